@@ -36,12 +36,14 @@ docs: ## the generated references and the API documentation
 	cargo xtask generate
 	cargo doc --no-deps --workspace --exclude squall-py
 
-fmt: ## format all Rust code
+fmt: ## format all code
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
+	.venv/bin/ruff format --quiet . scripts/foreign scripts/mutants tests/otg/run
+	cd ui && PATH=$$PWD/../target/tools/node/bin:$$PATH npx prettier --write --log-level warn src
 
 lint: ## formatting, clippy, layers, dependencies, tidiness, generated files
-	@scripts/setup rust
+	@scripts/setup rust python
 	@scripts/test fmt clippy layers dependencies tidy generated
 
 fuzz: ## fuzz each target for SECONDS (60): make fuzz SECONDS=600 TARGETS=dissect

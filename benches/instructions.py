@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Instructions per frame of squall-bench's cases, counted by callgrind: they tell what a change did where times are noisy.
+"""Instructions per frame of squall-bench's cases, counted by callgrind: they tell what a change did
+where times are noisy.
 
     instructions.py CASE...
 
@@ -26,7 +27,15 @@ def main(cases: list[str]) -> None:
 
 
 def counted(case: str, frames: int) -> int:
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(BENCH), "--once", case, str(frames)]
+    command = [
+        "valgrind",
+        "--tool=callgrind",
+        "--callgrind-out-file=/dev/null",
+        str(BENCH),
+        "--once",
+        case,
+        str(frames),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or not found:

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The daemon as clients of Open Traffic Generator find it: how long it takes to set 4,096 flows and to ask for their
-metrics, over HTTPS and gRPC, and what 50 clients who poll five times a second cost the traffic. The clients run on the CPUs of
-the daemon, so what they take themselves is in the cost; at last they give way (nice 19), as if they ran somewhere else.
+"""The daemon as clients of Open Traffic Generator find it: how long it takes to set 4,096 flows and
+to ask for their metrics, over HTTPS and gRPC, and what 50 clients who poll five times a second cost
+the traffic. The clients run on the CPUs of the daemon, so what they take themselves is in the cost;
+at last they give way (nice 19), as if they ran somewhere else.
 
-    target/otg/snappi-1.62.0/bin/python benches/otg.py [--squall target/release/squall] [--seconds 3]
+    target/otg/snappi-1.62.0/bin/python benches/otg.py [--squall target/release/squall] [--seconds
+    3]
 
-Needs root: it makes a lab. Times are of requests whose octets are ready, and until the last octet of the reply is there: what
-a client's library makes of them is its own.
+Needs root: it makes a lab. Times are of requests whose octets are ready, and until the last octet
+of the reply is there: what a client's library makes of them is its own.
 """
 
 import argparse
@@ -32,8 +34,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--squall", default=str(ROOT / "target/release/squall"))
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--ports", nargs=2, default=["af_packet:veth-a", "af_packet:veth-b"], help="of the lab, null:, loop:X")
-    parser.add_argument("--inside", nargs=3, metavar=("HTTPS", "GRPC", "PID"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--ports",
+        nargs=2,
+        default=["af_packet:veth-a", "af_packet:veth-b"],
+        help="of the lab, null:, loop:X",
+    )
+    parser.add_argument(
+        "--inside", nargs=3, metavar=("HTTPS", "GRPC", "PID"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.inside:
         return measure(*options.inside, options.ports, options.seconds)
@@ -42,11 +51,28 @@ def main():
     subprocess.run([options.squall, "lab", "up", lab], check=True, stdout=subprocess.DEVNULL)
     try:
         with tempfile.TemporaryDirectory() as data:
-            serve = [options.squall, "serve", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data", data, "--json"]
+            serve = [
+                options.squall,
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--grpc",
+                "127.0.0.1:0",
+                "--data",
+                data,
+                "--json",
+            ]
             daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
             try:
                 bound = json.loads(daemon.stdout.readline())
-                command = [sys.executable, __file__, "--seconds", str(options.seconds), "--ports", *options.ports]
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--seconds",
+                    str(options.seconds),
+                    "--ports",
+                    *options.ports,
+                ]
                 command += ["--inside", bound["https"], bound["grpc"], str(daemon.pid)]
                 return subprocess.run([*inside, *command], check=False).returncode
             finally:
@@ -63,9 +89,20 @@ def config(ports, flows, pps):
             "name": f"flow {number}",
             "tx_rx": {"choice": "port", "port": {"tx_name": "p1", "rx_names": ["p2"]}},
             "packet": [
-                {"choice": "ethernet", "ethernet": {"src": {"choice": "value", "value": "02:00:00:00:00:01"}}},
+                {
+                    "choice": "ethernet",
+                    "ethernet": {"src": {"choice": "value", "value": "02:00:00:00:00:01"}},
+                },
                 {"choice": "ipv4", "ipv4": {"src": {"choice": "value", "value": address}}},
-                {"choice": "udp", "udp": {"src_port": {"choice": "increment", "increment": {"start": 1000, "count": 100}}}},
+                {
+                    "choice": "udp",
+                    "udp": {
+                        "src_port": {
+                            "choice": "increment",
+                            "increment": {"start": 1000, "count": 100},
+                        }
+                    },
+                },
             ],
             "size": {"choice": "fixed", "fixed": 100},
             "rate": {"choice": "pps", "pps": pps},
@@ -82,19 +119,32 @@ class Https:
 
     def __init__(self, url):
         host, port = url.removeprefix("https://").rsplit(":", 1)
-        self.to = http.client.HTTPSConnection(host, int(port), context=ssl._create_unverified_context(), timeout=60)
+        self.to = http.client.HTTPSConnection(
+            host, int(port), context=ssl._create_unverified_context(), timeout=60
+        )
 
     def post(self, path, body, unpacked=True):
         # As snappi does.
-        self.to.request("POST", path, body, {"content-type": "application/json", "accept-encoding": "gzip"})
+        self.to.request(
+            "POST", path, body, {"content-type": "application/json", "accept-encoding": "gzip"}
+        )
         reply = self.to.getresponse()
         octets = reply.read()
         assert reply.status == 200, octets[:500]
-        return gzip.decompress(octets) if unpacked and reply.headers["content-encoding"] == "gzip" else octets
+        return (
+            gzip.decompress(octets)
+            if unpacked and reply.headers["content-encoding"] == "gzip"
+            else octets
+        )
 
 
 START, STOP = (
-    json.dumps({"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": state}}})
+    json.dumps(
+        {
+            "choice": "traffic",
+            "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": state}},
+        }
+    )
     for state in ("start", "stop")
 )
 METRICS = json.dumps({"choice": "flow", "flow": {}})
@@ -107,7 +157,10 @@ def timed(what, times=5):
         what()
         spans.append(time.monotonic() - since)
         time.sleep(0.15)  # what was told before is told again within 100 ms
-    return {"median_ms": round(statistics.median(spans) * 1e3, 1), "worst_ms": round(max(spans) * 1e3, 1)}
+    return {
+        "median_ms": round(statistics.median(spans) * 1e3, 1),
+        "worst_ms": round(max(spans) * 1e3, 1),
+    }
 
 
 def measure(https, grpc_at, pid, ports, seconds):
@@ -127,15 +180,22 @@ def measure(https, grpc_at, pid, ports, seconds):
     client.post("/control/state", STOP)
     largest = [("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(grpc_at, options=largest) as channel:
-        octets = json_format.ParseDict({"config": many}, otg_pb2.SetConfigRequest()).SerializeToString()
-        asked = json_format.ParseDict({"metrics_request": json.loads(METRICS)}, otg_pb2.GetMetricsRequest()).SerializeToString()
-        found["grpc_set_config"] = timed(lambda: channel.unary_unary("/otg.Openapi/SetConfig")(octets), 3)
+        octets = json_format.ParseDict(
+            {"config": many}, otg_pb2.SetConfigRequest()
+        ).SerializeToString()
+        asked = json_format.ParseDict(
+            {"metrics_request": json.loads(METRICS)}, otg_pb2.GetMetricsRequest()
+        ).SerializeToString()
+        found["grpc_set_config"] = timed(
+            lambda: channel.unary_unary("/otg.Openapi/SetConfig")(octets), 3
+        )
         client.post("/control/state", START)
         time.sleep(1)
         found["grpc_metrics"] = timed(lambda: channel.unary_unary("/otg.Openapi/GetMetrics")(asked))
         client.post("/control/state", STOP)
     print(json.dumps(found), flush=True)
-    # As fast as it goes: what polling takes from it is seen. In turn, as the machine is not the same at all times.
+    # As fast as it goes: what polling takes from it is seen. In turn, as the machine is not the
+    # same at all times.
     for flows, nice in ((16, 0), (256, 0), (FLOWS, 0), (FLOWS, 19)):
         client.post("/config", json.dumps(config(ports, flows, 1_000_000_000 // flows)))
         client.post("/control/state", START)
@@ -144,7 +204,10 @@ def measure(https, grpc_at, pid, ports, seconds):
         for _ in range(ROUNDS):
             alone.append(sent(client, pid, seconds))
             stop, counts = threading.Event(), []
-            polling = [threading.Thread(target=poll, args=(https, stop, counts, nice)) for _ in range(CLIENTS)]
+            polling = [
+                threading.Thread(target=poll, args=(https, stop, counts, nice))
+                for _ in range(CLIENTS)
+            ]
             for thread in polling:
                 thread.start()
             time.sleep(0.5)
@@ -165,7 +228,9 @@ def measure(https, grpc_at, pid, ports, seconds):
 
 
 def sent(client, pid, seconds):
-    """Frames a second that p1 sends; the part of the time that the engine's worker waited for a CPU that others had."""
+    """Frames a second that p1 sends; the part of the time that the engine's worker waited for a CPU
+    that others had.
+    """
     asked = json.dumps({"choice": "port", "port": {"port_names": ["p1"]}})
     threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
     (worker,) = [thread for thread in threads if (thread / "comm").read_text() == "squall-0\n"]

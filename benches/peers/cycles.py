@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What a 64-octet frame costs one core without a port behind it: Squall on `null`, dpdk-testpmd on net_null, in turns.
+"""What a 64-octet frame costs one core without a port behind it: Squall on `null`, dpdk-testpmd on
+net_null, in turns.
 
     cycles.py [--rounds 5] [--seconds 2]
 
-Needs `cargo build --release -p squall-bench` and Debian's dpdk. CPU time, in cycles of the time stamp counter, so that
-other programs on the machine count little; a ratio compares figures of one round. net_null takes frames and gives none
-(`no-rx`), as `null` does. testpmd's txonly sends one template, its flowgen varies an address and mends the IPv4
-checksum.
+Needs `cargo build --release -p squall-bench` and Debian's dpdk. CPU time, in cycles of the time
+stamp counter, so that other programs on the machine count little; a ratio compares figures of one
+round. net_null takes frames and gives none (`no-rx`), as `null` does. testpmd's txonly sends one
+template, its flowgen varies an address and mends the IPv4 checksum.
 """
 
 import argparse
@@ -21,9 +22,27 @@ import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall-bench"
 # Line by line: it says when it has begun.
-TESTPMD = ["stdbuf", "-oL", "dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry"]
+TESTPMD = [
+    "stdbuf",
+    "-oL",
+    "dpdk-testpmd",
+    "-l",
+    "0,1",
+    "--no-huge",
+    "-m",
+    "256",
+    "--no-pci",
+    "--no-telemetry",
+]
 TESTPMD += ["--file-prefix=squall-cycles"]
-TESTPMD += ["--vdev=net_null0,no-rx=1", "--", "--txpkts=64", "--nb-cores=1", "--total-num-mbufs=16384", "--auto-start"]
+TESTPMD += [
+    "--vdev=net_null0,no-rx=1",
+    "--",
+    "--txpkts=64",
+    "--nb-cores=1",
+    "--total-num-mbufs=16384",
+    "--auto-start",
+]
 CASES = {
     "testpmd txonly": "txonly",
     "testpmd flowgen": "flowgen",
@@ -45,12 +64,20 @@ def main() -> None:
     found: dict[str, list[float]] = {name: [] for name in CASES}
     for _ in range(args.rounds):
         for name, case in CASES.items():
-            ns = testpmd(case, args.seconds) if name.startswith("testpmd") else squall(case, args.seconds)
+            ns = (
+                testpmd(case, args.seconds)
+                if name.startswith("testpmd")
+                else squall(case, args.seconds)
+            )
             found[name].append(ns * ghz)
-    print("| what | cycles a frame | testpmd txonly / it | testpmd flowgen / it |\n|---|---|---|---|")
+    print(
+        "| what | cycles a frame | testpmd txonly / it | testpmd flowgen / it |\n|---|---|---|---|"
+    )
     for name, cycles in found.items():
         ratios = [
-            statistics.median(peer / ours for peer, ours in zip(found[peer_name], cycles, strict=True))
+            statistics.median(
+                peer / ours for peer, ours in zip(found[peer_name], cycles, strict=True)
+            )
             for peer_name in ("testpmd txonly", "testpmd flowgen")
         ]
         spread = f"{statistics.median(cycles):.1f} ({min(cycles):.1f}..{max(cycles):.1f})"
@@ -66,7 +93,9 @@ def counter_ghz() -> float:
 def testpmd(mode: str, seconds: float) -> float:
     command = [*TESTPMD, f"--forward-mode={mode}"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    )
     assert process.stdin and process.stdout
     log = []
     for line in process.stdout:
@@ -92,7 +121,9 @@ def cpu_ns(pid: int) -> float:
 def squall(case: str, seconds: float) -> float:
     # The bench takes 20 ns a frame for its time.
     frames = str(int(seconds / 20e-9))
-    done = subprocess.run([str(BENCH), "--once", case, frames], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [str(BENCH), "--once", case, frames], capture_output=True, text=True, check=True
+    )
     return float(done.stdout)
 
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""CPU cycles a frame of 64 octets on DPDK's net_null, one core: Squall and dpdk-testpmd by turns, in one run.
+"""CPU cycles a frame of 64 octets on DPDK's net_null, one core: Squall and dpdk-testpmd by turns,
+in one run.
 
     dpdk.py [--rounds 5] [--seconds 3] [--out FILE]
 
-net_null takes frames and drops them: what is left is what it costs to make them and hand them over. Figures are CPU time
-of the sending thread (so that other programs on the machine count little) times the rate of the CPU's counter, over the
-frames that left; medians over the rounds, ratios within a round. testpmd's txonly sends one frame, txonly --txonly-multi-flow
-varies the source address, flowgen the destination address with its IPv4 checksum, none of them a UDP checksum.
-FILE takes one JSON object a line: the host, then each measurement.
+net_null takes frames and drops them: what is left is what it costs to make them and hand them over.
+Figures are CPU time of the sending thread (so that other programs on the machine count little)
+times the rate of the CPU's counter, over the frames that left; medians over the rounds, ratios
+within a round. testpmd's txonly sends one frame, txonly --txonly-multi-flow varies the source
+address, flowgen the destination address with its IPv4 checksum, none of them a UDP checksum. FILE
+takes one JSON object a line: the host, then each measurement.
 """
 
 import argparse
@@ -39,7 +41,9 @@ class Broken(Exception):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--out", type=pathlib.Path)
@@ -53,7 +57,12 @@ def main() -> None:
         for name, measure in CASES.items():
             packets, cpu_s = measure(o.seconds)
             cycles = cpu_s * hertz / packets
-            record: Record = {"round": number, "case": name, "cycles_per_frame": round(cycles, 1), "packets": packets}
+            record: Record = {
+                "round": number,
+                "case": name,
+                "cycles_per_frame": round(cycles, 1),
+                "packets": packets,
+            }
             print(json.dumps(record), file=sys.stderr)
             records.append(record)
     if o.out:
@@ -73,9 +82,22 @@ def squall(port: str, *vary: str) -> Callable[[float], tuple[int, float]]:
 
 def squall_run(port: str, seconds: float, vary: tuple[str, ...]) -> tuple[int, float]:
     options = [word for v in vary for word in ("--vary", v)]
-    command = [tools.squall_binary(), "send", "--port", port, "--packet", "eth/ipv4/udp", "--size", "64", "--rate", "max"]
+    command = [
+        tools.squall_binary(),
+        "send",
+        "--port",
+        port,
+        "--packet",
+        "eth/ipv4/udp",
+        "--size",
+        "64",
+        "--rate",
+        "max",
+    ]
     command += [*options, "--cores", "1", "--duration", f"{seconds}s", "--quiet", "--json", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + PATIENCE_S, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds + PATIENCE_S, check=False
+    )
     if done.returncode != 0:
         raise Broken(f"{' '.join(command)}: {done.stderr}")
     report = json.loads(done.stdout)
@@ -85,10 +107,23 @@ def squall_run(port: str, seconds: float, vary: tuple[str, ...]) -> tuple[int, f
 def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
     def measure(seconds: float) -> tuple[int, float]:
         eal = [*MEMORY, "--no-pci", f"--lcores={lcores()}", "--vdev", "net_null0,no-rx=1"]
-        own = ["-i", f"--forward-mode={mode}", "--nb-cores=1", "--total-num-mbufs=16384", "--burst=64", *options]
+        own = [
+            "-i",
+            f"--forward-mode={mode}",
+            "--nb-cores=1",
+            "--total-num-mbufs=16384",
+            "--burst=64",
+            *options,
+        ]
         # Its output goes to a terminal, or it would keep back what it says until it ends.
         ours, its = pty.openpty()
-        process = subprocess.Popen(["dpdk-testpmd", *eal, "--", *own], text=True, stdin=subprocess.PIPE, stdout=its, stderr=its)
+        process = subprocess.Popen(
+            ["dpdk-testpmd", *eal, "--", *own],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=its,
+            stderr=its,
+        )
         try:
             worker = Worker(process.pid)
             before = worker.cpu_s()
@@ -178,23 +213,35 @@ CASES: dict[str, Callable[[float], tuple[int, float]]] = {
 
 
 def counter_hertz() -> float:
-    """The rate of the CPU's time stamp counter, which on a virtual machine is what /proc/cpuinfo shows."""
+    """The rate of the CPU's time stamp counter, which on a virtual machine is what /proc/cpuinfo
+    shows.
+    """
     mhz = [float(l.partition(":")[2]) for l in open("/proc/cpuinfo") if l.startswith("cpu MHz")]
     return statistics.median(mhz) * 1e6
 
 
 def host(hertz: float) -> Record:
-    said = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        ["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True, check=False
+    )
     return tools.host(hertz=hertz, dpdk=said.stdout.strip())
 
 
 def table(records: list[Record]) -> str:
-    by_case = {name: [float(str(r["cycles_per_frame"])) for r in records if r.get("case") == name] for name in CASES}
-    lines = ["| net_null, 64 octets | cycles a frame | lowest to highest | of txonly |", "|---|---|---|---|"]
+    by_case = {
+        name: [float(str(r["cycles_per_frame"])) for r in records if r.get("case") == name]
+        for name in CASES
+    }
+    lines = [
+        "| net_null, 64 octets | cycles a frame | lowest to highest | of txonly |",
+        "|---|---|---|---|",
+    ]
     for name, cycles in by_case.items():
         ratios = [one / other for one, other in zip(cycles, by_case["testpmd txonly"])]
         spread = f"{min(cycles):.1f} to {max(cycles):.1f}"
-        lines.append(f"| {name} | {statistics.median(cycles):.1f} | {spread} | {statistics.median(ratios):.2f} |")
+        lines.append(
+            f"| {name} | {statistics.median(cycles):.1f} | {spread} | {statistics.median(ratios):.2f} |"
+        )
     return "\n".join(lines)
 
 

@@ -1,7 +1,8 @@
-"""Drives Ostinato's drone without its GUI: the handful of its RPC messages that a stream needs, encoded by hand.
+"""Drives Ostinato's drone without its GUI: the handful of its RPC messages that a stream needs,
+encoded by hand.
 
-A message is a header (type, method, length; big endian) and a protobuf body. Field numbers are those of the
-`.proto` files of Ostinato 1.2.
+A message is a header (type, method, length; big endian) and a protobuf body. Field numbers are
+those of the `.proto` files of Ostinato 1.2.
 """
 
 import socket
@@ -27,15 +28,21 @@ class Drone:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self._call("checkVersion", text(1, "1.2.0") + text(2, "bench"))
 
-    def transmit(self, interface: str, frame_lens: list[tuple[int, int]], pps: float, addresses: "Addresses") -> None:
-        """Starts (length without FCS, frames in a row) after one another, over and over; `pps` 0 is as fast as it goes."""
+    def transmit(
+        self, interface: str, frame_lens: list[tuple[int, int]], pps: float, addresses: "Addresses"
+    ) -> None:
+        """Starts (length without FCS, frames in a row) after one another, over and over; `pps` 0 is
+        as fast as it goes.
+        """
         port = message(1, number(1, self._port(interface)))
         last = len(frame_lens) - 1
         streams = [
             stream(i, frame_len, frames, pps, GO_TO_FIRST if i == last else GO_TO_NEXT, addresses)
             for i, (frame_len, frames) in enumerate(frame_lens)
         ]
-        self._call("addStream", port + b"".join(message(2, number(1, i)) for i in range(len(streams))))
+        self._call(
+            "addStream", port + b"".join(message(2, number(1, i)) for i in range(len(streams)))
+        )
         self._call("modifyStream", port + b"".join(message(2, s) for s in streams))
         self._call("build", port)
         self._call("startTransmit", port)
@@ -72,7 +79,9 @@ Addresses = tuple[int, int, int, int]
 """Source and destination MAC, source and destination IPv4, as integers."""
 
 
-def stream(i: int, frame_len: int, frames: int, pps: float, then: int, addresses: Addresses) -> bytes:
+def stream(
+    i: int, frame_len: int, frames: int, pps: float, then: int, addresses: Addresses
+) -> bytes:
     src_mac, dst_mac, src_ip, dst_ip = addresses
     enabled, with_fcs = number(2, 1), number(15, frame_len + 4)
     core = text(1, f"s{i}") + enabled + number(3, i) + number(14, 0) + with_fcs

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""CPU time per connection of Squall's flows beside wrk and nginx: one request each, 100-octet bodies, over a veth pair.
+"""CPU time per connection of Squall's flows beside wrk and nginx: one request each, 100-octet
+bodies, over a veth pair.
 
-Clients: wrk (`Connection: close`) and `squall flows http`, each against the same nginx. Servers: nginx and `squall flows
-serve`, each against the same wrk. Clients run on the last CPU, servers on the first; rounds take turns, ratios are taken
-within a round.
+Clients: wrk (`Connection: close`) and `squall flows http`, each against the same nginx. Servers:
+nginx and `squall flows serve`, each against the same wrk. Clients run on the last CPU, servers on
+the first; rounds take turns, ratios are taken within a round.
 
-Over veth a frame is received by whoever sends it, in its system call: left as it comes (--softirq), each end pays for the
-other's TCP, and no end's own CPU time can be told. So, for all tools alike, an end's frames are received on its own CPU,
-as those of a NIC are: the kernel's stack by RPS, XDP by a thread of the kernel's (NAPI, threaded) that is pinned there. What
-is counted of an end is user and system time of its process, in which the interrupts are that come while it runs, and of that
+Over veth a frame is received by whoever sends it, in its system call: left as it comes (--softirq),
+each end pays for the other's TCP, and no end's own CPU time can be told. So, for all tools alike,
+an end's frames are received on its own CPU, as those of a NIC are: the kernel's stack by RPS, XDP
+by a thread of the kernel's (NAPI, threaded) that is pinned there. What is counted of an end is user
+and system time of its process, in which the interrupts are that come while it runs, and of that
 thread; `of all` is what the machine spent on both ends and everything else.
 
-    flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides clients,servers] [--softirq]
+    flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides
+    clients,servers] [--softirq]
              [--realtime] [--out FILE]
 
 On a machine that is busy elsewhere, --realtime gives both ends their CPUs (chrt -f).
@@ -50,12 +53,18 @@ http {{
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--connections", type=int, default=50, help="at once")
-    parser.add_argument("--ports", type=lambda text: text.split(","), default=["af_xdp", "af_packet"])
-    parser.add_argument("--sides", type=lambda text: text.split(","), default=["clients", "servers"])
+    parser.add_argument(
+        "--ports", type=lambda text: text.split(","), default=["af_xdp", "af_packet"]
+    )
+    parser.add_argument(
+        "--sides", type=lambda text: text.split(","), default=["clients", "servers"]
+    )
     parser.add_argument("--softirq", action="store_true")
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
@@ -69,7 +78,12 @@ def main() -> None:
     with out.open("w") as file, Lab() as lab:
         print(json.dumps(tools.host()), file=file)
         network(lab, own_cpu=not o.softirq)
-        cases = [(side, round_, peer) for side in o.sides for round_ in range(o.rounds) for peer in ("peer", *o.ports)]
+        cases = [
+            (side, round_, peer)
+            for side in o.sides
+            for round_ in range(o.rounds)
+            for peer in ("peer", *o.ports)
+        ]
         for side, round_, peer in cases:
             about = {"side": side, "round": round_, "load": os.getloadavg()[0]}
             records.append(about | (clients if side == "clients" else servers)(lab, peer, o))
@@ -81,9 +95,20 @@ def main() -> None:
 def network(lab: Lab, own_cpu: bool) -> None:
     for namespace, port, cpu in ((lab.a, PORT_A, lab.tx_cpu), (lab.b, PORT_B, lab.rx_cpu)):
         inside = ("ip", "netns", "exec", namespace)
-        run(*inside, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535", "net.ipv4.tcp_tw_reuse=1")
+        run(
+            *inside,
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_local_port_range=1024 65535",
+            "net.ipv4.tcp_tw_reuse=1",
+        )
         if own_cpu:
-            run(*inside, "sh", "-c", f"echo {1 << cpu:x} > /sys/class/net/{port}/queues/rx-0/rps_cpus")
+            run(
+                *inside,
+                "sh",
+                "-c",
+                f"echo {1 << cpu:x} > /sys/class/net/{port}/queues/rx-0/rps_cpus",
+            )
 
 
 def pin(lab: Lab) -> None:
@@ -91,7 +116,11 @@ def pin(lab: Lab) -> None:
     for namespace, port, cpu in ((lab.a, PORT_A, lab.tx_cpu), (lab.b, PORT_B, lab.rx_cpu)):
         threaded = f"echo 1 > /sys/class/net/{port}/threaded"
         # Refused where there is no such program.
-        subprocess.run(("ip", "netns", "exec", namespace, "sh", "-c", threaded), stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            ("ip", "netns", "exec", namespace, "sh", "-c", threaded),
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
         for pid in napi(port):
             run("taskset", "-p", "-c", str(cpu), str(pid))
             if REALTIME:
@@ -118,14 +147,18 @@ class Cpu:
         self.start, self.machine = sum(self.ticks.values()), machine_ticks()
 
     def sample(self) -> None:
-        """Threads that receive go with the program that they are for: what they had is known from the last look."""
+        """Threads that receive go with the program that they are for: what they had is known from
+        the last look.
+        """
         for pid in (*self.pids, *napi(self.port)):
             with contextlib.suppress(OSError):
                 self.ticks[pid] = cpu_ticks(pid)
 
     def spent(self) -> tuple[float, float]:
         self.sample()
-        return (sum(self.ticks.values()) - self.start) / TICKS_PER_S, (machine_ticks() - self.machine) / TICKS_PER_S
+        return (sum(self.ticks.values()) - self.start) / TICKS_PER_S, (
+            machine_ticks() - self.machine
+        ) / TICKS_PER_S
 
 
 def cpu_ticks(pid: int) -> int:
@@ -135,7 +168,9 @@ def cpu_ticks(pid: int) -> int:
 
 def machine_ticks() -> int:
     """Neither idle nor waiting; what a hypervisor took is nobody's here."""
-    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    fields = [
+        int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    ]
     return sum(fields) - fields[3] - fields[4] - fields[7]
 
 
@@ -166,7 +201,16 @@ def nginx(lab: Lab):
     (lab.folder / "www").mkdir(exist_ok=True)
     (lab.folder / "www/index.html").write_bytes(b"x" * 100)
     (lab.folder / "nginx.conf").write_text(NGINX.format(folder=lab.folder))
-    server = lab.receiver(*REALTIME, "nginx", "-p", str(lab.folder), "-c", str(lab.folder / "nginx.conf"), "-g", "user root;")
+    server = lab.receiver(
+        *REALTIME,
+        "nginx",
+        "-p",
+        str(lab.folder),
+        "-c",
+        str(lab.folder / "nginx.conf"),
+        "-g",
+        "user root;",
+    )
     try:
         wait_for(lambda: ":80 " in run("ip", "netns", "exec", lab.b, "ss", "-ltn"), "nginx")
         yield server
@@ -179,17 +223,39 @@ def clients(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
         theirs = Cpu(PORT_B, server._process.pid)
         ours = Cpu(PORT_A)
         if peer == "peer":
-            said, spent, machine = timed(lab, ours, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, IP_B, o))
+            said, spent, machine = timed(
+                lab, ours, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, IP_B, o)
+            )
             done = connections_of(said)
         else:
             report = lab.folder / "report.json"
-            argv = (*inside(lab.a, lab.tx_cpu), tools.squall_binary(), "flows", "http", "--port", f"{peer}:{PORT_A}")
-            load = ("--url", f"http://{IP_B}/", "--clients", CLIENTS, "--users", str(o.connections), "-o", "close=true")
+            argv = (
+                *inside(lab.a, lab.tx_cpu),
+                tools.squall_binary(),
+                "flows",
+                "http",
+                "--port",
+                f"{peer}:{PORT_A}",
+            )
+            load = (
+                "--url",
+                f"http://{IP_B}/",
+                "--clients",
+                CLIENTS,
+                "--users",
+                str(o.connections),
+                "-o",
+                "close=true",
+            )
             end = ("-d", f"{o.seconds}s", "--cores", "1", "-q", "--json", str(report))
             _, spent, machine = timed(lab, ours, not o.softirq, *argv, *load, *end)
             done, setup = of_report(report, "client")
         record = {"tool": "wrk" if peer == "peer" else f"squall {peer}", "connections": done}
-        record |= {"us": spent / done * 1e6, "other_us": theirs.spent()[0] / done * 1e6, "machine_us": machine / done * 1e6}
+        record |= {
+            "us": spent / done * 1e6,
+            "other_us": theirs.spent()[0] / done * 1e6,
+            "machine_us": machine / done * 1e6,
+        }
         return record | ({} if peer == "peer" else {"setup_p50_us": setup})
 
 
@@ -200,18 +266,47 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
             server, address = stack.enter_context(nginx(lab)), IP_B
         else:
             address = SERVER
-            argv = (tools.squall_binary(), "flows", "serve", "--port", f"{peer}:{PORT_B}", "--servers", SERVER)
-            server = lab.receiver(*REALTIME, *argv, "--body", "100", "--cores", "1", "-q", "--json", str(report))
+            argv = (
+                tools.squall_binary(),
+                "flows",
+                "serve",
+                "--port",
+                f"{peer}:{PORT_B}",
+                "--servers",
+                SERVER,
+            )
+            server = lab.receiver(
+                *REALTIME, *argv, "--body", "100", "--cores", "1", "-q", "--json", str(report)
+            )
             stack.callback(server.stop)
-            # An address without its ARP entry, which the kernel has not yet, would cost wrk its first second.
-            probe = ("ip", "netns", "exec", lab.a, "curl", "-s", "-o", "/dev/null", "--max-time", "1", f"http://{SERVER}/")
-            wait_for(lambda: subprocess.run(probe, check=False).returncode == 0, "squall flows serve")
+            # An address without its ARP entry, which the kernel has not yet, would cost wrk its
+            # first second.
+            probe = (
+                "ip",
+                "netns",
+                "exec",
+                lab.a,
+                "curl",
+                "-s",
+                "-o",
+                "/dev/null",
+                "--max-time",
+                "1",
+                f"http://{SERVER}/",
+            )
+            wait_for(
+                lambda: subprocess.run(probe, check=False).returncode == 0, "squall flows serve"
+            )
         theirs, ours = Cpu(PORT_A), Cpu(PORT_B, server._process.pid)
         said, other, _ = timed(lab, theirs, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, address, o))
         spent, machine = ours.spent()
         done = connections_of(said)
         record = {"tool": "nginx" if peer == "peer" else f"squall {peer}", "connections": done}
-        return record | {"us": spent / done * 1e6, "other_us": other / done * 1e6, "machine_us": machine / done * 1e6}
+        return record | {
+            "us": spent / done * 1e6,
+            "other_us": other / done * 1e6,
+            "machine_us": machine / done * 1e6,
+        }
 
 
 def inside(namespace: str, cpu: int) -> tuple[str, ...]:
@@ -242,7 +337,11 @@ def table(records: list[dict]) -> str:
     ]
     for side in dict.fromkeys(record["side"] for record in records):
         of_side = [record for record in records if record["side"] == side]
-        peer = {record["round"]: record["us"] for record in of_side if not record["tool"].startswith("squall")}
+        peer = {
+            record["round"]: record["us"]
+            for record in of_side
+            if not record["tool"].startswith("squall")
+        }
         for tool in dict.fromkeys(record["tool"] for record in of_side):
             own = [record for record in of_side if record["tool"] == tool]
             us = [record["us"] for record in own]

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Gaps of a steady stream by two receivers at the same time: `squall recv` and tcpdump, on one interface.
+"""Gaps of a steady stream by two receivers at the same time: `squall recv` and tcpdump, on one
+interface.
 
     gaps.py [--rates 1000,10000,50000] [--rounds 5] [--seconds 3] [--squall PATH] [--out FILE]
 
-The same frames, stamped by the kernel, read by both: the standard deviation that squall says must be no larger than
-that of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of both and of their ratio for each rate.
+The same frames, stamped by the kernel, read by both: the standard deviation that squall says must
+be no larger than that of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of
+both and of their ratio for each rate.
 """
 
 import argparse
@@ -42,9 +44,13 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     precise = "--time-stamp-precision=nano"
     dump = lab.receiver("tcpdump", "-i", PORT_B, "-w", str(pcap), precise, "-s", "96", "-U", "udp")
     port = f"af_packet:{PORT_B}"
-    recv = lab.receiver(squall, "recv", "--port", port, "--filter", "udp", "--json", str(report), "-q")
+    recv = lab.receiver(
+        squall, "recv", "--port", port, "--filter", "udp", "--json", str(report), "-q"
+    )
     time.sleep(1)
-    packet = f"eth(src={MAC_A},dst={MAC_SINK})/ipv4(src={IP_A},dst={IP_SINK})/udp(sport=1024,dport=9)"
+    packet = (
+        f"eth(src={MAC_A},dst={MAC_SINK})/ipv4(src={IP_A},dst={IP_SINK})/udp(sport=1024,dport=9)"
+    )
     what = ("--packet", packet, "--rate", str(rate), "--duration", f"{seconds}s")
     send = lab.sender(squall, "send", "--port", f"af_packet:{PORT_A}", *what, "-q")
     while send.running():
@@ -58,7 +64,10 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     own = flow["arrival_gap_ns"]
     if own["count"] != len(gaps):
         # Of other frames, other deviations.
-        print(f"{rate} pps: tcpdump has {len(gaps)} gaps, squall {own['count']}: left out", file=sys.stderr)
+        print(
+            f"{rate} pps: tcpdump has {len(gaps)} gaps, squall {own['count']}: left out",
+            file=sys.stderr,
+        )
     return {
         "rate": rate,
         "gaps_tcpdump": len(gaps),
@@ -69,11 +78,15 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rates", default="1000,10000,50000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--squall", default=os.environ.get("SQUALL", str(ROOT / "target/release/squall")))
+    parser.add_argument(
+        "--squall", default=os.environ.get("SQUALL", str(ROOT / "target/release/squall"))
+    )
     parser.add_argument("--out", type=pathlib.Path)
     o = parser.parse_args()
     records = []
@@ -87,9 +100,13 @@ def main() -> None:
             print(f"{rate:>8} no round in which both had all")
             continue
         ratio = statistics.median(r["sd_squall_ns"] / r["sd_tcpdump_ns"] for r in mine)
-        tcpdump, squall = (statistics.median(r[f"sd_{who}_ns"] for r in mine) for who in ("tcpdump", "squall"))
+        tcpdump, squall = (
+            statistics.median(r[f"sd_{who}_ns"] for r in mine) for who in ("tcpdump", "squall")
+        )
         gaps = statistics.median(r["gaps_squall"] for r in mine)
-        print(f"{rate:>8} {gaps:>9.0f} {tcpdump / 1e3:>9.3f} us {squall / 1e3:>9.3f} us {ratio:>7.4f}")
+        print(
+            f"{rate:>8} {gaps:>9.0f} {tcpdump / 1e3:>9.3f} us {squall / 1e3:>9.3f} us {ratio:>7.4f}"
+        )
     if o.out:
         o.out.write_text("".join(json.dumps(record) + "\n" for record in records))
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Octets a second over one veth, at the receiving interface: plain frames of 1514 octets against super-frames that the
-kernel would cut into such frames, in turns.
+"""Octets a second over one veth, at the receiving interface: plain frames of 1514 octets against
+super-frames that the kernel would cut into such frames, in turns.
 
     sudo python3 benches/peers/gso.py [--squall target/release/squall] [--rounds 7] [--seconds 2]
 
-Prints the median and range of each, and of their ratio round by round. The receiving stack drops the frames first thing.
+Prints the median and range of each, and of their ratio round by round. The receiving stack drops
+the frames first thing.
 """
 
 import argparse
@@ -25,8 +26,12 @@ CASES = {
 
 
 def gigabits(lab: Lab, squall: str, case: str, seconds: float) -> float:
-    """Of frames without FCS that came in, headers of super-frames counted once: less than what the wire would carry."""
-    sender = lab.sender(squall, "send", "--port", f"af_packet:{PORT_A}", "--rate", "max", "--quiet", *CASES[case])
+    """Of frames without FCS that came in, headers of super-frames counted once: less than what the
+    wire would carry.
+    """
+    sender = lab.sender(
+        squall, "send", "--port", f"af_packet:{PORT_A}", "--rate", "max", "--quiet", *CASES[case]
+    )
     try:
         time.sleep(0.5)
         before = lab.received()
@@ -40,7 +45,9 @@ def gigabits(lab: Lab, squall: str, case: str, seconds: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     root = pathlib.Path(__file__).resolve().parents[2]
     parser.add_argument("--squall", default=str(root / "target/release/squall"))
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""`squall info` beside cat, capinfos and tcpdump on large captures in the page cache: user and system time, by turns.
+"""`squall info` beside cat, capinfos and tcpdump on large captures in the page cache: user and
+system time, by turns.
 
     info.py [--squall FILE] [--rounds 5] [--gb 4] [--sizes 64,imix,1518] [--dir DIR]
 
-Each capture is made by `squall send`, read once by each tool and round, and deleted. What counts is CPU time: a tool's speed is
-that of cat's time to its own within a round, the median over the rounds.
+Each capture is made by `squall send`, read once by each tool and round, and deleted. What counts is
+CPU time: a tool's speed is that of cat's time to its own within a round, the median over the
+rounds.
 """
 
 import argparse
@@ -28,16 +30,35 @@ def make(squall: pathlib.Path, size: str, gb: float, directory: pathlib.Path) ->
     count = int(gb * 1e9 / RECORD[size])
     packet = "eth/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=1000,dport=2000)"
     vary = "ipv4.src=increment:10.0.0.1-10.0.3.255"
-    command = [squall, "send", "--quiet", "--port", f"pcap:{path}", "--packet", packet, "--size", size]
-    subprocess.run([*map(str, command), "--vary", vary, "--rate", "1Mpps", "--count", str(count)], check=True)
+    command = [
+        squall,
+        "send",
+        "--quiet",
+        "--port",
+        f"pcap:{path}",
+        "--packet",
+        packet,
+        "--size",
+        size,
+    ]
+    subprocess.run(
+        [*map(str, command), "--vary", vary, "--rate", "1Mpps", "--count", str(count)], check=True
+    )
     return path
 
 
 def measure(command: list[str]) -> tuple[float, float]:
     """Wall seconds, CPU seconds."""
     began = time.monotonic()
-    pid = os.posix_spawn(shutil.which(command[0]) or command[0], command, os.environ, file_actions=[
-        (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0), (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0)])
+    pid = os.posix_spawn(
+        shutil.which(command[0]) or command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0),
+        ],
+    )
     _, status, used = os.wait4(pid, 0)
     if status != 0:
         raise SystemExit(f"{' '.join(command)}: status {status}")
@@ -45,7 +66,9 @@ def measure(command: list[str]) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--squall", type=pathlib.Path, default=ROOT / "target/release/squall")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gb", type=float, default=4.0)
@@ -62,7 +85,12 @@ def main() -> None:
                 "capinfos": ["capinfos", "-c", "-d", "-u", "-o", "-K", str(path)],
                 "tcpdump": ["tcpdump", "-n", "-r", str(path), "-w", "/dev/null"],
             }
-            told = subprocess.run([o.squall, "info", "-q", "--json", "-", path], check=True, capture_output=True, text=True)
+            told = subprocess.run(
+                [o.squall, "info", "-q", "--json", "-", path],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
             peak = json.loads(told.stdout)["memory"]["peak_rss_octets"]
             print(json.dumps({"size": size, "tool": "squall", "peak_rss_octets": peak}), flush=True)
             chosen = [name for name in o.tools.split(",") if shutil.which(commands[name][0])]
@@ -70,12 +98,24 @@ def main() -> None:
             rounds = [{name: measure(commands[name]) for name in chosen} for _ in range(o.rounds)]
             for name in chosen:
                 walls, cpus = zip(*(r[name] for r in rounds), strict=True)
-                print(json.dumps({
-                    "size": size, "octets": path.stat().st_size, "tool": name,
-                    "wall_s": round(statistics.median(walls), 3), "cpu_s": round(statistics.median(cpus), 3),
-                    "gb_per_cpu_s": round(path.stat().st_size / 1e9 / statistics.median(cpus), 2),
-                    "speed_of_cat": round(statistics.median(r["cat"][1] / r[name][1] for r in rounds), 2),
-                }), flush=True)
+                print(
+                    json.dumps(
+                        {
+                            "size": size,
+                            "octets": path.stat().st_size,
+                            "tool": name,
+                            "wall_s": round(statistics.median(walls), 3),
+                            "cpu_s": round(statistics.median(cpus), 3),
+                            "gb_per_cpu_s": round(
+                                path.stat().st_size / 1e9 / statistics.median(cpus), 2
+                            ),
+                            "speed_of_cat": round(
+                                statistics.median(r["cat"][1] / r[name][1] for r in rounds), 2
+                            ),
+                        }
+                    ),
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A private veth pair to measure on, and the processes that send over it.
 
-Everything happens in two network namespaces of our own, which `Lab` removes on its way out; nothing leaves the machine.
+Everything happens in two network namespaces of our own, which `Lab` removes on its way out; nothing
+leaves the machine.
 """
 
 import itertools
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 PORT_A, PORT_B = "vA", "vB"
 MAC_A, MAC_B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 IP_A, IP_B = "10.9.0.1", "10.9.0.2"
-# Nobody's address: the receiving stack drops the frame first thing, so that every tool pays the same for reception.
+# Nobody's address: the receiving stack drops the frame first thing, so that every tool pays the
+# same for reception.
 MAC_SINK, IP_SINK = "02:00:00:00:00:ff", "10.9.0.99"
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -33,7 +35,9 @@ class Counters:
 
 
 class Lab:
-    """vA in one namespace, vB in another. The sender is pinned to the last CPU, a receiver to the first."""
+    """vA in one namespace, vB in another. The sender is pinned to the last CPU, a receiver to the
+    first.
+    """
 
     def __init__(self) -> None:
         self.a, self.b = (f"squall-bench-{os.getpid()}-{end}" for end in "ab")
@@ -41,7 +45,9 @@ class Lab:
 
     def __enter__(self) -> "Lab":
         if os.geteuid() != 0:
-            raise SystemExit("peers: making network namespaces needs root here\n  try: sudo make bench")
+            raise SystemExit(
+                "peers: making network namespaces needs root here\n  try: sudo make bench"
+            )
         # In memory: reading a capture must not wait for a disk.
         shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="squall-bench-", dir=shm))
@@ -55,17 +61,53 @@ class Lab:
     def _make(self) -> None:
         run("ip", "netns", "add", self.a)
         run("ip", "netns", "add", self.b)
-        run("ip", "link", "add", PORT_A, "netns", self.a, "type", "veth", "peer", "name", PORT_B, "netns", self.b)
+        run(
+            "ip",
+            "link",
+            "add",
+            PORT_A,
+            "netns",
+            self.a,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            PORT_B,
+            "netns",
+            self.b,
+        )
         ends = ((self.a, PORT_A, MAC_A, IP_A), (self.b, PORT_B, MAC_B, IP_B))
         for namespace, port, mac, ip in ends:
-            run("ip", "netns", "exec", namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+            run(
+                "ip",
+                "netns",
+                "exec",
+                namespace,
+                "sysctl",
+                "-qw",
+                "net.ipv6.conf.all.disable_ipv6=1",
+            )
             run("ip", "-n", namespace, "link", "set", port, "address", mac)
             run("ip", "-n", namespace, "addr", "add", f"{ip}/24", "dev", port)
             run("ip", "-n", namespace, "link", "set", "lo", "up")
             run("ip", "-n", namespace, "link", "set", port, "up")
         for ip, mac in ((IP_B, MAC_B), (IP_SINK, MAC_SINK)):
-            run("ip", "-n", self.a, "neigh", "replace", ip, "lladdr", mac, "dev", PORT_A, "nud", "permanent")
-        # Any process there will do: /proc/PID/net/dev is read many times faster than `ip -s link` runs.
+            run(
+                "ip",
+                "-n",
+                self.a,
+                "neigh",
+                "replace",
+                ip,
+                "lladdr",
+                mac,
+                "dev",
+                PORT_A,
+                "nud",
+                "permanent",
+            )
+        # Any process there will do: /proc/PID/net/dev is read many times faster than `ip -s link`
+        # runs.
         self._resident = subprocess.Popen(["ip", "netns", "exec", self.b, "sleep", "infinity"])
         wait_for(lambda: PORT_B in self._dev(), "the receiving namespace")
 
@@ -74,7 +116,9 @@ class Lab:
             resident.kill()
             resident.wait()
         for namespace in (self.a, self.b):
-            subprocess.run(["ip", "netns", "del", namespace], stderr=subprocess.DEVNULL, check=False)
+            subprocess.run(
+                ["ip", "netns", "del", namespace], stderr=subprocess.DEVNULL, check=False
+            )
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def received(self) -> Counters:
@@ -87,10 +131,17 @@ class Lab:
         return {name.strip(): [int(field) for field in fields.split()] for name, _, fields in named}
 
     def sender(self, *command: str, env: dict[str, str] | None = None) -> "Process":
-        return Process(["ip", "netns", "exec", self.a, "taskset", "-c", str(self.tx_cpu), *command], self.folder, env)
+        return Process(
+            ["ip", "netns", "exec", self.a, "taskset", "-c", str(self.tx_cpu), *command],
+            self.folder,
+            env,
+        )
 
     def receiver(self, *command: str) -> "Process":
-        return Process(["ip", "netns", "exec", self.b, "taskset", "-c", str(self.rx_cpu), *command], self.folder)
+        return Process(
+            ["ip", "netns", "exec", self.b, "taskset", "-c", str(self.rx_cpu), *command],
+            self.folder,
+        )
 
 
 class Process:
@@ -98,11 +149,18 @@ class Process:
 
     _number = itertools.count()
 
-    def __init__(self, command: list[str], folder: pathlib.Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], folder: pathlib.Path, env: dict[str, str] | None = None
+    ) -> None:
         self.log = folder / f"{next(Process._number)}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=env
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=env,
             )
 
     def running(self) -> bool:

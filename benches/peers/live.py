@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Frames made inside the kernel (xdp_live) beside tcpreplay, and how well they keep their gaps, over a veth pair.
+"""Frames made inside the kernel (xdp_live) beside tcpreplay, and how well they keep their gaps,
+over a veth pair.
 
-The receiver is an XDP program that counts and takes the instants of arrival (examples/xdp_sink of squall-port-linux), for
-every sender the same. Two fields vary in Squall's frames; tcpreplay repeats its capture (-tK). Rounds take turns, figures
-are medians, ratios are taken within a round.
+The receiver is an XDP program that counts and takes the instants of arrival (examples/xdp_sink of
+squall-port-linux), for every sender the same. Two fields vary in Squall's frames; tcpreplay repeats
+its capture (-tK). Rounds take turns, figures are medians, ratios are taken within a round.
 
-    live.py [--rounds 5] [--seconds 3] [--kinds 60,1514] [--gaps 10000,2000] [--realtime] [--out FILE]
+    live.py [--rounds 5] [--seconds 3] [--kinds 60,1514] [--gaps 10000,2000] [--realtime] [--out
+    FILE]
 
-On a machine that is busy elsewhere, --realtime gives the senders a CPU (chrt -f): pacing then shows what it can.
+On a machine that is busy elsewhere, --realtime gives the senders a CPU (chrt -f): pacing then shows
+what it can.
 """
 
 import argparse
@@ -27,15 +30,24 @@ RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 TARGET = pathlib.Path(__file__).resolve().parents[2] / "target/release"
 # In front of our own sender; the gaps have no peer here.
 PREFIX: list[str] = []
-VARIED = ("--vary", "ipv4.src=random:16.0.0.1-16.0.255.254", "--vary", "udp.sport=increment:1024-65535")
+VARIED = (
+    "--vary",
+    "ipv4.src=random:16.0.0.1-16.0.255.254",
+    "--vary",
+    "udp.sport=increment:1024-65535",
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=["60", "1514"])
-    parser.add_argument("--gaps", type=lambda text: [int(gap) for gap in text.split(",")], default=[10_000, 2_000])
+    parser.add_argument(
+        "--gaps", type=lambda text: [int(gap) for gap in text.split(",")], default=[10_000, 2_000]
+    )
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     o = parser.parse_args()
@@ -49,10 +61,18 @@ def main() -> None:
     records: list[dict] = []
     with out.open("w") as file, Lab() as lab:
         print(json.dumps(tools.host()), file=file)
-        cases = [(name, kind, None, r) for kind in o.kinds for r in range(o.rounds) for name in senders]
+        cases = [
+            (name, kind, None, r) for kind in o.kinds for r in range(o.rounds) for name in senders
+        ]
         cases += [("squall xdp_live", "60", gap, r) for gap in o.gaps for r in range(o.rounds)]
         for name, kind, gap, round_ in cases:
-            about = {"tool": name, "kind": kind, "gap_ns": gap, "round": round_, "load": os.getloadavg()[0]}
+            about = {
+                "tool": name,
+                "kind": kind,
+                "gap_ns": gap,
+                "round": round_,
+                "load": os.getloadavg()[0],
+            }
             records.append(about | measure(lab, senders[name], kind, gap, o.seconds))
             print(json.dumps(records[-1]), file=file, flush=True)
             print(json.dumps(records[-1]), file=sys.stderr)
@@ -64,8 +84,26 @@ def squall(lab: Lab, kind: str, gap_ns: int | None) -> Process:
     rate = f"{1_000_000_000 // gap_ns}pps" if gap_ns else "max"
     return lab.sender(
         *PREFIX,
-        *(tools.squall_binary(), "send", "--port", f"xdp_live:{PORT_A}", "--packet", packet, *VARIED),
-        *("--size", str(int(kind) + 4), "--rate", rate, "--duration", "600s", "--cores", "1", "--quiet"),
+        *(
+            tools.squall_binary(),
+            "send",
+            "--port",
+            f"xdp_live:{PORT_A}",
+            "--packet",
+            packet,
+            *VARIED,
+        ),
+        *(
+            "--size",
+            str(int(kind) + 4),
+            "--rate",
+            rate,
+            "--duration",
+            "600s",
+            "--cores",
+            "1",
+            "--quiet",
+        ),
     )
 
 
@@ -76,9 +114,12 @@ def tcpreplay(lab: Lab, kind: str, _: int | None) -> Process:
 def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> dict:
     gaps = [f"gaps={gap_ns}"] if gap_ns else []
     sink = os.environ.get("SQUALL_SINK", str(TARGET / "examples/xdp_sink"))
-    # A program on the peer lets the veth poll: it comes first. One second of warm-up is not counted.
+    # A program on the peer lets the veth poll: it comes first. One second of warm-up is not
+    # counted.
     with subprocess.Popen(
-        ["ip", "netns", "exec", lab.b, sink, PORT_B, str(seconds), *gaps, "after=1.0"], stdout=subprocess.PIPE, text=True
+        ["ip", "netns", "exec", lab.b, sink, PORT_B, str(seconds), *gaps, "after=1.0"],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as receiver:
         assert receiver.stdout is not None
         receiver.stdout.readline()
@@ -89,7 +130,8 @@ def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> d
             said = receiver.stdout.read()
             cpu, lasted = tool.cpu_s() - cpu, time.monotonic() - began
             record = json.loads(said) | {"cpu_cores": cpu / lasted}
-            # Without the receiver's program nothing more can leave, and the sender has ended: no sign of anything.
+            # Without the receiver's program nothing more can leave, and the sender has ended: no
+            # sign of anything.
             return record if record["frames"] else {"error": tool.said().strip()[-300:]}
         finally:
             tool.stop()
@@ -98,29 +140,44 @@ def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> d
 def table(records: list[dict]) -> str:
     good = [r for r in records if "error" not in r]
     lines = [" ".join(["live.py", *sys.argv[1:]]), ""]
-    lines += ["| octets | tool | kpps | Gb/s | CPU cores | xdp_live / tool |", "|---|---|---|---|---|---|"]
+    lines += [
+        "| octets | tool | kpps | Gb/s | CPU cores | xdp_live / tool |",
+        "|---|---|---|---|---|---|",
+    ]
     speed = [r for r in good if r["gap_ns"] is None]
-    for kind, tool in sorted({(r["kind"], r["tool"]) for r in speed}, key=lambda k: (int(k[0]), k[1])):
+    for kind, tool in sorted(
+        {(r["kind"], r["tool"]) for r in speed}, key=lambda k: (int(k[0]), k[1])
+    ):
         mine = {r["round"]: r for r in speed if (r["kind"], r["tool"]) == (kind, tool)}
         ours = {r["round"]: r for r in speed if (r["kind"], r["tool"]) == (kind, "squall xdp_live")}
-        ratios = [ours[i]["pps"] / mine[i]["pps"] for i in ours.keys() & mine.keys() if mine[i]["pps"]]
+        ratios = [
+            ours[i]["pps"] / mine[i]["pps"] for i in ours.keys() & mine.keys() if mine[i]["pps"]
+        ]
         octets = [r["octets"] / r["seconds"] * 8e-9 for r in mine.values()]
         kpps = spread([r["pps"] / 1e3 for r in mine.values()], "{:.0f}")
         cpu = spread([r["cpu_cores"] for r in mine.values()], "{:.2f}")
-        lines.append(f"| {kind} | {tool} | {kpps} | {spread(octets, '{:.2f}')} | {cpu} | {spread(ratios, '{:.2f}')} |")
+        lines.append(
+            f"| {kind} | {tool} | {kpps} | {spread(octets, '{:.2f}')} | {cpu} | {spread(ratios, '{:.2f}')} |"
+        )
     lines += ["", "| gap us | within 250 ns | mean error ppm | CPU cores |", "|---|---|---|---|"]
     for gap in sorted({r["gap_ns"] for r in good if r["gap_ns"]}, reverse=True):
         mine = [r for r in good if r["gap_ns"] == gap]
         within = spread([100 * r["within_250_ns"] for r in mine], "{:.1f} %")
         mean = spread([r["mean_error_ppm"] for r in mine], "{:+.1f}")
-        lines.append(f"| {gap / 1e3:g} | {within} | {mean} | {spread([r['cpu_cores'] for r in mine], '{:.2f}')} |")
+        lines.append(
+            f"| {gap / 1e3:g} | {within} | {mean} | {spread([r['cpu_cores'] for r in mine], '{:.2f}')} |"
+        )
     failed = sorted({f"- {r['tool']}: {r['error']}" for r in records if "error" in r})
     return "\n".join(lines + (["", "Not measured:", *failed] if failed else []))
 
 
 def spread(found: list[float], form: str) -> str:
     """The median; in brackets the least and the most."""
-    return f"{form} ({form}..{form})".format(statistics.median(found), min(found), max(found)) if found else "-"
+    return (
+        f"{form} ({form}..{form})".format(statistics.median(found), min(found), max(found))
+        if found
+        else "-"
+    )
 
 
 if __name__ == "__main__":

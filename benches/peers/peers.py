@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Squall beside its peers, in one run: top speed and rate accuracy over a veth pair.
 
-Each round runs every tool once, one at a time, so that a slow minute of the machine meets all of them; figures are
-medians over the rounds, ratios are taken within a round. What counts is what the receiving interface counted and when
-the receiving kernel saw it, never what a tool says of itself.
+Each round runs every tool once, one at a time, so that a slow minute of the machine meets all of
+them; figures are medians over the rounds, ratios are taken within a round. What counts is what the
+receiving interface counted and when the receiving kernel saw it, never what a tool says of itself.
 
-    peers.py speed    [--kinds 60,imix,1514] [--rounds 5] [--seconds 3] [--tools a,b] [--out FILE]
-    peers.py accuracy [--rates 1000,10000,25000,70000,100000] [--rounds 5] [--seconds 10] [--tools a,b] [--out FILE]
-    peers.py table FILE...
+    peers.py speed [--kinds 60,imix,1514] [--rounds 5] [--seconds 3] [--tools a,b] [--out FILE]
+    peers.py accuracy [--rates 1000,10000,25000,70000,100000] [--rounds 5] [--seconds 10] [--tools
+    a,b] [--out FILE] peers.py table FILE...
 
 FILE takes one JSON object a line: the host, then each measurement.
 """
@@ -52,7 +52,9 @@ def main() -> None:
     records: list[Record] = []
     with out.open("w") as file, Lab() as lab:
         measurements = speed(lab, chosen, o) if o.what == "speed" else accuracy(lab, chosen, o)
-        for record in itertools.chain([tools.host(versions={name: version(name) for name in chosen})], measurements):
+        for record in itertools.chain(
+            [tools.host(versions={name: version(name) for name in chosen})], measurements
+        ):
             records.append(record)
             print(json.dumps(record), file=file, flush=True)
             print(json.dumps(record), file=sys.stderr)
@@ -61,7 +63,9 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="what", required=True)
     names: Callable[[str], list[str]] = lambda text: text.split(",")
     for what, seconds in (("speed", 3.0), ("accuracy", 10.0)):
@@ -73,7 +77,9 @@ def arguments() -> argparse.Namespace:
         if what == "speed":
             command.add_argument("--kinds", type=names, default=["60", "imix", "1514"])
         else:
-            command.add_argument("--rates", type=names, default=["1000", "10000", "25000", "70000", "100000"])
+            command.add_argument(
+                "--rates", type=names, default=["1000", "10000", "25000", "70000", "100000"]
+            )
     commands.add_parser("table").add_argument("files", type=pathlib.Path, nargs="+")
     return parser.parse_args()
 
@@ -90,7 +96,9 @@ def present(name: str, available: dict[str, tools.Tool]) -> bool:
 def speed(lab: Lab, chosen: list[str], o: argparse.Namespace) -> Iterator[Record]:
     for kind, round_, name in itertools.product(o.kinds, range(o.rounds), chosen):
         about: Record = {"what": "speed", "tool": name, "kind": kind, "round": round_}
-        yield about | attempt(lambda: tools.SPEED[name](lab, kind, None), lambda tool: _speed(lab, tool, o.seconds))
+        yield about | attempt(
+            lambda: tools.SPEED[name](lab, kind, None), lambda tool: _speed(lab, tool, o.seconds)
+        )
 
 
 def _speed(lab: Lab, tool: Process, seconds: float) -> Record:
@@ -140,7 +148,9 @@ def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
         "frames": len(at_ns),
         "error_ratio": (due_us / gaps_us.mean()) - 1,
         # By least squares: a stall of the machine at the very end of a capture is no rate.
-        "fitted_error_ratio": due_us / (np.polyfit(np.arange(len(at_ns)), at_ns - at_ns[0], 1)[0] / 1e3) - 1,
+        "fitted_error_ratio": due_us
+        / (np.polyfit(np.arange(len(at_ns)), at_ns - at_ns[0], 1)[0] / 1e3)
+        - 1,
         "gap_sd_us": gaps_us.std(),
         "gap_p1_us": p1,
         "gap_p50_us": p50,
@@ -168,16 +178,26 @@ def attempt(start: Callable[[], Process], measure: Callable[[Process], Record]) 
             record = {"error": f"it ended early: {tool.said().strip()[-300:]}"}
     finally:
         tool.stop()
-    return {key: float(value) if isinstance(value, np.floating) else value for key, value in record.items()}
+    return {
+        key: float(value) if isinstance(value, np.floating) else value
+        for key, value in record.items()
+    }
 
 
 def timestamps(capture: pathlib.Path) -> np.ndarray:
-    """Arrival times in ns of a nanosecond pcap whose records are all of one length, as those of one stream are."""
+    """Arrival times in ns of a nanosecond pcap whose records are all of one length, as those of one
+    stream are.
+    """
     octets = np.fromfile(capture, dtype=np.uint8)
     if len(octets) < 40:
         return np.array([], dtype=np.int64)
-    magic, included = struct.unpack("<I", octets[:4].tobytes())[0], int(octets[32:36].view("<u4")[0])
-    assert magic == 0xA1B23C4D, f"tcpdump wrote {magic:#x}, not a nanosecond capture of this byte order"
+    magic, included = (
+        struct.unpack("<I", octets[:4].tobytes())[0],
+        int(octets[32:36].view("<u4")[0]),
+    )
+    assert magic == 0xA1B23C4D, (
+        f"tcpdump wrote {magic:#x}, not a nanosecond capture of this byte order"
+    )
     record_len = 16 + included
     count = (len(octets) - 24) // record_len
     records = octets[24 : 24 + count * record_len].reshape(count, record_len)
@@ -194,12 +214,18 @@ def numbers(text: str, before: str) -> Iterator[int]:
 def version(name: str) -> str:
     """What Debian's package of the tool is, or what our own says."""
     if name == "squall":
-        said = subprocess.run([tools.squall_binary(), "--version"], capture_output=True, text=True, check=False)
+        said = subprocess.run(
+            [tools.squall_binary(), "--version"], capture_output=True, text=True, check=False
+        )
         return said.stdout.strip()
     path = pathlib.Path(shutil.which(tools.program(name)) or "").resolve()
-    owner = subprocess.run(["dpkg", "-S", str(path)], capture_output=True, text=True, check=False).stdout
+    owner = subprocess.run(
+        ["dpkg", "-S", str(path)], capture_output=True, text=True, check=False
+    ).stdout
     package = owner.partition(":")[0]
-    shown = subprocess.run(["dpkg-query", "-W", package], capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        ["dpkg-query", "-W", package], capture_output=True, text=True, check=False
+    )
     return " ".join(shown.stdout.split())
 
 
@@ -216,10 +242,14 @@ def table(records: list[Record]) -> str:
             "| tool | kpps | Gb/s (L2, without FCS) | CPU s/Mpkt | squall / tool |",
             "|---|---|---|---|---|",
         ]
-        for tool, mine in sorted(grouped(rows, "tool").items(), key=lambda item: -median(item[1], "pps")):
+        for tool, mine in sorted(
+            grouped(rows, "tool").items(), key=lambda item: -median(item[1], "pps")
+        ):
             ratio = spread(ratios(rows, tool, "pps"), "{:.2f}")
             cells = (cell(mine, "pps", "{:.0f}", 1e-3), cell(mine, "bps_l2", "{:.2f}", 1e-9))
-            lines.append(f"| {tool} | {' | '.join(cells)} | {cell(mine, 'cpu_s_per_mpkt', '{:.2f}')} | {ratio} |")
+            lines.append(
+                f"| {tool} | {' | '.join(cells)} | {cell(mine, 'cpu_s_per_mpkt', '{:.2f}')} | {ratio} |"
+            )
         blocks.append("\n".join(lines))
     for pps, rows in grouped(of(records, "accuracy"), "asked_pps").items():
         lines = [
@@ -227,14 +257,27 @@ def table(records: list[Record]) -> str:
             "| tool | mean error % | fitted error % | gap SD us | p1 | p50 | p99 | p99.9 | within 10 % | CPU cores | capture lost |",
             "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
-        for tool, mine in sorted(grouped(rows, "tool").items(), key=lambda item: median(item[1], "gap_sd_us")):
-            cells = [cell(mine, key, "{:+.4f}", 100) for key in ("error_ratio", "fitted_error_ratio")]
+        for tool, mine in sorted(
+            grouped(rows, "tool").items(), key=lambda item: median(item[1], "gap_sd_us")
+        ):
+            cells = [
+                cell(mine, key, "{:+.4f}", 100) for key in ("error_ratio", "fitted_error_ratio")
+            ]
             cells += [cell(mine, "gap_sd_us", "{:.1f}")]
             cells += [f"{median(mine, f'gap_{p}_us'):.1f}" for p in ("p1", "p50", "p99", "p999")]
-            cells += [f"{100 * median(mine, 'within_10_percent'):.0f} %", f"{median(mine, 'cpu_cores'):.2f}"]
-            lines.append(f"| {tool} | {' | '.join(cells)} | {sum(int(r['capture_dropped']) for r in mine)} |")
+            cells += [
+                f"{100 * median(mine, 'within_10_percent'):.0f} %",
+                f"{median(mine, 'cpu_cores'):.2f}",
+            ]
+            lines.append(
+                f"| {tool} | {' | '.join(cells)} | {sum(int(r['capture_dropped']) for r in mine)} |"
+            )
         blocks.append("\n".join(lines))
-    failed = {f"- {r['tool']}: {r.get('error') or r['unsuited']}" for r in records if "error" in r or "unsuited" in r}
+    failed = {
+        f"- {r['tool']}: {r.get('error') or r['unsuited']}"
+        for r in records
+        if "error" in r or "unsuited" in r
+    }
     return "\n\n".join(blocks + (["\n".join(["Not measured:", *sorted(failed)])] if failed else []))
 
 
@@ -271,7 +314,9 @@ def ratios(rows: list[Record], tool: str, key: str) -> list[float]:
     """Ours over the tool's, round by round."""
     ours = {r["round"]: float(r[key]) for r in rows if r["tool"] == "squall"}
     theirs = {r["round"]: float(r[key]) for r in rows if r["tool"] == tool}
-    return [ours[round_] / theirs[round_] for round_ in ours.keys() & theirs.keys() if theirs[round_]]
+    return [
+        ours[round_] / theirs[round_] for round_ in ours.keys() & theirs.keys() if theirs[round_]
+    ]
 
 
 if __name__ == "__main__":

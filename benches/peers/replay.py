@@ -3,13 +3,17 @@
 
     replay.py [--rounds 5] [--packets 14000] [--loops 50] [--squall PATH] [--out FILE]
 
-speed     as fast as it goes, preloaded: frames a second by the receiving interface's counter over the time that each tool tells,
-          with an IMIX-like capture of 1,200 flows; squall over af_packet, af_xdp and xdp_live, with and without --unique-ip.
-          First with a host that takes the frames up its stack (and polls, for xdp_live: GRO on), then with an XDP program that
-          counts them: on veth the receiver's work is done by the sender's CPU, and is most of it
-timing    a capture with gaps from 2 us to 5 s at its own instants, by turns: how far frames are from their instants in the
-          capture, by the kernel's stamps at the receiver, counted from where most are; how far the last is from the first;
-          and how late squall says it sent them, in which the whole system call is
+speed as fast as it goes, preloaded: frames a second by the receiving interface's counter over the
+time that each tool tells,
+          with an IMIX-like capture of 1,200 flows; squall over af_packet, af_xdp and xdp_live, with
+          and without --unique-ip. First with a host that takes the frames up its stack (and polls,
+          for xdp_live: GRO on), then with an XDP program that counts them: on veth the receiver's
+          work is done by the sender's CPU, and is most of it
+timing a capture with gaps from 2 us to 5 s at its own instants, by turns: how far frames are from
+their instants in the
+          capture, by the kernel's stamps at the receiver, counted from where most are; how far the
+          last is from the first; and how late squall says it sent them, in which the whole system
+          call is
 Prints medians, and ratios to tcpreplay's median of the same run.
 """
 
@@ -33,15 +37,49 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def make(squall: str, file: pathlib.Path, packets: int) -> None:
     packet = "eth(dst=02:00:00:00:00:02)/ipv4(src=10.1.0.1,dst=10.2.0.1)/udp(dport=53)"
     flows = ["--vary", "udp.sport=increment:1024-2223"]
-    run(squall, "send", "--port", f"pcap:{file}", "--packet", packet, *flows, "--size", "imix", "--rate", "100kpps", "--count", str(packets), "-q")
+    run(
+        squall,
+        "send",
+        "--port",
+        f"pcap:{file}",
+        "--packet",
+        packet,
+        *flows,
+        "--size",
+        "imix",
+        "--rate",
+        "100kpps",
+        "--count",
+        str(packets),
+        "-q",
+    )
 
 
 def gaps(squall: str, file: pathlib.Path, folder: pathlib.Path) -> None:
     """As many gaps of 2 us as of 20 us, 200 us and 2 ms; fewer of the longer ones, up to 5 s."""
     parts = []
-    for rate, count in [("500kpps", 1000), ("50kpps", 1000), ("5kpps", 1000), ("500pps", 1000), ("50pps", 100), ("0.2pps", 2)]:
+    for rate, count in [
+        ("500kpps", 1000),
+        ("50kpps", 1000),
+        ("5kpps", 1000),
+        ("500pps", 1000),
+        ("50pps", 100),
+        ("0.2pps", 2),
+    ]:
         part = folder / f"gap-{rate}.pcap"
-        run(squall, "send", "--port", f"pcap:{part}", "--packet", "eth/ipv4/udp", "--rate", rate, "--count", str(count), "-q")
+        run(
+            squall,
+            "send",
+            "--port",
+            f"pcap:{part}",
+            "--packet",
+            "eth/ipv4/udp",
+            "--rate",
+            rate,
+            "--count",
+            str(count),
+            "-q",
+        )
         parts.append(str(part))
     run(squall, "replay", *parts, "-i", f"pcap:{file}", "-q")
 
@@ -51,10 +89,17 @@ def inside(lab: Lab, *command: str) -> str:
     return run("ip", "netns", "exec", lab.a, *command)
 
 
-WAYS = {"tcpreplay": None, "squall af_packet": "af_packet", "squall af_xdp": "af_xdp", "squall xdp_live": "xdp_live"}
+WAYS = {
+    "tcpreplay": None,
+    "squall af_packet": "af_packet",
+    "squall af_xdp": "af_xdp",
+    "squall xdp_live": "xdp_live",
+}
 
 
-def speed(lab: Lab, squall: str, capture: pathlib.Path, loops: int, rounds: int) -> dict[str, list[dict[str, float]]]:
+def speed(
+    lab: Lab, squall: str, capture: pathlib.Path, loops: int, rounds: int
+) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):
         for name, kind in WAYS.items():
@@ -62,13 +107,39 @@ def speed(lab: Lab, squall: str, capture: pathlib.Path, loops: int, rounds: int)
                 before = lab.received().packets
                 if kind is None:
                     more = ["--unique-ip"] if unique else []
-                    text = inside(lab, "tcpreplay", "-i", PORT_A, "-t", "-K", "-l", str(loops), *more, str(capture))
+                    text = inside(
+                        lab,
+                        "tcpreplay",
+                        "-i",
+                        PORT_A,
+                        "-t",
+                        "-K",
+                        "-l",
+                        str(loops),
+                        *more,
+                        str(capture),
+                    )
                     seconds = float(re.search(r"sent in ([0-9.]+) seconds", text)[1])
                     flows = float(re.search(r"Flows: (\d+) flows", text)[1])
                 else:
                     report = lab.folder / "replay.json"
                     more = ["--unique-ip"] if unique else []
-                    inside(lab, squall, "replay", str(capture), "-i", f"{kind}:{PORT_A}", "-t", "-K", "-l", str(loops), "-q", "--json", str(report), *more)
+                    inside(
+                        lab,
+                        squall,
+                        "replay",
+                        str(capture),
+                        "-i",
+                        f"{kind}:{PORT_A}",
+                        "-t",
+                        "-K",
+                        "-l",
+                        str(loops),
+                        "-q",
+                        "--json",
+                        str(report),
+                        *more,
+                    )
                     told = json.loads(report.read_text())
                     seconds, flows = told["duration_s"], told["replay"]["flows"]["flows"]
                 row = {"pps": (lab.received().packets - before) / seconds, "fps": flows / seconds}
@@ -80,29 +151,60 @@ def timing(lab: Lab, squall: str, capture: pathlib.Path) -> dict[str, dict[str, 
     due, found = stamps(capture), {}
     for name, kind in WAYS.items():
         seen, report = lab.folder / "seen.pcap", lab.folder / "timing.json"
-        dump = lab.receiver("tcpdump", "-i", PORT_B, "-w", str(seen), "--time-stamp-precision=nano", "-s", "96", "-U", "udp")
+        dump = lab.receiver(
+            "tcpdump",
+            "-i",
+            PORT_B,
+            "-w",
+            str(seen),
+            "--time-stamp-precision=nano",
+            "-s",
+            "96",
+            "-U",
+            "udp",
+        )
         time.sleep(1)
         if kind is None:
             inside(lab, "tcpreplay", "-i", PORT_A, str(capture))
         else:
-            inside(lab, squall, "replay", str(capture), "-i", f"{kind}:{PORT_A}", "-q", "--json", str(report))
+            inside(
+                lab,
+                squall,
+                "replay",
+                str(capture),
+                "-i",
+                f"{kind}:{PORT_A}",
+                "-q",
+                "--json",
+                str(report),
+            )
         # tcpdump forgets what is in a block of its ring that was not handed over yet.
         time.sleep(2.5)
         dump.stop()
         came = stamps(seen)
         if len(came) != len(due):
-            raise SystemExit(f"replay: {name}: {len(came)} of {len(due)} frames were seen\n  try again on a quieter machine")
+            raise SystemExit(
+                f"replay: {name}: {len(came)} of {len(due)} frames were seen\n  try again on a quieter machine"
+            )
         error = (came - came[0]) - (due - due[0])
         off = np.abs(error - np.median(error)) / 1e3
-        row = {"median_us": float(np.median(off)), "p99_us": float(np.percentile(off, 99)), "drift_us": float(error[-1]) / 1e3}
+        row = {
+            "median_us": float(np.median(off)),
+            "p99_us": float(np.percentile(off, 99)),
+            "drift_us": float(error[-1]) / 1e3,
+        }
         if kind is not None:
-            row["late_us"] = json.loads(report.read_text())["ports"][0]["tx"]["departure_error_ns"]["p50"] / 1e3
+            row["late_us"] = (
+                json.loads(report.read_text())["ports"][0]["tx"]["departure_error_ns"]["p50"] / 1e3
+            )
         found[name] = row
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--packets", type=int, default=14_000)
     parser.add_argument("--loops", type=int, default=50)
@@ -116,13 +218,20 @@ def main() -> int:
         gaps(args.squall, slow, lab.folder)
         run("ip", "netns", "exec", lab.b, "ethtool", "-K", PORT_B, "gro", "on")
         found["to a host"] = speed(lab, args.squall, capture, args.loops, args.rounds)
-        sink = lab.receiver(os.environ.get("SQUALL_SINK", str(ROOT / "target/release/examples/xdp_sink")), PORT_B, "600")
+        sink = lab.receiver(
+            os.environ.get("SQUALL_SINK", str(ROOT / "target/release/examples/xdp_sink")),
+            PORT_B,
+            "600",
+        )
         wait_for(lambda: "ready" in sink.said(), "the XDP program on the peer")
         found["to an XDP program"] = speed(lab, args.squall, capture, args.loops, args.rounds)
         sink.stop()
         timed = timing(lab, args.squall, slow)
     for where, rows in found.items():
-        median = {name: {k: statistics.median(row[k] for row in of) for k in ("pps", "fps")} for name, of in rows.items()}
+        median = {
+            name: {k: statistics.median(row[k] for row in of) for k in ("pps", "fps")}
+            for name, of in rows.items()
+        }
         base = {unique: median["tcpreplay" + unique] for unique in ("", " --unique-ip")}
         print(f"{where:32} {'kpps':>7} {'of tcpreplay':>13} {'kfps':>9} {'of tcpreplay':>13}")
         for name, row in median.items():
@@ -130,10 +239,14 @@ def main() -> int:
             rates = f"{row['pps'] / 1e3:7.0f} {row['pps'] / of['pps']:12.2f}x"
             print(f"{name:32} {rates} {row['fps'] / 1e3:9.2f} {row['fps'] / of['fps']:12.2f}x")
         print()
-    print(f"{'own timing, gaps of 2 us to 5 s':32} {'off by':>10} {'p99':>10} {'drift':>10}   said to be late by")
+    print(
+        f"{'own timing, gaps of 2 us to 5 s':32} {'off by':>10} {'p99':>10} {'drift':>10}   said to be late by"
+    )
     for name, row in timed.items():
         said = f"{row['late_us']:.1f} us" if "late_us" in row else "-"
-        print(f"{name:32} {row['median_us']:7.1f} us {row['p99_us']:7.1f} us {row['drift_us']:7.1f} us   {said}")
+        print(
+            f"{name:32} {row['median_us']:7.1f} us {row['p99_us']:7.1f} us {row['drift_us']:7.1f} us   {said}"
+        )
     if args.out:
         args.out.write_text(json.dumps({"speed": found, "timing": timed}) + "\n")
     return 0

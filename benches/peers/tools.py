@@ -1,7 +1,7 @@
 """How each tool is made to send UDP frames from vA to nobody, as fast as it goes or at a rate.
 
-A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length without FCS, or "imix"; `pps` None is as fast
-as it goes. All send the same frames (mgen excepted, see there), on one CPU.
+A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length without FCS, or "imix";
+`pps` None is as fast as it goes. All send the same frames (mgen excepted, see there), on one CPU.
 """
 
 import datetime
@@ -26,7 +26,10 @@ SPORT, DPORT = 5001, 5002
 
 def host(**more: object) -> dict[str, object]:
     """The first line of a file of figures: where they are from."""
-    cpu = next((l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    cpu = next(
+        (l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")),
+        "unknown",
+    )
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         capture_output=True,
@@ -55,7 +58,18 @@ def squall(lab: Lab, kind: str, pps: int | None, port: str = "af_packet") -> Pro
     size = "imix" if kind == "imix" else str(int(kind) + 4)
     rate = f"{pps}pps" if pps else "max"
     return lab.sender(
-        *(squall_binary(), "send", "--port", f"{port}:{PORT_A}", "--packet", packet, "--size", size, "--rate", rate),
+        *(
+            squall_binary(),
+            "send",
+            "--port",
+            f"{port}:{PORT_A}",
+            "--packet",
+            packet,
+            "--size",
+            size,
+            "--rate",
+            rate,
+        ),
         *("--duration", "600s", "--cores", "1", "--quiet"),
     )
 
@@ -66,14 +80,25 @@ def squall_af_xdp(lab: Lab, kind: str, pps: int | None) -> Process:
 
 def tcpreplay(lab: Lab, kind: str, pps: int | None) -> Process:
     rate = ["--pps", str(pps)] if pps else ["--topspeed"]
-    return lab.sender("tcpreplay", "-i", PORT_A, "--preload-pcap", "--loop", "0", *rate, str(capture(lab, kind)))
+    return lab.sender(
+        "tcpreplay", "-i", PORT_A, "--preload-pcap", "--loop", "0", *rate, str(capture(lab, kind))
+    )
 
 
 def trafgen(lab: Lab, kind: str, pps: int | None, *options: str) -> Process:
     config = lab.folder / f"trafgen-{kind}"
     config.write_text("".join("{ " + ", ".join(map(str, frame)) + " }\n" for frame in frames(kind)))
     rate = ["--rate", f"{pps}pps"] if pps else []
-    fixed = ["--dev", PORT_A, "--conf", str(config), "--cpus", "1", "--no-cpu-stats", "--notouch-irq"]
+    fixed = [
+        "--dev",
+        PORT_A,
+        "--conf",
+        str(config),
+        "--cpus",
+        "1",
+        "--no-cpu-stats",
+        "--notouch-irq",
+    ]
     return lab.sender("trafgen", *fixed, *rate, *options)
 
 
@@ -92,7 +117,9 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
     (home / ".config/Ostinato/drone.ini").write_text(
         f"RateAccuracy=High\n[RpcServer]\nAddress=127.0.0.1\n[PortList]\nInclude={PORT_A}\n"
     )
-    drone = lab.sender("drone", env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")})
+    drone = lab.sender(
+        "drone", env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+    )
     # Its RPC port is on the namespace's loopback: a child of ours goes there and talks to it.
     rows = [(60, 7), (590, 4), (1514, 1)] if kind == "imix" else [(int(kind), 1000)]
     for _ in range(50):
@@ -108,11 +135,14 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
 def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
     if kind == "imix":
         raise Unsuited("one size a flow")
-    # A message has at least 28 octets: its smallest frame has 70. A rate of -1 is as fast as it goes.
+    # A message has at least 28 octets: its smallest frame has 70. A rate of -1 is as fast as it
+    # goes.
     message_len = max(28, int(kind) - 42)
     script = lab.folder / "script.mgn"
     rate = pps or -1
-    script.write_text(f"0.0 ON 1 UDP SRC {SPORT} DST {IP_SINK}/{DPORT} PERIODIC [{rate} {message_len}]\n")
+    script.write_text(
+        f"0.0 ON 1 UDP SRC {SPORT} DST {IP_SINK}/{DPORT} PERIODIC [{rate} {message_len}]\n"
+    )
     return lab.sender("mgen", "input", str(script), "nolog")
 
 
@@ -198,7 +228,9 @@ def _addresses() -> tuple[int, int, int, int]:
 
 
 def _in_namespace(name: str, call: Callable[[], None]) -> bool:
-    """Whether `call` went well in the namespace. In a child, as a thread's namespace is not given back."""
+    """Whether `call` went well in the namespace. In a child, as a thread's namespace is not given
+    back.
+    """
     child = os.fork()
     if child == 0:
         status = 1

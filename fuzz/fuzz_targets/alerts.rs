@@ -1,6 +1,6 @@
 #![no_main]
-//! An engine's log, in any form: whatever stands there, reading it ends, each line is an alert, another event, an error or a part
-//! of one, and what is scored adds up.
+//! An engine's log, in any form: whatever stands there, reading it ends, each line is an alert,
+//! another event, an error or a part of one, and what is scored adds up.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{

@@ -1,7 +1,6 @@
 #![no_main]
-//! Lines of rules to attacks: each rule ends with a solution that is written as frames, explained, and broken into a near miss, or
-//! with a reason; within its bounds.
-//! Input: text of rules.
+//! Lines of rules to attacks: each rule ends with a solution that is written as frames, explained,
+//! and broken into a near miss, or with a reason; within its bounds. Input: text of rules.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{

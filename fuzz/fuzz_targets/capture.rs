@@ -1,5 +1,5 @@
-//! Whatever a capture holds, compressed or not: reading it ends, as does going on behind each fault; what is lent is of the
-//! file.
+//! Whatever a capture holds, compressed or not: reading it ends, as does going on behind each
+//! fault; what is lent is of the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,11 @@ fuzz_target!(|file: &[u8]| {
                 assert!(packet.data.len() <= packet.wire_len as usize);
                 octets += packet.data.len() as u64;
                 let (interface, number) = (packet.interface as usize, packet.number);
-                let _ = (packet.options.direction(), packet.options.dropped(), packet.options.comments().count());
+                let _ = (
+                    packet.options.direction(),
+                    packet.options.dropped(),
+                    packet.options.comments().count(),
+                );
                 assert!(interface < reader.interfaces().len());
                 assert_eq!(number, reader.packets());
                 assert!(reader.offset() > before);
@@ -35,7 +39,8 @@ fuzz_target!(|file: &[u8]| {
                 let skipped = reader.recover();
                 assert_eq!(skipped.from + skipped.octets, reader.offset());
                 faults += 1;
-                // A file's header may be found where the fault is; each other step takes an octet at least.
+                // A file's header may be found where the fault is; each other step takes an octet
+                // at least.
                 assert!(faults <= 2 * (reader.offset() + 2));
             }
         }

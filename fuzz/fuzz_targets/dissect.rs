@@ -1,6 +1,6 @@
 #![no_main]
-//! The octets of any frame, and of a packet of any link: no panic, what is listed is right, and stays right at another
-//! length.
+//! The octets of any frame, and of a packet of any link: no panic, what is listed is right, and
+//! stays right at another length.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::Frame;

@@ -1,7 +1,7 @@
 #![no_main]
-//! Any edits of any packets: no panic, as many packets counted as came, none longer than its length on the wire.
-//! Input: 32 octets that choose what is asked for, then packets, each behind its length (16 bits) and what is missing of it
-//! (8 bits).
+//! Any edits of any packets: no panic, as many packets counted as came, none longer than its length
+//! on the wire. Input: 32 octets that choose what is asked for, then packets, each behind its
+//! length (16 bits) and what is missing of it (8 bits).
 
 use libfuzzer_sys::fuzz_target;
 use squall_edit::{Editor, Edits, Encapsulation, FixLen, Key, Meta, Side, Vlan, VlanMode};
@@ -18,10 +18,14 @@ fuzz_target!(|data: &[u8]| {
         number += 1;
         let side = [None, Some(Side::Client), Some(Side::Server)][usize::from(*missing) % 3];
         let wire_len = len as u32 + u32::from(*missing);
-        editor.edit(octets, Meta { time_ns: number * 1000, wire_len, number, side }, &mut |octets, meta| {
-            assert!(octets.len() as u64 <= u64::from(meta.wire_len));
-            out += 1;
-        });
+        editor.edit(
+            octets,
+            Meta { time_ns: number * 1000, wire_len, number, side },
+            &mut |octets, meta| {
+                assert!(octets.len() as u64 <= u64::from(meta.wire_len));
+                out += 1;
+            },
+        );
     }
     let counts = editor.counts();
     assert_eq!((counts.packets_in, counts.packets_out), (number, out));
@@ -53,7 +57,8 @@ fn edits(choice: &[u8; 32]) -> Edits {
         }),
         mtu: on(9).then(|| wide(3).max(1)),
         mtu_trunc: on(10),
-        fixlen: on(11).then(|| [FixLen::Pad, FixLen::Trunc, FixLen::Del][usize::from(octet(4)) % 3]),
+        fixlen: on(11)
+            .then(|| [FixLen::Pad, FixLen::Trunc, FixLen::Del][usize::from(octet(4)) % 3]),
         truncate: on(12).then(|| u32::from(octet(5)).max(1)),
         pad: on(13).then(|| u32::from(octet(6)).max(1)),
         tos: on(14).then_some(octet(7)),

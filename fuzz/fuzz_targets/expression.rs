@@ -1,14 +1,15 @@
 #![no_main]
-//! An expression of PCRE2 and what its text must be: read without a panic or told where not, written in bounded steps, and what
-//! is written keeps what was asked for.
-//! Input: options, least and most octets (8 bits each), a string to hold up to a zero octet, the expression.
+//! An expression of PCRE2 and what its text must be: read without a panic or told where not,
+//! written in bounded steps, and what is written keeps what was asked for. Input: options, least
+//! and most octets (8 bits each), a string to hold up to a zero octet, the expression.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::regex::{Choices, Constraints, Expression, Flags, Held};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[options, least, most], rest)) = data.split_first_chunk() else { return };
-    let (held, pattern) = rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
+    let (held, pattern) =
+        rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
     let Ok(pattern) = std::str::from_utf8(pattern.get(1..).unwrap_or_default()) else { return };
     let bit = |bit: u8| options >> bit & 1 == 1;
     let flags = Flags {

@@ -1,18 +1,22 @@
 #![no_main]
-//! A capture filter and a frame: libpcap compiles or refuses what was typed, the program is checked, and runs on any octets
-//! without a panic; with the outer VLAN tag stepped over, it says of a frame without one the same.
-//! Input: the link type (16 bits), the expression, a zero octet, the frame.
+//! A capture filter and a frame: libpcap compiles or refuses what was typed, the program is
+//! checked, and runs on any octets without a panic; with the outer VLAN tag stepped over, it says
+//! of a frame without one the same. Input: the link type (16 bits), the expression, a zero octet,
+//! the frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_port_linux::filter::{FilterError, compile};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&link_type, rest)) = data.split_first_chunk() else { return };
-    let (expression, frame) = rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
+    let (expression, frame) =
+        rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
     let frame = frame.get(1..).unwrap_or_default();
     let Ok(expression) = std::str::from_utf8(expression) else { return };
     // A name would be looked up in files, and by DNS.
-    if expression.len() > 200 || !expression.split(|c: char| !c.is_ascii_alphanumeric()).all(is_known) {
+    if expression.len() > 200
+        || !expression.split(|c: char| !c.is_ascii_alphanumeric()).all(is_known)
+    {
         return;
     }
     match compile(expression, u16::from_be_bytes(link_type), 65_535) {
@@ -32,5 +36,7 @@ const WORDS: &str = "and or not host net port portrange src dst ether ip ip6 tcp
                      tcpflags syn ack fin rst push urg icmptype icmpcode echo reply wlan fddi llc type subtype";
 
 fn is_known(word: &str) -> bool {
-    word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) || WORDS.split(' ').any(|known| known == word)
+    word.is_empty()
+        || word.starts_with(|c: char| c.is_ascii_digit())
+        || WORDS.split(' ').any(|known| known == word)
 }

@@ -1,6 +1,7 @@
 #![no_main]
-//! Packets as others write them, scapy's text and dumps of octets: no panic, mistakes lie inside the text, what is read is
-//! packet text that reads back; and the octets of any frame, said as packet text, build that frame.
+//! Packets as others write them, scapy's text and dumps of octets: no panic, mistakes lie inside
+//! the text, what is read is packet text that reads back; and the octets of any frame, said as
+//! packet text, build that frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::{Frame, Packet, parse_hex, scapy, to_hex};
@@ -17,7 +18,11 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         Err(error) => {
-            assert!(text.get(error.at.clone()).is_some() && !error.hint.is_empty(), "{error} at {:?}", error.at)
+            assert!(
+                text.get(error.at.clone()).is_some() && !error.hint.is_empty(),
+                "{error} at {:?}",
+                error.at
+            )
         }
     }
     if let Ok(octets) = parse_hex(text) {
@@ -35,7 +40,8 @@ fn said_again(octets: &[u8]) {
     let Some(packet) = Packet::of_frame(octets) else { return };
     let printed = packet.to_string();
     assert_eq!(Packet::parse(&printed).as_ref(), Ok(&packet), "{printed}");
-    let built = packet.build(None, &|_| unreachable!("it names no file"), 1).expect("it was built before");
+    let built =
+        packet.build(None, &|_| unreachable!("it names no file"), 1).expect("it was built before");
     let (same, padding) = built.bytes.split_at(octets.len());
     assert!(same == octets && padding.iter().all(|&octet| octet == 0), "{printed}");
 }

@@ -1,7 +1,7 @@
 #![no_main]
-//! The evaluator: whatever frames come, it ends, and says the same of the same frames.
-//! Input: frames, each behind two octets with its length; an octet before them chooses between raw frames and segments of a
-//! connection, which get further.
+//! The evaluator: whatever frames come, it ends, and says the same of the same frames. Input:
+//! frames, each behind two octets with its length; an octet before them chooses between raw frames
+//! and segments of a connection, which get further.
 
 use std::sync::OnceLock;
 
@@ -26,7 +26,9 @@ alert ip any any -> any any (msg:"10"; ttl:<9; xbits:set,x,track ip_src,expire 9
 fn rules() -> &'static Compiled<'static> {
     static SET: OnceLock<RuleSet> = OnceLock::new();
     static COMPILED: OnceLock<Compiled<'static>> = OnceLock::new();
-    COMPILED.get_or_init(|| Compiled::new(SET.get_or_init(|| RuleSet::parse(RULES, &Variables::standard()))))
+    COMPILED.get_or_init(|| {
+        Compiled::new(SET.get_or_init(|| RuleSet::parse(RULES, &Variables::standard())))
+    })
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -34,7 +36,8 @@ fuzz_target!(|data: &[u8]| {
     let mut frames: Vec<Vec<u8>> = if how & 1 == 1 { handshake(how) } else { vec![] };
     let mut next = [1001u32, 5001];
     while let Some((&[high, low], octets)) = rest.split_first_chunk() {
-        let (part, after) = octets.split_at(usize::from(u16::from_be_bytes([high & 7, low])).min(octets.len()));
+        let (part, after) =
+            octets.split_at(usize::from(u16::from_be_bytes([high & 7, low])).min(octets.len()));
         rest = after;
         if how & 1 == 0 {
             frames.push(part.to_vec());
@@ -50,7 +53,8 @@ fuzz_target!(|data: &[u8]| {
 
 fn run(frames: &[Vec<u8>]) -> Vec<Alert> {
     let which: Vec<usize> = (0..rules().rules().rules.len()).collect();
-    let (mut engine, refused) = Engine::new(rules(), &which, Settings { checksums: false, ..Settings::default() });
+    let (mut engine, refused) =
+        Engine::new(rules(), &which, Settings { checksums: false, ..Settings::default() });
     assert!(refused.is_empty());
     for (index, frame) in frames.iter().enumerate() {
         engine.frame(Nanos(index as u64), frame);
@@ -60,10 +64,21 @@ fn run(frames: &[Vec<u8>]) -> Vec<Alert> {
 }
 
 fn handshake(how: u8) -> Vec<Vec<u8>> {
-    vec![segment(how, 0, 2, 1000, 0, b""), segment(how, 1, 18, 5000, 1001, b""), segment(how, 0, 16, 1001, 5001, b"")]
+    vec![
+        segment(how, 0, 2, 1000, 0, b""),
+        segment(how, 1, 18, 5000, 1001, b""),
+        segment(how, 0, 16, 1001, 5001, b""),
+    ]
 }
 
-fn segment(how: u8, from: usize, flags: u8, sequence: u32, acknowledged: u32, payload: &[u8]) -> Vec<u8> {
+fn segment(
+    how: u8,
+    from: usize,
+    flags: u8,
+    sequence: u32,
+    acknowledged: u32,
+    payload: &[u8],
+) -> Vec<u8> {
     let port = [80u16, 25, 443, 21, 445, 5060, 110, 53][usize::from(how >> 1 & 7)];
     let ports = [40_000, port];
     let mut frame = vec![0; 12];

@@ -1,14 +1,18 @@
-//! Any capture: what is imported are right programs that say as many octets as the report says, within its limits.
+//! Any capture: what is imported are right programs that say as many octets as the report says,
+//! within its limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use squall_apps::{Apps, Delays, Holes, ImportOptions, Instruction, Message, MessageRef, Program, import};
+use squall_apps::{
+    Apps, Delays, Holes, ImportOptions, Instruction, Message, MessageRef, Program, import,
+};
 use squall_pcap::CaptureReader;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, file)) = data.split_first() else { return };
     let options = ImportOptions {
-        delays: [Delays::Keep, Delays::Drop, Delays::Scale(1e9), Delays::Scale(0.1)][usize::from(choice) % 4],
+        delays: [Delays::Keep, Delays::Drop, Delays::Scale(1e9), Delays::Scale(0.1)]
+            [usize::from(choice) % 4],
         holes: if choice & 4 == 0 { Holes::Cut } else { Holes::Zeros },
         most_conversations: 64,
         most_octets: 1 << 20,
@@ -42,9 +46,8 @@ fuzz_target!(|data: &[u8]| {
 fn said(program: &Program) -> u64 {
     let len = |message: &Message| message.fixed_len().expect("octets alone");
     let each = program.instructions.iter().map(|instruction| match instruction {
-        Instruction::Send(MessageRef::Given(message)) | Instruction::SendPacket(MessageRef::Given(message)) => {
-            len(message)
-        }
+        Instruction::Send(MessageRef::Given(message))
+        | Instruction::SendPacket(MessageRef::Given(message)) => len(message),
         _ => 0,
     });
     each.sum()

@@ -1,4 +1,5 @@
-//! Configurations and requests of Open Traffic Generator: no JSON panics, and each gives a profile or problems.
+//! Configurations and requests of Open Traffic Generator: no JSON panics, and each gives a profile
+//! or problems.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,14 +16,27 @@ fuzz_target!(|text: &str| {
         match translate(&config) {
             Ok(translated) => {
                 let streams = translated.profile.streams.len();
-                assert!(translated.flows.iter().flat_map(|flow| &flow.streams).all(|part| part.stream < streams));
+                assert!(
+                    translated
+                        .flows
+                        .iter()
+                        .flat_map(|flow| &flow.streams)
+                        .all(|part| part.stream < streams)
+                );
             }
             Err(problems) => assert!(!problems.0.is_empty()),
         }
-        for changed in [config.append(&value), config.update(&value), config.delete(&value)].into_iter().flatten() {
+        for changed in [config.append(&value), config.update(&value), config.delete(&value)]
+            .into_iter()
+            .flatten()
+        {
             assert!(changed.to_json().is_object());
         }
     }
-    let _ = (ControlState::from_json(&value), MetricsRequest::from_json(&value), CaptureRequest::from_json(&value));
+    let _ = (
+        ControlState::from_json(&value),
+        MetricsRequest::from_json(&value),
+        CaptureRequest::from_json(&value),
+    );
     let _ = (StatesRequest::from_json(&value), ControlAction::from_json(&value));
 });

@@ -1,6 +1,7 @@
 #![no_main]
-//! A packet script is read or refused, and what is read is played against our TCP, over IPv4 and IPv6: whatever the peer
-//! sends and the application does, when they like, the stack neither panics nor hangs.
+//! A packet script is read or refused, and what is read is played against our TCP, over IPv4 and
+//! IPv6: whatever the peer sends and the application does, when they like, the stack neither panics
+//! nor hangs.
 
 use libfuzzer_sys::fuzz_target;
 use runner::{
@@ -30,7 +31,13 @@ fuzz_target!(|text: &str| {
     for family in script.families.clone() {
         // Tunables out of their ranges are refused.
         let Ok(mut subject) = Squall::new(&script, family) else { continue };
-        let manner = Manner { who: Who::Squall, family, tolerance: script.tolerance, stretch: 0.0, grace: Nanos::ZERO };
+        let manner = Manner {
+            who: Who::Squall,
+            family,
+            tolerance: script.tolerance,
+            stretch: 0.0,
+            grace: Nanos::ZERO,
+        };
         // What a script expects is its own affair.
         let _ = play(&script, manner, &mut subject);
     }

@@ -1,5 +1,6 @@
 #![no_main]
-//! Packet text: no panic, mistakes lie inside the text, what is printed reads back, what is built is right.
+//! Packet text: no panic, mistakes lie inside the text, what is printed reads back, what is built
+//! is right.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::{Frame, Packet};

@@ -1,12 +1,14 @@
-//! Any text as a program, and any octets as what its peer says: no panic, each event comes to an end, what is written reads
-//! back, and nothing is left of a flow.
-//! Input: an octet that chooses side and transport, lines up to an octet 0, then what the peer says.
+//! Any text as a program, and any octets as what its peer says: no panic, each event comes to an
+//! end, what is written reads back, and nothing is left of a flow. Input: an octet that chooses
+//! side and transport, lines up to an octet 0, then what the peer says.
 #![no_main]
 
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use squall_apps::{Apps, Counts, FlowSocket, Instruction, Listener, Program, Role, State, Transport};
+use squall_apps::{
+    Apps, Counts, FlowSocket, Instruction, Listener, Program, Role, State, Transport,
+};
 use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
@@ -15,8 +17,11 @@ fuzz_target!(|data: &[u8]| {
     let end = rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len());
     let Ok(text) = std::str::from_utf8(&rest[..end]) else { return };
     let role = if choice & 1 == 0 { Role::Client } else { Role::Server };
-    let (transport, kind) =
-        if choice & 2 == 0 { (Transport::Tcp, FlowKind::Tcp) } else { (Transport::Udp, FlowKind::Udp) };
+    let (transport, kind) = if choice & 2 == 0 {
+        (Transport::Tcp, FlowKind::Tcp)
+    } else {
+        (Transport::Udp, FlowKind::Udp)
+    };
     let program = match Program::parse("fuzz", role, transport, text.lines(), BTreeMap::new()) {
         Ok(program) => program,
         Err(error) => {
@@ -30,13 +35,26 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut apps = Apps::new(7, Counts::default());
     let id = apps.add(&program).expect("it was checked");
-    let mut socket = Fake { now: Nanos(1 << 40), kind, wake: None, sent: vec![], over: false, state: State::default() };
+    let mut socket = Fake {
+        now: Nanos(1 << 40),
+        kind,
+        wake: None,
+        sent: vec![],
+        over: false,
+        state: State::default(),
+    };
     socket.state = match role {
         Role::Client => apps.client(id, 5, Nanos(1)),
         Role::Server => {
             let Tuple { local, local_port, .. } = socket.tuple();
             let (class, ports) = (ClassId(0), local_port..=local_port);
-            apps.listen(Listener { program: id, class, addresses: local..=local, ports, peers: None });
+            apps.listen(Listener {
+                program: id,
+                class,
+                addresses: local..=local,
+                ports,
+                peers: None,
+            });
             apps.on_accept(socket.now, &socket.tuple()).expect("somebody listens").1
         }
     };
@@ -68,7 +86,9 @@ fuzz_target!(|data: &[u8]| {
     apps.on_event(&mut socket, Event::Gone(Reason::Closed));
     assert_eq!(apps.held(), 0);
     let counts = apps.observer();
-    assert!(counts.finished <= 1 && counts.gone == 1 && counts.protocol_errors.iter().sum::<u64>() <= 1);
+    assert!(
+        counts.finished <= 1 && counts.gone == 1 && counts.protocol_errors.iter().sum::<u64>() <= 1
+    );
 });
 
 struct Fake {

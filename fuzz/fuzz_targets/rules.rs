@@ -1,7 +1,8 @@
 #![no_main]
-//! A file of rules: whatever stands there, each line gives a rule or a problem and never both, what was made of a rule refers to
-//! options that it has, and its text read again gives the same rule.
-//! Input: an octet of which the lowest bit asks for rules behind `#`, then the text, which also sets variables.
+//! A file of rules: whatever stands there, each line gives a rule or a problem and never both, what
+//! was made of a rule refers to options that it has, and its text read again gives the same rule.
+//! Input: an octet of which the lowest bit asks for rules behind `#`, then the text, which also
+//! sets variables.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,12 @@ fuzz_target!(|data: &[u8]| {
     let lines = text.split('\n').count();
     assert!(set.rules.len() + set.problems.len() <= lines);
     let mut places = HashSet::new();
-    for place in set.rules.iter().map(|rule| rule.place).chain(set.problems.iter().map(|problem| problem.place)) {
+    for place in set
+        .rules
+        .iter()
+        .map(|rule| rule.place)
+        .chain(set.problems.iter().map(|problem| problem.place))
+    {
         assert!(place.line as usize <= lines && places.insert(place), "{place:?} twice");
     }
     for rule in &set.rules {
@@ -32,7 +38,8 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(rule.packet.iter().map(|test| test.option).all(known));
         assert!(rule.application.iter().map(|test| test.option).all(known));
-        // Variables may have been set between lines, and a backslash at the end would join the next one.
+        // Variables may have been set between lines, and a backslash at the end would join the next
+        // one.
         if rule.text.ends_with('\\') || text.contains("var") {
             continue;
         }
@@ -43,5 +50,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(again.rules, [expected]);
         assert!(again.problems.is_empty());
     }
-    assert!(set.problems.iter().all(|problem| !problem.text.is_empty() || problem.reason == Reason::Duplicate));
+    assert!(
+        set.problems
+            .iter()
+            .all(|problem| !problem.text.is_empty() || problem.reason == Reason::Duplicate)
+    );
 });

@@ -1,6 +1,7 @@
 #![no_main]
-//! Packets of one flow, each with its arrival: no panic in what recognises sequence numbers, and each packet counted once.
-//! Input: the kind asked for (one octet), then packets: gap (16 bits, times 1 us), length (8 bits), octets.
+//! Packets of one flow, each with its arrival: no panic in what recognises sequence numbers, and
+//! each packet counted once. Input: the kind asked for (one octet), then packets: gap (16 bits,
+//! times 1 us), length (8 bits), octets.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::{
@@ -23,11 +24,14 @@ const WANTED: [Wanted; 8] = [
 fuzz_target!(|data: &[u8]| {
     let Some((kind, mut rest)) = data.split_first() else { return };
     let sequence = WANTED[usize::from(kind % 8)];
-    let mut flows = Flows::new(&FlowSettings { sequence, wall: Some(-5), ..FlowSettings::default() }, None);
+    let mut flows =
+        Flows::new(&FlowSettings { sequence, wall: Some(-5), ..FlowSettings::default() }, None);
     let mut time = 1 << 60;
     while let Some((&[high, low, len], more)) = rest.split_first_chunk() {
         let (payload, next) = more.split_at(usize::from(len).min(more.len()));
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0xff, 0xff, 0, 0, 64, 17, 0, 0];
+        let mut frame = vec![
+            2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0xff, 0xff, 0, 0, 64, 17, 0, 0,
+        ];
         frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0x17, 0x70, 0, 0, 0, 0]);
         frame[16..18].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
         frame[38..40].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());

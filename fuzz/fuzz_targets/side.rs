@@ -1,11 +1,12 @@
 #![no_main]
-//! Frames of any octets reach clients or servers behind tags and tunnels: no panic, every frame has a reason, and what the side
-//! answers is a frame of its own.
+//! Frames of any octets reach clients or servers behind tags and tunnels: no panic, every frame has
+//! a reason, and what the side answers is a frame of its own.
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing, Template, Wrap,
+    Arrival, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing,
+    Template, Wrap,
 };
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
@@ -29,7 +30,10 @@ fuzz_target!(|data: &[u8]| {
     let mac = MacAddr([2, 0, 0, 0, 0, 1]);
     let wraps = match kind % 6 {
         0 => vec![],
-        1 => vec![Wrap::Vlan { id: 1, priority: 0, service: true }, Wrap::Vlan { id: 2, priority: 0, service: false }],
+        1 => vec![
+            Wrap::Vlan { id: 1, priority: 0, service: true },
+            Wrap::Vlan { id: 2, priority: 0, service: false },
+        ],
         2 => vec![Wrap::Mpls { label: 16, class: 0, ttl: 64 }],
         3 => vec![Wrap::Gre { local, remote, key: Some(1) }],
         4 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
@@ -41,8 +45,11 @@ fuzz_target!(|data: &[u8]| {
         ports: 1024..=1031,
         order: Order::Sequential,
     };
-    let (clients, servers) =
-        if kind & 128 == 0 { ("16.0.0.1-16.0.0.4", "48.0.0.1") } else { ("fd00::1-fd00::4", "fd01::1") };
+    let (clients, servers) = if kind & 128 == 0 {
+        ("16.0.0.1-16.0.0.4", "48.0.0.1")
+    } else {
+        ("fd00::1-fd00::4", "fd01::1")
+    };
     let load = Load {
         clients: vec![pool(clients)],
         servers: vec![pool(servers)],

@@ -1,6 +1,6 @@
 #![no_main]
-//! A cache of tcpprep's, and rules that split packets: no panic, what was read is written octet for octet, an error names a
-//! place within the file.
+//! A cache of tcpprep's, and rules that split packets: no panic, what was read is written octet for
+//! octet, an error names a place within the file.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::flow::Link;
@@ -21,10 +21,16 @@ fuzz_target!(|data: &[u8]| {
     }
     // A rule on the first line, packets of 64 octets behind it.
     let at = data.iter().position(|octet| *octet == b'\n').unwrap_or(data.len());
-    let (text, packets) = (String::from_utf8_lossy(&data[..at]), data.get(at + 1..).unwrap_or_default());
+    let (text, packets) =
+        (String::from_utf8_lossy(&data[..at]), data.get(at + 1..).unwrap_or_default());
     let _ = Services::parse(&text);
-    let by = text.parse().map(|mode: AutoMode| By::Auto(squall_replay::split::Auto { mode, ..Default::default() }));
-    let by = by.or_else(|_| By::cidr(&text)).or_else(|_| By::mac(&text)).unwrap_or(By::Port(Box::default()));
+    let by = text
+        .parse()
+        .map(|mode: AutoMode| By::Auto(squall_replay::split::Auto { mode, ..Default::default() }));
+    let by = by
+        .or_else(|_| By::cidr(&text))
+        .or_else(|_| By::mac(&text))
+        .unwrap_or(By::Port(Box::default()));
     let select = Select::parse(&text, false).ok().filter(|_| !text.starts_with('F'));
     let mut splitter = Splitter::new(&Split { select, ..Split::new(by) }, Link::Ethernet);
     if splitter.must_learn() {
@@ -34,6 +40,9 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     for (packet, number) in packets.chunks(64).zip(1..) {
-        assert!(matches!(splitter.side(packet, number), Side::Primary | Side::Secondary | Side::Skip));
+        assert!(matches!(
+            splitter.side(packet, number),
+            Side::Primary | Side::Secondary | Side::Skip
+        ));
     }
 });

@@ -1,9 +1,12 @@
 #![no_main]
-//! Any packets at any state of a stack, with time going on between them: no panic, flows and timers stay bounded, and in the
-//! end nothing is left. Segments are aimed: each takes a flow's true numbers and moves them by what the input says.
+//! Any packets at any state of a stack, with time going on between them: no panic, flows and timers
+//! stay bounded, and in the end nothing is left. Segments are aimed: each takes a flow's true
+//! numbers and moves them by what the input says.
 
 use libfuzzer_sys::fuzz_target;
-use squall_tcp::{Application, ClassId, Event, FlowKind, Output, Piece, Settings, Socket, Stack, Tunables, Tuple};
+use squall_tcp::{
+    Application, ClassId, Event, FlowKind, Output, Piece, Settings, Socket, Stack, Tunables, Tuple,
+};
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
 
@@ -78,10 +81,13 @@ impl Output for Wire {
 impl Wire {
     fn keep(&mut self) {
         if self.octets.len() >= 40 && self.octets[9] == 6 {
-            let word = |at: usize| u32::from_be_bytes(self.octets[at..at + 4].try_into().expect("four octets"));
+            let word = |at: usize| {
+                u32::from_be_bytes(self.octets[at..at + 4].try_into().expect("four octets"))
+            };
             let port = usize::from(self.octets[21]) % 4;
             let numbers = u32::from(self.octets[33] & 3 != 0);
-            self.last[port] = (word(24).wrapping_add((self.octets.len() - 40) as u32 + numbers), word(28));
+            self.last[port] =
+                (word(24).wrapping_add((self.octets.len() - 40) as u32 + numbers), word(28));
         }
     }
 }
@@ -96,9 +102,21 @@ fuzz_target!(|data: &[u8]| {
         ..Settings::default()
     };
     let mut stack = Stack::new(settings, App::default());
-    let base = Tunables { keepidle: Nanos::SECOND, keepcnt: 2, time_wait: Nanos::SECOND, ..Tunables::default() };
+    let base = Tunables {
+        keepidle: Nanos::SECOND,
+        keepcnt: 2,
+        time_wait: Nanos::SECOND,
+        ..Tunables::default()
+    };
     stack.add_class(base.clone()).expect("in their ranges");
-    let plain = Tunables { sack: false, timestamps: false, wscale: None, window: 4000, reassembly: 4000, ..base };
+    let plain = Tunables {
+        sack: false,
+        timestamps: false,
+        wscale: None,
+        window: 4000,
+        reassembly: 4000,
+        ..base
+    };
     stack.add_class(plain).expect("in their ranges");
     let mut now = Nanos(1 << 40);
     let mut wire = Wire::default();
@@ -131,7 +149,9 @@ fuzz_target!(|data: &[u8]| {
                 };
                 let len = usize::from(b % 64) * usize::from(what >> 4);
                 let mut packet = vec![c; 52 + len];
-                packet[..20].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+                packet[..20].copy_from_slice(&[
+                    0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1,
+                ]);
                 packet[2..4].copy_from_slice(&((52 + len) as u16).to_be_bytes());
                 packet[20..24].copy_from_slice(&[0, 7, 0, port as u8]);
                 packet[24..28].copy_from_slice(&moved(ack, b).to_be_bytes());

@@ -1,12 +1,15 @@
-//! Any octets as what the peer of a TLS session says, instead of its handshake or in the midst of it: no panic, what is sent can be
-//! written again, and nothing is left of a flow.
-//! Input: an octet that chooses the side and how far the handshake goes unharmed, then what comes, in pieces by lengths of its own.
+//! Any octets as what the peer of a TLS session says, instead of its handshake or in the midst of
+//! it: no panic, what is sent can be written again, and nothing is left of a flow. Input: an octet
+//! that chooses the side and how far the handshake goes unharmed, then what comes, in pieces by
+//! lengths of its own.
 #![no_main]
 
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use squall_apps::{Apps, Counts, FlowSocket, Listener, Program, ProgramId, State, Tls, TlsSettings, TlsVersion};
+use squall_apps::{
+    Apps, Counts, FlowSocket, Listener, Program, ProgramId, State, Tls, TlsSettings, TlsVersion,
+};
 use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
@@ -17,7 +20,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((&choice, mut heard)) = data.split_first() else { return };
     let tls = TLS.get_or_init(|| {
         let versions = vec![TlsVersion::Tls12, TlsVersion::Tls13];
-        Tls::new(&TlsSettings { resumption: true, versions, ..TlsSettings::default() }).expect("right settings")
+        Tls::new(&TlsSettings { resumption: true, versions, ..TlsSettings::default() })
+            .expect("right settings")
     });
     let mut ends = [End::new(tls, false), End::new(tls, true)];
     ends.iter_mut().for_each(|end| end.event(Event::Established));
@@ -68,7 +72,13 @@ impl End {
             apps.client(program, 1, Nanos(1))
         } else {
             let (class, ports) = (ClassId(0), tuple.local_port..=tuple.local_port);
-            apps.listen(Listener { program, class, addresses: tuple.local..=tuple.local, ports, peers: None });
+            apps.listen(Listener {
+                program,
+                class,
+                addresses: tuple.local..=tuple.local,
+                ports,
+                peers: None,
+            });
             apps.on_accept(Nanos(1), &tuple).expect("somebody listens").1
         };
         Self { apps, socket }
@@ -114,7 +124,13 @@ impl FlowSocket for Fake {
     }
     fn tuple(&self) -> Tuple {
         let (local, remote) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        Tuple { kind: FlowKind::Tcp, local, local_port: 443, remote, remote_port: 443 + u16::from(self.client) }
+        Tuple {
+            kind: FlowKind::Tcp,
+            local,
+            local_port: 443,
+            remote,
+            remote_port: 443 + u16::from(self.client),
+        }
     }
     fn state(&mut self) -> &mut State {
         &mut self.state

@@ -16,8 +16,8 @@ T = TypeVar("T")
 class Api(snappi.Api):  # type: ignore[misc]  # snappi has no types
     """Squall in this process. Payloads are snappi's objects, or their JSON or YAML.
 
-    Every method raises an ``Exception`` with a ``snappi.Error``, as over HTTP. ``location`` and what else
-    ``snappi.api()`` takes for a server is not looked at.
+    Every method raises an ``Exception`` with a ``snappi.Error``, as over HTTP. ``location`` and
+    what else ``snappi.api()`` takes for a server is not looked at.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -41,22 +41,33 @@ class Api(snappi.Api):  # type: ignore[misc]  # snappi has no types
         return self._reply(self.warning(), self._otg.delete_config, snappi.ConfigDelete, payload)
 
     def set_control_state(self, payload: Any) -> Any:
-        return self._reply(self.warning(), self._otg.set_control_state, snappi.ControlState, payload)
+        return self._reply(
+            self.warning(), self._otg.set_control_state, snappi.ControlState, payload
+        )
 
     def set_control_action(self, payload: Any) -> Any:
         return self._reply(
-            self.control_action_response(), self._otg.set_control_action, snappi.ControlAction, payload
+            self.control_action_response(),
+            self._otg.set_control_action,
+            snappi.ControlAction,
+            payload,
         )
 
     def get_metrics(self, payload: Any) -> Any:
-        return self._reply(self.metrics_response(), self._otg.get_metrics, snappi.MetricsRequest, payload)
+        return self._reply(
+            self.metrics_response(), self._otg.get_metrics, snappi.MetricsRequest, payload
+        )
 
     def get_states(self, payload: Any) -> Any:
-        return self._reply(self.states_response(), self._otg.get_states, snappi.StatesRequest, payload)
+        return self._reply(
+            self.states_response(), self._otg.get_states, snappi.StatesRequest, payload
+        )
 
     def get_capture(self, payload: Any) -> io.BytesIO:
         self._do_version_check_once()
-        return io.BytesIO(self._call(self._otg.get_capture, _message(snappi.CaptureRequest, payload)))
+        return io.BytesIO(
+            self._call(self._otg.get_capture, _message(snappi.CaptureRequest, payload))
+        )
 
     def get_version(self) -> Any:
         return self.version().deserialize(json.loads(self._call(self._otg.get_version)))

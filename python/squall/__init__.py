@@ -9,10 +9,11 @@ Everything is decided by the engine in Rust; this package converts what goes in 
 >>> report.ports["A"].tx.packets, report.streams["web"].rx.lost
 (1000, 0)
 
-What `squall serve` runs on another machine, `connect` drives with the same words; `squall.aio` for asyncio, `squall.trex` in
-TRex's words, and a plugin of pytest with the fixture ``squall``.
+What `squall serve` runs on another machine, `connect` drives with the same words; `squall.aio` for
+asyncio, `squall.trex` in TRex's words, and a plugin of pytest with the fixture ``squall``.
 
-A packet may be one of scapy, or any other object whose ``bytes()`` is a frame. Histograms and series are numpy arrays.
+A packet may be one of scapy, or any other object whose ``bytes()`` is a frame. Histograms and
+series are numpy arrays.
 """
 
 from ._attack import Score, attack, score

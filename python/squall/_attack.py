@@ -37,7 +37,8 @@ def attack(
     rules : path or iterable of paths
         Files of rules of Snort 2, Snort 3 or Suricata, or folders of such.
     port, port2 : str
-        Addresses: clients stand at `port`, servers at `port2` if there is one. Default: a file, ``attacks.pcap``.
+        Addresses: clients stand at `port`, servers at `port2` if there is one. Default: a file,
+        ``attacks.pcap``.
     labels : path, optional
         Where the ground truth is written: as JSONL if it ends so, else as CSV.
     duration, seed
@@ -62,7 +63,9 @@ def attack(
     ports = {"A": port} if port2 is None else {"A": port, "B": port2}
     one = Attack(name="attack", rules=rules, port="A", port2=None if port2 is None else "B", **more)
     profile = Profile(ports=ports, attacks=[one], duration=duration, seed=seed)
-    return Session(profile, clock=clock, receive=port2 is not None, labels=labels).run(progress=progress)
+    return Session(profile, clock=clock, receive=port2 is not None, labels=labels).run(
+        progress=progress
+    )
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,11 @@ class Score:
     Attributes
     ----------
     counts : dict of str to int
-        Conversations: ``attacks``, ``hit``, ``missed``, ``near_misses``, ``near_misses_alerted``, ``benign``, ``benign_alerted`` ...;
-        alerts: ``alerts_own``, ``collateral``, ``duplicates``.
+        Conversations: ``attacks``, ``hit``, ``missed``, ``near_misses``, ``near_misses_alerted``,
+        ``benign``, ``benign_alerted`` ...; alerts: ``alerts_own``, ``collateral``, ``duplicates``.
     rates : dict of str to float or None
-        ``detection``, ``precision``, ``f1``, ``false_positive`` ..., 0 to 1; None where there was nothing to divide by.
+        ``detection``, ``precision``, ``f1``, ``false_positive`` ..., 0 to 1; None where there was
+        nothing to divide by.
     rules : tuple of dict
         The same by rule, with ``gid``, ``sid``, ``msg`` and latencies in nanoseconds.
     """
@@ -119,6 +123,10 @@ def score(labels: Path, alerts: Path | Iterable[Path], *, shift: float = 0.0) ->
         A file cannot be read.
     """
     files = [alerts] if isinstance(alerts, str | os.PathLike) else list(alerts)
-    text, summary, page = _native.score(os.fspath(labels), [os.fspath(file) for file in files], shift)
+    text, summary, page = _native.score(
+        os.fspath(labels), [os.fspath(file) for file in files], shift
+    )
     figures: dict[str, Any] = json.loads(text)
-    return Score(figures["counts"], figures["rates"], tuple(figures["rules"]), figures, (summary, page))
+    return Score(
+        figures["counts"], figures["rates"], tuple(figures["rules"]), figures, (summary, page)
+    )

@@ -27,8 +27,8 @@ def capture(
     buffer: int = 64 << 20,
     on_full: Literal["drop-newest", "drop-oldest"] = "drop-newest",
 ) -> Report:
-    """Captures what arrives on one port or several into a file. Without `count` and `duration_s`, until Ctrl-C, or until
-    the files that are read end.
+    """Captures what arrives on one port or several into a file. Without `count` and `duration_s`,
+    until Ctrl-C, or until the files that are read end.
 
     Parameters
     ----------

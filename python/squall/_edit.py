@@ -1,4 +1,6 @@
-"""Captures to captures: rewritten, merged, split. The fields are those of ``schemas/edit.schema.json``."""
+"""Captures to captures: rewritten, merged, split. The fields are those of
+``schemas/edit.schema.json``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Edits: TypeAlias = Mapping[str, Union[EditValue, Iterable[EditValue]]]
 
 @dataclass(frozen=True)
 class EditedInput:
-    """A file that was read. ``fault``: what ended the reading before its end; all before it is written."""
+    """A file that was read. ``fault``: what ended the reading before its end; all before it is
+    written.
+    """
 
     path: str
     packets: int
@@ -52,7 +56,9 @@ class EditNotDone:
 
 @dataclass(frozen=True)
 class Edited:
-    """What `edit` did. ``outputs`` has the first 1000 files; octets are captured ones, **without** FCS."""
+    """What `edit` did. ``outputs`` has the first 1000 files; octets are captured ones, **without**
+    FCS.
+    """
 
     schema: str
     command: str
@@ -93,22 +99,25 @@ def edit(
     split_flows: bool = False,
     cache: str | os.PathLike[str] | None = None,
 ) -> Edited:
-    """Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits them.
+    """Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits
+    them.
 
-    A faulty file raises nothing: it ends there, what was before is written, and ``inputs[i].fault`` says what is wrong
-    and where.
+    A faulty file raises nothing: it ends there, what was before is written, and ``inputs[i].fault``
+    says what is wrong and where.
 
     Parameters
     ----------
     files : path or iterable of paths
-        pcap or pcapng, compressed or not; one after the other, or by their time stamps with `merge`.
+        pcap or pcapng, compressed or not; one after the other, or by their time stamps with
+        `merge`.
     out : path
     edits : dict, optional
-        Names and values as the options of ``squall edit --help``, ``_`` for ``-``: ``{"ttl": "-1", "fixcsum": True,
-        "portmap": ["80:8080", "443:8443"]}``.
+        Names and values as the options of ``squall edit --help``, ``_`` for ``-``: ``{"ttl": "-1",
+        "fixcsum": True, "portmap": ["80:8080", "443:8443"]}``.
     merge : bool
     split_count, split_time, split_flows
-        At most one: start a new file after this number of packets, after these seconds, or for each conversation.
+        At most one: start a new file after this number of packets, after these seconds, or for each
+        conversation.
     cache : path, optional
         Who sends each packet: written by ``squall prep`` or tcpprep.
 

@@ -40,8 +40,12 @@ _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 
 def printable(text: str) -> str:
-    """As `text`, with pictures for what would steer a terminal: names, rules and octets of captures may hold anything."""
-    return _STEERS.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text)
+    """As `text`, with pictures for what would steer a terminal: names, rules and octets of captures
+    may hold anything.
+    """
+    return _STEERS.sub(
+        lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text
+    )
 
 
 class Error(Exception):
@@ -82,7 +86,11 @@ class ProfileError(Error, ValueError):
 
     diagnostics: list[Diagnostic]
 
-    def __init__(self, message: str, diagnostics: Iterable[tuple[str, int, int, str, str, Sequence[str]]] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        diagnostics: Iterable[tuple[str, int, int, str, str, Sequence[str]]] = (),
+    ) -> None:
         super().__init__(message)
         self.diagnostics = [Diagnostic(*d) for d in diagnostics]
 
@@ -99,7 +107,8 @@ class ServerError(Error):
     status : int
         Of HTTP: 401 without the right token; 0 where there was no answer.
     code : str
-        The daemon's word for it: ``unauthorized``, ``not_found`` ...; ``unreachable`` and ``tls`` are ours.
+        The daemon's word for it: ``unauthorized``, ``not_found`` ...; ``unreachable`` and ``tls``
+        are ours.
     """
 
     status: int

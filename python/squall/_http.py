@@ -1,4 +1,6 @@
-"""Requests to a daemon: connections that are kept, certificates that are known, tokens that are found."""
+"""Requests to a daemon: connections that are kept, certificates that are known, tokens that are
+found.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ __all__ = ["Http", "Reply", "Verify"]
 Verify = bool | str | os.PathLike[str] | None
 
 PORT = 8443
-#: What comes of a daemon at once, unless it goes to a file: a report of 64 k streams is some 100 MB.
+#: What comes of a daemon at once, unless it goes to a file: a report of 64 k streams is some 100
+#: MB.
 LARGEST = 1 << 30
 CHUNK = 1 << 20
 
@@ -51,7 +54,9 @@ class Reply:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise ServerError(f"the daemon's answer is no JSON: {self.body[:80]!r}", self.status, "no_json") from error
+            raise ServerError(
+                f"the daemon's answer is no JSON: {self.body[:80]!r}", self.status, "no_json"
+            ) from error
 
 
 class Http:
@@ -60,10 +65,11 @@ class Http:
     Parameters
     ----------
     url : str
-        ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443. ``unix:PATH`` is the
-        socket of a daemon on this machine.
+        ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443.
+        ``unix:PATH`` is the socket of a daemon on this machine.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the file that it keeps, where that can be read.
+        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the file that it keeps, where that
+        can be read.
     verify
         How a certificate is checked: as `squall.connect` has it.
     timeout : seconds
@@ -80,9 +86,17 @@ class Http:
         if url.startswith("unix:"):
             self._socket = url.removeprefix("unix:").removeprefix("//")
             if not self._socket:
-                raise ValueError(f"url {url!r}: expected unix:PATH, such as unix:/run/squall/socket")
-            # The kernel says who asks: a token is seldom needed, and one for another daemon is sent to none.
-            self.host, self.port, self.url, self.token = "localhost", 0, f"unix:{self._socket}", token
+                raise ValueError(
+                    f"url {url!r}: expected unix:PATH, such as unix:/run/squall/socket"
+                )
+            # The kernel says who asks: a token is seldom needed, and one for another daemon is sent
+            # to none.
+            self.host, self.port, self.url, self.token = (
+                "localhost",
+                0,
+                f"unix:{self._socket}",
+                token,
+            )
             return
         parts = urllib.parse.urlsplit(url if "://" in url else f"https://{url}")
         try:
@@ -90,9 +104,13 @@ class Http:
         except ValueError as error:
             raise ValueError(f"url {url!r}: {error}") from None
         if parts.scheme not in ("https", "http") or not host:
-            raise ValueError(f"url {url!r}: expected https://HOST:PORT, such as https://127.0.0.1:{PORT}")
+            raise ValueError(
+                f"url {url!r}: expected https://HOST:PORT, such as https://127.0.0.1:{PORT}"
+            )
         if parts.path.rstrip("/") or parts.query or parts.username:
-            raise ValueError(f"url {url!r}: expected no more than https://HOST:PORT; a token is given as token=")
+            raise ValueError(
+                f"url {url!r}: expected no more than https://HOST:PORT; a token is given as token="
+            )
         self.host, self.port = host, PORT if port is None else port
         self.url = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         known_token = None
@@ -102,7 +120,10 @@ class Http:
 
     def headers(self) -> dict[str, str]:
         """What each request has."""
-        headers = {"User-Agent": f"squall-python/{_native.__version__}", "Accept": "application/json"}
+        headers = {
+            "User-Agent": f"squall-python/{_native.__version__}",
+            "Accept": "application/json",
+        }
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers
@@ -159,10 +180,14 @@ class Http:
                 octets = response.read(LARGEST)
         except ssl.SSLError as error:
             connection.close()
-            raise ServerError(f"{self.url}: {_why(error)}\n  try verify=: squall.connect explains it", 0, "tls") from error
+            raise ServerError(
+                f"{self.url}: {_why(error)}\n  try verify=: squall.connect explains it", 0, "tls"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise ServerError(f"{self.url}: {_why(error)}\n  is `squall serve` running there?", 0, "unreachable") from error
+            raise ServerError(
+                f"{self.url}: {_why(error)}\n  is `squall serve` running there?", 0, "unreachable"
+            ) from error
         except BaseException:
             # What was interrupted midway is not used again.
             connection.close()
@@ -184,32 +209,49 @@ class Http:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                # The daemon has closed it meanwhile: asking on it would leave open whether the request was done.
-                if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+                # The daemon has closed it meanwhile: asking on it would leave open whether the
+                # request was done.
+                if (
+                    connection.sock is not None
+                    and not select.select([connection.sock], [], [], 0)[0]
+                ):
                     return connection
                 connection.close()
         if self._socket is not None:
             return _Unix(self._socket, self._timeout)
         if self.ssl is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
-        return http.client.HTTPSConnection(self.host, self.port, timeout=self._timeout, context=self.ssl)
+        return http.client.HTTPSConnection(
+            self.host, self.port, timeout=self._timeout, context=self.ssl
+        )
 
-    def _keep(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+    def _keep(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
         with self._lock:
-            if not self._closed and not response.will_close and response.isclosed() and connection.sock is not None:
+            if (
+                not self._closed
+                and not response.will_close
+                and response.isclosed()
+                and connection.sock is not None
+            ):
                 self._idle.append(connection)
                 return
         connection.close()
 
     def _trusting(self, verify: Verify) -> tuple[ssl.SSLContext, str | None]:
-        """How the daemon's certificate is checked, and the token of a daemon of this machine that has just that one."""
+        """How the daemon's certificate is checked, and the token of a daemon of this machine that
+        has just that one.
+        """
         if verify is False:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             return context, None
         if verify is True:
             return ssl.create_default_context(), None
-        if isinstance(verify, os.PathLike) or (isinstance(verify, str) and not _fingerprint(verify)):
+        if isinstance(verify, os.PathLike) or (
+            isinstance(verify, str) and not _fingerprint(verify)
+        ):
             try:
                 return ssl.create_default_context(cafile=os.fspath(verify)), None
             except (OSError, ssl.SSLError) as error:
@@ -221,7 +263,10 @@ class Http:
             if not hmac.compare_digest(_fingerprint(verify) or "", found):
                 raise ServerError(
                     f"{self.url} has another certificate than it should\n  found    sha256:{found}\n"
-                    f"  expected sha256:{_fingerprint(verify)}", 0, "tls")
+                    f"  expected sha256:{_fingerprint(verify)}",
+                    0,
+                    "tls",
+                )
             return _only(certificate), None
         for folder in _data_folders() if _is_loopback(self.host) else []:
             try:
@@ -249,7 +294,9 @@ class Http:
         except ssl.SSLError as error:
             raise ServerError(f"{self.url}: {_why(error)}\n  is it http://?", 0, "tls") from error
         except OSError as error:
-            raise ServerError(f"{self.url}: {_why(error)}\n  is `squall serve` running there?", 0, "unreachable") from error
+            raise ServerError(
+                f"{self.url}: {_why(error)}\n  is `squall serve` running there?", 0, "unreachable"
+            ) from error
 
     def _well_known(self) -> bool:
         """Whether an authority that the system trusts vouches for the certificate."""
@@ -279,7 +326,8 @@ class _Unix(http.client.HTTPConnection):
 
 
 def remember(name: str, found: str) -> None:
-    """Trusts on first use: writes down the fingerprint of `name` (``host:port``), or compares it with what is there.
+    """Trusts on first use: writes down the fingerprint of `name` (``host:port``), or compares it
+    with what is there.
 
     Raises
     ------
@@ -298,7 +346,10 @@ def remember(name: str, found: str) -> None:
                 return
             raise ServerError(
                 f"{name} has another certificate than when it was first seen: somebody may be listening in\n"
-                f"  found sha256:{found}\n  if the daemon was set up anew, remove line {number} of {path}", 0, "tls")
+                f"  found sha256:{found}\n  if the daemon was set up anew, remove line {number} of {path}",
+                0,
+                "tls",
+            )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -311,26 +362,49 @@ def remember(name: str, found: str) -> None:
 def known_file() -> pathlib.Path:
     """Where the fingerprints of daemons are kept, one a line."""
     config = os.environ.get("XDG_CONFIG_HOME")
-    return (pathlib.Path(config) if config else pathlib.Path.home() / ".config") / "squall" / "known_daemons"
+    return (
+        (pathlib.Path(config) if config else pathlib.Path.home() / ".config")
+        / "squall"
+        / "known_daemons"
+    )
 
 
 def refused(status: int, body: bytes) -> Error:
     """The error that a daemon's answer says."""
     try:
         told = json.loads(body)["error"]
-        code, message, details = str(told["code"]), str(told["message"]), list(told.get("details") or ())
+        code, message, details = (
+            str(told["code"]),
+            str(told["message"]),
+            list(told.get("details") or ()),
+        )
     except (ValueError, LookupError, TypeError):
-        return ServerError(f"the daemon answered {status}: {body[:200].decode(errors='replace')!r}", status, "unknown")
+        return ServerError(
+            f"the daemon answered {status}: {body[:200].decode(errors='replace')!r}",
+            status,
+            "unknown",
+        )
     if code in ("bad_profile", "bad_request"):
         rows = [
-            ("<daemon>", int(d.get("line") or 0), int(d.get("column") or 0), str(d.get("path") or ""), str(d["message"]),
-             tuple(d.get("details") or ()))
-            for d in details if isinstance(d, dict) and "message" in d
+            (
+                "<daemon>",
+                int(d.get("line") or 0),
+                int(d.get("column") or 0),
+                str(d.get("path") or ""),
+                str(d["message"]),
+                tuple(d.get("details") or ()),
+            )
+            for d in details
+            if isinstance(d, dict) and "message" in d
         ]
         return ProfileError(message, rows)
     if code == "unknown_stream":
         return _unknown_stream(message)
-    more = "".join(f"\n  {d.get('path', '')} {d.get('message', '')}".rstrip() for d in details if isinstance(d, dict))
+    more = "".join(
+        f"\n  {d.get('path', '')} {d.get('message', '')}".rstrip()
+        for d in details
+        if isinstance(d, dict)
+    )
     if code.startswith("port_") or code == "environment":
         return PortError(message + more)
     return ServerError(message + more, status, code)

@@ -1,4 +1,6 @@
-"""What is in captures. The fields are those of ``schemas/info.schema.json``; octets are on the wire **without** FCS."""
+"""What is in captures. The fields are those of ``schemas/info.schema.json``; octets are on the wire
+**without** FCS.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Counts = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class FileFault:
-    """What ended the reading before the end of the file, and where it begins; all before it is counted."""
+    """What ended the reading before the end of the file, and where it begins; all before it is
+    counted.
+    """
 
     offset: int
     text: str
@@ -28,8 +32,10 @@ class FileFault:
 
 @dataclass(frozen=True)
 class InterfaceInfo:
-    """An interface of a capture. ``snaplen`` 0 is no limit; ``packets`` are those in the file, whatever a filter left
-    out; ``received`` and what was dropped are the capturing program's counts, if it wrote them."""
+    """An interface of a capture. ``snaplen`` 0 is no limit; ``packets`` are those in the file,
+    whatever a filter left out; ``received`` and what was dropped are the capturing program's
+    counts, if it wrote them.
+    """
 
     name: str | None
     link_type: str
@@ -85,7 +91,9 @@ class Lengths(Arrays):
 
 @dataclass(frozen=True)
 class ProtocolShare:
-    """``layer`` is ``network`` (these sum to all packets), ``transport`` (these sum to IP) or ``tag`` (VLAN, MPLS)."""
+    """``layer`` is ``network`` (these sum to all packets), ``transport`` (these sum to IP) or
+    ``tag`` (VLAN, MPLS).
+    """
 
     layer: str
     name: str
@@ -117,7 +125,9 @@ class HostShare:
 
 @dataclass(frozen=True)
 class FlowRow:
-    """One direction: ``10.0.0.1:53 > 10.0.0.2:5353 UDP``. ``start_s`` counts from the first packet of the capture."""
+    """One direction: ``10.0.0.1:53 > 10.0.0.2:5353 UDP``. ``start_s`` counts from the first packet
+    of the capture.
+    """
 
     flow: str
     packets: int
@@ -296,7 +306,9 @@ class Info(Figures[_native.Info]):
 
     def __repr__(self) -> str:
         files = "1 capture" if len(self.files) == 1 else f"{len(self.files)} captures"
-        return f"<squall.Info: {files}, {self.traffic.packets} packets, {self.traffic.octets} octets>"
+        return (
+            f"<squall.Info: {files}, {self.traffic.packets} packets, {self.traffic.octets} octets>"
+        )
 
 
 def _with_names(table: dict[str, Any]) -> dict[str, Any]:
@@ -320,8 +332,8 @@ def info(
 ) -> Info:
     """Summarize captures: packets, rates, protocols, lengths, gaps, flows.
 
-    A faulty file raises nothing: it is summarized as far as it can be read, and ``files[i].fault`` says what is wrong and
-    where.
+    A faulty file raises nothing: it is summarized as far as it can be read, and ``files[i].fault``
+    says what is wrong and where.
 
     Parameters
     ----------
@@ -330,7 +342,8 @@ def info(
     filter : str, optional
         Looks only at what this takes, in the language of tcpdump: ``"udp port 53"``.
     bins : str
-        Of lengths: ``"rmon"`` (RFC 2819), ``"wireshark"``, a width (``"100"``), or edges (``"64,128,1500"``).
+        Of lengths: ``"rmon"`` (RFC 2819), ``"wireshark"``, a width (``"100"``), or edges
+        (``"64,128,1500"``).
     flow_expiry_s : float, optional
         A flow that is idle for longer has ended, and its next packet begins another.
     max_flows : int

@@ -1,7 +1,20 @@
 import os
 from typing import final
 
-__all__ = ["Info", "Otg", "Plan", "Profile", "Report", "Run", "Session", "__version__", "capture", "edit", "info", "score"]
+__all__ = [
+    "Info",
+    "Otg",
+    "Plan",
+    "Profile",
+    "Report",
+    "Run",
+    "Session",
+    "__version__",
+    "capture",
+    "edit",
+    "info",
+    "score",
+]
 
 __version__: str
 
@@ -45,8 +58,8 @@ def info(
     duplicates: int,
     hash: bool,
 ) -> Info: ...
-
 def score(labels: str, alerts: list[str], shift_s: float) -> tuple[str, str, str]: ...
+
 @final
 class Info:
     @staticmethod

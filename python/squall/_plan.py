@@ -150,7 +150,8 @@ class Plan:
     def frames(self, count: int) -> list[PlanFrame]:
         """The first `count` frames in the order of their departures; fewer if the plan has fewer.
 
-        Streams that send as fast as possible take turns at instant 0; those that others start are not followed.
+        Streams that send as fast as possible take turns at instant 0; those that others start are
+        not followed.
         """
         return [
             PlanFrame(self.streams[stream].name, index, due_ns, octets, summary)

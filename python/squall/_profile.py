@@ -26,7 +26,8 @@ Frame: TypeAlias = str | bytes | bytearray | memoryview | SupportsBytes
 
 @dataclass(kw_only=True)
 class Vary:
-    """A field that changes from frame to frame: ``[[stream.vary]]`` of the schema, where each key is explained.
+    """A field that changes from frame to frame: ``[[stream.vary]]`` of the schema, where each key
+    is explained.
 
     Give ``field``, or ``offset`` and ``octets``. See `vary` for a shorter way to write it.
     """
@@ -64,10 +65,11 @@ def vary(
     Parameters
     ----------
     field : str or None
-        As in the packet: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``, and with ``offset``.
+        As in the packet: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``, and with
+        ``offset``.
     op : str
-        How values follow each other: ``"increment"``, ``"decrement"``, ``"list"``, ``"random"``, ``"weighted"``,
-        ``"file"`` or ``"tuple"``.
+        How values follow each other: ``"increment"``, ``"decrement"``, ``"list"``, ``"random"``,
+        ``"weighted"``, ``"file"`` or ``"tuple"``.
     **more
         The other keys of `Vary`: ``min``, ``max``, ``step``, ``values`` ...
 
@@ -96,18 +98,20 @@ class Stream:
     group : str
         Reports add up the streams of a group.
     packet : str, bytes or packet
-        The headers as text, outermost first (``"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"``), or anything whose
-        ``bytes()`` is a frame without FCS: octets, a packet of scapy.
+        The headers as text, outermost first (``"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"``), or
+        anything whose ``bytes()`` is a frame without FCS: octets, a packet of scapy.
     hex, pcap : str
-        In place of ``packet``: a frame as hexadecimal digits; a frame of a capture, ``"file.pcap#3"``.
+        In place of ``packet``: a frame as hexadecimal digits; a frame of a capture,
+        ``"file.pcap#3"``.
     size : int, str, list or dict
-        Octets with FCS: ``64``, ``[64, 1518]``, ``"imix"``, ``"64-1518"``, ``{"weights": [[64, 7], [1518, 1]]}``.
+        Octets with FCS: ``64``, ``[64, 1518]``, ``"imix"``, ``"64-1518"``, ``{"weights": [[64, 7],
+        [1518, 1]]}``.
     segment : int
-        GSO frames, cut into frames with this many octets of TCP or UDP payload; rates and counters are
-        those of the frames on the wire. Without a size, as many whole segments as fit.
+        GSO frames, cut into frames with this many octets of TCP or UDP payload; rates and counters
+        are those of the frames on the wire. Without a size, as many whole segments as fit.
     rate : str or number
-        ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a number is frames a
-        second. There is no default.
+        ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a
+        number is frames a second. There is no default.
     departures : str or dict
         The law of the gaps: ``"constant"``, ``"exponential"``, ``{"pareto": 1.5}`` ...
     mode : str or dict
@@ -121,7 +125,8 @@ class Stream:
     latency : bool
         Signs the frames, so that the receiver measures loss, order and delay.
     late : str
-        What happens to a frame whose instant has passed: ``"smooth"``, ``"catch-up"``, ``"drop"``, ``"stretch"``.
+        What happens to a frame whose instant has passed: ``"smooth"``, ``"catch-up"``, ``"drop"``,
+        ``"stretch"``.
     enabled : bool
         False: as if the stream were not there.
     vary : list of Vary
@@ -176,11 +181,13 @@ class Pool:
     name : str
         What templates call it.
     addresses : str or list of str
-        ``"16.0.0.1-16.0.0.254"``, ``"16.0.0.0/24"``, ``"fd00::1-fd00::ff"``, or several of one family.
+        ``"16.0.0.1-16.0.0.254"``, ``"16.0.0.0/24"``, ``"fd00::1-fd00::ff"``, or several of one
+        family.
     ports : str
         Of clients: ``"1024-65535"``, the default.
     order : str
-        Which address and port the next flow has: ``"sequential"``, ``"random"`` (shuffled) or ``"hash"``.
+        Which address and port the next flow has: ``"sequential"``, ``"random"`` (shuffled) or
+        ``"hash"``.
     """
 
     name: str | None = None
@@ -193,8 +200,8 @@ class Pool:
 class Template:
     """A kind of flows: ``[[template]]`` of the schema. None: left out.
 
-    What is said is ``app`` (built in), or ``client`` and ``server`` (instructions), or ``capture``; how often is ``cps``,
-    ``weight`` or ``users``.
+    What is said is ``app`` (built in), or ``client`` and ``server`` (instructions), or ``capture``;
+    how often is ``cps``, ``weight`` or ``users``.
 
     Attributes
     ----------
@@ -213,13 +220,15 @@ class Template:
     messages : dict
         What instructions send by name, with marks such as ``${random:hex:8}``.
     capture, delays : str, str or float
-        A conversation ``"file.pcap#3"``, and what becomes of its delays: ``"keep"``, ``"drop"``, or a factor.
+        A conversation ``"file.pcap#3"``, and what becomes of its delays: ``"keep"``, ``"drop"``, or
+        a factor.
     cps : float
         Flows that begin in a second, whatever becomes of those before (open loop).
     weight : int
         A share of what the profile's ``flows`` say of all.
     users, think : int, time
-        So many users, each of whom begins a flow when the last has ended and the time has passed (closed loop).
+        So many users, each of whom begins a flow when the last has ended and the time has passed
+        (closed loop).
     spacing : str
         ``"constant"`` or ``"poisson"``.
     limit : int
@@ -227,8 +236,8 @@ class Template:
     tcp : dict
         How TCP behaves: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
     tls : bool or dict
-        True: its flows are TLS 1.3 sessions. A dict says more: ``{"server_name": "a.test", "resumption": True}``; the schema
-        has the names.
+        True: its flows are TLS 1.3 sessions. A dict says more: ``{"server_name": "a.test",
+        "resumption": True}``; the schema has the names.
     enabled : bool
         False: as if the template were not there.
 
@@ -266,7 +275,8 @@ class Template:
 
 @dataclass(kw_only=True)
 class Attack:
-    """Attacks that begin one after the other: made from rules of intrusion detection, or from a template.
+    """Attacks that begin one after the other: made from rules of intrusion detection, or from a
+    template.
 
     Parameters
     ----------
@@ -287,7 +297,8 @@ class Attack:
     port, port2 : str, optional
         Names of the profile's ports: clients stand at `port`, servers at `port2` if there is one.
     live : bool, optional
-        With `port2`: conversations are spoken by TCP and UDP of our own (the default), or all leaves as frames.
+        With `port2`: conversations are spoken by TCP and UDP of our own (the default), or all
+        leaves as frames.
     rate : number or str
         Attacks that begin a second. Default 100.
     share : str
@@ -367,7 +378,8 @@ class Profile:
     duration : str, seconds or timedelta
         Stop the run after this time.
     packets, octets : int or str
-        Stop the run after this number of frames, or octets of frames with FCS, counted over all ports.
+        Stop the run after this number of frames, or octets of frames with FCS, counted over all
+        ports.
 
     Examples
     --------
@@ -399,8 +411,11 @@ class Profile:
     pools: list[Pool] = field(default_factory=list)
     flows: Mapping[str, Any] | None = None
     attacks: list[Attack] = field(default_factory=list)
-    # What was read, and the table it had then: as long as that is so, mistakes are named by their place in the text.
-    _read: tuple[_native.Profile, dict[str, Any]] | None = field(default=None, init=False, repr=False, compare=False)
+    # What was read, and the table it had then: as long as that is so, mistakes are named by their
+    # place in the text.
+    _read: tuple[_native.Profile, dict[str, Any]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         self.ports = dict(self.ports)
@@ -411,7 +426,8 @@ class Profile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """The profile in a file: TOML, YAML or JSON, by its extension. Streams that are not enabled are left out.
+        """The profile in a file: TOML, YAML or JSON, by its extension. Streams that are not enabled
+        are left out.
 
         Raises
         ------
@@ -422,7 +438,8 @@ class Profile:
 
     @classmethod
     def from_toml(cls, text: str, origin: str = "<python>") -> Profile:
-        """The profile that `text` says; messages call it `origin`, and files that it names are sought beside that.
+        """The profile that `text` says; messages call it `origin`, and files that it names are
+        sought beside that.
 
         Raises
         ------

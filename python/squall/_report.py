@@ -1,4 +1,6 @@
-"""Results. The fields are those of ``schemas/report.schema.json``; units are in the names, octets are L2 with FCS."""
+"""Results. The fields are those of ``schemas/report.schema.json``; units are in the names, octets
+are L2 with FCS.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,9 @@ class Reason:
     Attributes
     ----------
     code : str
-        ``generator-bound``, ``starved``, ``burst``, ``not-done``, ``one-sided``, ``link-down``, ``port-bound``,
-        ``port-refused``, ``port-lost``, ``receiver-bound``, ``counters-differ`` or ``clocks-differ``.
+        ``generator-bound``, ``starved``, ``burst``, ``not-done``, ``one-sided``, ``link-down``,
+        ``port-bound``, ``port-refused``, ``port-lost``, ``receiver-bound``, ``counters-differ`` or
+        ``clocks-differ``.
     text : str
         What it is about, with figures.
     hint : str
@@ -101,12 +104,14 @@ class Verdict:
     Attributes
     ----------
     status : str
-        ``valid``, ``not-valid``, or ``interrupted``: as valid for what ran, stopped before the end that was asked for.
+        ``valid``, ``not-valid``, or ``interrupted``: as valid for what ran, stopped before the end
+        that was asked for.
     valid : bool
-        Whether `status` is ``valid``: the generator offered what was asked for, and no counter disagrees with another.
+        Whether `status` is ``valid``: the generator offered what was asked for, and no counter
+        disagrees with another.
     ended_by : str
-        ``done``, ``duration``, ``packets``, ``octets``, ``stopped``, ``sigint``, ``sigterm``, ``sighup``, ``killed``;
-        ``running`` while it runs.
+        ``done``, ``duration``, ``packets``, ``octets``, ``stopped``, ``sigint``, ``sigterm``,
+        ``sighup``, ``killed``; ``running`` while it runs.
     reasons : tuple of Reason
         Why it is not valid.
     """
@@ -141,7 +146,8 @@ class Excess:
     Attributes
     ----------
     window_s : float
-        Windows of this length, up to twice as long, were looked at: 10 ms, or 10 gaps of a slower source.
+        Windows of this length, up to twice as long, were looked at: 10 ms, or 10 gaps of a slower
+        source.
     at_s, over_s : float
         When the worst one begins, since the start, and its length.
     packets, surplus_packets : int
@@ -164,7 +170,8 @@ class Excess:
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """What was asked of a source of traffic, and what it did: the streams of a port, its replay, the flows of a template.
+    """What was asked of a source of traffic, and what it did: the streams of a port, its replay,
+    the flows of a template.
 
     Attributes
     ----------
@@ -197,7 +204,8 @@ class SourceRecord:
     excess : Excess or None
         Where most left beyond what the profile asked for; None where there is no schedule.
     lag_s, moved_s : float
-        By how much the schedule was behind in the end, and all that stalls moved it by, regained or not.
+        By how much the schedule was behind in the end, and all that stalls moved it by, regained or
+        not.
     starved_s, longest_stall_s : float
         Time in which the sending thread wanted to run and did not, and the longest part of it.
     blocked_s, sending_s : float
@@ -253,7 +261,8 @@ class Distribution(Arrays):
     mean, stddev : float
         ns; of the population, exact.
     bins : ndarray of uint64, shape (n, 3)
-        The bins that are not empty, ascending: lower edge, upper edge (exclusive), count. Read-only.
+        The bins that are not empty, ascending: lower edge, upper edge (exclusive), count.
+        Read-only.
 
     Examples
     --------
@@ -323,18 +332,20 @@ class TxReport:
     pps, bps_l1, bps_l2 : float
         Means over the run's duration.
     super_frames, segments : int
-        Super-frames that were handed over whole, to be cut on the way, and the frames that became of them, which are
-        among ``packets``.
+        Super-frames that were handed over whole, to be cut on the way, and the frames that became
+        of them, which are among ``packets``.
     not_sent : dict of str to int
         Frames that were due and did not leave, by reason.
     blocked_s : float
         Time during which the port took no frames though some were due.
     sending_s : float
-        Time in which the port was taking frames: copies and system calls. Of several workers, that of the busiest.
+        Time in which the port was taking frames: copies and system calls. Of several workers, that
+        of the busiest.
     departure_error_ns : Distribution or None
         Actual minus due instant of departure, over all streams.
     fingerprint : str or None
-        Hash over all frames' octets, whatever their order; only where the session has ``fingerprint=True``.
+        Hash over all frames' octets, whatever their order; only where the session has
+        ``fingerprint=True``.
     """
 
     packets: int
@@ -362,8 +373,8 @@ class RxReport:
     pps, bps_l1, bps_l2 : float
         Means over the run's duration.
     super_frames, segments : int
-        Super-frames that came whole, because the kernel or the NIC had joined frames or not cut them yet, and the
-        frames in them, which are among ``packets``.
+        Super-frames that came whole, because the kernel or the NIC had joined frames or not cut
+        them yet, and the frames in them, which are among ``packets``.
     unsigned_packets : int
         Frames without our signature: of streams without ``latency``, or foreign.
     drops : dict of str to int
@@ -375,7 +386,8 @@ class RxReport:
     arrival_gap_bins : EqualBins or None
         The same gaps in equal bins; only where the session has ``gap_bins``.
     timestamp_resolution_ns : int or None
-        What the arrival instants are multiples of, as far as they show it; where flows are looked at.
+        What the arrival instants are multiples of, as far as they show it; where flows are looked
+        at.
     peak_pps, peak_bps_l2 : float or None
         Of the busiest interval; where flows are looked at and one queue receives.
     bursts : Bursts or None
@@ -425,7 +437,8 @@ class Patterns:
     Attributes
     ----------
     loss_period_packets, loss_distance_packets : Distribution or None
-        RFC 3357: frames lost in a row; from each lost frame to the one before it, in sequence numbers.
+        RFC 3357: frames lost in a row; from each lost frame to the one before it, in sequence
+        numbers.
     reordering_extent_packets, n_reordering_packets : Distribution or None
         RFC 4737 sections 4.2.1 and 5.
     """
@@ -500,7 +513,8 @@ class FlowReport:
     bursts : Bursts
     arrival_gap_ns, arrival_gap_bins : Distribution or None, EqualBins or None
     gap_floor_ns, gap_stddev_corrected_ns : float or None
-        The receiver's own part of the gaps' standard deviation, where it was measured, and what remains.
+        The receiver's own part of the gaps' standard deviation, where it was measured, and what
+        remains.
     sequence : SequenceReport or None
         Where its packets are numbered in a way that is known.
     """
@@ -589,7 +603,8 @@ class FlowsReport:
     memory_octets: int
 
     def column(self, name: str) -> Floats:
-        """A field of all flows, float64[n]; NaN where it is None. ``sequence.lost`` and such reach into what they have.
+        """A field of all flows, float64[n]; NaN where it is None. ``sequence.lost`` and such reach
+        into what they have.
 
         Raises
         ------
@@ -626,7 +641,9 @@ class InterfaceReport:
 
 @dataclass(frozen=True)
 class LinkEvent:
-    """A port's link went down, or came up: `t_s` seconds after the first departure was due, 0 before."""
+    """A port's link went down, or came up: `t_s` seconds after the first departure was due, 0
+    before.
+    """
 
     t_s: float
     up: bool
@@ -639,7 +656,8 @@ class PortReport:
     Attributes
     ----------
     timestamps : str
-        Where receive instants come from: ``none``, ``process``, ``kernel``, ``hardware``, ``virtual``.
+        Where receive instants come from: ``none``, ``process``, ``kernel``, ``hardware``,
+        ``virtual``.
     interface : InterfaceReport or None
         What the interface counted during the run, where there is one.
     link_events : tuple of LinkEvent
@@ -853,7 +871,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU time of the process during the run; ``per_mpkt_s`` is that of a million frames sent and received."""
+    """CPU time of the process during the run; ``per_mpkt_s`` is that of a million frames sent and
+    received.
+    """
 
     user_s: float
     system_s: float
@@ -871,7 +891,8 @@ class Contention:
     throttled_s : float
         Time for which the control group had used up its quota.
     pressure_s, steal_s : float
-        Of the machine: time in which something waited for a CPU (PSI), CPU time that the hypervisor took.
+        Of the machine: time in which something waited for a CPU (PSI), CPU time that the hypervisor
+        took.
     """
 
     involuntary_switches: int
@@ -897,7 +918,9 @@ class ReplayRead:
 
 @dataclass(frozen=True)
 class ReplayPort:
-    """Frames of one port in tcpreplay's words: ``attempted`` is the sum of ``successful`` and ``failed``."""
+    """Frames of one port in tcpreplay's words: ``attempted`` is the sum of ``successful`` and
+    ``failed``.
+    """
 
     port: str
     attempted: int
@@ -972,8 +995,8 @@ class TlsReport:
 
 @dataclass(frozen=True)
 class RoleReport:
-    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``; ``asked`` is those and
-    ``not_begun``, and while the run goes on those that are due and wait.
+    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``;
+    ``asked`` is those and ``not_begun``, and while the run goes on those that are due and wait.
 
     Attributes
     ----------
@@ -998,7 +1021,8 @@ class RoleReport:
     setup_ns, first_byte_ns, transaction_ns : Distribution or None
         SYN to handshake; a request to the first octet of its answer, and to its last.
     duration_ns, duration_from_due_ns : Distribution or None
-        Of flows that completed: from the beginning, and from the instant at which they were due (coordinated omission).
+        Of flows that completed: from the beginning, and from the instant at which they were due
+        (coordinated omission).
     received_octets, sent_octets, goodput_bps
         Of application data; what was received, bits a second.
     http : dict of str to int
@@ -1037,7 +1061,8 @@ class RoleReport:
 
 @dataclass(frozen=True)
 class SteadyReport:
-    """The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it.
+    """The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended
+    it.
 
     Attributes
     ----------
@@ -1089,7 +1114,9 @@ class LinkReport:
 
 @dataclass(frozen=True)
 class ExhaustedReport:
-    """A pool of which ``addresses`` had all their ports busy at some time, for which ``flows`` were not begun."""
+    """A pool of which ``addresses`` had all their ports busy at some time, for which ``flows`` were
+    not begun.
+    """
 
     pool: str
     addresses: int
@@ -1131,12 +1158,14 @@ class ConversationsReport:
     loops : int or None
         None: until the run ended.
     not_played : dict of str to int
-        By reason: ``mid_stream``, ``holes``, ``no_free_port``, ``no_client_address``, ``other_family``.
+        By reason: ``mid_stream``, ``holes``, ``no_free_port``, ``no_client_address``,
+        ``other_family``.
     not_played_first, failed_first : tuple of ConversationNote
     kinds : tuple of KindReport
         In the order of the load's templates.
     octets_as_captured : bool or None
-        Each side of ours received as many octets as in the capture; None if not all were played to their ends.
+        Each side of ours received as many octets as in the capture; None if not all were played to
+        their ends.
     """
 
     capture: str
@@ -1180,9 +1209,10 @@ class RulePassage:
 
 @dataclass(frozen=True)
 class PassageReport:
-    """Attacks between two ports of ours with a device between. ``blocked``: by what their clients, or else their servers, say,
-    ``not_received`` and ``partly_received``. ``as_frames``: those that left as prepared frames; ``altered``: those of them that
-    passed with other octets."""
+    """Attacks between two ports of ours with a device between. ``blocked``: by what their clients,
+    or else their servers, say, ``not_received`` and ``partly_received``. ``as_frames``: those that
+    left as prepared frames; ``altered``: those of them that passed with other octets.
+    """
 
     conversations: int
     as_frames: int
@@ -1254,7 +1284,8 @@ class LoadReport:
     duration_s : float
         From the beginning of the load until the last flow was gone.
     arrivals_s : float
-        Of these, until the last flow was due (one gap behind it): what is left is the drain. Where no clients are ours, all.
+        Of these, until the last flow was due (one gap behind it): what is left is the drain. Where
+        no clients are ours, all.
     templates : ByName of TemplateReport
     total : RolesReport
         All templates together.
@@ -1330,7 +1361,8 @@ class CaptureReport:
     arrived : int or None
         Frames that came to the interfaces by their own counters; None where there are none.
     accepted : int or None
-        Frames that the filter took as the ports count them, a super-frame as one; None where a port does not count.
+        Frames that the filter took as the ports count them, a super-frame as one; None where a port
+        does not count.
     received : int
         Packets that the filter took on all interfaces, lost ones included.
     dropped_by_interface : dict of str to int
@@ -1395,7 +1427,9 @@ class CaptureReport:
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What one thread did; ``cpu`` is the CPU that it was bound to, None where the system moved it as it liked."""
+    """What one thread did; ``cpu`` is the CPU that it was bound to, None where the system moved it
+    as it liked.
+    """
 
     cpu: int | None
     cpu_s: float
@@ -1611,8 +1645,16 @@ class Report(Figures[_native.Report]):
             return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
         sent = sum(port.tx.packets for port in self.ports)
-        verdict = "valid" if self.verdict.valid else "NOT valid: " + "; ".join(map(str, self.verdict.reasons))
-        counts = [some(len(self.ports), "port"), some(len(self.streams), "stream"), some(sent, "packet") + " sent"]
+        verdict = (
+            "valid"
+            if self.verdict.valid
+            else "NOT valid: " + "; ".join(map(str, self.verdict.reasons))
+        )
+        counts = [
+            some(len(self.ports), "port"),
+            some(len(self.streams), "stream"),
+            some(sent, "packet") + " sent",
+        ]
         return f"<squall.Report: {', '.join(counts)}, {verdict}>"
 
 

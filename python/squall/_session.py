@@ -23,7 +23,8 @@ Progress: TypeAlias = Callable[[Sample], object]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came during a blocking run. It was stopped cleanly, and there is a report of what was sent.
+    """Ctrl-C came during a blocking run. It was stopped cleanly, and there is a report of what was
+    sent.
 
     Attributes
     ----------
@@ -45,18 +46,19 @@ class Session:
     Parameters
     ----------
     profile : Profile or path
-        What to send, or the file that says it. Taken as it is now; later changes to it are not seen.
+        What to send, or the file that says it. Taken as it is now; later changes to it are not
+        seen.
     cores : int, optional
         Workers. Default: one a sending port, and one for receiving if a CPU is left.
     cpus : sequence of int, optional
-        CPUs to bind the workers to, one each; without `cores` as many workers. Default: CPUs to which no other run has
-        bound a worker, if there are enough.
+        CPUs to bind the workers to, one each; without `cores` as many workers. Default: CPUs to
+        which no other run has bound a worker, if there are enough.
     mult : number or str, optional
-        Over the whole profile: ``2`` doubles every rate; ``"1 Mpps"``, ``"50 %"``, ``"2 Gbps"`` is what the streams of
-        each port come to.
+        Over the whole profile: ``2`` doubles every rate; ``"1 Mpps"``, ``"50 %"``, ``"2 Gbps"`` is
+        what the streams of each port come to.
     clock : {"virtual", "real"}, optional
-        ``"virtual"``: as fast as the machine goes, and the same each time. Default: virtual if all ports say so
-        (files, ``loop:0,virtual``).
+        ``"virtual"``: as fast as the machine goes, and the same each time. Default: virtual if all
+        ports say so (files, ``loop:0,virtual``).
     fingerprint : bool
         Hash all frames. Costs a little for each.
     receive : bool
@@ -64,9 +66,11 @@ class Session:
     linger : seconds
         How long receiving goes on when everything is sent.
     gap_bins : (int, int), optional
-        Count the gaps between frames of each port in a histogram: number of bins, width of a bin in nanoseconds.
+        Count the gaps between frames of each port in a histogram: number of bins, width of a bin in
+        nanoseconds.
     labels : path, optional
-        Where the ground truth of the profile's attacks is written: as JSONL if it ends so, else as CSV.
+        Where the ground truth of the profile's attacks is written: as JSONL if it ends so, else as
+        CSV.
 
     Raises
     ------
@@ -158,7 +162,8 @@ class Session:
         return run
 
     def run(self, *, every: float = 0.25, progress: Progress | None = None) -> Report:
-        """Starts, waits for the end that the profile sets, and reports. Other threads go on meanwhile.
+        """Starts, waits for the end that the profile sets, and reports. Other threads go on
+        meanwhile.
 
         Parameters
         ----------
@@ -170,7 +175,8 @@ class Session:
         Raises
         ------
         Interrupted
-            Ctrl-C: a `KeyboardInterrupt` with the report of what was sent. The way to end a profile without an end.
+            Ctrl-C: a `KeyboardInterrupt` with the report of what was sent. The way to end a profile
+            without an end.
         ProfileError, PortError
             As `start`, and where a port is lost.
         """
@@ -181,8 +187,8 @@ class Session:
 class Run:
     """A run on its way: `Session.start` gives it.
 
-    All methods may be called from any thread. After `finish` they raise `Error`, but `finish` itself, which gives the
-    same report again.
+    All methods may be called from any thread. After `finish` they raise `Error`, but `finish`
+    itself, which gives the same report again.
 
     Examples
     --------
@@ -223,12 +229,15 @@ class Run:
         return read(Sample, json.loads(text))
 
     def report(self) -> Report:
-        """The report so far, without series. It takes a sample, which becomes a point of the final report's series."""
+        """The report so far, without series. It takes a sample, which becomes a point of the final
+        report's series.
+        """
         _, report = self._native.sample()
         return Report._from(report)
 
     def pause(self, stream: str | None = None) -> None:
-        """Pauses a stream, the streams of a group, a template, or all. What would have been due meanwhile is due later.
+        """Pauses a stream, the streams of a group, a template, or all. What would have been due
+        meanwhile is due later.
 
         No more flows of a paused template begin; those that are open go on.
 
@@ -252,8 +261,9 @@ class Run:
     def change(self, profile: Profile) -> None:
         """Makes the run that of another profile, which has the same ports.
 
-        Streams of the same name and frames go on, at their new rate; others are added and removed. Of templates only the
-        rates may differ: `cps`, `weight`, `users`, `active_limit`, and what ``[flows]`` aims at.
+        Streams of the same name and frames go on, at their new rate; others are added and removed.
+        Of templates only the rates may differ: `cps`, `weight`, `users`, `active_limit`, and what
+        ``[flows]`` aims at.
 
         Raises
         ------
@@ -284,13 +294,14 @@ class Run:
         users: int | None = None,
         weight: int | None = None,
     ) -> None:
-        """Flows begin as often as this says from now on: those of `template`, or (None) of all that have a weight together.
+        """Flows begin as often as this says from now on: those of `template`, or (None) of all that
+        have a weight together.
 
         Parameters
         ----------
         cps, active, bandwidth, users, weight
-            One of them, and of the kind that the profile has: of a template `cps`, `users` or `weight`, of all `cps`,
-            `active` (open at once) or `bandwidth` (``"1 Gbps"``).
+            One of them, and of the kind that the profile has: of a template `cps`, `users` or
+            `weight`, of all `cps`, `active` (open at once) or `bandwidth` (``"1 Gbps"``).
 
         Raises
         ------
@@ -308,7 +319,8 @@ class Run:
         self._native.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for everything to be sent, at most `timeout` seconds (None: for ever); whether it is.
+        """Waits for everything to be sent, at most `timeout` seconds (None: for ever); whether it
+        is.
 
         Ctrl-C raises `KeyboardInterrupt` and leaves the run as it is.
         """
@@ -336,7 +348,9 @@ class Run:
 
 
 def _watched(run: Run, every: float, progress: Progress | None) -> Report:
-    """The report of `run` at its end, which Ctrl-C may bring; `progress` is called with samples on the way."""
+    """The report of `run` at its end, which Ctrl-C may bring; `progress` is called with samples on
+    the way.
+    """
     try:
         while not run.wait(None if run.virtual_time else every):
             sample = run.sample()
@@ -363,7 +377,8 @@ def run(
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
-    """Runs a profile, or the file of one, to its end: `Session` explains the arguments, `Session.run` the last two.
+    """Runs a profile, or the file of one, to its end: `Session` explains the arguments,
+    `Session.run` the last two.
 
     Examples
     --------
@@ -429,7 +444,9 @@ def send(
     (10, 10)
     """
     mode = None if count is None else {"burst": count}
-    stream = Stream(packet=packet, rate=rate, mode=mode, size=size, segment=segment, vary=vary, latency=latency)
+    stream = Stream(
+        packet=packet, rate=rate, mode=mode, size=size, segment=segment, vary=vary, latency=latency
+    )
     profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
     return run(profile, clock=clock, fingerprint=fingerprint, progress=progress)
 
@@ -474,13 +491,15 @@ def replay(
     Parameters
     ----------
     files : path or sequence of paths
-        pcap or pcapng, compressed or not; one after the other, or by their time stamps with `merge`.
+        pcap or pcapng, compressed or not; one after the other, or by their time stamps with
+        `merge`.
     port, port2 : str
-        Addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``; with `port2`, clients' packets leave by `port` and servers' by
-        `port2`, in the order of the captures.
+        Addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``; with `port2`, clients' packets leave
+        by `port` and servers' by `port2`, in the order of the captures.
     multiplier, pps, mbps, rate, ramp, topspeed
-        At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a text such as ``"10 kpps"`` or
-        ``"1 Gbps"`` (with FCS), ``ramp`` one such as ``"1kpps..10kpps:30s"``.
+        At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a text
+        such as ``"10 kpps"`` or ``"1 Gbps"`` (with FCS), ``ramp`` one such as
+        ``"1kpps..10kpps:30s"``.
     pps_multi : int
         With `pps`, the number of frames sent back to back.
     max_gap : seconds, optional
@@ -498,8 +517,9 @@ def replay(
     flow_stats, flow_expiry
         Whether flows are counted, and after how many idle seconds (as captured) one has ended.
     split : (kind, text), optional
-        What tells the two ports apart: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``, ``("cache", "file.cache")``,
-        ``("port", "")``; by default ``("auto", "first")``. `reverse` exchanges them.
+        What tells the two ports apart: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
+        ``("cache", "file.cache")``, ``("port", "")``; by default ``("auto", "first")``. `reverse`
+        exchanges them.
     filter, include, exclude : str, optional
         Which packets: in the language of tcpdump, and by number (``"1-5,9"``).
     too_long
@@ -519,7 +539,8 @@ def replay(
     ValueError
         More than one speed, or one that is none.
     Error
-        A capture that cannot be opened. One that is damaged is sent as far as it can be read: ``report.replay.fault``.
+        A capture that cannot be opened. One that is damaged is sent as far as it can be read:
+        ``report.replay.fault``.
 
     Examples
     --------
@@ -536,7 +557,9 @@ def replay(
     if topspeed:
         asked.append(("top", ""))
     if len(asked) > 1:
-        raise ValueError(f"{' and '.join(kind for kind, _ in asked)} were given: expected one speed at most")
+        raise ValueError(
+            f"{' and '.join(kind for kind, _ in asked)} were given: expected one speed at most"
+        )
     speed, speed_text = asked[0] if asked else ("multiplier", "1")
     if isinstance(files, (str, os.PathLike)):
         files = [files]
@@ -590,7 +613,8 @@ def recv(
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
-    """Receives and sends nothing. Without `duration` and `count`, until Ctrl-C; a file ends by itself.
+    """Receives and sends nothing. Without `duration` and `count`, until Ctrl-C; a file ends by
+    itself.
 
     Parameters
     ----------
@@ -606,7 +630,8 @@ def recv(
     flows : int
         Flows at most in each receive queue; others are counted as one.
     sequence
-        How packets are numbered: ``auto`` waits for evidence, a kind is taken from the first packet on.
+        How packets are numbered: ``auto`` waits for evidence, a kind is taken from the first packet
+        on.
     interval, burst_gap : seconds
         Peak rates are those of the busiest interval; frames of a burst are no further apart.
     cores, cpus, gap_bins, every, progress
@@ -649,7 +674,11 @@ def recv(
     start, due, seen, idle = time.monotonic(), every, -1, 0
     try:
         while duration is None or time.monotonic() - start < duration:
-            time.sleep(0.05 if duration is None else max(min(0.05, duration - (time.monotonic() - start)), 0))
+            time.sleep(
+                0.05
+                if duration is None
+                else max(min(0.05, duration - (time.monotonic() - start)), 0)
+            )
             received = run._native.received
             if count is not None and received >= count:
                 break

@@ -84,11 +84,13 @@ class Figures(Generic[C]):
         return schema
 
 
-# No Sequence, though it has what makes one: that `"web" in streams` asks for a name would be an error to type checkers.
+# No Sequence, though it has what makes one: that `"web" in streams` asks for a name would be an
+# error to type checkers.
 class ByName(Generic[N]):
     """A sequence whose items are found by name, too.
 
-    Of two with the same name (a stream that was removed and added again while running) the later is found.
+    Of two with the same name (a stream that was removed and added again while running) the later is
+    found.
 
     Examples
     --------
@@ -119,7 +121,9 @@ class ByName(Generic[N]):
         return self._items[key]
 
     def _unknown(self, name: str) -> typing.NoReturn:
-        raise KeyError(f"nothing is called {name!r}: there is {', '.join(map(repr, self._index)) or 'nothing'}")
+        raise KeyError(
+            f"nothing is called {name!r}: there is {', '.join(map(repr, self._index)) or 'nothing'}"
+        )
 
     def __len__(self) -> int:
         return len(self._items)
@@ -170,7 +174,9 @@ def _converters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
     """How each field of `kind` is read; asked once for each of thousands of values."""
     if kind not in _known:
         hints = typing.get_type_hints(kind)
-        _known[kind] = [(f.name, _converter(hints[f.name])) for f in dataclasses.fields(kind) if f.init]
+        _known[kind] = [
+            (f.name, _converter(hints[f.name])) for f in dataclasses.fields(kind) if f.init
+        ]
     return _known[kind]
 
 

@@ -1,5 +1,5 @@
-"""A daemon's sessions for asyncio: `connect`. What waits for the daemon is a coroutine; all else is as with
-`squall.connect`, which says the same without ``await``.
+"""A daemon's sessions for asyncio: `connect`. What waits for the daemon is a coroutine; all else is
+as with `squall.connect`, which says the same without ``await``.
 
 >>> import squall.aio
 >>> async def web(url: str) -> int:
@@ -31,19 +31,32 @@ from ._session import Interrupted, Progress
 from ._values import read
 from ._errors import Error, PortError, ServerError
 
-__all__ = ["Client", "DaemonPort", "Lease", "LeaseInfo", "Run", "RunInfo", "Session", "StoredFile", "connect"]
+__all__ = [
+    "Client",
+    "DaemonPort",
+    "Lease",
+    "LeaseInfo",
+    "Run",
+    "RunInfo",
+    "Session",
+    "StoredFile",
+    "connect",
+]
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]
 
 API = "/squall/v1"
 DEFAULT_URL = "https://127.0.0.1:8443"
-#: Between two looks whether a run is over: the first soon, since most that are waited for in tests are short.
+#: Between two looks whether a run is over: the first soon, since most that are waited for in tests
+#: are short.
 SOON, SELDOM = 0.02, 0.25
 
 
 class Channel(Protocol):
-    """How requests go out and how time passes: blocking, or beside an event loop. All else is said once, here."""
+    """How requests go out and how time passes: blocking, or beside an event loop. All else is said
+    once, here.
+    """
 
     http: Http
 
@@ -166,7 +179,9 @@ class DaemonPort:
 
 @dataclasses.dataclass(frozen=True)
 class StoredFile:
-    """A file that the daemon keeps: ``name``, ``size`` in octets, ``modified`` (RFC 3339), ``kind``."""
+    """A file that the daemon keeps: ``name``, ``size`` in octets, ``modified`` (RFC 3339),
+    ``kind``.
+    """
 
     name: str
     size: int
@@ -199,7 +214,9 @@ class _Keeper:
             self._held[lease] = (weakref.ref(holder), ttl_s / 3, time.monotonic() + ttl_s / 3)
             if self._thread is None:
                 # It holds nothing but itself, and ends with its last lease.
-                self._thread = threading.Thread(target=self._renew, name="squall-leases", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._renew, name="squall-leases", daemon=True
+                )
                 self._thread.start()
         self._wake.set()
 
@@ -214,7 +231,9 @@ class _Keeper:
             self._wake.clear()
             with self._lock:
                 now = time.monotonic()
-                self._held = {key: held for key, held in self._held.items() if held[0]() is not None}
+                self._held = {
+                    key: held for key, held in self._held.items() if held[0]() is not None
+                }
                 if not self._held:
                     self._thread = None
                     return
@@ -228,7 +247,8 @@ class _Keeper:
                 try:
                     self._http.send("POST", f"{API}/leases/{_quoted(key)}/renew")
                 except ServerError as error:
-                    # It has expired, or its run is over. What cannot be reached may be again in time.
+                    # It has expired, or its run is over. What cannot be reached may be again in
+                    # time.
                     if error.status:
                         self.drop(key)
                 except Error:
@@ -237,7 +257,9 @@ class _Keeper:
 
 
 class Client:
-    """A daemon. `connect` makes it; as a context manager it is closed at the end, and what it holds is given back."""
+    """A daemon. `connect` makes it; as a context manager it is closed at the end, and what it holds
+    is given back.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -255,7 +277,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Gives back the leases that were acquired, and closes connections. Runs without such a lease go on to its end."""
+        """Gives back the leases that were acquired, and closes connections. Runs without such a
+        lease go on to its end.
+        """
         held, self._leases = self._leases, {}
         for reference in held.values():
             lease = reference()
@@ -273,7 +297,9 @@ class Client:
         if not info.get("authorized", True):
             raise ServerError(
                 f"{self.url} wants a token\n  give token=, or set SQUALL_TOKEN to what the daemon's token file has",
-                401, "unauthorized")
+                401,
+                "unauthorized",
+            )
         self.version = str(info.get("version", ""))
         self._lease_s = float(info.get("lease_s") or self._lease_s)
 
@@ -302,7 +328,8 @@ class Client:
         gap_bins: tuple[int, int] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """A profile and how it is to be run by the daemon: `squall.Session` explains what is not here.
+        """A profile and how it is to be run by the daemon: `squall.Session` explains what is not
+        here.
 
         Parameters
         ----------
@@ -311,7 +338,8 @@ class Client:
         name : str, optional
             What the history calls the run.
         lease : Lease or its id, optional
-            Its ports are used. Default: the run has its own, which is renewed as long as the `Run` is held.
+            Its ports are used. Default: the run has its own, which is renewed as long as the `Run`
+            is held.
         detached : bool
             The run goes on to its end, whoever is there; it needs an end.
         ttl : seconds, optional
@@ -341,7 +369,9 @@ class Client:
             "ttl_s": ttl,
             "options": {key: value for key, value in asked.items() if value is not None} or None,
         }
-        return Session(self, "/runs", {key: value for key, value in body.items() if value is not None})
+        return Session(
+            self, "/runs", {key: value for key, value in body.items() if value is not None}
+        )
 
     async def run(
         self,
@@ -372,7 +402,12 @@ class Client:
     ) -> Report:
         """Sends frames of one kind to one port, as `squall.send`; `more` as `session`."""
         stream = Stream(
-            packet=packet, rate=rate, size=size, segment=segment, vary=vary, latency=latency,
+            packet=packet,
+            rate=rate,
+            size=size,
+            segment=segment,
+            vary=vary,
+            latency=latency,
             mode=None if count is None else {"burst": count},
         )
         profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
@@ -415,7 +450,9 @@ class Client:
             "lease": _id(lease),
             **more,
         }
-        return Session(self, "/captures", {key: value for key, value in body.items() if value is not None})
+        return Session(
+            self, "/captures", {key: value for key, value in body.items() if value is not None}
+        )
 
     async def runs(
         self,
@@ -439,7 +476,9 @@ class Client:
         limit : int
         """
         asked = {"state": state, "kind": kind, "q": q, "before": before, "limit": limit}
-        return tuple(_known(RunInfo, run) for run in (await self._ask("GET", "/runs", query=asked))["runs"])
+        return tuple(
+            _known(RunInfo, run) for run in (await self._ask("GET", "/runs", query=asked))["runs"]
+        )
 
     async def attach(self, id: str) -> Run:
         """A run of somebody, live or over. Letting go of it does not end it."""
@@ -452,7 +491,9 @@ class Client:
 
     async def rename(self, id: str, name: str | None = None, note: str | None = None) -> RunInfo:
         """Gives a run another name, or a note."""
-        body = {key: value for key, value in {"name": name, "note": note}.items() if value is not None}
+        body = {
+            key: value for key, value in {"name": name, "note": note}.items() if value is not None
+        }
         return _known(RunInfo, await self._ask("PATCH", f"/runs/{_quoted(id)}", body))
 
     async def forget(self, id: str) -> None:
@@ -463,16 +504,21 @@ class Client:
 
     async def ports(self) -> tuple[DaemonPort, ...]:
         """The ports of the daemon's machine, and who holds them."""
-        return tuple(_known(DaemonPort, port) for port in (await self._ask("GET", "/ports"))["ports"])
+        return tuple(
+            _known(DaemonPort, port) for port in (await self._ask("GET", "/ports"))["ports"]
+        )
 
     async def leases(self) -> tuple[LeaseInfo, ...]:
         """All leases, of others, too."""
-        return tuple(_known(LeaseInfo, lease) for lease in (await self._ask("GET", "/leases"))["leases"])
+        return tuple(
+            _known(LeaseInfo, lease) for lease in (await self._ask("GET", "/leases"))["leases"]
+        )
 
     async def acquire(
         self, *ports: str, owner: str | None = None, ttl: float | None = None, force: bool = False
     ) -> Lease:
-        """Holds ports for runs to come; renewed in the background until it is released, or the process ends.
+        """Holds ports for runs to come; renewed in the background until it is released, or the
+        process ends.
 
         Parameters
         ----------
@@ -481,7 +527,8 @@ class Client:
         owner : str, optional
             Who holds them, for others to read. Default: the user and the host.
         ttl : seconds, optional
-            How long others wait for the ports after this process has died. Default: what the daemon says.
+            How long others wait for the ports after this process has died. Default: what the daemon
+            says.
         force : bool
             Takes them from whoever has them, and stops the run that uses them.
 
@@ -505,8 +552,12 @@ class Client:
     # Files
 
     async def files(self) -> tuple[StoredFile, ...]:
-        """What profiles, replays and attacks of the daemon can name, and what captures have written."""
-        return tuple(_known(StoredFile, file) for file in (await self._ask("GET", "/files"))["files"])
+        """What profiles, replays and attacks of the daemon can name, and what captures have
+        written.
+        """
+        return tuple(
+            _known(StoredFile, file) for file in (await self._ask("GET", "/files"))["files"]
+        )
 
     async def upload(self, file: Path, name: str | None = None) -> str:
         """Gives the daemon a file; returns what it is called there.
@@ -548,11 +599,16 @@ class Client:
         """Deletes a file of the daemon."""
         await self._ask("DELETE", f"/files/{_quoted(name)}")
 
-    async def packets(self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None) -> dict[str, Any]:
-        """Packets of a capture among the daemon's files: ``total``, and ``packets`` with ``n``, ``t_s``, ``len``,
-        ``source``, ``destination``, ``protocol`` and ``info``."""
+    async def packets(
+        self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None
+    ) -> dict[str, Any]:
+        """Packets of a capture among the daemon's files: ``total``, and ``packets`` with ``n``,
+        ``t_s``, ``len``, ``source``, ``destination``, ``protocol`` and ``info``.
+        """
         query = {"from": first, "count": count, "filter": filter}
-        table: dict[str, Any] = await self._ask("GET", f"/captures/{_quoted(file)}/packets", query=query)
+        table: dict[str, Any] = await self._ask(
+            "GET", f"/captures/{_quoted(file)}/packets", query=query
+        )
         return table
 
     # Profiles and attacks
@@ -567,7 +623,8 @@ class Client:
         return str((await self._ask("POST", "/plan", _profile(profile)))["text"])
 
     async def solve(self, rules: str, *, every: float = 0.2, **options: Any) -> dict[str, Any]:
-        """Solves rules of intrusion detection: which attacks could be made of them, and why of others not.
+        """Solves rules of intrusion detection: which attacks could be made of them, and why of
+        others not.
 
         Parameters
         ----------
@@ -593,12 +650,16 @@ class Client:
 
     async def score(self, labels: str, alerts: str) -> dict[str, Any]:
         """Compares alerts with the ground truth of attacks: both are names of the daemon's files."""
-        table: dict[str, Any] = await self._ask("POST", "/attacks/score", {"labels": labels, "alerts": alerts})
+        table: dict[str, Any] = await self._ask(
+            "POST", "/attacks/score", {"labels": labels, "alerts": alerts}
+        )
         return table
 
 
 class Lease:
-    """Ports that are held: `Client.acquire` gives it. Leaving it as a context manager releases them."""
+    """Ports that are held: `Client.acquire` gives it. Leaving it as a context manager releases
+    them.
+    """
 
     def __init__(self, client: Client, info: LeaseInfo) -> None:
         self._client = client
@@ -629,7 +690,8 @@ class Lease:
 class Session:
     """A profile and how the daemon is to run it: `Client.session` gives it.
 
-    Leaving it as a context manager ends the runs that were started and not finished, but detached ones.
+    Leaving it as a context manager ends the runs that were started and not finished, but detached
+    ones.
     """
 
     def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
@@ -674,8 +736,8 @@ class Session:
         Raises
         ------
         Interrupted
-            Ctrl-C, without asyncio: a `KeyboardInterrupt` with the report of what was sent. A task that is cancelled
-            stops the run, and is cancelled.
+            Ctrl-C, without asyncio: a `KeyboardInterrupt` with the report of what was sent. A task
+            that is cancelled stops the run, and is cancelled.
         """
         async with self:
             run = await self.start()
@@ -692,11 +754,13 @@ class Session:
 class Run:
     """A run of the daemon: `Session.start` and `Client.attach` give it.
 
-    What it can do is what one in process can. As long as this object lives, the run's lease is renewed; when the process
-    dies the daemon stops the run.
+    What it can do is what one in process can. As long as this object lives, the run's lease is
+    renewed; when the process dies the daemon stops the run.
     """
 
-    def __init__(self, client: Client, table: Mapping[str, Any], *, renewed: bool, ttl: float | None = None) -> None:
+    def __init__(
+        self, client: Client, table: Mapping[str, Any], *, renewed: bool, ttl: float | None = None
+    ) -> None:
         self._client = client
         self._info = _known(RunInfo, table)
         self._report: Report | None = None
@@ -720,7 +784,9 @@ class Run:
         return float((await self.info()).elapsed_s or 0.0)
 
     async def sample(self) -> Sample:
-        """The newest rates that the daemon has taken, four times a second; before the first, of nothing."""
+        """The newest rates that the daemon has taken, four times a second; before the first, of
+        nothing.
+        """
         table = (await self._ask("GET", "/stats"))["sample"]
         if table is None:
             table = {"t_s": 0.0, "ports": [], "streams": [], "capture": None, "load": []}
@@ -777,7 +843,8 @@ class Run:
         await self._ask("POST", "/change", _profile(profile))
 
     async def multiply(self, by: float | str) -> None:
-        """All rates are those of the profile times `by` (``2``, ``"50 %"``), or come to it (``"1 Mpps"``).
+        """All rates are those of the profile times `by` (``2``, ``"50 %"``), or come to it (``"1
+        Mpps"``).
 
         Raises
         ------
@@ -790,7 +857,8 @@ class Run:
         await self._ask("POST", "/rate", {"mult": by})
 
     async def set_rate(self, stream: str, rate: float | str) -> None:
-        """A stream's rate from now on, times what `multiply` said: ``"1 Mpps"``; a number is frames a second.
+        """A stream's rate from now on, times what `multiply` said: ``"1 Mpps"``; a number is frames
+        a second.
 
         Raises
         ------
@@ -821,7 +889,13 @@ class Run:
         ProfileError
             It is of another kind; nothing is changed.
         """
-        asked = {"cps": cps, "active": active, "bandwidth": bandwidth, "users": users, "weight": weight}
+        asked = {
+            "cps": cps,
+            "active": active,
+            "bandwidth": bandwidth,
+            "users": users,
+            "weight": weight,
+        }
         given = {key: value for key, value in asked.items() if value is not None}
         if len(given) != 1:
             raise ValueError("expected one of cps, active, bandwidth, users, weight")
@@ -860,9 +934,12 @@ class Run:
         """
         if self._report is None:
             await self.wait()
-            # Without a verdict there is no report: it failed, or its daemon was killed before there was one.
+            # Without a verdict there is no report: it failed, or its daemon was killed before there
+            # was one.
             if self._info.verdict is None:
-                raise PortError(self._info.error or f"run {self.id} failed, and the daemon does not say why")
+                raise PortError(
+                    self._info.error or f"run {self.id} failed, and the daemon does not say why"
+                )
             report = await self._client.report(self.id)
             # A daemon may say that a run is over a moment before it has the report of its end.
             end = time.monotonic() + 1
@@ -883,7 +960,9 @@ class Run:
 
     async def html(self) -> str:
         """The report as one page with plots."""
-        reply = await self._client._channel.send("GET", f"{API}/runs/{_quoted(self.id)}/report.html")
+        reply = await self._client._channel.send(
+            "GET", f"{API}/runs/{_quoted(self.id)}/report.html"
+        )
         return reply.body.decode()
 
     async def profile(self) -> str:
@@ -896,7 +975,11 @@ class Run:
 
 
 async def connect(
-    url: str = DEFAULT_URL, token: str | None = None, *, verify: Verify = None, timeout: float = 30.0
+    url: str = DEFAULT_URL,
+    token: str | None = None,
+    *,
+    verify: Verify = None,
+    timeout: float = 30.0,
 ) -> Client:
     """As `squall.connect`, for asyncio.
 
@@ -921,7 +1004,9 @@ def _profile(profile: Profile | Path) -> dict[str, Any]:
     path = pathlib.Path(profile)
     kinds = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
     if path.suffix not in kinds:
-        raise ValueError(f"profile {os.fspath(path)!r}: expected a file that ends in {', '.join(kinds)}")
+        raise ValueError(
+            f"profile {os.fspath(path)!r}: expected a file that ends in {', '.join(kinds)}"
+        )
     return {"profile": path.read_text(encoding="utf-8"), "format": kinds[path.suffix]}
 
 

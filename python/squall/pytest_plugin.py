@@ -1,8 +1,10 @@
-"""Plugin of pytest: traffic in tests, and what it came to beside a failure. pytest finds it by itself.
+"""Plugin of pytest: traffic in tests, and what it came to beside a failure. pytest finds it by
+itself.
 
-Fixtures: ``squall`` (this package, whose runs are remembered; those of a daemon with ``--squall-url``), ``veth_pair`` (two
-interfaces that are each other's peer, in a network of the test's own). Functions: `assert_no_loss`, `assert_latency`,
-`assert_rate`, methods of the fixture, too.
+Fixtures: ``squall`` (this package, whose runs are remembered; those of a daemon with
+``--squall-url``), ``veth_pair`` (two interfaces that are each other's peer, in a network of the
+test's own). Functions: `assert_no_loss`, `assert_latency`, `assert_rate`, methods of the fixture,
+too.
 
 >>> def test_nothing_is_lost(squall, veth_pair):
 ...     profile = squall.Profile(ports={"A": veth_pair.a, "B": veth_pair.b}, duration="1 s")
@@ -88,14 +90,16 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
         raise AssertionError("frames were lost" + "".join(f"\n  {_loss(one)}" for one in lossy))
 
 
-def assert_latency(of: Report | _Reporting, stream: str | None = None, **limits: str | float) -> None:
+def assert_latency(
+    of: Report | _Reporting, stream: str | None = None, **limits: str | float
+) -> None:
     """One-way delay keeps to limits, of `stream` or of each stream with ``latency``.
 
     Parameters
     ----------
     **limits
-        ``min``, ``mean``, ``p50``, ``p90``, ``p99``, ``p999``, ``max``, ``stddev``: ``"<50us"``, ``"<= 1 ms"``,
-        ``">100ns"``, ``"50us"`` (at most), or a number of nanoseconds (at most).
+        ``min``, ``mean``, ``p50``, ``p90``, ``p99``, ``p999``, ``max``, ``stddev``: ``"<50us"``,
+        ``"<= 1 ms"``, ``">100ns"``, ``"50us"`` (at most), or a number of nanoseconds (at most).
 
     Raises
     ------
@@ -118,7 +122,7 @@ def assert_latency(of: Report | _Reporting, stream: str | None = None, **limits:
     """
     __tracebackhide__ = True
     if not limits:
-        raise ValueError("assert_latency: expected a limit, such as p99=\"<50us\"")
+        raise ValueError('assert_latency: expected a limit, such as p99="<50us"')
     asked = [(name, *_limit(name, limit)) for name, limit in limits.items()]
     wrong = []
     for one in _measured(of, stream):
@@ -130,11 +134,17 @@ def assert_latency(of: Report | _Reporting, stream: str | None = None, **limits:
             elif not holds(found, ns):
                 wrong.append(f"stream {one.name!r}: {name} {_time(found)}, expected {text}")
     if wrong:
-        raise AssertionError("latency is not what it should be" + "".join(f"\n  {line}" for line in wrong))
+        raise AssertionError(
+            "latency is not what it should be" + "".join(f"\n  {line}" for line in wrong)
+        )
 
 
 def assert_rate(
-    of: Report | _Reporting, tol: float = 0.01, stream: str | None = None, *, pps: float | None = None
+    of: Report | _Reporting,
+    tol: float = 0.01,
+    stream: str | None = None,
+    *,
+    pps: float | None = None,
 ) -> None:
     """Streams left at the rate that was asked for, and those with ``latency`` arrived at it.
 
@@ -181,10 +191,13 @@ def assert_rate(
         for what, rate in found:
             if abs(rate - expected) > tol * expected:
                 wrong.append(
-                    f"stream {one.name!r}: {what} {rate:,.0f} pps, expected {expected:,.0f} pps: {(rate / expected - 1) * 100:+.1f} %")
+                    f"stream {one.name!r}: {what} {rate:,.0f} pps, expected {expected:,.0f} pps: {(rate / expected - 1) * 100:+.1f} %"
+                )
     if wrong:
         raise AssertionError(
-            f"rates are not what they should be (tolerance {tol * 100:g} %)" + "".join(f"\n  {line}" for line in wrong))
+            f"rates are not what they should be (tolerance {tol * 100:g} %)"
+            + "".join(f"\n  {line}" for line in wrong)
+        )
 
 
 # Fixtures
@@ -197,7 +210,8 @@ _ASSERTS: dict[str, Any] = {
 
 
 class Traffic:
-    """The package ``squall`` as a fixture: all that it has, the asserts of this module, and runs that a failure shows.
+    """The package ``squall`` as a fixture: all that it has, the asserts of this module, and runs
+    that a failure shows.
 
     Attributes
     ----------
@@ -229,16 +243,22 @@ class Traffic:
         """Starts a run, which ends with the test if nobody ends it before."""
         return self.Session(profile, **options).start()
 
-    def run(self, profile: Any, *, every: float = 0.25, progress: Any = None, **options: Any) -> Report:
+    def run(
+        self, profile: Any, *, every: float = 0.25, progress: Any = None, **options: Any
+    ) -> Report:
         """Runs a profile to its end, as `squall.run`."""
-        return self._kept(self.Session(profile, **options)._session.run(every=every, progress=progress))
+        return self._kept(
+            self.Session(profile, **options)._session.run(every=every, progress=progress)
+        )
 
     def send(self, port: str, packet: Any, **options: Any) -> Report:
         """As `squall.send`."""
         return self._kept((self.client or package).send(port, packet, **options))
 
     def loop(self, *flags: str, **options: object) -> str:
-        """The address of a link in memory that nobody else has: ``squall.loop("virtual", drop="1/10")``."""
+        """The address of a link in memory that nobody else has: ``squall.loop("virtual",
+        drop="1/10")``.
+        """
         name = f"loop:{self.name}-{next(self._number)}"
         return ",".join([name, *flags, *(f"{key}={value}" for key, value in options.items())])
 
@@ -325,16 +345,36 @@ class VethPair:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("squall", "traffic (squall)")
-    group.addoption("--squall-url", metavar="URL", help="runs are those of this daemon: https://host:8443")
-    group.addoption("--squall-token", metavar="TOKEN", help="the daemon's token (default: $SQUALL_TOKEN)")
-    group.addoption("--squall-verify", metavar="WHAT", help="its certificate: sha256:..., a file, or 'no'")
-    group.addoption("--squall-ports", metavar="A,B", help="two ports of the daemon that are linked: veth_pair has them")
-    group.addoption("--squall-artifacts", metavar="FOLDER", help="keeps reports (JSON, HTML) and captures of tests that fail")
-    group.addoption("--squall-capture", action="store_true", help="records both ends of veth_pair, for --squall-artifacts")
+    group.addoption(
+        "--squall-url", metavar="URL", help="runs are those of this daemon: https://host:8443"
+    )
+    group.addoption(
+        "--squall-token", metavar="TOKEN", help="the daemon's token (default: $SQUALL_TOKEN)"
+    )
+    group.addoption(
+        "--squall-verify", metavar="WHAT", help="its certificate: sha256:..., a file, or 'no'"
+    )
+    group.addoption(
+        "--squall-ports",
+        metavar="A,B",
+        help="two ports of the daemon that are linked: veth_pair has them",
+    )
+    group.addoption(
+        "--squall-artifacts",
+        metavar="FOLDER",
+        help="keeps reports (JSON, HTML) and captures of tests that fail",
+    )
+    group.addoption(
+        "--squall-capture",
+        action="store_true",
+        help="records both ends of veth_pair, for --squall-artifacts",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "squall_capture: records both ends of veth_pair, as --squall-capture does")
+    config.addinivalue_line(
+        "markers", "squall_capture: records both ends of veth_pair, as --squall-capture does"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -350,7 +390,9 @@ def _squall_client(request: pytest.FixtureRequest) -> Iterator[package.Client | 
 
 
 @pytest.fixture
-def squall(request: pytest.FixtureRequest, _squall_client: package.Client | None) -> Iterator[Traffic]:
+def squall(
+    request: pytest.FixtureRequest, _squall_client: package.Client | None
+) -> Iterator[Traffic]:
     """The package ``squall``; its runs end with the test, and a failure shows what they came to."""
     traffic = Traffic(_unique(request.node.nodeid), _squall_client)
     request.node.stash[KEY] = traffic
@@ -362,27 +404,35 @@ def squall(request: pytest.FixtureRequest, _squall_client: package.Client | None
 
 @pytest.fixture
 def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethPair]:
-    """Two interfaces that are each other's peer, in a network of the test's own: no other test sees their frames.
+    """Two interfaces that are each other's peer, in a network of the test's own: no other test sees
+    their frames.
 
-    The test's own thread is in that network, and so are the programs and threads that it starts. With ``--squall-url`` they
-    are the two ports of ``--squall-ports``. Skips where the kernel does not let this user make networks.
+    The test's own thread is in that network, and so are the programs and threads that it starts.
+    With ``--squall-url`` they are the two ports of ``--squall-ports``. Skips where the kernel does
+    not let this user make networks.
     """
     ports = request.config.getoption("--squall-ports")
     if squall.client is not None:
         if ports is None or ports.count(",") != 1:
-            pytest.skip("veth_pair: the daemon's ports are not this process's: --squall-ports=A,B names two that are linked")
+            pytest.skip(
+                "veth_pair: the daemon's ports are not this process's: --squall-ports=A,B names two that are linked"
+            )
         a, b = ports.split(",")
         with squall.client.acquire(a, b, owner=squall.name):
             yield VethPair(a, b, ())
         return
     with _network() as why:
         if why is not None:
-            pytest.skip(f"veth_pair: {why}\n  try root, or: squall lab up; squall lab exec -- pytest")
+            pytest.skip(
+                f"veth_pair: {why}\n  try root, or: squall lab up; squall lab exec -- pytest"
+            )
         names = ("veth-a", "veth-b")
         _ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])
         for name in names:
             _ip("link", "set", name, "up")
-        if request.config.getoption("--squall-capture") or request.node.get_closest_marker("squall_capture"):
+        if request.config.getoption("--squall-capture") or request.node.get_closest_marker(
+            "squall_capture"
+        ):
             squall.recordings.extend(_Recording(name) for name in names)
         yield VethPair(f"af_packet:{names[0]}", f"af_packet:{names[1]}", names)
         # Before the network is gone, so that nothing reports a lost port.
@@ -421,7 +471,9 @@ def _ip(*arguments: str) -> None:
 
 
 class _Recording:
-    """The newest frames that come to an interface. What our own ports send there passes by the kernel's taps."""
+    """The newest frames that come to an interface. What our own ports send there passes by the
+    kernel's taps.
+    """
 
     def __init__(self, interface: str) -> None:
         self.interface = interface
@@ -430,7 +482,9 @@ class _Recording:
         self._socket.bind((interface, 0))
         self._socket.settimeout(0.1)
         self._over = False
-        self._thread = threading.Thread(target=self._record, name=f"record-{interface}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._record, name=f"record-{interface}", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -443,7 +497,9 @@ class _Recording:
         with path.open("wb") as file:
             file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, 1))
             for at, length, octets in list(self.frames):
-                file.write(struct.pack("<IIII", int(at), int(at % 1 * 1e6), len(octets), length) + octets)
+                file.write(
+                    struct.pack("<IIII", int(at), int(at % 1 * 1e6), len(octets), length) + octets
+                )
 
     def _record(self) -> None:
         buffer = bytearray(1 << 17)
@@ -474,7 +530,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     folder = item.config.getoption("--squall-artifacts")
     if folder is None:
         if reports:
-            result.sections.append(("squall artifacts", "--squall-artifacts=FOLDER keeps reports and captures"))
+            result.sections.append(
+                ("squall artifacts", "--squall-artifacts=FOLDER keeps reports and captures")
+            )
         return
     try:
         kept = _keep(pathlib.Path(folder), traffic, reports)
@@ -502,7 +560,9 @@ def _keep(folder: pathlib.Path, traffic: Traffic, reports: Iterable[Report]) -> 
 def _unique(node: str) -> str:
     """A name for files and links that this test alone has, readable."""
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", node.partition("::")[2] or node).strip("-")[:80]
-    return "-".join(filter(None, [words, os.environ.get("PYTEST_XDIST_WORKER", ""), str(os.getpid())]))
+    return "-".join(
+        filter(None, [words, os.environ.get("PYTEST_XDIST_WORKER", ""), str(os.getpid())])
+    )
 
 
 # Within asserts
@@ -544,14 +604,18 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 def _limit(name: str, limit: str | float) -> tuple[Callable[[float, float], bool], float, str]:
     """How it compares, with how many nanoseconds, and in words."""
-    known = [field.name for field in dataclasses.fields(Distribution) if field.name not in ("count", "bins")]
+    known = [
+        field.name
+        for field in dataclasses.fields(Distribution)
+        if field.name not in ("count", "bins")
+    ]
     if name not in known:
         raise ValueError(f"assert_latency: no figure {name!r}: expected {', '.join(known)}")
     if isinstance(limit, int | float):
         return _HOLDS["<="], float(limit), f"<= {_time(float(limit))}"
     said = re.fullmatch(r"\s*(<=|>=|<|>|)\s*([0-9.]+(?:e-?\d+)?)\s*(\w+)\s*", limit)
     if not said or said[3] not in _UNITS:
-        raise ValueError(f"{name} = {limit!r}: expected such as \"<50us\", \"<= 1 ms\", \">100ns\"")
+        raise ValueError(f'{name} = {limit!r}: expected such as "<50us", "<= 1 ms", ">100ns"')
     how = said[1] or "<="
     return _HOLDS[how], float(said[2]) * _UNITS[said[3]], f"{how} {said[2]} {said[3]}"
 
@@ -559,5 +623,7 @@ def _limit(name: str, limit: str | float) -> tuple[Callable[[float, float], bool
 def _time(ns: float) -> str:
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= factor:
-            return f"{ns / factor:.3g} {unit}" if ns / factor >= 100 else f"{ns / factor:.1f} {unit}"
+            return (
+                f"{ns / factor:.3g} {unit}" if ns / factor >= 100 else f"{ns / factor:.1f} {unit}"
+            )
     return f"{ns:.0f} ns"

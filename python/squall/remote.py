@@ -1,4 +1,5 @@
-"""A daemon's sessions: `squall.connect`. They are those of `squall.aio`, which has all that is decided here, waited for.
+"""A daemon's sessions: `squall.connect`. They are those of `squall.aio`, which has all that is
+decided here, waited for.
 
 >>> import squall
 >>> def lost(url: str) -> int:
@@ -21,28 +22,45 @@ from ._report import Report, Sample
 from ._session import Progress
 from .aio import DEFAULT_URL, DaemonPort, Held, LeaseInfo, Path, RunInfo, StoredFile
 
-__all__ = ["Client", "DaemonPort", "Lease", "LeaseInfo", "Run", "RunInfo", "Session", "StoredFile", "connect"]
+__all__ = [
+    "Client",
+    "DaemonPort",
+    "Lease",
+    "LeaseInfo",
+    "Run",
+    "RunInfo",
+    "Session",
+    "StoredFile",
+    "connect",
+]
 
 T = TypeVar("T")
 
 
 def connect(
-    url: str = DEFAULT_URL, token: str | None = None, *, verify: Verify = None, timeout: float = 30.0
+    url: str = DEFAULT_URL,
+    token: str | None = None,
+    *,
+    verify: Verify = None,
+    timeout: float = 30.0,
 ) -> Client:
-    """A daemon (``squall serve``), whose runs are like those in process: ``client.run(profile)`` for ``squall.run(profile)``.
+    """A daemon (``squall serve``), whose runs are like those in process: ``client.run(profile)``
+    for ``squall.run(profile)``.
 
     Parameters
     ----------
     url : str
-        ``https://HOST:PORT``, ``http://...`` of a daemon that is plain, or ``unix:PATH``: the socket of a daemon on this
-        machine, where the user who started it and root need no token.
+        ``https://HOST:PORT``, ``http://...`` of a daemon that is plain, or ``unix:PATH``: the
+        socket of a daemon on this machine, where the user who started it and root need no token.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the one in its folder, where that can be read.
+        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the one in its folder, where that
+        can be read.
     verify : optional
-        How its certificate is checked. None: by that in the folder of a daemon on this machine, by the system's
-        authorities, else it is trusted when first seen and has to be the same from then on
-        (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: it has this fingerprint. A path: by the certificates in
-        this file (PEM). True: by the system's authorities alone. False: not at all.
+        How its certificate is checked. None: by that in the folder of a daemon on this machine, by
+        the system's authorities, else it is trusted when first seen and has to be the same from
+        then on (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: it has this
+        fingerprint. A path: by the certificates in this file (PEM). True: by the system's
+        authorities alone. False: not at all.
     timeout : seconds
         For connecting, and for each wait for an answer.
 
@@ -70,14 +88,15 @@ class _Blocking:
 
 
 def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine comes to that has nothing to wait for, as all have over a `_Blocking` channel."""
+    """What a coroutine comes to that has nothing to wait for, as all have over a `_Blocking`
+    channel.
+    """
     try:
         coroutine.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     coroutine.close()
     raise AssertionError("a blocking channel does not wait")
-
 
 
 class Client:
@@ -122,22 +141,24 @@ class Client:
         gap_bins: tuple[int, int] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        return Session(self._core.session(
-            profile,
-            name=name,
-            lease=lease,
-            detached=detached,
-            ttl=ttl,
-            cores=cores,
-            cpus=cpus,
-            mult=mult,
-            clock=clock,
-            fingerprint=fingerprint,
-            receive=receive,
-            linger=linger,
-            gap_bins=gap_bins,
-            options=options,
-        ))
+        return Session(
+            self._core.session(
+                profile,
+                name=name,
+                lease=lease,
+                detached=detached,
+                ttl=ttl,
+                cores=cores,
+                cpus=cpus,
+                mult=mult,
+                clock=clock,
+                fingerprint=fingerprint,
+                receive=receive,
+                linger=linger,
+                gap_bins=gap_bins,
+                options=options,
+            )
+        )
 
     def run(
         self,
@@ -165,20 +186,22 @@ class Client:
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
-        return _now(self._core.send(
-            port,
-            packet,
-            rate=rate,
-            count=count,
-            duration=duration,
-            size=size,
-            segment=segment,
-            vary=vary,
-            latency=latency,
-            seed=seed,
-            progress=progress,
-            **more,
-        ))
+        return _now(
+            self._core.send(
+                port,
+                packet,
+                rate=rate,
+                count=count,
+                duration=duration,
+                size=size,
+                segment=segment,
+                vary=vary,
+                latency=latency,
+                seed=seed,
+                progress=progress,
+                **more,
+            )
+        )
 
     def capture(
         self,
@@ -192,16 +215,18 @@ class Client:
         lease: Held | str | None = None,
         **more: Any,
     ) -> Session:
-        return Session(self._core.capture(
-            port,
-            file=file,
-            filter=filter,
-            snaplen=snaplen,
-            count=count,
-            duration_s=duration_s,
-            lease=lease,
-            **more,
-        ))
+        return Session(
+            self._core.capture(
+                port,
+                file=file,
+                filter=filter,
+                snaplen=snaplen,
+                count=count,
+                duration_s=duration_s,
+                lease=lease,
+                **more,
+            )
+        )
 
     def runs(
         self,
@@ -252,7 +277,9 @@ class Client:
     def remove(self, name: str) -> None:
         _now(self._core.remove(name))
 
-    def packets(self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None) -> dict[str, Any]:
+    def packets(
+        self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None
+    ) -> dict[str, Any]:
         return _now(self._core.packets(file, first=first, count=count, filter=filter))
 
     def check(self, profile: Profile | Path) -> dict[str, Any]:
@@ -368,7 +395,11 @@ class Run:
         users: int | None = None,
         weight: int | None = None,
     ) -> None:
-        _now(self._core.set_load(template, cps=cps, active=active, bandwidth=bandwidth, users=users, weight=weight))
+        _now(
+            self._core.set_load(
+                template, cps=cps, active=active, bandwidth=bandwidth, users=users, weight=weight
+            )
+        )
 
     def trigger(self) -> None:
         _now(self._core.trigger())
@@ -400,5 +431,10 @@ def _explain(these: type, as_those: type) -> None:
     these.__doc__ = as_those.__doc__
 
 
-for _these, _those in [(Client, aio.Client), (Lease, aio.Lease), (Session, aio.Session), (Run, aio.Run)]:
+for _these, _those in [
+    (Client, aio.Client),
+    (Lease, aio.Lease),
+    (Session, aio.Session),
+    (Run, aio.Run),
+]:
     _explain(_these, _those)

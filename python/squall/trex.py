@@ -1,6 +1,8 @@
-"""TRex's stateless verbs over Squall: scripts that were written for ``trex.stl.api`` run with few changes.
+"""TRex's stateless verbs over Squall: scripts that were written for ``trex.stl.api`` run with few
+changes.
 
-In process (``server="local"``), or over a daemon (``server="https://host:8443"``). Ports are what ``ports=`` names, in order.
+In process (``server="local"``), or over a daemon (``server="https://host:8443"``). Ports are what
+``ports=`` names, in order.
 
 >>> from squall.trex import *
 >>> client = STLClient(ports=["loop:trex-a", "loop:trex-b"])
@@ -15,10 +17,11 @@ In process (``server="local"``), or over a daemon (``server="https://host:8443"`
 (100, 6400)
 >>> client.disconnect()
 
-What differs from TRex: ports count only while traffic is on (a port that sends nothing receives as long as another sends);
-checksums are right in each frame, so ``STLVmFixIpv4`` and its like do nothing; source and destination MAC are those of the
-packet; `STLFlowStats` needs room for a signature of 16 octets at the end of the payload; latency is measured on every frame
-of a stream with statistics.
+What differs from TRex: ports count only while traffic is on (a port that sends nothing receives as
+long as another sends); checksums are right in each frame, so ``STLVmFixIpv4`` and its like do
+nothing; source and destination MAC are those of the packet; `STLFlowStats` needs room for a
+signature of 16 octets at the end of the payload; latency is measured on every frame of a stream
+with statistics.
 """
 
 from __future__ import annotations
@@ -102,7 +105,9 @@ STLTimeoutError = TRexTimeoutError
 
 
 class STLTXMode:
-    """How often: one of frames a second, bits a second (with or without gap and preamble), per cent of the port."""
+    """How often: one of frames a second, bits a second (with or without gap and preamble), per cent
+    of the port.
+    """
 
     def __init__(
         self,
@@ -114,7 +119,9 @@ class STLTXMode:
         given = {"pps": pps, "bps_L1": bps_L1, "bps_L2": bps_L2, "percentage": percentage}
         rates = [(unit, value) for unit, value in given.items() if value is not None]
         if len(rates) > 1:
-            raise TRexArgumentError(f"expected one of pps, bps_L1, bps_L2, percentage: found {', '.join(u for u, _ in rates)}")
+            raise TRexArgumentError(
+                f"expected one of pps, bps_L1, bps_L2, percentage: found {', '.join(u for u, _ in rates)}"
+            )
         self.unit, self.value = rates[0] if rates else ("pps", 1.0)
         if not self.value > 0:
             raise TRexArgumentError(f"{self.unit} = {self.value}: expected more than 0")
@@ -141,14 +148,20 @@ class STLTXSingleBurst(STLTXMode):
 class STLTXMultiBurst(STLTXMode):
     """`count` bursts of `pkts_per_burst` frames, `ibg` microseconds apart."""
 
-    def __init__(self, pkts_per_burst: int = 1, ibg: float = 0.0, count: int = 1, **rate: Any) -> None:
+    def __init__(
+        self, pkts_per_burst: int = 1, ibg: float = 0.0, count: int = 1, **rate: Any
+    ) -> None:
         super().__init__(**rate)
         self.pkts_per_burst = _whole("pkts_per_burst", pkts_per_burst)
         self.count = _whole("count", count)
         self.ibg = ibg
 
     def _mode(self) -> dict[str, Any]:
-        return {"bursts": self.count, "packets": self.pkts_per_burst, "gap": f"{_plain(self.ibg)} us"}
+        return {
+            "bursts": self.count,
+            "packets": self.pkts_per_burst,
+            "gap": f"{_plain(self.ibg)} us",
+        }
 
 
 # What is measured
@@ -196,19 +209,25 @@ class STLVmFlowVar(_Instruction):
             raise TRexArgumentError(f"variable {name!r}: op = {op!r}: expected inc, dec or random")
         self.name, self.size, self.op, self.step = name, size, op, _number(step)
         self.min, self.max = _number(min_value), _number(max_value)
-        self.init = (self.max if op == "dec" else self.min) if init_value is None else _number(init_value)
+        self.init = (
+            (self.max if op == "dec" else self.min) if init_value is None else _number(init_value)
+        )
         self.limit: int | None = None
         # What is written in two places has to be the same in both.
         self.seed = zlib.crc32(name.encode())
         if self.min > self.max:
-            raise TRexArgumentError(f"variable {name!r}: max_value {self.max} is below min_value {self.min}")
+            raise TRexArgumentError(
+                f"variable {name!r}: max_value {self.max} is below min_value {self.min}"
+            )
 
     def _vary(self, place: dict[str, Any], add: int, shift: int) -> Vary:
         def moved(value: int) -> int:
             return (value + add) << shift
 
         if self.min + add < 0:
-            raise TRexArgumentError(f"variable {self.name!r}: {self.min} with {add} added is below 0")
+            raise TRexArgumentError(
+                f"variable {self.name!r}: {self.min} with {add} added is below 0"
+            )
         law: dict[str, Any] = {"min": moved(self.min), "max": moved(self.max)}
         if self.op == "random":
             law |= {"op": "random", "limit": self.limit, "seed": self.seed}
@@ -261,9 +280,20 @@ class STLVmWrFlowVar(_Instruction):
     """Writes a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
 
     def __init__(
-        self, fv_name: str, pkt_offset: int | str, offset_fixup: int = 0, add_val: int = 0, is_big: bool = True
+        self,
+        fv_name: str,
+        pkt_offset: int | str,
+        offset_fixup: int = 0,
+        add_val: int = 0,
+        is_big: bool = True,
     ) -> None:
-        self.name, self.place, self.fixup, self.add, self.is_big = fv_name, pkt_offset, offset_fixup, add_val, is_big
+        self.name, self.place, self.fixup, self.add, self.is_big = (
+            fv_name,
+            pkt_offset,
+            offset_fixup,
+            add_val,
+            is_big,
+        )
         self.octets: int | None = None
         self.mask: int | None = None
         self.shift = 0
@@ -285,7 +315,9 @@ class STLVmWrMaskFlowVar(STLVmWrFlowVar):
     ) -> None:
         super().__init__(fv_name, pkt_offset, offset_fixup, add_value, is_big)
         if shift < 0:
-            raise TRexArgumentError(f"variable {fv_name!r}: shift = {shift}: only shifts to the left are supported")
+            raise TRexArgumentError(
+                f"variable {fv_name!r}: shift = {shift}: only shifts to the left are supported"
+            )
         self.octets, self.mask, self.shift = pkt_cast_size, mask, shift
 
 
@@ -307,13 +339,17 @@ class STLVmTrimPktSize(_Instruction):
     """Not supported: give the stream a law of sizes, ``STLStream(size="64-1518")``."""
 
     def __init__(self, fv_name: str) -> None:
-        raise TRexArgumentError(f"STLVmTrimPktSize({fv_name!r}) is not supported\n  try STLStream(size=\"64-1518\")")
+        raise TRexArgumentError(
+            f'STLVmTrimPktSize({fv_name!r}) is not supported\n  try STLStream(size="64-1518")'
+        )
 
 
 class STLScVmRaw:
     """Instructions of a field engine, in order."""
 
-    def __init__(self, list_of_commands: Sequence[_Instruction] | None = None, *_: Any, **__: Any) -> None:
+    def __init__(
+        self, list_of_commands: Sequence[_Instruction] | None = None, *_: Any, **__: Any
+    ) -> None:
         self.commands = list(list_of_commands or ())
 
     def _varies(self, offset: Any) -> list[Vary]:
@@ -329,24 +365,37 @@ class STLScVmRaw:
                     variable = variables.get(command.name) or variables.get(name)
                     if variable is None:
                         there_is = ", ".join(map(repr, variables)) or "none"
-                        raise TRexArgumentError(f"no variable is called {command.name!r}: there is {there_is}")
+                        raise TRexArgumentError(
+                            f"no variable is called {command.name!r}: there is {there_is}"
+                        )
                     if isinstance(variable, STLVmTupleGen):
                         tuples.setdefault(name, {})[part] = _field(command.place)
                         continue
                     octets = command.octets or variable.size
                     if not command.is_big and octets > 1:
-                        raise TRexArgumentError(f"variable {name!r}: is_big = False is not supported")
-                    place: dict[str, Any] = {"offset": offset(command.place) + command.fixup, "octets": octets}
+                        raise TRexArgumentError(
+                            f"variable {name!r}: is_big = False is not supported"
+                        )
+                    place: dict[str, Any] = {
+                        "offset": offset(command.place) + command.fixup,
+                        "octets": octets,
+                    }
                     if command.mask is not None:
                         place["mask"] = command.mask
                     varies.append(variable._vary(place, command.add, command.shift))
         for name, fields in tuples.items():
             law = variables[name]
             assert isinstance(law, STLVmTupleGen)
-            varies.append(Vary(
-                op="tuple", fields=[fields.get("ip", "ipv4.src"), fields.get("port", "udp.sport")],
-                ip_min=law.ip_min, ip_max=law.ip_max, port_min=law.port_min, port_max=law.port_max,
-            ))
+            varies.append(
+                Vary(
+                    op="tuple",
+                    fields=[fields.get("ip", "ipv4.src"), fields.get("port", "udp.sport")],
+                    ip_min=law.ip_min,
+                    ip_max=law.ip_max,
+                    port_min=law.port_min,
+                    port_max=law.port_max,
+                )
+            )
         return varies
 
 
@@ -362,7 +411,9 @@ class STLPktBuilder:
     vm : STLScVmRaw or list of instructions
     """
 
-    def __init__(self, pkt: Any = None, pkt_buffer: bytes | None = None, vm: Any = None, **_: Any) -> None:
+    def __init__(
+        self, pkt: Any = None, pkt_buffer: bytes | None = None, vm: Any = None, **_: Any
+    ) -> None:
         if pkt is None and pkt_buffer is None:
             raise TRexArgumentError("STLPktBuilder: expected pkt or pkt_buffer")
         self.packet: Any = pkt_buffer if pkt is None else pkt
@@ -380,10 +431,14 @@ class STLPktBuilder:
         if isinstance(place, int):
             return place
         if not hasattr(self.packet, "fields_desc"):
-            raise TRexArgumentError(f"{place!r}: names of fields need a packet of scapy; expected an offset in octets")
+            raise TRexArgumentError(
+                f"{place!r}: names of fields need a packet of scapy; expected an offset in octets"
+            )
         named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
         if not named:
-            raise TRexArgumentError(f"{place!r}: expected Layer.field or Layer:NUMBER.field, such as IP.src or IP:1.src")
+            raise TRexArgumentError(
+                f"{place!r}: expected Layer.field or Layer:NUMBER.field, such as IP.src or IP:1.src"
+            )
         wanted, nth, field = named[1], int(named[2] or 0), named[3]
         # Dissected, so that all values are there.
         layer: Any = type(self.packet)(bytes(self.packet))
@@ -446,7 +501,13 @@ class STLStream:
         self.name, self.enabled, self.self_start, self.isg = name, enabled, self_start, isg
         self.packet = packet or STLPktBuilder(pkt="eth/ipv4/udp")
         self.mode = mode or STLTXCont()
-        self.flow_stats, self.next, self.id, self.action_count, self.size = flow_stats, next, stream_id, action_count, size
+        self.flow_stats, self.next, self.id, self.action_count, self.size = (
+            flow_stats,
+            next,
+            stream_id,
+            action_count,
+            size,
+        )
 
     def get_name(self) -> str | None:
         return self.name
@@ -465,10 +526,13 @@ class STLProfile:
         return list(self.streams)
 
     @staticmethod
-    def load_py(python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any) -> STLProfile:
+    def load_py(
+        python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
+    ) -> STLProfile:
         """The streams of one of TRex's Python profiles: what its ``register().get_streams`` gives.
 
-        ``trex_stl_lib.api`` and ``trex.stl.api`` are this module while it is read, with scapy's names, as there.
+        ``trex_stl_lib.api`` and ``trex.stl.api`` are this module while it is read, with scapy's
+        names, as there.
 
         Raises
         ------
@@ -483,7 +547,9 @@ class STLProfile:
         try:
             with _as_trex():
                 spec.loader.exec_module(module)
-                streams = module.register().get_streams(direction=direction, port_id=port_id, **tunables)
+                streams = module.register().get_streams(
+                    direction=direction, port_id=port_id, **tunables
+                )
         except TRexError:
             raise
         except Exception as error:
@@ -501,7 +567,9 @@ def _as_trex() -> Iterator[None]:
     with contextlib.suppress(ImportError):
         import scapy.all
 
-        vars(api).update({name: what for name, what in vars(scapy.all).items() if not name.startswith("_")})
+        vars(api).update(
+            {name: what for name, what in vars(scapy.all).items() if not name.startswith("_")}
+        )
     vars(api).update({name: globals()[name] for name in __all__})
     before = {name: sys.modules.get(name) for name in names}
     for name in names:
@@ -542,8 +610,8 @@ class STLClient:
     server : str
         ``"local"``: in this process. Else a daemon: ``"https://host:8443"``, ``"host"``.
     ports : sequence of str
-        Addresses; a port's number is its place: ``["af_packet:eth1", "af_packet:eth2"]``. Of a daemon, all of its
-        ports that are up, by default.
+        Addresses; a port's number is its place: ``["af_packet:eth1", "af_packet:eth2"]``. Of a
+        daemon, all of its ports that are up, by default.
     token, verify
         As those of `squall.connect`.
     **ignored
@@ -601,10 +669,13 @@ class STLClient:
                 self._addresses = [address for address, port in found.items() if port.state == "up"]
             self._speeds = {
                 i: float(found[address].speed_bps or 0) or None
-                for i, address in enumerate(self._addresses) if address in found
+                for i, address in enumerate(self._addresses)
+                if address in found
             }
         if not self._addresses:
-            raise TRexArgumentError('STLClient: which ports?\n  try ports=["af_packet:eth1", "af_packet:eth2"]')
+            raise TRexArgumentError(
+                'STLClient: which ports?\n  try ports=["af_packet:eth1", "af_packet:eth2"]'
+            )
         self._streams = {port: {} for port in self.get_all_ports()}
         self._connected = True
 
@@ -650,7 +721,9 @@ class STLClient:
         """None are kept: what is wrong is raised."""
         return []
 
-    def acquire(self, ports: int | Iterable[int] | None = None, force: bool = False, **_: Any) -> None:
+    def acquire(
+        self, ports: int | Iterable[int] | None = None, force: bool = False, **_: Any
+    ) -> None:
         """Holds ports of a daemon; with `force` whoever has them."""
         if self._daemon is None:
             return
@@ -658,7 +731,9 @@ class STLClient:
             if port in self._leases:
                 continue
             try:
-                self._leases[port] = self._daemon.acquire(self._addresses[port], force=force, owner=self._username)
+                self._leases[port] = self._daemon.acquire(
+                    self._addresses[port], force=force, owner=self._username
+                )
             except Error as error:
                 raise TRexError(f"port {port}: {error}") from error
 
@@ -670,7 +745,9 @@ class STLClient:
                 lease.release()
 
     def reset(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Takes the ports, stops what they send, forgets their streams, and clears their statistics."""
+        """Takes the ports, stops what they send, forgets their streams, and clears their
+        statistics.
+        """
         chosen = self._ports(ports, self.get_all_ports())
         self.acquire(chosen, force=True)
         self.stop(chosen)
@@ -680,13 +757,17 @@ class STLClient:
     def set_port_attr(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
         """Does nothing: ports receive what is sent to others, too, as their addresses say."""
 
-    def set_service_mode(self, ports: int | Iterable[int] | None = None, enabled: bool = True, **_: Any) -> None:
+    def set_service_mode(
+        self, ports: int | Iterable[int] | None = None, enabled: bool = True, **_: Any
+    ) -> None:
         """Does nothing: there is no such mode."""
 
     # Streams
 
     def add_streams(
-        self, streams: STLStream | STLProfile | Sequence[STLStream], ports: int | Iterable[int] | None = None
+        self,
+        streams: STLStream | STLProfile | Sequence[STLStream],
+        ports: int | Iterable[int] | None = None,
     ) -> list[int] | int:
         """Adds streams to ports; returns their numbers, or the number if there is one."""
         if isinstance(streams, STLProfile):
@@ -708,13 +789,17 @@ class STLClient:
         for port in self._ports(ports, self.get_acquired_ports()):
             self._streams[port] = {}
 
-    def remove_streams(self, stream_id_list: int | Sequence[int], ports: int | Iterable[int] | None = None) -> None:
+    def remove_streams(
+        self, stream_id_list: int | Sequence[int], ports: int | Iterable[int] | None = None
+    ) -> None:
         ids = [stream_id_list] if isinstance(stream_id_list, int) else list(stream_id_list)
         for port in self._ports(ports, self.get_acquired_ports()):
             for number in ids:
                 self._streams[port].pop(number, None)
 
-    def load_profile(self, filename: str, ports: int | Iterable[int] | None = None, **tunables: Any) -> list[int] | int:
+    def load_profile(
+        self, filename: str, ports: int | Iterable[int] | None = None, **tunables: Any
+    ) -> list[int] | int:
         """The streams of one of TRex's Python profiles."""
         return self.add_streams(STLProfile.load_py(filename, **tunables).get_streams(), ports)
 
@@ -735,8 +820,8 @@ class STLClient:
         ----------
         ports : int or list of int, optional
         mult : str
-            ``"2"``: twice the streams' rates. ``"1mpps"``, ``"50%"``, ``"2gbps"`` (L2), ``"2gbpsl1"``: what they come to on
-            each port.
+            ``"2"``: twice the streams' rates. ``"1mpps"``, ``"50%"``, ``"2gbps"`` (L2),
+            ``"2gbpsl1"``: what they come to on each port.
         force : bool
             Stops what the ports send.
         duration : seconds
@@ -751,18 +836,26 @@ class STLClient:
                 raise TRexError(f"ports {sorted(busy)} are sending\n  try force=True, or update()")
             if busy:
                 self.stop(sorted(busy))
-            empty = [port for port in chosen if not any(s.enabled for s in self._streams[port].values())]
+            empty = [
+                port for port in chosen if not any(s.enabled for s in self._streams[port].values())
+            ]
             if empty:
                 raise TRexError(f"ports {empty} have no streams")
-            factors = {port: self._factor(port, mult, len(chosen) if total else 1) for port in chosen}
+            factors = {
+                port: self._factor(port, mult, len(chosen) if total else 1) for port in chosen
+            }
             limit = None if duration is None or duration < 0 else float(duration)
             if self._run is not None:
                 if limit is not None or self._duration is not None:
-                    raise TRexError("other ports are sending, and a duration is that of all\n  try one start(), or stop() first")
+                    raise TRexError(
+                        "other ports are sending, and a duration is that of all\n  try one start(), or stop() first"
+                    )
                 self._change({**self._active, **factors})
                 return
             self._active, self._paused, self._duration = factors, set(), limit
-            self._idle = [port for port, streams in self._streams.items() if streams and port not in factors]
+            self._idle = [
+                port for port, streams in self._streams.items() if streams and port not in factors
+            ]
             try:
                 self._run = self._session(self._profile()).start()
             except Error as error:
@@ -770,18 +863,29 @@ class STLClient:
                 raise error if isinstance(error, TRexError) else TRexError(str(error)) from error
 
     def update(
-        self, ports: int | Iterable[int] | None = None, mult: float | str = "1", total: bool = False, **_: Any
+        self,
+        ports: int | Iterable[int] | None = None,
+        mult: float | str = "1",
+        total: bool = False,
+        **_: Any,
     ) -> None:
         """Another rate while sending; ``"5kpps+"`` and ``"10%-"`` are more and less than now."""
         chosen = self._ports(ports, self.get_active_ports())
         with self._lock:
             silent = set(chosen) - set(self.get_active_ports())
             if silent or not chosen:
-                raise TRexError(f"ports {sorted(silent)} are not sending" if silent else "no port is sending")
-            self._change({
-                **self._active,
-                **{port: self._factor(port, mult, len(chosen) if total else 1) for port in chosen},
-            })
+                raise TRexError(
+                    f"ports {sorted(silent)} are not sending" if silent else "no port is sending"
+                )
+            self._change(
+                {
+                    **self._active,
+                    **{
+                        port: self._factor(port, mult, len(chosen) if total else 1)
+                        for port in chosen
+                    },
+                }
+            )
 
     def pause(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
         """What would have been due meanwhile is due later."""
@@ -794,11 +898,17 @@ class STLClient:
             self._running().resume(_group(port))
             self._paused.discard(port)
 
-    def stop(self, ports: int | Iterable[int] | None = None, rx_delay_ms: int | None = None) -> None:
+    def stop(
+        self, ports: int | Iterable[int] | None = None, rx_delay_ms: int | None = None
+    ) -> None:
         """Ports send nothing more. What is on its way is still counted."""
         with self._lock:
             active = self.get_active_ports()
-            left = {port: factor for port, factor in self._active.items() if port not in self._ports(ports, active)}
+            left = {
+                port: factor
+                for port, factor in self._active.items()
+                if port not in self._ports(ports, active)
+            }
             if self._run is None or len(left) == len(self._active):
                 return
             if left:
@@ -808,7 +918,10 @@ class STLClient:
             self._end()
 
     def wait_on_traffic(
-        self, ports: int | Iterable[int] | None = None, timeout: float | None = None, rx_delay_ms: int | None = None
+        self,
+        ports: int | Iterable[int] | None = None,
+        timeout: float | None = None,
+        rx_delay_ms: int | None = None,
     ) -> None:
         """Until all is sent, and has been received.
 
@@ -828,38 +941,57 @@ class STLClient:
 
     # Statistics
 
-    def get_stats(self, ports: int | Iterable[int] | None = None, sync_now: bool = True) -> dict[Any, Any]:
+    def get_stats(
+        self, ports: int | Iterable[int] | None = None, sync_now: bool = True
+    ) -> dict[Any, Any]:
         """Counters since `clear_stats`, and rates, in TRex's shape.
 
         Returns
         -------
         dict
-            By port, and ``"total"``: ``opackets``, ``ipackets``, ``obytes``, ``ibytes`` (with FCS), ``oerrors``,
-            ``ierrors``, ``tx_pps``, ``rx_pps``, ``tx_bps``, ``rx_bps`` (L2), ``tx_bps_L1``, ``rx_bps_L1``, ``tx_util``,
-            ``rx_util``. ``"global"``: sums. ``"flow_stats"`` and ``"latency"`` (microseconds) by ``pg_id``.
+            By port, and ``"total"``: ``opackets``, ``ipackets``, ``obytes``, ``ibytes`` (with FCS),
+            ``oerrors``, ``ierrors``, ``tx_pps``, ``rx_pps``, ``tx_bps``, ``rx_bps`` (L2),
+            ``tx_bps_L1``, ``rx_bps_L1``, ``tx_util``, ``rx_util``. ``"global"``: sums.
+            ``"flow_stats"`` and ``"latency"`` (microseconds) by ``pg_id``.
         """
         with self._lock:
             counts = self._counted()
             chosen = self._ports(ports, self.get_acquired_ports())
-            return _shaped(counts, self._cleared, {port: self._rates.get(port, {}) for port in chosen}, self._speed)
+            return _shaped(
+                counts,
+                self._cleared,
+                {port: self._rates.get(port, {}) for port in chosen},
+                self._speed,
+            )
 
     def get_pgid_stats(self, pgid_list: Sequence[int] | None = None) -> dict[str, Any]:
         """Only those by ``pg_id``."""
         stats = self.get_stats()
         return {
-            kind: {k: v for k, v in stats[kind].items() if not pgid_list or k == "global" or k in pgid_list}
+            kind: {
+                k: v
+                for k, v in stats[kind].items()
+                if not pgid_list or k == "global" or k in pgid_list
+            }
             for kind in ("flow_stats", "latency")
         }
 
     def get_active_pgids(self) -> dict[str, list[int]]:
-        used = [s.flow_stats for port in self._streams.values() for s in port.values() if s.flow_stats is not None]
+        used = [
+            s.flow_stats
+            for port in self._streams.values()
+            for s in port.values()
+            if s.flow_stats is not None
+        ]
         return {
             "flow_stats": sorted({stats.pg_id for stats in used if not stats._latency}),
             "latency": sorted({stats.pg_id for stats in used if stats._latency}),
         }
 
     def clear_stats(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Counters are 0 from now on; those by ``pg_id`` of all ports. Latencies go on until the traffic ends."""
+        """Counters are 0 from now on; those by ``pg_id`` of all ports. Latencies go on until the
+        traffic ends.
+        """
         with self._lock:
             counts = self._counted()
             for port in self._ports(ports, self.get_acquired_ports()):
@@ -875,7 +1007,9 @@ class STLClient:
     def _ports(self, ports: int | Iterable[int] | None, default: Sequence[int]) -> list[int]:
         if not self._connected:
             raise TRexError("not connected\n  try connect()")
-        chosen = list(default) if ports is None else [ports] if isinstance(ports, int) else list(ports)
+        chosen = (
+            list(default) if ports is None else [ports] if isinstance(ports, int) else list(ports)
+        )
         for port in chosen:
             if port not in range(len(self._addresses)):
                 raise TRexArgumentError(f"port {port!r}: there are 0 to {len(self._addresses) - 1}")
@@ -899,7 +1033,11 @@ class STLClient:
         profile = Profile(ports=ports, duration=self._duration)
         for port, factor in self._active.items():
             streams = self._streams[port]
-            names = {stream.name: _name(port, number, stream) for number, stream in streams.items() if stream.name}
+            names = {
+                stream.name: _name(port, number, stream)
+                for number, stream in streams.items()
+                if stream.name
+            }
             for number, stream in streams.items():
                 profile.add(_translated(port, number, stream, factor, names))
         for port in self._idle:
@@ -911,9 +1049,13 @@ class STLClient:
         text = str(mult).replace(" ", "").lower()
         said = re.fullmatch(r"([0-9.]+(?:e-?\d+)?)([kmgt]?)(pps|bps|bpsl1|%)?([+-]?)", text)
         if not said or (said[2] and not said[3]) or (said[2] and said[3] == "%"):
-            raise TRexArgumentError(f'mult = {mult!r}: expected such as "2", "1mpps", "10gbps", "10gbpsl1", "50%"')
+            raise TRexArgumentError(
+                f'mult = {mult!r}: expected such as "2", "1mpps", "10gbps", "10gbpsl1", "50%"'
+            )
         value = float(said[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[said[2]]
-        unit = {None: None, "pps": "pps", "bps": "bps_L2", "bpsl1": "bps_L1", "%": "percentage"}[said[3]]
+        unit = {None: None, "pps": "pps", "bps": "bps_L2", "bpsl1": "bps_L1", "%": "percentage"}[
+            said[3]
+        ]
         now = self._active.get(port, 1.0)
         if unit is None:
             factor = value
@@ -935,11 +1077,16 @@ class STLClient:
         if octets is None or stream.size is not None:
             raise TRexArgumentError(
                 f"a rate in {unit} and streams in {mode.unit}: the length of frames is needed\n"
-                "  try streams in the same unit, or a packet of scapy")
+                "  try streams in the same unit, or a packet of scapy"
+            )
         bits = {"pps": 1.0, "bps_L2": 8.0 * octets, "bps_L1": 8.0 * (octets + 20)}
 
         def pps(unit: str, value: float) -> float:
-            return value * self._line(port) / 100 / bits["bps_L1"] if unit == "percentage" else value / bits[unit]
+            return (
+                value * self._line(port) / 100 / bits["bps_L1"]
+                if unit == "percentage"
+                else value / bits[unit]
+            )
 
         if unit == "percentage":
             return pps(mode.unit, mode.value) * bits["bps_L1"] / self._line(port) * 100
@@ -948,7 +1095,9 @@ class STLClient:
     def _line(self, port: int) -> float:
         speed = self._speed(port)
         if speed is None:
-            raise TRexArgumentError(f"port {port} ({self._addresses[port]}) has no known speed: expected pps or bps, not %")
+            raise TRexArgumentError(
+                f"port {port} ({self._addresses[port]}) has no known speed: expected pps or bps, not %"
+            )
         return speed
 
     def _speed(self, port: int) -> float | None:
@@ -1026,17 +1175,23 @@ def _number_of(port: str) -> int:
     return int(port.removeprefix("port"))
 
 
-def _translated(port: int, number: int, stream: STLStream, factor: float, names: Mapping[str, str]) -> Stream:
+def _translated(
+    port: int, number: int, stream: STLStream, factor: float, names: Mapping[str, str]
+) -> Stream:
     following: Any = None
     if stream.next is not None:
         if stream.next not in names:
             there_is = ", ".join(map(repr, names)) or "none with a name"
-            raise TRexArgumentError(f"next = {stream.next!r}: port {port} has no such stream: there is {there_is}")
+            raise TRexArgumentError(
+                f"next = {stream.next!r}: port {port} has no such stream: there is {there_is}"
+            )
         following = names[stream.next]
         if stream.action_count:
             following = {"stream": following, "times": stream.action_count}
     value = _plain(stream.mode.value * factor)
-    rate = {"pps": "{} pps", "bps_L1": "{} bps l1", "bps_L2": "{} bps", "percentage": "{} %"}[stream.mode.unit]
+    rate = {"pps": "{} pps", "bps_L1": "{} bps l1", "bps_L2": "{} bps", "percentage": "{} %"}[
+        stream.mode.unit
+    ]
     return Stream(
         name=_name(port, number, stream),
         port=f"port{port}",
@@ -1055,19 +1210,29 @@ def _translated(port: int, number: int, stream: STLStream, factor: float, names:
 
 
 def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
-    """Two streams that wait for each other for ever: for their sake the port is opened to send, frames as long as those."""
+    """Two streams that wait for each other for ever: for their sake the port is opened to send,
+    frames as long as those.
+    """
     octets = max((stream.packet._octets() or 1518 for stream in streams), default=64)
     pair = [f"{port}.0 idle {which}" for which in "ab"]
     return [
         Stream(
-            name=name, port=f"port{port}", packet="eth/ipv4/udp", size=octets, rate=1, mode={"burst": 1},
-            self_start=False, next=other,
+            name=name,
+            port=f"port{port}",
+            packet="eth/ipv4/udp",
+            size=octets,
+            rate=1,
+            mode={"burst": 1},
+            self_start=False,
+            next=other,
         )
         for name, other in zip(pair, reversed(pair), strict=True)
     ]
 
 
-def _counts(report: Report, of: Any, rates: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+def _counts(
+    report: Report, of: Any, rates: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
     """Counters of a report: by port, and by ``pg_id``."""
     ports = {
         _number_of(port.name): {
@@ -1087,17 +1252,32 @@ def _counts(report: Report, of: Any, rates: Mapping[str, Mapping[str, Any]] | No
             continue
         rx = stream.rx
         now = (rates or {}).get(stream.name, {})
-        entry = streams.setdefault((stats.pg_id, port), {"counts": {}, "rates": {}, "latency": None, "jitter": None})
+        entry = streams.setdefault(
+            (stats.pg_id, port), {"counts": {}, "rates": {}, "latency": None, "jitter": None}
+        )
         octets = stream.tx_octets / stream.tx_packets if stream.tx_packets else 0.0
-        _add(entry["counts"], {
-            "tx_pkts": stream.tx_packets, "tx_bytes": stream.tx_octets, "rx_bytes": rx.octets,
-            "dropped": rx.lost, "dup": rx.duplicates, "out_of_order": rx.reordered,
-            "rx_pkts": rx.packets,
-        })
+        _add(
+            entry["counts"],
+            {
+                "tx_pkts": stream.tx_packets,
+                "tx_bytes": stream.tx_octets,
+                "rx_bytes": rx.octets,
+                "dropped": rx.lost,
+                "dup": rx.duplicates,
+                "out_of_order": rx.reordered,
+                "rx_pkts": rx.packets,
+            },
+        )
         tx_pps, rx_pps = float(now.get("tx_pps", 0.0)), float(now.get("rx_pps", 0.0))
-        _add(entry["rates"], {
-            "tx_pps": tx_pps, "rx_pps": rx_pps, "tx_bps": tx_pps * octets * 8, "rx_bps": rx_pps * octets * 8,
-        })
+        _add(
+            entry["rates"],
+            {
+                "tx_pps": tx_pps,
+                "rx_pps": rx_pps,
+                "tx_bps": tx_pps * octets * 8,
+                "rx_bps": rx_pps * octets * 8,
+            },
+        )
         entry["rx_ports"] = sorted({*entry.get("rx_ports", ()), *map(_number_of, rx.ports)})
         if stats._latency and rx.latency_ns is not None:
             entry["latency"], entry["jitter"] = rx.latency_ns, rx.jitter_ns
@@ -1126,14 +1306,19 @@ def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _shaped(
-    counts: Mapping[str, Any], cleared: Mapping[str, Any], rates: Mapping[int, Mapping[str, float]], speed: Any
+    counts: Mapping[str, Any],
+    cleared: Mapping[str, Any],
+    rates: Mapping[int, Mapping[str, float]],
+    speed: Any,
 ) -> dict[Any, Any]:
     """As TRex gives statistics."""
     keys = ["opackets", "ipackets", "obytes", "ibytes", "oerrors", "ierrors"]
     stats: dict[Any, Any] = {}
     for port, now in rates.items():
         before = cleared.get(f"port {port}", {})
-        one: dict[str, float] = {key: counts["ports"].get(port, {}).get(key, 0) - before.get(key, 0) for key in keys}
+        one: dict[str, float] = {
+            key: counts["ports"].get(port, {}).get(key, 0) - before.get(key, 0) for key in keys
+        }
         for side in ("tx", "rx"):
             one[f"{side}_pps"] = now.get(f"{side}_pps", 0.0)
             one[f"{side}_bps"] = now.get(f"{side}_bps_l2", 0.0)
@@ -1146,19 +1331,29 @@ def _shaped(
         _add(total, one)
     stats["total"] = total or dict.fromkeys(keys, 0)
     stats["global"] = {
-        "tx_pps": total.get("tx_pps", 0.0), "rx_pps": total.get("rx_pps", 0.0),
-        "tx_bps": total.get("tx_bps", 0.0), "rx_bps": total.get("rx_bps", 0.0),
+        "tx_pps": total.get("tx_pps", 0.0),
+        "rx_pps": total.get("rx_pps", 0.0),
+        "tx_bps": total.get("tx_bps", 0.0),
+        "rx_bps": total.get("rx_bps", 0.0),
         "rx_drop_bps": max(total.get("tx_bps", 0.0) - total.get("rx_bps", 0.0), 0.0),
-        "queue_full": total.get("oerrors", 0), "cpu_util": 0.0, "rx_cpu_util": 0.0, "bw_per_core": 0.0,
+        "queue_full": total.get("oerrors", 0),
+        "cpu_util": 0.0,
+        "rx_cpu_util": 0.0,
+        "bw_per_core": 0.0,
     }
-    flows: dict[Any, Any] = {"global": {"rx_err": dict.fromkeys(rates, 0), "tx_err": dict.fromkeys(rates, 0)}}
+    flows: dict[Any, Any] = {
+        "global": {"rx_err": dict.fromkeys(rates, 0), "tx_err": dict.fromkeys(rates, 0)}
+    }
     latency: dict[Any, Any] = {"global": {"old_flow": 0, "bad_hdr": 0}}
     for (pg_id, port), entry in counts["streams"].items():
         before = cleared.get("streams", {}).get((pg_id, port), {}).get("counts", {})
         now = {key: value - before.get(key, 0) for key, value in entry["counts"].items()}
         flow = flows.setdefault(pg_id, {})
         sides = {"tx": [port], "rx": entry["rx_ports"][:1] or [port]}
-        values = {**{k: now[k] for k in ("tx_pkts", "tx_bytes", "rx_pkts", "rx_bytes")}, **entry["rates"]}
+        values = {
+            **{k: now[k] for k in ("tx_pkts", "tx_bytes", "rx_pkts", "rx_bytes")},
+            **entry["rates"],
+        }
         for side in ("tx", "rx"):
             values[f"{side}_bps_l1"] = values[f"{side}_bps"] + values[f"{side}_pps"] * 160
         for key, value in values.items():
@@ -1170,7 +1365,11 @@ def _shaped(
         if entry["latency"] is not None:
             errors = {key: now[key] for key in ("dropped", "dup", "out_of_order")}
             latency[pg_id] = {
-                "err_cntrs": {**errors, "seq_too_high": 0, "seq_too_low": errors["dup"] + errors["out_of_order"]},
+                "err_cntrs": {
+                    **errors,
+                    "seq_too_high": 0,
+                    "seq_too_low": errors["dup"] + errors["out_of_order"],
+                },
                 "latency": _latency(entry["latency"], entry["jitter"]),
             }
     stats["flow_stats"], stats["latency"] = flows, latency
@@ -1178,7 +1377,9 @@ def _shaped(
 
 
 def _latency(delay: Distribution, jitter_ns: float | None) -> dict[str, Any]:
-    """In microseconds, with TRex's histogram: a key is the least of its range, with one digit that is not 0."""
+    """In microseconds, with TRex's histogram: a key is the least of its range, with one digit that
+    is not 0.
+    """
     histogram: dict[int, int] = {}
     for lower, _, count in delay.bins.tolist():
         us = int(lower) // 1000
@@ -1200,7 +1401,9 @@ def _field(place: int | str) -> str:
     layers = {"IP": "ipv4", "IPv6": "ipv6", "UDP": "udp", "TCP": "tcp"}
     layer, _, field = str(place).partition(".")
     if layer not in layers or not field:
-        raise TRexArgumentError(f"{place!r}: of a tuple, expected one of {', '.join(layers)} and a field, such as IP.src")
+        raise TRexArgumentError(
+            f"{place!r}: of a tuple, expected one of {', '.join(layers)} and a field, such as IP.src"
+        )
     return f"{layers[layer]}.{field}"
 
 

@@ -18,7 +18,9 @@ def until(true: Callable[[], object], seconds: float = 20) -> None:
 
 
 def still(count: Callable[[], object]) -> None:
-    """Waits until what is counted stays as it is: on a busy machine, whoever was told to pause has its turn late."""
+    """Waits until what is counted stays as it is: on a busy machine, whoever was told to pause has
+    its turn late.
+    """
 
     def same() -> bool:
         before = count()
@@ -30,7 +32,9 @@ def still(count: Callable[[], object]) -> None:
 
 @pytest.fixture
 def loop() -> Address:
-    """Addresses of loops that nobody else has; ``loop("virtual", drop="1/10")`` for one with options."""
+    """Addresses of loops that nobody else has; ``loop("virtual", drop="1/10")`` for one with
+    options.
+    """
     name = f"loop:test-{next(_number)}"
 
     def address(*flags: str, **options: object) -> str:

@@ -23,13 +23,18 @@ def test_rules_become_attacks_with_labels_that_an_engine_is_scored_by(
     rules: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     labels = tmp_path / "labels.jsonl"
-    report = squall.attack(rules, f"pcap:{tmp_path / 'a.pcap'}", labels=labels, rate=10, near_miss="also")
+    report = squall.attack(
+        rules, f"pcap:{tmp_path / 'a.pcap'}", labels=labels, rate=10, near_miss="also"
+    )
     [attack] = report.attacks
     assert (attack.chosen, attack.solved, attack.attacks, attack.near_misses) == (3, 2, 2, 2)
     assert attack.unsolved == {"contradiction": 1} and attack.unsolved_rules[0].sid == 3
     assert report.ports["A"].tx.packets == attack.frames
     rows = [json.loads(line) for line in labels.read_text().splitlines()]
-    assert [(row["sid"], row["kind"], row["alerts"]) for row in rows[:2]] == [(1, "attack", 1), (1, "near_miss", 0)]
+    assert [(row["sid"], row["kind"], row["alerts"]) for row in rows[:2]] == [
+        (1, "attack", 1),
+        (1, "near_miss", 0),
+    ]
 
     hit = next(row for row in rows if row["kind"] == "attack" and row["sid"] == 1)
     eve = {
@@ -52,7 +57,16 @@ def test_rules_become_attacks_with_labels_that_an_engine_is_scored_by(
 
 def test_attacks_stand_in_profiles(rules: pathlib.Path, tmp_path: pathlib.Path) -> None:
     profile = squall.Profile(ports={"A": f"pcap:{tmp_path / 'p.pcap'}"})
-    profile.add(squall.Attack(rules=rules, sid=2, repeat=3, rate=100, inside=["10.0.0.1"], variables={"HOME_NET": "any"}))
+    profile.add(
+        squall.Attack(
+            rules=rules,
+            sid=2,
+            repeat=3,
+            rate=100,
+            inside=["10.0.0.1"],
+            variables={"HOME_NET": "any"},
+        )
+    )
     again = squall.Profile.from_dict(profile.to_dict())
     assert again.attacks[0].repeat == 3 and again.to_toml() == profile.to_toml()
     report = squall.run(profile, labels=tmp_path / "labels.csv")

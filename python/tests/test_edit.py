@@ -10,16 +10,29 @@ import squall
 @pytest.fixture
 def capture(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "in.pcap"
-    squall.send(f"pcap:{path}", "eth/ipv4(ttl=64)/udp(sport=1000,dport=80)", rate="1 kpps", count=10)
+    squall.send(
+        f"pcap:{path}", "eth/ipv4(ttl=64)/udp(sport=1000,dport=80)", rate="1 kpps", count=10
+    )
     return path
 
 
-def test_a_capture_is_rewritten_and_what_was_done_is_told(capture: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    done = squall.edit(capture, tmp_path / "out.pcap", {"ttl": "-1", "portmap": ["80:8080", "1000:2000"], "fixcsum": True})
+def test_a_capture_is_rewritten_and_what_was_done_is_told(
+    capture: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    done = squall.edit(
+        capture,
+        tmp_path / "out.pcap",
+        {"ttl": "-1", "portmap": ["80:8080", "1000:2000"], "fixcsum": True},
+    )
     assert (done.packets_read, done.packets_written, done.packets_changed) == (10, 10, 10)
     changed = {operation.operation: operation.changed for operation in done.operations}
     assert (changed["ttl"], changed["portmap"]) == (10, 10)
-    assert squall.info(tmp_path / "out.pcap", filter="udp and src port 2000 and dst port 8080").traffic.packets == 10
+    assert (
+        squall.info(
+            tmp_path / "out.pcap", filter="udp and src port 2000 and dst port 8080"
+        ).traffic.packets
+        == 10
+    )
 
 
 def test_captures_are_merged_and_split(capture: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -36,7 +49,12 @@ def test_frames_are_edited_on_their_way(capture: pathlib.Path, tmp_path: pathlib
 
 
 @pytest.mark.parametrize(
-    ("edits", "told"), [({"tttl": 1}, "is no edit"), ({"ttl": "x"}, "expected 1 to 255"), ({"fixcsum": 3}, "true or false")]
+    ("edits", "told"),
+    [
+        ({"tttl": 1}, "is no edit"),
+        ({"ttl": "x"}, "expected 1 to 255"),
+        ({"fixcsum": 3}, "true or false"),
+    ],
 )
 def test_what_is_no_edit_is_told_with_what_was_expected(
     capture: pathlib.Path, tmp_path: pathlib.Path, edits: squall.Edits, told: str

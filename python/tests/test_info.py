@@ -25,16 +25,29 @@ def test_fields_of_what_is_in_a_capture_are_those_of_the_schema() -> None:
         assert names == table["properties"].keys(), name
 
 
-def test_a_capture_is_told_and_its_counts_are_arrays(capture: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_capture_is_told_and_its_counts_are_arrays(
+    capture: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     info = squall.info(capture, checksums=True, hash=True, bins="100", duplicates=5)
     [file] = info.files
     traffic = info.traffic
     assert (file.format, file.compression, file.fault, traffic.packets) == ("pcap", None, None, 100)
     assert file.sha256 is not None and len(file.sha256) == 64
-    assert traffic.lengths.counts.tolist() == [[124, 100]] and traffic.lengths.counts.dtype == np.uint64
-    assert [(b.start, b.end, b.packets) for b in traffic.lengths.bins] == [(0, 99, 0), (100, None, 100)]
-    assert traffic.checksums is not None and traffic.checksums["udp"] == squall.ChecksumCount(good=100, bad=0)
-    assert traffic.gap_ns is not None and (traffic.gap_ns.min, traffic.gap_ns.max) == (1_000_000, 1_000_000)
+    assert (
+        traffic.lengths.counts.tolist() == [[124, 100]]
+        and traffic.lengths.counts.dtype == np.uint64
+    )
+    assert [(b.start, b.end, b.packets) for b in traffic.lengths.bins] == [
+        (0, 99, 0),
+        (100, None, 100),
+    ]
+    assert traffic.checksums is not None and traffic.checksums["udp"] == squall.ChecksumCount(
+        good=100, bad=0
+    )
+    assert traffic.gap_ns is not None and (traffic.gap_ns.min, traffic.gap_ns.max) == (
+        1_000_000,
+        1_000_000,
+    )
     assert [(p.port, p.packets) for p in traffic.udp_ports if p.port == 53] == [(53, 100)]
     assert traffic.series.packets.sum() == 100
     again = squall.Info.from_json(info.to_json())
@@ -53,7 +66,9 @@ def test_several_captures_have_a_total_and_a_filter_chooses(capture: pathlib.Pat
         squall.info(capture, filter="nothing at all")
 
 
-def test_a_faulty_capture_is_told_as_far_as_it_goes(capture: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_faulty_capture_is_told_as_far_as_it_goes(
+    capture: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     capture.write_bytes(capture.read_bytes()[:-1])
     [file] = squall.info(capture).files
     assert file.traffic.packets == 99

@@ -18,7 +18,12 @@ def test_the_package_says_that_it_is_typed() -> None:
 def test_what_is_printed_steers_no_terminal() -> None:
     evil = "a\x1b]0;owned\x07\x9b31m\r\u202eb"
     steers = set(evil) - {"a", "b", "0", ";", "]", "o", "w", "n", "e", "d", "3", "1", "m"}
-    kinds = [squall.Error(evil), squall.ProfileError(evil), squall.PortError(evil), squall.ServerError(evil, 0, "x")]
+    kinds = [
+        squall.Error(evil),
+        squall.ProfileError(evil),
+        squall.PortError(evil),
+        squall.ServerError(evil, 0, "x"),
+    ]
     for error in kinds:
         assert not steers & set(str(error)) and "\u241b]0;owned\u2407" in str(error)
         assert error.args[0] == evil

@@ -16,19 +16,27 @@ def test_lossy(squall):
 
 @pytest.fixture
 def report(loop: Any) -> squall.Report:
-    return squall.send(loop("virtual", delay=10_000), "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
+    return squall.send(
+        loop("virtual", delay=10_000), "eth/ipv4/udp", rate="1 kpps", count=100, latency=True
+    )
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", *arguments)
 
 
-def test_a_failure_shows_what_the_run_came_to_and_keeps_its_report(pytester: pytest.Pytester) -> None:
+def test_a_failure_shows_what_the_run_came_to_and_keeps_its_report(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(LOSSY)
     result = run(pytester, "--squall-artifacts=kept")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*frames were lost*", "*stream 'stream 1': sent 100, received 90, lost 10*"])
-    result.stdout.fnmatch_lines(["*- squall -*", "*- squall artifacts -*", "kept/test_lossy-*-1.html"])
+    result.stdout.fnmatch_lines(
+        ["*frames were lost*", "*stream 'stream 1': sent 100, received 90, lost 10*"]
+    )
+    result.stdout.fnmatch_lines(
+        ["*- squall -*", "*- squall artifacts -*", "kept/test_lossy-*-1.html"]
+    )
     kept = sorted(path.suffix for path in (pytester.path / "kept").iterdir())
     assert kept == [".html", ".json"]
     [figures] = (pytester.path / "kept").glob("*.json")
@@ -75,7 +83,10 @@ def test_workers_of_xdist_have_names_of_their_own(monkeypatch: pytest.MonkeyPatc
     node = "tests/test_a.py::TestIt::test_it[/a b/-1]"
     alone = _unique(node)
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw3")
-    assert alone == f"TestIt-test_it-a-b-1-{os.getpid()}" and _unique(node) == f"TestIt-test_it-a-b-1-gw3-{os.getpid()}"
+    assert (
+        alone == f"TestIt-test_it-a-b-1-{os.getpid()}"
+        and _unique(node) == f"TestIt-test_it-a-b-1-gw3-{os.getpid()}"
+    )
 
 
 def test_a_pair_of_interfaces_is_the_tests_own(pytester: pytest.Pytester) -> None:
@@ -111,7 +122,9 @@ def test_a_pair_of_interfaces_is_the_tests_own(pytester: pytest.Pytester) -> Non
     assert squall.info(b).traffic.packets == 200
 
 
-def test_without_the_right_to_make_networks_a_pair_is_skipped_with_a_reason(pytester: pytest.Pytester) -> None:
+def test_without_the_right_to_make_networks_a_pair_is_skipped_with_a_reason(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile("def test_it(veth_pair): pass")
     pytester.makeconftest("""
     import squall.pytest_plugin as plugin, contextlib
@@ -152,7 +165,9 @@ def test_rates_are_compared_with_what_was_asked_for(report: squall.Report, loop:
     assert_rate(report, tol=1e-6)
     with pytest.raises(AssertionError, match=r"sent 1,000 pps, expected 990 pps: \+1.0 %"):
         assert_rate(report, tol=0.01, pps=990)
-    lossy = squall.send(loop("virtual", drop="1/10"), "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
+    lossy = squall.send(
+        loop("virtual", drop="1/10"), "eth/ipv4/udp", rate="1 kpps", count=100, latency=True
+    )
     with pytest.raises(AssertionError, match=r"received 900 pps, expected 1,000 pps: -10.0 %"):
         assert_rate(lossy)
     assert_rate(lossy, tol=0.11)

@@ -51,8 +51,12 @@ def of(*streams: squall.Stream, **more: Any) -> squall.Profile:
 
 
 def test_keywords_give_what_the_same_text_gives() -> None:
-    source = squall.vary("ipv4.src", "random", min=ipaddress.IPv4Address("16.0.0.0"), max="18.0.0.254")
-    profile = squall.Profile(ports={"B": "loop:b", "A": "loop:a"}, seed=7, duration=datetime.timedelta(seconds=10))
+    source = squall.vary(
+        "ipv4.src", "random", min=ipaddress.IPv4Address("16.0.0.0"), max="18.0.0.254"
+    )
+    profile = squall.Profile(
+        ports={"B": "loop:b", "A": "loop:a"}, seed=7, duration=datetime.timedelta(seconds=10)
+    )
     profile.add(
         squall.Stream(
             name="web",
@@ -66,7 +70,11 @@ def test_keywords_give_what_the_same_text_gives() -> None:
             vary=[source],
         ),
         squall.Stream(
-            name="bare", port="B", packet=bytes.fromhex("02000000000102000000000288b5"), rate=1000, self_start=False
+            name="bare",
+            port="B",
+            packet=bytes.fromhex("02000000000102000000000288b5"),
+            rate=1000,
+            self_start=False,
         ),
     )
     assert profile.to_toml() == squall.Profile.from_toml(TEXT).to_toml()
@@ -81,7 +89,9 @@ def test_text_that_was_read_reads_back_to_the_same() -> None:
 
 
 @pytest.mark.parametrize("extension", ["toml", "yaml", "json"])
-def test_a_file_is_read_in_the_format_of_its_extension(tmp_path: pathlib.Path, extension: str) -> None:
+def test_a_file_is_read_in_the_format_of_its_extension(
+    tmp_path: pathlib.Path, extension: str
+) -> None:
     path = tmp_path / f"load.{extension}"
     path.write_text(
         {
@@ -106,23 +116,38 @@ def test_each_octets_like_object_is_a_frame() -> None:
 
 def test_a_packet_of_scapy_is_a_frame() -> None:
     scapy = pytest.importorskip("scapy.all")
-    packet = scapy.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / scapy.IP(dst="48.0.0.1") / scapy.UDP()
+    packet = (
+        scapy.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+        / scapy.IP(dst="48.0.0.1")
+        / scapy.UDP()
+    )
     plan = squall.Session(of(web(packet=packet))).plan()
     assert plan.frames(1)[0].octets == bytes(packet).ljust(60, b"\0")
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    profile = of(web(size=np.arange(64, 67), rate=np.float32(2.5), mode={"burst": np.int64(5)}), seed=np.uint64(3))
+    profile = of(
+        web(size=np.arange(64, 67), rate=np.float32(2.5), mode={"burst": np.int64(5)}),
+        seed=np.uint64(3),
+    )
     table = profile.to_dict()
     assert table["seed"] == 3
-    assert table["stream"][0] | {"size": [64, 65, 66], "rate": "2.5 pps", "mode": {"burst": 5}} == table["stream"][0]
+    assert (
+        table["stream"][0] | {"size": [64, 65, 66], "rate": "2.5 pps", "mode": {"burst": 5}}
+        == table["stream"][0]
+    )
 
 
 def test_addresses_of_ipv6_keep_all_their_digits() -> None:
     last = ipaddress.IPv6Address("2001:db8::ffff:ffff:ffff:fffd")
-    six = squall.vary("ipv6.src", "increment", min=int(ipaddress.IPv6Address("2001:db8::1")), max=last)
+    six = squall.vary(
+        "ipv6.src", "increment", min=int(ipaddress.IPv6Address("2001:db8::1")), max=last
+    )
     table = of(web(packet="eth/ipv6/udp", vary=[six])).to_dict()
-    assert table["stream"][0]["vary"][0] | {"min": "2001:db8::1", "max": str(last)} == table["stream"][0]["vary"][0]
+    assert (
+        table["stream"][0]["vary"][0] | {"min": "2001:db8::1", "max": str(last)}
+        == table["stream"][0]["vary"][0]
+    )
 
 
 def test_a_value_that_no_profile_has_is_refused() -> None:
@@ -145,13 +170,22 @@ def test_all_mistakes_come_at_once_and_name_their_keys() -> None:
 def test_mistakes_in_a_text_have_line_and_column_until_the_profile_is_changed() -> None:
     with pytest.raises(squall.ProfileError) as caught:
         squall.Profile.from_toml("x = [\n", origin="load.toml")
-    assert (caught.value.diagnostics[0].origin, caught.value.diagnostics[0].line) == ("load.toml", 1)
+    assert (caught.value.diagnostics[0].origin, caught.value.diagnostics[0].line) == (
+        "load.toml",
+        1,
+    )
 
     # Only the plan finds this one, long after reading.
-    profile = squall.Profile.from_toml(TEXT.replace("loop:a", "loop:a,speed=1Gbps").replace('port = "B"', 'port = "A"'), origin="load.toml")
+    profile = squall.Profile.from_toml(
+        TEXT.replace("loop:a", "loop:a,speed=1Gbps").replace('port = "B"', 'port = "A"'),
+        origin="load.toml",
+    )
     with pytest.raises(squall.ProfileError) as caught:
         squall.Session(profile).plan()
-    assert (caught.value.diagnostics[0].origin, caught.value.diagnostics[0].line) == ("load.toml", 14)
+    assert (caught.value.diagnostics[0].origin, caught.value.diagnostics[0].line) == (
+        "load.toml",
+        14,
+    )
     profile.streams[0].name = "changed"
     with pytest.raises(squall.ProfileError) as caught:
         squall.Session(profile).plan()
@@ -184,19 +218,32 @@ def test_keywords_are_those_of_the_schema() -> None:
 
 
 def test_flows_run_and_are_reported(loop: Address) -> None:
-    profile = squall.Profile(ports={"A": loop(), "B": loop()}, flows={"clients": "A", "servers": "B"})
+    profile = squall.Profile(
+        ports={"A": loop(), "B": loop()}, flows={"clients": "A", "servers": "B"}
+    )
     profile.add(squall.Pool(name="clients", addresses="16.0.0.1-16.0.0.9"))
     profile.add(
         squall.Template(
-            name="ping", clients="clients", servers="48.0.0.1", port=7, users=5, limit=50,
-            client=['send "ping"', "recv 4"], server=["recv 4", 'send "pong"'],
+            name="ping",
+            clients="clients",
+            servers="48.0.0.1",
+            port=7,
+            users=5,
+            limit=50,
+            client=['send "ping"', "recv 4"],
+            server=["recv 4", 'send "pong"'],
         )
     )
     report = squall.run(squall.Profile.from_toml(profile.to_toml()))
     assert report.load is not None
     client = report.load.templates["ping"].client
     assert client is not None and client.transaction_ns is not None
-    assert (client.attempted, client.completed, client.failed, client.received_octets) == (50, 50, {}, 200)
+    assert (client.attempted, client.completed, client.failed, client.received_octets) == (
+        50,
+        50,
+        {},
+        200,
+    )
     assert client.transaction_ns.count == 50
 
 
@@ -213,7 +260,9 @@ def test_the_code_of_a_profile_makes_the_same_profile(path: pathlib.Path) -> Non
 
 def test_the_code_of_a_profile_keeps_text_as_it_is() -> None:
     text = 'a "b" \\ \n\t\x01 é \N{WIND BLOWING FACE} {x}'
-    profile = of(web(name=text, group="${x}", vary=[squall.vary("ipv4.src", "list", values=["10.0.0.1", 7])]))
+    profile = of(
+        web(name=text, group="${x}", vary=[squall.vary("ipv4.src", "list", values=["10.0.0.1", 7])])
+    )
     made: dict[str, Any] = {}
     exec(profile.to_python(), made)
     assert made["profile"].to_dict() == profile.to_dict()

@@ -43,7 +43,18 @@ class Daemon:
             pytest.skip("SKIPPED: there is no squall: $SQUALL, target/debug/squall")
         self.data = data
         self.log = (data / "log").open("w")
-        command = [str(squall), "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data", str(data), "--json", *arguments]
+        command = [
+            str(squall),
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--grpc",
+            "off",
+            "--data",
+            str(data),
+            "--json",
+            *arguments,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -56,7 +67,9 @@ class Daemon:
         return "sha256:" + hashlib.sha256(der).hexdigest()
 
     def connect(self, **more: Any) -> squall.Client:
-        return squall.connect(self.url, **{"token": self.token, "verify": self.fingerprint(), **more})
+        return squall.connect(
+            self.url, **{"token": self.token, "verify": self.fingerprint(), **more}
+        )
 
     def end(self) -> None:
         self.process.terminate()
@@ -66,7 +79,9 @@ class Daemon:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path_factory.mktemp("daemon"), "--token", "always", "--lease", f"{LEASE_S:g}s")
+    daemon = Daemon(
+        tmp_path_factory.mktemp("daemon"), "--token", "always", "--lease", f"{LEASE_S:g}s"
+    )
     yield daemon
     daemon.end()
 
@@ -101,7 +116,11 @@ def test_a_daemons_report_is_that_of_a_run_in_process(client: squall.Client, loo
     here, there = squall.run(once, fingerprint=True), client.run(once, fingerprint=True)
     assert there.ports["A"].tx.fingerprint == here.ports["A"].tx.fingerprint is not None
     ours, theirs = here.streams["web"].rx, there.streams["web"].rx
-    assert ours is not None and theirs is not None and (theirs.lost, theirs.latency_ns) == (ours.lost, ours.latency_ns)
+    assert (
+        ours is not None
+        and theirs is not None
+        and (theirs.lost, theirs.latency_ns) == (ours.lost, ours.latency_ns)
+    )
     assert squall.Report.from_json(there.to_json()).to_dict() == there.to_dict()
 
 
@@ -157,7 +176,9 @@ def test_a_run_is_changed_while_it_goes_on(client: squall.Client, loop: Address)
     assert (gone.value.status, gone.value.code) == (404, "not_found")
 
 
-def test_mistakes_are_those_of_a_run_in_process(client: squall.Client, loop: Address, tmp_path: pathlib.Path) -> None:
+def test_mistakes_are_those_of_a_run_in_process(
+    client: squall.Client, loop: Address, tmp_path: pathlib.Path
+) -> None:
     with pytest.raises(squall.ProfileError, match="12 Gbp") as wrong:
         client.run(profile(loop(), stream(rate="12 Gbp")))
     assert [mistake.path for mistake in wrong.value.diagnostics] == ["stream[0].rate"]
@@ -182,7 +203,9 @@ def test_mistakes_are_those_of_a_run_in_process(client: squall.Client, loop: Add
         run.pause()
 
 
-def test_ctrl_c_ends_a_run_of_the_daemon_and_leaves_its_report(client: squall.Client, loop: Address) -> None:
+def test_ctrl_c_ends_a_run_of_the_daemon_and_leaves_its_report(
+    client: squall.Client, loop: Address
+) -> None:
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(squall.Interrupted) as caught:
         client.run(profile(loop()))
@@ -199,7 +222,9 @@ def test_progress_sees_samples_on_the_way(client: squall.Client, loop: Address) 
 # Leases
 
 
-def test_a_ports_lease_is_one_users_until_it_is_given_back(daemon: Daemon, client: squall.Client, loop: Address) -> None:
+def test_a_ports_lease_is_one_users_until_it_is_given_back(
+    daemon: Daemon, client: squall.Client, loop: Address
+) -> None:
     address = loop()
     with client.acquire(address, owner="alice") as lease:
         assert [held.owner for held in client.leases() if held.id == lease.id] == ["alice"]
@@ -210,7 +235,12 @@ def test_a_ports_lease_is_one_users_until_it_is_given_back(daemon: Daemon, clien
                 other.run(profile(address, stream(mode={"burst": 1})))
         # Longer than it lasts: it is renewed meanwhile.
         time.sleep(LEASE_S * 1.5)
-        assert client.run(profile(address, stream(mode={"burst": 5})), lease=lease).streams["web"].tx_packets == 5
+        assert (
+            client.run(profile(address, stream(mode={"burst": 5})), lease=lease)
+            .streams["web"]
+            .tx_packets
+            == 5
+        )
         with daemon.connect() as other:
             taken = other.acquire(address, owner="bob", force=True)
             assert {held.owner for held in client.leases() if address in held.ports} == {"bob"}
@@ -218,7 +248,9 @@ def test_a_ports_lease_is_one_users_until_it_is_given_back(daemon: Daemon, clien
     assert not [held for held in client.leases() if address in held.ports]
 
 
-def test_a_run_goes_on_as_long_as_its_client_lives_and_no_longer(daemon: Daemon, client: squall.Client, loop: Address) -> None:
+def test_a_run_goes_on_as_long_as_its_client_lives_and_no_longer(
+    daemon: Daemon, client: squall.Client, loop: Address
+) -> None:
     address = loop()
     script = f"""
 import squall, sys, time
@@ -244,7 +276,9 @@ time.sleep(60)
     assert not [held for held in client.leases() if address in held.ports]
 
 
-def test_a_detached_run_goes_on_without_its_client(daemon: Daemon, client: squall.Client, loop: Address) -> None:
+def test_a_detached_run_goes_on_without_its_client(
+    daemon: Daemon, client: squall.Client, loop: Address
+) -> None:
     with daemon.connect() as other:
         run = other.session(profile(loop(), stream(mode={"burst": 500})), detached=True).start()
     until(lambda: client.attach(run.id).wait(0))
@@ -263,7 +297,9 @@ def test_files_go_up_and_come_down_whole(client: squall.Client, tmp_path: pathli
     source = tmp_path / "some file.bin"
     source.write_bytes(os.urandom(300_000))
     assert client.upload(source) == "some file.bin"
-    assert {"some file.bin": 300_000}.items() <= {file.name: file.size for file in client.files()}.items()
+    assert {"some file.bin": 300_000}.items() <= {
+        file.name: file.size for file in client.files()
+    }.items()
     back = client.download("some file.bin", tmp_path / "back.bin")
     assert back.read_bytes() == source.read_bytes()
     client.remove("some file.bin")
@@ -275,17 +311,23 @@ def test_files_go_up_and_come_down_whole(client: squall.Client, tmp_path: pathli
             client.download(name, tmp_path / "stolen")
 
 
-def test_a_replay_of_an_uploaded_capture_is_captured(client: squall.Client, loop: Address, tmp_path: pathlib.Path) -> None:
+def test_a_replay_of_an_uploaded_capture_is_captured(
+    client: squall.Client, loop: Address, tmp_path: pathlib.Path
+) -> None:
     capture = tmp_path / "in.pcap"
     squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50)
     client.upload(capture)
-    with client.session(profile(loop(), stream(mode={"burst": 30})), options={"capture": {"file": "out.pcapng"}}) as session:
+    with client.session(
+        profile(loop(), stream(mode={"burst": 30})), options={"capture": {"file": "out.pcapng"}}
+    ) as session:
         report = session.run()
     assert report.capture is not None and report.capture.written_packets == 30
     assert squall.info(client.download("out.pcapng", tmp_path)).traffic.packets == 30
 
 
-def test_the_daemon_looks_into_profiles_captures_and_rules(client: squall.Client, loop: Address, tmp_path: pathlib.Path) -> None:
+def test_the_daemon_looks_into_profiles_captures_and_rules(
+    client: squall.Client, loop: Address, tmp_path: pathlib.Path
+) -> None:
     good = profile(loop(), stream(mode={"burst": 3}))
     assert client.check(good)["ok"] and "burst of 3" in client.plan(good)
     written = tmp_path / "wrong.toml"
@@ -317,14 +359,18 @@ def test_without_the_token_nothing_is_told(daemon: Daemon, monkeypatch: pytest.M
     squall.connect(daemon.url, verify=False).close()
 
 
-def test_the_daemon_of_this_machine_is_known_by_its_folder(daemon: Daemon, monkeypatch: pytest.MonkeyPatch, config: pathlib.Path) -> None:
+def test_the_daemon_of_this_machine_is_known_by_its_folder(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, config: pathlib.Path
+) -> None:
     monkeypatch.setattr(_http, "_data_folders", lambda: [daemon.data])
     with squall.connect(daemon.url) as client:
         assert client.version == squall.__version__
     assert not config.exists()
 
 
-def test_a_certificate_is_trusted_when_first_seen_and_has_to_stay(daemon: Daemon, config: pathlib.Path) -> None:
+def test_a_certificate_is_trusted_when_first_seen_and_has_to_stay(
+    daemon: Daemon, config: pathlib.Path
+) -> None:
     squall.connect(daemon.url, daemon.token).close()
     known = config / "squall/known_daemons"
     name = daemon.url.removeprefix("https://")
@@ -346,7 +392,9 @@ def test_a_certificate_that_is_not_the_one_is_refused(daemon: Daemon) -> None:
         squall.connect(daemon.url, daemon.token, verify="no-such-file.pem")
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "https://", "https://a:b", "https://a/b/c", "https://me@a"])
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "https://", "https://a:b", "https://a/b/c", "https://me@a"]
+)
 def test_a_url_that_says_nothing_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"url|Port"):
         squall.connect(url)
@@ -364,7 +412,10 @@ def test_nobody_there_is_said() -> None:
 
 def test_runs_of_asyncio_go_side_by_side(daemon: Daemon, loop: Address) -> None:
     async def both() -> list[int]:
-        async with await squall.aio.connect(daemon.url, daemon.token, verify=daemon.fingerprint()) as client:
+        async with await squall.aio.connect(
+            daemon.url, daemon.token, verify=daemon.fingerprint()
+        ) as client:
+
             async def one(packets: int) -> int:
                 address = f"{loop()}-{packets}"
                 report = await client.run(profile(address, stream(mode={"burst": packets})))
@@ -375,9 +426,13 @@ def test_runs_of_asyncio_go_side_by_side(daemon: Daemon, loop: Address) -> None:
     assert asyncio.run(both()) == [10, 20, 30]
 
 
-def test_a_task_that_is_cancelled_stops_its_run(daemon: Daemon, client: squall.Client, loop: Address) -> None:
+def test_a_task_that_is_cancelled_stops_its_run(
+    daemon: Daemon, client: squall.Client, loop: Address
+) -> None:
     async def cancelled() -> None:
-        async with await squall.aio.connect(daemon.url, daemon.token, verify=daemon.fingerprint()) as other:
+        async with await squall.aio.connect(
+            daemon.url, daemon.token, verify=daemon.fingerprint()
+        ) as other:
             task = asyncio.create_task(other.run(profile(loop()), name="cancelled"))
             while not await other.runs(q="cancelled", state="live"):
                 await asyncio.sleep(0.05)
@@ -392,7 +447,9 @@ def test_a_task_that_is_cancelled_stops_its_run(daemon: Daemon, client: squall.C
 
 def test_samples_come_while_it_runs(daemon: Daemon, loop: Address) -> None:
     async def seen() -> list[float]:
-        async with await squall.aio.connect(daemon.url, daemon.token, verify=daemon.fingerprint()) as client:
+        async with await squall.aio.connect(
+            daemon.url, daemon.token, verify=daemon.fingerprint()
+        ) as client:
             run = await client.session(profile(loop(), duration="1 s")).start()
             return [sample.t_s async for sample in run.samples(0.1)]
 
@@ -404,15 +461,24 @@ def test_samples_come_while_it_runs(daemon: Daemon, loop: Address) -> None:
 
 
 def test_trexs_verbs_drive_a_daemon(daemon: Daemon, loop: Address) -> None:
-    with STLClient("carol", daemon.url, ports=[loop()], token=daemon.token, verify=daemon.fingerprint()) as client:
+    with STLClient(
+        "carol", daemon.url, ports=[loop()], token=daemon.token, verify=daemon.fingerprint()
+    ) as client:
         client.reset()
-        client.add_streams(STLStream(packet=STLPktBuilder(pkt=UDP), mode=STLTXSingleBurst(pps=1000, total_pkts=50)), ports=[0])
+        client.add_streams(
+            STLStream(
+                packet=STLPktBuilder(pkt=UDP), mode=STLTXSingleBurst(pps=1000, total_pkts=50)
+            ),
+            ports=[0],
+        )
         client.start(ports=[0], mult="2")
         client.wait_on_traffic(ports=[0], timeout=20)
         assert client.get_stats()[0]["opackets"] == client.get_stats()[0]["ipackets"] == 50
 
 
-def test_the_plugins_runs_are_those_of_the_daemon(daemon: Daemon, pytester: pytest.Pytester) -> None:
+def test_the_plugins_runs_are_those_of_the_daemon(
+    daemon: Daemon, pytester: pytest.Pytester
+) -> None:
     pytester.makepyfile("""
     def test_it(squall):
         assert squall.client is not None
@@ -420,7 +486,11 @@ def test_the_plugins_runs_are_those_of_the_daemon(daemon: Daemon, pytester: pyte
         profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps", mode={"burst": 10}, latency=True))
         squall.assert_no_loss(squall.run(profile))
     """)
-    arguments = [f"--squall-url={daemon.url}", f"--squall-token={daemon.token}", f"--squall-verify={daemon.fingerprint()}"]
+    arguments = [
+        f"--squall-url={daemon.url}",
+        f"--squall-token={daemon.token}",
+        f"--squall-verify={daemon.fingerprint()}",
+    ]
     result = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", *arguments)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*sent 10, received 5, lost 5*"])
@@ -435,7 +505,10 @@ class _Odd(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # noqa: N802
         type(self).asked.append(self.path)
-        body = {"/squall/v1/info": b'{"version": "9", "authorized": true}', "/squall/v1/files": b"<html>"}.get(self.path, b"{}")
+        body = {
+            "/squall/v1/info": b'{"version": "9", "authorized": true}',
+            "/squall/v1/files": b"<html>",
+        }.get(self.path, b"{}")
         status = 500 if self.path.endswith("/ports") else 200
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -470,7 +543,9 @@ def test_answers_that_are_none_of_a_daemon_are_errors(odd: str) -> None:
         assert error.value.status == 500
 
 
-def test_a_connection_that_was_closed_meanwhile_is_not_used_and_nothing_is_asked_twice(odd: str) -> None:
+def test_a_connection_that_was_closed_meanwhile_is_not_used_and_nothing_is_asked_twice(
+    odd: str,
+) -> None:
     http = _http.Http(odd, None, None, 5)
     for _ in range(3):
         http.send("GET", "/squall/v1/leases")

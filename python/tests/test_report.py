@@ -26,7 +26,9 @@ def report(loop: Address) -> squall.Report:
     return squall.run(profile, linger=0.05, every=10)
 
 
-def each(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], squall.Distribution]]:
+def each(
+    value: Any, path: tuple[Any, ...] = ()
+) -> Iterator[tuple[tuple[Any, ...], squall.Distribution]]:
     """All distributions in a report, and the way to each in its JSON."""
     if isinstance(value, squall.Distribution):
         yield path, value
@@ -52,10 +54,19 @@ def test_fields_are_those_of_the_schema() -> None:
 
 
 def test_series_have_the_columns_of_their_samples() -> None:
-    for series, sample in [(squall.PortSeries, squall.PortSample), (squall.StreamSeries, squall.StreamSample)]:
-        names = [[f.name for f in dataclasses.fields(typing.cast(Any, kind))] for kind in (series, sample)]
+    for series, sample in [
+        (squall.PortSeries, squall.PortSample),
+        (squall.StreamSeries, squall.StreamSample),
+    ]:
+        names = [
+            [f.name for f in dataclasses.fields(typing.cast(Any, kind))]
+            for kind in (series, sample)
+        ]
         assert ["name", *names[0]] == names[1]
-    capture = [[f.name for f in dataclasses.fields(kind)] for kind in (squall.CaptureSeries, squall.CaptureSample)]
+    capture = [
+        [f.name for f in dataclasses.fields(kind)]
+        for kind in (squall.CaptureSeries, squall.CaptureSample)
+    ]
     assert capture[0] == capture[1]
 
 
@@ -69,10 +80,15 @@ def test_each_histogram_is_an_array_of_what_the_json_says(report: squall.Report)
         assert distribution.bins.dtype == np.uint64
         assert distribution.bins.tolist() == expected["bins"]
         assert {k: v for k, v in expected.items() if k != "bins"} == {
-            f.name: getattr(distribution, f.name) for f in dataclasses.fields(distribution) if f.name != "bins"
+            f.name: getattr(distribution, f.name)
+            for f in dataclasses.fields(distribution)
+            if f.name != "bins"
         }
     in_time = {"arrival_gap_ns", "departure_error_ns", "latency_ns", "ipdv_ns"}
-    in_packets = {f"{what}_packets" for what in ("loss_distance", "loss_period", "n_reordering", "reordering_extent")}
+    in_packets = {
+        f"{what}_packets"
+        for what in ("loss_distance", "loss_period", "n_reordering", "reordering_extent")
+    }
     assert found == in_time | in_packets
 
 
@@ -128,7 +144,9 @@ def test_series_are_columns_over_time(loop: Address) -> None:
     assert series.t_s.shape == (3,) and (np.diff(series.t_s) > 0).all()
     assert series.t_s[-1] == last.t_s
     for columns in [*series.ports.values(), *series.streams.values()]:
-        assert {(x.dtype, x.shape) for x in vars(columns).values()} == {(np.dtype(np.float64), (3,))}
+        assert {(x.dtype, x.shape) for x in vars(columns).values()} == {
+            (np.dtype(np.float64), (3,))
+        }
     assert series.ports["A"].tx_pps[-1] == last.ports["A"].tx_pps
     assert series.streams["a"].latency_p99_ns[-1] == last.streams["a"].latency_p99_ns
     # Not there before it was added.
@@ -141,7 +159,9 @@ def test_a_run_without_samples_has_empty_columns(report: squall.Report) -> None:
     assert (series.t_s.shape, series.ports, series.streams) == ((0,), {}, {})
 
 
-def test_the_page_and_the_summary_name_the_streams(report: squall.Report, tmp_path: pathlib.Path) -> None:
+def test_the_page_and_the_summary_name_the_streams(
+    report: squall.Report, tmp_path: pathlib.Path
+) -> None:
     path = tmp_path / "report.html"
     report.to_html(path)
     page = path.read_text(encoding="utf-8")

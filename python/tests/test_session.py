@@ -55,7 +55,11 @@ def test_the_plan_shows_the_frames_that_the_port_then_gets(tmp_path: pathlib.Pat
     path = tmp_path / "out.pcap"
     sources = squall.vary("ipv4.src", "random", min="16.0.0.0", max="18.0.0.254")
     session = squall.Session(
-        profile(f"pcap:{path}", stream(vary=[sources], size="imix", mode={"burst": 50}), stream("b", mode={"burst": 9}))
+        profile(
+            f"pcap:{path}",
+            stream(vary=[sources], size="imix", mode={"burst": 50}),
+            stream("b", mode={"burst": 9}),
+        )
     )
     plan = session.plan()
     assert not path.exists(), "a plan opens nothing for good"
@@ -74,10 +78,21 @@ def test_the_plan_shows_the_frames_that_the_port_then_gets(tmp_path: pathlib.Pat
 
 
 def test_a_plan_tells_streams_workers_and_notes(loop: Address) -> None:
-    streams = [stream("web", size=128, mode={"burst": 10}), stream("dns", latency=True, start_delay="1 ms")]
-    plan = squall.Session(profile(loop("virtual"), *streams, duration="1 s"), cores=1, mult="2").plan()
+    streams = [
+        stream("web", size=128, mode={"burst": 10}),
+        stream("dns", latency=True, start_delay="1 ms"),
+    ]
+    plan = squall.Session(
+        profile(loop("virtual"), *streams, duration="1 s"), cores=1, mult="2"
+    ).plan()
     web, dns = plan.streams
-    assert (web.name, web.port, web.mean_size, web.packets, web.asked_pps) == ("web", "A", 128.0, 10, 2000.0)
+    assert (web.name, web.port, web.mean_size, web.packets, web.asked_pps) == (
+        "web",
+        "A",
+        128.0,
+        10,
+        2000.0,
+    )
     assert (dns.packets, dns.start_ns, dns.latency, web.latency) == (None, 1_000_000, True, False)
     assert plan.ports["A"].address == loop("virtual")
     assert (plan.duration_s, plan.packets, plan.seed) == (1.0, None, 1)
@@ -89,7 +104,10 @@ def test_the_same_seed_gives_the_same_octets_and_another_gives_others(loop: Addr
     sources = squall.vary("ipv4.src", "random", min="16.0.0.0", max="18.0.0.254")
 
     def fingerprint(seed: int, cores: int = 1) -> str:
-        mix = profile(loop("virtual"), stream(vary=[sources], size={"uniform": "64-1518"}, mode={"burst": 500}))
+        mix = profile(
+            loop("virtual"),
+            stream(vary=[sources], size={"uniform": "64-1518"}, mode={"burst": 500}),
+        )
         mix.seed = seed
         report = squall.run(mix, fingerprint=True, cores=cores)
         tx, rx = report.ports["A"].tx.fingerprint, report.ports["A"].rx.fingerprint
@@ -124,7 +142,12 @@ def test_a_rate_changes_while_running_and_nothing_starts_anew(loop: Address) -> 
         run.stop()
         web = run.finish().streams["web"]
     assert web.rx is not None
-    assert (web.rx.packets, web.rx.lost, web.rx.duplicates, web.rx.reordered) == (web.tx_packets, 0, 0, 0)
+    assert (web.rx.packets, web.rx.lost, web.rx.duplicates, web.rx.reordered) == (
+        web.tx_packets,
+        0,
+        0,
+        0,
+    )
 
 
 def test_a_paused_stream_sends_nothing_until_it_is_resumed(loop: Address) -> None:
@@ -146,7 +169,9 @@ def test_a_paused_stream_sends_nothing_until_it_is_resumed(loop: Address) -> Non
 
 
 def test_a_group_is_paused_as_one(loop: Address) -> None:
-    with squall.Session(profile(loop(), stream("a", group="g"), stream("b", group="g"), stream("c"))) as session:
+    with squall.Session(
+        profile(loop(), stream("a", group="g"), stream("b", group="g"), stream("c"))
+    ) as session:
         run = session.start()
         until(lambda: all(s.tx_packets > 0 for s in run.report().streams))
         run.pause("g")
@@ -156,7 +181,9 @@ def test_a_group_is_paused_as_one(loop: Address) -> None:
         after = [s.tx_packets for s in run.report().streams]
         assert after[:2] == before[:2]
         run.resume("g")
-        until(lambda: all(s.tx_packets > n for s, n in zip(run.report().streams, after, strict=True)))
+        until(
+            lambda: all(s.tx_packets > n for s, n in zip(run.report().streams, after, strict=True))
+        )
         run.stop()
         assert run.wait(5)
 
@@ -193,13 +220,17 @@ def test_a_stream_may_come_back_with_other_frames(loop: Address) -> None:
     before, _, after = report.streams
     assert before.name == after.name and report.streams["web"] is after
     assert after.tx_octets == 9000 * after.tx_packets
-    assert all(s.rx is not None and (s.rx.lost, s.rx.octets) == (0, s.tx_octets) for s in (before, after))
+    assert all(
+        s.rx is not None and (s.rx.lost, s.rx.octets) == (0, s.tx_octets) for s in (before, after)
+    )
 
 
 def test_an_unknown_stream_lists_the_nearest(loop: Address) -> None:
     with squall.Session(profile(loop(), stream("web"), stream("dns"))) as session:
         run = session.start()
-        with pytest.raises(squall.UnknownStream, match="no stream or template is called 'wbe': there is 'web'") as caught:
+        with pytest.raises(
+            squall.UnknownStream, match="no stream or template is called 'wbe': there is 'web'"
+        ) as caught:
             run.pause("wbe")
         assert caught.value.name == "wbe"
         run.stop()
@@ -298,7 +329,10 @@ def test_progress_sees_what_becomes_the_series(loop: Address) -> None:
 def test_sending_takes_frames_a_count_or_a_duration(loop: Address) -> None:
     frame = bytes(60)
     assert squall.send(loop("virtual"), frame, rate="1 kpps", count=7).ports["A"].rx.packets == 7
-    assert squall.send(loop("virtual"), UDP, rate=1000, duration=0.5, size=128).ports["A"].rx.octets == 500 * 128
+    assert (
+        squall.send(loop("virtual"), UDP, rate=1000, duration=0.5, size=128).ports["A"].rx.octets
+        == 500 * 128
+    )
 
 
 def test_a_port_that_does_not_open_is_an_error_of_the_machine() -> None:
@@ -346,7 +380,9 @@ def test_conversations_of_a_capture_are_played_again(loop: Address) -> None:
 
 def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
     address = loop()
-    load = squall.Profile(ports={"A": address, "B": address}, flows={"clients": "A", "servers": "B"})
+    load = squall.Profile(
+        ports={"A": address, "B": address}, flows={"clients": "A", "servers": "B"}
+    )
     load.add(squall.Pool(name="c", addresses="16.0.0.0/24"))
     load.add(squall.Template(name="web", clients="c", servers="48.0.0.1", app="dns", cps=0.01))
     with squall.Session(load) as session:
@@ -402,7 +438,13 @@ def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None
 
 def test_a_capture_is_sent_again_at_the_asked_speed(tmp_path: pathlib.Path) -> None:
     capture, out = tmp_path / "in.pcap", tmp_path / "out.pcap"
-    squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50, vary=[squall.vary("udp.sport", "increment", min=1000, max=1009)])
+    squall.send(
+        f"pcap:{capture}",
+        UDP,
+        rate="1 kpps",
+        count=50,
+        vary=[squall.vary("udp.sport", "increment", min=1000, max=1009)],
+    )
     report = squall.replay(capture, f"pcap:{out}", pps=100.5, loops=4, unique_ip=True)
     assert report.replay is not None and report.replay.flows is not None
     assert (report.replay.packets, report.replay.flows.flows) == (200, 40)

@@ -23,7 +23,9 @@ def two_ports(address: str, packets: int = 100) -> Any:
     flow.size.fixed = 128
     flow.rate.pps = 5000
     flow.duration.fixed_packets.packets = packets
-    flow.metrics.enable = flow.metrics.loss = flow.metrics.timestamps = flow.metrics.latency.enable = True
+    flow.metrics.enable = flow.metrics.loss = flow.metrics.timestamps = (
+        flow.metrics.latency.enable
+    ) = True
     eth, ip, udp = flow.packet.ethernet().ipv4().udp()
     eth.src.value, eth.dst.value = "00:00:00:00:00:01", "00:00:00:00:00:02"
     ip.src.value, ip.dst.values = "10.0.0.1", ["10.0.0.2", "10.0.0.3"]
@@ -55,7 +57,9 @@ def flow_metrics(api: Any) -> Any:
 def test_a_flow_arrives_and_is_measured(api: Any, loop: Address) -> None:
     assert api.set_config(two_ports(loop())).warnings == []
     transmit(api, "start")
-    until(lambda: flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100)
+    until(
+        lambda: flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100
+    )
     metric = flow_metrics(api)[0]
     assert (metric.frames_tx, metric.bytes_rx, metric.loss) == (100, 12800, 0)
     assert metric.latency.minimum_ns <= metric.latency.average_ns <= metric.latency.maximum_ns
@@ -136,7 +140,9 @@ def test_flows_start_and_stop_by_name(api: Any, loop: Address) -> None:
     until(lambda: flow_metrics(api)[1].frames_rx > 10)
     assert flow_metrics(api)[0].frames_tx == 0
     transmit(api, "start", ["f1"])
-    until(lambda: flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100)
+    until(
+        lambda: flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100
+    )
     assert flow_metrics(api)[1].transmit == "started"
     transmit(api, "stop")
     assert flow_metrics(api)[1].transmit == "stopped"

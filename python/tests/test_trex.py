@@ -42,19 +42,29 @@ def client() -> Any:
 
 
 def burst(packets: int = 100, pps: float = 10_000, **more: Any) -> STLStream:
-    return STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXSingleBurst(pps=pps, total_pkts=packets), **more)
+    return STLStream(
+        packet=STLPktBuilder(pkt=BASE), mode=STLTXSingleBurst(pps=pps, total_pkts=packets), **more
+    )
 
 
 def frames(packet: Any, *instructions: Any, count: int = 4) -> list[Any]:
     """What the engine makes of a packet and a field engine, dissected by scapy."""
-    stream = STLStream(packet=STLPktBuilder(pkt=packet, vm=STLScVmRaw(list(instructions))), mode=STLTXCont(pps=1000))
+    stream = STLStream(
+        packet=STLPktBuilder(pkt=packet, vm=STLScVmRaw(list(instructions))),
+        mode=STLTXCont(pps=1000),
+    )
     made = trex._translated(0, 1, stream, 1.0, {})
-    session = squall.Session(squall.Profile(ports={"port0": "null:,virtual"}, streams=[made], duration="1 s"))
+    session = squall.Session(
+        squall.Profile(ports={"port0": "null:,virtual"}, streams=[made], duration="1 s")
+    )
     return [Ether(frame.octets) for frame in session.plan().frames(count)]
 
 
 def test_bursts_are_sent_received_and_counted_by_port_and_group(client: STLClient) -> None:
-    ids = client.add_streams([burst(flow_stats=STLFlowLatencyStats(pg_id=7)), burst(50, flow_stats=STLFlowStats(5))], ports=[0])
+    ids = client.add_streams(
+        [burst(flow_stats=STLFlowLatencyStats(pg_id=7)), burst(50, flow_stats=STLFlowStats(5))],
+        ports=[0],
+    )
     client.add_streams(burst(10), ports=1)
     assert len(set(ids)) == 2  # type: ignore[arg-type]
     client.clear_stats()
@@ -66,15 +76,31 @@ def test_bursts_are_sent_received_and_counted_by_port_and_group(client: STLClien
     assert stats["flow_stats"][7]["tx_pkts"] == {0: 100, 1: 0, "total": 100}
     assert stats["flow_stats"][5]["rx_pkts"]["total"] == 50 and 5 not in stats["latency"]
     seven = stats["latency"][7]
-    assert seven["err_cntrs"] == {"dropped": 0, "dup": 0, "out_of_order": 0, "seq_too_high": 0, "seq_too_low": 0}
-    assert 0 < seven["latency"]["total_min"] <= seven["latency"]["average"] <= seven["latency"]["total_max"]
+    assert seven["err_cntrs"] == {
+        "dropped": 0,
+        "dup": 0,
+        "out_of_order": 0,
+        "seq_too_high": 0,
+        "seq_too_low": 0,
+    }
+    assert (
+        0
+        < seven["latency"]["total_min"]
+        <= seven["latency"]["average"]
+        <= seven["latency"]["total_max"]
+    )
     assert sum(seven["latency"]["histogram"].values()) == 100
 
 
 def test_a_short_packet_keeps_its_lengths_and_padding_comes_after_it() -> None:
     packet = Ether() / IP() / UDP(sport=5, dport=6) / b"abc"
     for frame in frames(packet):
-        assert (len(frame), frame[IP].len, frame[UDP].len, bytes(frame[UDP].payload)[:3]) == (60, 31, 11, b"abc")
+        assert (len(frame), frame[IP].len, frame[UDP].len, bytes(frame[UDP].payload)[:3]) == (
+            60,
+            31,
+            11,
+            b"abc",
+        )
         assert bytes(frame)[:45] == bytes(packet) and bytes(frame)[45:] == bytes(15)
 
 
@@ -83,7 +109,11 @@ def test_counters_go_on_over_runs_until_they_are_cleared(client: STLClient) -> N
     for sent in (100, 200):
         client.start(ports=[0])
         client.wait_on_traffic(timeout=20)
-        assert client.get_stats()[0]["opackets"] == client.get_stats()["flow_stats"][1]["tx_pkts"]["total"] == sent
+        assert (
+            client.get_stats()[0]["opackets"]
+            == client.get_stats()["flow_stats"][1]["tx_pkts"]["total"]
+            == sent
+        )
     client.clear_stats()
     assert client.get_stats()[0]["opackets"] == 0 and 1 not in client.get_stats()["flow_stats"]
 
@@ -98,9 +128,13 @@ def test_counters_go_on_over_runs_until_they_are_cleared(client: STLClient) -> N
         ({"bps_L1": 1e6}, "1kpps", 1000),
     ],
 )
-def test_a_multiplier_is_a_factor_or_what_the_streams_come_to(client: STLClient, mode: Any, mult: str, pps: float) -> None:
+def test_a_multiplier_is_a_factor_or_what_the_streams_come_to(
+    client: STLClient, mode: Any, mult: str, pps: float
+) -> None:
     packet = Ether() / IP() / UDP() / (b"x" * 18)
-    client.add_streams(STLStream(packet=STLPktBuilder(pkt=packet), mode=STLTXCont(**mode)), ports=[0])
+    client.add_streams(
+        STLStream(packet=STLPktBuilder(pkt=packet), mode=STLTXCont(**mode)), ports=[0]
+    )
     client.start(ports=[0], mult=mult)
     [stream] = client._profile().streams
     assert stream.rate is not None and client._run is not None
@@ -112,7 +146,9 @@ def test_a_multiplier_is_a_factor_or_what_the_streams_come_to(client: STLClient,
 
 def test_ports_are_paused_resumed_and_stopped_one_by_one(client: STLClient) -> None:
     for port in (0, 1):
-        client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=2000)), ports=[port])
+        client.add_streams(
+            STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=2000)), ports=[port]
+        )
     client.start(ports=[0])
     client.start(ports=[1])
     assert client.get_active_ports() == [0, 1]
@@ -137,7 +173,9 @@ def test_ports_are_paused_resumed_and_stopped_one_by_one(client: STLClient) -> N
 
 
 def test_traffic_ends_with_its_duration_and_a_wait_with_its_timeout(client: STLClient) -> None:
-    client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=1000)), ports=[0])
+    client.add_streams(
+        STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=1000)), ports=[0]
+    )
 
     def sent() -> int:
         client.clear_stats()
@@ -155,7 +193,9 @@ def test_traffic_ends_with_its_duration_and_a_wait_with_its_timeout(client: STLC
 def test_a_stream_starts_the_next(client: STLClient) -> None:
     first = burst(5, name="first", next="second", isg=1000.0)
     second = STLStream(
-        name="second", packet=STLPktBuilder(pkt="eth/ipv4/udp"), self_start=False,
+        name="second",
+        packet=STLPktBuilder(pkt="eth/ipv4/udp"),
+        self_start=False,
         mode=STLTXMultiBurst(pps=1000, pkts_per_burst=4, count=3, ibg=10.0),
     )
     client.add_streams([first, second], ports=[0])
@@ -169,11 +209,17 @@ def test_a_stream_starts_the_next(client: STLClient) -> None:
 
 
 def test_a_field_engine_changes_what_it_names() -> None:
-    up = STLVmFlowVar(name="src", min_value="16.0.0.1", max_value="16.0.0.254", size=4, step=2, op="inc")
+    up = STLVmFlowVar(
+        name="src", min_value="16.0.0.1", max_value="16.0.0.254", size=4, step=2, op="inc"
+    )
     down = STLVmFlowVar(name="port", min_value=1000, max_value=2000, size=2, op="dec")
     seen = frames(
-        BASE, up, STLVmWrFlowVar(fv_name="src", pkt_offset="IP.src"), STLVmFixIpv4(offset="IP"),
-        down, STLVmWrFlowVar(fv_name="port", pkt_offset="UDP.sport", add_val=5),
+        BASE,
+        up,
+        STLVmWrFlowVar(fv_name="src", pkt_offset="IP.src"),
+        STLVmFixIpv4(offset="IP"),
+        down,
+        STLVmWrFlowVar(fv_name="port", pkt_offset="UDP.sport", add_val=5),
     )
     assert [frame[IP].src for frame in seen] == ["16.0.0.1", "16.0.0.3", "16.0.0.5", "16.0.0.7"]
     assert [frame[UDP].sport for frame in seen] == [2005, 2004, 2003, 2002]
@@ -187,7 +233,9 @@ def test_names_find_the_second_layer_of_a_kind_and_fields_of_bits() -> None:
     packet = Ether() / Dot1Q(vlan=1) / Dot1Q(vlan=2) / IP() / UDP() / (b"x" * 20)
     inner = STLVmFlowVar(name="v", min_value=0, max_value=3, size=1)
     seen = frames(
-        packet, inner, STLVmWrMaskFlowVar("v", "802.1Q:1.vlan", pkt_cast_size=2, mask=0x0FFF, shift=4),
+        packet,
+        inner,
+        STLVmWrMaskFlowVar("v", "802.1Q:1.vlan", pkt_cast_size=2, mask=0x0FFF, shift=4),
     )
     assert [frame[Dot1Q][1].vlan for frame in seen] == [0, 16, 32, 48]
     assert [frame[Dot1Q].vlan for frame in seen] == [1] * 4
@@ -195,22 +243,31 @@ def test_names_find_the_second_layer_of_a_kind_and_fields_of_bits() -> None:
 
 def test_a_variable_that_is_written_twice_is_the_same_in_both_places() -> None:
     either = STLVmFlowVar(name="x", min_value=0, max_value=0xFFFFFFFF, size=4, op="random")
-    seen = frames(BASE, either, STLVmWrFlowVar("x", "IP.src"), STLVmWrFlowVar("x", "IP.dst"), count=20)
+    seen = frames(
+        BASE, either, STLVmWrFlowVar("x", "IP.src"), STLVmWrFlowVar("x", "IP.dst"), count=20
+    )
     assert all(frame[IP].src == frame[IP].dst for frame in seen)
     assert len({frame[IP].src for frame in seen}) > 10
 
 
 def test_a_tuple_is_each_address_with_a_port_and_then_the_next_port() -> None:
-    clients = STLVmTupleGen(name="t", ip_min="16.0.0.1", ip_max="16.0.0.2", port_min=1025, port_max=1030)
-    seen = frames(BASE, clients, STLVmWrFlowVar("t.ip", "IP.src"), STLVmWrFlowVar("t.port", "UDP.sport"))
+    clients = STLVmTupleGen(
+        name="t", ip_min="16.0.0.1", ip_max="16.0.0.2", port_min=1025, port_max=1030
+    )
+    seen = frames(
+        BASE, clients, STLVmWrFlowVar("t.ip", "IP.src"), STLVmWrFlowVar("t.port", "UDP.sport")
+    )
     assert [(frame[IP].src, frame[UDP].sport) for frame in seen] == [
-        ("16.0.0.1", 1025), ("16.0.0.2", 1025), ("16.0.0.1", 1026), ("16.0.0.2", 1026),
+        ("16.0.0.1", 1025),
+        ("16.0.0.2", 1025),
+        ("16.0.0.1", 1026),
+        ("16.0.0.2", 1026),
     ]
 
 
 def test_a_profile_of_trex_is_read_as_it_is(tmp_path: pathlib.Path, client: STLClient) -> None:
     path = tmp_path / "one.py"
-    path.write_text('''
+    path.write_text("""
 from trex_stl_lib.api import *
 
 class STLS1(object):
@@ -221,7 +278,7 @@ class STLS1(object):
 
 def register():
     return STLS1()
-''')
+""")
     client.load_profile(str(path), ports=[0], packets=7)
     client.start(ports=[0])
     client.wait_on_traffic(timeout=20)
@@ -242,8 +299,14 @@ def register():
         (lambda c: STLVmFlowVar("x", size=3), "expected 1, 2, 4 or 8"),
         (lambda c: STLPktBuilder(), "expected pkt"),
         (lambda c: frames(BASE, STLVmWrFlowVar("x", "IP.src")), "no variable is called 'x'"),
-        (lambda c: frames(BASE, STLVmFlowVar("x"), STLVmWrFlowVar("x", "IP.colour")), "has no field 'colour'"),
-        (lambda c: frames(BASE, STLVmFlowVar("x"), STLVmWrFlowVar("x", "TCP.sport")), "no such layer"),
+        (
+            lambda c: frames(BASE, STLVmFlowVar("x"), STLVmWrFlowVar("x", "IP.colour")),
+            "has no field 'colour'",
+        ),
+        (
+            lambda c: frames(BASE, STLVmFlowVar("x"), STLVmWrFlowVar("x", "TCP.sport")),
+            "no such layer",
+        ),
         (lambda c: STLClient().connect(), "which ports"),
     ],
 )

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""squall attack over a real network: what both ends say over a veth pair, by TCP and UDP of our own and as prepared frames, is what
-the capture of the same attacks holds, for every rule; among a hundred times as much other traffic, of which nothing is lost; a
-device that does not let one rule's attacks pass is told by sid. tshark finds no checksum wrong and, but where a rule asks for it,
+"""squall attack over a real network: what both ends say over a veth pair, by TCP and UDP of our own
+and as prepared frames, is what the capture of the same attacks holds, for every rule; among a
+hundred times as much other traffic, of which nothing is lost; a device that does not let one rule's
+attacks pass is told by sid. tshark finds no checksum wrong and, but where a rule asks for it,
 nothing malformed.
 
 Needs root, tcpdump and tshark; $SQUALL is target/debug/squall unless said.
@@ -59,7 +60,9 @@ def packets(path):
 
 
 def said(path):
-    """By flow what each end said: TCP put together by sequence numbers, of UDP the datagrams, of others the packets."""
+    """By flow what each end said: TCP put together by sequence numbers, of UDP the datagrams, of
+    others the packets.
+    """
     streams = collections.defaultdict(dict)
     first = {}
     others = collections.defaultdict(list)
@@ -85,7 +88,13 @@ def said(path):
             elif data or not flow[0]:
                 others[flow].append(data)
         elif packet[9] == 17 and not fragment:
-            flow = (17, ends[0], *struct.unpack_from("!H", payload, 0), ends[1], *struct.unpack_from("!H", payload, 2))
+            flow = (
+                17,
+                ends[0],
+                *struct.unpack_from("!H", payload, 0),
+                ends[1],
+                *struct.unpack_from("!H", payload, 2),
+            )
             others[flow].append(payload[8:])
         else:
             others[(packet[9], *ends)].append(payload)
@@ -110,10 +119,14 @@ def ends(label):
 
 class Captured:
     def __init__(self, interface, path):
-        self.argv = inside("tcpdump", "-i", interface, "-w", path, "-s", "0", "-B", "65536", "--immediate-mode")
+        self.argv = inside(
+            "tcpdump", "-i", interface, "-w", path, "-s", "0", "-B", "65536", "--immediate-mode"
+        )
 
     def __enter__(self):
-        self.tcpdump = subprocess.Popen(self.argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.tcpdump = subprocess.Popen(
+            self.argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         while "listening" not in self.tcpdump.stderr.readline():
             if self.tcpdump.poll() is not None:
                 raise Failed("tcpdump does not start")
@@ -137,11 +150,30 @@ def same_payloads(folder, what, expected, *argv):
     capture = folder / "live.pcap"
     # On the bridge: what a port sends by the short way, nobody hears on its own interface.
     with Captured("ba", capture):
-        report = attack(folder, "-i", "af_packet:va", "-I", "af_packet:vb", "--rate", 500, "--labels", folder / "live.csv", *argv)
+        report = attack(
+            folder,
+            "-i",
+            "af_packet:va",
+            "-I",
+            "af_packet:vb",
+            "--rate",
+            500,
+            "--labels",
+            folder / "live.csv",
+            *argv,
+        )
     one = report["attacks"][0]
     same(f"{what}: left out", one["left_out"], {})
-    same(f"{what}: labels", labels(folder / "live.csv")[0].keys(), labels(folder / "file.csv")[0].keys())
-    same(f"{what}: attacks", one["attacks"], len({label["attack"] for label in labels(folder / "file.csv")}))
+    same(
+        f"{what}: labels",
+        labels(folder / "live.csv")[0].keys(),
+        labels(folder / "file.csv")[0].keys(),
+    )
+    same(
+        f"{what}: attacks",
+        one["attacks"],
+        len({label["attack"] for label in labels(folder / "file.csv")}),
+    )
     heard = said(capture)
     missing, other = [], []
     for flow, octets in expected.items():
@@ -150,12 +182,16 @@ def same_payloads(folder, what, expected, *argv):
         elif heard[flow] != octets:
             other.append((flow, octets[:80], heard[flow][:80]))
     if missing or other:
-        raise Failed(f"{what}: of {len(expected)} flows {len(missing)} missing {missing[:3]}, {len(other)} others {other[:3]}")
+        raise Failed(
+            f"{what}: of {len(expected)} flows {len(missing)} missing {missing[:3]}, {len(other)} others {other[:3]}"
+        )
     return report
 
 
 def payloads(folder):
-    report = attack(folder, "-i", f"pcap:{folder}/file.pcap", "--labels", folder / "file.csv", "--rate", 500)
+    report = attack(
+        folder, "-i", f"pcap:{folder}/file.pcap", "--labels", folder / "file.csv", "--rate", 500
+    )
     one = report["attacks"][0]
     if one["solved"] < 300:
         raise Failed(f"rules solved: {one['solved']}, expected 300 at least")
@@ -197,15 +233,25 @@ latency = true
     run(*inside(SQUALL, "run", profile, "-q", "--json", report, "--labels", truth))
     report = json.loads(report.read_text())
     one, stream = report["attacks"][0], report["streams"][0]
-    same("among others: passed", (one["passage"]["passed"], one["passage"]["blocked"]), (one["passage"]["conversations"], {}))
+    same(
+        "among others: passed",
+        (one["passage"]["passed"], one["passage"]["blocked"]),
+        (one["passage"]["conversations"], {}),
+    )
     same("among others: labels", len({label["attack"] for label in labels(truth)}), one["attacks"])
-    same("among others: clean load", (stream["rx"]["lost"], stream["rx"]["packets"]), (0, stream["tx_packets"]))
+    same(
+        "among others: clean load",
+        (stream["rx"]["lost"], stream["rx"]["packets"]),
+        (0, stream["tx_packets"]),
+    )
     if stream["tx_packets"] < 20 * one["frames"]:
         raise Failed(f"among others: {stream['tx_packets']} frames beside {one['frames']}")
 
 
 def device():
-    """Between ba and bb: hands on what comes, but no request of HTTP's GET, and nothing of kookaburras."""
+    """Between ba and bb: hands on what comes, but no request of HTTP's GET, and nothing of
+    kookaburras.
+    """
     sockets = {}
     for name in ["ba", "bb"]:
         sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -215,7 +261,11 @@ def device():
     while True:
         for ready in select.select(list(other), [], [])[0]:
             frame, address = ready.recvfrom(65536)
-            if address[2] != socket.PACKET_OUTGOING and b"GET /" not in frame and b"kookaburra" not in frame:
+            if (
+                address[2] != socket.PACKET_OUTGOING
+                and b"GET /" not in frame
+                and b"kookaburra" not in frame
+            ):
                 other[ready].send(frame)
 
 
@@ -224,7 +274,9 @@ def blocked(folder):
     for name in ["ba", "bb"]:
         run("ip", "-n", NAMESPACE, "link", "set", name, "nomaster")
         run("ip", "-n", NAMESPACE, "link", "set", name, "promisc", "on")
-    between = subprocess.Popen(inside(sys.executable, __file__, "device"), stdout=subprocess.PIPE, text=True)
+    between = subprocess.Popen(
+        inside(sys.executable, __file__, "device"), stdout=subprocess.PIPE, text=True
+    )
     try:
         same("device", between.stdout.readline(), "ready\n")
         argv = ["-i", "af_packet:va", "-I", "af_packet:vb", "--rate", 50]
@@ -242,7 +294,9 @@ def blocked(folder):
 
 
 def one_way(folder, argv):
-    """Who sends datagrams or packets that nobody answers does not know what became of them: what arrives decides."""
+    """Who sends datagrams or packets that nobody answers does not know what became of them: what
+    arrives decides.
+    """
     rules = folder / "one-way.rules"
     rules.write_text("""
 alert udp any any -> any 111 (msg:"dropped"; content:"kookaburra"; sid:1; rev:1;)
@@ -261,8 +315,21 @@ alert icmp any any -> any any (msg:"handed on"; itype:8; content:"lyrebird"; sid
 def well_formed(folder):
     """What tshark finds in the examples' attacks, none of which asks for anything malformed."""
     capture = folder / "examples.pcap"
-    run(SQUALL, "attack", EXAMPLES, "-i", f"pcap:{capture}", "-q", "--near-miss", "also", "--labels", folder / "e.csv")
-    checks = [word for name in ("ip", "tcp", "udp") for word in ("-o", f"{name}.check_checksum:TRUE")]
+    run(
+        SQUALL,
+        "attack",
+        EXAMPLES,
+        "-i",
+        f"pcap:{capture}",
+        "-q",
+        "--near-miss",
+        "also",
+        "--labels",
+        folder / "e.csv",
+    )
+    checks = [
+        word for name in ("ip", "tcp", "udp") for word in ("-o", f"{name}.check_checksum:TRUE")
+    ]
     wrong = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 || udp.checksum.status == 0"
     same("tshark", run("tshark", "-r", capture, *checks, "-Y", wrong).stdout, "")
 
@@ -283,7 +350,9 @@ def main():
             well_formed(folder)
         finally:
             subprocess.run(["ip", "netns", "delete", NAMESPACE], capture_output=True)
-    print(f"attack: {solved} rules over a veth pair as in their capture, live and as frames; among others; through a device")
+    print(
+        f"attack: {solved} rules over a veth pair as in their capture, live and as frames; among others; through a device"
+    )
     return 0
 
 

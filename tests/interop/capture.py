@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""squall capture against other tools: what it says it wrote is what capinfos and tshark read; kill -9 at any moment leaves a
-readable file; a full disk is an error with everything so far intact. Needs root for interfaces and disks of its own."""
+"""squall capture against other tools: what it says it wrote is what capinfos and tshark read; kill
+-9 at any moment leaves a readable file; a full disk is an error with everything so far intact.
+Needs root for interfaces and disks of its own.
+"""
 
 import json
 import os
@@ -45,19 +47,47 @@ def wait(come, what):
 def forms(folder):
     """A file of 3000 packets, captured into every form."""
     source = folder / "in.pcap"
-    run(SQUALL, "send", "--port", f"pcap:{source}", *PACKET, "--rate", "10kpps", "--count", "3000", "-q")
+    run(
+        SQUALL,
+        "send",
+        "--port",
+        f"pcap:{source}",
+        *PACKET,
+        "--rate",
+        "10kpps",
+        "--count",
+        "3000",
+        "-q",
+    )
     for name in ["a.pcapng", "b.pcap", "c.pcapng.zst", "d.pcapng.gz", "e.pcap.lz4"]:
         for more in [[], ["--rotate-count", "700"], ["--rotate-size", "300kB"], ["-s", "96"]]:
             for old in folder.glob("[a-e]*"):
                 old.unlink()
             report = folder / "report.json"
-            argv = [SQUALL, "capture", "--port", f"pcap:{source},read", "-w", folder / name, "--json", report, "-q", *more]
+            argv = [
+                SQUALL,
+                "capture",
+                "--port",
+                f"pcap:{source},read",
+                "-w",
+                folder / name,
+                "--json",
+                report,
+                "-q",
+                *more,
+            ]
             run(*argv, "--fail-if", "loss > 0")
             capture = json.loads(report.read_text())["capture"]
             what = f"{name} {' '.join(more)}"
-            same(f"{what}: written", (capture["received"], capture["written_packets"], capture["lost"]), (3000, 3000, 0))
+            same(
+                f"{what}: written",
+                (capture["received"], capture["written_packets"], capture["lost"]),
+                (3000, 3000, 0),
+            )
             for file in capture["files"]:
-                same(f"{what}: {file['name']}: octets", os.path.getsize(file["name"]), file["octets"])
+                same(
+                    f"{what}: {file['name']}: octets", os.path.getsize(file["name"]), file["octets"]
+                )
                 same(f"{what}: {file['name']}: packets", packets_of(file["name"]), file["packets"])
             same(f"{what}: files", sum(file["packets"] for file in capture["files"]), 3000)
     print("forms: capinfos counts what the report says")
@@ -75,14 +105,42 @@ def inside(*argv):
 
 
 def sent_and_captured(folder):
-    """Over a veth pair: what was sent is written or lost by name, and the statistics in the file agree."""
+    """Over a veth pair: what was sent is written or lost by name, and the statistics in the file
+    agree.
+    """
     report, sent, file = folder / "report.json", folder / "sent.json", folder / "veth.pcapng"
-    argv = inside(SQUALL, "capture", "--port", "af_packet:vb", "-w", file, "--json", report, "--filter", "udp port 9")
+    argv = inside(
+        SQUALL,
+        "capture",
+        "--port",
+        "af_packet:vb",
+        "-w",
+        file,
+        "--json",
+        report,
+        "--filter",
+        "udp port 9",
+    )
     capture = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     # A line a second, from when it captures on.
     while "pps" not in (line := capture.stderr.readline()):
         same("it runs", line != "", True)
-    run(*inside(SQUALL, "send", "--port", "af_packet:va", *PACKET, "--rate", "20kpps", "--count", "20000", "-q", "--json", sent))
+    run(
+        *inside(
+            SQUALL,
+            "send",
+            "--port",
+            "af_packet:va",
+            *PACKET,
+            "--rate",
+            "20kpps",
+            "--count",
+            "20000",
+            "-q",
+            "--json",
+            sent,
+        )
+    )
     time.sleep(0.5)
     capture.send_signal(signal.SIGINT)
     same("exit status", capture.wait(timeout=30), 0)
@@ -100,10 +158,23 @@ def killed(folder):
     for name in ["k.pcapng", "k.pcap", "k.pcapng.zst"] * max(1, ROUNDS // 3):
         file = folder / name
         file.unlink(missing_ok=True)
-        capture = subprocess.Popen(inside(SQUALL, "capture", "--port", "af_packet:vb", "-w", file, "-q"))
+        capture = subprocess.Popen(
+            inside(SQUALL, "capture", "--port", "af_packet:vb", "-w", file, "-q")
+        )
         wait(lambda: file.exists(), f"{name} is begun")
         begun = file.stat().st_size
-        send = inside(SQUALL, "send", "--port", "af_packet:va", *PACKET, "--rate", "20kpps", "--duration", "60s", "-q")
+        send = inside(
+            SQUALL,
+            "send",
+            "--port",
+            "af_packet:va",
+            *PACKET,
+            "--rate",
+            "20kpps",
+            "--duration",
+            "60s",
+            "-q",
+        )
         sender = subprocess.Popen(send)
         wait(lambda: file.stat().st_size > begun + 10_000, f"packets come to {name}")
         time.sleep(random.random())
@@ -125,14 +196,30 @@ def full_disk(folder):
     try:
         for name in ["f.pcapng", "f.pcap"]:
             file, report = disk / name, folder / "report.json"
-            argv = [SQUALL, "capture", "--port", f"pcap:{folder / 'random.pcap'},read", "-w", file, "--json", report, "-q"]
+            argv = [
+                SQUALL,
+                "capture",
+                "--port",
+                f"pcap:{folder / 'random.pcap'},read",
+                "-w",
+                file,
+                "--json",
+                report,
+                "-q",
+            ]
             same(f"{name}: exit status", run(*argv, ok=(0, 3)).returncode, 3)
             capture = json.loads(report.read_text())["capture"]
             same(f"{name}: the error is told", "No space left" in capture["error"], True)
-            same(f"{name}: all counted", capture["written_packets"] + capture["dropped"]["write_error"], capture["received"])
+            same(
+                f"{name}: all counted",
+                capture["written_packets"] + capture["dropped"]["write_error"],
+                capture["received"],
+            )
             same(f"{name}: readable", readable(file), capture["written_packets"])
             same(f"{name}: something was written", capture["written_packets"] > 0, True)
-            print(f"full disk: {capture['written_packets']} of {capture['received']} packets are in {name}")
+            print(
+                f"full disk: {capture['written_packets']} of {capture['received']} packets are in {name}"
+            )
             file.unlink()
     finally:
         run("umount", disk)
@@ -150,7 +237,18 @@ def main():
             print("SKIPPED: interfaces and disks of its own need root")
             return 0
         random_packets = ["--packet", "eth/ipv4/udp/payload(random)", "--size", "1000"]
-        run(SQUALL, "send", "--port", f"pcap:{folder / 'random.pcap'}", *random_packets, "--rate", "10kpps", "--count", "3000", "-q")
+        run(
+            SQUALL,
+            "send",
+            "--port",
+            f"pcap:{folder / 'random.pcap'}",
+            *random_packets,
+            "--rate",
+            "10kpps",
+            "--count",
+            "3000",
+            "-q",
+        )
         full_disk(folder)
         network()
         try:

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Captures that Squall writes, as capinfos, tshark and tcpdump read them; and captures that others wrote, compressed and
-cut, as Squall reads them; and packets in one line each, as tcpdump prints them. Needs tshark (with capinfos and editcap), tcpdump
-and the examples `captures` and `lines`, from the folder $EXAMPLES or built by cargo; of the compressors what there is."""
+"""Captures that Squall writes, as capinfos, tshark and tcpdump read them; and captures that others
+wrote, compressed and cut, as Squall reads them; and packets in one line each, as tcpdump prints
+them. Needs tshark (with capinfos and editcap), tcpdump and the examples `captures` and `lines`,
+from the folder $EXAMPLES or built by cargo; of the compressors what there is.
+"""
 
 import os
 import pathlib
@@ -28,7 +30,9 @@ def expect(found, wanted, what):
 
 
 def run(*argv, **options):
-    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120, check=False, **options)
+    done = subprocess.run(
+        [str(a) for a in argv], capture_output=True, text=True, timeout=120, check=False, **options
+    )
     if done.returncode != 0:
         raise Failed(f"{' '.join(map(str, argv))}: exit status {done.returncode}: {done.stderr}")
     return done.stdout
@@ -36,12 +40,26 @@ def run(*argv, **options):
 
 def tshark(path, *fields):
     asked = [x for field in fields for x in ("-e", field)]
-    out = run("tshark", "-n", "-r", path, "-T", "fields", "-E", "separator=/t", "-E", "occurrence=f", *asked)
+    out = run(
+        "tshark",
+        "-n",
+        "-r",
+        path,
+        "-T",
+        "fields",
+        "-E",
+        "separator=/t",
+        "-E",
+        "occurrence=f",
+        *asked,
+    )
     return [line.split("\t") for line in out.splitlines()]
 
 
 def ours(path):
-    """What Squall reads: number, time, length on the wire, length captured, link type; and what it finds wrong."""
+    """What Squall reads: number, time, length on the wire, length captured, link type; and what it
+    finds wrong.
+    """
     lines = run(TOOL, "read", path).splitlines()
     packets = [line.split(" ", 4) for line in lines if line[0].isdigit()]
     return packets, [line for line in lines if not line[0].isdigit()]
@@ -49,7 +67,11 @@ def ours(path):
 
 def written_captures_are_read_by_all(folder):
     run(TOOL, "write", folder)
-    for name, precision, snap in [("us", "microseconds", 262144), ("ns", "nanoseconds", 262144), ("snap", "nanoseconds", 96)]:
+    for name, precision, snap in [
+        ("us", "microseconds", 262144),
+        ("ns", "nanoseconds", 262144),
+        ("snap", "nanoseconds", 96),
+    ]:
         path = folder / f"{name}.pcap"
         infos = run("capinfos", "-M", path)
         for text in ("Number of packets:   40", precision, "Encapsulation = Ethernet"):
@@ -61,7 +83,9 @@ def written_captures_are_read_by_all(folder):
         kept = times if precision == "nanoseconds" else [t // 1000 * 1000 for t in times]
         expect([int(r[0].replace(".", "")) for r in rows], kept, f"{name}: times")
         lines = run("tcpdump", "-n", "-t", "-r", path).splitlines()
-        expect(lines[1], "IP 198.18.0.1.49184 > 198.19.0.1.5001: UDP, length 37", f"{name}: tcpdump")
+        expect(
+            lines[1], "IP 198.18.0.1.49184 > 198.19.0.1.5001: UDP, length 37", f"{name}: tcpdump"
+        )
         expect(len(lines), FRAMES, f"{name}: tcpdump's packets")
     for name in ("raw", "ipv4"):
         rows = tshark(folder / f"{name}.pcap", "frame.len", "ip.src")
@@ -89,20 +113,38 @@ def a_pcapng_with_all_that_can_be_said_is_understood(folder):
         "Number of stat entries = 1",
     ):
         expect(text in infos, True, f"capinfos: {text!r} in {infos}")
-    fields = ["frame.interface_id", "frame.packet_flags_direction", "frame.len", "frame.cap_len", "frame.comment"]
+    fields = [
+        "frame.interface_id",
+        "frame.packet_flags_direction",
+        "frame.len",
+        "frame.cap_len",
+        "frame.comment",
+    ]
     rows = tshark(path, *fields)
     for i, row in enumerate(rows):
         length = LENGTHS[i] - i % 2 * 14
-        wanted = [str(i % 2), "0x0000000%d" % (1 + i % 2), str(length), str(min(length, 96) if i % 2 else length)]
+        wanted = [
+            str(i % 2),
+            "0x0000000%d" % (1 + i % 2),
+            str(length),
+            str(min(length, 96) if i % 2 else length),
+        ]
         got = [row[0], row[1].lower(), row[2], row[3]]
         if not got[1].startswith("0x"):
             got[1] = "0x%08x" % int(got[1])
         expect(got, wanted, f"frame {i + 1}")
         expect("lost before" in row[4], i == 8, f"comment of frame {i + 1}: {row[4]}")
     expect(len(rows), FRAMES, "tshark's packets")
-    # libpcap takes one link type for all of a file: both interfaces' packets are counted, or refused with that reason.
-    done = subprocess.run(["tcpdump", "-n", "-t", "-r", path], capture_output=True, text=True, timeout=60, check=False)
-    expect(done.returncode == 0 or "different from the type of the first interface" in done.stderr, True, done.stderr)
+    # libpcap takes one link type for all of a file: both interfaces' packets are counted, or
+    # refused with that reason.
+    done = subprocess.run(
+        ["tcpdump", "-n", "-t", "-r", path], capture_output=True, text=True, timeout=60, check=False
+    )
+    expect(
+        done.returncode == 0 or "different from the type of the first interface" in done.stderr,
+        True,
+        done.stderr,
+    )
     # editcap drops nothing of it.
     run("editcap", path, folder / "again.pcapng")
     packets, wrong = ours(folder / "again.pcapng")
@@ -113,8 +155,17 @@ def captures_that_others_wrote_are_read(folder):
     run(TOOL, "write", folder)
     source = folder / "ns.pcap"
     wanted, _ = ours(source)
-    known = [line.split() for line in subprocess.run(["editcap", "-F"], capture_output=True, text=True).stderr.splitlines()]
-    for kind in [name for name in ("pcap", "nsecpcap", "pcapng", "modpcap") if any(k[:1] == [name] for k in known)]:
+    known = [
+        line.split()
+        for line in subprocess.run(
+            ["editcap", "-F"], capture_output=True, text=True
+        ).stderr.splitlines()
+    ]
+    for kind in [
+        name
+        for name in ("pcap", "nsecpcap", "pcapng", "modpcap")
+        if any(k[:1] == [name] for k in known)
+    ]:
         path = folder / f"editcap.{kind}"
         run("editcap", "-F", kind, source, path)
         packets, wrong = ours(path)
@@ -134,12 +185,17 @@ def compressed_captures_are_read_as_their_tools_read_them(folder):
             continue
         packed = folder / f"packed.{tools[tool]}"
         for level in ("-1", "-9"):
-            packed.write_bytes(subprocess.run([tool, level, "-c", source], capture_output=True, check=True).stdout)
+            packed.write_bytes(
+                subprocess.run([tool, level, "-c", source], capture_output=True, check=True).stdout
+            )
             packets, wrong = ours(packed)
             expect((packets, wrong), (whole, []), f"{tool} {level}")
         # Two halves, each by itself, one behind the other.
         data, half = source.read_bytes(), source.stat().st_size // 2
-        parts = [subprocess.run([tool, "-c"], input=d, capture_output=True, check=True).stdout for d in (data[:half], data[half:])]
+        parts = [
+            subprocess.run([tool, "-c"], input=d, capture_output=True, check=True).stdout
+            for d in (data[:half], data[half:])
+        ]
         packed.write_bytes(b"".join(parts))
         expect(ours(packed), (whole, []), f"{tool} in two members")
         # What a larger one gives when it is cut is what the tool itself gets out of it, at least.
@@ -154,7 +210,11 @@ def compressed_captures_are_read_as_their_tools_read_them(folder):
         (folder / "got.pcap").write_bytes(got)
         theirs = len(ours(folder / "got.pcap")[0])
         packets, wrong = ours(packed)
-        expect(len(packets) >= theirs, True, f"{tool} cut: {len(packets)} packets, by the tool {theirs}")
+        expect(
+            len(packets) >= theirs,
+            True,
+            f"{tool} cut: {len(packets)} packets, by the tool {theirs}",
+        )
         expect("was cut off" in wrong[0], True, f"{tool} cut: {wrong}")
         print(f"        {tool}, cut: {len(packets)} packets, of what {tool} -d gives {theirs}")
 
@@ -165,7 +225,9 @@ def faults_are_found_where_wireshark_finds_them(folder):
     for cut in (30, 500, 5000, len(data) - 1):
         path = folder / "cut.pcap"
         path.write_bytes(data[:cut])
-        done = subprocess.run(["tshark", "-n", "-r", path], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["tshark", "-n", "-r", path], capture_output=True, text=True, timeout=60, check=False
+        )
         expect("cut short" in done.stderr, True, done.stderr)
         packets, wrong = ours(path)
         expect(len(packets), len(done.stdout.splitlines()), f"cut at {cut}")
@@ -185,7 +247,13 @@ def ip4(protocol, packet, src="10.0.0.1", dst="10.0.0.2"):
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(packet), 1, 0, 64, protocol, 0) + addresses
     total = sum(struct.unpack(">10H", header))
     total = (total & 0xFFFF) + (total >> 16)
-    return eth(0x800, header[:10] + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + header[12:] + packet)
+    return eth(
+        0x800,
+        header[:10]
+        + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+        + header[12:]
+        + packet,
+    )
 
 
 def udp(sport, dport, payload, **addresses):
@@ -193,7 +261,12 @@ def udp(sport, dport, payload, **addresses):
 
 
 def tcp(payload, flags=0x18, options=b""):
-    return ip4(6, struct.pack(">HHIIBBHHH", 40000, 80, 1, 1, 80 + 4 * len(options), flags, 100, 0, 0) + options + payload)
+    return ip4(
+        6,
+        struct.pack(">HHIIBBHHH", 40000, 80, 1, 1, 80 + 4 * len(options), flags, 100, 0, 0)
+        + options
+        + payload,
+    )
 
 
 def dns(identifier, flags, counts, rest):
@@ -209,16 +282,31 @@ def varied_packets():
     www = name("www.example.com") + struct.pack(">HH", 1, 1)
     cname = b"\xc0\x0c" + struct.pack(">HHIH", 5, 1, 60, 6) + b"\3cdn\xc0\x10"
     address = b"\xc0\x2d" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([93, 184, 216, 34])
-    dhcp = bytes([1, 1, 6, 0]) + bytes(24) + bytes.fromhex("020000000001") + bytes(202) + bytes.fromhex("63825363350101ff")
+    dhcp = (
+        bytes([1, 1, 6, 0])
+        + bytes(24)
+        + bytes.fromhex("020000000001")
+        + bytes(202)
+        + bytes.fromhex("63825363350101ff")
+    )
     bridge = bytes.fromhex("8000001122334455")
     tree = bridge + bytes(4) + bridge + struct.pack(">HHHHH", 0x8001, 0, 20 << 8, 2 << 8, 15 << 8)
-    lldp = bytes.fromhex("020704001122334455") + b"\4\5\5eth0" + bytes.fromhex("06020078") + b"\x0a\7switch1\0\0"
+    lldp = (
+        bytes.fromhex("020704001122334455")
+        + b"\4\5\5eth0"
+        + bytes.fromhex("06020078")
+        + b"\x0a\7switch1\0\0"
+    )
     options = bytes.fromhex("020405b40402080a00000001000000020103030701010501")[:20]
     ping = struct.pack(">BBHHH", 8, 0, 0, 7, 1) + bytes(20)
     return [
         udp(40000, 53, dns(4660, 0x100, (1, 0, 0, 0), www)),
         udp(53, 40000, dns(4660, 0x8180, (1, 2, 0, 0), www + cname + address)),
-        udp(53, 40000, dns(4661, 0x8583, (1, 0, 1, 0), name("no.example") + struct.pack(">HH", 28, 1))),
+        udp(
+            53,
+            40000,
+            dns(4661, 0x8583, (1, 0, 1, 0), name("no.example") + struct.pack(">HH", 28, 1)),
+        ),
         udp(68, 67, dhcp, src="0.0.0.0", dst="255.255.255.255"),
         udp(123, 123, bytes([0x23]) + bytes(47)),
         udp(1, 4000, b"x" * 30),
@@ -254,9 +342,15 @@ def lines_are_those_of_tcpdump(folder):
     links["wifi"] = (105, [b"\x08\1" + bytes(22) + b"\xaa\xaa\3\0\0\0\x08\0" + p for p in network])
     for kind, (number, list_of) in links.items():
         path = folder / f"{kind}.pcap"
-        records = b"".join(struct.pack("<IIII", 1_700_000_000, 0, len(p), len(p)) + p for p in list_of)
+        records = b"".join(
+            struct.pack("<IIII", 1_700_000_000, 0, len(p), len(p)) + p for p in list_of
+        )
         path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, number) + records)
-        theirs = [line.rstrip() for line in run("tcpdump", "-n", "-t", "-S", "-r", path).splitlines() if not line.startswith("\t")]
+        theirs = [
+            line.rstrip()
+            for line in run("tcpdump", "-n", "-t", "-S", "-r", path).splitlines()
+            if not line.startswith("\t")
+        ]
         mine = run(TOOL.parent / "lines", path).splitlines()
         for number, (their, my) in enumerate(zip(theirs, mine), 1):
             if kind == "ppp":
@@ -284,7 +378,17 @@ def main():
         return 0
     global TOOL
     if not built:
-        run("cargo", "build", "--quiet", "--workspace", "--example", "captures", "--example", "lines", cwd=ROOT)
+        run(
+            "cargo",
+            "build",
+            "--quiet",
+            "--workspace",
+            "--example",
+            "captures",
+            "--example",
+            "lines",
+            cwd=ROOT,
+        )
         built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/examples"
     TOOL = pathlib.Path(built) / "captures"
     failed = 0

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""squall compare captures, for real: one step in a private lab. Not how fast tools are, but that the counts agree: what was
-asked for was sent and arrived, the tools' files hold what they say, and a tool that lies is found out. With a capture as
-data, too, and as an ordinary user as far as a user namespace allows. Leaves nothing behind."""
+"""squall compare captures, for real: one step in a private lab. Not how fast tools are, but that
+the counts agree: what was asked for was sent and arrived, the tools' files hold what they say, and
+a tool that lies is found out. With a capture as data, too, and as an ordinary user as far as a user
+namespace allows. Leaves nothing behind.
+"""
 
 import json
 import os
@@ -14,7 +16,8 @@ import tempfile
 import time
 
 NOBODY = 65534
-# Slow enough for any machine that runs tests; what a busy one loses is counted, not held against the tools.
+# Slow enough for any machine that runs tests; what a busy one loses is counted, not held against
+# the tools.
 STEP = ["--pps", "5k", "--duration", "500ms", "--rounds", "1"]
 
 
@@ -47,19 +50,36 @@ def check(step):
     expect(run["arrived"] + run["interface_dropped"] == run["sent"], f"{name}: {run}")
     expect(run["in_file"] <= run["arrived"] and run["cut"] == 0, f"{name}: {run}")
     missing = run["arrived"] - run["in_file"]
-    expect(abs(run["plr"] - missing / run["arrived"]) < 1e-9, f"{name}: PLR {run['plr']}, {missing} missing")
-    expect(run["peak_memory_octets"] > 1 << 20, f"{name}: {run['peak_memory_octets']} octets of memory")
+    expect(
+        abs(run["plr"] - missing / run["arrived"]) < 1e-9,
+        f"{name}: PLR {run['plr']}, {missing} missing",
+    )
+    expect(
+        run["peak_memory_octets"] > 1 << 20, f"{name}: {run['peak_memory_octets']} octets of memory"
+    )
     return run
 
 
 def tools_tell_the_truth(squall, folder):
     tools = ["squall", "tcpdump"] + (["dumpcap"] if shutil.which("dumpcap") else [])
     report = folder / "compare.html"
-    result = compare(squall, "--tools", ",".join(tools), "--data", "mixed", "--report", str(report), "--write", str(folder))
+    result = compare(
+        squall,
+        "--tools",
+        ",".join(tools),
+        "--data",
+        "mixed",
+        "--report",
+        str(report),
+        "--write",
+        str(folder),
+    )
     expect([s["tool"] for s in result["steps"]] == tools, result["steps"])
     for step in result["steps"]:
         run = check(step)
-        expect(run["claim"]["captured"] == run["in_file"], f"{step['tool']}: {run['disagreements']}")
+        expect(
+            run["claim"]["captured"] == run["in_file"], f"{step['tool']}: {run['disagreements']}"
+        )
         expect(step["honest"] == (not run["disagreements"]), step)
         expect(step["honest"], f"{step['tool']}: {run['disagreements']}")
     expect("Packet loss ratio against rate" in report.read_text(), "the page has no plot")
@@ -67,14 +87,35 @@ def tools_tell_the_truth(squall, folder):
 
 
 def a_capture_is_data_and_a_liar_is_found_out(squall, folder):
-    made = ["send", "--port", f"pcap:{folder}/data.pcap", "--packet", "eth/ipv4/udp", "--size", "imix", "--rate", "max"]
+    made = [
+        "send",
+        "--port",
+        f"pcap:{folder}/data.pcap",
+        "--packet",
+        "eth/ipv4/udp",
+        "--size",
+        "imix",
+        "--rate",
+        "max",
+    ]
     subprocess.run([squall, *made, "--count", "100", "--quiet"], check=True, timeout=60)
     liar = folder / "liar"
-    liar.write_text("#!/bin/sh\ntrap : INT\ntcpdump -i $1 -Z root -w $2 2>/dev/null\necho 999999 packets captured\n")
+    liar.write_text(
+        "#!/bin/sh\ntrap : INT\ntcpdump -i $1 -Z root -w $2 2>/dev/null\necho 999999 packets captured\n"
+    )
     liar.chmod(0o755)
     template = f"liar={liar} {{interface}} {{file}}"
     data = ["--data", str(folder / "data.pcap"), "--write", str(folder)]
-    result = compare(squall, "--tools", "tcpdump", "--tool", template, "--tool", "none=absent {interface} {file}", *data)
+    result = compare(
+        squall,
+        "--tools",
+        "tcpdump",
+        "--tool",
+        template,
+        "--tool",
+        "none=absent {interface} {file}",
+        *data,
+    )
     expect(result["data"][0]["packets"] == 100, result["data"])
     honest, lying = result["steps"]
     check(honest)
@@ -85,7 +126,19 @@ def a_capture_is_data_and_a_liar_is_found_out(squall, folder):
 
 def ctrl_c_ends_it_with_what_was_measured(squall, folder):
     out = folder / "partly.json"
-    command = [squall, "compare", "captures", "--tools", "tcpdump", "--data", "60", "--pps", "1k", "--duration", "300ms"]
+    command = [
+        squall,
+        "compare",
+        "captures",
+        "--tools",
+        "tcpdump",
+        "--data",
+        "60",
+        "--pps",
+        "1k",
+        "--duration",
+        "300ms",
+    ]
     process = subprocess.Popen(
         [*command, "--rounds", "1000", "--json", str(out), "--write", str(folder)],
         stdout=subprocess.DEVNULL,
@@ -101,17 +154,30 @@ def ctrl_c_ends_it_with_what_was_measured(squall, folder):
     process.stderr.read()
     expect(process.wait(30) == 0, f"exit status {process.returncode}")
     result = json.loads(out.read_text())
-    expect(result["interrupted"] and len(result["steps"][0]["rounds"]) >= 2, "what was measured is not there")
+    expect(
+        result["interrupted"] and len(result["steps"][0]["rounds"]) >= 2,
+        "what was measured is not there",
+    )
     expect(not list(folder.glob("*.pcap")), "a file was left")
     time.sleep(0.2)
-    expect(str(folder) not in subprocess.run(["ps", "axo", "args"], capture_output=True, text=True).stdout, "a tool was left")
+    expect(
+        str(folder)
+        not in subprocess.run(["ps", "axo", "args"], capture_output=True, text=True).stdout,
+        "a tool was left",
+    )
 
 
-TESTS = [tools_tell_the_truth, a_capture_is_data_and_a_liar_is_found_out, ctrl_c_ends_it_with_what_was_measured]
+TESTS = [
+    tools_tell_the_truth,
+    a_capture_is_data_and_a_liar_is_found_out,
+    ctrl_c_ends_it_with_what_was_measured,
+]
 
 
 def as_an_ordinary_user(squall, folder):
-    """No XDP there, and a tcpdump that takes itself for root and cannot become another: squall alone."""
+    """No XDP there, and a tcpdump that takes itself for root and cannot become another: squall
+    alone.
+    """
     shutil.copy(squall, folder / "squall")
     (folder / "work").mkdir()
     for path in [folder, folder / "squall", folder / "work"]:

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The daemon and its clients, killed: a client in Python, the browser of the web page, stock clients of Open Traffic Generator,
-and the daemon itself, in the midst of runs, captures and uploads. Traffic stops within the lease, ports are free, the history
-tells what was, nothing of it is left on the disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk
-that is full or read-only is told. All of it in a lab. A step's name as argument: that one alone."""
+"""The daemon and its clients, killed: a client in Python, the browser of the web page, stock
+clients of Open Traffic Generator, and the daemon itself, in the midst of runs, captures and
+uploads. Traffic stops within the lease, ports are free, the history tells what was, nothing of it
+is left on the disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk
+that is full or read-only is told. All of it in a lab. A step's name as argument: that one alone.
+"""
 
 import contextlib
 import http.client
@@ -17,7 +19,19 @@ import sys
 import time
 
 from tools import in_a_lab
-from secure import API, OCTETS, ROOT, SQUALL, Daemon, Failed, WebSocket, check, expect, in_steps, profile
+from secure import (
+    API,
+    OCTETS,
+    ROOT,
+    SQUALL,
+    Daemon,
+    Failed,
+    WebSocket,
+    check,
+    expect,
+    in_steps,
+    profile,
+)
 
 SEED = int(os.environ.get("SEED", "7"))
 # Of all clients here; and what a busy machine may take beyond it.
@@ -56,8 +70,13 @@ def stops(within, what):
         time.sleep(0.01)
         if sent() != before:
             before, last = sent(), time.monotonic()
-        expect(last - since < within + 5, f"{what}: frames are sent {last - since:.1f} s later still")
-    check(last - since < within, f"{what}: frames were sent for {last - since:.1f} s, expected less than {within} s")
+        expect(
+            last - since < within + 5, f"{what}: frames are sent {last - since:.1f} s later still"
+        )
+    check(
+        last - since < within,
+        f"{what}: frames were sent for {last - since:.1f} s, expected less than {within} s",
+    )
     return last - since
 
 
@@ -69,7 +88,13 @@ class Served:
 
     def __init__(self, folder, **options):
         self.folder = folder
-        self.options = {"listen": "127.0.0.1:0", "grpc": "127.0.0.1:0", "lease": f"{LEASE}s", "token": "always", **options}
+        self.options = {
+            "listen": "127.0.0.1:0",
+            "grpc": "127.0.0.1:0",
+            "lease": f"{LEASE}s",
+            "token": "always",
+            **options,
+        }
         self.tmp = folder.with_name(f"tmp-{folder.name}")
         self.tmp.mkdir(exist_ok=True)
         self.daemon = None
@@ -78,7 +103,10 @@ class Served:
     def start(self):
         os.environ["TMPDIR"] = str(self.tmp)
         try:
-            self.daemon = Daemon(self.folder, *[part for name, value in self.options.items() for part in (f"--{name}", value)])
+            self.daemon = Daemon(
+                self.folder,
+                *[part for name, value in self.options.items() for part in (f"--{name}", value)],
+            )
         finally:
             del os.environ["TMPDIR"]
         return self.daemon
@@ -99,12 +127,19 @@ class Served:
 
     def clean(self):
         """Nothing is left of what was under way."""
-        left = [str(path.relative_to(self.tmp)) for path in self.tmp.rglob("*") if "squall-otg" in str(path)]
+        left = [
+            str(path.relative_to(self.tmp))
+            for path in self.tmp.rglob("*")
+            if "squall-otg" in str(path)
+        ]
         check(not left, f"left in the folder for temporary files: {left}")
         unfinished = list((self.folder / "unfinished").iterdir())
         check(not unfinished, f"left of uploads: {unfinished}")
         with contextlib.closing(sqlite3.connect(self.folder / "history.sqlite")) as history:
-            check(history.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the history is damaged")
+            check(
+                history.execute("PRAGMA integrity_check").fetchall() == [("ok",)],
+                "the history is damaged",
+            )
 
     def free(self):
         got = self.daemon.ask("POST", f"{API}/leases", {"ports": PORTS, "owner": "next"})
@@ -121,11 +156,18 @@ class Served:
     def reported(self, run, before, because):
         """A run that is over has its report, with what the interface has counted since `before`."""
         path = f"{API}/runs/{run['id']}"
-        row = self.daemon.until(path, lambda row: row["state"] in ("done", "failed", "interrupted"), 5)
-        check(row["state"] == "interrupted" and because in (row["error"] or ""), f"the run is {row}")
+        row = self.daemon.until(
+            path, lambda row: row["state"] in ("done", "failed", "interrupted"), 5
+        )
+        check(
+            row["state"] == "interrupted" and because in (row["error"] or ""), f"the run is {row}"
+        )
         report = self.daemon.ask("GET", f"{path}/report")
         expect(report.status == 200, f"the report: {report}")
-        told, counted = sum(stream["tx_packets"] for stream in report.json()["streams"]), sent() - before
+        told, counted = (
+            sum(stream["tx_packets"] for stream in report.json()["streams"]),
+            sent() - before,
+        )
         check(told == counted, f"the report tells of {told} frames, the interface of {counted}")
 
 
@@ -197,9 +239,14 @@ def stopped_by_its_lease(served, run, before, because):
 
 def a_client_in_python_is_killed(folder):
     python = ROOT / ".venv/bin/python"
-    built = python.exists() and subprocess.run([python, "-c", "import squall"], capture_output=True).returncode == 0
+    built = (
+        python.exists()
+        and subprocess.run([python, "-c", "import squall"], capture_output=True).returncode == 0
+    )
     if not built:
-        print("SKIPPED: the package is not built (maturin develop): a client without it is killed instead")
+        print(
+            "SKIPPED: the package is not built (maturin develop): a client without it is killed instead"
+        )
         python = sys.executable
     served = Served(folder / "python")
     daemon = served.start()
@@ -254,7 +301,9 @@ def the_browser_of_the_page_is_killed(folder):
     before = sent()
     environment = {"SQUALL_TOKEN": daemon.token, "NODE_PATH": str(ROOT / "ui/node_modules")}
     # The script comes by its standard input: modules are found by NODE_PATH.
-    client, (run, browser) = client_of([node, "-", f"https://{daemon.name}", chromium], "started", environment, PAGE)
+    client, (run, browser) = client_of(
+        [node, "-", f"https://{daemon.name}", chromium], "started", environment, PAGE
+    )
     with killed_at_last(client):
         sends()
         # It watches: the run is kept for longer than its lease.
@@ -296,7 +345,9 @@ time.sleep(3600)
 def by_otg(served, transport):
     """A stock client that sends and captures. Over loopback it needs no token, and knows none."""
     daemon = served.daemon
-    where = f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
+    where = (
+        f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
+    )
     client, _ = client_of([SNAPPI, "-c", OTG, transport, where], "started")
     return client
 
@@ -316,15 +367,23 @@ def stock_clients_are_killed(folder):
             # Its connection is open, and says nothing.
             goes_on(LEASE + 2, f"snappi over {transport} lives")
         took.append(stops(LEASE + MORE, f"snappi over {transport} was killed"))
-        run = next(run for run in daemon.ask("GET", f"{API}/runs").json()["runs"] if len(run["ports"]) == 2)
+        run = next(
+            run for run in daemon.ask("GET", f"{API}/runs").json()["runs"] if len(run["ports"]) == 2
+        )
         served.reported(run, before, "lease has expired")
         config = daemon.ask("GET", "/config").json()
-        check([flow["name"] for flow in config.get("flows", [])] == ["f"], f"the session's configuration is {str(config)[:200]}")
+        check(
+            [flow["name"] for flow in config.get("flows", [])] == ["f"],
+            f"the session's configuration is {str(config)[:200]}",
+        )
         asked = {"choice": "flow", "flow": {}}
         metrics = daemon.ask("POST", "/monitor/metrics", asked).json()["flow_metrics"]
         counted = sent() - before
         found = [(m["transmit"], int(m["frames_tx"])) for m in metrics]
-        check(found == [("stopped", counted)], f"its counters are {found}, the interface counted {counted}")
+        check(
+            found == [("stopped", counted)],
+            f"its counters are {found}, the interface counted {counted}",
+        )
         # What asked just now held the ports for as long as it was connected, and a lease longer.
         daemon.until(f"{API}/leases", lambda found: not found["leases"], LEASE + MORE)
         served.free()
@@ -336,7 +395,11 @@ def stock_clients_are_killed(folder):
 
 def upload(daemon, name, octets):
     """The header of one."""
-    lines = [f"PUT {API}/files/{name} HTTP/1.1", f"host: {daemon.name}", f"authorization: Bearer {daemon.token}"]
+    lines = [
+        f"PUT {API}/files/{name} HTTP/1.1",
+        f"host: {daemon.name}",
+        f"authorization: Bearer {daemon.token}",
+    ]
     return "\r\n".join([*lines, f"content-length: {octets}", "", ""]).encode()
 
 
@@ -354,13 +417,21 @@ def under_way(served, otg=True):
         open_ones.enter_context(killed_at_last(by_otg(served, "grpc")))
     else:
         start("runs", profile=profile(*PORTS), ttl_s=60)
-    start("runs", profile=profile("loop:x", "loop:x"), ttl_s=60, options={"capture": {"file": "beside.pcapng"}})
+    start(
+        "runs",
+        profile=profile("loop:x", "loop:x"),
+        ttl_s=60,
+        options={"capture": {"file": "beside.pcapng"}},
+    )
     start("captures", ports=["loop:y"], ttl_s=60, file="alone.pcapng")
     half = daemon.connect()
     half.sendall(upload(daemon, "half.bin", 9_999_999) + bytes(100_000))
     open_ones.callback(half.close)
     # One that reads, one that does not, one that is silent.
-    watch, lazy = WebSocket(daemon, "runs=all&every_ms=100"), WebSocket(daemon, "runs=all&every_ms=100&log=1", receive=4096)
+    watch, lazy = (
+        WebSocket(daemon, "runs=all&every_ms=100"),
+        WebSocket(daemon, "runs=all&every_ms=100&log=1", receive=4096),
+    )
     silent, unshaken = daemon.connect(), daemon.connect(tls=False)
     for one in [watch, lazy, silent, unshaken]:
         open_ones.callback(one.close)
@@ -372,15 +443,21 @@ def under_way(served, otg=True):
 def the_daemon_is_killed(folder):
     served = Served(folder / "killed", token="auto")
     daemon = served.start()
-    done = daemon.ask("POST", f"{API}/runs", {"profile": profile("null:"), "name": "before", "options": {"packets": 50}}).json()[
-        "run"
-    ]["id"]
+    done = daemon.ask(
+        "POST",
+        f"{API}/runs",
+        {"profile": profile("null:"), "name": "before", "options": {"packets": 50}},
+    ).json()["run"]["id"]
     row = daemon.until(f"{API}/runs/{done}", lambda row: row["state"] == "done")
     report = daemon.ask("GET", f"{API}/runs/{done}/report").body
 
     def namespaces():
         # Other scripts have labs of their own meanwhile.
-        return [name for name in sorted(os.listdir("/run/netns")) if "daemon" in name] if os.path.isdir("/run/netns") else []
+        return (
+            [name for name in sorted(os.listdir("/run/netns")) if "daemon" in name]
+            if os.path.isdir("/run/netns")
+            else []
+        )
 
     before = namespaces()
     longest = 0
@@ -394,16 +471,34 @@ def the_daemon_is_killed(folder):
         daemon = served.start()
         served.clean()
         served.free()
-        check(daemon.ask("GET", f"{API}/runs/{done}").json() == row, "another run before the kill is not as it was")
-        check(daemon.ask("GET", f"{API}/runs/{done}/report").body == report, "its report is not as it was")
+        check(
+            daemon.ask("GET", f"{API}/runs/{done}").json() == row,
+            "another run before the kill is not as it was",
+        )
+        check(
+            daemon.ask("GET", f"{API}/runs/{done}/report").body == report,
+            "its report is not as it was",
+        )
         for run in runs:
             got = daemon.ask("GET", f"{API}/runs/{run}").json()
-            check(got["state"] == "interrupted" and "killed" in got["error"], f"a run that was broken off is {got}")
-        check(daemon.ask("GET", f"{API}/runs?state=live").json()["runs"] == [], "runs go on in a daemon that was just started")
-        files = {entry["name"]: entry["size"] for entry in daemon.ask("GET", f"{API}/files").json()["files"]}
+            check(
+                got["state"] == "interrupted" and "killed" in got["error"],
+                f"a run that was broken off is {got}",
+            )
+        check(
+            daemon.ask("GET", f"{API}/runs?state=live").json()["runs"] == [],
+            "runs go on in a daemon that was just started",
+        )
+        files = {
+            entry["name"]: entry["size"]
+            for entry in daemon.ask("GET", f"{API}/files").json()["files"]
+        }
         check("half.bin" not in files and files.get("beside.pcapng", 0) > 0, f"files are {files}")
         packets = daemon.ask("GET", f"{API}/captures/beside.pcapng/packets?count=1")
-        check(packets.status == 200 and packets.json()["packets"], f"a capture that was broken off: {packets}")
+        check(
+            packets.status == 200 and packets.json()["packets"],
+            f"a capture that was broken off: {packets}",
+        )
     check(namespaces() == before, f"namespaces are left: {before} before, {namespaces()} now")
     # At any moment, again and again: what was answered with 201 is in the history.
     dice, known = random.Random(SEED), []
@@ -411,15 +506,26 @@ def the_daemon_is_killed(folder):
         with contextlib.suppress(OSError, http.client.HTTPException):
             until = time.monotonic() + dice.uniform(0, 0.3)
             while time.monotonic() < until:
-                got = daemon.ask("POST", f"{API}/runs", {"profile": profile("null:"), "options": {"packets": 3}})
+                got = daemon.ask(
+                    "POST", f"{API}/runs", {"profile": profile("null:"), "options": {"packets": 3}}
+                )
                 if got.status == 201:
                     known.append(got.json()["run"]["id"])
         served.kill()
         daemon = served.start()
         served.clean()
-    all_of = {run["id"]: run["state"] for run in daemon.ask("GET", f"{API}/runs?limit=1000").json()["runs"]}
-    check(set(known) <= set(all_of), f"runs that are not in the history: {sorted(set(known) - set(all_of))}")
-    check(set(all_of.values()) <= {"done", "failed", "interrupted"}, f"states are {set(all_of.values())}")
+    all_of = {
+        run["id"]: run["state"]
+        for run in daemon.ask("GET", f"{API}/runs?limit=1000").json()["runs"]
+    }
+    check(
+        set(known) <= set(all_of),
+        f"runs that are not in the history: {sorted(set(known) - set(all_of))}",
+    )
+    check(
+        set(all_of.values()) <= {"done", "failed", "interrupted"},
+        f"states are {set(all_of.values())}",
+    )
     daemon.end()
     return f"traffic stopped after {longest:.2f} s at most; {len(all_of)} runs in the history"
 
@@ -446,11 +552,24 @@ def sigterm_ends_all_within_two_seconds(folder):
         for run in runs:
             path = f"{API}/runs/{run['id']}"
             row, report = daemon.ask("GET", path).json(), daemon.ask("GET", f"{path}/report")
-            check(row["state"] == "interrupted" and row["error"] == "the daemon ended", f"{how.name}: a run is {row}")
+            check(
+                row["state"] == "interrupted" and row["error"] == "the daemon ended",
+                f"{how.name}: a run is {row}",
+            )
             check(report.status == 200, f"{how.name}: the report of {row['name']}: {report}")
-            if report.status == 200 and any("veth-a" in port["address"] for port in row["ports"]) and row["streams"]:
-                told, counted = sum(stream["tx_packets"] for stream in report.json()["streams"]), sent() - before
-                check(told == counted, f"{how.name}: the report tells of {told} frames, the interface of {counted}")
+            if (
+                report.status == 200
+                and any("veth-a" in port["address"] for port in row["ports"])
+                and row["streams"]
+            ):
+                told, counted = (
+                    sum(stream["tx_packets"] for stream in report.json()["streams"]),
+                    sent() - before,
+                )
+                check(
+                    told == counted,
+                    f"{how.name}: the report tells of {told} frames, the interface of {counted}",
+                )
         served.terminate()
     return f"{longest:.2f} s at most"
 
@@ -470,10 +589,22 @@ def it_starts_again_and_again(folder):
             served.kill()
         else:
             status, took = served.terminate()
-            check((status, took < 2) == (0, True), f"restart {number}: exit status {status} after {took:.1f} s")
+            check(
+                (status, took < 2) == (0, True),
+                f"restart {number}: exit status {status} after {took:.1f} s",
+            )
         if number % 5 == 0:
             # One that is killed while it starts is in nobody's way.
-            serve = [SQUALL, "serve", "--data", str(served.folder), "--listen", daemon.name, "--grpc", "off"]
+            serve = [
+                SQUALL,
+                "serve",
+                "--data",
+                str(served.folder),
+                "--listen",
+                daemon.name,
+                "--grpc",
+                "off",
+            ]
             early = subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(dice.uniform(0, 0.08))
             early.kill()
@@ -484,18 +615,33 @@ def it_starts_again_and_again(folder):
         check(daemon.ask("GET", f"{API}/runs").status == 200, f"restart {number}")
     for one in kept:
         one.close()
-    check((daemon.token, (daemon.data / "cert.pem").read_bytes()) == (token, certificate), "token or certificate are others")
+    check(
+        (daemon.token, (daemon.data / "cert.pem").read_bytes()) == (token, certificate),
+        "token or certificate are others",
+    )
     served.clean()
     # A first start that was killed anywhere is no obstacle to the next.
     for number in range(10):
         fresh = Served(folder / f"fresh-{number}", token="auto")
-        serve = [SQUALL, "serve", "--data", str(fresh.folder), "--listen", "127.0.0.1:0", "--grpc", "off"]
+        serve = [
+            SQUALL,
+            "serve",
+            "--data",
+            str(fresh.folder),
+            "--listen",
+            "127.0.0.1:0",
+            "--grpc",
+            "off",
+        ]
         early = subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(number * 0.004)
         early.kill()
         early.wait()
         fresh.start()
-        check(fresh.daemon.ask("GET", f"{API}/runs").status == 200, f"after a first start that was killed after {number * 4} ms")
+        check(
+            fresh.daemon.ask("GET", f"{API}/runs").status == 200,
+            f"after a first start that was killed after {number * 4} ms",
+        )
         fresh.daemon.end()
     daemon.end()
     return f"ready after {max(times):.2f} s at most"
@@ -503,21 +649,44 @@ def it_starts_again_and_again(folder):
 
 def refused(folder, *words, options=()):
     """A daemon that does not start says why, with status 3 and without a panic."""
-    serve = [SQUALL, "serve", "--data", str(folder), "--listen", "127.0.0.1:0", "--grpc", "off", *options]
+    serve = [
+        SQUALL,
+        "serve",
+        "--data",
+        str(folder),
+        "--listen",
+        "127.0.0.1:0",
+        "--grpc",
+        "off",
+        *options,
+    ]
     try:
         done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
     except subprocess.TimeoutExpired:
         return check(False, f"a daemon starts in {folder}")
     said = done.stderr
-    good = done.returncode == 3 and str(folder) in said and "panicked" not in said and any(word in said for word in words)
-    return check(good, f"in {folder}: exit status {done.returncode}, {said!r}; expected {' or '.join(words)}")
+    good = (
+        done.returncode == 3
+        and str(folder) in said
+        and "panicked" not in said
+        and any(word in said for word in words)
+    )
+    return check(
+        good, f"in {folder}: exit status {done.returncode}, {said!r}; expected {' or '.join(words)}"
+    )
 
 
 def a_folder_has_one_daemon(folder):
     served = Served(folder / "one")
     daemon = served.start()
-    before = {path.name: path.read_bytes() for path in daemon.data.iterdir() if path.name in ("token", "key.pem", "cert.pem")}
-    run = daemon.ask("POST", f"{API}/runs", {"profile": profile(*PORTS), "ttl_s": 60}).json()["run"]["id"]
+    before = {
+        path.name: path.read_bytes()
+        for path in daemon.data.iterdir()
+        if path.name in ("token", "key.pem", "cert.pem")
+    }
+    run = daemon.ask("POST", f"{API}/runs", {"profile": profile(*PORTS), "ttl_s": 60}).json()[
+        "run"
+    ]["id"]
     half = daemon.connect()
     half.sendall(upload(daemon, "whole.bin", 100) + bytes(50))
     time.sleep(0.3)
@@ -527,7 +696,9 @@ def a_folder_has_one_daemon(folder):
     link.symlink_to(daemon.data)
     refused(link, "another daemon has this folder")
     goes_on(1, "a second daemon was refused")
-    check(daemon.ask("GET", f"{API}/runs/{run}").json()["state"] == "running", "the run of the first")
+    check(
+        daemon.ask("GET", f"{API}/runs/{run}").json()["state"] == "running", "the run of the first"
+    )
     half.sendall(bytes(50))
     check(daemon.reply(half).status == 201, "an upload to the first")
     half.close()
@@ -537,9 +708,23 @@ def a_folder_has_one_daemon(folder):
     # Whoever has the address is told from whoever has the folder.
     other = Served(folder / "other")
     other.start()
-    serve = [SQUALL, "serve", "--data", str(folder / "third"), "--listen", other.daemon.name, "--grpc", "off"]
+    serve = [
+        SQUALL,
+        "serve",
+        "--data",
+        str(folder / "third"),
+        "--listen",
+        other.daemon.name,
+        "--grpc",
+        "off",
+    ]
     done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
-    check(done.returncode == 3 and other.daemon.name in done.stderr and "try another port" in done.stderr, done.stderr)
+    check(
+        done.returncode == 3
+        and other.daemon.name in done.stderr
+        and "try another port" in done.stderr,
+        done.stderr,
+    )
     other.terminate()
 
 
@@ -547,7 +732,11 @@ def disks_that_are_full_or_read_only_are_told(folder):
     afile = folder / "afile"
     afile.write_text("x")
     refused(afile, "exists", "directory")
-    for name, words in {"history.sqlite": ["not a database"], "token": ["letters, digits"], "cert.pem": ["certificate"]}.items():
+    for name, words in {
+        "history.sqlite": ["not a database"],
+        "token": ["letters, digits"],
+        "cert.pem": ["certificate"],
+    }.items():
         damaged = folder / f"damaged-{name}"
         Served(damaged).start().end()
         for journal in damaged.glob("history.sqlite-*"):
@@ -556,7 +745,9 @@ def disks_that_are_full_or_read_only_are_told(folder):
         refused(damaged, *words)
     disk = folder / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True
+    )
     if mounted.returncode:
         print(f"SKIPPED: no disk to fill: {mounted.stderr.strip()}")
         return
@@ -570,7 +761,9 @@ def disks_that_are_full_or_read_only_are_told(folder):
         full.unlink()
         daemon = served.start()
         before = sent()
-        run = daemon.ask("POST", f"{API}/runs", {"profile": profile(*PORTS), "ttl_s": 60}).json()["run"]["id"]
+        run = daemon.ask("POST", f"{API}/runs", {"profile": profile(*PORTS), "ttl_s": 60}).json()[
+            "run"
+        ]["id"]
         sends()
         with contextlib.suppress(OSError), open(full, "wb", buffering=0) as fill:
             while True:
@@ -580,7 +773,10 @@ def disks_that_are_full_or_read_only_are_told(folder):
             "a note": daemon.ask("PATCH", f"{API}/runs/{run}", {"note": "x" * 9000}),
         }
         for what, got in told.items():
-            check(got.status == 422 and (b"full" in got.body or b"space" in got.body), f"on a full disk, {what}: {got}")
+            check(
+                got.status == 422 and (b"full" in got.body or b"space" in got.body),
+                f"on a full disk, {what}: {got}",
+            )
         goes_on(1, "the disk is full")
         # Nobody needs this disk to send.
         small = {"profile": profile("null:") + "# " + "x" * 50_000, "options": {"packets": 1}}
@@ -588,7 +784,11 @@ def disks_that_are_full_or_read_only_are_told(folder):
         expect(got.status == 201, f"a run on a full disk: {got}")
         of_full = got.json()["run"]["id"]
         daemon.until(f"{API}/runs/{of_full}", lambda row: row["state"] == "done")
-        check(daemon.ask("GET", f"{API}/runs/{of_full}/report").json()["ports"][0]["tx"]["packets"] == 1, "its report")
+        check(
+            daemon.ask("GET", f"{API}/runs/{of_full}/report").json()["ports"][0]["tx"]["packets"]
+            == 1,
+            "its report",
+        )
         got = daemon.ask("POST", f"{API}/captures", {"ports": ["loop:z"], "file": "z.pcapng"})
         check(got.status in (201, 422), f"a capture on a full disk: {got}")
         daemon.ask("POST", f"{API}/runs/{run}/stop")
@@ -626,18 +826,33 @@ def a_run_that_lost_its_port_has_failed(folder):
     for kind in ["runs", "captures"]:
         for command in ["add gone-a type veth peer name gone-b", "set gone-a up", "set gone-b up"]:
             subprocess.run(["ip", "link", *command.split()], check=True, timeout=10)
-        body = {"profile": profile("af_packet:gone-a")} if kind == "runs" else {"ports": ["af_packet:gone-a"]}
+        body = (
+            {"profile": profile("af_packet:gone-a")}
+            if kind == "runs"
+            else {"ports": ["af_packet:gone-a"]}
+        )
         run = daemon.ask("POST", f"{API}/{kind}", {**body, "ttl_s": 60}).json()["run"]["id"]
         daemon.until(f"{API}/runs/{run}", lambda row: row["state"] == "running")
         time.sleep(0.7)
         subprocess.run(["ip", "link", "del", "gone-a"], check=True, timeout=10)
-        row = daemon.until(f"{API}/runs/{run}", lambda row: row["state"] not in ("starting", "running"))
-        check(row["state"] == "failed" and "gone-a" in (row["error"] or ""), f"{kind}: the run is {row}")
+        row = daemon.until(
+            f"{API}/runs/{run}", lambda row: row["state"] not in ("starting", "running")
+        )
+        check(
+            row["state"] == "failed" and "gone-a" in (row["error"] or ""),
+            f"{kind}: the run is {row}",
+        )
         if kind == "runs":
             report = daemon.ask("GET", f"{API}/runs/{run}/report").json()
-            check(report["ports"][0]["tx"]["packets"] > RATE / 4, f"its report has {report['ports'][0]['tx']}")
+            check(
+                report["ports"][0]["tx"]["packets"] > RATE / 4,
+                f"its report has {report['ports'][0]['tx']}",
+            )
         got = daemon.ask("POST", f"{API}/{kind}", {**body, "ttl_s": 60})
-        check(got.status >= 400 and "gone-a" in got.body.decode(), f"{kind} on a port that is gone: {got}")
+        check(
+            got.status >= 400 and "gone-a" in got.body.decode(),
+            f"{kind} on a port that is gone: {got}",
+        )
         told.append(run)
     found = [run["id"] for run in daemon.ask("GET", f"{API}/runs").json()["runs"]]
     check(sorted(found) == sorted(told), f"runs are {found}, expected {told} alone")
@@ -648,7 +863,10 @@ def otg_config(flows, layers=1, **more):
     """Ports in memory, and flows of so many tags."""
     value = lambda text: {"choice": "value", "value": text}  # noqa: E731
     packet = [
-        {"choice": "ethernet", "ethernet": {"dst": value("02:00:00:00:00:01"), "src": value("02:00:00:00:00:02")}},
+        {
+            "choice": "ethernet",
+            "ethernet": {"dst": value("02:00:00:00:00:01"), "src": value("02:00:00:00:00:02")},
+        },
         *[{"choice": "vlan", "vlan": {"id": value(n % 4000)}} for n in range(layers)],
         {"choice": "ipv4", "ipv4": {"src": value("10.0.0.1"), "dst": value("10.0.0.2")}},
         {"choice": "udp", "udp": {"src_port": value(1000), "dst_port": value(2000)}},
@@ -672,7 +890,10 @@ STAYS = 50
 def memory_of_hostile_configurations_is_given_back(folder):
     served = Served(folder / "memory", token="none")
     daemon = served.start()
-    transmit = lambda state: {"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": state}}}  # noqa: E731
+    transmit = lambda state: {
+        "choice": "traffic",
+        "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": state}},
+    }  # noqa: E731
 
     def otg(config, start=False):
         status = daemon.ask("POST", "/config", config, timeout=120).status
@@ -685,32 +906,47 @@ def memory_of_hostile_configurations_is_given_back(folder):
         return status
 
     def run(text):
-        return daemon.ask("POST", f"{API}/runs", {"profile": text, "options": {"packets": 1000}}, timeout=120).status
+        return daemon.ask(
+            "POST", f"{API}/runs", {"profile": text, "options": {"packets": 1000}}, timeout=120
+        ).status
 
     cases = {
         "100,000 flows": lambda: otg(otg_config(100_000)),
         "10,000 flows, sent": lambda: otg(otg_config(10_000), start=True),
-        "2,000,000 ports of nothing": lambda: daemon.ask("POST", "/config", {"ports": [{}] * 2_000_000}, timeout=120).status,
+        "2,000,000 ports of nothing": lambda: (
+            daemon.ask("POST", "/config", {"ports": [{}] * 2_000_000}, timeout=120).status
+        ),
     }
-    for small in [lambda: otg(otg_config(2), start=True), lambda: run(profile("loop:hostile", "loop:hostile"))]:
+    for small in [
+        lambda: otg(otg_config(2), start=True),
+        lambda: run(profile("loop:hostile", "loop:hostile")),
+    ]:
         small()
     time.sleep(4)
     told = []
     for name, case in cases.items():
-        # Once more if it is too much: how the allocator's pages lie is chance, and what is lost comes again each time.
+        # Once more if it is too much: how the allocator's pages lie is chance, and what is lost
+        # comes again each time.
         for _ in range(2):
             before, since = daemon.status()["MiB"], time.monotonic()
             status = case()
             took, most = time.monotonic() - since, daemon.status()["most MiB"]
-            over = lambda found: all(run["state"] not in ("starting", "running") for run in found["runs"])  # noqa: E731
+            over = lambda found: all(
+                run["state"] not in ("starting", "running") for run in found["runs"]
+            )  # noqa: E731
             daemon.until(f"{API}/runs", over, 60)
             time.sleep(10)
             after = daemon.status()["MiB"]
             daemon.alive()
             if after <= before + STAYS:
                 break
-        check(after <= before + STAYS, f"{name}: {before} MiB before, {after} MiB 10 s after it (status {status}, {took:.1f} s)")
-        told.append(f"{name}: status {status} after {took:.1f} s, {before} -> {after} MiB (at most {most})")
+        check(
+            after <= before + STAYS,
+            f"{name}: {before} MiB before, {after} MiB 10 s after it (status {status}, {took:.1f} s)",
+        )
+        told.append(
+            f"{name}: status {status} after {took:.1f} s, {before} -> {after} MiB (at most {most})"
+        )
     served.terminate()
     return "\n        ".join(["", *told])
 
@@ -720,31 +956,52 @@ def captures_of_otg_stop_at_once(folder):
     served = Served(folder / "stops", token="none")
     daemon = served.start()
     ports = [{"name": name, "location": f"veth-{name}"} for name in "ab"]
-    config = {**otg_config(1), "ports": ports, "captures": [{"name": "c", "port_names": ["a", "b"], "format": "pcap"}]}
+    config = {
+        **otg_config(1),
+        "ports": ports,
+        "captures": [{"name": "c", "port_names": ["a", "b"], "format": "pcap"}],
+    }
     config["flows"][0]["tx_rx"]["port"] = {"tx_name": "a", "rx_names": ["b"]}
     config["flows"][0]["rate"]["pps"] = "1000"
-    capture = lambda state: {"choice": "port", "port": {"choice": "capture", "capture": {"state": state}}}  # noqa: E731
+    capture = lambda state: {
+        "choice": "port",
+        "port": {"choice": "capture", "capture": {"state": state}},
+    }  # noqa: E731
     got = daemon.ask("POST", "/config", config)
     expect(got.status == 200, f"{got}")
     took = []
     for busy in [False, True]:
         if busy:
-            transmit = {"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}
+            transmit = {
+                "choice": "traffic",
+                "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}},
+            }
             daemon.ask("POST", "/control/state", transmit)
         for _ in range(5):
-            expect(daemon.ask("POST", "/control/state", capture("start")).status == 200, "the capture starts")
+            expect(
+                daemon.ask("POST", "/control/state", capture("start")).status == 200,
+                "the capture starts",
+            )
             time.sleep(0.3)
             sock = daemon.connect()
             since = time.monotonic()
-            expect(daemon.ask("POST", "/control/state", capture("stop"), sock=sock).status == 200, "the capture stops")
+            expect(
+                daemon.ask("POST", "/control/state", capture("stop"), sock=sock).status == 200,
+                "the capture stops",
+            )
             took.append(time.monotonic() - since)
             sock.close()
             if busy:
                 got = daemon.ask("POST", "/monitor/capture", {"port_name": "b"})
-                check(len(got.body) > 50 * 512, f"of 300 frames, {len(got.body)} octets are in the capture")
+                check(
+                    len(got.body) > 50 * 512,
+                    f"of 300 frames, {len(got.body)} octets are in the capture",
+                )
     took.sort()
     served.terminate()
-    check(took[0] < 0.1, f"seconds that stop_capture of two ports took: {[round(t, 3) for t in took]}")
+    check(
+        took[0] < 0.1, f"seconds that stop_capture of two ports took: {[round(t, 3) for t in took]}"
+    )
     return f"{took[len(took) // 2] * 1000:.0f} ms, at most {took[-1] * 1000:.0f} ms"
 
 

@@ -1,23 +1,29 @@
 #!/usr/bin/env python3
-"""`squall edit` and tcprewrite (Debian's tcpreplay) on the same captures, octet for octet, for every operation that means
-the same in both. Needs tcprewrite and tcpprep.
+"""`squall edit` and tcprewrite (Debian's tcpreplay) on the same captures, octet for octet, for
+every operation that means the same in both. Needs tcprewrite and tcpprep.
 
 Where tcprewrite 4.4.3 does something else, and why it is left out:
-- It writes 33:33 over the first two octets of both MAC addresses of every IPv6 frame, whatever is asked for: these four
-  octets are not compared, nor IPv6 where MAC addresses are asked for. (Nothing asked Squall to change them.)
-- A frame whose IPv4 destination is a group, or becomes one, gets that group's MAC address, even against --enet-dmac: Squall
-  writes MAC addresses only where it is asked to.
-- An IP packet shorter than its frame (Ethernet's padding) gets the frame's length into IP's header, whatever is asked for:
-  no frame here is padded. For the same reason --efcs is compared on frames that have an FCS to lose only by their length.
-- --enet-vlan=add without tag, CFI and priority all given, --dlt=hdlc without --hdlc-address and --hdlc-control: the frames
-  change, their lengths in the file do not. They are given. hdlc keeps 0x8100 as the protocol of a tagged packet but takes
-  the tag away: tagged frames are not compared.
+- It writes 33:33 over the first two octets of both MAC addresses of every IPv6 frame, whatever is
+  asked for: these four octets are not compared, nor IPv6 where MAC addresses are asked for.
+  (Nothing asked Squall to change them.)
+- A frame whose IPv4 destination is a group, or becomes one, gets that group's MAC address, even
+  against --enet-dmac: Squall writes MAC addresses only where it is asked to.
+- An IP packet shorter than its frame (Ethernet's padding) gets the frame's length into IP's header,
+  whatever is asked for: no frame here is padded. For the same reason --efcs is compared on frames
+  that have an FCS to lose only by their length.
+- --enet-vlan=add without tag, CFI and priority all given, --dlt=hdlc without --hdlc-address and
+  --hdlc-control: the frames change, their lengths in the file do not. They are given. hdlc keeps
+  0x8100 as the protocol of a tagged packet but takes the tag away: tagged frames are not compared.
 - --fixlen=del and --dlt=pppserial end with an error.
-- --fixlen=trunc and --mtu-trunc leave UDP's length as it was, longer than the packet: TCP alone is compared.
-- --pnat given twice and --endpoints change an ARP request's addresses the other way round, by a guess at its direction.
-- --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw other numbers; tcp-sequence shifts both directions by the
-  same amount and leaves SACK blocks, which then acknowledge what was never sent.
-- 8000,8080,88888:80, an example of its manual, it does not read; Squall reads 8000,8080:80."""
+- --fixlen=trunc and --mtu-trunc leave UDP's length as it was, longer than the packet: TCP alone is
+  compared.
+- --pnat given twice and --endpoints change an ARP request's addresses the other way round, by a
+  guess at its direction.
+- --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw other numbers; tcp-sequence shifts
+  both directions by the same amount and leaves SACK blocks, which then acknowledge what was never
+  sent.
+- 8000,8080,88888:80, an example of its manual, it does not read; Squall reads 8000,8080:80.
+"""
 
 import os
 import pathlib
@@ -37,7 +43,9 @@ class Failed(Exception):
 
 
 def run(*argv, timeout=120):
-    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        [str(a) for a in argv], capture_output=True, text=True, timeout=timeout, check=False
+    )
     if done.returncode != 0:
         raise Failed(f"{' '.join(map(str, argv))}: exit status {done.returncode}: {done.stderr}")
     return done.stdout
@@ -59,7 +67,10 @@ def eth(kind, packet, back=False, dst=None):
 def ip(protocol, segment, at, v6=False, back=False, ends=None):
     """An IP packet; the checksum of `segment` at octet `at` is filled in."""
     ends = ends or (("2001:db8::1", "2001:db8::2") if v6 else ("10.0.0.1", "10.0.0.2"))
-    src, dst = (socket.inet_pton(socket.AF_INET6 if v6 else socket.AF_INET, end) for end in (ends[::-1] if back else ends))
+    src, dst = (
+        socket.inet_pton(socket.AF_INET6 if v6 else socket.AF_INET, end)
+        for end in (ends[::-1] if back else ends)
+    )
     pseudo = b"" if protocol == 1 else src + dst + struct.pack(">II", len(segment), protocol)
     right = checksum(pseudo + segment) or (0xFFFF if protocol == 17 else 0)
     segment = segment[:at] + struct.pack(">H", right) + segment[at + 2 :]
@@ -74,11 +85,22 @@ def udp(sport, dport, payload, **how):
 
 
 def tcp(sport, dport, numbers, flags, payload, **how):
-    return ip(6, struct.pack(">HHIIBBHHH", sport, dport, *numbers, 0x50, flags, 1000, 0, 0) + payload, 16, **how)
+    return ip(
+        6,
+        struct.pack(">HHIIBBHHH", sport, dport, *numbers, 0x50, flags, 1000, 0, 0) + payload,
+        16,
+        **how,
+    )
 
 
 def arp(operation):
-    return struct.pack(">HHBBH", 1, 0x800, 6, 4, operation) + bytes.fromhex(CLIENT) + bytes([10, 0, 0, 1]) + bytes(6) + bytes([10, 0, 0, 2])
+    return (
+        struct.pack(">HHBBH", 1, 0x800, 6, 4, operation)
+        + bytes.fromhex(CLIENT)
+        + bytes([10, 0, 0, 1])
+        + bytes(6)
+        + bytes([10, 0, 0, 2])
+    )
 
 
 PING = struct.pack(">BBHHH", 8, 0, 0, 1, 1) + b"ping" * 6
@@ -96,7 +118,9 @@ def ipv4():
 
 
 def group():
-    return [eth(0x800, udp(5353, 5353, b"all", ends=("10.0.0.1", "224.0.0.251")), dst="01005e0000fb")]
+    return [
+        eth(0x800, udp(5353, 5353, b"all", ends=("10.0.0.1", "224.0.0.251")), dst="01005e0000fb")
+    ]
 
 
 def ipv6():
@@ -110,7 +134,10 @@ def ipv6():
 def tagged():
     tag = struct.pack(">HH", 0x6064, 0x800)
     twice = struct.pack(">HHHH", 0x6064, 0x8100, 7, 0x800)
-    return [eth(0x8100, tag + udp(1234, 8080, b"tagged")), eth(0x88A8, twice + udp(1234, 8080, b"twice"))]
+    return [
+        eth(0x8100, tag + udp(1234, 8080, b"tagged")),
+        eth(0x88A8, twice + udp(1234, 8080, b"twice")),
+    ]
 
 
 def wrong():
@@ -123,7 +150,10 @@ def wrong():
 
 
 def cut():
-    return [eth(0x800, tcp(40000, 80, (101, 901), 0x18, b"z" * 300)), eth(0x86DD, tcp(40000, 80, (101, 901), 0x18, b"z" * 300, v6=True))]
+    return [
+        eth(0x800, tcp(40000, 80, (101, 901), 0x18, b"z" * 300)),
+        eth(0x86DD, tcp(40000, 80, (101, 901), 0x18, b"z" * 300, v6=True)),
+    ]
 
 
 def write(path, packets, kept=65535):
@@ -131,7 +161,12 @@ def write(path, packets, kept=65535):
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
         for number, packet in enumerate(packets):
             captured = packet[:kept]
-            file.write(struct.pack("<IIII", 1_700_000_000 + number, number * 1000, len(captured), len(packet)) + captured)
+            file.write(
+                struct.pack(
+                    "<IIII", 1_700_000_000 + number, number * 1000, len(captured), len(packet)
+                )
+                + captured
+            )
 
 
 def read(path):
@@ -149,16 +184,34 @@ def read(path):
 
 
 IPV4, ALL = "ipv4 group", "ipv4 group ipv6 arp"
-# Options that both have, and what for. With "sides" tcprewrite gets a cache of tcpprep, where Squall finds out; with "cache"
-# both get it, the other way round than Squall would find out.
+# Options that both have, and what for. With "sides" tcprewrite gets a cache of tcpprep, where
+# Squall finds out; with "cache" both get it, the other way round than Squall would find out.
 CASES = [
     (["--enet-dmac=00:11:22:33:44:55"], "ipv4 arp tagged"),
     (["--enet-smac=00:11:22:33:44:55"], "ipv4 group arp tagged"),
-    (["--enet-dmac=00:11:22:33:44:55,00:11:22:33:44:66", "--enet-smac=00:77:22:33:44:55,00:77:22:33:44:66"], "sides"),
+    (
+        [
+            "--enet-dmac=00:11:22:33:44:55,00:11:22:33:44:66",
+            "--enet-smac=00:77:22:33:44:55,00:77:22:33:44:66",
+        ],
+        "sides",
+    ),
     (["--enet-dmac=00:11:22:33:44:55", "--skipl2broadcast"], "ipv4 group arp tagged"),
     (["--enet-subsmac=02:00:00:00:00:01,aa:bb:cc:dd:ee:ff"], "ipv4 group arp tagged"),
-    (["--enet-vlan=add", "--enet-vlan-tag=5", "--enet-vlan-cfi=1", "--enet-vlan-pri=3"], ALL + " tagged"),
-    (["--enet-vlan=add", "--enet-vlan-tag=5", "--enet-vlan-cfi=0", "--enet-vlan-pri=7", "--enet-vlan-proto=802.1ad"], ALL + " tagged"),
+    (
+        ["--enet-vlan=add", "--enet-vlan-tag=5", "--enet-vlan-cfi=1", "--enet-vlan-pri=3"],
+        ALL + " tagged",
+    ),
+    (
+        [
+            "--enet-vlan=add",
+            "--enet-vlan-tag=5",
+            "--enet-vlan-cfi=0",
+            "--enet-vlan-pri=7",
+            "--enet-vlan-proto=802.1ad",
+        ],
+        ALL + " tagged",
+    ),
     (["--enet-vlan=add", "--enet-vlan-tag=5"], "tagged"),
     (["--enet-vlan=del"], ALL + " tagged"),
     (["--dlt=hdlc"], ALL),
@@ -188,7 +241,15 @@ CASES = [
     (["--fixlen=pad"], "cut"),
     (["-F", "trunc"], "cut"),
     (["--mtu-trunc", "--mtu=100"], "tcp"),
-    (["--pnat=10.0.0.0/24:172.16.0.0/12", "--portmap=80:8080", "--ttl=-1", "--enet-dmac=00:11:22:33:44:55"], "ipv4 arp tagged"),
+    (
+        [
+            "--pnat=10.0.0.0/24:172.16.0.0/12",
+            "--portmap=80:8080",
+            "--ttl=-1",
+            "--enet-dmac=00:11:22:33:44:55",
+        ],
+        "ipv4 arp tagged",
+    ),
 ]
 
 
@@ -224,13 +285,19 @@ def compare(folder, options, what):
     run(TOOL, "edit", "--quiet", source, ours, *options, *both)
     (their_link, their), (our_link, our) = read(theirs), read(ours)
     if their_link != our_link or len(their) != len(our):
-        raise Failed(f"link type and packets {our_link}, {len(our)}, by tcprewrite {their_link}, {len(their)}")
+        raise Failed(
+            f"link type and packets {our_link}, {len(our)}, by tcprewrite {their_link}, {len(their)}"
+        )
     for number, (a, b) in enumerate(zip(our, their), 1):
         if "--efcs" in options:
             # Having taken the FCS, tcprewrite changes IP's length by as much.
             a, b = a[:2] + (len(a[2]),), b[:2] + (len(b[2]),)
         if a != b:
-            at = [i for i, (x, y) in enumerate(zip(a[2], b[2])) if x != y] if isinstance(a[2], bytes) else []
+            at = (
+                [i for i, (x, y) in enumerate(zip(a[2], b[2])) if x != y]
+                if isinstance(a[2], bytes)
+                else []
+            )
             raise Failed(f"packet {number}: {a}, by tcprewrite {b}; octets {at}")
     return len(our)
 

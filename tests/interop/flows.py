@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in namespaces of its own: our clients to
-nginx and our servers to others' clients, IPv4 and IPv6, by af_packet and by af_xdp, with frames lost, doubled, delayed and out
-of order on purpose; what both sides count is the same, all octets are right, and no flow is left over.
+"""squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in
+namespaces of its own: our clients to nginx and our servers to others' clients, IPv4 and IPv6, by
+af_packet and by af_xdp, with frames lost, doubled, delayed and out of order on purpose; what both
+sides count is the same, all octets are right, and no flow is left over.
 
 Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless said.
 """
@@ -48,7 +49,21 @@ def inside(namespace, *argv):
 def network():
     for namespace in [OURS, THEIRS]:
         run("ip", "netns", "add", namespace)
-    run("ip", "link", "add", "va", "netns", OURS, "type", "veth", "peer", "name", "vb", "netns", THEIRS)
+    run(
+        "ip",
+        "link",
+        "add",
+        "va",
+        "netns",
+        OURS,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "vb",
+        "netns",
+        THEIRS,
+    )
     # What the kernel of our side would say of its own accord is nothing that we count.
     run(*inside(OURS, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
     run("ip", "-n", OURS, "link", "set", "va", "up")
@@ -74,15 +89,23 @@ def flows(folder, *argv):
 
 
 def counted(what, report, side, flows, requests=None):
-    """Every flow was begun, done, and is gone; what did not begin (on a machine that has other work) was counted as late."""
+    """Every flow was begun, done, and is gone; what did not begin (on a machine that has other
+    work) was counted as late.
+    """
     role = report["load"]["total"][side]
     late = role["not_begun"].pop("late", 0)
     same(f"{what}: not begun", role["not_begun"], {})
     flows -= late
     if requests is not None and late:
         requests = requests * flows // (flows + late)
-    found = {key: role[key] for key in ["attempted", "established", "completed", "active", "failed"]}
-    same(what, found, {"attempted": flows, "established": flows, "completed": flows, "active": 0, "failed": {}})
+    found = {
+        key: role[key] for key in ["attempted", "established", "completed", "active", "failed"]
+    }
+    same(
+        what,
+        found,
+        {"attempted": flows, "established": flows, "completed": flows, "active": 0, "failed": {}},
+    )
     if requests is not None:
         same(f"{what}: answers", role["http"], {"2xx": requests})
     return role
@@ -98,8 +121,12 @@ class Nginx:
         os.chmod(folder, 0o755)
 
     def __enter__(self):
-        argv = inside(THEIRS, "nginx", "-p", self.folder, "-c", self.folder / "nginx.conf", "-g", "user root;")
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        argv = inside(
+            THEIRS, "nginx", "-p", self.folder, "-c", self.folder / "nginx.conf", "-g", "user root;"
+        )
+        self.process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         listening = lambda: ":80 " in run(*inside(THEIRS, "ss", "-ltn")).stdout  # noqa: E731
         wait("nginx listens", lambda: self.process.poll() is not None or listening())
         if self.process.poll() is not None:
@@ -115,7 +142,10 @@ class Nginx:
         log = self.folder / "access.log"
         text = log.read_text() if log.exists() else ""
         log.write_text("")
-        return [(m[1], m[2], int(m[3])) for m in re.finditer(r'"[A-Z]+ (\S+) HTTP/1.1" (\d+) (\d+)', text)]
+        return [
+            (m[1], m[2], int(m[3]))
+            for m in re.finditer(r'"[A-Z]+ (\S+) HTTP/1.1" (\d+) (\d+)', text)
+        ]
 
 
 def established(address):
@@ -130,35 +160,90 @@ FAULTS = {
     "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
     "50 ms late": ",delay=50000000",
 }
-# The frames that reach a stack are the same by whatever port they come: the second has those faults that ask most of it.
+# The frames that reach a stack are the same by whatever port they come: the second has those faults
+# that ask most of it.
 BY_PORT = {"af_packet": list(FAULTS), "af_xdp": list(FAULTS)[::2]}
 
 
 def our_clients(folder, nginx):
-    for family, server, clients in [("v4", V4, "10.77.1.1-10.77.1.50"), ("v6", f"[{V6}]", "fd77::1:1-fd77::1:50")]:
+    for family, server, clients in [
+        ("v4", V4, "10.77.1.1-10.77.1.50"),
+        ("v6", f"[{V6}]", "fd77::1:1-fd77::1:50"),
+    ]:
         for kind, fault in [(kind, fault) for kind, faults in BY_PORT.items() for fault in faults]:
             what = f"clients, {kind}, {family}, {fault}"
             url, port = f"http://{server}", f"{kind}:va{FAULTS[fault]}"
             common = ["--port", port, "--clients", clients, "-d", "30s"]
             nginx.log()
-            report = flows(folder, "http", "--url", f"{url}/small", "--cps", 400, "--flows", 200, "-o", "close=true", *common)
+            report = flows(
+                folder,
+                "http",
+                "--url",
+                f"{url}/small",
+                "--cps",
+                400,
+                "--flows",
+                200,
+                "-o",
+                "close=true",
+                *common,
+            )
             role = counted(f"{what}, close", report, "client", 200, 200)
             same(f"{what}: nginx says", nginx.log(), [("/small", "200", 100)] * role["completed"])
-            report = flows(folder, "http", "--url", f"{url}/page", "--users", 10, "--requests", 5, "--flows", 50, *common)
+            report = flows(
+                folder,
+                "http",
+                "--url",
+                f"{url}/page",
+                "--users",
+                10,
+                "--requests",
+                5,
+                "--flows",
+                50,
+                *common,
+            )
             role = counted(f"{what}, keep-alive", report, "client", 50, 250)
             same(f"{what}: nginx says", nginx.log(), [("/page", "200", 32 * 1024)] * 250)
             if role["received_octets"] < 250 * 32 * 1024:
                 raise Failed(f"{what}: {role['received_octets']} octets received")
-            mended = sum(n for name, n in role["tcp"].items() if "retransmit" in name or "out_of_order" in name)
+            mended = sum(
+                n
+                for name, n in role["tcp"].items()
+                if "retransmit" in name or "out_of_order" in name
+            )
             if "5 %" in fault and not mended:
-                raise Failed(f"{what}: frames were lost, and nothing had to be mended: {role['tcp']}")
+                raise Failed(
+                    f"{what}: frames were lost, and nothing had to be mended: {role['tcp']}"
+                )
             wait(f"{what}: flows left in the kernel", lambda: not established(server), 10)
     what = "clients, two queues that the kernel spreads flows over by its own hash, two cores"
-    report = flows(folder, "http", "--url", f"http://{V4}/small", "--cps", 400, "--flows", 100, "-o", "close=true", "-d", "30s",
-                   "--port", "af_packet:va,rx_queues=2", "--clients", "10.77.1.1-10.77.1.50", "--cores", 2)
+    report = flows(
+        folder,
+        "http",
+        "--url",
+        f"http://{V4}/small",
+        "--cps",
+        400,
+        "--flows",
+        100,
+        "-o",
+        "close=true",
+        "-d",
+        "30s",
+        "--port",
+        "af_packet:va,rx_queues=2",
+        "--clients",
+        "10.77.1.1-10.77.1.50",
+        "--cores",
+        2,
+    )
     counted(what, report, "client", 100, 100)
-    same(f"{what}: workers", [note for note in report["notes"] if "played by" in note][0].split(":")[0],
-         "flows of these ports are played by 1 workers at most")
+    same(
+        f"{what}: workers",
+        [note for note in report["notes"] if "played by" in note][0].split(":")[0],
+        "flows of these ports are played by 1 workers at most",
+    )
     print("ok: our clients and nginx")
 
 
@@ -185,11 +270,29 @@ class Uploads(http.server.BaseHTTPRequestHandler):
 
 def large_transfers(folder, nginx):
     """64 MB each way, our end and theirs, whole; over a network that loses 1 %, too."""
-    ports = [("af_packet:va", MEGABYTES), ("af_xdp:va", MEGABYTES), ("af_packet:va,drop=0.01,reorder=0.01,seed=5", 8)]
+    ports = [
+        ("af_packet:va", MEGABYTES),
+        ("af_xdp:va", MEGABYTES),
+        ("af_packet:va,drop=0.01,reorder=0.01,seed=5", 8),
+    ]
     for port, megabytes in ports:
         if megabytes == MEGABYTES:
-            report = flows(folder, "http", "--url", f"http://{V4}/big", "--users", 1, "--flows", 1, "--port", port,
-                           "--clients", "10.77.1.1", "-d", "120s")
+            report = flows(
+                folder,
+                "http",
+                "--url",
+                f"http://{V4}/big",
+                "--users",
+                1,
+                "--flows",
+                1,
+                "--port",
+                port,
+                "--clients",
+                "10.77.1.1",
+                "-d",
+                "120s",
+            )
             role = counted("64 MB from nginx", report, "client", 1, 1)
             if role["received_octets"] < MEGABYTES << 20:
                 raise Failed(f"64 MB from nginx: {role['received_octets']} octets")
@@ -197,18 +300,42 @@ def large_transfers(folder, nginx):
         with beside(argv, stdout=subprocess.PIPE, text=True) as sink:
             same("uploads", sink.stdout.readline(), "ready\n")
             octets = megabytes << 20
-            report = flows(folder, "http", "--url", f"http://{V4}:8081/", "--users", 1, "--flows", 1, "--post", octets,
-                           "--port", port, "--clients", "10.77.1.1", "-d", "120s")
+            report = flows(
+                folder,
+                "http",
+                "--url",
+                f"http://{V4}:8081/",
+                "--users",
+                1,
+                "--flows",
+                1,
+                "--post",
+                octets,
+                "--port",
+                port,
+                "--clients",
+                "10.77.1.1",
+                "-d",
+                "120s",
+            )
             counted(f"{megabytes} MB to Python", report, "client", 1, 1)
             theirs = sink.stdout.readline().strip()
             sink.terminate()
         same(f"{megabytes} MB to Python, {port}: SHA-256", theirs, hash_of_body(octets))
         with Served(folder, port, "--body", octets) as served:
             copy = folder / "copy"
-            run(*inside(THEIRS, "curl", "-sS", "--max-time", 120, "-o", copy, f"http://{served.v4}/"))
+            run(
+                *inside(
+                    THEIRS, "curl", "-sS", "--max-time", 120, "-o", copy, f"http://{served.v4}/"
+                )
+            )
             found = hashlib.sha256(copy.read_bytes()).hexdigest()
             same(f"{megabytes} MB to curl: octets", copy.stat().st_size, octets)
-            same(f"{megabytes} MB to curl, {port}: SHA-256", found, hash_of_body(octets, b"squall serves octets\n"))
+            same(
+                f"{megabytes} MB to curl, {port}: SHA-256",
+                found,
+                hash_of_body(octets, b"squall serves octets\n"),
+            )
         counted(f"{megabytes} MB to curl", served.report, "server", 1, 1)
     print(f"ok: {MEGABYTES} MB each way")
 
@@ -225,7 +352,20 @@ class Served:
 
     def __init__(self, folder, port, *argv, servers=v4):
         self.file = folder / "served.json"
-        self.argv = inside(OURS, SQUALL, "flows", "serve", "--port", port, "--servers", servers, *argv, "-q", "--json", self.file)
+        self.argv = inside(
+            OURS,
+            SQUALL,
+            "flows",
+            "serve",
+            "--port",
+            port,
+            "--servers",
+            servers,
+            *argv,
+            "-q",
+            "--json",
+            self.file,
+        )
 
     def __enter__(self):
         self.process = subprocess.Popen(self.argv, stderr=subprocess.PIPE, text=True)
@@ -258,13 +398,33 @@ class Served:
 
 
 def our_servers(folder):
-    for family, address, host in [("v4", Served.v4, Served.v4), ("v6", Served.v6, f"[{Served.v6}]")]:
-        for port in ["af_packet:va", "af_packet:va,drop=0.01,dup=0.01,seed=6", "af_xdp:va,drop=0.01,dup=0.01,seed=6"]:
+    for family, address, host in [
+        ("v4", Served.v4, Served.v4),
+        ("v6", Served.v6, f"[{Served.v6}]"),
+    ]:
+        for port in [
+            "af_packet:va",
+            "af_packet:va,drop=0.01,dup=0.01,seed=6",
+            "af_xdp:va,drop=0.01,dup=0.01,seed=6",
+        ]:
             what = f"servers, {family}, {port}"
             with Served(folder, port, "--body", "32KiB", servers=address) as served:
                 for _ in range(5):
-                    done = run(*inside(THEIRS, "curl", "-sS", "-g", "--max-time", 30, "-w", "%{http_code} %{size_download}",
-                                       "-o", "/dev/null", f"http://{host}/x"))
+                    done = run(
+                        *inside(
+                            THEIRS,
+                            "curl",
+                            "-sS",
+                            "-g",
+                            "--max-time",
+                            30,
+                            "-w",
+                            "%{http_code} %{size_download}",
+                            "-o",
+                            "/dev/null",
+                            f"http://{host}/x",
+                        )
+                    )
                     same(f"{what}: curl", done.stdout, f"200 {32 * 1024}")
                 # One connection, several requests, by another implementation.
                 done = run(*inside(THEIRS, sys.executable, __file__, "client", address))
@@ -286,7 +446,11 @@ def beside_wrk(folder, kind, family, address, host):
     # wrk leaves when its time is over, with requests on their way.
     if not requests <= answered <= requests + 20:
         raise Failed(f"{what}: it counts {requests} answers, our server {answered}")
-    same(f"{what}: flows left", (role["attempted"], role["active"]), (role["completed"] + sum(role["failed"].values()), 0))
+    same(
+        f"{what}: flows left",
+        (role["attempted"], role["active"]),
+        (role["completed"] + sum(role["failed"].values()), 0),
+    )
 
 
 def client(address):
@@ -306,10 +470,14 @@ def uploads():
 
 
 def played_again(folder, nginx):
-    """What curl and nginx said to each other, captured by tcpdump, is said again by our clients to nginx: the same requests."""
+    """What curl and nginx said to each other, captured by tcpdump, is said again by our clients to
+    nginx: the same requests.
+    """
     capture, report = folder / "curl.pcap", folder / "report.json"
     nginx.log()
-    argv = inside(THEIRS, "tcpdump", "-i", "lo", "--immediate-mode", "-U", "-w", capture, "tcp port 80")
+    argv = inside(
+        THEIRS, "tcpdump", "-i", "lo", "--immediate-mode", "-U", "-w", capture, "tcp port 80"
+    )
     tcpdump = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     while "listening on" not in (line := tcpdump.stderr.readline()):
         if not line:
@@ -325,13 +493,36 @@ def played_again(folder, nginx):
         tcpdump.communicate(timeout=10)
     requests = nginx.log()
     same("requests that curl made", len(requests), 9)
-    argv = ["replay", "--stateful", capture, "-i", "af_packet:va", "--server", V4, "--clients", "10.77.2.1-10.77.2.9"]
+    argv = [
+        "replay",
+        "--stateful",
+        capture,
+        "-i",
+        "af_packet:va",
+        "--server",
+        V4,
+        "--clients",
+        "10.77.2.1-10.77.2.9",
+    ]
     for loops, speed in [(1, ["-x", "2"]), (3, ["-t"])]:
-        run(*inside(OURS, SQUALL, *argv, "-l", loops, *speed, "--duration", "20", "-q", "--json", report))
+        run(
+            *inside(
+                OURS, SQUALL, *argv, "-l", loops, *speed, "--duration", "20", "-q", "--json", report
+            )
+        )
         load = json.loads(report.read_text())["load"]
         played = load["conversations"]
-        what = {key: played[key] for key in ["found", "playable", "not_played", "failed_first", "octets_as_captured"]}
-        expected = {"found": 5, "playable": 5, "not_played": {}, "failed_first": [], "octets_as_captured": True}
+        what = {
+            key: played[key]
+            for key in ["found", "playable", "not_played", "failed_first", "octets_as_captured"]
+        }
+        expected = {
+            "found": 5,
+            "playable": 5,
+            "not_played": {},
+            "failed_first": [],
+            "octets_as_captured": True,
+        }
         same(f"a capture, played {loops} times", what, expected)
         same(f"conversations, {loops} times", load["total"]["client"]["completed"], 5 * loops)
         same(f"requests, {loops} times: nginx says", sorted(nginx.log()), sorted(requests * loops))

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The web page in Chromium, in a lab of its own: tests/gui/gui.mjs does what a user does there. Here is what it needs: a
-lab with a pair of interfaces, and a daemon in it that asks for a token. With `--shots FOLDER` pictures of all pages are left there."""
+"""The web page in Chromium, in a lab of its own: tests/gui/gui.mjs does what a user does there.
+Here is what it needs: a lab with a pair of interfaces, and a daemon in it that asks for a token.
+With `--shots FOLDER` pictures of all pages are left there.
+"""
 
 import json
 import os
@@ -43,15 +45,39 @@ def main():
             inside = [squall, "lab", "exec", name, "--"]
             # A browser finds the daemon by loopback, which is down in a new namespace.
             subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
-            serve = [squall, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data", folder, "--token", "always", "--json"]
+            serve = [
+                squall,
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--grpc",
+                "off",
+                "--data",
+                folder,
+                "--token",
+                "always",
+                "--json",
+            ]
             daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
             bound = json.loads(daemon.stdout.readline())
             serve[3] = bound["https"].removeprefix("https://")
             token = pathlib.Path(bound["token_file"]).read_text().strip()
-            script = [node, str(ROOT / "tests/gui/gui.mjs"), bound["https"], chromium, *sys.argv[1:]]
+            script = [
+                node,
+                str(ROOT / "tests/gui/gui.mjs"),
+                bound["https"],
+                chromium,
+                *sys.argv[1:],
+            ]
             # By the environment, as arguments are for all to see.
             environment = {**os.environ, "SQUALL_TOKEN": token}
-            browser = subprocess.Popen([*inside, *script], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            browser = subprocess.Popen(
+                [*inside, *script],
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
             watchdog = threading.Timer(PATIENCE_S, os.killpg, (browser.pid, signal.SIGKILL))
             watchdog.start()
             for line in browser.stdout:

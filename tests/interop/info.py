@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`squall info` against capinfos and tshark, on the golden captures: packets, octets, times, order, lengths, IP flows.
+"""`squall info` against capinfos and tshark, on the golden captures: packets, octets, times, order,
+lengths, IP flows.
 
 Needs tshark and capinfos; $SQUALL is target/debug/squall unless said.
 """
@@ -17,24 +18,34 @@ GOLDEN = ROOT / "tests/golden"
 
 
 def run(*command: object) -> str:
-    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(
+        [str(word) for word in command], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
 
 
 def capinfos(capture: pathlib.Path) -> dict[str, str]:
     # Table form, machine-readable, with raw numbers: one line of names, one of values.
-    head, values = run("capinfos", "-T", "-M", "-S", "-c", "-d", "-u", "-a", "-e", "-o", capture).splitlines()[:2]
+    head, values = run(
+        "capinfos", "-T", "-M", "-S", "-c", "-d", "-u", "-a", "-e", "-o", capture
+    ).splitlines()[:2]
     return dict(zip(head.split("\t"), values.split("\t"), strict=True))
 
 
 def tshark(capture: pathlib.Path) -> tuple[dict[int, int], dict[str, tuple[int, int]]]:
-    """Packets of each length; packets and octets of IPv4 and IPv6 right behind the link's header, tags and labels aside."""
+    """Packets of each length; packets and octets of IPv4 and IPv6 right behind the link's header,
+    tags and labels aside.
+    """
     lengths: collections.Counter[int] = collections.Counter()
     shares: dict[str, tuple[int, int]] = {}
     fields = ["-e", "frame.len", "-e", "frame.protocols"]
     for line in run("tshark", "-n", "-r", capture, "-T", "fields", *fields).splitlines():
         length, protocols = line.split("\t")
         lengths[int(length)] += 1
-        names = [name for name in protocols.split(":") if name not in ("eth", "ethertype", "vlan", "ieee8021ad", "mpls")]
+        names = [
+            name
+            for name in protocols.split(":")
+            if name not in ("eth", "ethertype", "vlan", "ieee8021ad", "mpls")
+        ]
         if names and names[0] in ("ip", "ipv6"):
             name = {"ip": "IPv4", "ipv6": "IPv6"}[names[0]]
             packets, octets = shares.get(name, (0, 0))
@@ -55,17 +66,33 @@ def check(squall: pathlib.Path, capture: pathlib.Path) -> list[str]:
     same("packets", traffic["packets"], int(theirs["Number of packets"]))
     same("octets", traffic["octets"], int(theirs["Data size (bytes)"]))
     same("strict order", traffic["order"]["strict"], theirs["Strict time order"] == "True")
-    same("duration", f"{traffic['duration_s']:.6f}", f"{float(theirs['Capture duration (seconds)']):.6f}")
+    same(
+        "duration",
+        f"{traffic['duration_s']:.6f}",
+        f"{float(theirs['Capture duration (seconds)']):.6f}",
+    )
     same("lengths", {length: n for length, n in traffic["lengths"]["counts"]}, lengths)
-    same("packets of all bins", sum(b["packets"] for b in traffic["lengths"]["bins"]), traffic["packets"])
+    same(
+        "packets of all bins",
+        sum(b["packets"] for b in traffic["lengths"]["bins"]),
+        traffic["packets"],
+    )
     network = [p for p in traffic["protocols"] if p["layer"] == "network"]
-    if capture.stem != "wrong":  # headers that contradict themselves are not each reader's idea of IP
-        ours = {p["name"]: (p["packets"], p["octets"]) for p in network if p["name"] in ("IPv4", "IPv6")}
+    if (
+        capture.stem != "wrong"
+    ):  # headers that contradict themselves are not each reader's idea of IP
+        ours = {
+            p["name"]: (p["packets"], p["octets"]) for p in network if p["name"] in ("IPv4", "IPv6")
+        }
         same("IPv4 and IPv6", ours, shares)
     same("packets of all network protocols", sum(p["packets"] for p in network), traffic["packets"])
     same("packets of the series", sum(traffic["series"]["packets"]), traffic["packets"])
     flows = traffic["flows"]
-    same("flow and other packets", flows["flow_packets"] + flows["non_flow_packets"], traffic["packets"])
+    same(
+        "flow and other packets",
+        flows["flow_packets"] + flows["non_flow_packets"],
+        traffic["packets"],
+    )
     return wrong
 
 

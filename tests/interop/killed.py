@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""kill -9 at any moment leaves nothing behind: interfaces (flags, promiscuity, addresses, XDP programs, offloads), BPF
-programs, maps and links, huge pages and their files, shared memory, namespaces and processes are as before; and what was
-killed starts again at once. Every kind of port of this build that works on a veth pair here, sending, receiving and both,
-and kinds with devices of their own; the demo, the probe and labs. Needs root; a kind that does not work says why."""
+"""kill -9 at any moment leaves nothing behind: interfaces (flags, promiscuity, addresses, XDP
+programs, offloads), BPF programs, maps and links, huge pages and their files, shared memory,
+namespaces and processes are as before; and what was killed starts again at once. Every kind of port
+of this build that works on a veth pair here, sending, receiving and both, and kinds with devices of
+their own; the demo, the probe and labs. Needs root; a kind that does not work says why.
+"""
 
 import json
 import os
@@ -28,7 +30,9 @@ class Failed(Exception):
 
 
 def run(*argv, **options):
-    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(
+        [str(a) for a in argv], capture_output=True, text=True, timeout=60, **options
+    )
 
 
 def inside(*argv):
@@ -47,11 +51,15 @@ def interfaces():
 
 
 def bpf():
-    """Identifiers of each kind that no living process holds: another one on this machine may load some meanwhile."""
+    """Identifiers of each kind that no living process holds: another one on this machine may load
+    some meanwhile.
+    """
     held = {"prog": set(), "map": set(), "link": set()}
     for entry in pathlib.Path("/proc").glob("[0-9]*/fdinfo/*"):
         try:
-            for kind, number in re.findall(r"^(prog|map|link)_id:\s*(\d+)", entry.read_text(), re.MULTILINE):
+            for kind, number in re.findall(
+                r"^(prog|map|link)_id:\s*(\d+)", entry.read_text(), re.MULTILINE
+            ):
                 held[kind].add(int(number))
         except OSError:
             continue
@@ -60,12 +68,16 @@ def bpf():
         for kind, numbers in held.items():
             listed = json.loads(run("bpftool", "-j", kind, "show").stdout or "[]")
             objects = {o["id"]: o.get("name", "") for o in listed if "id" in o}
-            found[kind] = {number: name for number, name in objects.items() if number not in numbers}
+            found[kind] = {
+                number: name for number, name in objects.items() if number not in numbers
+            }
     return found
 
 
 def files(*patterns):
-    return sorted(str(path) for pattern in patterns for path in pathlib.Path("/").glob(pattern.lstrip("/")))
+    return sorted(
+        str(path) for pattern in patterns for path in pathlib.Path("/").glob(pattern.lstrip("/"))
+    )
 
 
 def huge_pages():
@@ -76,7 +88,9 @@ def huge_pages():
     used = False
     for status in pathlib.Path("/proc").glob("[0-9]*/status"):
         try:
-            used |= re.search(r"^HugetlbPages:\s+[1-9]", status.read_text(), re.MULTILINE) is not None
+            used |= (
+                re.search(r"^HugetlbPages:\s+[1-9]", status.read_text(), re.MULTILINE) is not None
+            )
         except OSError:
             continue
     return {"counts": None if used else counts, "files": files(*[f"{mount}/*" for mount in mounts])}
@@ -92,13 +106,21 @@ def differs(what, before, now):
 
 
 def processes(state):
-    """Those of ours, known by their environment, that are still there: (number, network namespace, name)."""
+    """Those of ours, known by their environment, that are still there: (number, network namespace,
+    name).
+    """
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
             if f"XDG_RUNTIME_DIR={state}".encode() in environment.split(b"\0"):
-                found.append((int(entry.name), os.readlink(entry / "ns/net"), (entry / "comm").read_text().strip()))
+                found.append(
+                    (
+                        int(entry.name),
+                        os.readlink(entry / "ns/net"),
+                        (entry / "comm").read_text().strip(),
+                    )
+                )
         except OSError:
             continue
     return [process for process in found if process[0] != os.getpid()]
@@ -120,11 +142,17 @@ def left_behind(before, state):
     until, wait = time.monotonic() + PATIENCE_S, 0.02
     while True:
         now = snapshot(state)
-        changed = [what for what in before if what != "bpf" and differs(what, before[what], now[what])]
+        changed = [
+            what for what in before if what != "bpf" and differs(what, before[what], now[what])
+        ]
         differences = [f"{what}: {before[what]}\n  now {now[what]}" for what in changed]
         # Less than before is somebody else's doing.
         for kind, objects in now["bpf"].items():
-            new = {number: name for number, name in objects.items() if number not in before["bpf"][kind]}
+            new = {
+                number: name
+                for number, name in objects.items()
+                if number not in before["bpf"][kind]
+            }
             if new:
                 differences.append(f"bpf {kind}: {new} are new")
         if not differences or time.monotonic() > until:
@@ -136,21 +164,48 @@ def left_behind(before, state):
 def rows(squall):
     """(name, command, what runs beside it to keep it busy)"""
     listed = json.loads(run(*inside(squall, "ports", "b0", "--json", "-")).stdout)
-    send = lambda address, *more: [squall, "send", "-p", address, *PACKET, "-r", "100kpps", "-q", *more]  # noqa: E731
+    send = lambda address, *more: [
+        squall,
+        "send",
+        "-p",
+        address,
+        *PACKET,
+        "-r",
+        "100kpps",
+        "-q",
+        *more,
+    ]  # noqa: E731
     for kind, why in listed["interfaces"][0]["why_not"].items():
         print(f"SKIPPED: {kind}: {' '.join(why.split())}")
     for kind in listed["interfaces"][0]["ports"]:
         yield f"{kind} sends", inside(*send(f"{kind}:a0")), None
         if kind == "xdp_live":
-            yield f"{kind}, seen by af_packet", inside(*send(f"{kind}:a0", "--to", "af_packet:b0", "--latency")), None
+            yield (
+                f"{kind}, seen by af_packet",
+                inside(*send(f"{kind}:a0", "--to", "af_packet:b0", "--latency")),
+                None,
+            )
             continue
-        yield f"{kind} receives", inside(squall, "recv", "-p", f"{kind}:b0", "-q"), inside(*send("af_packet:a0"))
-        yield f"{kind} does both", inside(*send(f"{kind}:a0", "--to", f"{kind}:b0", "--latency")), None
+        yield (
+            f"{kind} receives",
+            inside(squall, "recv", "-p", f"{kind}:b0", "-q"),
+            inside(*send("af_packet:a0")),
+        )
+        yield (
+            f"{kind} does both",
+            inside(*send(f"{kind}:a0", "--to", f"{kind}:b0", "--latency")),
+            None,
+        )
     dpdk = next((kind for kind in listed["kinds"] if kind["kind"] == "dpdk"), None)
     if dpdk and dpdk.get("why_not"):
         print(f"SKIPPED: dpdk: {' '.join(dpdk['why_not'].split())}")
     elif dpdk:
-        for device in ["net_null0", "net_ring0", "net_af_packet0;iface=a0", "net_tap0;iface=sqtap0"]:
+        for device in [
+            "net_null0",
+            "net_ring0",
+            "net_af_packet0;iface=a0",
+            "net_tap0;iface=sqtap0",
+        ]:
             yield f"dpdk {device}", inside(*send(f"dpdk:vdev={device}")), None
     yield "a bare name", inside(*send("a0")), None
     yield "demo", [squall, "demo", "-d", "60s", "-q", "--report", "/dev/null"], None
@@ -161,7 +216,11 @@ def rows(squall):
 def kill_at(command, after_s, environment):
     """Starts a command and kills it; what it said if it ended before by itself."""
     process = subprocess.Popen(
-        [str(word) for word in command], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [str(word) for word in command],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         _, said = process.communicate(timeout=after_s)
@@ -182,7 +241,9 @@ def moments():
 def check(name, command, beside, state, environment):
     before = snapshot(state)
     for after_s in moments():
-        busy = subprocess.Popen(beside, env=environment, stderr=subprocess.DEVNULL) if beside else None
+        busy = (
+            subprocess.Popen(beside, env=environment, stderr=subprocess.DEVNULL) if beside else None
+        )
         try:
             said = kill_at(command, after_s, environment)
         finally:
@@ -201,7 +262,9 @@ def check(name, command, beside, state, environment):
 def works_after(squall):
     """A run on what was left is whole."""
     both = ["-p", "af_packet:a0", "--to", "af_packet:b0", "--latency"]
-    done = run(*inside(squall, "send", *both, *PACKET, "-r", "10kpps", "-n", 1000, "--json", "-", "-q"))
+    done = run(
+        *inside(squall, "send", *both, *PACKET, "-r", "10kpps", "-n", 1000, "--json", "-", "-q")
+    )
     if done.returncode != 0 or json.loads(done.stdout)["streams"][0]["rx"]["packets"] != 1000:
         raise Failed(f"a run afterwards: {done.stdout}{done.stderr}")
 
@@ -213,14 +276,20 @@ def sees(state):
     different = snapshot(state)["interfaces"] != before["interfaces"]
     subprocess.run(inside("ip", "link", "set", "a0", "promisc", "off"), check=True)
     if not different:
-        raise Failed("an interface that was left promiscuous does not show: this test proves nothing")
+        raise Failed(
+            "an interface that was left promiscuous does not show: this test proves nothing"
+        )
 
 
 def labs(squall, state, environment):
-    """A lab is up with its name or not at all, whenever its maker is killed; and stays when a user of it is."""
+    """A lab is up with its name or not at all, whenever its maker is killed; and stays when a user
+    of it is.
+    """
     before = snapshot(state)
     for after_s in moments():
-        process = subprocess.Popen([squall, "lab", "up", "killed"], env=environment, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [squall, "lab", "up", "killed"], env=environment, stdout=subprocess.DEVNULL
+        )
         time.sleep(after_s / 20)
         process.kill()
         process.wait()
@@ -228,7 +297,19 @@ def labs(squall, state, environment):
         time.sleep(0.3)
         up = "killed" in run(squall, "lab", "list", env=environment).stdout
         if up:
-            in_lab = [squall, "lab", "exec", "killed", "--", squall, "send", "-p", "veth-a", "--to", "veth-b"]
+            in_lab = [
+                squall,
+                "lab",
+                "exec",
+                "killed",
+                "--",
+                squall,
+                "send",
+                "-p",
+                "veth-a",
+                "--to",
+                "veth-b",
+            ]
             kill_at([*in_lab, *PACKET, "-r", "10kpps", "-q"], after_s, environment)
             listed = run(squall, "lab", "exec", "killed", "--", squall, "ports", env=environment)
             if "veth-b" not in listed.stdout:
@@ -264,14 +345,22 @@ def main():
                 # A veth takes frames of XDP while its peer polls.
                 "ethtool -K a0 gro on; ethtool -K b0 gro on",
             ]:
-                subprocess.run(inside("sh", "-c", f"sysctl -qw net.ipv6.conf.all.disable_ipv6=1; {step}"), check=True)
+                subprocess.run(
+                    inside("sh", "-c", f"sysctl -qw net.ipv6.conf.all.disable_ipv6=1; {step}"),
+                    check=True,
+                )
             time.sleep(0.3)
             environment = {**os.environ, "XDG_RUNTIME_DIR": state}
             sees(state)
-            tried = [check(name, command, beside, state, environment) for name, command, beside in rows(squall)]
+            tried = [
+                check(name, command, beside, state, environment)
+                for name, command, beside in rows(squall)
+            ]
             labs(squall, state, environment)
             works_after(squall)
-            print(f"{sum(tried)} ways to run, each killed {ROUNDS} times (SEED={SEED}), left nothing behind")
+            print(
+                f"{sum(tried)} ways to run, each killed {ROUNDS} times (SEED={SEED}), left nothing behind"
+            )
     except Failed as failed:
         print(f"FAILED: {failed}")
         sys.exit(1)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Squall against the kernel and tcpdump, in labs of its own: what tcpdump sees on the other end of the link is the golden
-capture of the same profile, octet for octet, in order; a lab leaves nothing behind. If this user is root, labs are tried
-as nobody too; tcpdump, which in a lab of an ordinary user takes itself for root and cannot become another, is not."""
+"""Squall against the kernel and tcpdump, in labs of its own: what tcpdump sees on the other end of
+the link is the golden capture of the same profile, octet for octet, in order; a lab leaves nothing
+behind. If this user is root, labs are tried as nobody too; tcpdump, which in a lab of an ordinary
+user takes itself for root and cannot become another, is not.
+"""
 
 import json
 import os
@@ -42,7 +44,9 @@ def frames(path):
 
 
 def on_one_cpu():
-    """Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by another."""
+    """Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by
+    another.
+    """
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
@@ -53,7 +57,9 @@ class Lab:
         self.squall, self.name = squall, f"interop-{os.getpid()}"
 
     def run(self, *arguments, **options):
-        return subprocess.run([self.squall, "lab", *arguments], capture_output=True, text=True, timeout=60, **options)
+        return subprocess.run(
+            [self.squall, "lab", *arguments], capture_output=True, text=True, timeout=60, **options
+        )
 
     def command(self, *argv):
         return [self.squall, "lab", "exec", self.name, "--", *argv]
@@ -78,8 +84,21 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
     with Lab(squall) as lab:
         for name in PROFILES:
             seen, profile = folder / f"{name}.pcap", golden / f"{name}.toml"
-            # -Z: not as the user tcpdump, who may not write here. -B: KiB; in immediate mode each frame has 64 of them.
-            dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "32768", "-w", str(seen)]
+            # -Z: not as the user tcpdump, who may not write here. -B: KiB; in immediate mode each
+            # frame has 64 of them.
+            dump = [
+                "tcpdump",
+                "-i",
+                "veth-b",
+                "-Z",
+                "root",
+                "-U",
+                "--immediate-mode",
+                "-B",
+                "32768",
+                "-w",
+                str(seen),
+            ]
             with beside(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
                 # "listening on veth-b ..." once it does.
                 for line in listener.stderr:
@@ -87,9 +106,19 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                         break
                 else:
                     raise Failed(f"tcpdump ended with {listener.wait()}")
-                run = ["run", str(profile), "--port", "A=af_packet:veth-a", "--json", "-", "--quiet"]
+                run = [
+                    "run",
+                    str(profile),
+                    "--port",
+                    "A=af_packet:veth-a",
+                    "--json",
+                    "-",
+                    "--quiet",
+                ]
                 command = lab.command(squall, *run)
-                sent = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=on_one_cpu)
+                sent = subprocess.run(
+                    command, capture_output=True, text=True, timeout=60, preexec_fn=on_one_cpu
+                )
                 wanted = frames(golden / f"{name}.pcap")
                 deadline = time.monotonic() + 30
                 while len(frames(seen)) < len(wanted) and time.monotonic() < deadline:
@@ -101,12 +130,18 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
             expect("0 packets dropped by kernel" in said, f"{name}: tcpdump lost some: {said}")
             report, got = json.loads(sent.stdout)["ports"][0], frames(seen)
             counts = (report["tx"]["packets"], report["interface"]["tx_packets"], len(got))
-            expect(counts == (len(wanted),) * 3, f"{name}: report, interface, tcpdump {counts}, expected {len(wanted)}")
+            expect(
+                counts == (len(wanted),) * 3,
+                f"{name}: report, interface, tcpdump {counts}, expected {len(wanted)}",
+            )
             if name == "modes":
                 # Behind schedule, on a busy machine, its streams mix otherwise.
                 wanted, got = sorted(wanted), sorted(got)
             for number, (ours, theirs) in enumerate(zip(wanted, got), 1):
-                expect(ours == theirs, f"{name}: frame {number}:\n  sent {ours.hex()}\n  seen {theirs.hex()}")
+                expect(
+                    ours == theirs,
+                    f"{name}: frame {number}:\n  sent {ours.hex()}\n  seen {theirs.hex()}",
+                )
 
 
 def a_lab_comes_and_goes(squall, _golden, _folder):
@@ -117,14 +152,22 @@ def a_lab_comes_and_goes(squall, _golden, _folder):
         expect(lab.run("up", lab.name).returncode != 0, "up twice")
         seven = subprocess.run(lab.command("sh", "-c", "exit 7"), timeout=60)
         expect(seven.returncode == 7, f"exec passes on {seven.returncode}")
-        links = subprocess.run(lab.command("cat", "/proc/net/dev"), capture_output=True, text=True, timeout=60).stdout
+        links = subprocess.run(
+            lab.command("cat", "/proc/net/dev"), capture_output=True, text=True, timeout=60
+        ).stdout
         expect("veth-a" in links and "veth-b" in links, f"interfaces are {links}")
-        expect("veth-a" not in pathlib.Path("/proc/net/dev").read_text(), "a link of the lab is outside")
+        expect(
+            "veth-a" not in pathlib.Path("/proc/net/dev").read_text(),
+            "a link of the lab is outside",
+        )
         down = lab.run("down", lab.name)
         expect(down.returncode == 0, f"down: {down.stderr}")
         expect(lab.name not in lab.run("list").stdout, "still listed")
         gone = subprocess.run(lab.command("true"), capture_output=True, text=True, timeout=60)
-        expect(gone.returncode in (2, 3) and lab.name in gone.stderr, f"exec in none: {gone.returncode} {gone.stderr}")
+        expect(
+            gone.returncode in (2, 3) and lab.name in gone.stderr,
+            f"exec in none: {gone.returncode} {gone.stderr}",
+        )
         expect(lab.run("down", lab.name).returncode != 0, "down twice")
     deadline = time.monotonic() + 5
     while holders(lab.name) and time.monotonic() < deadline:
@@ -137,7 +180,9 @@ def holders(lab):
     found = []
     for process in pathlib.Path("/proc").iterdir():
         try:
-            if process.name.isdigit() and lab.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+            if process.name.isdigit() and lab.encode() in (process / "cmdline").read_bytes().split(
+                b"\0"
+            ):
                 found.append(process.name)
         except OSError:
             pass
@@ -148,20 +193,53 @@ def both_ways_and_measured(squall, _golden, folder):
     """Two processes on the two ends: what the one sends, the other receives and measures."""
     with Lab(squall) as lab:
         heard = folder / "heard.json"
-        receive = ["recv", "--port", "veth-b", "-n", "2000", "--duration", "20s", "--json", str(heard), "--quiet"]
+        receive = [
+            "recv",
+            "--port",
+            "veth-b",
+            "-n",
+            "2000",
+            "--duration",
+            "20s",
+            "--json",
+            str(heard),
+            "--quiet",
+        ]
         with beside(lab.command(squall, *receive)) as listener:
             time.sleep(0.7)
-            send = ["send", "--port", "veth-a", "--packet", "eth/ipv4/udp", "--size", "100", "--rate", "2kpps", "-n", "2000"]
+            send = [
+                "send",
+                "--port",
+                "veth-a",
+                "--packet",
+                "eth/ipv4/udp",
+                "--size",
+                "100",
+                "--rate",
+                "2kpps",
+                "-n",
+                "2000",
+            ]
             sent = subprocess.run(
-                lab.command(squall, *send, "--latency", "--quiet", "--json", "-"), capture_output=True, text=True, timeout=60
+                lab.command(squall, *send, "--latency", "--quiet", "--json", "-"),
+                capture_output=True,
+                text=True,
+                timeout=60,
             )
             expect(sent.returncode == 0, f"send: {sent.stderr}")
             expect(listener.wait(30) == 0, "recv failed")
         report = json.loads(heard.read_text())
         stream = report["streams"][0]["rx"]
-        expect((stream["packets"], stream["lost"], stream["duplicates"], stream["reordered"]) == (2000, 0, 0, 0), stream)
+        expect(
+            (stream["packets"], stream["lost"], stream["duplicates"], stream["reordered"])
+            == (2000, 0, 0, 0),
+            stream,
+        )
         expect(0 < stream["latency_ns"]["p50"] < 1e9, stream["latency_ns"])
-        expect(json.loads(sent.stdout)["ports"][0]["interface"]["tx_packets"] == 2000, "the interface's count")
+        expect(
+            json.loads(sent.stdout)["ports"][0]["interface"]["tx_packets"] == 2000,
+            "the interface's count",
+        )
 
 
 TESTS = [tcpdump_sees_the_golden_frames, a_lab_comes_and_goes, both_ways_and_measured]
@@ -201,7 +279,9 @@ def as_nobody(squall, golden):
             path.chmod(0o755)
         (place / "tmp").chmod(0o777)
         places = {"SQUALL": place / "squall", "GOLDEN": place / "golden", "TMPDIR": place / "tmp"}
-        known = {"PATH": os.environ["PATH"], "SQUALL_ALLOW_INVALID": "1"} | {name: str(path) for name, path in places.items()}
+        known = {"PATH": os.environ["PATH"], "SQUALL_ALLOW_INVALID": "1"} | {
+            name: str(path) for name, path in places.items()
+        }
 
         def become_nobody():
             os.setgroups([])
@@ -211,7 +291,9 @@ def as_nobody(squall, golden):
         # The interpreter of this process may be in root's home.
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         try:
-            done = subprocess.run([python, place / "lab.py"], env=known, cwd="/", preexec_fn=become_nobody)
+            done = subprocess.run(
+                [python, place / "lab.py"], env=known, cwd="/", preexec_fn=become_nobody
+            )
         except OSError as error:
             print(f"SKIPPED: python3 for nobody (as nobody): {error}")
             return 0

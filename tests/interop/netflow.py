@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Flows as a NetFlow collector counts them: squall replay over a veth pair, with fresh addresses in each of 100 loops, softflowd
-on its other end, which exports to nfcapd. What nfdump finds is what the replay's report says, and what its addresses were.
+"""Flows as a NetFlow collector counts them: squall replay over a veth pair, with fresh addresses in
+each of 100 loops, softflowd on its other end, which exports to nfcapd. What nfdump finds is what
+the replay's report says, and what its addresses were.
 
 Needs root, softflowd and nfcapd (Debian: nfdump); $SQUALL is target/debug/squall unless said.
 """
@@ -41,7 +42,9 @@ def run(*command: object, timeout: float = 120) -> str:
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
-        raise Failed(f"{' '.join(words)}: exit status {done.returncode}: {done.stdout}{done.stderr}")
+        raise Failed(
+            f"{' '.join(words)}: exit status {done.returncode}: {done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
@@ -57,7 +60,8 @@ def wait(what: str, come, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-# --- the capture ---------------------------------------------------------------------------------------------------
+# --- the capture
+# ---------------------------------------------------------------------------------------------------
 
 
 def sum16(octets: bytes) -> int:
@@ -78,29 +82,43 @@ def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -
     if source.version == 6:
         head = struct.pack(">IHBB", 6 << 28, len(segment), protocol, 64)
         return macs + b"\x86\xdd" + head + source.packed + destination.packed + segment
-    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 1, 0x4000, 64, protocol, 0) + source.packed + destination.packed
+    head = (
+        struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 1, 0x4000, 64, protocol, 0)
+        + source.packed
+        + destination.packed
+    )
     head = head[:10] + struct.pack(">H", ~sum16(head) & 0xFFFF) + head[12:]
     return macs + b"\x08\x00" + head + segment
 
 
 def capture(path: pathlib.Path) -> tuple[int, int]:
-    """Conversations of TCP and UDP over both versions of IP, some of which nobody answers. Packets and flows of IP."""
+    """Conversations of TCP and UDP over both versions of IP, some of which nobody answers. Packets
+    and flows of IP.
+    """
     chance = random.Random(5)
     frames: list[bytes] = []
     flows = set()
     for number in range(30):
         six = number % 5 == 0
         client = f"2001:db8:1::{number + 1}" if six else f"10.1.{number}.{chance.randrange(1, 255)}"
-        server = f"2001:db8:2::{chance.randrange(1, 5)}" if six else chance.choice(["192.0.2.7", "10.2.0.1", "172.16.0.9"])
+        server = (
+            f"2001:db8:2::{chance.randrange(1, 5)}"
+            if six
+            else chance.choice(["192.0.2.7", "10.2.0.1", "172.16.0.9"])
+        )
         ports = (20000 + number, chance.choice([53, 80, 443]))
         tcp = number % 2 == 0
         for _ in range(chance.randrange(1, 5)):
-            for src, dst, (sport, dport) in [(client, server, ports), (server, client, ports[::-1])]:
+            for src, dst, (sport, dport) in [
+                (client, server, ports),
+                (server, client, ports[::-1]),
+            ]:
                 if src == server and number % 7 == 0:
                     continue
                 flows.add((src, dst, sport, dport))
                 if tcp:
-                    # Without SYN and FIN: softflowd's own timeouts for them are not what is looked at.
+                    # Without SYN and FIN: softflowd's own timeouts for them are not what is looked
+                    # at.
                     head = struct.pack(">HHIIBBHHH", sport, dport, 1, 1, 0x50, 0x18, 1000, 0, 0)
                     frames.append(frame(src, dst, 6, head + b"data", 16))
                 else:
@@ -109,16 +127,21 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
     # No flow, and not counted as one.
     arp = bytes.fromhex("ffffffffffff0200000000010806" + "0001080006040001") + bytes(20)
     packets = len(frames)
-    records = [struct.pack("<IIII", 1000, i, len(f), len(f)) + f for i, f in enumerate([arp, *frames])]
+    records = [
+        struct.pack("<IIII", 1000, i, len(f), len(f)) + f for i, f in enumerate([arp, *frames])
+    ]
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
     return packets, len(flows)
 
 
-# --- the collector -------------------------------------------------------------------------------------------------
+# --- the collector
+# -------------------------------------------------------------------------------------------------
 
 
 def queue_of(port: int) -> tuple[int, int]:
-    """Octets that wait in the UDP socket of `port` of this namespace, and the datagrams that it has dropped."""
+    """Octets that wait in the UDP socket of `port` of this namespace, and the datagrams that it has
+    dropped.
+    """
     for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]:
         words = line.split()
         if int(words[1].split(":")[1], 16) == port:
@@ -127,10 +150,15 @@ def queue_of(port: int) -> tuple[int, int]:
 
 
 def relay() -> None:
-    """softflowd sends all its flows at once, some hundred datagrams, and nfcapd's queue has room for some dozen of them: on a
-    busy machine the others were lost. They wait here, and each follows when nfcapd has read the one before. Ends when its
-    input has ended, and nothing waits any more; says what was dropped."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
+    """softflowd sends all its flows at once, some hundred datagrams, and nfcapd's queue has room
+    for some dozen of them: on a busy machine the others were lost. They wait here, and each follows
+    when nfcapd has read the one before. Ends when its input has ended, and nothing waits any more;
+    says what was dropped.
+    """
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given,
+    ):
         # SO_RCVBUFFORCE: whatever net.core.rmem_max is.
         taken.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
         taken.bind(("127.0.0.1", PROBE))
@@ -157,13 +185,31 @@ class Collector:
     def __enter__(self):
         self.records.mkdir()
         # One file of records, which is written out when nfcapd ends.
-        self.start("nfcapd", "-w", self.records, "-b", "127.0.0.1", "-p", COLLECTOR, "-t", "3600", "-B", 8 << 20)
+        self.start(
+            "nfcapd",
+            "-w",
+            self.records,
+            "-b",
+            "127.0.0.1",
+            "-p",
+            COLLECTOR,
+            "-t",
+            "3600",
+            "-B",
+            8 << 20,
+        )
         script = [sys.executable, pathlib.Path(__file__).resolve(), "--relay"]
         self.start(*script, name="relay", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for port in [COLLECTOR, PROBE]:
-            wait(f"who listens on UDP port {port}", lambda: f":{port} " in run(*inside("ss", "-lun")) + " ")
+            wait(
+                f"who listens on UDP port {port}",
+                lambda: f":{port} " in run(*inside("ss", "-lun")) + " ",
+            )
         # Nothing expires by itself: neither by time, nor because there are too many.
-        never = [f"-t{name}=1d" for name in ["general", "tcp", "tcp.rst", "tcp.fin", "udp", "icmp", "maxlife"]] + ["-texpint=0"]
+        never = [
+            f"-t{name}=1d"
+            for name in ["general", "tcp", "tcp.rst", "tcp.fin", "udp", "icmp", "maxlife"]
+        ] + ["-texpint=0"]
         self.start(
             "softflowd", "-d", "-i", self.interface, "-n", f"127.0.0.1:{PROBE}", "-v", "9", "-m", "200000",
             # libpcap's queue: all packets of the test, however late softflowd gets to them.
@@ -174,7 +220,9 @@ class Collector:
 
     def start(self, *command: object, name: str | None = None, **streams: int) -> None:
         log = (self.folder / f"{name or command[0]}.log").open("wb")
-        self.processes.append(subprocess.Popen(inside(*command), **{"stdout": log, "stderr": log} | streams))
+        self.processes.append(
+            subprocess.Popen(inside(*command), **{"stdout": log, "stderr": log} | streams)
+        )
 
     def softflowd_packets(self) -> int:
         told = run(*inside("softflowctl", "-c", self.control, "statistics"))
@@ -191,9 +239,22 @@ class Collector:
         same("datagrams dropped on the way to nfcapd", dropped.strip(), b"0")
         nfcapd.send_signal(signal.SIGTERM)
         nfcapd.wait(timeout=60)
-        text = run("nfdump", "-R", self.records, "-6", "-q", "-N", "-o", "fmt:%sa,%da,%sp,%dp,%pr,%pkt,%byt")
+        text = run(
+            "nfdump",
+            "-R",
+            self.records,
+            "-6",
+            "-q",
+            "-N",
+            "-o",
+            "fmt:%sa,%da,%sp,%dp,%pr,%pkt,%byt",
+        )
         names = ["src", "dst", "src_port", "dst_port", "protocol", "packets", "octets"]
-        rows = [[word.strip() for word in line.split(",")] for line in text.splitlines() if line.count(",") == 6]
+        rows = [
+            [word.strip() for word in line.split(",")]
+            for line in text.splitlines()
+            if line.count(",") == 6
+        ]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def __exit__(self, *_):
@@ -203,19 +264,48 @@ class Collector:
                 process.wait()
 
 
-# --- the test ------------------------------------------------------------------------------------------------------
+# --- the test
+# ------------------------------------------------------------------------------------------------------
 
 
-def replayed(folder: pathlib.Path, pcap: pathlib.Path, *options: str) -> tuple[dict, list[dict[str, str]]]:
+def replayed(
+    folder: pathlib.Path, pcap: pathlib.Path, *options: str
+) -> tuple[dict, list[dict[str, str]]]:
     """What the report says of flows, and what the collector has."""
     folder.mkdir()
     report = folder / "report.json"
     with Collector(folder, "b0") as collector:
-        replay = [SQUALL, "replay", pcap, "--port", "af_packet:a0", "--pps", 10000, "-l", LOOPS, "-q", "--json", report]
+        replay = [
+            SQUALL,
+            "replay",
+            pcap,
+            "--port",
+            "af_packet:a0",
+            "--pps",
+            10000,
+            "-l",
+            LOOPS,
+            "-q",
+            "--json",
+            report,
+        ]
         run(*inside(*replay, *options))
         flows = json.loads(report.read_text())["replay"]["flows"]
-        # libpcap hands packets over when a block is full or old; frames of no flow make the last one so.
-        others = [SQUALL, "send", "--port", "af_packet:a0", "--packet", "eth/arp", "-n", 2000, "--rate", "20kpps", "-q"]
+        # libpcap hands packets over when a block is full or old; frames of no flow make the last
+        # one so.
+        others = [
+            SQUALL,
+            "send",
+            "--port",
+            "af_packet:a0",
+            "--packet",
+            "eth/arp",
+            "-n",
+            2000,
+            "--rate",
+            "20kpps",
+            "-q",
+        ]
 
         def all_there() -> bool:
             run(*inside(*others))
@@ -232,8 +322,14 @@ def check(what: str, told: dict, found: list[dict[str, str]], packets: int, flow
     same(f"{what}: flows in the collector", len(found), told["flows"])
     tuples = {(f["src"], f["dst"], f["src_port"], f["dst_port"], f["protocol"]) for f in found}
     same(f"{what}: different flows in the collector", len(tuples), told["unique"])
-    same(f"{what}: packets in the collector", sum(int(f["packets"]) for f in found), told["flow_packets"])
-    print(f"{what}: {told['flows']} flows and {told['flow_packets']} packets told, and found by nfdump")
+    same(
+        f"{what}: packets in the collector",
+        sum(int(f["packets"]) for f in found),
+        told["flow_packets"],
+    )
+    print(
+        f"{what}: {told['flows']} flows and {told['flow_packets']} packets told, and found by nfdump"
+    )
 
 
 def test(folder: pathlib.Path) -> None:
@@ -245,7 +341,9 @@ def test(folder: pathlib.Path) -> None:
     ways = collections.Counter((f["src"], f["dst"], f["src_port"], f["dst_port"]) for f in found)
     alone = [way for way in ways if (way[1], way[0], way[3], way[2]) not in ways]
     same("flows that nobody answers", len(alone) % LOOPS, 0)
-    told, found = replayed(folder / "slow", pcap, "--unique-ip", "--unique-ip-loops", "10", "--preload")
+    told, found = replayed(
+        folder / "slow", pcap, "--unique-ip", "--unique-ip-loops", "10", "--preload"
+    )
     check("fresh addresses every ten loops", told, found, packets, flows * LOOPS // 10)
     told, found = replayed(folder / "same", pcap)
     check("the same addresses", told, found, packets, flows)

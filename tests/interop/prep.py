@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""`squall prep` against tcpprep, on captures made here: the same cache octet for octet wherever both mean the same, and where
-they do not, what ours is and why. tcpprep reads our caches, and we read its.
+"""`squall prep` against tcpprep, on captures made here: the same cache octet for octet wherever
+both mean the same, and where they do not, what ours is and why. tcpprep reads our caches, and we
+read its.
 
 Needs tcpprep (Debian: tcpreplay); $SQUALL is target/debug/squall unless said.
 """
@@ -31,7 +32,8 @@ def same(what: str, ours: object, expected: object) -> None:
         raise Failed(f"{what}:\n  found    {ours!r}\n  expected {expected!r}")
 
 
-# --- captures ----------------------------------------------------------------------------------------------------
+# --- captures
+# ----------------------------------------------------------------------------------------------------
 
 
 def frame(src_mac: str, ethertype: int, payload: bytes) -> bytes:
@@ -65,12 +67,17 @@ def arp() -> bytes:
 
 
 def conversations(seed: int, version: int = 4) -> list[bytes]:
-    """Clients of 10.1/16 that open connections to and ask names of servers of 10.2/16, and ARP between them."""
+    """Clients of 10.1/16 that open connections to and ask names of servers of 10.2/16, and ARP
+    between them.
+    """
     chance = random.Random(seed)
     prefix = {4: "10.{}.0.{}", 6: "2001:db8:{}::{}"}[version]
     frames = []
     for _ in range(150):
-        client, server = prefix.format(1, chance.randrange(1, 30)), prefix.format(2, chance.randrange(1, 9))
+        client, server = (
+            prefix.format(1, chance.randrange(1, 30)),
+            prefix.format(2, chance.randrange(1, 9)),
+        )
         port = chance.randrange(1024, 65536)
         if chance.random() < 0.3:
             frames.append(udp(CLIENT_MAC, client, server, (port, 53), dns(False)))
@@ -92,22 +99,32 @@ def with_others() -> list[bytes]:
     for _ in range(40):
         src, dst = (f"10.{chance.randrange(2, 5)}.0.{chance.randrange(40, 60)}" for _ in "ab")
         mac = chance.choice([CLIENT_MAC, SERVER_MAC])
-        one = chance.choice([udp(mac, src, dst, (2000, 2001), b"x" * 20), ip(mac, src, dst, 1, b"\x08\0\xf7\xff" + bytes(4))])
+        one = chance.choice(
+            [
+                udp(mac, src, dst, (2000, 2001), b"x" * 20),
+                ip(mac, src, dst, 1, b"\x08\0\xf7\xff" + bytes(4)),
+            ]
+        )
         frames.insert(chance.randrange(len(frames)), one)
     return frames
 
 
 def write(path: pathlib.Path, frames: list[bytes]) -> pathlib.Path:
-    records = [struct.pack("<IIII", 1_000_000 + i, 0, len(f), len(f)) + f for i, f in enumerate(frames)]
+    records = [
+        struct.pack("<IIII", 1_000_000 + i, 0, len(f), len(f)) + f for i, f in enumerate(frames)
+    ]
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
     return path
 
 
-# --- both tools --------------------------------------------------------------------------------------------------
+# --- both tools
+# --------------------------------------------------------------------------------------------------
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=120
+    )
 
 
 class Both:
@@ -143,7 +160,8 @@ def exchanged(sides: str) -> str:
     return sides.translate(str.maketrans("PS", "SP"))
 
 
-# --- where both mean the same ---------------------------------------------------------------------------------------
+# --- where both mean the same
+# ---------------------------------------------------------------------------------------
 
 BY_MAC = f"--mac={SERVER_MAC},02:00:00:00:00:09"
 EQUAL = [
@@ -164,7 +182,11 @@ EQUAL = [
     ["--port", "--services=SERVICES"],
     [BY_MAC],
     [BY_MAC, "--reverse"],
-    *[["--cidr=10.1.0.0/16", f"--{way}={kind}:10.1.0.0/28,10.2.0.4/31"] for way in ["include", "exclude"] for kind in "SDBE"],
+    *[
+        ["--cidr=10.1.0.0/16", f"--{way}={kind}:10.1.0.0/28,10.2.0.4/31"]
+        for way in ["include", "exclude"]
+        for kind in "SDBE"
+    ],
     ["--cidr=10.1.0.0/16", "--include=P:1-20,33,40-900"],
     ["--cidr=10.1.0.0/16", "--exclude=P:1-20,33,40-900"],
     [BY_MAC, "--include=P:2-7"],
@@ -175,20 +197,35 @@ def octet_for_octet(folder: pathlib.Path) -> None:
     both = Both(folder)
     services = folder / "services"
     services.write_text("# ours\nhttp 80/tcp www\nhttps\t443/tcp\ndomain 53/udp # names\n")
-    known, others = write(folder / "known.pcap", conversations(1)), write(folder / "others.pcap", with_others())
+    known, others = (
+        write(folder / "known.pcap", conversations(1)),
+        write(folder / "others.pcap", with_others()),
+    )
     rules = [[option.replace("SERVICES", str(services)) for option in rule] for rule in EQUAL]
-    cases = [(capture, rule) for rule in rules for capture in [known, others]] + [(known, ["--auto=bridge"])]
+    cases = [(capture, rule) for rule in rules for capture in [known, others]] + [
+        (known, ["--auto=bridge"])
+    ]
     six = write(folder / "six.pcap", conversations(4, 6))
-    cases += [(six, rule) for rule in [["--cidr=[2001:db8:1::/48]"], ["--port"], [r"--regex=2001:db8:2:"]]]
+    cases += [
+        (six, rule) for rule in [["--cidr=[2001:db8:1::/48]"], ["--port"], [r"--regex=2001:db8:2:"]]
+    ]
     for capture, rule in cases:
         theirs, ours = both.tcpprep(capture, *rule), both.squall(capture, *rule)
         what = f"{capture.name} {' '.join(rule)}"
-        same(f"{what}: exit status: {ours.stderr}{theirs.stderr}", (ours.returncode, theirs.returncode), (0, 0))
+        same(
+            f"{what}: exit status: {ours.stderr}{theirs.stderr}",
+            (ours.returncode, theirs.returncode),
+            (0, 0),
+        )
         if both.ours.read_bytes() != both.theirs.read_bytes():
             same(what, both.sides(both.ours), both.sides(both.theirs))
             same(what, both.ours.read_bytes(), both.theirs.read_bytes())
         for one in ["-I", "-S"]:
-            same(f"{what} {one}", run(SQUALL, "prep", one, both.theirs).stdout, run("tcpprep", one, both.ours).stdout)
+            same(
+                f"{what} {one}",
+                run(SQUALL, "prep", one, both.theirs).stdout,
+                run("tcpprep", one, both.ours).stdout,
+            )
         counts = run("tcpprep", "-S", both.ours).stdout
         same(f"{what}: both sides, or some skipped", counts.count("packets:\t0") < 2, True)
     print(f"{len(cases)} caches are tcpprep's octet for octet, and each reads the other's")
@@ -197,7 +234,9 @@ def octet_for_octet(folder: pathlib.Path) -> None:
 def comments(folder: pathlib.Path) -> None:
     both = Both(folder)
     capture = folder / "known.pcap"
-    done = run(SQUALL, "prep", capture, "-o", both.ours, "--auto", "first", "-C", "hello world", "-q")
+    done = run(
+        SQUALL, "prep", capture, "-o", both.ours, "--auto", "first", "-C", "hello world", "-q"
+    )
     same("exit status", (done.returncode, done.stdout, done.stderr), (0, "", ""))
     text = run("tcpprep", "-P", both.ours).stdout
     lines = text.splitlines()
@@ -208,7 +247,8 @@ def comments(folder: pathlib.Path) -> None:
     print("comments: each reads the other's")
 
 
-# --- where they do not ------------------------------------------------------------------------------------------------
+# --- where they do not
+# ------------------------------------------------------------------------------------------------
 
 
 def differences(folder: pathlib.Path) -> None:
@@ -216,50 +256,77 @@ def differences(folder: pathlib.Path) -> None:
     known, others = folder / "known.pcap", folder / "others.pcap"
     frames = len(conversations(1))
 
-    # tcpprep's manual says that bridge aborts on a host of which nothing is known. It sends it by the secondary port.
+    # tcpprep's manual says that bridge aborts on a host of which nothing is known. It sends it by
+    # the secondary port.
     done = both.squall(others, "--auto=bridge")
-    same("bridge: exit status", (done.returncode, "did nothing that tells a client" in done.stderr), (2, True))
+    same(
+        "bridge: exit status",
+        (done.returncode, "did nothing that tells a client" in done.stderr),
+        (2, True),
+    )
 
-    # tcpprep's router finds no networks in most captures; where it does, it does not use them. Ours: hosts of 10.2/15, the
-    # shortest prefix that holds servers and no client, are servers, others clients.
+    # tcpprep's router finds no networks in most captures; where it does, it does not use them.
+    # Ours: hosts of 10.2/15, the shortest prefix that holds servers and no client, are servers,
+    # others clients.
     same("tcpprep's router fails", both.tcpprep(others, "--auto=router").returncode != 0, True)
     ours = both.our_sides(others, "--auto=router")
     expected = both.our_sides(others, "--cidr=10.2.0.0/15", "--reverse")
     same("router", ours, expected)
 
-    # tcpprep's --reverse makes all packets those of the secondary port with --regex, and does nothing with --auto, --port.
+    # tcpprep's --reverse makes all packets those of the secondary port with --regex, and does
+    # nothing with --auto, --port.
     for rule in [r"--regex=^10\.1\.", "--auto=first", "--port"]:
         straight, ours = both.our_sides(known, rule), both.our_sides(known, rule, "--reverse")
         sides = zip(straight, ours, conversations(1), strict=True)
         for number, (before, after, octets) in enumerate(sides, 1):
             no_ip = octets[12:14] == b"\x08\x06"
-            same(f"{rule} --reverse: packet {number}", after, before if no_ip else exchanged(before))
+            same(
+                f"{rule} --reverse: packet {number}", after, before if no_ip else exchanged(before)
+            )
 
-    # tcpprep writes what is left out in each of the two passes of --auto, and all behind it belongs to another packet.
+    # tcpprep writes what is left out in each of the two passes of --auto, and all behind it belongs
+    # to another packet.
     theirs = both.their_sides(known, "--auto=first", "--exclude=P:1-3")
     same("tcpprep's surplus", both.theirs.stat().st_size > 24 + -(-frames // 4), True)
     told = run(SQUALL, "prep", "-S", both.theirs)
     same("a cache with a surplus", (told.returncode, "more sides" in told.stderr), (2, True))
     ours = both.our_sides(known, "--auto=first", "--exclude=P:1-3")
-    same("three left out", (ours[:3], "D" in ours[3:], len(ours), theirs[:6]), ("DDD", False, frames, "DDDDDD"))
+    same(
+        "three left out",
+        (ours[:3], "D" in ours[3:], len(ours), theirs[:6]),
+        ("DDD", False, frames, "DDDDDD"),
+    )
 
-    # tcpprep does not see what a filter leaves out: its cache has fewer packets than the capture. Ours has them all.
+    # tcpprep does not see what a filter leaves out: its cache has fewer packets than the capture.
+    # Ours has them all.
     theirs = both.their_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
     ours = both.our_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
     same("what the filter takes", ours.replace("D", ""), theirs)
     same("all packets", len(ours), frames)
-    same("and what it leaves", both.our_sides(known, "--cidr=10.1.0.0/16", "--exclude=F:not tcp"), ours)
+    same(
+        "and what it leaves",
+        both.our_sides(known, "--cidr=10.1.0.0/16", "--exclude=F:not tcp"),
+        ours,
+    )
 
     # tcpprep's --mac heeds no rule of addresses.
-    theirs, ours = (of(known, BY_MAC, "--include=S:10.1.0.0/16") for of in [both.their_sides, both.our_sides])
+    theirs, ours = (
+        of(known, BY_MAC, "--include=S:10.1.0.0/16") for of in [both.their_sides, both.our_sides]
+    )
     same("no rule", ("D" in theirs, "D" in ours), (False, True))
 
     # tcpprep takes all IPv6 hosts for one.
     six = folder / "six.pcap"
-    same("IPv6 by what hosts do", both.our_sides(six, "--auto=client"), both.our_sides(six, "--cidr=2001:db8:1::/48"))
+    same(
+        "IPv6 by what hosts do",
+        both.our_sides(six, "--auto=client"),
+        both.our_sides(six, "--cidr=2001:db8:1::/48"),
+    )
 
     # As tcpreplay's own -x and not tcpprep's: to the end.
-    same("to the end", both.our_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"), 4)
+    same(
+        "to the end", both.our_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"), 4
+    )
     print("differences: as they are meant")
 
 

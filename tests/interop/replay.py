@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""squall replay against the kernel, tcpdump and tcpreplay, in a namespace of its own: what arrives is the capture, octet for
-octet, in order, on one and on two ports; the interface counts what the report says and what was asked for, whatever options
-go together; the figures of tcpreplay of the same capture are the same. Needs root."""
+"""squall replay against the kernel, tcpdump and tcpreplay, in a namespace of its own: what arrives
+is the capture, octet for octet, in order, on one and on two ports; the interface counts what the
+report says and what was asked for, whatever options go together; the figures of tcpreplay of the
+same capture are the same. Needs root.
+"""
 
 import json
 import os
@@ -30,7 +32,21 @@ def network():
         run("ip", "netns", "add", namespace)
         run(*inside(namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
     for a, b in [("va", "vb"), ("vc", "vd")]:
-        run("ip", "link", "add", a, "netns", NAMESPACE, "type", "veth", "peer", "name", b, "netns", PEER)
+        run(
+            "ip",
+            "link",
+            "add",
+            a,
+            "netns",
+            NAMESPACE,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            b,
+            "netns",
+            PEER,
+        )
         run("ip", "-n", NAMESPACE, "link", "set", a, "up")
         run("ip", "-n", PEER, "link", "set", b, "up")
         # Else it takes no frames from xdp_live.
@@ -60,7 +76,21 @@ class Watched:
         self.dumps = []
         for link, file in zip(self.links, self.files):
             file.unlink(missing_ok=True)
-            argv = inside(PEER, "tcpdump", "-Z", "root", "-B", "32768", "-U", "-n", "-i", link, "--nano", "-w", file)
+            argv = inside(
+                PEER,
+                "tcpdump",
+                "-Z",
+                "root",
+                "-B",
+                "32768",
+                "-U",
+                "-n",
+                "-i",
+                link,
+                "--nano",
+                "-w",
+                file,
+            )
             self.dumps.append(subprocess.Popen(argv, stderr=subprocess.PIPE, text=True))
         for dump in self.dumps:
             while "listening" not in (line := dump.stderr.readline()):
@@ -68,7 +98,9 @@ class Watched:
         return self
 
     def wait(self, count):
-        """Until so many packets are written: tcpdump forgets what is in its ring when it is stopped."""
+        """Until so many packets are written: tcpdump forgets what is in its ring when it is
+        stopped.
+        """
         until = time.monotonic() + 30
         while sum(len(packets(file)) for file in self.files if file.stat().st_size) < count:
             if time.monotonic() > until:
@@ -95,13 +127,27 @@ def make(folder):
     """2,000 frames of 200 flows both ways, of many lengths, 200 us apart."""
     parts = []
     for i, (src, dst, more) in enumerate(
-        [("10.1.0.0", "10.2.0.1", "udp.sport=increment:1024-1123"), ("10.2.0.1", "10.1.0.0", "udp.dport=increment:1024-1123")]
+        [
+            ("10.1.0.0", "10.2.0.1", "udp.sport=increment:1024-1123"),
+            ("10.2.0.1", "10.1.0.0", "udp.dport=increment:1024-1123"),
+        ]
     ):
         field, port = ("ipv4.src", "dport=53") if i == 0 else ("ipv4.dst", "sport=53")
         part = folder / f"part{i}.pcap"
         packet = f"eth(dst=02:00:00:00:00:0{i + 1})/ipv4(src={src},dst={dst})/udp({port})"
         vary = ["--vary", more, "--vary", f"{field}=increment:10.1.0.1-10.1.0.100"]
-        argv = ["--packet", packet, *vary, "--size", "64-1400", "--rate", "5kpps", "--count", "1000", "-q"]
+        argv = [
+            "--packet",
+            packet,
+            *vary,
+            "--size",
+            "64-1400",
+            "--rate",
+            "5kpps",
+            "--count",
+            "1000",
+            "-q",
+        ]
         run(SQUALL, "send", "--port", f"pcap:{part}", *argv)
         parts.append(part)
     capture = folder / "in.pcap"
@@ -120,16 +166,34 @@ def arrives(folder, capture):
                 loops = 3 if "-l" in more else 1
                 watched.wait(2000 * loops)
             what = f"{port} {' '.join(more)}"
-            same(f"{what}: frames", [octets for _, octets in watched.packets()[0]] == expected * loops, True)
+            same(
+                f"{what}: frames",
+                [octets for _, octets in watched.packets()[0]] == expected * loops,
+                True,
+            )
             tx = report["ports"][0]
             same(f"{what}: successful", report["replay"]["ports"][0]["successful"], 2000 * loops)
             same(f"{what}: interface", tx["interface"]["tx_packets"], 2000 * loops)
-    for kind, more in [(kind, more) for kind in ["af_packet", "xdp_live"] for more in [["-t"], ["-p", "20000"]]]:
+    for kind, more in [
+        (kind, more) for kind in ["af_packet", "xdp_live"] for more in [["-t"], ["-p", "20000"]]
+    ]:
         with Watched(folder, "vb", "vd") as watched:
-            replay(folder, capture, "-i", f"{kind}:va", "-I", f"{kind}:vc", "--cidr", "10.1.0.0/16", *more)
+            replay(
+                folder,
+                capture,
+                "-i",
+                f"{kind}:va",
+                "-I",
+                f"{kind}:vc",
+                "--cidr",
+                "10.1.0.0/16",
+                *more,
+            )
             watched.wait(2000)
         clients, servers = watched.packets()
-        by_address = [[o for o in expected if o[26:28] == net] for net in (b"\x0a\x01", b"\x0a\x02")]
+        by_address = [
+            [o for o in expected if o[26:28] == net] for net in (b"\x0a\x01", b"\x0a\x02")
+        ]
         same("clients", [o for _, o in clients] == by_address[0], True)
         same("servers", [o for _, o in servers] == by_address[1], True)
         both = [octets for _, octets in sorted([*clients, *servers], key=lambda packet: packet[0])]
@@ -139,24 +203,40 @@ def arrives(folder, capture):
 
 def exact(folder, capture):
     """No option makes another's rate void: so many frames, or octets to the frame, within a second."""
-    ways = [[], ["-K"], ["--unique-ip"], ["-K", "--unique-ip"], ["-I", "af_packet:vc"], ["-I", "af_packet:vc", "-K", "--unique-ip"]]
+    ways = [
+        [],
+        ["-K"],
+        ["--unique-ip"],
+        ["-K", "--unique-ip"],
+        ["-I", "af_packet:vc"],
+        ["-I", "af_packet:vc", "-K", "--unique-ip"],
+    ]
     ways = [("af_packet:va", way) for way in ways]
     for option, value in [("-p", "1"), ("-p", "5000"), ("-M", "1"), ("-M", "30")]:
         live = [("xdp_live:va", ["-K", "--unique-ip"])] if value in ("5000", "30") else []
         for port, way in ways + live:
             what = f"{port} {option} {value} {' '.join(way)}"
-            # A machine that had other things to do for a tenth of a second at the end is told, and asked again.
+            # A machine that had other things to do for a tenth of a second at the end is told, and
+            # asked again.
             for _ in range(5):
-                report = replay(folder, capture, "-i", port, "-l", "0", "--duration", "1", option, value, *way)
+                report = replay(
+                    folder, capture, "-i", port, "-l", "0", "--duration", "1", option, value, *way
+                )
                 interfaces = [port["interface"] for port in report["ports"]]
-                packets, octets = (sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets"))
+                packets, octets = (
+                    sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets")
+                )
                 # Of octets, the frame that begins before the end is sent whole.
                 asked = int(value) if option == "-p" else float(value) * 1e6 / 8
                 sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
                 if asked <= sent <= most:
                     break
                 codes = {reason["code"] for reason in report["verdict"]["reasons"]}
-                same(f"{what}: {sent} of {asked} and told", bool(codes & {"generator-bound", "starved"}), True)
+                same(
+                    f"{what}: {sent} of {asked} and told",
+                    bool(codes & {"generator-bound", "starved"}),
+                    True,
+                )
             same(f"{what}: {sent} of {asked}", asked <= sent <= most, True)
             same(f"{what}: counters agree", "counters-differ" in str(report["verdict"]), False)
     print("rates: as asked to the frame, in every way of reading and sending")
@@ -168,15 +248,29 @@ def as_tcpreplay(folder, capture):
         told = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
         theirs.wait(2000)
     with Watched(folder, "vb") as ours:
-        said = run(*inside(NAMESPACE, SQUALL, "replay", capture, "-i", "af_packet:va", "-t", "-K")).stdout
+        said = run(
+            *inside(NAMESPACE, SQUALL, "replay", capture, "-i", "af_packet:va", "-t", "-K")
+        ).stdout
         ours.wait(2000)
     same("frames", [o for _, o in ours.packets()[0]] == [o for _, o in theirs.packets()[0]], True)
-    lines = [r"Actual: (\d+) packets \((\d+) bytes\)", r"Flows: (\d+) flows", r"Successful packets: +(\d+)", r"Failed packets: +(\d+)"]
+    lines = [
+        r"Actual: (\d+) packets \((\d+) bytes\)",
+        r"Flows: (\d+) flows",
+        r"Successful packets: +(\d+)",
+        r"Failed packets: +(\d+)",
+    ]
     for line in [*lines, r"Truncated packets: +(\d+)"]:
         same(line, re.search(line, said).groups(), re.search(line, told).groups())
-    order = [re.match(r"\s*(Actual|Rated|Flows|Statistics|Successful|Failed|Truncated|Retried)", line) for line in said.splitlines()]
+    order = [
+        re.match(r"\s*(Actual|Rated|Flows|Statistics|Successful|Failed|Truncated|Retried)", line)
+        for line in said.splitlines()
+    ]
     names = [found[1] for found in order if found]
-    same("order of lines", names, ["Actual", "Rated", "Flows", "Statistics", "Successful", "Failed", "Truncated", "Retried"])
+    same(
+        "order of lines",
+        names,
+        ["Actual", "Rated", "Flows", "Statistics", "Successful", "Failed", "Truncated", "Retried"],
+    )
     print("tcpreplay says the same of the same capture")
 
 
@@ -184,15 +278,27 @@ def ends(folder, capture):
     """Ctrl-C ends and reports; a damaged capture is sent up to the damage."""
     report = folder / "stopped.json"
     # What a port has ahead of its time does not leave any more.
-    for port, speed in [("af_packet:va", ["-p", "1000"]), ("xdp_live:va", ["-p", "1000"]), ("xdp_live:va", ["-t", "-K"])]:
-        argv = inside(NAMESPACE, SQUALL, "replay", capture, "-i", port, *speed, "-l", "0", "--json", report)
-        sender = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    for port, speed in [
+        ("af_packet:va", ["-p", "1000"]),
+        ("xdp_live:va", ["-p", "1000"]),
+        ("xdp_live:va", ["-t", "-K"]),
+    ]:
+        argv = inside(
+            NAMESPACE, SQUALL, "replay", capture, "-i", port, *speed, "-l", "0", "--json", report
+        )
+        sender = subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         while "pps" not in (line := sender.stderr.readline()):
             same("it runs", line != "", True)
         sender.send_signal(signal.SIGINT)
         same("exit status", sender.wait(timeout=30), 0)
         told = json.loads(report.read_text())
-        same(f"{port} {speed}: counted", told["replay"]["packets"], told["ports"][0]["interface"]["tx_packets"])
+        same(
+            f"{port} {speed}: counted",
+            told["replay"]["packets"],
+            told["ports"][0]["interface"]["tx_packets"],
+        )
         same("something was sent", told["replay"]["packets"] > 0, True)
     damaged = folder / "damaged.pcap"
     damaged.write_bytes(capture.read_bytes()[:-7])
@@ -206,7 +312,8 @@ def main():
     if os.geteuid() != 0:
         print("SKIPPED: squall replay against tcpreplay: needs root")
         return 0
-    # Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by another.
+    # Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by
+    # another.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:
         with tempfile.TemporaryDirectory() as name:

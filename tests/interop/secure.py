@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""The daemon attacked from its network: no token and wrong ones, leases of others, paths out of its folder, broken and endless
-requests (HTTP, WebSocket, gRPC, TLS), peers that say nothing or one octet at a time, more connections than it takes, pages of
-other origins; and schemathesis over its description. Each is refused, nothing leaks, the daemon stays small, and what another
-user sends meanwhile is not touched. All of it in a lab; grpcio is that of target/otg/snappi-1.62.0, schemathesis that of
-target/otg/schemathesis (scripts/setup otg). A step's name as argument: that one alone."""
+"""The daemon attacked from its network: no token and wrong ones, leases of others, paths out of its
+folder, broken and endless requests (HTTP, WebSocket, gRPC, TLS), peers that say nothing or one
+octet at a time, more connections than it takes, pages of other origins; and schemathesis over its
+description. Each is refused, nothing leaks, the daemon stays small, and what another user sends
+meanwhile is not touched. All of it in a lab; grpcio is that of target/otg/snappi-1.62.0,
+schemathesis that of target/otg/schemathesis (scripts/setup otg). A step's name as argument: that
+one alone.
+"""
 
 import base64
 import http.client
@@ -85,11 +88,21 @@ class Daemon:
     def __init__(self, folder, *options, tls=True):
         self.data, self.tls = pathlib.Path(folder), tls
         self.said = open(self.data.with_suffix(".said"), "w+")
-        serve = [SQUALL, "serve", "--data", str(folder), "--json", *([] if tls else ["--plain"]), *options]
+        serve = [
+            SQUALL,
+            "serve",
+            "--data",
+            str(folder),
+            "--json",
+            *([] if tls else ["--plain"]),
+            *options,
+        ]
         # As shells and services have it.
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))  # noqa: E731
-        self.process = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=self.said, text=True, preexec_fn=few)
+        self.process = subprocess.Popen(
+            serve, stdout=subprocess.PIPE, stderr=self.said, text=True, preexec_fn=few
+        )
         line = self.process.stdout.readline()
         expect(line.startswith("{"), f"the daemon does not start: {line}{self.words()}")
         bound = json.loads(line)
@@ -102,7 +115,13 @@ class Daemon:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
         key = self.data / "key.pem"
-        self.secrets = [self.token.encode(), f"{self.data}/".encode(), b"/src/", b"panicked at", b"RUST_BACKTRACE"]
+        self.secrets = [
+            self.token.encode(),
+            f"{self.data}/".encode(),
+            b"/src/",
+            b"panicked at",
+            b"RUST_BACKTRACE",
+        ]
         if key.exists():
             self.secrets.append(key.read_text().splitlines()[1].encode())
 
@@ -121,10 +140,19 @@ class Daemon:
         """Whatever stands in `path` and `headers` is sent as it is. No answer holds a secret."""
         if isinstance(body, (dict, list)):
             body, headers = json.dumps(body).encode(), {**JSON, **(headers or {})}
-        headers = {"host": self.name, "connection": "close", **self.headers(token), **(headers or {})}
+        headers = {
+            "host": self.name,
+            "connection": "close",
+            **self.headers(token),
+            **(headers or {}),
+        }
         if body is not None and "transfer-encoding" not in headers:
             headers.setdefault("content-length", str(len(body)))
-        head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items() if v is not None) + "\r\n"
+        head = (
+            f"{method} {path} HTTP/1.1\r\n"
+            + "".join(f"{k}: {v}\r\n" for k, v in headers.items() if v is not None)
+            + "\r\n"
+        )
         own = sock is None
         sock = sock or self.connect(timeout)
         try:
@@ -140,14 +168,19 @@ class Daemon:
     def reply(self, sock, method="GET"):
         response = http.client.HTTPResponse(sock, method=method)
         response.begin()
-        got = Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        got = Reply(
+            response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+        )
         self.clean(got)
         return got
 
     def clean(self, reply):
         told = reply.body + repr(reply.headers).encode()
         for secret in self.secrets:
-            check(secret not in told, f"{secret!r} in an answer: {told[max(0, told.find(secret) - 200) :][:500]!r}")
+            check(
+                secret not in told,
+                f"{secret!r} in an answer: {told[max(0, told.find(secret) - 200) :][:500]!r}",
+            )
         check(reply.status < 500, f"an answer of {reply}")
 
     def status(self):
@@ -161,7 +194,10 @@ class Daemon:
         }
 
     def alive(self):
-        expect(self.process.poll() is None, f"the daemon ended with {self.process.poll()}: {self.words()[-2000:]}")
+        expect(
+            self.process.poll() is None,
+            f"the daemon ended with {self.process.poll()}: {self.words()[-2000:]}",
+        )
 
     def until(self, path, good, patience=10):
         deadline = time.monotonic() + patience
@@ -189,9 +225,18 @@ class WebSocket:
         if receive:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
         key = base64.b64encode(random.randbytes(16)).decode()
-        upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": key}
+        upgrade = {
+            "connection": "upgrade",
+            "upgrade": "websocket",
+            "sec-websocket-version": "13",
+            "sec-websocket-key": key,
+        }
         wanted = {"host": daemon.name, **daemon.headers(token), **upgrade, **(headers or {})}
-        head = f"GET {API}/watch?{query} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in wanted.items()) + "\r\n"
+        head = (
+            f"GET {API}/watch?{query} HTTP/1.1\r\n"
+            + "".join(f"{k}: {v}\r\n" for k, v in wanted.items())
+            + "\r\n"
+        )
         self.sock.sendall(head.encode())
         self.rest = b""
         while b"\r\n\r\n" not in self.rest:
@@ -208,7 +253,12 @@ class WebSocket:
     def frame(self, first, data, mask=b"\1\2\3\4"):
         length = len(data)
         size = bytes([0x80 | length]) if length < 126 else struct.pack("!BH", 0xFE, length)
-        self.sock.sendall(bytes([first]) + size + mask + bytes(octet ^ mask[i % 4] for i, octet in enumerate(data)))
+        self.sock.sendall(
+            bytes([first])
+            + size
+            + mask
+            + bytes(octet ^ mask[i % 4] for i, octet in enumerate(data))
+        )
 
     def take(self, count):
         while len(self.rest) < count:
@@ -248,16 +298,25 @@ class Alice:
     def __init__(self, daemon):
         self.daemon = daemon
         lease = daemon.ask(
-            "POST", f"{API}/leases", {"ports": ["af_packet:veth-a", "af_packet:veth-b"], "owner": "alice", "ttl_s": 20}
+            "POST",
+            f"{API}/leases",
+            {"ports": ["af_packet:veth-a", "af_packet:veth-b"], "owner": "alice", "ttl_s": 20},
         )
         expect(lease.status == 201, f"alice's lease: {lease}")
         self.lease = lease.json()["id"]
-        new = {"profile": profile("af_packet:veth-a", "af_packet:veth-b", SECRET), "owner": "alice", "lease": self.lease}
+        new = {
+            "profile": profile("af_packet:veth-a", "af_packet:veth-b", SECRET),
+            "owner": "alice",
+            "lease": self.lease,
+        }
         run = daemon.ask("POST", f"{API}/runs", new)
         expect(run.status == 201, f"alice's run: {run}")
         self.run = run.json()["run"]["id"]
         self.over, self.missed, self.longest = threading.Event(), [], 0
-        self.threads = [threading.Thread(target=self.renew, daemon=True), threading.Thread(target=self.look, daemon=True)]
+        self.threads = [
+            threading.Thread(target=self.renew, daemon=True),
+            threading.Thread(target=self.look, daemon=True),
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -285,7 +344,10 @@ class Alice:
 
     def end(self):
         lease = self.daemon.ask("GET", f"{API}/leases/{self.lease}").json()
-        expect((lease["owner"], lease["ending"], lease["runs"]) == ("alice", False, [self.run]), f"alice's lease is {lease}")
+        expect(
+            (lease["owner"], lease["ending"], lease["runs"]) == ("alice", False, [self.run]),
+            f"alice's lease is {lease}",
+        )
         row = self.daemon.ask("GET", f"{API}/runs/{self.run}").json()
         expect(row["state"] == "running", f"alice's run is {row}")
         self.over.set()
@@ -293,13 +355,22 @@ class Alice:
             thread.join()
         self.daemon.ask("POST", f"{API}/runs/{self.run}/stop")
         row = self.daemon.until(f"{API}/runs/{self.run}", lambda row: row["state"] == "done")
-        expect(row["error"] is None and not self.missed, f"alice's run ended with {row}; renewals: {self.missed}")
+        expect(
+            row["error"] is None and not self.missed,
+            f"alice's run ended with {row}; renewals: {self.missed}",
+        )
         report = self.daemon.ask("GET", f"{API}/runs/{self.run}/report").json()
         seconds, (stream,) = report["duration_s"], report["streams"]
         sent, rx = stream["tx_packets"], stream["rx"]
-        expect(0.98 <= sent / (seconds * RATE) <= 1.02, f"alice sent {sent} in {seconds} s at {RATE} a second")
+        expect(
+            0.98 <= sent / (seconds * RATE) <= 1.02,
+            f"alice sent {sent} in {seconds} s at {RATE} a second",
+        )
         lost = (rx["packets"], rx["lost"], rx["duplicates"], rx["reordered"])
-        expect(lost == (sent, 0, 0, 0), f"of alice's {sent} frames came, were lost, twice, late: {lost}")
+        expect(
+            lost == (sent, 0, 0, 0),
+            f"of alice's {sent} frames came, were lost, twice, late: {lost}",
+        )
         # Less than a busy machine may take, and than what an attack could.
         check(self.longest < 2, f"alice's traffic paused for {self.longest:.2f} s")
         return f"{sent} frames in {seconds:.0f} s, none lost, the longest pause {self.longest * 1000:.0f} ms"
@@ -314,10 +385,32 @@ def counted(path):
 
 def who_does_not_show_the_token_gets_nothing(d, local, alice):
     token = d.token
-    paths = [f"{API}/{what}" for what in ["runs", f"runs/{alice.run}", f"runs/{alice.run}/report", "leases", "files", "requests"]]
-    for path in [*paths, f"{API}/openapi.json", f"{API}/watch", "/metrics", "/config", "/otg/alice/config", f"{API}/no", "/no"]:
+    paths = [
+        f"{API}/{what}"
+        for what in [
+            "runs",
+            f"runs/{alice.run}",
+            f"runs/{alice.run}/report",
+            "leases",
+            "files",
+            "requests",
+        ]
+    ]
+    for path in [
+        *paths,
+        f"{API}/openapi.json",
+        f"{API}/watch",
+        "/metrics",
+        "/config",
+        "/otg/alice/config",
+        f"{API}/no",
+        "/no",
+    ]:
         got = d.ask("GET", path, token=False)
-        check((got.status, got.code()) == (401, "unauthorized") and SECRET.encode() not in got.body, f"{path}: {got}")
+        check(
+            (got.status, got.code()) == (401, "unauthorized") and SECRET.encode() not in got.body,
+            f"{path}: {got}",
+        )
     others = [
         {"authorization": f"Bearer {value}"}
         for value in [
@@ -349,29 +442,61 @@ def who_does_not_show_the_token_gets_nothing(d, local, alice):
     for headers in others:
         got = d.ask("GET", f"{API}/runs", headers=headers, token=False)
         check(got.status == 401, f"{str(headers)[:200]}: {got}")
-    for path in [f"{API}/runs?token={token}", f"{API}/runs?access_token={token}", f"{API}/runs?authorization=Bearer%20{token}"]:
+    for path in [
+        f"{API}/runs?token={token}",
+        f"{API}/runs?access_token={token}",
+        f"{API}/runs?authorization=Bearer%20{token}",
+    ]:
         # It comes back in no answer, and the log has paths without queries.
         check(d.ask("GET", path, token=False).status == 401, f"the token in a query: {path[:40]}")
     got = d.ask("POST", f"{API}/runs/{alice.run}/stop", {}, token=False)
     check(got.status == 401, f"stop: {got}")
-    for body in [{"token": ""}, {"token": "0" * 64}, {"token": token[:-1]}, {}, [], {"token": None}, {"token": [token]}]:
+    for body in [
+        {"token": ""},
+        {"token": "0" * 64},
+        {"token": token[:-1]},
+        {},
+        [],
+        {"token": None},
+        {"token": [token]},
+    ]:
         got = d.ask("POST", f"{API}/login", body, token=False)
-        check(got.status in (400, 401) and "set-cookie" not in got.headers, f"login with {str(body)[:40]}: {got}")
+        check(
+            got.status in (400, 401) and "set-cookie" not in got.headers,
+            f"login with {str(body)[:40]}: {got}",
+        )
     cookie = d.ask("POST", f"{API}/login", {"token": token}, token=False).headers["set-cookie"]
-    check(all(word in cookie for word in ["HttpOnly", "SameSite=Strict", "Secure", "Path=/"]), cookie)
+    check(
+        all(word in cookie for word in ["HttpOnly", "SameSite=Strict", "Secure", "Path=/"]), cookie
+    )
     cookie = {"cookie": cookie.split(";")[0]}
-    check(d.ask("GET", f"{API}/runs", headers=cookie, token=False).status == 200, "the cookie of a login")
+    check(
+        d.ask("GET", f"{API}/runs", headers=cookie, token=False).status == 200,
+        "the cookie of a login",
+    )
     d.ask("POST", f"{API}/logout", headers=cookie, token=False)
-    check(d.ask("GET", f"{API}/runs", headers=cookie, token=False).status == 401, "a cookie that was given back")
+    check(
+        d.ask("GET", f"{API}/runs", headers=cookie, token=False).status == 401,
+        "a cookie that was given back",
+    )
     for headers in [{}, {"authorization": "Bearer " + "0" * 64}, {"sec-websocket-protocol": token}]:
         socket_of_none = WebSocket(d, "runs=all", headers, token=False)
         socket_of_none.close()
-        check(socket_of_none.status == 401, f"a WebSocket with {str(headers)[:60]}: {socket_of_none.status}")
+        check(
+            socket_of_none.status == 401,
+            f"a WebSocket with {str(headers)[:60]}: {socket_of_none.status}",
+        )
     for name in ["token", "key.pem", "history.sqlite", "lock"]:
         mode = (d.data / name).stat().st_mode & 0o777
-        check(mode & (0o077 if name in ("token", "key.pem") else 0o022) == 0, f"{name} has mode {mode:o}")
+        check(
+            mode & (0o077 if name in ("token", "key.pem") else 0o022) == 0,
+            f"{name} has mode {mode:o}",
+        )
     for folder in [d.data]:
-        check(folder.stat().st_mode & 0o077 == 0, f"{folder.name} has mode {folder.stat().st_mode & 0o777:o}")
+        check(
+            folder.stat().st_mode & 0o077 == 0,
+            f"{folder.name} has mode {folder.stat().st_mode & 0o777:o}",
+        )
     # What the daemon says of a token file that others can read.
     bad = d.data.parent / "bad-token"
     bad.write_text("0" * 64)
@@ -390,7 +515,8 @@ def who_does_not_show_the_token_gets_nothing(d, local, alice):
     ]
     done = subprocess.run(serve, capture_output=True, text=True, timeout=10)
     check(
-        done.returncode == 3 and "chmod 600" in done.stderr and "0" * 64 not in done.stderr, f"{done.returncode}: {done.stderr}"
+        done.returncode == 3 and "chmod 600" in done.stderr and "0" * 64 not in done.stderr,
+        f"{done.returncode}: {done.stderr}",
     )
     log = d.ask("GET", f"{API}/requests?limit=1000")
     check(b"Bearer" not in log.body, "the log has tokens")
@@ -469,19 +595,29 @@ def by_grpc(d, what):
 
 def grpc_wants_the_token_too(d, local, alice):
     for name, (code, told) in by_grpc(d, "token").items():
-        check(code == "UNAUTHENTICATED" and SECRET not in told, f"gRPC, token {name}: {code} {told}")
+        check(
+            code == "UNAUTHENTICATED" and SECRET not in told, f"gRPC, token {name}: {code} {told}"
+        )
 
 
 def what_is_no_protobuf_is_refused(d, local, alice):
     for name, (code, told) in by_grpc(d, "broken").items():
-        refused = code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
+        refused = code in (
+            "INVALID_ARGUMENT",
+            "OUT_OF_RANGE",
+            "RESOURCE_EXHAUSTED",
+            "UNIMPLEMENTED",
+        )
         # Octets by chance may be a message with fields that nobody knows.
         check(refused or (name.startswith("may ") and code == "OK"), f"gRPC, {name}: {code} {told}")
 
 
 def h2(kind, flags, stream, data=b"", length=None):
     return (
-        struct.pack("!I", len(data) if length is None else length)[1:] + bytes([kind, flags]) + struct.pack("!I", stream) + data
+        struct.pack("!I", len(data) if length is None else length)[1:]
+        + bytes([kind, flags])
+        + struct.pack("!I", stream)
+        + data
     )
 
 
@@ -492,7 +628,10 @@ def hpack(**fields):
     """Literals without an index; `_` is the colon."""
     out = b""
     for name, value in fields.items():
-        name, value = name.replace("_", ":", 1) if name.startswith("_") else name.replace("_", "-"), value
+        name, value = (
+            name.replace("_", ":", 1) if name.startswith("_") else name.replace("_", "-"),
+            value,
+        )
         out += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
     return out
 
@@ -524,8 +663,11 @@ def frames_of_http2_that_are_wrong(d, local, alice):
         "an index of no header": PREFACE + h2(1, 5, 1, b"\xff\xff\xff\xff\x0f"),
         "continuation without headers": PREFACE + h2(9, 4, 1, head),
         "headers cut by another stream": PREFACE + h2(1, 1, 1, head) + h2(1, 5, 3, head),
-        "endless continuation": PREFACE + h2(1, 1, 1, head) + h2(9, 0, 1, hpack(a="b" * 120) * 100) * 400,
-        "resets": PREFACE + b"".join(h2(1, 5, n, head) + h2(3, 0, n, bytes(4)) for n in range(1, 20_000, 2)),
+        "endless continuation": PREFACE
+        + h2(1, 1, 1, head)
+        + h2(9, 0, 1, hpack(a="b" * 120) * 100) * 400,
+        "resets": PREFACE
+        + b"".join(h2(1, 5, n, head) + h2(3, 0, n, bytes(4)) for n in range(1, 20_000, 2)),
         "pings": PREFACE + h2(6, 0, 0, bytes(8)) * 20_000,
         "settings again and again": PREFACE + h2(4, 0, 0, b"\0\4\0\0\xff\xff") * 20_000,
         "empty data": PREFACE + h2(1, 4, 1, head) + h2(0, 0, 1) * 50_000,
@@ -533,7 +675,8 @@ def frames_of_http2_that_are_wrong(d, local, alice):
         "unknown frames": PREFACE + h2(0xEE, 0xFF, 1, b"x" * 100) * 1000,
         "chance": dice.randbytes(20_000),
         "preface, chance": PREFACE + dice.randbytes(20_000),
-        "TLS on a port without": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + dice.randbytes(500),
+        "TLS on a port without": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+        + dice.randbytes(500),
     }
     for name, data in attacks.items():
         sock = d.connect(5, d.grpc, tls=False)
@@ -554,23 +697,31 @@ def frames_of_http2_that_are_wrong(d, local, alice):
     # A page of another origin that found the port.
     for kind in ["text/plain", "application/x-www-form-urlencoded"]:
         sock = local.connect(5, local.grpc, tls=False)
-        got = local.ask("POST", "/otg.Openapi/SetControlState", b"\0\0\0\0\0", {"content-type": kind}, sock=sock)
+        got = local.ask(
+            "POST", "/otg.Openapi/SetControlState", b"\0\0\0\0\0", {"content-type": kind}, sock=sock
+        )
         sock.close()
         check(got.status == 415, f"gRPC as {kind}: {got}")
 
 
 def leases_that_are_over_do_nothing(d, local, alice):
-    new = lambda owner, ttl: d.ask("POST", f"{API}/leases", {"ports": ["loop:x"], "owner": owner, "ttl_s": ttl})  # noqa: E731
+    new = lambda owner, ttl: d.ask(
+        "POST", f"{API}/leases", {"ports": ["loop:x"], "owner": owner, "ttl_s": ttl}
+    )  # noqa: E731
     old = new("bob", 1).json()["id"]
     body = {"profile": profile("loop:x"), "owner": "bob", "lease": old}
     run = d.ask("POST", f"{API}/runs", body).json()["run"]["id"]
     # A list names no lease and renews none.
-    d.until(f"{API}/leases", lambda all_of: not any(lease["id"] == old for lease in all_of["leases"]))
+    d.until(
+        f"{API}/leases", lambda all_of: not any(lease["id"] == old for lease in all_of["leases"])
+    )
     row = d.until(f"{API}/runs/{run}", lambda row: row["state"] == "interrupted", 3)
     check("lease has expired" in row["error"], f"the run of an expired lease: {row}")
     carol = new("carol", 60)
     check(carol.status == 201, f"the port of an expired lease: {carol}")
-    carols = d.ask("POST", f"{API}/runs", {**body, "owner": "carol", "lease": carol.json()["id"]}).json()["run"]["id"]
+    carols = d.ask(
+        "POST", f"{API}/runs", {**body, "owner": "carol", "lease": carol.json()["id"]}
+    ).json()["run"]["id"]
     gone = {
         "renewed": d.ask("POST", f"{API}/leases/{old}/renew"),
         "looked at": d.ask("GET", f"{API}/leases/{old}"),
@@ -580,7 +731,12 @@ def leases_that_are_over_do_nothing(d, local, alice):
     }
     for what, got in gone.items():
         check((got.status, got.code()) == (404, "not_found"), f"an expired lease is {what}: {got}")
-    for what, body in {"pause": {}, "resume": {}, "rate": {"mult": 2}, "change": {"profile": profile("loop:x")}}.items():
+    for what, body in {
+        "pause": {},
+        "resume": {},
+        "rate": {"mult": 2},
+        "change": {"profile": profile("loop:x")},
+    }.items():
         got = d.ask("POST", f"{API}/runs/{run}/{what}", body)
         check((got.status, got.code()) == (409, "run_over"), f"{what} of a run that is over: {got}")
     watch = WebSocket(d, "runs=all")
@@ -588,17 +744,39 @@ def leases_that_are_over_do_nothing(d, local, alice):
     check(old in watch.until("error")["error"]["message"], "renewed by a WebSocket")
     watch.close()
     d.ask("POST", f"{API}/runs/{run}/stop")
-    check(d.ask("GET", f"{API}/runs/{carols}").json()["state"] == "running", "carol's run was stopped by bob's old lease")
-    check(d.ask("DELETE", f"{API}/leases/{carol.json()['id']}").status == 204, "carol gives hers back")
-    for lease in ["l-0", "l-99999999999999999999999", "../leases", "l-1%00", "", "%2e%2e", "l-" + "1" * 5000]:
+    check(
+        d.ask("GET", f"{API}/runs/{carols}").json()["state"] == "running",
+        "carol's run was stopped by bob's old lease",
+    )
+    check(
+        d.ask("DELETE", f"{API}/leases/{carol.json()['id']}").status == 204, "carol gives hers back"
+    )
+    for lease in [
+        "l-0",
+        "l-99999999999999999999999",
+        "../leases",
+        "l-1%00",
+        "",
+        "%2e%2e",
+        "l-" + "1" * 5000,
+    ]:
         got = d.ask("POST", f"{API}/leases/{lease}/renew")
         check(got.status in (400, 404, 405), f"lease {lease[:30]}: {got}")
 
 
 def ports_of_others_are_theirs(d, local, alice):
-    interfaces = ["veth-a", "af_packet:veth-a", "af_packet:veth-a,blocks=8", "af_xdp:veth-a", "xdp_live:veth-a"]
+    interfaces = [
+        "veth-a",
+        "af_packet:veth-a",
+        "af_packet:veth-a,blocks=8",
+        "af_xdp:veth-a",
+        "xdp_live:veth-a",
+    ]
     # Another name of the same interface is no other port.
-    altname = subprocess.run(["ip", "link", "property", "add", "dev", "veth-a", "altname", "another"], capture_output=True)
+    altname = subprocess.run(
+        ["ip", "link", "property", "add", "dev", "veth-a", "altname", "another"],
+        capture_output=True,
+    )
     if altname.returncode == 0:
         interfaces += ["another", "af_packet:another"]
     for address in interfaces:
@@ -606,12 +784,20 @@ def ports_of_others_are_theirs(d, local, alice):
             got = d.ask("POST", f"{API}/leases", {"ports": [address], "owner": "mallory"})
             check((got.status, got.code()) == (409, "port_in_use"), f"a lease of {address}: {got}")
         got = d.ask("POST", f"{API}/runs", {"profile": profile(address), "owner": "alice"})
-        check(got.status >= 400 and ("another" in address or got.code() == "port_in_use"), f"a run on {address}: {got}")
+        check(
+            got.status >= 400 and ("another" in address or got.code() == "port_in_use"),
+            f"a run on {address}: {got}",
+        )
         got = d.ask("POST", f"{API}/captures", {"ports": [address]})
-        check(got.status >= 400 and ("another" in address or got.code() == "port_in_use"), f"a capture on {address}: {got}")
+        check(
+            got.status >= 400 and ("another" in address or got.code() == "port_in_use"),
+            f"a capture on {address}: {got}",
+        )
     got = d.ask("POST", f"{API}/runs", {"options": {"replay": {"files": [], "ports": ["veth-a"]}}})
     check(got.status in (400, 409), f"a replay: {got}")
-    own = d.ask("POST", f"{API}/runs", {"profile": profile("loop:m"), "owner": "mallory"}).json()["run"]
+    own = d.ask("POST", f"{API}/runs", {"profile": profile("loop:m"), "owner": "mallory"}).json()[
+        "run"
+    ]
     for text in [profile("af_packet:veth-a"), profile("loop:m", "af_packet:veth-b")]:
         got = d.ask("POST", f"{API}/runs/{own['id']}/change", {"profile": text})
         check(got.status in (400, 409), f"a run is changed to ports of another: {got}")
@@ -622,9 +808,15 @@ def ports_of_others_are_theirs(d, local, alice):
         config = {"ports": [{"name": "p", "location": "veth-a"}]}
         config["flows"] = [{"name": "f", "tx_rx": {"choice": "port", "port": {"tx_name": "p"}}}]
         got = d.ask("POST", f"/otg/{session}/config", config)
-        start = {"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}
+        start = {
+            "choice": "traffic",
+            "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}},
+        }
         started = d.ask("POST", f"/otg/{session}/control/state", start)
-        check(got.status == 400 and b"held by alice" in got.body, f"OTG on a port of alice: {got}, {started}")
+        check(
+            got.status == 400 and b"held by alice" in got.body,
+            f"OTG on a port of alice: {got}, {started}",
+        )
         d.ask("POST", f"/otg/{session}/config", {})
     for session in ["a%2fb", "a/b", "x" * 65, "a%00", "%ff"]:
         got = d.ask("GET", f"/otg/{session}/config")
@@ -636,9 +828,16 @@ def ports_of_others_are_theirs(d, local, alice):
 def a_name_gives_no_power_over_a_session_of_otg(d, local, alice):
     """A session is known by its connections, not by what somebody says his name is."""
     keep = d.connect()
-    flow = {"name": "f", "tx_rx": {"choice": "port", "port": {"tx_name": "p"}}, "rate": {"choice": "pps", "pps": 500}}
+    flow = {
+        "name": "f",
+        "tx_rx": {"choice": "port", "port": {"tx_name": "p"}},
+        "rate": {"choice": "pps", "pps": 500},
+    }
     config = {"ports": [{"name": "p", "location": "loop:dave"}], "flows": [flow]}
-    start = {"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}
+    start = {
+        "choice": "traffic",
+        "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}},
+    }
     for path, body in [("config", config), ("control/state", start)]:
         got = d.ask("POST", f"/otg/dave/{path}", body, {"connection": "keep-alive"}, sock=keep)
         check(got.status == 200, f"dave's {path}: {got}")
@@ -648,7 +847,10 @@ def a_name_gives_no_power_over_a_session_of_otg(d, local, alice):
             d.ask("DELETE", f"{API}/leases/{new.json()['id']}")
     time.sleep(1)
     runs = d.ask("GET", f"{API}/runs?state=live&kind=otg").json()["runs"]
-    check([run["state"] for run in runs] == ["running"], f"who calls himself otg/dave has stopped dave's traffic: {runs}")
+    check(
+        [run["state"] for run in runs] == ["running"],
+        f"who calls himself otg/dave has stopped dave's traffic: {runs}",
+    )
     d.ask("POST", "/otg/dave/config", {}, sock=keep)
     keep.close()
 
@@ -689,11 +891,20 @@ def escaped(name):
 
 def paths_lead_nowhere_else(d, local, alice):
     files = d.data / "files"
-    for name, target in {"link": d.data / "token", "up": d.data, "nowhere": "/nowhere/at/all", "root": "/"}.items():
+    for name, target in {
+        "link": d.data / "token",
+        "up": d.data,
+        "nowhere": "/nowhere/at/all",
+        "root": "/",
+    }.items():
         (files / name).symlink_to(target)
     os.mkfifo(files / "pipe")
     mine = sorted(path.name for path in files.iterdir())
-    outside = {path.name: path.stat().st_mtime_ns for path in d.data.iterdir() if path.name in ("token", "key.pem", "cert.pem")}
+    outside = {
+        path.name: path.stat().st_mtime_ns
+        for path in d.data.iterdir()
+        if path.name in ("token", "key.pem", "cert.pem")
+    }
     token, passwd = d.token.encode(), b"root:"
 
     def refused(what, got):
@@ -710,11 +921,16 @@ def paths_lead_nowhere_else(d, local, alice):
                 ("GET", f"captures/{form}/packets/1"),
             ]:
                 inside = method == "PUT" and (
-                    name in ("C:\\x", "..\\token", "pipe", "nowhere") or "%25" in form or set(form) <= set("a/")
+                    name in ("C:\\x", "..\\token", "pipe", "nowhere")
+                    or "%25" in form
+                    or set(form) <= set("a/")
                 )
                 if inside:
                     continue  # Names like any other, here; a pipe is replaced.
-                refused(f"{method} {path}", d.ask(method, f"{API}/{path}", b"x" if method == "PUT" else None, OCTETS))
+                refused(
+                    f"{method} {path}",
+                    d.ask(method, f"{API}/{path}", b"x" if method == "PUT" else None, OCTETS),
+                )
     for target in [
         "/../../../etc/passwd",
         "/assets/../../../etc/passwd",
@@ -738,12 +954,17 @@ def paths_lead_nowhere_else(d, local, alice):
         attack = f'[ports]\nA = "null:"\n[[attack]]\nname = "a"\nrate = 1\nrules = [{json.dumps(name)}]\n'
         bodies = {
             "runs": [
-                {"profile": profile(f"pcap:{name}".replace("\0", "\\u0000")), "options": {"packets": 1}},
+                {
+                    "profile": profile(f"pcap:{name}".replace("\0", "\\u0000")),
+                    "options": {"packets": 1},
+                },
                 {"profile": profile(f"pcap:{name},read=true".replace("\0", "\\u0000"))},
                 {"options": {"replay": {"files": [name], "ports": ["null:"]}}},
                 {"profile": attack},
                 {"profile": profile("null:") + f"departures = {{ file = {json.dumps(name)} }}\n"},
-                {"profile": profile("null:"), "options": {"packets": 1, "labels": name}} if name else None,
+                {"profile": profile("null:"), "options": {"packets": 1, "labels": name}}
+                if name
+                else None,
                 {"profile": profile("null:"), "options": {"packets": 1, "capture": {"file": name}}},
             ],
             "captures": [{"ports": ["loop:y"], "file": name}],
@@ -762,7 +983,9 @@ def paths_lead_nowhere_else(d, local, alice):
         }.items():
             got = d.ask("POST", f"{API}/{path}", body)
             check(
-                got.status in (200, 400, 404, 422) and token not in got.body and passwd not in got.body,
+                got.status in (200, 400, 404, 422)
+                and token not in got.body
+                and passwd not in got.body,
                 f"{path} {name[:50]!r}: {got}",
             )
             if got.status == 200:
@@ -773,15 +996,21 @@ def paths_lead_nowhere_else(d, local, alice):
         check((d.data / name).stat().st_mtime_ns == before, f"{name} was written")
     check(not list((d.data / "unfinished").iterdir()), "what was refused is still there")
     # What the daemon keeps is told by its name, not by where that is.
-    run = d.ask("POST", f"{API}/runs", {"profile": profile("pcap:own.pcap"), "options": {"packets": 5}}).json()["run"]["id"]
+    run = d.ask(
+        "POST", f"{API}/runs", {"profile": profile("pcap:own.pcap"), "options": {"packets": 5}}
+    ).json()["run"]["id"]
     d.until(f"{API}/runs/{run}", lambda row: row["state"] == "done")
     for what in ["", "/stats", "/report", "/report.html", "/profile", "/profile?format=json"]:
         d.ask("GET", f"{API}/runs/{run}{what}")
-    # Whoever asks for a file that is stored under another spelling of its name is told so, or given it.
+    # Whoever asks for a file that is stored under another spelling of its name is told so, or given
+    # it.
     for name in ["b//c", "b/./d"]:
         got = d.ask("PUT", f"{API}/files/{name}", b"x", OCTETS)
         stored = (files / name).exists()
-        check((got.status == 201) == stored, f"PUT {name} said {got}, and the file is {'' if stored else 'not '}there")
+        check(
+            (got.status == 201) == stored,
+            f"PUT {name} said {got}, and the file is {'' if stored else 'not '}there",
+        )
 
 
 def bodies_too_large_too_deep_too_long(d, local, alice):
@@ -798,10 +1027,13 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         finally:
             sock.close()
 
-    # Refused by what is announced, before anything is sent; and nobody who is not known may send much at all.
+    # Refused by what is announced, before anything is sent; and nobody who is not known may send
+    # much at all.
     for length in [str(1 << 62), str(100 << 20)]:
         for path in ["/config", f"{API}/files/big"]:
-            got = half(path, {"content-length": length} | (OCTETS if "files" in path else {}), patience=2)
+            got = half(
+                path, {"content-length": length} | (OCTETS if "files" in path else {}), patience=2
+            )
             check(got is None or got.status in (405, 413), f"{path} of {length} octets: {got}")
     for length in ["-1", "1e9", "0x10", "99999999999999999999999", "1,2"]:
         got = half(f"{API}/leases", {"content-length": length}, b"{}")
@@ -809,8 +1041,16 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
     before = d.status()["MiB"]
     got = d.ask("POST", f"{API}/login", b'{"token":"' + b"a" * (1 << 20) + b'"}', JSON, token=False)
     refused("a login of 1 MiB", got, 413)
-    refused("a body of 70 MiB", d.ask("POST", f"{API}/profiles/check", b" " * (70 << 20), JSON, timeout=30), 413)
-    refused("a config of 70 MiB", d.ask("POST", "/otg/mallory/config", b" " * (70 << 20), JSON, timeout=30), 413)
+    refused(
+        "a body of 70 MiB",
+        d.ask("POST", f"{API}/profiles/check", b" " * (70 << 20), JSON, timeout=30),
+        413,
+    )
+    refused(
+        "a config of 70 MiB",
+        d.ask("POST", "/otg/mallory/config", b" " * (70 << 20), JSON, timeout=30),
+        413,
+    )
     sock = d.connect(20)
     d_headers = {**JSON, "transfer-encoding": "chunked"}
     head = (
@@ -829,7 +1069,11 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
     sock.close()
     check(sent < 150, f"chunks without an end: {sent} MiB were taken")
     # 10 MiB are taken, where they say something.
-    config = {"ports": [{"name": f"port {i}" + "x" * 1000, "location": f"loop:{i}"} for i in range(10_000)]}
+    config = {
+        "ports": [
+            {"name": f"port {i}" + "x" * 1000, "location": f"loop:{i}"} for i in range(10_000)
+        ]
+    }
     refused("10 MiB of OTG", d.ask("POST", "/otg/mallory/config", config, timeout=30), 200)
     d.ask("POST", "/otg/mallory/config", {})
     text = "# " + "x" * (10 << 20) + "\n" + profile("null:")
@@ -851,16 +1095,40 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         ("nothing", "leases", b""),
         ("a word", "leases", b"NaN"),
         ("a million ports", "leases", b'{"ports":[' + b",".join([b'"null:"'] * 1_000_000) + b"]}"),
-        ("a million variations", "packets/variations", b'{"packet":"eth","vary":[' + b",".join([b"1"] * 1_000_000) + b"]}"),
+        (
+            "a million variations",
+            "packets/variations",
+            b'{"packet":"eth","vary":[' + b",".join([b"1"] * 1_000_000) + b"]}",
+        ),
         ("a control sign", "leases", b'{"ports":["loop:y"],"owner":"a\\u0000b"}'),
-        ("nested fail_if", "runs", json.dumps({"profile": profile("null:"), "options": {"fail_if": ["(" * deep]}}).encode()),
-        ("a nested filter", "captures", json.dumps({"ports": ["loop:y"], "filter": "(" * deep + "udp" + ")" * deep}).encode()),
-        ("a filter of nots", "captures", json.dumps({"ports": ["loop:y"], "filter": "not " * deep + "udp"}).encode()),
-        ("a long sum as filter", "captures", json.dumps({"ports": ["loop:y"], "filter": "ip[0] = 1" + "+1" * deep}).encode()),
+        (
+            "nested fail_if",
+            "runs",
+            json.dumps(
+                {"profile": profile("null:"), "options": {"fail_if": ["(" * deep]}}
+            ).encode(),
+        ),
+        (
+            "a nested filter",
+            "captures",
+            json.dumps({"ports": ["loop:y"], "filter": "(" * deep + "udp" + ")" * deep}).encode(),
+        ),
+        (
+            "a filter of nots",
+            "captures",
+            json.dumps({"ports": ["loop:y"], "filter": "not " * deep + "udp"}).encode(),
+        ),
+        (
+            "a long sum as filter",
+            "captures",
+            json.dumps({"ports": ["loop:y"], "filter": "ip[0] = 1" + "+1" * deep}).encode(),
+        ),
         (
             "a thousand workers",
             "runs",
-            json.dumps({"profile": profile("null:"), "options": {"cores": 1024, "packets": 1}}).encode(),
+            json.dumps(
+                {"profile": profile("null:"), "options": {"cores": 1024, "packets": 1}}
+            ).encode(),
         ),
     ]:
         # Asked again where the machine was too busy to refuse it in time.
@@ -873,9 +1141,15 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             took = time.monotonic() - since
             if took < 4:
                 break
-        check(got is not None and got.status in (400, 409, 413), f"{what}: {got or 'nothing'} after {took:.1f} s")
+        check(
+            got is not None and got.status in (400, 409, 413),
+            f"{what}: {got or 'nothing'} after {took:.1f} s",
+        )
         check(took < 4, f"{what}: {took:.1f} s")
-        check(got is None or len(got.body) < 2 << 20, f"{what}: an answer of {got and len(got.body)} octets")
+        check(
+            got is None or len(got.body) < 2 << 20,
+            f"{what}: an answer of {got and len(got.body)} octets",
+        )
     for what, body in {
         "OTG, arrays": b'{"flows":' + b"[" * deep + b"]" * deep + b"}",
         "OTG, no UTF-8": b'{"ports":[{"name":"\xff"}]}',
@@ -890,7 +1164,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         ("a = " + "[" * deep, "toml"),
         ("a" + ".a" * deep + " = 1", "toml"),
         (
-            "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 15)),
+            "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 15)),
             "yaml",
         ),
     ]:
@@ -909,8 +1184,12 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         watch.until("error")
     watch.close()
     for what, send in {
-        "a frame of 2^63 octets": lambda w: w.sock.sendall(b"\x81\xff" + b"\x7f" + b"\xff" * 7 + b"\1\2\3\4" + b"x" * 1000),
-        "pieces without an end": lambda w: [w.frame(0x01 if i == 0 else 0x00, b"x" * 60_000) for i in range(300)],
+        "a frame of 2^63 octets": lambda w: w.sock.sendall(
+            b"\x81\xff" + b"\x7f" + b"\xff" * 7 + b"\1\2\3\4" + b"x" * 1000
+        ),
+        "pieces without an end": lambda w: [
+            w.frame(0x01 if i == 0 else 0x00, b"x" * 60_000) for i in range(300)
+        ],
         "no mask": lambda w: w.sock.sendall(b"\x81\x02{}"),
         "no UTF-8": lambda w: w.frame(0x81, b"\xff\xfe"),
         "an unknown opcode": lambda w: w.frame(0x8F, b""),
@@ -934,14 +1213,19 @@ def requests_that_are_none(d, local, alice):
     dice = random.Random(SEED)
     host = f"host: {d.name}\r\n".encode()
     auth = f"authorization: Bearer {d.token}\r\n".encode()
-    post = b"POST /squall/v1/leases HTTP/1.1\r\n" + host + auth + b"content-type: application/json\r\n"
+    post = (
+        b"POST /squall/v1/leases HTTP/1.1\r\n" + host + auth + b"content-type: application/json\r\n"
+    )
     for what, data in {
         "chance": dice.randbytes(5000),
         "zeros": bytes(5000),
         "HTTP/0.9": b"GET /\r\n\r\n",
         "HTTP/3.0": b"GET / HTTP/3.0\r\n" + host + b"\r\n",
         "no host": b"GET /squall/v1/runs HTTP/1.1\r\n" + auth + b"\r\n",
-        "two hosts": b"GET /squall/v1/runs HTTP/1.1\r\nhost: evil.example\r\n" + host + auth + b"\r\n",
+        "two hosts": b"GET /squall/v1/runs HTTP/1.1\r\nhost: evil.example\r\n"
+        + host
+        + auth
+        + b"\r\n",
         "long method": b"A" * 70_000 + b" / HTTP/1.1\r\n" + host + b"\r\n",
         "long target": b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + host + b"\r\n",
         "a NUL in the target": b"GET /\0 HTTP/1.1\r\n" + host + b"\r\n",
@@ -953,10 +1237,14 @@ def requests_that_are_none(d, local, alice):
         "length and chunks": post
         + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
         "unknown coding": post + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
-        "a chunk too long": post + b"transfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}\r\n",
+        "a chunk too long": post
+        + b"transfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}\r\n",
         "a chunk of no length": post + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
         "expectation": post + b"content-length: 2\r\nexpect: a-wonder\r\n\r\n{}",
-        "another server's": b"GET http://evil.example/squall/v1/runs HTTP/1.1\r\n" + host + auth + b"\r\n",
+        "another server's": b"GET http://evil.example/squall/v1/runs HTTP/1.1\r\n"
+        + host
+        + auth
+        + b"\r\n",
         "a tunnel": b"CONNECT 127.0.0.1:22 HTTP/1.1\r\n" + host + auth + b"\r\n",
     }.items():
         sock = d.connect(5)
@@ -974,7 +1262,10 @@ def requests_that_are_none(d, local, alice):
         statuses = [int(s) for s in re.findall(rb"^HTTP/1\.[01] (\d\d\d)", got, re.MULTILINE)]
         check(all(400 <= status < 500 for status in statuses), f"{what}: {got[:300]!r}")
         d.alive()
-    for what, data in {"chance": dice.randbytes(3000), "HTTP without TLS": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"}.items():
+    for what, data in {
+        "chance": dice.randbytes(3000),
+        "HTTP without TLS": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    }.items():
         sock = d.connect(5, tls=False)
         try:
             sock.sendall(data)
@@ -991,7 +1282,10 @@ def requests_that_are_none(d, local, alice):
     version.check_hostname, version.verify_mode = False, ssl.CERT_NONE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        version.minimum_version, version.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+        version.minimum_version, version.maximum_version = (
+            ssl.TLSVersion.TLSv1,
+            ssl.TLSVersion.TLSv1_1,
+        )
     try:
         version.wrap_socket(socket.create_connection(d.at, 5)).close()
         raise Failed("TLS 1.1 is spoken")
@@ -1023,17 +1317,28 @@ def pages_of_others_may_not_ask(d, local, alice):
                 ("DELETE", "leases/l-1", None),
             ]:
                 got = daemon.ask(method, f"{API}/{path}", body, {"origin": origin})
-                check((got.status, got.code()) == (403, "forbidden"), f"{method} {path} of origin {origin!r}: {got}")
-                check(not any(name.startswith("access-control") for name in got.headers), f"{origin!r}: {got.headers}")
+                check(
+                    (got.status, got.code()) == (403, "forbidden"),
+                    f"{method} {path} of origin {origin!r}: {got}",
+                )
+                check(
+                    not any(name.startswith("access-control") for name in got.headers),
+                    f"{origin!r}: {got.headers}",
+                )
             got = daemon.ask(
                 "OPTIONS",
                 f"{API}/runs",
                 None,
-                {"origin": origin, "access-control-request-method": "POST", "access-control-request-headers": "authorization"},
+                {
+                    "origin": origin,
+                    "access-control-request-method": "POST",
+                    "access-control-request-headers": "authorization",
+                },
                 token=False,
             )
             check(
-                got.status >= 400 and not any(name.startswith("access-control") for name in got.headers),
+                got.status >= 400
+                and not any(name.startswith("access-control") for name in got.headers),
                 f"preflight of {origin!r}: {got.headers}",
             )
             of_page = WebSocket(daemon, "runs=all", {"origin": origin})
@@ -1053,11 +1358,22 @@ def pages_of_others_may_not_ask(d, local, alice):
             got = daemon.ask("GET", f"{API}/runs", None, {"host": host})
             check(got.status in (400, 403), f"asked as {host!r}: {got}")
             # A page that was made to point here is of the same origin as its host.
-            got = daemon.ask("POST", f"{API}/leases", {"ports": ["loop:y"]}, {"host": host, "origin": f"{scheme}://{host}"})
+            got = daemon.ask(
+                "POST",
+                f"{API}/leases",
+                {"ports": ["loop:y"]},
+                {"host": host, "origin": f"{scheme}://{host}"},
+            )
             check(got.status in (400, 403), f"asked as {host!r} by its page: {got}")
         check(daemon.ask("GET", f"{API}/runs", None, {"origin": own}).status == 200, "its own page")
         check(
-            daemon.ask("GET", f"{API}/runs", None, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}).status == 403,
+            daemon.ask(
+                "GET",
+                f"{API}/runs",
+                None,
+                {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+            ).status
+            == 403,
             "cross-site",
         )
         for kind in [
@@ -1070,18 +1386,31 @@ def pages_of_others_may_not_ask(d, local, alice):
         ]:
             for path in [f"{API}/leases", f"{API}/runs", "/config", "/control/state"]:
                 got = daemon.ask("POST", path, b'{"ports":["loop:y"]}', {"content-type": kind})
-                check((got.status, got.code()) == (415, "content_type"), f"{path} as {kind!r}: {got}")
+                check(
+                    (got.status, got.code()) == (415, "content_type"), f"{path} as {kind!r}: {got}"
+                )
         check(
-            not any(lease["ports"] == ["loop:y"] for lease in daemon.ask("GET", f"{API}/leases").json()["leases"]),
+            not any(
+                lease["ports"] == ["loop:y"]
+                for lease in daemon.ask("GET", f"{API}/leases").json()["leases"]
+            ),
             "one was leased all the same",
         )
         page = daemon.ask("GET", "/", token=False)
-        check(page.status == 200 and "default-src 'none'" in page.headers["content-security-policy"], f"the page: {page.headers}")
-        check("frame-ancestors 'none'" in page.headers["content-security-policy"], "the page can be framed")
+        check(
+            page.status == 200 and "default-src 'none'" in page.headers["content-security-policy"],
+            f"the page: {page.headers}",
+        )
+        check(
+            "frame-ancestors 'none'" in page.headers["content-security-policy"],
+            "the page can be framed",
+        )
 
 
 class Silent:
-    """Peers that keep a connection without saying what they want: each kind must be rid of in PATIENCE."""
+    """Peers that keep a connection without saying what they want: each kind must be rid of in
+    PATIENCE.
+    """
 
     def __init__(self, d):
         self.d, self.since, self.open, self.late = d, time.monotonic(), [], []
@@ -1105,7 +1434,12 @@ class Silent:
             "a preface, then nothing": (grpc, False, settled, None),
             "a preface, then pings": (grpc, False, settled, h2(6, 0, 0, bytes(8))),
             "half a header of gRPC": (grpc, False, settled + h2(1, 0, 1, head), None),
-            "a body that does not come, refused": (grpc, False, settled + h2(1, 4, 1, head), h2(0, 0, 1, b"x")),
+            "a body that does not come, refused": (
+                grpc,
+                False,
+                settled + h2(1, 4, 1, head),
+                h2(0, 0, 1, b"x"),
+            ),
             "a refused call, then nothing": (grpc, False, settled + h2(1, 5, 1, head), None),
         }
         for name, (at, tls, first, then) in self.kinds.items():
@@ -1133,7 +1467,9 @@ class Silent:
                 try:
                     if then:
                         sock.settimeout(1)
-                        sock.sendall(then[turn : turn + 1] if name == "a preface octet by octet" else then)
+                        sock.sendall(
+                            then[turn : turn + 1] if name == "a preface octet by octet" else then
+                        )
                     sock.settimeout(0.001)
                     while sock.recv(65536):
                         pass
@@ -1169,7 +1505,9 @@ def slow_readers(d, local, alice):
     for _ in range(20):
         sock = d.connect()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.sendall(f"GET {API}/files/big.bin HTTP/1.1\r\nhost: {d.name}\r\nauthorization: Bearer {d.token}\r\n\r\n".encode())
+        sock.sendall(
+            f"GET {API}/files/big.bin HTTP/1.1\r\nhost: {d.name}\r\nauthorization: Bearer {d.token}\r\n\r\n".encode()
+        )
         socks.append(sock)
     keen = WebSocket(d, f"runs={alice.run}&every_ms=100")
     expect(keen.status == 101, f"a WebSocket: {keen.status}")
@@ -1189,11 +1527,16 @@ def slow_readers(d, local, alice):
 
 
 def more_connections_than_there_are_places(d, local, alice):
-    """Of strangers. Who is known and connected goes on as if nobody else was there; others get through at once."""
+    """Of strangers. Who is known and connected goes on as if nobody else was there; others get
+    through at once.
+    """
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     known, socks = d.connect(), []
     keep = {"connection": "keep-alive"}
-    expect(d.ask("GET", f"{API}/runs", headers=keep, sock=known).status == 200, "a connection of somebody who may")
+    expect(
+        d.ask("GET", f"{API}/runs", headers=keep, sock=known).status == 200,
+        "a connection of somebody who may",
+    )
     # Half of them know how to ask, and are refused.
     ask = f"GET {API}/runs HTTP/1.1\r\nhost: {d.name}\r\n\r\n".encode()
     for i in range(CONNECTIONS + 100):
@@ -1205,13 +1548,18 @@ def more_connections_than_there_are_places(d, local, alice):
         except OSError:
             pass
     since = time.monotonic()
-    new = {"profile": profile("loop:few"), "options": {"packets": 10, "capture": {"file": "few.pcapng"}}}
+    new = {
+        "profile": profile("loop:few"),
+        "options": {"packets": 10, "capture": {"file": "few.pcapng"}},
+    }
     run = d.ask("POST", f"{API}/runs", new, keep, sock=known)
     check(run.status == 201, f"a run beside them: {run}")
     if run.status == 201:
         row = None
         while not row or (row["state"] not in ("done", "failed") and time.monotonic() < since + 5):
-            row = d.ask("GET", f"{API}/runs/{run.json()['run']['id']}", headers=keep, sock=known).json()
+            row = d.ask(
+                "GET", f"{API}/runs/{run.json()['run']['id']}", headers=keep, sock=known
+            ).json()
             time.sleep(0.1)
         check(row["state"] == "done" and not row["error"], f"a run beside them is {row}")
     known.close()
@@ -1255,7 +1603,9 @@ parameters = { name = "known.pcap" }
 
 
 class Schemathesis:
-    """Asks all that openapi.json describes, and much that it does not; beside the other steps, which wait more than they work."""
+    """Asks all that openapi.json describes, and much that it does not; beside the other steps,
+    which wait more than they work.
+    """
 
     def __init__(self, daemon, folder):
         self.daemon, self.process, self.since = daemon, None, time.monotonic()
@@ -1268,20 +1618,51 @@ class Schemathesis:
         over = ask("runs", quick | {"options": {"packets": 1}})["run"]["id"]
         lease = ask("leases", {"ports": ["loop:known"], "ttl_s": 300})["id"]
         packet = bytes(60)
-        pcap = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + struct.pack("<IIII", 0, 0, 60, 60) + packet
+        pcap = (
+            struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+            + struct.pack("<IIII", 0, 0, 60, 60)
+            + packet
+        )
         daemon.ask("PUT", f"{API}/files/known.pcap", pcap, OCTETS)
-        (folder / "schemathesis.toml").write_text(KNOWN.replace("LIVE", live).replace("OVER", over).replace("LEASE", lease))
+        (folder / "schemathesis.toml").write_text(
+            KNOWN.replace("LIVE", live).replace("OVER", over).replace("LEASE", lease)
+        )
         self.log = open(folder / "schemathesis.log", "w+")
         url = f"http://{daemon.name}"
         # Not that all which fits a schema is done: a port may be taken, and a profile say nothing.
         checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
-        options = ["--phases", "examples,coverage,fuzzing", "--max-examples", os.environ.get("EXAMPLES_EACH", "5")]
-        command = [str(SCHEMATHESIS), "--config-file", str(folder / "schemathesis.toml"), "--no-color", "run"]
-        command += [f"{url}{API}/openapi.json", "--url", url, *checks, *options, "--seed", str(SEED), "--continue-on-failure"]
+        options = [
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--max-examples",
+            os.environ.get("EXAMPLES_EACH", "5"),
+        ]
+        command = [
+            str(SCHEMATHESIS),
+            "--config-file",
+            str(folder / "schemathesis.toml"),
+            "--no-color",
+            "run",
+        ]
+        command += [
+            f"{url}{API}/openapi.json",
+            "--url",
+            url,
+            *checks,
+            *options,
+            "--seed",
+            str(SEED),
+            "--continue-on-failure",
+        ]
         command += ["--request-timeout", "10"]
         heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
         self.process = subprocess.Popen(
-            command, stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder, preexec_fn=heeds
+            command,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            preexec_fn=heeds,
         )
 
     def check(self):
@@ -1334,10 +1715,17 @@ def in_steps(name, what, daemons=()):
             daemon.alive()
     except Failed as error:
         wrong.insert(0, str(error))
-    except Exception as error:  # Whatever else an answer lacks: the other steps are still of interest.
-        places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[1:]]
+    except (
+        Exception
+    ) as error:  # Whatever else an answer lacks: the other steps are still of interest.
+        places = [
+            f"{frame.name}:{frame.lineno}"
+            for frame in traceback.extract_tb(error.__traceback__)[1:]
+        ]
         wrong.insert(0, f"{type(error).__name__} {error} ({', '.join(places)})")
-    shown = "\n        ".join(wrong[:20] + ([f"and {len(wrong) - 20} more"] if len(wrong) > 20 else []))
+    shown = "\n        ".join(
+        wrong[:20] + ([f"and {len(wrong) - 20} more"] if len(wrong) > 20 else [])
+    )
     print(
         f"{'FAILED ' if wrong else 'ok     '} {name} ({time.monotonic() - since:.1f} s)"
         + (f": {shown or told}" if shown or told else ""),
@@ -1360,7 +1748,16 @@ def inside(folder, only):
         grpc = ["--grpc", f"{HOST}:40051", "--grpc-plain"]
         d = Daemon(folder / "d", "--listen", f"{HOST}:8443", *grpc, "--lease", "20s")
         daemons.append(d)
-        local = Daemon(folder / "local", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--token", "none", tls=False)
+        local = Daemon(
+            folder / "local",
+            "--listen",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--token",
+            "none",
+            tls=False,
+        )
         daemons.append(local)
         fuzzed = Daemon(
             folder / "fuzzed",
@@ -1399,7 +1796,10 @@ def inside(folder, only):
         if silent:
             step("connections_that_say_nothing", silent.check)
         if wanted("more_connections_than_there_are_places"):
-            step("more_connections_than_there_are_places", lambda: more_connections_than_there_are_places(d, local, alice))
+            step(
+                "more_connections_than_there_are_places",
+                lambda: more_connections_than_there_are_places(d, local, alice),
+            )
         if fuzz:
             step("schemathesis", fuzz.check)
         step("alice's traffic is as it was", alice.end)
@@ -1407,13 +1807,30 @@ def inside(folder, only):
 
         def small():
             deadline = time.monotonic() + 3
-            while (end := d.status())["files"] > start["files"] + 10 and time.monotonic() < deadline:
+            while (end := d.status())["files"] > start[
+                "files"
+            ] + 10 and time.monotonic() < deadline:
                 time.sleep(0.2)
-            expect(end["files"] <= start["files"] + 10, f"files that are open: {start['files']} at first, {end['files']} at last")
-            peak = {key: max(one[key] for one in most) for key in ("MiB", "most MiB", "threads", "files")}
-            expect(peak["most MiB"] < start["MiB"] + 600, f"memory: {start['MiB']} MiB at first, {peak['most MiB']} MiB at most")
-            expect(end["MiB"] < start["MiB"] + 350, f"memory: {start['MiB']} MiB at first, {end['MiB']} MiB at last")
-            expect(peak["threads"] < start["threads"] + 100, f"threads: {start['threads']} at first, {peak['threads']} at most")
+            expect(
+                end["files"] <= start["files"] + 10,
+                f"files that are open: {start['files']} at first, {end['files']} at last",
+            )
+            peak = {
+                key: max(one[key] for one in most)
+                for key in ("MiB", "most MiB", "threads", "files")
+            }
+            expect(
+                peak["most MiB"] < start["MiB"] + 600,
+                f"memory: {start['MiB']} MiB at first, {peak['most MiB']} MiB at most",
+            )
+            expect(
+                end["MiB"] < start["MiB"] + 350,
+                f"memory: {start['MiB']} MiB at first, {end['MiB']} MiB at last",
+            )
+            expect(
+                peak["threads"] < start["threads"] + 100,
+                f"threads: {start['threads']} at first, {peak['threads']} at most",
+            )
             return f"{start} at first, {end} at last; at most {peak}"
 
         step("the daemon stays small", small)

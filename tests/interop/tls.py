@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""TLS of squall flows against OpenSSL: our clients to nginx, our servers to curl and openssl s_client, over a veth pair that loses
-frames; certificates, names, protocols, tickets and versions, and what is counted of those that do not fit.
+"""TLS of squall flows against OpenSSL: our clients to nginx, our servers to curl and openssl
+s_client, over a veth pair that loses frames; certificates, names, protocols, tickets and versions,
+and what is counted of those that do not fit.
 
 Needs root, nginx, curl and openssl; $SQUALL is target/debug/squall unless said.
 """
@@ -35,11 +36,46 @@ def certificates(folder):
     """An authority, and a certificate of squall.test by it."""
     new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     ca, server = folder / "ca.pem", folder / "server.pem"
-    run(*new, "-x509", "-days", 2, "-subj", "/CN=squall tests", "-keyout", folder / "ca.key", "-out", ca)
-    run(*new, "-subj", "/CN=squall.test", "-keyout", folder / "server.key", "-out", folder / "server.csr")
+    run(
+        *new,
+        "-x509",
+        "-days",
+        2,
+        "-subj",
+        "/CN=squall tests",
+        "-keyout",
+        folder / "ca.key",
+        "-out",
+        ca,
+    )
+    run(
+        *new,
+        "-subj",
+        "/CN=squall.test",
+        "-keyout",
+        folder / "server.key",
+        "-out",
+        folder / "server.csr",
+    )
     (folder / "names").write_text("subjectAltName=DNS:squall.test\n")
-    run("openssl", "x509", "-req", "-days", 2, "-in", folder / "server.csr", "-CA", ca, "-CAkey", folder / "ca.key",
-        "-CAcreateserial", "-extfile", folder / "names", "-out", server)
+    run(
+        "openssl",
+        "x509",
+        "-req",
+        "-days",
+        2,
+        "-in",
+        folder / "server.csr",
+        "-CA",
+        ca,
+        "-CAkey",
+        folder / "ca.key",
+        "-CAcreateserial",
+        "-extfile",
+        folder / "names",
+        "-out",
+        server,
+    )
 
 
 def tls(*options):
@@ -61,14 +97,22 @@ def our_clients(folder):
     same(f"{what}: nginx says", set(log), {f"/page 200 {PAGE} TLSv1.3 . squall.test http/1.1"})
     same(f"{what}: nginx counts", len(log), 100)
     sessions = role["tls"]
-    same(f"{what}: sessions", (sessions["handshakes"], sessions["resumed"], sessions["failed"]), (50, 0, {}))
+    same(
+        f"{what}: sessions",
+        (sessions["handshakes"], sessions["resumed"], sessions["failed"]),
+        (50, 0, {}),
+    )
     same(f"{what}: times", sessions["handshake_ns"]["count"], 50)
 
     what = "resumed"
     role, report, log = get(20, *tls("resumption=true"), users=1)
     counted(what, report, "client", 20, 20)
     same(what, (role["tls"]["handshakes"], role["tls"]["resumed"]), (20, 19))
-    same(f"{what}: nginx says", sorted(log), [f"/page 200 {PAGE} TLSv1.3 . - -"] + [f"/page 200 {PAGE} TLSv1.3 r - -"] * 19)
+    same(
+        f"{what}: nginx says",
+        sorted(log),
+        [f"/page 200 {PAGE} TLSv1.3 . - -"] + [f"/page 200 {PAGE} TLSv1.3 r - -"] * 19,
+    )
 
     what = "a certificate of ours, and a server that closes first"
     shown = tls(f"certificate={folder}/server.pem", f"key={folder}/server.key")
@@ -84,8 +128,18 @@ def our_clients(folder):
     same(f"{what}: nginx says", set(log), {f"/page 200 {PAGE} TLSv1.2 . squall.test -"})
 
     for what, error, why, argv in [
-        ("another name", "tls_certificate", "not valid for name", {"argv": tls(*verified, "server_name=a.test")}),
-        ("no TLS there", "tls_broken", "corrupt message", {"argv": [], "url": f"https://{V4}:80/page"}),
+        (
+            "another name",
+            "tls_certificate",
+            "not valid for name",
+            {"argv": tls(*verified, "server_name=a.test")},
+        ),
+        (
+            "no TLS there",
+            "tls_broken",
+            "corrupt message",
+            {"argv": [], "url": f"https://{V4}:80/page"},
+        ),
     ]:
         role, _, log = get(5, *argv.pop("argv"), **argv)
         same(f"{what}: errors", role["protocol_errors"], {error: 5})
@@ -103,17 +157,35 @@ def our_clients(folder):
 
 def our_servers(folder):
     expected = hash_of_body(BODY, b"squall serves octets\n")
-    own = tls(f"certificate={folder}/server.pem", f"key={folder}/server.key", "alpn=http/1.1", "resumption=true")
+    own = tls(
+        f"certificate={folder}/server.pem",
+        f"key={folder}/server.key",
+        "alpn=http/1.1",
+        "resumption=true",
+    )
     for what, options, client in [
         ("a certificate that was made", ["--tls"], ["-k", f"https://{Served.v4}/"]),
-        ("one of an authority", own, ["--cacert", folder / "ca.pem", "--resolve", f"squall.test:443:{Served.v4}",
-                                      "https://squall.test/"]),
+        (
+            "one of an authority",
+            own,
+            [
+                "--cacert",
+                folder / "ca.pem",
+                "--resolve",
+                f"squall.test:443:{Served.v4}",
+                "https://squall.test/",
+            ],
+        ),
     ]:
         with Served(folder, LOSSY, "--body", BODY, *options) as served:
             copy = folder / "copy"
             for _ in range(2):
                 run(*inside(THEIRS, "curl", "-sS", "--max-time", 60, "-o", copy, *client))
-                same(f"{what}: curl: SHA-256", hashlib.sha256(copy.read_bytes()).hexdigest(), expected)
+                same(
+                    f"{what}: curl: SHA-256",
+                    hashlib.sha256(copy.read_bytes()).hexdigest(),
+                    expected,
+                )
         role = counted(what, served.report, "server", 2, 2)
         same(f"{what}: octets", role["sent_octets"] >= 2 * BODY, True)
         same(f"{what}: sessions", (role["tls"]["handshakes"], role["tls"]["failed"]), (2, {}))
@@ -121,19 +193,55 @@ def our_servers(folder):
     with Served(folder, "af_packet:va", "--body", "100", *own) as served:
         session = folder / "session"
         for more, expected in [(["-sess_out", session], "New"), (["-sess_in", session], "Reused")]:
-            argv = ["openssl", "s_client", "-tls1_3", "-connect", f"{served.v4}:443", "-CAfile", folder / "ca.pem",
-                    "-verify_return_error", "-servername", "squall.test", "-alpn", "http/1.1", "-ign_eof", *more]
-            done = subprocess.run(inside(THEIRS, *argv), input="GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-                                  capture_output=True, text=True, timeout=30)
-            same(f"s_client {expected}", re.findall(r"^(New|Reused), (\S+),", done.stdout, re.M), [(expected, "TLSv1.3")])
+            argv = [
+                "openssl",
+                "s_client",
+                "-tls1_3",
+                "-connect",
+                f"{served.v4}:443",
+                "-CAfile",
+                folder / "ca.pem",
+                "-verify_return_error",
+                "-servername",
+                "squall.test",
+                "-alpn",
+                "http/1.1",
+                "-ign_eof",
+                *more,
+            ]
+            done = subprocess.run(
+                inside(THEIRS, *argv),
+                input="GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+            same(
+                f"s_client {expected}",
+                re.findall(r"^(New|Reused), (\S+),", done.stdout, re.M),
+                [(expected, "TLSv1.3")],
+            )
             for words in ["HTTP/1.1 200", "ALPN protocol: http/1.1", "squall serves octets"]:
                 if words not in done.stdout:
-                    raise Failed(f"s_client {expected}: no {words!r} in {done.stdout} {done.stderr}")
+                    raise Failed(
+                        f"s_client {expected}: no {words!r} in {done.stdout} {done.stderr}"
+                    )
         # Who has another version, and who speaks no TLS.
-        for argv in [["-k", "--tls-max", "1.2", f"https://{served.v4}/"], [f"http://{served.v4}:443/"]]:
-            subprocess.run(inside(THEIRS, "curl", "-sS", "--max-time", "10", *argv), capture_output=True, check=False)
+        for argv in [
+            ["-k", "--tls-max", "1.2", f"https://{served.v4}/"],
+            [f"http://{served.v4}:443/"],
+        ]:
+            subprocess.run(
+                inside(THEIRS, "curl", "-sS", "--max-time", "10", *argv),
+                capture_output=True,
+                check=False,
+            )
     role = served.report["load"]["total"]["server"]
-    same("s_client and others", (role["tls"]["handshakes"], role["tls"]["resumed"], role["http"]), (2, 1, {"2xx": 2}))
+    same(
+        "s_client and others",
+        (role["tls"]["handshakes"], role["tls"]["resumed"], role["http"]),
+        (2, 1, {"2xx": 2}),
+    )
     same("others", role["protocol_errors"], {"tls_incompatible": 1, "tls_broken": 1})
     same("flows left", role["active"], 0)
     print("ok: our servers, curl and openssl")

@@ -17,7 +17,9 @@ class Failed(Exception):
 
 
 def run(*argv, ok=(0,), **options):
-    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120, **options)
+    done = subprocess.run(
+        [str(a) for a in argv], capture_output=True, text=True, timeout=120, **options
+    )
     if done.returncode not in ok:
         raise Failed(f"{' '.join(map(str, argv))}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done
@@ -30,8 +32,9 @@ def same(what, found, expected):
 
 @contextlib.contextmanager
 def beside(argv, **options):
-    """A process that ends by itself, or is ended, before the block does. Where the block fails it is killed: `with Popen`
-    would wait for it."""
+    """A process that ends by itself, or is ended, before the block does. Where the block fails it
+    is killed: `with Popen` would wait for it.
+    """
     process = subprocess.Popen([str(a) for a in argv], **options)
     try:
         yield process
@@ -46,7 +49,9 @@ def beside(argv, **options):
 
 
 def in_a_lab(squall, script, inside):
-    """`inside(FOLDER, ARGV)` of the script, run in a lab and a folder of its own: the exit status. Both go with it."""
+    """`inside(FOLDER, ARGV)` of the script, run in a lab and a folder of its own: the exit status.
+    Both go with it.
+    """
     if sys.argv[1:2] == ["--inside"]:
         return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
     what = os.path.splitext(os.path.basename(script))[0]
@@ -61,6 +66,16 @@ def in_a_lab(squall, script, inside):
     try:
         with tempfile.TemporaryDirectory(prefix=f"squall-{what}-") as folder:
             inside = [squall, "lab", "exec", name, "--"]
-            return subprocess.run([*inside, sys.executable, os.path.abspath(script), "--inside", folder, *sys.argv[1:]], timeout=480).returncode
+            return subprocess.run(
+                [
+                    *inside,
+                    sys.executable,
+                    os.path.abspath(script),
+                    "--inside",
+                    folder,
+                    *sys.argv[1:],
+                ],
+                timeout=480,
+            ).returncode
     finally:
         subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""`squall top` in a terminal, by its keys: what they ask for is what the daemon's API tells afterwards; the terminal is as
-it was when the view has ended, by q, by Ctrl-C and by SIGTERM; a daemon that is started again is found."""
+"""`squall top` in a terminal, by its keys: what they ask for is what the daemon's API tells
+afterwards; the terminal is as it was when the view has ended, by q, by Ctrl-C and by SIGTERM; a
+daemon that is started again is found.
+"""
 
 import fcntl
 import json
@@ -43,14 +45,26 @@ rate = "100 pps"
 
 class Daemon:
     def __init__(self, squall, state, listen="127.0.0.1:0"):
-        command = [squall, "serve", "--grpc", "off", "--json", "--listen", listen, "--data", f"{state}/squall"]
+        command = [
+            squall,
+            "serve",
+            "--grpc",
+            "off",
+            "--json",
+            "--listen",
+            listen,
+            "--data",
+            f"{state}/squall",
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.url = json.loads(self.process.stdout.readline())["https"]
         self.tls = ssl.create_default_context(cafile=f"{state}/squall/cert.pem")
 
     def ask(self, path, body=None):
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/squall/v1/{path}", data, {"content-type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.url}/squall/v1/{path}", data, {"content-type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=20, context=self.tls) as answer:
             return json.load(answer)
 
@@ -70,7 +84,9 @@ class Daemon:
 
 
 class Terminal:
-    """A terminal in which a command runs, and what stands there: the few sequences that are used are played."""
+    """A terminal in which a command runs, and what stands there: the few sequences that are used
+    are played.
+    """
 
     def __init__(self, command, environment):
         self.main, end = pty.openpty()
@@ -80,7 +96,12 @@ class Terminal:
         self.end = end
         self.lines, self.row, self.column, self.rest = [[]], 0, 0, ""
         self.process = subprocess.Popen(
-            command, stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True,
+            command,
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            env=environment,
+            start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         self.lock = threading.Lock()
@@ -104,7 +125,7 @@ class Terminal:
         while text:
             if sequence := re.match(r"\x1b\[([?0-9;]*)([A-Za-z])", text):
                 self.sequence(sequence[1], sequence[2])
-                text = text[sequence.end():]
+                text = text[sequence.end() :]
                 continue
             if text[0] == "\x1b":
                 self.rest = text
@@ -115,7 +136,7 @@ class Terminal:
                 self.row += 1
             else:
                 self.fill()
-                self.lines[self.row][self.column:self.column + 1] = [text[0]]
+                self.lines[self.row][self.column : self.column + 1] = [text[0]]
                 self.column += 1
             text = text[1:]
 
@@ -128,10 +149,10 @@ class Terminal:
         elif what == "H":
             self.row, self.column = 0, 0
         elif what == "K":
-            del self.lines[self.row][self.column:]
+            del self.lines[self.row][self.column :]
         elif what == "J":
-            del self.lines[self.row][self.column:]
-            del self.lines[self.row + 1:]
+            del self.lines[self.row][self.column :]
+            del self.lines[self.row + 1 :]
 
     def fill(self):
         while len(self.lines) <= self.row:
@@ -168,8 +189,11 @@ def watch(squall, state, url):
 
 
 def near(daemon, run, stream, pps):
-    until(f"{stream} at {pps} pps", lambda: abs((daemon.asked_pps(run, stream) or 0) - pps) < 1e-6,
-          lambda: daemon.asked_pps(run, stream))
+    until(
+        f"{stream} at {pps} pps",
+        lambda: abs((daemon.asked_pps(run, stream) or 0) - pps) < 1e-6,
+        lambda: daemon.asked_pps(run, stream),
+    )
 
 
 def keys(daemon, terminal):
@@ -178,7 +202,9 @@ def keys(daemon, terminal):
     run = daemon.run("evening")
     terminal.until("the run", r"▸ evening +running")
     terminal.until("its streams", r"(?s)STREAM.*▸ web.*  dns")
-    if len(terminal.shown().splitlines()) > ROWS or any(len(l) > COLUMNS for l in terminal.shown().splitlines()):
+    if len(terminal.shown().splitlines()) > ROWS or any(
+        len(l) > COLUMNS for l in terminal.shown().splitlines()
+    ):
         raise Failed(f"larger than the terminal:\n{terminal.shown()}")
     for pressed, pps in [("+", 1100), ("-", 990), (">", 1980), ("<", 990)]:
         terminal.press(pressed)
@@ -231,7 +257,9 @@ def main():
             terminal = watch(squall, state, daemon.url)
             keys(daemon, terminal)
             if terminal.modes() == terminal.before[:4]:
-                raise Failed("the terminal's modes do not change: that they are restored proves nothing")
+                raise Failed(
+                    "the terminal's modes do not change: that they are restored proves nothing"
+                )
             daemon.end()
             terminal.until("the daemon is gone", "it is looked for")
             daemon = Daemon(squall, state, daemon.url.removeprefix("https://"))
@@ -242,7 +270,11 @@ def main():
             same("a view ends no run", daemon.state(one), "running")
             by_socket = [squall, "top", f"unix:{state}/squall/socket", "--once", "--json"]
             looked = json.loads(run(*by_socket).stdout)
-            same("runs by the socket", [one["name"] for one in looked["runs"] if one["state"] == "running"], ["one"])
+            same(
+                "runs by the socket",
+                [one["name"] for one in looked["runs"] if one["state"] == "running"],
+                ["one"],
+            )
             for how in ["\x03", signal.SIGTERM, signal.SIGINT]:
                 terminal = watch(squall, state, daemon.url)
                 terminal.until("the run", r"▸ one +running")
@@ -254,7 +286,9 @@ def main():
             if terminal:
                 terminal.process.kill()
             daemon.end()
-    print("squall top: keys change rates, pause and stop; the terminal is left as it was; a daemon is found again")
+    print(
+        "squall top: keys change rates, pause and stop; the terminal is left as it was; a daemon is found again"
+    )
 
 
 if __name__ == "__main__":

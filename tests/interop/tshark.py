@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Wireshark's opinion of the golden captures: no malformed frame, no wrong checksum, no expert error, but those that a
-profile is for. Needs tshark, nothing else."""
+"""Wireshark's opinion of the golden captures: no malformed frame, no wrong checksum, no expert
+error, but those that a profile is for. Needs tshark, nothing else.
+"""
 
 import collections
 import pathlib
@@ -10,7 +11,15 @@ import sys
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 
-OPTIONS = ["-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"]
+OPTIONS = [
+    "-n",
+    "-o",
+    "ip.check_checksum:TRUE",
+    "-o",
+    "udp.check_checksum:TRUE",
+    "-o",
+    "tcp.check_checksum:TRUE",
+]
 # Fragments are to be seen as what they are.
 OPTIONS += ["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]
 # Nothing in an MPLS header says that Ethernet follows; these are the labels of tunnels.toml.
@@ -19,7 +28,8 @@ OPTIONS += ["-d", "mpls.label==100-101,pwethnocw"]
 LAYERS = ("ip", "udp", "tcp", "icmp", "icmpv6", "igmp", "gre")
 BAD = "0"  # of a checksum's status; 1 is good, 2 unverified, 3 not present
 
-# Severity from which an expert's remark is an error; below it are notes (a SYN, a retransmission) and warnings.
+# Severity from which an expert's remark is an error; below it are notes (a SYN, a retransmission)
+# and warnings.
 ERROR = 8388608
 
 # What is wrong on purpose: frame -> what is said of it, a part of each remark.
@@ -43,7 +53,8 @@ DELIBERATE = {
     }
 }
 
-# Layers that must have been looked at with a good checksum, so that a change of tshark's options does not pass for health.
+# Layers that must have been looked at with a good checksum, so that a change of tshark's options
+# does not pass for health.
 VERIFIED = {
     "headers-ipv4": {"ip", "udp", "tcp", "icmp", "igmp"},
     "headers-ipv6": {"udp", "tcp", "icmpv6"},
@@ -54,9 +65,24 @@ VERIFIED = {
 
 
 def remarks(capture):
-    """What tshark finds wrong: frame -> remarks; and the layers whose checksums were right, with how many."""
-    fields = ["frame.number", "_ws.expert.severity", "_ws.expert.message"] + [f"{x}.checksum.status" for x in LAYERS]
-    command = ["tshark", *OPTIONS, "-r", str(capture), "-T", "fields", "-E", "separator=/t", "-E", "aggregator=;"]
+    """What tshark finds wrong: frame -> remarks; and the layers whose checksums were right, with
+    how many.
+    """
+    fields = ["frame.number", "_ws.expert.severity", "_ws.expert.message"] + [
+        f"{x}.checksum.status" for x in LAYERS
+    ]
+    command = [
+        "tshark",
+        *OPTIONS,
+        "-r",
+        str(capture),
+        "-T",
+        "fields",
+        "-E",
+        "separator=/t",
+        "-E",
+        "aggregator=;",
+    ]
     for field in fields:
         command += ["-e", field]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

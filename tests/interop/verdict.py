@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""The verdict matrix: squall send, replay and flows through devices of known behaviour, while something disturbs them.
+"""The verdict matrix: squall send, replay and flows through devices of known behaviour, while
+something disturbs them.
 
-A device passes an evenly paced stream of the asked rate without a loss: what it drops, the generator has caused. So a run is
-never VALID when the device has dropped a frame, whatever happened meanwhile; when it is not VALID, the cause that it names is
-that of the disturbance; and its exit status says the same. Cells are devices (a policer and a buffer in the port's address,
-nftables' limit and tbf behind a bridge) x ports x sources x disturbances. Nothing is assumed of the machine: on a busy one
-fewer runs are VALID, and nothing else changes.
+A device passes an evenly paced stream of the asked rate without a loss: what it drops, the
+generator has caused. So a run is never VALID when the device has dropped a frame, whatever happened
+meanwhile; when it is not VALID, the cause that it names is that of the disturbance; and its exit
+status says the same. Cells are devices (a policer and a buffer in the port's address, nftables'
+limit and tbf behind a bridge) x ports x sources x disturbances. Nothing is assumed of the machine:
+on a busy one fewer runs are VALID, and nothing else changes.
 
-By default a sample of cells that takes at most --seconds; with --full each cell, and after them that of --quiet-runs runs of
-each port at half of what it can do at least 95 % are VALID, which only a quiet machine is asked for. --burner keeps every CPU
-busy beside all of it. Needs root for what is not a loop; a tool that is missing is said once.
+By default a sample of cells that takes at most --seconds; with --full each cell, and after them
+that of --quiet-runs runs of each port at half of what it can do at least 95 % are VALID, which only
+a quiet machine is asked for. --burner keeps every CPU busy beside all of it. Needs root for what is
+not a loop; a tool that is missing is said once.
 """
 
 import argparse
@@ -74,13 +77,20 @@ class Cell:
 def cells() -> list[Cell]:
     """Those of most use first: a sample that ends early has seen each disturbance once."""
     devices = ["police", "buffer"]
-    made = [Cell("loop", source, device, stall) for stall in STALLS for source in ["streams", "flows"] for device in devices]
+    made = [
+        Cell("loop", source, device, stall)
+        for stall in STALLS
+        for source in ["streams", "flows"]
+        for device in devices
+    ]
     for port, stall in itertools.product(KERNEL, STALLS):
         made += [Cell(port, "streams", device, stall) for device in ["nft", "tbf", *devices]]
         made += [Cell(port, "replay", device, stall) for device in ["nft", "tbf"]]
         if port != "xdp_live":
             made += [Cell(port, "flows", "nft", stall)]
-    for port, source, name in itertools.product(["loop", *KERNEL], ["streams", "replay", "flows"], SIGNALS):
+    for port, source, name in itertools.product(
+        ["loop", *KERNEL], ["streams", "replay", "flows"], SIGNALS
+    ):
         if (port, source) != ("xdp_live", "flows"):
             made.append(Cell(port, source, "none", name))
     for port, source in itertools.product(KERNEL, ["streams", "replay"]):
@@ -92,18 +102,27 @@ def cells() -> list[Cell]:
 
 def sample(chance: random.Random) -> list[Cell]:
     """Two for what was wrong once, one of each disturbance, the others."""
-    first = [Cell("af_packet", "streams", "nft", "quiet"), Cell("af_packet", "streams", "nft", "stop-9ms")]
+    first = [
+        Cell("af_packet", "streams", "nft", "quiet"),
+        Cell("af_packet", "streams", "nft", "stop-9ms"),
+    ]
     rest = [cell for cell in cells() if cell not in first]
     chance.shuffle(rest)
-    kinds = [next(cell for cell in rest if cell.disturbance == kind) for kind in sorted({c.disturbance for c in rest})]
+    kinds = [
+        next(cell for cell in rest if cell.disturbance == kind)
+        for kind in sorted({c.disturbance for c in rest})
+    ]
     return first + kinds + [cell for cell in rest if cell not in kinds]
 
 
-# --- the network ---------------------------------------------------------------------------------------------------
+# --- the network
+# ---------------------------------------------------------------------------------------------------
 
 
 class Network:
-    """a0 - a1 (bridge) b1 - b0 in a namespace. Frames to b0 pass a policer in the bridge or a queue before b1, if one is set."""
+    """a0 - a1 (bridge) b1 - b0 in a namespace. Frames to b0 pass a policer in the bridge or a queue
+    before b1, if one is set.
+    """
 
     STEPS = """
         sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
@@ -147,7 +166,9 @@ class Network:
 
     def put(self, device: str, flows: bool) -> None:
         """Clears what was there, and its counts."""
-        self.shell("tc qdisc del dev b1 root 2>/dev/null || true; nft flush ruleset 2>/dev/null || true")
+        self.shell(
+            "tc qdisc del dev b1 root 2>/dev/null || true; nft flush ruleset 2>/dev/null || true"
+        )
         limit, depth = (FLOW_LIMIT, FLOW_DEPTH) if flows else (LIMIT, DEPTH)
         if device == "nft":
             self.shell(
@@ -166,7 +187,8 @@ class Network:
         return json.loads(self.shell("tc -s -j qdisc show dev b1").stdout)[0]["drops"]
 
 
-# --- disturbances --------------------------------------------------------------------------------------------------
+# --- disturbances
+# --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -193,7 +215,10 @@ def quota_group() -> pathlib.Path | None:
     """A control group with 0.2 of a CPU, where this process may make one."""
     for base, quota in [
         (pathlib.Path("/sys/fs/cgroup"), {"cpu.max": "20000 100000"}),
-        (pathlib.Path("/sys/fs/cgroup/cpu"), {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"}),
+        (
+            pathlib.Path("/sys/fs/cgroup/cpu"),
+            {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
+        ),
     ]:
         group = base / f"squall-verdict-{os.getpid()}"
         try:
@@ -223,7 +248,8 @@ def burners():
             process.wait()
 
 
-# --- a run ---------------------------------------------------------------------------------------------------------
+# --- a run
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -253,7 +279,21 @@ class Matrix:
         self.missing: set[str] = set()
         self.before = 0
         self.capture = folder / "in.pcap"
-        run(SQUALL, "send", "-p", f"pcap:{self.capture}", "--packet", PACKET, "-s", SIZE, "-r", f"{PPS}pps", "-n", PPS, "-q")
+        run(
+            SQUALL,
+            "send",
+            "-p",
+            f"pcap:{self.capture}",
+            "--packet",
+            PACKET,
+            "-s",
+            SIZE,
+            "-r",
+            f"{PPS}pps",
+            "-n",
+            PPS,
+            "-q",
+        )
 
     def lacks(self, cell: Cell) -> str | None:
         """Why the cell cannot be tried here."""
@@ -271,12 +311,17 @@ class Matrix:
         return None
 
     def arguments(self, cell: Cell) -> list[str]:
-        """The command; one that goes on until it is ended, where something is done to it on the way."""
+        """The command; one that goes on until it is ended, where something is done to it on the
+        way.
+        """
         seconds = f"{60 if cell.disturbance in ['flap', 'deleted', *SIGNALS] else self.seconds}s"
         here, there = ("a0", "b0") if cell.port in KERNEL else ("v", "v")
         depth = FLOW_DEPTH if cell.source == "flows" else DEPTH
         limit = FLOW_LIMIT if cell.source == "flows" else LIMIT
-        device = {"police": f",police={limit}pps,burst={depth}", "buffer": f",drain={limit}pps,buffer={depth}"}
+        device = {
+            "police": f",police={limit}pps,burst={depth}",
+            "buffer": f",drain={limit}pps,buffer={depth}",
+        }
         fault = device.get(cell.device, "")
         if cell.port == "pcap":
             to = ["-p" if cell.source == "streams" else "-i", "pcap:/dev/full"]
@@ -289,9 +334,30 @@ class Matrix:
             to = ["--port", f"{cell.port}:{here}", "--port2", f"{cell.port}:{there}{fault}"]
         match cell.source:
             case "streams":
-                return ["send", *to, "--packet", PACKET, "-s", str(SIZE), "-r", f"{PPS}pps", "-d", seconds]
+                return [
+                    "send",
+                    *to,
+                    "--packet",
+                    PACKET,
+                    "-s",
+                    str(SIZE),
+                    "-r",
+                    f"{PPS}pps",
+                    "-d",
+                    seconds,
+                ]
             case "replay":
-                return ["replay", str(self.capture), *to, "--pps", str(PPS), "-l", "0", "--duration", seconds]
+                return [
+                    "replay",
+                    str(self.capture),
+                    *to,
+                    "--pps",
+                    str(PPS),
+                    "-l",
+                    "0",
+                    "--duration",
+                    seconds,
+                ]
             case _:
                 hosts = ["--clients", "10.9.0.0/24", "--servers", "10.8.0.1"]
                 return ["flows", "app", "dns", *to, *hosts, "--cps", str(CPS), "-d", seconds]
@@ -312,7 +378,9 @@ class Matrix:
                 disturbed.enter_context(burners())
             if cell.disturbance == "mtu":
                 self.network.shell("ip link set a1 mtu 600")
-            process = subprocess.Popen(wrapped, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                wrapped, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
             try:
                 self.disturb(cell, process, disturbed)
                 _, said = process.communicate(timeout=60)
@@ -336,7 +404,9 @@ class Matrix:
             self.network.close()
         return Outcome(read, process.returncode, said, dropped)
 
-    def disturb(self, cell: Cell, process: subprocess.Popen[str], disturbed: contextlib.ExitStack) -> None:
+    def disturb(
+        self, cell: Cell, process: subprocess.Popen[str], disturbed: contextlib.ExitStack
+    ) -> None:
         kind = cell.disturbance
         if kind.startswith("stop-"):
             pause_s = int(kind[5:-2]) / 1000
@@ -358,7 +428,9 @@ class Matrix:
                 process.send_signal(getattr(signal, kind))
 
     def wait_for_traffic(self, cell: Cell, process: subprocess.Popen[str]) -> None:
-        """Until frames have left; on a loop, which nobody sees from outside, until its workers are there."""
+        """Until frames have left; on a loop, which nobody sees from outside, until its workers are
+        there.
+        """
         until = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < until:
             if cell.port in KERNEL:
@@ -388,21 +460,52 @@ class Matrix:
         return sum(int(words[0]) for words in counts)
 
     def receiver_stopped(self) -> list[str]:
-        """A receiver of its own whose ring is full before it goes on. The sender is not to blame, and does not say so."""
+        """A receiver of its own whose ring is full before it goes on. The sender is not to blame,
+        and does not say so.
+        """
         if self.network.name is None:
             self.network.fresh()
         self.network.put("none", False)
         report = self.folder / "received.json"
         report.unlink(missing_ok=True)
-        receive = [SQUALL, "recv", "-p", "af_packet:b0,blocks=2,block=128", "-d", "60s", "-q", "--json", report]
-        listener = subprocess.Popen(self.network.command(*receive), stderr=subprocess.PIPE, text=True)
+        receive = [
+            SQUALL,
+            "recv",
+            "-p",
+            "af_packet:b0,blocks=2,block=128",
+            "-d",
+            "60s",
+            "-q",
+            "--json",
+            report,
+        ]
+        listener = subprocess.Popen(
+            self.network.command(*receive), stderr=subprocess.PIPE, text=True
+        )
         try:
             until = time.monotonic() + 30
-            while not self.network.shell("cat /proc/net/packet").stdout.count("\n") > 1 and time.monotonic() < until:
+            while (
+                not self.network.shell("cat /proc/net/packet").stdout.count("\n") > 1
+                and time.monotonic() < until
+            ):
                 time.sleep(0.02)
             time.sleep(0.2)
             listener.send_signal(signal.SIGSTOP)
-            send = ["send", "-p", "af_packet:a0", "--packet", PACKET, "-s", SIZE, "-r", "2kpps", "-n", 2000, "-l", "-q"]
+            send = [
+                "send",
+                "-p",
+                "af_packet:a0",
+                "--packet",
+                PACKET,
+                "-s",
+                SIZE,
+                "-r",
+                "2kpps",
+                "-n",
+                2000,
+                "-l",
+                "-q",
+            ]
             run(*self.network.command(SQUALL, *send), ok=(0, 4))
             listener.send_signal(signal.SIGCONT)
             time.sleep(0.3)
@@ -427,21 +530,34 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
     if cell.disturbance in SIGNALS:
         # What ran may have been not valid, too.
         claim(outcome.verdict != "valid", f"valid after {cell.disturbance}")
-        claim(verdict["ended_by"] == cell.disturbance.lower(), f"ended by {verdict['ended_by']} after {cell.disturbance}")
+        claim(
+            verdict["ended_by"] == cell.disturbance.lower(),
+            f"ended by {verdict['ended_by']} after {cell.disturbance}",
+        )
         claim(outcome.report["cut_short"], f"not cut short by {cell.disturbance}")
-        claim(outcome.status == SIGNALS[cell.disturbance], f"exit status {outcome.status} after {cell.disturbance}")
+        claim(
+            outcome.status == SIGNALS[cell.disturbance],
+            f"exit status {outcome.status} after {cell.disturbance}",
+        )
         return found
     # A port that is gone is the environment's.
-    expected_status = {"valid": 0, "not-valid": 3 if "port-lost" in codes else 4}.get(outcome.verdict)
+    expected_status = {"valid": 0, "not-valid": 3 if "port-lost" in codes else 4}.get(
+        outcome.verdict
+    )
     if verdict["ended_by"] == "sigint" and "port-lost" not in codes:
         expected_status = 130
-    claim(verdict["valid"] == (outcome.verdict == "valid"), f"valid is {verdict['valid']}, status {outcome.verdict}")
+    claim(
+        verdict["valid"] == (outcome.verdict == "valid"),
+        f"valid is {verdict['valid']}, status {outcome.verdict}",
+    )
     claim(outcome.status == expected_status, f"{outcome.verdict}, exit status {outcome.status}")
     claim(outcome.verdict != "not-valid" or bool(codes), "not valid, and no reason")
     claim(outcome.verdict != "valid" or not codes, f"valid, with reasons {sorted(codes)}")
     if cell.disturbance in CAUSES:
         claim(outcome.verdict == "not-valid", f"{outcome.verdict} though {cell.disturbance}")
-        claim(bool(codes & CAUSES[cell.disturbance]), f"{cell.disturbance} is called {sorted(codes)}")
+        claim(
+            bool(codes & CAUSES[cell.disturbance]), f"{cell.disturbance} is called {sorted(codes)}"
+        )
     elif outcome.verdict == "valid":
         claim(outcome.dropped == 0, f"VALID, and the device dropped {outcome.dropped}")
         claim(outcome.lost == 0, f"VALID, and {outcome.lost} were lost")
@@ -452,14 +568,18 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
             if excess:
                 beyond, allowed = excess["beyond_s"], excess["allowed_s"]
                 few = excess["surplus_packets"] <= 2
-                claim(beyond <= allowed or few, f"VALID, and {name} was {beyond} s beyond its schedule, allowed {allowed}")
+                claim(
+                    beyond <= allowed or few,
+                    f"VALID, and {name} was {beyond} s beyond its schedule, allowed {allowed}",
+                )
     else:
         claim(bool(codes & GENERATOR), f"{cell.disturbance} is called {sorted(codes)}")
         claim("port-bound" not in codes, "the port is blamed for the machine")
     return found
 
 
-# --- all of them ---------------------------------------------------------------------------------------------------
+# --- all of them
+# ---------------------------------------------------------------------------------------------------
 
 
 def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
@@ -490,7 +610,9 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
                     causes[cell.disturbance].update(outcome.codes or ["none"])
                 if problems:
                     reasons = [reason["text"] for reason in outcome.report["verdict"]["reasons"]]
-                    problems.append(f"dropped {outcome.dropped}, lost {outcome.lost}; it says {reasons} {outcome.said.strip()}")
+                    problems.append(
+                        f"dropped {outcome.dropped}, lost {outcome.lost}; it says {reasons} {outcome.said.strip()}"
+                    )
         except (Failed, subprocess.TimeoutExpired, KeyError) as error:
             problems = [f"{type(error).__name__} {error}"]
             matrix.network.close()
@@ -500,13 +622,17 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
         good &= not problems
     print(", ".join(f"{count} {what}" for what, count in counts.items()))
     for disturbance, names in sorted(causes.items()):
-        print(f"  {disturbance:16} {', '.join(f'{name} {count}' for name, count in names.most_common())}")
+        print(
+            f"  {disturbance:16} {', '.join(f'{name} {count}' for name, count in names.most_common())}"
+        )
     return good
 
 
 def quiet_runs(matrix: Matrix, runs: int) -> bool:
-    """At half of what a port can do on a quiet machine at least 95 in 100 runs are VALID: the verdict is of use. The machine was
-    not quiet in a run of which the hypervisor took more than a hundredth; those are shown, and not asked for."""
+    """At half of what a port can do on a quiet machine at least 95 in 100 runs are VALID: the
+    verdict is of use. The machine was not quiet in a run of which the hypervisor took more than a
+    hundredth; those are shown, and not asked for.
+    """
     if os.getloadavg()[0] > 0.3 * len(os.sched_getaffinity(0)):
         print(f"SKIPPED: runs on a quiet machine: its load is {os.getloadavg()[0]:.1f}")
         return True
@@ -520,14 +646,31 @@ def quiet_runs(matrix: Matrix, runs: int) -> bool:
         if port in KERNEL:
             matrix.network.fresh()
         prefix = matrix.network.command() if port in KERNEL else []
-        report = json.loads(run(*prefix, SQUALL, *fastest, "-q", "--json", "-", "--allow-invalid").stdout)
+        report = json.loads(
+            run(*prefix, SQUALL, *fastest, "-q", "--json", "-", "--allow-invalid").stdout
+        )
         half = int(report["streams"][0]["tx_packets"] / report["duration_s"] / 2)
-        paced = [*base[: base.index("-r")], "-r", f"{half}pps", "-d", f"{matrix.seconds}s", "-q", "--json", "-"]
+        paced = [
+            *base[: base.index("-r")],
+            "-r",
+            f"{half}pps",
+            "-d",
+            f"{matrix.seconds}s",
+            "-q",
+            "--json",
+            "-",
+        ]
         done = [run(*prefix, SQUALL, *paced, ok=(0, 4)) for _ in range(runs)]
         reports = [json.loads(one.stdout) for one in done]
         valid = [report["verdict"]["valid"] for report in reports]
-        quiet = [v for v, r in zip(valid, reports, strict=True) if r["contention"]["steal_s"] <= r["duration_s"] / 100]
-        reasons = collections.Counter(r["text"] for report in reports for r in report["verdict"]["reasons"])
+        quiet = [
+            v
+            for v, r in zip(valid, reports, strict=True)
+            if r["contention"]["steal_s"] <= r["duration_s"] / 100
+        ]
+        reasons = collections.Counter(
+            r["text"] for report in reports for r in report["verdict"]["reasons"]
+        )
         enough = sum(quiet) >= 0.95 * len(quiet)
         print(
             f"{'ok     ' if enough else 'FAILED '} {port} at {half} pps, half of what it can do: {sum(valid)} of {runs} VALID, "
@@ -553,7 +696,10 @@ def main() -> int:
     until = time.monotonic() + (float("inf") if given.full or given.only else given.seconds)
     chosen = cells() if given.full or given.only else sample(chance)
     chosen = [cell for cell in chosen if given.only in str(cell)]
-    with tempfile.TemporaryDirectory(prefix="squall-verdict-") as folder, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="squall-verdict-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
         matrix = Matrix(pathlib.Path(folder), 2 if given.full else 0.6, chance)
         stack.callback(matrix.network.close)
         if given.burner:

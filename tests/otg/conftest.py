@@ -1,6 +1,8 @@
-"""What the tests of Open Traffic Generator share: clients over both transports, and a pair of interfaces.
+"""What the tests of Open Traffic Generator share: clients over both transports, and a pair of
+interfaces.
 
-They run inside a lab (tests/otg/run makes it, with a daemon in it): veth-a is port p1, veth-b port p2.
+They run inside a lab (tests/otg/run makes it, with a daemon in it): veth-a is port p1, veth-b port
+p2.
 """
 
 import collections
@@ -120,8 +122,9 @@ class Otg:
         return self.settled(*names)
 
     def settled(self, *names):
-        """The metrics of flows when all has come that was sent, or when nothing has come any more for most of a second: on a
-        busy machine the receiver has its turn late."""
+        """The metrics of flows when all has come that was sent, or when nothing has come any more
+        for most of a second: on a busy machine the receiver has its turn late.
+        """
         before, same = None, 0
         for _ in range(100):
             found = self.flows(*names)
@@ -159,7 +162,9 @@ def frames(octets):
         frame = octets[at + 16 : at + 16 + kept]
         assert len(frame) == kept, "the capture is cut off"
         if kept == length:
-            assert zlib.crc32(frame[:-4]) == int.from_bytes(frame[-4:], "little"), "the FCS is wrong"
+            assert zlib.crc32(frame[:-4]) == int.from_bytes(frame[-4:], "little"), (
+                "the FCS is wrong"
+            )
         found.append(Frame(seconds * 10**9 + part * unit, frame, length))
         at += 16 + kept
     return found

@@ -75,7 +75,9 @@ def test_metrics_have_the_columns_that_are_asked_for(otg):
     asked.port.port_names, asked.port.column_names = ["p1"], ["frames_tx", "location"]
     (metric,) = otg.api.get_metrics(asked).port_metrics
     told = metric.serialize("dict")
-    assert told["frames_tx"] in (5, "5") and told["location"] == "veth-a" and "frames_rx" not in told
+    assert (
+        told["frames_tx"] in (5, "5") and told["location"] == "veth-a" and "frames_rx" not in told
+    )
     told = otg.flows("f", metric_names=["frames_tx"])["f"].serialize("dict")
     assert told["name"] == "f" and "bytes_tx" not in told
 
@@ -139,7 +141,19 @@ def test_a_capture_has_what_tcpdump_sees(otg, tmp_path):
     otg.api.set_config(simple(otg, packets=40, capture=True, size=200))
     seen = tmp_path / "seen.pcap"
     # -B: KiB; in immediate mode each frame has 64 of them, and the usual ring holds 32.
-    dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "8192", "-w", str(seen)]
+    dump = [
+        "tcpdump",
+        "-i",
+        "veth-b",
+        "-Z",
+        "root",
+        "-U",
+        "--immediate-mode",
+        "-B",
+        "8192",
+        "-w",
+        str(seen),
+    ]
     listener = subprocess.Popen(dump, stderr=subprocess.PIPE, text=True)
     try:
         for line in listener.stderr:
@@ -230,7 +244,9 @@ def test_a_link_goes_down_and_up(otg):
     otg.api.set_control_state(control)
     try:
         otg.until(lambda: otg.ports("p1")["p1"].link == "down", "the link is down")
-        flags = subprocess.run(["ip", "-br", "link", "show", "veth-a"], capture_output=True, text=True, check=True).stdout
+        flags = subprocess.run(
+            ["ip", "-br", "link", "show", "veth-a"], capture_output=True, text=True, check=True
+        ).stdout
         assert "UP" not in flags.split("<")[1].split(">")[0].split(",")
     finally:
         control.port.link.state = "up"
@@ -251,7 +267,13 @@ def test_a_port_says_when_its_link_changed_last(otg):
         # Both ends of the pair see it.
         for port in ("p1", "p2"):
             otg.until(lambda: otg.ports(port)[port].link == state, f"the link of {port} is {state}")
-            changed = otg.until(lambda: (otg.ports(port)[port].last_change or 0) > before and otg.ports(port)[port].last_change, "it is told when")
+            changed = otg.until(
+                lambda: (
+                    (otg.ports(port)[port].last_change or 0) > before
+                    and otg.ports(port)[port].last_change
+                ),
+                "it is told when",
+            )
             assert changed < time.time_ns()
             seen.append(changed)
     assert seen[0] < seen[2] and seen[1] < seen[3]
@@ -294,7 +316,11 @@ def test_a_flow_changes_its_rate_while_it_sends(otg):
     otg.api.update_config(update)
     before = otg.flows("f")["f"]
     assert before.transmit == "started"
-    otg.until(lambda: otg.flows("f")["f"].frames_tx > before.frames_tx + 400, "it sends faster", patience=4)
+    otg.until(
+        lambda: otg.flows("f")["f"].frames_tx > before.frames_tx + 400,
+        "it sends faster",
+        patience=4,
+    )
     assert otg.api.get_config().flows[0].rate.pps == 4000
 
 
@@ -371,17 +397,27 @@ def test_metrics_are_told_by_tags_of_what_arrives(otg):
         told[values["sent"], values["came"], values["low"]] = tagged.frames_rx
     frames = [frame.octets for frame in from_mac(found, 1)]
     assert len(frames) == 60 == sum(told.values())
-    counted = collections.Counter((int.from_bytes(f[14:16], "big") & 0xFFF, int.from_bytes(f[40:42], "big") & 7) for f in frames)
-    assert told == {(vlan, vlan, low): count for (vlan, low), count in counted.items()} and len(told) == 6
+    counted = collections.Counter(
+        (int.from_bytes(f[14:16], "big") & 0xFFF, int.from_bytes(f[40:42], "big") & 7)
+        for f in frames
+    )
+    assert (
+        told == {(vlan, vlan, low): count for (vlan, low), count in counted.items()}
+        and len(told) == 6
+    )
 
 
 def device(config, port, number, version=4):
     made = config.devices.add(name=f"d{number}")
     ethernet = made.ethernets.add(name=f"eth{number}", mac=mac(number))
     ethernet.connection.port_name = port
-    mine, other = (f"10.1.0.{n}" if version == 4 else f"2001:db8:1::{n}" for n in (number, 3 - number))
+    mine, other = (
+        f"10.1.0.{n}" if version == 4 else f"2001:db8:1::{n}" for n in (number, 3 - number)
+    )
     addresses = ethernet.ipv4_addresses if version == 4 else ethernet.ipv6_addresses
-    addresses.add(name=f"ip{number}", address=mine, gateway=other, prefix=24 if version == 4 else 64)
+    addresses.add(
+        name=f"ip{number}", address=mine, gateway=other, prefix=24 if version == 4 else 64
+    )
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -400,9 +436,12 @@ def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, versi
     for frame in sent:
         assert (frame[:6].hex(), frame[12:14].hex()) == (mac(2).replace(":", ""), kind)
         if version == 4:
-            assert frame[26:34].hex() == "0a010001" "0a010002"
+            assert frame[26:34].hex() == "0a0100010a010002"
         else:
-            assert frame[22:54].hex() == "20010db8000100000000000000000001" "20010db8000100000000000000000002"
+            assert (
+                frame[22:54].hex() == "20010db8000100000000000000000001"
+                "20010db8000100000000000000000002"
+            )
 
 
 def ping(otg, version, *pairs):
@@ -426,19 +465,34 @@ def test_devices_ping_and_say_who_answers(otg, version):
     near = "10.1.0.{}" if version == 4 else "2001:db8:1::{}"
     # Beyond the prefix: by the gateway, which is the other device and passes nothing on.
     far = "10.9.0.1" if version == 4 else "2001:db8:9::1"
-    asked = [("ip1", near.format(2)), ("ip2", near.format(1)), ("ip1", near.format(77)), ("ip1", far)]
+    asked = [
+        ("ip1", near.format(2)),
+        ("ip2", near.format(1)),
+        ("ip1", near.format(77)),
+        ("ip1", far),
+    ]
     found = ping(otg, version, *asked)
-    assert found == [(*pair, result) for pair, result in zip(asked, ["succeeded", "succeeded", "failed", "failed"])]
+    assert found == [
+        (*pair, result)
+        for pair, result in zip(asked, ["succeeded", "succeeded", "failed", "failed"])
+    ]
     started = time.monotonic()
     assert ping(otg, version, asked[1]) == [(*asked[1], "succeeded")]
     assert time.monotonic() - started < 3, "an answer is not waited for when it has come"
     assert ping(otg, version) == []
     otg.capture("stop")
     at, request = (34, 8) if version == 4 else (54, 128)
-    echoes = [frame.octets for frame in from_mac(otg.frames(), 1) if frame.octets[12:14].hex() == ("0800" if version == 4 else "86dd")]
+    echoes = [
+        frame.octets
+        for frame in from_mac(otg.frames(), 1)
+        if frame.octets[12:14].hex() == ("0800" if version == 4 else "86dd")
+    ]
     echoes = [octets for octets in echoes if octets[at] == request]
-    # One for the neighbour; those beyond the gateway are tried once a second; for who has no MAC address there is none.
-    targets = collections.Counter(octets[30:34] if version == 4 else octets[38:54] for octets in echoes)
+    # One for the neighbour; those beyond the gateway are tried once a second; for who has no MAC
+    # address there is none.
+    targets = collections.Counter(
+        octets[30:34] if version == 4 else octets[38:54] for octets in echoes
+    )
     assert len(targets) == 2 and max(targets.values()) >= 3, targets
     assert all(octets[:6].hex() == mac(2).replace(":", "") for octets in echoes)
     assert otg.ports("p1")["p1"].transmit == "stopped"
@@ -450,9 +504,15 @@ def test_a_ping_that_cannot_be_sent_is_refused_with_its_place(otg):
     config.ports.add(name="memory", location="loop:otg-ping")
     device(config, "memory", 3)
     otg.api.set_config(config)
-    wrong = "protocol.ipv4.ping.requests[1].src_name: no IPv4 address of a device is called \"nobody\""
-    assert refused(lambda: ping(otg, 4, ("ip1", "10.1.0.2"), ("nobody", "10.1.0.2"))).errors == [wrong]
-    assert "requests[0].src_name" in "".join(refused(lambda: ping(otg, 6, ("ip1", "2001:db8:1::2"))).errors)
+    wrong = (
+        'protocol.ipv4.ping.requests[1].src_name: no IPv4 address of a device is called "nobody"'
+    )
+    assert refused(lambda: ping(otg, 4, ("ip1", "10.1.0.2"), ("nobody", "10.1.0.2"))).errors == [
+        wrong
+    ]
+    assert "requests[0].src_name" in "".join(
+        refused(lambda: ping(otg, 6, ("ip1", "2001:db8:1::2"))).errors
+    )
     assert "loop:otg-ping" in "".join(refused(lambda: ping(otg, 4, ("ip3", "10.1.0.2"))).errors)
     action = otg.api.control_action()
     action.protocol.bgp.notification.names = ["b"]
@@ -534,4 +594,9 @@ def test_a_capture_that_is_empty_is_a_file_without_frames(otg):
     otg.api.set_config(otg.config(capture=True))
     otg.capture("start")
     otg.capture("stop")
-    assert frames(otg.api.get_capture(otg.api.capture_request().deserialize({"port_name": "p2"})).read()) == []
+    assert (
+        frames(
+            otg.api.get_capture(otg.api.capture_request().deserialize({"port_name": "p2"})).read()
+        )
+        == []
+    )

@@ -60,7 +60,9 @@ def test_a_predefined_mix_has_its_sizes(otg):
 
 
 def sent_when_due(measure, good):
-    """What is measured is good, once in five times at least: on a busy machine frames leave late, and then all at once."""
+    """What is measured is good, once in five times at least: on a busy machine frames leave late,
+    and then all at once.
+    """
     seen = []
     while not (seen and good(seen[-1])):
         assert len(seen) < 5, seen
@@ -80,7 +82,8 @@ def mean_gap(otg, rate, packets):
     return (found[-1].time_ns - found[0].time_ns) / (packets - 1)
 
 
-# Never faster than told, but for a machine that was late at first; how much slower is the machine's affair.
+# Never faster than told, but for a machine that was late at first; how much slower is the machine's
+# affair.
 
 
 def paced(otg, rate, packets, low, high):
@@ -125,7 +128,9 @@ def test_a_burst_has_its_packets_and_its_gap(otg):
     def pauses():
         _, found = otg.run(config)
         assert len(found) == 12
-        return [at for at, (a, b) in enumerate(zip(found, found[1:])) if b.time_ns - a.time_ns > 25e6]
+        return [
+            at for at, (a, b) in enumerate(zip(found, found[1:])) if b.time_ns - a.time_ns > 25e6
+        ]
 
     sent_when_due(pauses, lambda found: found == [3, 7])
 
@@ -155,10 +160,16 @@ def test_flows_both_ways_count_at_both_ends(otg):
     otg.api.set_config(config)
     otg.transmit("start")
     found = otg.finished()
-    assert {name: (m.frames_tx, m.frames_rx) for name, m in found.items()} == {"there": (20, 20), "back": (30, 30)}
+    assert {name: (m.frames_tx, m.frames_rx) for name, m in found.items()} == {
+        "there": (20, 20),
+        "back": (30, 30),
+    }
     assert (found["back"].port_tx, found["back"].port_rx) == ("p2", "p1")
     ports = otg.ports()
-    assert {name: (p.frames_tx, p.frames_rx) for name, p in ports.items()} == {"p1": (20, 30), "p2": (30, 20)}
+    assert {name: (p.frames_tx, p.frames_rx) for name, p in ports.items()} == {
+        "p1": (20, 30),
+        "p2": (30, 20),
+    }
 
 
 def test_a_flow_without_a_packet_sends_ethernet(otg):

@@ -126,7 +126,11 @@ def gre(flow, number):
 def mpls(flow, number):
     ethernet(flow, number)
     flow.packet.mpls()
-    last(flow).label.value, last(flow).traffic_class.value, last(flow).time_to_live.value = 16000, 5, 33
+    last(flow).label.value, last(flow).traffic_class.value, last(flow).time_to_live.value = (
+        16000,
+        5,
+        33,
+    )
     flow.packet.mpls()
     last(flow).label.value = 17000
     flow.packet.ipv4()
@@ -212,7 +216,9 @@ def frames_of(captured):
 
 
 def checked(frame):
-    """The frame as scapy reads it, and as it would be with checksums and lengths that scapy computes."""
+    """The frame as scapy reads it, and as it would be with checksums and lengths that scapy
+    computes.
+    """
     packet = Ether(frame[:-4])
     again = Ether(frame[:-4])
     layer = again
@@ -227,23 +233,29 @@ def checked(frame):
 
 def test_ethernet(frames_of):
     for frame in frames_of(plain):
-        assert frame[:14].hex() == "020000000100" "020000000000" "88b5"
+        assert frame[:14].hex() == "02000000010002000000000088b5"
 
 
 def test_vlan(frames_of):
     for frame in frames_of(vlan):
-        assert frame[12:18].hex() == "8100" "7064" "0800"
+        assert frame[12:18].hex() == "810070640800"
 
 
 def test_two_vlans(frames_of):
     for frame in frames_of(vlans):
-        assert frame[12:22].hex() == "88a8" "00c8" "8100" "012c" "0800"
+        assert frame[12:22].hex() == "88a800c88100012c0800"
 
 
 def test_ipv4(frames_of):
     for frame in frames_of(ipv4):
         packet = checked(frame)[IP]
-        assert (packet.src, packet.dst, packet.ttl, packet.id, packet.proto) == ("10.0.0.1", "10.0.0.2", 7, 77, 61)
+        assert (packet.src, packet.dst, packet.ttl, packet.id, packet.proto) == (
+            "10.0.0.1",
+            "10.0.0.2",
+            7,
+            77,
+            61,
+        )
         assert (packet.tos, int(packet.flags), packet.len) == (46 << 2 | 1, 2, SIZE - 18)
 
 
@@ -258,7 +270,13 @@ def test_ipv4_priority_tos(frames_of):
 def test_ipv6(frames_of):
     for frame in frames_of(ipv6):
         packet = checked(frame)[IPv6]
-        assert (packet.src, packet.dst, packet.tc, packet.fl, packet.hlim) == ("2001:db8::1", "2001:db8::2", 9, 0x12345, 3)
+        assert (packet.src, packet.dst, packet.tc, packet.fl, packet.hlim) == (
+            "2001:db8::1",
+            "2001:db8::2",
+            9,
+            0x12345,
+            3,
+        )
         assert packet.plen == SIZE - 18 - 40
 
 
@@ -277,7 +295,13 @@ def test_udp_over_ipv6(frames_of):
 def test_tcp(frames_of):
     for frame in frames_of(tcp):
         packet = checked(frame)[TCP]
-        assert (packet.sport, packet.dport, packet.seq, packet.ack, packet.window) == (80, 8080, 1000, 2000, 300)
+        assert (packet.sport, packet.dport, packet.seq, packet.ack, packet.window) == (
+            80,
+            8080,
+            1000,
+            2000,
+            300,
+        )
         assert str(packet.flags) == "SA"
 
 
@@ -295,7 +319,9 @@ def test_icmpv6(frames_of):
 def test_arp(frames_of):
     for frame in frames_of(arp):
         sender = f"0200000000{CASES.index(arp):02x}"
-        assert frame[12:42].hex() == "0806" "0001080006040002" + sender + "0a000009" "000000000000" "0a000008"
+        assert (
+            frame[12:42].hex() == "08060001080006040002" + sender + "0a0000090000000000000a000008"
+        )
 
 
 def test_gre(frames_of):
@@ -329,7 +355,7 @@ def test_gtpv2(frames_of):
 
 def test_ppp(frames_of):
     for frame in frames_of(ppp):
-        assert frame[12:18].hex() == "880b" "ff03" "0021"
+        assert frame[12:18].hex() == "880bff030021"
 
 
 def test_igmpv1(frames_of):
@@ -345,7 +371,7 @@ def test_custom_octets(frames_of):
 def test_pfc_pause(frames_of):
     for frame in frames_of(pfcpause):
         assert frame[:6].hex() == "0180c2000001"
-        assert frame[12:26].hex() == "8808" "0101" "0008" "0000" "0000" "0000" "1234"
+        assert frame[12:26].hex() == "8808010100080000000000001234"
 
 
 def test_ethernet_pause(frames_of):

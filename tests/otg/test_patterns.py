@@ -102,7 +102,9 @@ CASES = [
 def captured(shared):
     config = shared.config(capture=True)
     for number, build in enumerate(CASES):
-        flow = shared.flow(config, build.__name__, COUNT, pps=500, metrics=not build.__name__.startswith("payload"))
+        flow = shared.flow(
+            config, build.__name__, COUNT, pps=500, metrics=not build.__name__.startswith("payload")
+        )
         build(flow, number)
         flow.packet[0].src.value = mac(number)
         if build.__name__.startswith("payload"):
@@ -150,7 +152,10 @@ def test_a_decrement(frames_of):
 
 def test_random_values_in_their_range(frames_of):
     found = [ipaddress.ip_address(frame[26:30]) for frame in frames_of(random)]
-    assert all(ipaddress.ip_address("10.0.0.10") <= address <= ipaddress.ip_address("10.0.0.20") for address in found)
+    assert all(
+        ipaddress.ip_address("10.0.0.10") <= address <= ipaddress.ip_address("10.0.0.20")
+        for address in found
+    )
     assert len(set(found)) > 1
 
 
@@ -167,7 +172,12 @@ def test_addresses_of_ipv6_count_with_carry(frames_of):
 
 
 def test_mac_addresses_count(frames_of):
-    assert [frame[4:6].hex() for frame in frames_of(mac_increment)] == ["05ff", "0600", "0601", "0602"] * 2
+    assert [frame[4:6].hex() for frame in frames_of(mac_increment)] == [
+        "05ff",
+        "0600",
+        "0601",
+        "0602",
+    ] * 2
 
 
 def test_vlan_ids_vary(frames_of):
@@ -186,7 +196,16 @@ def test_a_custom_checksum_is_as_told(frames_of):
 
 def test_fields_vary_side_by_side(frames_of):
     found = frames_of(two_fields)
-    assert list(zip(ports(found), ports(found, 36))) == [(1, 1), (2, 2), (1, 3), (2, 1), (1, 2), (2, 3), (1, 1), (2, 2)]
+    assert list(zip(ports(found), ports(found, 36))) == [
+        (1, 1),
+        (2, 2),
+        (1, 3),
+        (2, 1),
+        (1, 2),
+        (2, 3),
+        (1, 1),
+        (2, 2),
+    ]
     for frame in found:
         checked(frame)
 

@@ -44,7 +44,9 @@ def test_malformed_json_is_told_with_its_place():
 
 
 def test_unknown_fields_and_wrong_types_are_told_with_their_paths():
-    reply = post("/config", json.dumps({"flows": [{"name": "f", "rat": {}, "size": {"fixed": "big"}}]}))
+    reply = post(
+        "/config", json.dumps({"flows": [{"name": "f", "rat": {}, "size": {"fixed": "big"}}]})
+    )
     assert reply.status_code == 400
     told = "\n".join(reply.json()["errors"])
     assert "flows[0].rat" in told and "flows[0].size.fixed" in told
@@ -139,9 +141,13 @@ def test_a_session_of_grpc_is_named_by_metadata(channel):
 
 
 def test_the_quick_start_of_snappis_readme_runs():
-    """As PyPI shows it, only the address of the daemon put in. It calls transmit_state, which snappi has replaced by
-    control_state without changing its README: the client gets the two old names again."""
-    readme = email.message_from_string(metadata.distribution("snappi").read_text("METADATA")).get_payload()
+    """As PyPI shows it, only the address of the daemon put in. It calls transmit_state, which
+    snappi has replaced by control_state without changing its README: the client gets the two old
+    names again.
+    """
+    readme = email.message_from_string(
+        metadata.distribution("snappi").read_text("METADATA")
+    ).get_payload()
     (script,) = re.findall(r"```python\n(.*?def test_quickstart.*?)```", readme, re.DOTALL)
     assert script.count("https://localhost:8443") == 1
     script = script.replace("https://localhost:8443", HTTPS)
@@ -155,7 +161,11 @@ def test_the_quick_start_of_snappis_readme_runs():
         return api.set_control_state(control)
 
     space = {"__name__": "quickstart"}
-    old = {} if hasattr(snappi.Api, "transmit_state") else {"transmit_state": lambda _: State(), "set_transmit_state": set_transmit_state}
+    old = (
+        {}
+        if hasattr(snappi.Api, "transmit_state")
+        else {"transmit_state": lambda _: State(), "set_transmit_state": set_transmit_state}
+    )
     for name, what in old.items():
         setattr(snappi.Api, name, what)
     try:

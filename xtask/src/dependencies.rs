@@ -1,7 +1,8 @@
-//! What we depend on: licences, sources and versions as `deny.toml` allows them, and nothing that no code uses.
+//! What we depend on: licences, sources and versions as `deny.toml` allows them, and nothing that
+//! no code uses.
 //!
-//! `deny.toml` is that of cargo-deny, which reads more of it (advisories, whose database this does not have). What is here
-//! takes a second, and nothing has to be built for it first.
+//! `deny.toml` is that of cargo-deny, which reads more of it (advisories, whose database this does
+//! not have). What is here takes a second, and nothing has to be built for it first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,14 +53,16 @@ fn called(package: &Value) -> String {
 }
 
 fn licences(rules: &Value, packages: &[&Value]) -> Result<Vec<String>, String> {
-    let allowed: Vec<&str> = list(&rules["licenses"]["allow"]).iter().filter_map(Value::as_str).collect();
+    let allowed: Vec<&str> =
+        list(&rules["licenses"]["allow"]).iter().filter_map(Value::as_str).collect();
     let (mut wrong, mut needed) = (vec![], BTreeSet::new());
     for package in packages {
         let Some(licence) = package["license"].as_str() else {
             wrong.push(format!("{}: says no licence", called(package)));
             continue;
         };
-        let found = satisfied(licence, &allowed).map_err(|why| format!("{}: {licence:?}: {why}", called(package)))?;
+        let found = satisfied(licence, &allowed)
+            .map_err(|why| format!("{}: {licence:?}: {why}", called(package)))?;
         match found {
             Some(used) => needed.extend(used),
             None => wrong.push(format!(
@@ -74,20 +77,27 @@ fn licences(rules: &Value, packages: &[&Value]) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// The allowed licences by which the expression (SPDX) is satisfied; the first choice counts, in the order of the allowed ones.
+/// The allowed licences by which the expression (SPDX) is satisfied; the first choice counts, in
+/// the order of the allowed ones.
 fn satisfied<'a>(expression: &str, allowed: &[&'a str]) -> Result<Option<Vec<&'a str>>, String> {
     // `MIT/Apache-2.0` is how crates said it before SPDX.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     let found = any(&mut rest, allowed)?;
-    if rest.is_empty() { Ok(found) } else { Err(format!("found {:?}, expected AND or OR", rest[0])) }
+    if rest.is_empty() {
+        Ok(found)
+    } else {
+        Err(format!("found {:?}, expected AND or OR", rest[0]))
+    }
 }
 
 type Found<'a> = Result<Option<Vec<&'a str>>, String>;
 
 fn any<'a>(rest: &mut &[&str], allowed: &[&'a str]) -> Found<'a> {
-    let place = |found: &Vec<&str>| found.iter().filter_map(|one| allowed.iter().position(|known| known == one)).max();
+    let place = |found: &Vec<&str>| {
+        found.iter().filter_map(|one| allowed.iter().position(|known| known == one)).max()
+    };
     let mut best = all(rest, allowed)?;
     while rest.first() == Some(&"OR") {
         *rest = &rest[1..];
@@ -133,42 +143,58 @@ fn one<'a>(rest: &mut &[&str], allowed: &[&'a str]) -> Found<'a> {
 
 fn sources(packages: &[&Value]) -> Vec<String> {
     const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-    let other = |package: &&&Value| package["source"].as_str().is_some_and(|source| source != REGISTRY);
-    let told = |package: &&Value| format!("{}: comes from {}, expected crates.io", called(package), package["source"]);
+    let other =
+        |package: &&&Value| package["source"].as_str().is_some_and(|source| source != REGISTRY);
+    let told = |package: &&Value| {
+        format!("{}: comes from {}, expected crates.io", called(package), package["source"])
+    };
     packages.iter().filter(other).map(told).collect()
 }
 
-/// Two versions of a crate are built twice, and are no end of confusion in backtraces. `skip` has those that we cannot help.
+/// Two versions of a crate are built twice, and are no end of confusion in backtraces. `skip` has
+/// those that we cannot help.
 fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    packages.iter().for_each(|one| of.entry(name(one)).or_default().extend(one["version"].as_str()));
-    let skips: Vec<(&str, &str)> =
-        list(&rules["bans"]["skip"]).iter().filter_map(|skip| skip["crate"].as_str()?.split_once('@')).collect();
+    packages
+        .iter()
+        .for_each(|one| of.entry(name(one)).or_default().extend(one["version"].as_str()));
+    let skips: Vec<(&str, &str)> = list(&rules["bans"]["skip"])
+        .iter()
+        .filter_map(|skip| skip["crate"].as_str()?.split_once('@'))
+        .collect();
     let mut wrong = vec![];
     for (name, versions) in &of {
-        let fits = |version: &&&str| skips.iter().any(|(of, skip)| of == name && is_of(version, skip));
+        let fits =
+            |version: &&&str| skips.iter().any(|(of, skip)| of == name && is_of(version, skip));
         if versions.iter().filter(|version| !fits(version)).count() > 1 {
             let versions = versions.join(" and ");
             wrong.push(format!(
-                "{name}: there are {versions}\n  try cargo tree -i {name}; or a skip in deny.toml, with its reason"
+                "{name}: there are {versions}\n  try cargo tree -i {name}; or a skip in \
+                 deny.toml, with its reason"
             ));
         }
     }
     let needed = |(name, skip): &&(&str, &str)| {
-        of.get(name).is_some_and(|versions| versions.len() > 1 && versions.iter().any(|version| is_of(version, skip)))
+        of.get(name).is_some_and(|versions| {
+            versions.len() > 1 && versions.iter().any(|version| is_of(version, skip))
+        })
     };
     let unneeded = skips.iter().filter(|skip| !needed(skip));
-    wrong.extend(unneeded.map(|(name, skip)| format!("deny.toml: {name}@{skip} needs no skip any more")));
+    wrong.extend(
+        unneeded.map(|(name, skip)| format!("deny.toml: {name}@{skip} needs no skip any more")),
+    );
     wrong
 }
 
 /// `0.10.7` is of `0.10`.
 fn is_of(version: &str, prefix: &str) -> bool {
-    version.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+', '-']))
+    version
+        .strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+', '-']))
 }
 
-/// Dependencies that no code of their package names. As for cargo-machete, `package.metadata.cargo-machete.ignored` lists those
-/// that are there for a feature or a build.
+/// Dependencies that no code of their package names. As for cargo-machete,
+/// `package.metadata.cargo-machete.ignored` lists those that are there for a feature or a build.
 fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
     let library = |name: &str| {
         let of_it = packages.iter().filter(|package| package["name"] == name);
@@ -178,22 +204,30 @@ fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
                 .iter()
                 .any(|kind| matches!(kind.as_str(), Some("lib" | "rlib" | "proc-macro" | "cdylib")))
         };
-        targets.filter(is_library).find_map(|target| target["name"].as_str()).unwrap_or(name).replace('-', "_")
+        targets
+            .filter(is_library)
+            .find_map(|target| target["name"].as_str())
+            .unwrap_or(name)
+            .replace('-', "_")
     };
     let mut wrong = vec![];
     for package in packages.iter().filter(|package| package["source"].is_null()) {
-        let manifest = Path::new(package["manifest_path"].as_str().ok_or("a package without a manifest")?);
+        let manifest =
+            Path::new(package["manifest_path"].as_str().ok_or("a package without a manifest")?);
         let folder = manifest.parent().ok_or("a manifest without a folder")?;
         let mut words = BTreeSet::new();
         for file in rust_files(folder)? {
-            let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let text =
+                std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             let parts = text.split(|c: char| !c.is_alphanumeric() && c != '_');
             words.extend(parts.filter(|word| !word.is_empty()).map(str::to_owned));
         }
         let ignored = list(&package["metadata"]["cargo-machete"]["ignored"]);
         for dependency in list(&package["dependencies"]) {
             let said = name(dependency);
-            let used = dependency["rename"].as_str().map_or_else(|| library(said), |name| name.replace('-', "_"));
+            let used = dependency["rename"]
+                .as_str()
+                .map_or_else(|| library(said), |name| name.replace('-', "_"));
             if !words.contains(&used) && !ignored.iter().any(|one| one == said) {
                 wrong.push(format!(
                     "{}: no code of it uses {said}\n  try: cargo remove {said} -p {}",

@@ -1,4 +1,5 @@
-//! Writes what is defined once, in Rust, to where people and editors look for it; or checks that it is current.
+//! Writes what is defined once, in Rust, to where people and editors look for it; or checks that it
+//! is current.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,14 +32,18 @@ fn profile_schema() -> String {
 /// What a fuzzer would be long in guessing, in libFuzzer's dictionary form.
 fn packet_words() -> String {
     let headers = squall_wire::headers().iter().chain(squall_wire::payloads());
-    let names = headers.flat_map(|header| std::iter::once(header.name).chain(header.fields.iter().map(|f| f.name)));
+    let names = headers.flat_map(|header| {
+        std::iter::once(header.name).chain(header.fields.iter().map(|f| f.name))
+    });
     dictionary(names.map(String::from).collect())
 }
 
 /// As members of JSON.
 fn otg_words() -> String {
     let reference = squall_otg::reference();
-    let words = reference.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| word.contains('_'));
+    let words = reference
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.contains('_'));
     words.collect::<BTreeSet<_>>().iter().map(|word| format!("\"\\\"{word}\\\"\"\n")).collect()
 }
 
@@ -53,7 +58,9 @@ fn collect_words(schema: &Value, words: &mut BTreeSet<String>) {
         Value::Object(members) => {
             for (key, value) in members {
                 match (key.as_str(), value) {
-                    ("properties", Value::Object(properties)) => words.extend(properties.keys().cloned()),
+                    ("properties", Value::Object(properties)) => {
+                        words.extend(properties.keys().cloned())
+                    }
                     ("enum", Value::Array(values)) => {
                         words.extend(values.iter().filter_map(Value::as_str).map(String::from))
                     }
@@ -69,7 +76,9 @@ fn collect_words(schema: &Value, words: &mut BTreeSet<String>) {
 }
 
 fn dictionary(words: BTreeSet<String>) -> String {
-    let plain = words.iter().filter(|word| word.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\'));
+    let plain = words
+        .iter()
+        .filter(|word| word.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\'));
     plain.map(|word| format!("\"{word}\"\n")).collect()
 }
 
@@ -96,7 +105,10 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
             (None, _) => return Some(format!("{file}: not there\n  run: cargo xtask generate")),
             (Some(found), made) => first_difference(&found, &made)?,
         };
-        Some(format!("{file}:{line}: not what the code says\n  run: cargo xtask generate, and read the difference"))
+        Some(format!(
+            "{file}:{line}: not what the code says\n  run: cargo xtask generate, and read the \
+             difference"
+        ))
     };
     Ok(FILES.iter().filter_map(stale).collect())
 }

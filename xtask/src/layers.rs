@@ -1,6 +1,7 @@
 //! Who may know whom. The table is the one of docs/architecture.md, a row of it a row here.
 //!
-//! It is read against `cargo metadata`: direct dependencies, normal and build. Tests may use what they like.
+//! It is read against `cargo metadata`: direct dependencies, normal and build. Tests may use what
+//! they like.
 
 use serde_json::Value;
 use std::path::Path;
@@ -21,24 +22,51 @@ struct Row {
 
 const SYSTEM: (&str, &[&str]) = (
     "system calls and sockets belong to the ports (row 4)",
-    &["rustix", "libc", "nix", "socket2", "mio", "io-uring", "rtnetlink", "aya", "libbpf-rs", "xsk-rs", "libloading"],
+    &[
+        "rustix",
+        "libc",
+        "nix",
+        "socket2",
+        "mio",
+        "io-uring",
+        "rtnetlink",
+        "aya",
+        "libbpf-rs",
+        "xsk-rs",
+        "libloading",
+    ],
 );
 const SYSTEM_BUT_CLOCK: (&str, &[&str]) = (SYSTEM.0, SYSTEM.1.split_at(1).1);
 const RUNTIME: (&str, &[&str]) = (
     "threads and executors belong to the engine",
-    &["tokio", "async-std", "smol", "rayon", "crossbeam", "crossbeam-channel", "rtrb", "parking_lot"],
+    &[
+        "tokio",
+        "async-std",
+        "smol",
+        "rayon",
+        "crossbeam",
+        "crossbeam-channel",
+        "rtrb",
+        "parking_lot",
+    ],
 );
-const CLOCK: (&str, &[&str]) =
-    ("time comes in as an argument, so that a test can hold the clock", &["quanta", "chrono", "jiff", "time"]);
-const HTTP: (&str, &[&str]) =
-    ("HTTP belongs to the server", &["axum", "hyper", "tonic", "reqwest", "ureq", "tower", "tower-http"]);
+const CLOCK: (&str, &[&str]) = (
+    "time comes in as an argument, so that a test can hold the clock",
+    &["quanta", "chrono", "jiff", "time"],
+);
+const HTTP: (&str, &[&str]) = (
+    "HTTP belongs to the server",
+    &["axum", "hyper", "tonic", "reqwest", "ureq", "tower", "tower-http"],
+);
 const PYTHON: (&str, &[&str]) = ("Python belongs to squall-py", &["pyo3", "numpy"]);
 const COMMAND_LINE: (&str, &[&str]) = (
     "the command line belongs to squall-cli",
     &["clap", "clap_complete", "clap_mangen", "ratatui", "crossterm", "indicatif"],
 );
-const TOML: (&str, &[&str]) =
-    ("profiles are read by squall-profile and squall-import", &["toml", "toml_edit", "serde-saphyr", "serde_yaml"]);
+const TOML: (&str, &[&str]) = (
+    "profiles are read by squall-profile and squall-import",
+    &["toml", "toml_edit", "serde-saphyr", "serde_yaml"],
+);
 
 const NOW: (&str, &[&str]) = (
     "time comes in as an argument (`now: Nanos`), so that a test can hold the clock",
@@ -46,8 +74,10 @@ const NOW: (&str, &[&str]) = (
 );
 const THREADS: (&str, &[&str]) =
     ("threads belong to the engine", &["thread::spawn", "thread::scope", "thread::Builder"]);
-const SOCKETS: (&str, &[&str]) =
-    ("sockets belong to the ports", &["TcpStream", "TcpListener", "UdpSocket", "UnixStream", "UnixListener"]);
+const SOCKETS: (&str, &[&str]) = (
+    "sockets belong to the ports",
+    &["TcpStream", "TcpListener", "UdpSocket", "UnixStream", "UnixListener"],
+);
 
 const TABLE: &[Row] = &[
     Row {
@@ -60,7 +90,13 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 1,
-        crates: &["squall-pcap", "squall-stats", "squall-program", "squall-profile", "squall-rules"],
+        crates: &[
+            "squall-pcap",
+            "squall-stats",
+            "squall-program",
+            "squall-profile",
+            "squall-rules",
+        ],
         may_use: &[],
         rows_below: 1,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
@@ -85,8 +121,8 @@ const TABLE: &[Row] = &[
     Row {
         number: 3,
         crates: &["squall-port"],
-        // The capture format for the pcap port; instructions for ports that make their frames themselves. Programs,
-        // profiles and headers stay unknown: it moves octets.
+        // The capture format for the pcap port; instructions for ports that make their frames
+        // themselves. Programs, profiles and headers stay unknown: it moves octets.
         may_use: &["squall-units", "squall-pcap", "squall-bpf"],
         rows_below: 0,
         // But the clock that kernels stamp frames with, which `Instant` hides.
@@ -210,11 +246,17 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
         }
         match TABLE.iter().find(|row| row.crates.contains(&package.name.as_str())) {
             Some(row) => {
-                wrong.extend(package.dependencies.iter().filter_map(|to| wrong_arrow(row, &package.name, to)));
+                wrong.extend(
+                    package
+                        .dependencies
+                        .iter()
+                        .filter_map(|to| wrong_arrow(row, &package.name, to)),
+                );
                 wrong.extend(wrong_calls(row, package)?);
             }
             None => wrong.push(format!(
-                "{}: this crate is in no row of the layers\n  expected: a row in xtask/src/layers.rs and in docs/architecture.md",
+                "{}: this crate is in no row of the layers\n  expected: a row in \
+                 xtask/src/layers.rs and in docs/architecture.md",
                 package.name
             )),
         }
@@ -241,7 +283,8 @@ fn packages(root: &Path) -> Result<Vec<Package>, String> {
     if !output.status.success() {
         return Err(format!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
     metadata["packages"]
         .as_array()
         .ok_or("cargo metadata lists no packages")?
@@ -251,14 +294,16 @@ fn packages(root: &Path) -> Result<Vec<Package>, String> {
 }
 
 fn package(root: &Path, value: &Value) -> Result<Package, String> {
-    let text = |value: &Value| value.as_str().map(String::from).ok_or("cargo metadata: a name is no string");
+    let text = |value: &Value| {
+        value.as_str().map(String::from).ok_or("cargo metadata: a name is no string")
+    };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let dependencies = list(&value["dependencies"]);
     let targets = list(&value["targets"]);
     let is_root = |target: &&Value| {
-        list(&target["kind"])
-            .iter()
-            .any(|kind| matches!(kind.as_str(), Some("lib" | "cdylib" | "rlib" | "bin" | "proc-macro")))
+        list(&target["kind"]).iter().any(|kind| {
+            matches!(kind.as_str(), Some("lib" | "cdylib" | "rlib" | "bin" | "proc-macro"))
+        })
     };
     Ok(Package {
         name: text(&value["name"])?,
@@ -268,7 +313,11 @@ fn package(root: &Path, value: &Value) -> Result<Package, String> {
             .filter(|d| d["kind"] != "dev")
             .map(|d| text(&d["name"]))
             .collect::<Result<_, _>>()?,
-        roots: targets.iter().filter(is_root).map(|t| text(&t["src_path"])).collect::<Result<_, _>>()?,
+        roots: targets
+            .iter()
+            .filter(is_root)
+            .map(|t| text(&t["src_path"]))
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -282,7 +331,8 @@ fn wrong_arrow(row: &Row, from: &str, to: &str) -> Option<String> {
         may.extend(TABLE.iter().filter(|r| r.number < row.rows_below).flat_map(|r| r.crates));
         let may = if may.is_empty() { "no crate of Squall".into() } else { may.join(", ") };
         return Some(format!(
-            "{from} -> {to}: an arrow the layers do not allow\n  {from} is in row {} and may use: {may}",
+            "{from} -> {to}: an arrow the layers do not allow\n  {from} is in row {} and may use: \
+             {may}",
             row.number
         ));
     }
@@ -296,13 +346,19 @@ fn wrong_calls(row: &Row, package: &Package) -> Result<Vec<String>, String> {
     for root in &package.roots {
         let folder = Path::new(root).parent().ok_or("a crate root without a folder")?;
         for file in rust_files(folder)? {
-            let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let text =
+                std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             let code = text.lines().take_while(|line| !line.contains("#[cfg(test)]"));
-            for (number, line) in code.enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            for (number, line) in
+                code.enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+            {
                 for (why, calls) in row.must_not_call {
                     for call in calls.iter().filter(|call| line.contains(*call)) {
                         let at = format!("{}:{}", file.display(), number + 1);
-                        wrong.push(format!("{at}: `{call}` in {} (row {})\n  {why}", package.name, row.number));
+                        wrong.push(format!(
+                            "{at}: `{call}` in {} (row {})\n  {why}",
+                            package.name, row.number
+                        ));
                     }
                 }
             }
@@ -343,7 +399,11 @@ mod tests {
     use super::*;
 
     fn verdict(from: &str, to: &str) -> Option<String> {
-        wrong_arrow(TABLE.iter().find(|row| row.crates.contains(&from)).expect("in the table"), from, to)
+        wrong_arrow(
+            TABLE.iter().find(|row| row.crates.contains(&from)).expect("in the table"),
+            from,
+            to,
+        )
     }
 
     #[test]

@@ -16,7 +16,8 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   layers               who may depend on whom, and which crates may hold unsafe code
-  dependencies         licences, sources and versions as deny.toml allows them; none that no code uses
+  dependencies         licences, sources and versions as deny.toml allows them; none that no code \
+                     uses
   tidy                 no unfinished marks, no paths of one machine, no dead links in the documents
   generate             write the schemas and references that the code defines
   generate --check     whether they are what the code says
@@ -62,5 +63,8 @@ fn main() -> ExitCode {
 
 /// The repository, whatever the directory `cargo xtask` was called in.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository")
+        .to_path_buf()
 }

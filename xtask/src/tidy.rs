@@ -1,4 +1,5 @@
-//! What must not be in a file of the repository: unfinished marks, paths of one machine, links that lead nowhere.
+//! What must not be in a file of the repository: unfinished marks, paths of one machine, links that
+//! lead nowhere.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +22,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
             }
             if file.ends_with(".md") {
                 for link in links(line).filter(|link| leads_nowhere(root, &file, link)) {
-                    wrong.push(format!("{file}:{}: the link ({link}) leads to no file", number + 1));
+                    wrong
+                        .push(format!("{file}:{}: the link ({link}) leads to no file", number + 1));
                 }
             }
         }
@@ -29,7 +31,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Every file that is or would be committed; none where this is no git work tree (a source archive).
+/// Every file that is or would be committed; none where this is no git work tree (a source
+/// archive).
 fn files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -39,7 +42,11 @@ fn files(root: &Path) -> Result<Vec<String>, String> {
     if !output.status.success() {
         return Err(format!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr)));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).split('\0').filter(|f| !f.is_empty()).map(String::from).collect())
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .split('\0')
+        .filter(|f| !f.is_empty())
+        .map(String::from)
+        .collect())
 }
 
 /// The targets of the Markdown links in `line`.
@@ -60,9 +67,13 @@ mod tests {
     #[test]
     fn links_are_found_and_followed() {
         let line = "see [a](xtask/src/tidy.rs#top), [b](https://example.org) and [c](no/such.md)";
-        assert_eq!(links(line).collect::<Vec<_>>(), ["xtask/src/tidy.rs#top", "https://example.org", "no/such.md"]);
+        assert_eq!(
+            links(line).collect::<Vec<_>>(),
+            ["xtask/src/tidy.rs#top", "https://example.org", "no/such.md"]
+        );
         let root = crate::root();
-        let dead: Vec<_> = links(line).filter(|link| leads_nowhere(&root, "README.md", link)).collect();
+        let dead: Vec<_> =
+            links(line).filter(|link| leads_nowhere(&root, "README.md", link)).collect();
         assert_eq!(dead, ["no/such.md"]);
     }
 }

@@ -1,8 +1,9 @@
 //! What a second worker adds: `squall-bench cores`.
 //!
-//! On a machine that others use too, frames a second say little. So beside them stands what the workers would do with a
-//! CPU of their own each: the frames of each over its CPU time, added up. Where workers got into each other's way (cache
-//! lines that go to and fro), a frame would cost more CPU time with two of them, and that figure would not double.
+//! On a machine that others use too, frames a second say little. So beside them stands what the
+//! workers would do with a CPU of their own each: the frames of each over its CPU time, added up.
+//! Where workers got into each other's way (cache lines that go to and fro), a frame would cost
+//! more CPU time with two of them, and that figure would not double.
 
 use squall::{Format, Profile, Session, report::Report};
 
@@ -13,7 +14,9 @@ const SECONDS: f64 = 1.5;
 
 /// Prints frames a second and a CPU second, and their ratios.
 pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
-    for (name, address, signed) in [("null", "null:", false), ("loop, measured", "loop:cores", true)] {
+    for (name, address, signed) in
+        [("null", "null:", false), ("loop, measured", "loop:cores", true)]
+    {
         // [workers - 1]: (frames a second, frames a CPU second)
         let mut found: [Vec<(f64, f64)>; 2] = Default::default();
         for round in 0..=ROUNDS {
@@ -35,17 +38,29 @@ pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
             let mpps = median(speeds.iter().map(|s| s.0 / 1e6).collect());
             if json {
                 let case = format!("cores-{name}-{workers}");
-                println!("{}", serde_json::json!({"case": case, "cpu_ns_per_frame": cost, "mpps": mpps}));
+                println!(
+                    "{}",
+                    serde_json::json!({"case": case, "cpu_ns_per_frame": cost, "mpps": mpps})
+                );
             } else {
                 println!("{name:16} {workers} workers  {mpps:7.2} Mpps  {cost:7.2} CPU ns/frame");
             }
         }
         let [wall, cpu] = [wall, cpu].map(|r| (r[ROUNDS / 2], r[0], r[ROUNDS - 1]));
         if json {
-            println!("{}", serde_json::json!({"case": format!("cores-{name}-ratio"), "cpu": cpu, "wall": wall}));
+            println!(
+                "{}",
+                serde_json::json!({"case": format!("cores-{name}-ratio"), "cpu": cpu, "wall": wall})
+            );
         } else {
-            let show = |(median, least, most): (f64, f64, f64)| format!("{median:.2} ({least:.2} to {most:.2})");
-            println!("{name:16} two over one: {} by CPU time, {} by the clock", show(cpu), show(wall));
+            let show = |(median, least, most): (f64, f64, f64)| {
+                format!("{median:.2} ({least:.2} to {most:.2})")
+            };
+            println!(
+                "{name:16} two over one: {} by CPU time, {} by the clock",
+                show(cpu),
+                show(wall)
+            );
         }
     }
     Ok(())
@@ -61,12 +76,14 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
             ],
         })
     };
-    // One stream that the workers share; measured ones each have a home, where their sequence is whole.
+    // One stream that the workers share; measured ones each have a home, where their sequence is
+    // whole.
     let streams = match latency {
         false => vec![stream("max")],
         true => ["9 Mpps", "9.01 Mpps", "9.02 Mpps", "9.03 Mpps"].map(stream).to_vec(),
     };
-    let profile = serde_json::json!({"ports": {"A": address}, "duration": SECONDS, "stream": streams});
+    let profile =
+        serde_json::json!({"ports": {"A": address}, "duration": SECONDS, "stream": streams});
     let profile = Profile::parse(&profile.to_string(), "cores", Format::Json)?;
     let session = Session { cores: Some(workers), receive: latency, ..Session::new(profile) };
     Ok(session.open()?.start()?.finish()?)

@@ -1,8 +1,10 @@
 //! What a frame costs, in nanoseconds and in cycles of the CPU's time stamp counter:
 //! `squall-bench [fill|engine|receive|loop|clock|cores] [--frames N] [--json]`.
 //!
-//! CPU time, so that other programs on the machine count little; medians of nine runs, after one to warm up. `--once CASE N` makes N frames of one case and nothing else, so that
-//! `valgrind --tool=callgrind` can count instructions: the difference between two N is what frames cost.
+//! CPU time, so that other programs on the machine count little; medians of nine runs, after one to
+//! warm up. `--once CASE N` makes N frames of one case and nothing else, so that
+//! `valgrind --tool=callgrind` can count instructions: the difference between two N is what frames
+//! cost.
 #![forbid(unsafe_code)]
 
 mod cores;
@@ -25,8 +27,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let [flag, case, frames] = &args[..]
         && flag == "--once"
     {
-        let found =
-            cases().into_iter().find(|c| c.name == *case).ok_or_else(|| format!("there is no case {case:?}"))?;
+        let found = cases()
+            .into_iter()
+            .find(|c| c.name == *case)
+            .ok_or_else(|| format!("there is no case {case:?}"))?;
         println!("{}", (found.run)(frames.parse()?)?);
         return Ok(());
     }
@@ -39,7 +43,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => 20_000_000,
     };
     let ghz = counter_ghz();
-    let wanted = args.iter().find(|a| ["fill", "engine", "receive", "loop", "clock"].contains(&a.as_str()));
+    let wanted =
+        args.iter().find(|a| ["fill", "engine", "receive", "loop", "clock"].contains(&a.as_str()));
     for case in cases().iter().filter(|c| wanted.is_none_or(|w| c.name.starts_with(w.as_str()))) {
         (case.run)(frames / 10)?;
         let mut ns = Vec::new();
@@ -56,7 +61,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     "cycles_per_frame": cycles})
             );
         } else {
-            println!("{:32} {median:7.2} ns/frame  ({least:.2} to {most:.2})  {cycles:6.1} cycles", case.name);
+            println!(
+                "{:32} {median:7.2} ns/frame  ({least:.2} to {most:.2})  {cycles:6.1} cycles",
+                case.name
+            );
         }
     }
     Ok(())
@@ -92,10 +100,14 @@ struct Case {
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for vars in [0, 1, 2, 4] {
-        cases.push(Case { name: format!("fill-{vars}-variables"), run: Box::new(move |n| fill(vars, false, n)) });
+        cases.push(Case {
+            name: format!("fill-{vars}-variables"),
+            run: Box::new(move |n| fill(vars, false, n)),
+        });
     }
     cases.push(Case { name: "fill-2-variables-made-ahead".into(), run: Box::new(fill_made_ahead) });
-    cases.push(Case { name: "fill-2-variables-signed".into(), run: Box::new(|n| fill(2, true, n)) });
+    cases
+        .push(Case { name: "fill-2-variables-signed".into(), run: Box::new(|n| fill(2, true, n)) });
     for (name, streams, vars, rate) in [
         ("engine-1-stream-max", 1, 0, "max"),
         ("engine-1-stream", 1, 0, "1000 Mpps"),
@@ -107,7 +119,10 @@ fn cases() -> Vec<Case> {
         ("engine-1000-streams-2-variables", 1000, 2, "1 Mpps"),
         ("engine-10000-streams", 10_000, 0, "100 kpps"),
     ] {
-        cases.push(Case { name: name.into(), run: Box::new(move |n| engine(streams, vars, rate, n)) });
+        cases.push(Case {
+            name: name.into(),
+            run: Box::new(move |n| engine(streams, vars, rate, n)),
+        });
     }
     for (name, size) in [("loop-signed", "64"), ("loop-signed-imix", "imix")] {
         cases.push(Case { name: name.into(), run: Box::new(move |n| round_trip(size, n)) });
@@ -138,7 +153,11 @@ fn program(vars: usize, signed: bool) -> Result<Program, Box<dyn std::error::Err
 }
 
 fn udp() -> Result<Frame, Box<dyn std::error::Error>> {
-    Ok(Packet::parse("eth/ipv4/udp")?.build(Some(60), &|_| Err(std::io::ErrorKind::NotFound.into()), 0)?)
+    Ok(Packet::parse("eth/ipv4/udp")?.build(
+        Some(60),
+        &|_| Err(std::io::ErrorKind::NotFound.into()),
+        0,
+    )?)
 }
 
 fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
@@ -168,14 +187,20 @@ fn fill_by(program: &Program, frames: u64) -> Cost {
     let run = Run { start: 0, count: BATCH };
     let begun = cpu_ns();
     for _ in 0..frames / BATCH as u64 {
-        program.fill(&mut cursor, &mut scratch, (&mut base, stride, &mut meta), &run, Some(Nanos(1)));
+        program.fill(
+            &mut cursor,
+            &mut scratch,
+            (&mut base, stride, &mut meta),
+            &run,
+            Some(Nanos(1)),
+        );
         black_box(&mut base);
     }
     Ok((cpu_ns() - begun) as f64 / frames as f64)
 }
 
-/// Schedule, fill and send on the null port, one worker, for as long as `frames` take at 20 ns each; all streams ask for
-/// more than there is time for.
+/// Schedule, fill and send on the null port, one worker, for as long as `frames` take at 20 ns
+/// each; all streams ask for more than there is time for.
 fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
@@ -187,8 +212,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         {"field": "udp.sport", "op": "increment", "min": 1024, "max": 2047},
     ]);
     let stream = |i| {
-        let mut stream =
-            serde_json::json!({"name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": rate});
+        let mut stream = serde_json::json!({"name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": rate});
         match vars {
             0 => {}
             3 => stream["vary"] = soon.clone(),
@@ -196,7 +220,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         }
         stream
     };
-    // By time, not by count: with a count, streams keep their exact order however far behind they are.
+    // By time, not by count: with a count, streams keep their exact order however far behind they
+    // are.
     let profile = serde_json::json!({
         "ports": {"A": "null:"},
         "duration": frames as f64 * 20e-9,
@@ -205,8 +230,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     run(&profile, false, frames)
 }
 
-/// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and each put down in order,
-/// delay, variation and gap.
+/// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and each
+/// put down in order, delay, variation and gap.
 fn round_trip(size: &str, frames: u64) -> Cost {
     let profile = serde_json::json!({
         "ports": {"A": "loop:bench"},
@@ -256,7 +281,13 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let (mut now, mut spent) = (0, 0);
     for _ in 0..frames / (batches.len() * BATCH) as u64 {
         for batch in &mut batches {
-            program.fill(&mut cursor, &mut scratch, (&mut base, stride, &mut meta), &run, Some(Nanos(now)));
+            program.fill(
+                &mut cursor,
+                &mut scratch,
+                (&mut base, stride, &mut meta),
+                &run,
+                Some(Nanos(now)),
+            );
             batch.clone_from(&base);
             now += 6400;
         }

@@ -20,19 +20,21 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub u16);
 
-/// What the interpreter keeps of a flow: where it stands, what it still wants, and what its next octets are made from.
+/// What the interpreter keeps of a flow: where it stands, what it still wants, and what its next
+/// octets are made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The flow's number: what its octets are drawn by.
     flow: u32,
-    /// Received and not yet used up: octets, octets of a pattern, or datagrams; an HTTP body's octets to come.
+    /// Received and not yet used up: octets, octets of a pattern, or datagrams; an HTTP body's
+    /// octets to come.
     have: u32,
     /// When the request (before: the flow) began, in steps of 256 ns.
     began: u32,
     /// The only variable or count of the program, or the row of all.
     register: u32,
-    /// How often it sent; in programs that speak HTTP in the lowest 13 bits, then the class of the status of the answer that is
-    /// being read, and an [`http::Parser`](Parser) in the upper half.
+    /// How often it sent; in programs that speak HTTP in the lowest 13 bits, then the class of the
+    /// status of the answer that is being read, and an [`http::Parser`](Parser) in the upper half.
     sent: u32,
     /// The operation, 22 bits; messages sent and not yet acknowledged, 4 bits; flags.
     at: u32,
@@ -62,8 +64,8 @@ const STATUS: u32 = 7 << STATUS_AT;
 
 /// Octets that may wait for acknowledgement before another message is begun.
 const SEND_AHEAD: u32 = 1 << 20;
-/// Of octets that came before an instruction waits for them, where they cannot merely be counted: from so many on the peer
-/// is held back.
+/// Of octets that came before an instruction waits for them, where they cannot merely be counted:
+/// from so many on the peer is held back.
 const MANY_STASHED: usize = 64 << 10;
 
 /// Programs, and which of them serve whom. `O` is told what happens.
@@ -113,7 +115,8 @@ pub struct Peers {
 impl Peers {
     #[inline]
     fn includes(&self, tuple: &Tuple) -> bool {
-        tuple.remote_port % self.of == self.rank && self.addresses.iter().any(|range| range.contains(&tuple.remote))
+        tuple.remote_port % self.of == self.rank
+            && self.addresses.iter().any(|range| range.contains(&tuple.remote))
     }
 }
 
@@ -175,11 +178,14 @@ impl<O: Observer> Apps<O> {
     /// The first mistake in it, by the number of its instruction.
     pub fn add(&mut self, program: &Program) -> Result<ProgramId, ProgramError> {
         let code = compile(program)?;
-        let number = Arc::make_mut(&mut self.code).append(code).map_err(|mistake| program.error(0, mistake))?;
+        let number = Arc::make_mut(&mut self.code)
+            .append(code)
+            .map_err(|mistake| program.error(0, mistake))?;
         Ok(ProgramId(number))
     }
 
-    /// This program's flows are TLS sessions from now on: what it says and hears is what is inside of them.
+    /// This program's flows are TLS sessions from now on: what it says and hears is what is inside
+    /// of them.
     ///
     /// # Panics
     /// If the program is over UDP.
@@ -188,8 +194,8 @@ impl<O: Observer> Apps<O> {
         self.secure.get_or_insert_default().add(program, tls);
     }
 
-    /// Who comes to these addresses and ports is served by this program. Of several that fit, the first added counts; of
-    /// peers that no listener there names, the first of all.
+    /// Who comes to these addresses and ports is served by this program. Of several that fit, the
+    /// first added counts; of peers that no listener there names, the first of all.
     ///
     /// # Panics
     /// If the program is a client's.
@@ -199,8 +205,9 @@ impl<O: Observer> Apps<O> {
         self.listeners.add(listener, info.traits.transport);
     }
 
-    /// What a new flow of a client's program begins with. `number` is the flow's among all of its template, on whatever
-    /// worker; `due` the instant at which it was to begin, from which its set-up time counts.
+    /// What a new flow of a client's program begins with. `number` is the flow's among all of its
+    /// template, on whatever worker; `due` the instant at which it was to begin, from which its
+    /// set-up time counts.
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
         let info = &self.code.programs[usize::from(program.0)];
@@ -250,7 +257,9 @@ impl<O: Observer> Apps<O> {
     /// Flows that hold more than their record. 0 when no flow is left.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.rows.len() - self.free_rows.len() + self.stash.len() + self.secure.as_ref().map_or(0, |layer| layer.len())
+        self.rows.len() - self.free_rows.len()
+            + self.stash.len()
+            + self.secure.as_ref().map_or(0, |layer| layer.len())
     }
 
     /// As [`Application::event`].
@@ -294,12 +303,18 @@ impl<O: Observer> Apps<O> {
     pub(crate) fn tell_established(&mut self, state: &State, now: Nanos) {
         let program = self.program(state);
         let client = self.role(program) == Role::Client;
-        self.observer.established(program, if client { since(state.began, now) } else { Nanos::ZERO });
+        self.observer
+            .established(program, if client { since(state.began, now) } else { Nanos::ZERO });
     }
 
     /// The session of a flow has failed, which ends it, unless it had come to its end already.
     #[cold]
-    pub(crate) fn secure_failed(&mut self, socket: &mut impl FlowSocket, error: ProtocolError, why: &dyn fmt::Display) {
+    pub(crate) fn secure_failed(
+        &mut self,
+        socket: &mut impl FlowSocket,
+        error: ProtocolError,
+        why: &dyn fmt::Display,
+    ) {
         let mut state = *socket.state();
         let program = self.program(&state);
         let traits = self.code.programs[usize::from(program.0)].traits;
@@ -316,7 +331,10 @@ impl<O: Observer> Apps<O> {
     #[inline]
     pub fn write(&self, state: &State, tuple: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
         if piece.message & SESSION != 0 {
-            let layer = self.secure.as_ref().expect("what a session sends is sent while there are sessions");
+            let layer = self
+                .secure
+                .as_ref()
+                .expect("what a session sends is sent while there are sessions");
             return layer.copy(piece, offset, out);
         }
         let code = &*self.code;
@@ -344,7 +362,8 @@ impl<O: Observer> Apps<O> {
         Some((class, self.server(program, now, tuple)))
     }
 
-    /// Flows so far that were served by the first of several programs, as their peers are none of those whom these are for.
+    /// Flows so far that were served by the first of several programs, as their peers are none of
+    /// those whom these are for.
     #[must_use]
     pub fn unknown_peers(&self) -> u64 {
         self.unknown_peers
@@ -498,7 +517,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     self.state.at &= !PIECES;
                 }
                 if self.is(WAITING)
-                    && matches!(self.op(), Op::Send { .. } | Op::SendSlice { .. } | Op::HttpServe { .. })
+                    && matches!(
+                        self.op(),
+                        Op::Send { .. } | Op::SendSlice { .. } | Op::HttpServe { .. }
+                    )
                 {
                     self.run(&[]);
                 }
@@ -602,7 +624,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.run(&[]);
     }
 
-    /// What the next instruction that receives takes out of a datagram; in a loop that may be one further up.
+    /// What the next instruction that receives takes out of a datagram; in a loop that may be one
+    /// further up.
     fn next_take(&self) -> Option<TakeOf> {
         let code = &self.apps.code;
         let next = |from: u32| {
@@ -677,7 +700,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn run_stashed(&mut self, early: Vec<u8>) {
         let many = early.len() >= MANY_STASHED;
         self.run(&early);
-        if many && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MANY_STASHED) {
+        if many
+            && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MANY_STASHED)
+        {
             self.socket.resume();
         }
         self.apps.keep_spare(early);
@@ -711,7 +736,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 }
                 self.answered(answered);
             }
-            Op::RecvPackets { packets: wanted, answered, .. } | Op::RecvPacketOctets { octets: wanted, answered } => {
+            Op::RecvPackets { packets: wanted, answered, .. }
+            | Op::RecvPacketOctets { octets: wanted, answered } => {
                 if self.state.have < wanted {
                     return self.wait_for_peer();
                 }
@@ -766,7 +792,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 let at = self.socket.now() + Nanos(nanos);
                 self.socket.wake_at(at);
             }
-            Op::HttpResponse { head, answered } => return self.http_response(head, answered, input),
+            Op::HttpResponse { head, answered } => {
+                return self.http_response(head, answered, input);
+            }
             Op::HttpServe { serve } => return self.http_serve(serve, input),
             Op::Finish => return self.finish(input),
         }
@@ -795,7 +823,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::On
     }
 
-    /// A peer that takes nothing holds back who sends: no flow has more than a few messages under way.
+    /// A peer that takes nothing holds back who sends: no flow has more than a few messages under
+    /// way.
     #[inline]
     fn may_send(&self) -> bool {
         self.state.at & PIECES < PIECES && self.socket.unacknowledged() < SEND_AHEAD
@@ -811,8 +840,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             None if http => self.state.sent & SENT,
             None => self.state.sent,
         };
-        self.state.sent =
-            if http { self.state.sent & !SENT | (self.state.sent + 1) & SENT } else { self.state.sent.wrapping_add(1) };
+        self.state.sent = if http {
+            self.state.sent & !SENT | (self.state.sent + 1) & SENT
+        } else {
+            self.state.sent.wrapping_add(1)
+        };
         let len = len.unwrap_or_else(|| match of.len {
             0 => {
                 let tuple = self.socket.tuple();
@@ -844,7 +876,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     fn wait_for_peer(&mut self) -> Step {
         if self.is(PEER_CLOSED) {
-            let between_passes = self.traits.idle.map(|idle| self.traits.start + idle) == Some(self.state.at & AT);
+            let between_passes =
+                self.traits.idle.map(|idle| self.traits.start + idle) == Some(self.state.at & AT);
             if between_passes && self.state.have == 0 {
                 return self.jump_to_end();
             }
@@ -879,11 +912,16 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn draw(&self) -> u64 {
         let pass = u64::from(self.state.sent) << 32 | u64::from(self.state.register);
         let row = match self.traits.registers > 1 {
-            true => self.apps.rows[self.state.register as usize].iter().fold(0, |h, &v| mix(h, v.into())),
+            true => self.apps.rows[self.state.register as usize]
+                .iter()
+                .fold(0, |h, &v| mix(h, v.into())),
             false => pass,
         };
         let place = u64::from((self.state.at & AT) - self.traits.start);
-        mix(mix(mix(self.apps.seed, self.state.flow.into()), place), row ^ u64::from(self.state.sent) << 32)
+        mix(
+            mix(mix(self.apps.seed, self.state.flow.into()), place),
+            row ^ u64::from(self.state.sent) << 32,
+        )
     }
 
     fn http_response(&mut self, head: bool, answered: bool, input: &mut &[u8]) -> Step {
@@ -1032,7 +1070,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.state.at &= !(WAITING | STARTED);
         self.state.at |= FAILED;
         self.state.have = 0;
-        let regular = error == ProtocolError::TooShort || error.is_of_tls() || self.traits.transport == Transport::Udp;
+        let regular = error == ProtocolError::TooShort
+            || error.is_of_tls()
+            || self.traits.transport == Transport::Udp;
         // A refusal is to arrive before the end does.
         let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }
@@ -1108,7 +1148,8 @@ impl TakeForm {
             Self::Be32 => u32::from_be_bytes(*of.first_chunk()?),
             Self::Hex8 => {
                 let digits: &[u8; 8] = of.first_chunk()?;
-                let digit = |value: u32, octet: &u8| Some(value << 4 | (*octet as char).to_digit(16)?);
+                let digit =
+                    |value: u32, octet: &u8| Some(value << 4 | (*octet as char).to_digit(16)?);
                 digits.iter().try_fold(0, digit)?
             }
         })
@@ -1151,11 +1192,15 @@ impl Listeners {
             FlowKind::Udp => Transport::Udp,
         };
         let fits = |(of, listener): &&(Transport, Listener)| {
-            *of == transport && listener.ports.contains(&tuple.local_port) && listener.addresses.contains(&tuple.local)
+            *of == transport
+                && listener.ports.contains(&tuple.local_port)
+                && listener.addresses.contains(&tuple.local)
         };
         match self.by_port.get(row(transport, tuple.local_port)) {
             None => Self::first(self.all.iter().filter(fits), tuple),
-            Some(these) => Self::first(these.iter().map(|&i| &self.all[i as usize]).filter(fits), tuple),
+            Some(these) => {
+                Self::first(these.iter().map(|&i| &self.all[i as usize]).filter(fits), tuple)
+            }
         }
     }
 
@@ -1164,10 +1209,14 @@ impl Listeners {
         mut fit: impl Iterator<Item = &'a (Transport, Listener)> + Clone,
         tuple: &Tuple,
     ) -> Option<(&'a Listener, bool)> {
-        let names = |listener: &Listener| listener.peers.as_ref().is_some_and(|peers| peers.includes(tuple));
+        let names = |listener: &Listener| {
+            listener.peers.as_ref().is_some_and(|peers| peers.includes(tuple))
+        };
         let known = fit.clone().find(|(_, listener)| names(listener));
         let known = known.or_else(|| fit.clone().find(|(_, listener)| listener.peers.is_none()));
-        known.map(|(_, listener)| (listener, true)).or_else(|| fit.next().map(|(_, listener)| (listener, false)))
+        known
+            .map(|(_, listener)| (listener, true))
+            .or_else(|| fit.next().map(|(_, listener)| (listener, false)))
     }
 }
 

@@ -4,7 +4,8 @@ use squall_units::Nanos;
 
 use crate::{Instruction, Message, MessageRef, Mistake, Program, ProgramError, Role, Transport};
 
-/// Puts a [`Program`] together. A mistake is kept and told by [`build`](Self::build), with the number of its instruction.
+/// Puts a [`Program`] together. A mistake is kept and told by [`build`](Self::build), with the
+/// number of its instruction.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ProgramBuilder {
@@ -14,8 +15,13 @@ pub struct ProgramBuilder {
 
 impl ProgramBuilder {
     pub fn new(name: impl Into<String>, role: Role, transport: Transport) -> Self {
-        let program =
-            Program { name: name.into(), role, transport, instructions: vec![], messages: Default::default() };
+        let program = Program {
+            name: name.into(),
+            role,
+            transport,
+            instructions: vec![],
+            messages: Default::default(),
+        };
         Self { program, mistake: None }
     }
 
@@ -81,7 +87,9 @@ impl ProgramBuilder {
     /// `pattern` with escapes.
     pub fn recv_until(self, pattern: &str) -> Self {
         match crate::message::unescape(pattern) {
-            Ok(pattern) => self.push(Instruction::RecvUntil { pattern: pattern.into(), within: None }),
+            Ok(pattern) => {
+                self.push(Instruction::RecvUntil { pattern: pattern.into(), within: None })
+            }
             Err(error) => self.wrong(error.into()),
         }
     }

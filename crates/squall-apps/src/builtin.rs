@@ -1,11 +1,13 @@
-//! Applications that are there without a file: client and server of each, written by us after the shapes of the protocols.
+//! Applications that are there without a file: client and server of each, written by us after the
+//! shapes of the protocols.
 //!
 //! Those that are "like" something have its rhythm and its sizes; what they say is opaque.
 
 use squall_units::Nanos;
 
 use crate::{
-    Delay, Instruction, Mark, Message, NumberForm, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Value,
+    Delay, Instruction, Mark, Message, NumberForm, Part, Program, ProgramBuilder, ProgramError,
+    Take, TakeForm, Value,
 };
 
 /// Both sides of an application.
@@ -65,8 +67,9 @@ pub fn application(name: &str) -> Option<Application> {
     })
 }
 
-/// A mix in the manner of the EMIX of testers of firewalls: what an office sends. Names, contents and weights are ours, chosen
-/// to have many short flows and a few that bring most of the octets; they reproduce no vendor's list.
+/// A mix in the manner of the EMIX of testers of firewalls: what an office sends. Names, contents
+/// and weights are ours, chosen to have many short flows and a few that bring most of the octets;
+/// they reproduce no vendor's list.
 #[must_use]
 pub fn mix() -> Vec<Share> {
     const WEIGHTS: &[(u32, &str)] = &[
@@ -83,7 +86,8 @@ pub fn mix() -> Vec<Share> {
         (2, "citrix-like"),
         (1, "video"),
     ];
-    let share = |&(weight, name)| application(name).map(|application| Share { weight, application });
+    let share =
+        |&(weight, name)| application(name).map(|application| Share { weight, application });
     WEIGHTS.iter().filter_map(share).collect()
 }
 
@@ -127,7 +131,8 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// As `http://host[:port][/path]` or `https://...` says, and the port. `None`: it is no such thing.
+    /// As `http://host[:port][/path]` or `https://...` says, and the port. `None`: it is no such
+    /// thing.
     #[must_use]
     pub fn from_url(url: &str) -> Option<(Self, u16)> {
         let (rest, usual) = match url.strip_prefix("https://") {
@@ -189,7 +194,9 @@ impl HttpClient {
             None => octets(format!("GET {path} HTTP/1.1\r\n{common}\r\n")),
             Some(len) => {
                 let kind = "Content-Type: application/octet-stream";
-                let header = format!("POST {path} HTTP/1.1\r\n{common}{kind}\r\nContent-Length: {len}\r\n\r\n");
+                let header = format!(
+                    "POST {path} HTTP/1.1\r\n{common}{kind}\r\nContent-Length: {len}\r\n\r\n"
+                );
                 if len == 0 { octets(header) } else { octets(header).then(filler(len)) }
             }
         }
@@ -205,11 +212,17 @@ pub fn http_server(name: &str, body: u32) -> Result<Program, ProgramError> {
     Program::server(name).push(Instruction::HttpServe { status: 200, content_type, body }).build()
 }
 
-/// `count` times a request of so many octets and an answer of so many: the least that can be said about load.
+/// `count` times a request of so many octets and an answer of so many: the least that can be said
+/// about load.
 ///
 /// # Errors
 /// If a number is 0.
-pub fn exchange(name: &str, request: u32, response: u32, count: u32) -> Result<(Program, Program), ProgramError> {
+pub fn exchange(
+    name: &str,
+    request: u32,
+    response: u32,
+    count: u32,
+) -> Result<(Program, Program), ProgramError> {
     let client = Program::client(name)
         .repeat(count, |builder| builder.send_message(filler(request)).recv(response))
         .close()
@@ -229,7 +242,12 @@ fn http_browse() -> Application {
         think: Some(Delay::Exponential(Nanos(SECOND / 2))),
         ..HttpClient::default()
     };
-    http("http", "HTTP/1.1: three GETs of 16 KiB over a connection, thinking in between", &client, 16 << 10)
+    http(
+        "http",
+        "HTTP/1.1: three GETs of 16 KiB over a connection, thinking in between",
+        &client,
+        16 << 10,
+    )
 }
 
 fn http_get() -> Application {
@@ -251,15 +269,18 @@ pub fn video(chunks: u32, chunk: u32, pause: Nanos) -> Application {
         think: Some(Delay::Fixed(pause)),
         ..HttpClient::default()
     };
-    Application { port: 8080, ..http("video", "HTTP/1.1: large chunks with pauses", &client, chunk) }
+    Application {
+        port: 8080,
+        ..http("video", "HTTP/1.1: large chunks with pauses", &client, chunk)
+    }
 }
 
 fn http(name: &'static str, about: &'static str, client: &HttpClient, body: u32) -> Application {
     application_of(name, about, 80, client.program(name), http_server(name, body))
 }
 
-/// TLS by its looks: hellos and a certificate's worth of octets, then a request of 300 octets and an answer of `body`, in
-/// records. Nothing is encrypted.
+/// TLS by its looks: hellos and a certificate's worth of octets, then a request of 300 octets and
+/// an answer of `body`, in records. Nothing is encrypted.
 #[must_use]
 pub fn https_like(body: u32) -> Application {
     // A record's header: its type, version and length (RFC 8446 §5.1).
@@ -303,19 +324,27 @@ pub fn https_like(body: u32) -> Application {
         .send_message(alert)
         .close()
         .build();
-    application_of("https-like", "records as TLS 1.3 has them, a request and an answer of 32 KiB", 443, client, server)
+    application_of(
+        "https-like",
+        "records as TLS 1.3 has them, a request and an answer of 32 KiB",
+        443,
+        client,
+        server,
+    )
 }
 
-/// A question for the address of a random name, and the answer. The name is made from the question's number, which is what the
-/// server keeps of it: it answers no other questions rightly.
+/// A question for the address of a random name, and the answer. The name is made from the
+/// question's number, which is what the server keeps of it: it answers no other questions rightly.
 #[must_use]
 pub fn dns() -> Application {
-    // Header (RFC 1035 §4.1.1) with the number in front, then the name of 8 digits below bench.test, type A, class IN.
+    // Header (RFC 1035 §4.1.1) with the number in front, then the name of 8 digits below
+    // bench.test, type A, class IN.
     let question = r"\x08${variable:id:hex8}\x05bench\x04test\x00\x00\x01\x00\x01";
     let query = format!(r"${{variable:id:be16}}\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00{question}");
     // The name is the one at octet 12; it lives for 60 s, and is 198.51.100.7.
     let answer = r"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00<\x00\x04\xc63d\x07";
-    let reply = format!(r"${{variable:id:be16}}\x85\x80\x00\x01\x00\x01\x00\x00\x00\x00{question}{answer}");
+    let reply =
+        format!(r"${{variable:id:be16}}\x85\x80\x00\x01\x00\x01\x00\x00\x00\x00{question}{answer}");
     let id = "id".to_string();
     let client = Program::udp_client("dns")
         .push(Instruction::Set { variable: id.clone(), value: Value::Random(0, 0xffff) })
@@ -327,15 +356,24 @@ pub fn dns() -> Application {
         .push(Instruction::RecvPackets { packets: 1, take: Some(take), within: None })
         .send(&reply)
         .build();
-    application_of("dns", "DNS over UDP: a question for a random name, and its answer", 53, client, server)
+    application_of(
+        "dns",
+        "DNS over UDP: a question for a random name, and its answer",
+        53,
+        client,
+        server,
+    )
 }
 
 /// A letter of so many octets.
 #[must_use]
 pub fn smtp(letter: u32) -> Application {
-    let subject = "From: <a@client.test>\r\nTo: <b@squall.test>\r\nSubject: ${random:alnum:16}\r\n\r\n";
-    let body =
-        Message::repeat(*b"As was said on the telephone, the figures follow in the next letter.\r\n", letter.max(1));
+    let subject =
+        "From: <a@client.test>\r\nTo: <b@squall.test>\r\nSubject: ${random:alnum:16}\r\n\r\n";
+    let body = Message::repeat(
+        *b"As was said on the telephone, the figures follow in the next letter.\r\n",
+        letter.max(1),
+    );
     let end = Message::octets(*b"\r\n.\r\n");
     let data: Message = subject.parse().unwrap_or_default();
     let client = Program::client("smtp")
@@ -379,21 +417,25 @@ pub fn sip(talk: Nanos) -> Application {
     // Call-ID stands first, so that the server finds it where it is in each request of ours.
     let request = |method: &str, sequence: u32, body: &str| {
         format!(
-            "{method} sip:b@squall.test SIP/2.0\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: SIP/2.0/UDP \
-             ${{client}}:${{client_port}};branch=z9hG4bK${{random:hex:10:flow:branch}}\\r\\nFrom: <sip:a@client.test>;\
-             tag=${{variable:call:hex8}}\\r\\nTo: <sip:b@squall.test>\\r\\nCSeq: {sequence} {method}\\r\\nMax-Forwards: 70\\r\\n\
-             Content-Length: {}\\r\\n\\r\\n{body}",
+            "{method} sip:b@squall.test SIP/2.0\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: \
+             SIP/2.0/UDP \
+             ${{client}}:${{client_port}};branch=z9hG4bK${{random:hex:10:flow:branch}}\\r\\nFrom: \
+             <sip:a@client.test>;tag=${{variable:call:hex8}}\\r\\nTo: \
+             <sip:b@squall.test>\\r\\nCSeq: {sequence} {method}\\r\\nMax-Forwards: \
+             70\\r\\nContent-Length: {}\\r\\n\\r\\n{body}",
             body.replace("\\r\\n", "\r\n").len()
         )
     };
     let response = |status: &str, sequence: &str| {
         format!(
-            "SIP/2.0 {status}\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: SIP/2.0/UDP ${{client}}:${{client_port}}\\r\\n\
-             From: <sip:a@client.test>;tag=${{variable:call:hex8}}\\r\\nTo: <sip:b@squall.test>;tag=b\\r\\nCSeq: {sequence}\\r\\n\
-             Content-Length: 0\\r\\n\\r\\n"
+            "SIP/2.0 {status}\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: SIP/2.0/UDP \
+             ${{client}}:${{client_port}}\\r\\nFrom: \
+             <sip:a@client.test>;tag=${{variable:call:hex8}}\\r\\nTo: \
+             <sip:b@squall.test>;tag=b\\r\\nCSeq: {sequence}\\r\\nContent-Length: 0\\r\\n\\r\\n"
         )
     };
-    let offer = "v=0\\r\\no=a 1 1 IN IP4 192.0.2.1\\r\\ns=-\\r\\nt=0 0\\r\\nm=audio 16384 RTP/AVP 0\\r\\n";
+    let offer =
+        "v=0\\r\\no=a 1 1 IN IP4 192.0.2.1\\r\\ns=-\\r\\nt=0 0\\r\\nm=audio 16384 RTP/AVP 0\\r\\n";
     let call = || "call".to_string();
     let take = |method: &str| Instruction::RecvPackets {
         packets: 1,
@@ -433,7 +475,11 @@ pub fn rtp(packets: u32) -> Application {
         let counter = |form, step| Part::Mark(Mark::Counter { form, start: 1, step });
         let source = r"${random:octets:4:flow:source}".parse::<Message>().unwrap_or_default();
         let header = Message {
-            parts: vec![Part::Octets([0x80, 0].into()), counter(NumberForm::Be16, 1), counter(NumberForm::Be32, 160)],
+            parts: vec![
+                Part::Octets([0x80, 0].into()),
+                counter(NumberForm::Be16, 1),
+                counter(NumberForm::Be32, 160),
+            ],
         };
         header.then(source).then(Message { parts: vec![random(160)] })
     };
@@ -445,7 +491,13 @@ pub fn rtp(packets: u32) -> Application {
     let client = speak(Program::udp_client("rtp")).build();
     // The last that comes is to find the flow still there.
     let server = speak(Program::udp_server("rtp").recv_packets(1, None)).delay("200 ms").build();
-    application_of("rtp", "RTP: 5 s of speech both ways, 50 packets a second", 16_384, client, server)
+    application_of(
+        "rtp",
+        "RTP: 5 s of speech both ways, 50 packets a second",
+        16_384,
+        client,
+        server,
+    )
 }
 
 /// Reads so many blocks of 64 KiB of a file.
@@ -477,7 +529,13 @@ pub fn smb_like(blocks: u32) -> Application {
         .send_message(message(128))
         .wait_peer_close()
         .build();
-    application_of("smb-like", "a file share: some chatter, then blocks of 64 KiB", 445, client, server)
+    application_of(
+        "smb-like",
+        "a file share: some chatter, then blocks of 64 KiB",
+        445,
+        client,
+        server,
+    )
 }
 
 /// So many statements, 20 ms apart on average.
@@ -489,7 +547,12 @@ pub fn oracle_like(statements: u32) -> Application {
         "a database: log on, then statements of 150 octets and rows of 1.2 kB",
         1521,
         &plan,
-        &Rounds { count: statements, pause: Delay::Exponential(Nanos(20_000_000)), ask: 150, answer: 1_200 },
+        &Rounds {
+            count: statements,
+            pause: Delay::Exponential(Nanos(20_000_000)),
+            ask: 150,
+            answer: 1_200,
+        },
     )
 }
 
@@ -502,7 +565,12 @@ pub fn citrix_like(keys: u32) -> Application {
         "a remote screen: keys of 30 octets and pictures of 340, ten a second",
         1494,
         &plan,
-        &Rounds { count: keys, pause: Delay::Uniform(Nanos(50_000_000), Nanos(150_000_000)), ask: 30, answer: 340 },
+        &Rounds {
+            count: keys,
+            pause: Delay::Uniform(Nanos(50_000_000), Nanos(150_000_000)),
+            ask: 30,
+            answer: 340,
+        },
     )
 }
 
@@ -515,25 +583,42 @@ struct Rounds {
 }
 
 /// Requests and answers of these octets, then `rounds`.
-fn chatter(name: &'static str, about: &'static str, port: u16, plan: &[(u32, u32)], rounds: &Rounds) -> Application {
+fn chatter(
+    name: &'static str,
+    about: &'static str,
+    port: u16,
+    plan: &[(u32, u32)],
+    rounds: &Rounds,
+) -> Application {
     let Rounds { count, pause, ask, answer } = *rounds;
     let opaque = |len| Message { parts: vec![random(len)] };
-    let client = plan.iter().fold(Program::client(name), |b, &(ask, answer)| b.send_message(opaque(ask)).recv(answer));
-    let server = plan.iter().fold(Program::server(name), |b, &(ask, answer)| b.recv(ask).send_message(opaque(answer)));
+    let client = plan
+        .iter()
+        .fold(Program::client(name), |b, &(ask, answer)| b.send_message(opaque(ask)).recv(answer));
+    let server = plan
+        .iter()
+        .fold(Program::server(name), |b, &(ask, answer)| b.recv(ask).send_message(opaque(answer)));
     let client = client
-        .repeat(count.max(1), |b| b.push(Instruction::Delay(pause)).send_message(opaque(ask)).recv(answer))
+        .repeat(count.max(1), |b| {
+            b.push(Instruction::Delay(pause)).send_message(opaque(ask)).recv(answer)
+        })
         .close()
         .build();
-    let server = server.repeat(count.max(1), |b| b.recv(ask).send_message(opaque(answer))).wait_peer_close().build();
+    let server = server
+        .repeat(count.max(1), |b| b.recv(ask).send_message(opaque(answer)))
+        .wait_peer_close()
+        .build();
     application_of(name, about, port, client, server)
 }
 
-/// Octets that look encrypted, the same for all sendings of a flow: drawing them anew would cost more and show no more.
+/// Octets that look encrypted, the same for all sendings of a flow: drawing them anew would cost
+/// more and show no more.
 fn random(len: u32) -> Part {
     Part::Repeat { pattern: (*OPAQUE).into(), len }
 }
 
-/// Without a pattern to the eye; a prime number of them, so that blocks do not repeat at any power of two.
+/// Without a pattern to the eye; a prime number of them, so that blocks do not repeat at any power
+/// of two.
 const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
 
 fn filler(len: u32) -> Message {
@@ -565,7 +650,10 @@ mod tests {
         for name in NAMES {
             let application = application(name).expect(name);
             assert_eq!(application.name, *name);
-            assert_eq!((application.client.name.as_str(), application.server.name.as_str()), (*name, *name));
+            assert_eq!(
+                (application.client.name.as_str(), application.server.name.as_str()),
+                (*name, *name)
+            );
         }
         assert_eq!(application("gopher"), None);
         assert_eq!(mix().iter().map(|share| share.weight).sum::<u32>(), 100);
@@ -574,13 +662,28 @@ mod tests {
 
     #[test]
     fn addresses_of_pages_are_taken_apart() {
-        let of = |url| HttpClient::from_url(url).map(|(client, port)| (client.host, port, client.path));
+        let of =
+            |url| HttpClient::from_url(url).map(|(client, port)| (client.host, port, client.path));
         assert_eq!(of("http://a.test"), Some(("a.test".into(), 80, "/".into())));
-        assert_eq!(of("http://a.test:8080/b?c=d"), Some(("a.test:8080".into(), 8080, "/b?c=d".into())));
-        assert_eq!(of("http://[2001:db8::1]:81/"), Some(("[2001:db8::1]:81".into(), 81, "/".into())));
+        assert_eq!(
+            of("http://a.test:8080/b?c=d"),
+            Some(("a.test:8080".into(), 8080, "/b?c=d".into()))
+        );
+        assert_eq!(
+            of("http://[2001:db8::1]:81/"),
+            Some(("[2001:db8::1]:81".into(), 81, "/".into()))
+        );
         assert_eq!(of("http://[2001:db8::1]"), Some(("[2001:db8::1]".into(), 80, "/".into())));
         assert_eq!(of("https://a.test/b"), Some(("a.test".into(), 443, "/b".into())));
-        for wrong in ["ftp://a", "a.test", "http://", "http://:80/", "http://a:b/", "http://a b/", "http://[::1/"] {
+        for wrong in [
+            "ftp://a",
+            "a.test",
+            "http://",
+            "http://:80/",
+            "http://a:b/",
+            "http://a b/",
+            "http://[::1/",
+        ] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
     }
@@ -602,7 +705,9 @@ mod tests {
             }
             sum
         };
-        for (requests, pipeline) in [(1, 1), (1, 4), (5, 1), (5, 2), (8, 4), (9, 4), (10, 4), (100, 10)] {
+        for (requests, pipeline) in
+            [(1, 1), (1, 4), (5, 1), (5, 2), (8, 4), (9, 4), (10, 4), (100, 10)]
+        {
             assert_eq!(responses(requests, pipeline), requests, "{requests} by {pipeline}");
         }
     }

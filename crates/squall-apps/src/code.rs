@@ -1,4 +1,5 @@
-//! A program's mistakes, and what a sound one becomes: operations of 16 octets that an event runs through until one waits.
+//! A program's mistakes, and what a sound one becomes: operations of 16 octets that an event runs
+//! through until one waits.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,8 +7,8 @@ use squall_program::mix;
 use squall_units::Nanos;
 
 use crate::{
-    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Program, ProgramError, Role, Take, TakeForm,
-    Times, Transport, Value,
+    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Program, ProgramError,
+    Role, Take, TakeForm, Times, Transport, Value,
     message::{Ready, known},
 };
 
@@ -171,7 +172,8 @@ pub struct Traits {
     pub takes: bool,
     /// Some waiting is limited from what came last on.
     pub keepalive: bool,
-    /// From `start`: the operation that receives first in a server's endless loop. Who closes there has no more to ask.
+    /// From `start`: the operation that receives first in a server's endless loop. Who closes there
+    /// has no more to ask.
     pub idle: Option<u32>,
 }
 
@@ -237,11 +239,16 @@ impl<'a> Compiler<'a> {
         let mut labels = HashMap::new();
         for (i, instruction) in program.instructions.iter().enumerate() {
             let variable = match instruction {
-                Instruction::Set { variable, .. } | Instruction::Add { variable, .. } => Some(variable),
+                Instruction::Set { variable, .. } | Instruction::Add { variable, .. } => {
+                    Some(variable)
+                }
                 Instruction::RecvPackets { take: Some(take), .. } => Some(&take.variable),
                 Instruction::Label(name) => {
                     if let Some(first) = labels.insert(name.as_str(), i) {
-                        return Err(program.error(i + 1, Mistake::LabelTwice { found: name.clone(), first: first + 1 }));
+                        return Err(program.error(
+                            i + 1,
+                            Mistake::LabelTwice { found: name.clone(), first: first + 1 },
+                        ));
                     }
                     None
                 }
@@ -285,7 +292,11 @@ impl<'a> Compiler<'a> {
             Instruction::RecvUntil { pattern, within } => {
                 if pattern.is_empty() || pattern.len() > 255 {
                     let found = pattern.len() as u64;
-                    return Err(Mistake::OutOfRange { what: "the pattern's length", found, expected: "1..=255" });
+                    return Err(Mistake::OutOfRange {
+                        what: "the pattern's length",
+                        found,
+                        expected: "1..=255",
+                    });
                 }
                 self.within(*within)?;
                 let index = index(&mut self.code.patterns, Pattern::new(pattern));
@@ -296,10 +307,16 @@ impl<'a> Compiler<'a> {
                 let register = self.variable(variable)?;
                 self.push(match *value {
                     Value::Constant(value) => Op::Set { register, value },
-                    Value::Random(low, high) if low <= high => Op::SetRandom { register, low, high },
+                    Value::Random(low, high) if low <= high => {
+                        Op::SetRandom { register, low, high }
+                    }
                     Value::Random(low, _) => {
                         let expected = "the lower bound first";
-                        return Err(Mistake::OutOfRange { what: "the lower bound", found: low.into(), expected });
+                        return Err(Mistake::OutOfRange {
+                            what: "the lower bound",
+                            found: low.into(),
+                            expected,
+                        });
                     }
                 });
             }
@@ -336,7 +353,11 @@ impl<'a> Compiler<'a> {
             Instruction::Rate { octets_per_second: 0, .. } => self.rate = None,
             Instruction::Rate { octets_per_second, tick } => {
                 if tick.0 == 0 || *tick > Nanos::SECOND {
-                    return Err(Mistake::OutOfRange { what: "the tick", found: tick.0, expected: "1 ns to 1 s" });
+                    return Err(Mistake::OutOfRange {
+                        what: "the tick",
+                        found: tick.0,
+                        expected: "1 ns to 1 s",
+                    });
                 }
                 if *octets_per_second > 1 << 40 {
                     let found = *octets_per_second;
@@ -367,7 +388,9 @@ impl<'a> Compiler<'a> {
                 self.within(*within)?;
                 self.push(Op::HttpResponse { head: *head, answered: true });
             }
-            Instruction::HttpServe { status, content_type, body } => self.serve(*status, content_type, *body)?,
+            Instruction::HttpServe { status, content_type, body } => {
+                self.serve(*status, content_type, *body)?
+            }
         }
         Ok(())
     }
@@ -411,7 +434,10 @@ impl<'a> Compiler<'a> {
     }
 
     /// The message's number, its length if it has one, and its variable's register.
-    fn message(&mut self, message: &'a MessageRef) -> Result<(u32, Option<u32>, Option<u8>), Mistake> {
+    fn message(
+        &mut self,
+        message: &'a MessageRef,
+    ) -> Result<(u32, Option<u32>, Option<u8>), Mistake> {
         if self.closed {
             return Err(Mistake::SendAfterClose);
         }
@@ -448,7 +474,8 @@ impl<'a> Compiler<'a> {
             return Ok(());
         };
         let len = len.ok_or(Mistake::RateNeedsLength)?;
-        let slice = (u128::from(rate) * u128::from(tick.0) / 1_000_000_000).clamp(1, len.into()) as u32;
+        let slice =
+            (u128::from(rate) * u128::from(tick.0) / 1_000_000_000).clamp(1, len.into()) as u32;
         let slices = len.div_ceil(slice);
         if u64::from(slices) > MOST_SLICES {
             let expected = "at most 1,048,576 ticks a message; try a longer tick";
@@ -458,12 +485,17 @@ impl<'a> Compiler<'a> {
                 expected,
             });
         }
-        let pause = |octets: u32| Delay::Fixed(Nanos((u128::from(octets) * 1_000_000_000 / u128::from(rate)) as u64));
+        let pause = |octets: u32| {
+            Delay::Fixed(Nanos((u128::from(octets) * 1_000_000_000 / u128::from(rate)) as u64))
+        };
         let last = len - (slices - 1) * slice;
         let first = self.code.pieces.len() as u32;
-        self.code.pieces.extend((0..slices).map(|k| PieceOf { from: k * slice, ..whole(slice.min(len - k * slice)) }));
+        self.code.pieces.extend(
+            (0..slices).map(|k| PieceOf { from: k * slice, ..whole(slice.min(len - k * slice)) }),
+        );
         if slices > 1 {
-            let register = self.register(self.loops.iter().filter(|open| open.register.is_some()).count());
+            let register =
+                self.register(self.loops.iter().filter(|open| open.register.is_some()).count());
             self.push(Op::Set { register, value: 0 });
             let to = self.code.ops.len() as u32;
             self.push(Op::SendSlice { first, register });
@@ -479,7 +511,10 @@ impl<'a> Compiler<'a> {
         if let Some(found) = len.map(u64::from).filter(|len| *len > MOST_DATAGRAM) {
             return Err(Mistake::LongMessage { found, most: MOST_DATAGRAM });
         }
-        let piece = index(&mut self.code.pieces, PieceOf { message, from: 0, len: len.unwrap_or(0), register });
+        let piece = index(
+            &mut self.code.pieces,
+            PieceOf { message, from: 0, len: len.unwrap_or(0), register },
+        );
         self.push(Op::Send { piece });
         match self.rate {
             None => Ok(()),
@@ -493,7 +528,11 @@ impl<'a> Compiler<'a> {
     fn within(&mut self, within: Option<Nanos>) -> Result<(), Mistake> {
         if let Some(time) = within {
             if time.0 == 0 {
-                return Err(Mistake::OutOfRange { what: "the time allowed", found: 0, expected: "more than 0" });
+                return Err(Mistake::OutOfRange {
+                    what: "the time allowed",
+                    found: 0,
+                    expected: "more than 0",
+                });
             }
             at_most_a_day("the time allowed", time)?;
             self.push(Op::Within { nanos: time.0, keepalive: false });
@@ -506,7 +545,9 @@ impl<'a> Compiler<'a> {
     fn delay(&mut self, delay: Delay) -> Result<(), Mistake> {
         match delay {
             Delay::Fixed(time) | Delay::Uniform(_, time) => at_most_a_day("the delay", time)?,
-            Delay::Exponential(mean) => at_most_a_day("a hundred times the mean", Nanos(mean.0.saturating_mul(100)))?,
+            Delay::Exponential(mean) => {
+                at_most_a_day("a hundred times the mean", Nanos(mean.0.saturating_mul(100)))?
+            }
         }
         if let Delay::Uniform(low, high) = delay
             && low > high
@@ -526,10 +567,15 @@ impl<'a> Compiler<'a> {
 
     fn take(&mut self, take: &'a Take) -> Result<u16, Mistake> {
         if u64::from(take.offset) + 8 > MOST_DATAGRAM {
-            return Err(Mistake::OutOfRange { what: "the offset", found: take.offset.into(), expected: "0..=65,519" });
+            return Err(Mistake::OutOfRange {
+                what: "the offset",
+                found: take.offset.into(),
+                expected: "0..=65,519",
+            });
         }
         let register = self.variable(&take.variable)?;
-        let at = index(&mut self.code.takes, TakeOf { register, form: take.form, offset: take.offset });
+        let at =
+            index(&mut self.code.takes, TakeOf { register, form: take.form, offset: take.offset });
         u16::try_from(at)
             .ok()
             .filter(|at| *at != NO_TAKE)
@@ -561,7 +607,8 @@ impl<'a> Compiler<'a> {
     fn begin_loop(&mut self, instruction: usize, times: &'a Times) -> Result<(), Mistake> {
         self.closed = false;
         let depth = self.loops.iter().filter(|open| open.register.is_some()).count();
-        let mut open = Open { instruction, body: self.code.ops.len() as u32, register: None, exit: None };
+        let mut open =
+            Open { instruction, body: self.code.ops.len() as u32, register: None, exit: None };
         match times {
             Times::Count(count) => {
                 let register = self.register(depth);
@@ -616,8 +663,8 @@ impl<'a> Compiler<'a> {
         }
         let header = |connection: &str| {
             format!(
-                "HTTP/1.1 {status} {}\r\nServer: squall\r\nContent-Type: {content_type}\r\nContent-Length: {body}\r\n\
-                 Connection: {connection}\r\n\r\n",
+                "HTTP/1.1 {status} {}\r\nServer: squall\r\nContent-Type: \
+                 {content_type}\r\nContent-Length: {body}\r\nConnection: {connection}\r\n\r\n",
                 reason(status)
             )
         };
@@ -630,10 +677,14 @@ impl<'a> Compiler<'a> {
             let ready = Ready::new(&message, 0)?;
             let all = ready.fixed_len().unwrap_or(0);
             let message = index(&mut self.code.messages, ready);
-            let piece = index(&mut self.code.pieces, PieceOf { message, from: 0, len: all, register: None });
+            let piece = index(
+                &mut self.code.pieces,
+                PieceOf { message, from: 0, len: all, register: None },
+            );
             Ok::<_, Mistake>((piece, len))
         };
-        let refusal = "HTTP/1.1 400 Bad Request\r\nServer: squall\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        let refusal = "HTTP/1.1 400 Bad Request\r\nServer: squall\r\nContent-Length: \
+                       0\r\nConnection: close\r\n\r\n";
         let serve = Serve {
             status,
             keep: answer(header("keep-alive"), body)?,
@@ -656,12 +707,17 @@ impl<'a> Compiler<'a> {
         for &(op, instruction, label) in &self.jumps {
             let Some(&to) = self.labels.get(label) else {
                 let names: Vec<String> = self.labels.keys().map(|&name| name.into()).collect();
-                let mistake = Mistake::NoSuchLabel { found: label.into(), hint: known(names.iter()) };
+                let mistake =
+                    Mistake::NoSuchLabel { found: label.into(), hint: known(names.iter()) };
                 return Err(program.error(instruction + 1, mistake));
             };
             let inside = |at: usize, (from, end): (usize, usize)| (from..end).contains(&at);
-            if let Some(around) = self.counted.iter().find(|&&all| inside(to, all) && !inside(instruction, all)) {
-                return Err(program.error(instruction + 1, Mistake::IntoLoop { into: around.0 + 1 }));
+            if let Some(around) =
+                self.counted.iter().find(|&&all| inside(to, all) && !inside(instruction, all))
+            {
+                return Err(
+                    program.error(instruction + 1, Mistake::IntoLoop { into: around.0 + 1 })
+                );
             }
             self.code.ops[op].set_target(self.begins[to]);
         }
@@ -696,7 +752,10 @@ impl<'a> Compiler<'a> {
             idle: self.idle.and_then(|body| {
                 let within = matches!(self.code.ops[body as usize], Op::Within { .. });
                 let first = body + u32::from(within);
-                let receives = matches!(self.code.ops.get(first as usize)?, Op::Recv { .. } | Op::RecvUntil { .. });
+                let receives = matches!(
+                    self.code.ops.get(first as usize)?,
+                    Op::Recv { .. } | Op::RecvUntil { .. }
+                );
                 receives.then_some(first)
             }),
             keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),
@@ -740,9 +799,15 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
         match ops[at] {
             // TCP holds back who sends more than the peer takes; UDP does not.
             Op::Send { .. } | Op::SendSlice { .. } if transport == Transport::Udp => [ahead, None],
-            Op::Set { .. } | Op::SetRandom { .. } | Op::Add { .. } | Op::Close | Op::Within { .. } => [ahead, None],
+            Op::Set { .. }
+            | Op::SetRandom { .. }
+            | Op::Add { .. }
+            | Op::Close
+            | Op::Within { .. } => [ahead, None],
             Op::Jump { to } => [Some(to as usize), None],
-            Op::JumpIf { to, .. } | Op::Again { to, .. } | Op::NextSlice { to, .. } => [ahead, Some(to as usize)],
+            Op::JumpIf { to, .. } | Op::Again { to, .. } | Op::NextSlice { to, .. } => {
+                [ahead, Some(to as usize)]
+            }
             _ => [None, None],
         }
     };
@@ -775,11 +840,19 @@ fn index<T>(table: &mut Vec<T>, value: T) -> u32 {
 }
 
 fn at_least_1(what: &'static str, found: u32) -> Result<u32, Mistake> {
-    if found == 0 { Err(Mistake::OutOfRange { what, found: 0, expected: "1 at least" }) } else { Ok(found) }
+    if found == 0 {
+        Err(Mistake::OutOfRange { what, found: 0, expected: "1 at least" })
+    } else {
+        Ok(found)
+    }
 }
 
 fn at_most_a_day(what: &'static str, time: Nanos) -> Result<(), Mistake> {
-    if time > MOST_DELAY { Err(Mistake::OutOfRange { what, found: time.0, expected: DAY }) } else { Ok(()) }
+    if time > MOST_DELAY {
+        Err(Mistake::OutOfRange { what, found: time.0, expected: DAY })
+    } else {
+        Ok(())
+    }
 }
 
 fn reason(status: u16) -> &'static str {
@@ -823,7 +896,8 @@ impl Pattern {
         Self { octets: octets.into(), border: border.into() }
     }
 
-    /// Goes on with `have` octets matched. Octets of `input` used, octets matched now, and whether that is all.
+    /// Goes on with `have` octets matched. Octets of `input` used, octets matched now, and whether
+    /// that is all.
     #[inline]
     pub fn find(&self, mut have: usize, input: &[u8]) -> (usize, usize, bool) {
         let mut at = 0;
@@ -851,9 +925,10 @@ impl Pattern {
 impl Op {
     fn set_target(&mut self, target: u32) {
         match self {
-            Self::Jump { to } | Self::JumpIf { to, .. } | Self::Again { to, .. } | Self::NextSlice { to, .. } => {
-                *to = target
-            }
+            Self::Jump { to }
+            | Self::JumpIf { to, .. }
+            | Self::Again { to, .. }
+            | Self::NextSlice { to, .. } => *to = target,
             _ => unreachable!("only jumps have targets"),
         }
     }
@@ -874,8 +949,10 @@ impl Code {
             return Err(Mistake::TooLong { found, most: MOST_OPS });
         }
         let at = |len: usize| len as u32;
-        let (ops, messages, pieces) = (at(self.ops.len()), at(self.messages.len()), at(self.pieces.len()));
-        let (patterns, delays, serves) = (at(self.patterns.len()), at(self.delays.len()), at(self.serves.len()));
+        let (ops, messages, pieces) =
+            (at(self.ops.len()), at(self.messages.len()), at(self.pieces.len()));
+        let (patterns, delays, serves) =
+            (at(self.patterns.len()), at(self.delays.len()), at(self.serves.len()));
         let takes = self.takes.len() as u16;
         self.ops.extend(other.ops.into_iter().map(|mut op| {
             match &mut op {
@@ -885,18 +962,28 @@ impl Code {
                 Op::Delay { delay } => *delay += delays,
                 Op::HttpServe { serve } => *serve += serves,
                 Op::RecvPackets { take, .. } if *take != NO_TAKE => *take += takes,
-                Op::Jump { to } | Op::JumpIf { to, .. } | Op::Again { to, .. } | Op::NextSlice { to, .. } => *to += ops,
+                Op::Jump { to }
+                | Op::JumpIf { to, .. }
+                | Op::Again { to, .. }
+                | Op::NextSlice { to, .. } => *to += ops,
                 _ => {}
             }
             op
         }));
         self.owner.resize(self.ops.len(), number as u16);
         self.programs.extend(
-            other.programs.into_iter().map(|info| Info { traits: Traits { start: ops, ..info.traits }, ..info }),
+            other
+                .programs
+                .into_iter()
+                .map(|info| Info { traits: Traits { start: ops, ..info.traits }, ..info }),
         );
         self.messages.extend(other.messages);
-        self.pieces
-            .extend(other.pieces.into_iter().map(|piece| PieceOf { message: piece.message + messages, ..piece }));
+        self.pieces.extend(
+            other
+                .pieces
+                .into_iter()
+                .map(|piece| PieceOf { message: piece.message + messages, ..piece }),
+        );
         self.patterns.extend(other.patterns);
         self.delays.extend(other.delays);
         self.takes.extend(other.takes);

@@ -1,7 +1,8 @@
 //! Where an HTTP/1 message ends (RFC 9112 §6), octet by octet, in 48 bits.
 //!
-//! Reads what a generator needs: the status, the method HEAD, Content-Length, Transfer-Encoding, Connection, Expect. Takes lines
-//! that end in LF alone (§2.2), refuses lengths that contradict each other (§6.3).
+//! Reads what a generator needs: the status, the method HEAD, Content-Length, Transfer-Encoding,
+//! Connection, Expect. Takes lines that end in LF alone (§2.2), refuses lengths that contradict
+//! each other (§6.3).
 
 /// Kept between segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +99,9 @@ impl Parser {
     }
 
     pub fn store(self) -> (u32, u16) {
-        let more = (self.len >> 32) as u16 & 0xf | u16::from(self.state) << 4 | u16::from(self.flags) << 11;
+        let more = (self.len >> 32) as u16 & 0xf
+            | u16::from(self.state) << 4
+            | u16::from(self.flags) << 11;
         (self.len as u32, more)
     }
 
@@ -117,18 +120,20 @@ impl Parser {
         let mut at = 0;
         while let Some(&octet) = input.get(at) {
             match self.state {
-                SKIP | CHUNK_EXTENSION | TRAILER_SKIP => match memchr::memchr(b'\n', &input[at..]) {
-                    None => return (input.len(), Found::More),
-                    Some(skip) => {
-                        at += skip + 1;
-                        match self.state {
-                            SKIP => self.state = LINE,
-                            TRAILER_SKIP => self.state = TRAILER,
-                            _ => self.begin_chunk(),
+                SKIP | CHUNK_EXTENSION | TRAILER_SKIP => {
+                    match memchr::memchr(b'\n', &input[at..]) {
+                        None => return (input.len(), Found::More),
+                        Some(skip) => {
+                            at += skip + 1;
+                            match self.state {
+                                SKIP => self.state = LINE,
+                                TRAILER_SKIP => self.state = TRAILER,
+                                _ => self.begin_chunk(),
+                            }
+                            continue;
                         }
-                        continue;
                     }
-                },
+                }
                 BODY | CHUNK => {
                     let take = self.len.min((input.len() - at) as u64);
                     self.len -= take;
@@ -206,7 +211,8 @@ impl Parser {
             },
             HEAD_END => return if octet == b'\n' { self.head_end(kind) } else { Found::Bad },
             43..=NAMES_END => {
-                // The last of the names that begins no later than here; state base + n has n octets of it.
+                // The last of the names that begins no later than here; state base + n has n octets
+                // of it.
                 let index = NAMES.iter().rposition(|(base, _)| *base < self.state).unwrap_or(0);
                 let (base, name) = NAMES[index];
                 let have = usize::from(self.state - base);
@@ -245,7 +251,9 @@ impl Parser {
                 }
                 None if self.state == CHUNK_SIZE => return Found::Bad,
                 None if octet == b'\n' => self.begin_chunk(),
-                None if matches!(octet, b';' | b'\r' | b' ' | b'\t') => self.state = CHUNK_EXTENSION,
+                None if matches!(octet, b';' | b'\r' | b' ' | b'\t') => {
+                    self.state = CHUNK_EXTENSION
+                }
                 None => return Found::Bad,
             },
             CHUNK_END if octet == b'\r' => self.state = CHUNK_END_LF,
@@ -315,7 +323,16 @@ impl Parser {
             }
             _ if self.state < METHOD + 4 && octet == b"HEAD"[have] => self.state += 1,
             // A token (RFC 9110 §5.6.2), as far as anybody uses it.
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'!' | b'$' | b'*' | b'+' | b'.' => {
+            b'A'..=b'Z'
+            | b'a'..=b'z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'_'
+            | b'!'
+            | b'$'
+            | b'*'
+            | b'+'
+            | b'.' => {
                 self.state = OTHER_METHOD;
             }
             _ => return Found::Bad,
@@ -332,7 +349,10 @@ impl Parser {
     fn name_after(&mut self, index: usize, have: usize, octet: u8) {
         let read = &NAMES[index].1[..have];
         let octet = octet.to_ascii_lowercase();
-        self.state = match NAMES.iter().find(|(_, name)| name.get(have) == Some(&octet) && name.starts_with(read)) {
+        self.state = match NAMES
+            .iter()
+            .find(|(_, name)| name.get(have) == Some(&octet) && name.starts_with(read))
+        {
             Some((base, _)) => base + have as u8 + 1,
             None if octet == b'\n' => LINE,
             None => SKIP,
@@ -353,7 +373,8 @@ impl Parser {
         Found::More
     }
 
-    /// `none` is the state of nothing read, `first` that of one octet. Whether `token` is complete now.
+    /// `none` is the state of nothing read, `first` that of one octet. Whether `token` is complete
+    /// now.
     fn token(&mut self, octet: u8, none: u8, first: u8, token: &[u8]) -> bool {
         let octet = octet.to_ascii_lowercase();
         let have = if self.state == none { 0 } else { usize::from(self.state - first) + 1 };
@@ -372,7 +393,8 @@ impl Parser {
     }
 
     fn option(&mut self, octet: u8) {
-        let keep = self.state > OPTION_KEEP || self.state == OPTION && octet.eq_ignore_ascii_case(&b'k');
+        let keep =
+            self.state > OPTION_KEEP || self.state == OPTION && octet.eq_ignore_ascii_case(&b'k');
         if keep {
             if self.token(octet, OPTION, OPTION_KEEP + 1, KEEP_NAME) {
                 self.flags &= !CLOSE;
@@ -426,7 +448,8 @@ impl Parser {
 mod tests {
     use super::*;
 
-    /// All that is met in `text`, given in pieces of `step` octets and through the 48 bits between them.
+    /// All that is met in `text`, given in pieces of `step` octets and through the 48 bits between
+    /// them.
     fn read(kind: Kind, text: &[u8], step: usize) -> Vec<Found> {
         let (mut kept, mut all) = (Parser::default().store(), vec![]);
         for mut piece in text.chunks(step) {
@@ -467,31 +490,47 @@ mod tests {
         let ok = Found::Status(200);
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", vec![ok, end(false, false)]),
-            ("HTTP/1.1 200 OK\r\ncontent-length:5\r\nconnection: Close\r\n\r\nhello", vec![ok, end(false, true)]),
-            ("HTTP/1.1 404 Not Found\nContent-Length: 0 \n\n", vec![Found::Status(404), end(false, false)]),
-            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab", vec![ok, end(false, true)]),
-            ("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nab", vec![ok, end(false, false)]),
-            ("HTTP/1.1 200 OK\r\nConnection: closed-ish\r\nContent-Length: 0\r\n\r\n", vec![ok, end(false, true)]),
-            ("HTTP/1.1 204 No Content\r\n\r\n", vec![Found::Status(204), end(true, false)]),
-            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n", vec![Found::Status(304), end(true, false)]),
             (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5;a=b\r\nhello\r\n1F \r\n\
-                 0123456789012345678901234567890\r\n0\r\nTrailer: x\r\n\r\n",
+                "HTTP/1.1 200 OK\r\ncontent-length:5\r\nconnection: Close\r\n\r\nhello",
+                vec![ok, end(false, true)],
+            ),
+            (
+                "HTTP/1.1 404 Not Found\nContent-Length: 0 \n\n",
+                vec![Found::Status(404), end(false, false)],
+            ),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab", vec![ok, end(false, true)]),
+            (
+                "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nab",
+                vec![ok, end(false, false)],
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nConnection: closed-ish\r\nContent-Length: 0\r\n\r\n",
+                vec![ok, end(false, true)],
+            ),
+            ("HTTP/1.1 204 No Content\r\n\r\n", vec![Found::Status(204), end(true, false)]),
+            (
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n",
+                vec![Found::Status(304), end(true, false)],
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5;a=b\r\nhello\r\n1F \
+                 \r\n0123456789012345678901234567890\r\n0\r\nTrailer: x\r\n\r\n",
                 vec![ok, end(false, false)],
             ),
             ("HTTP/1.1 200 OK\r\nServer: x\r\n\r\nall the rest", vec![ok, end(false, true)]),
             (
-                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 Created\r\n\
-                 Content-Length: 1\r\n\r\nx",
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 \
+                 201 Created\r\nContent-Length: 1\r\n\r\nx",
                 vec![Found::Status(201), end(false, false)],
             ),
             (
-                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 500 x\r\nContent-Length: 1\r\n\r\nb",
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 500 x\r\nContent-Length: \
+                 1\r\n\r\nb",
                 vec![ok, end(false, false), Found::Status(500), end(false, false)],
             ),
             (
-                "HTTP/1.1 200 OK\r\nContent-Type: x\r\nConnectio: close\r\nContent-Lengths: 7\r\nContentx: 9\r\n\
-                 Content-Length: 3\r\n\r\nabc",
+                "HTTP/1.1 200 OK\r\nContent-Type: x\r\nConnectio: close\r\nContent-Lengths: \
+                 7\r\nContentx: 9\r\nContent-Length: 3\r\n\r\nabc",
                 vec![ok, end(false, false)],
             ),
         ] {
@@ -527,21 +566,36 @@ mod tests {
     fn requests_end_where_their_framing_says() {
         for (text, expected) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", vec![end(false, false)]),
-            ("\r\n\r\nHEAD /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", vec![end(true, true)]),
+            (
+                "\r\n\r\nHEAD /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+                vec![end(true, true)],
+            ),
             ("HEADER /a HTTP/1.1\r\n\r\n", vec![end(false, false)]),
             ("GET /0 HTTP/1.0\r\n\r\n", vec![end(false, true)]),
             ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", vec![end(false, false)]),
             ("GET /a b HTTP/1.1\r\n\r\n", vec![end(false, false)]),
-            ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n", vec![end(false, false); 2]),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n",
+                vec![end(false, false); 2],
+            ),
             (
                 "PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
                 vec![Found::Expect, end(false, false)],
             ),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", vec![end(false, false)]),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+                vec![end(false, false)],
+            ),
         ] {
             each_way(Kind::Request, text, &expected);
         }
-        for text in ["\x16\x03\x01", "GET /\r\n", "GET / HTTP/2\r\n", "GET / HTTP/1.1 x\r\n", "G(T / HTTP/1.1\r\n"] {
+        for text in [
+            "\x16\x03\x01",
+            "GET /\r\n",
+            "GET / HTTP/2\r\n",
+            "GET / HTTP/1.1 x\r\n",
+            "G(T / HTTP/1.1\r\n",
+        ] {
             assert_eq!(read(Kind::Request, text.as_bytes(), 2), [Found::Bad], "{text:?}");
         }
     }

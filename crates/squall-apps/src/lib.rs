@@ -1,9 +1,10 @@
-//! What clients and servers of a flow say: in go programs, out comes an [`squall_tcp::Application`] that speaks and listens by
-//! them, and tells an [`Observer`] what happened.
+//! What clients and servers of a flow say: in go programs, out comes an [`squall_tcp::Application`]
+//! that speaks and listens by them, and tells an [`Observer`] what happened.
 //!
-//! A [`Program`] is plain values: made by a [`ProgramBuilder`], from text ([`Instruction`] and [`Message`] are `FromStr` and
-//! `Display`), [built in](builtin), or from a capture ([`import()`]). [`Apps::add`] checks it and turns it into operations that run without
-//! allocating; what belongs to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
+//! A [`Program`] is plain values: made by a [`ProgramBuilder`], from text ([`Instruction`] and
+//! [`Message`] are `FromStr` and `Display`), [built in](builtin), or from a capture ([`import()`]).
+//! [`Apps::add`] checks it and turns it into operations that run without allocating; what belongs
+//! to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
 //!
 //! ```
 //! use squall_apps::{Apps, Program, Role};
@@ -37,13 +38,13 @@ mod tls;
 pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
 pub use import::{
-    ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported, LeftOut, SideReport,
-    import, import_where,
+    ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,
+    LeftOut, SideReport, import, import_where,
 };
 pub use message::{Alphabet, Mark, Message, MessageError, NumberForm, Part, Scope};
 pub use model::{
-    Compare, Condition, Delay, Instruction, MessageRef, Mistake, Program, ProgramError, Role, Take, TakeForm, Times,
-    Transport, Value,
+    Compare, Condition, Delay, Instruction, MessageRef, Mistake, Program, ProgramError, Role, Take,
+    TakeForm, Times, Transport, Value,
 };
 pub use observer::{Counts, Observer, ProtocolError};
 pub use tls::{Tls, TlsSettings, TlsSettingsError, TlsVersion};

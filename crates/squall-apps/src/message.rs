@@ -1,13 +1,14 @@
 //! Messages: octets that all flows share, and places in them that differ from flow to flow.
 //!
-//! What stands in a place is a function of the seed, the flow, which sending it is, and the place: a segment that is sent again
-//! has the same octets, though nobody has kept them.
+//! What stands in a place is a function of the seed, the flow, which sending it is, and the place:
+//! a segment that is sent again has the same octets, though nobody has kept them.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
 
 use squall_program::{below, mix};
 
-/// What a flow says in one piece. Its text form has `\r \n \t \0 \\ \" \$ \xHH`, and marks in `${...}`:
+/// What a flow says in one piece. Its text form has `\r \n \t \0 \\ \" \$ \xHH`, and marks in
+/// `${...}`:
 ///
 /// | mark | stands for |
 /// |---|---|
@@ -59,7 +60,8 @@ pub enum Mark {
     ClientPort,
     Server,
     ServerPort,
-    /// At most one variable a message; then no other mark in it differs from sending to sending but by the variable's value.
+    /// At most one variable a message; then no other mark in it differs from sending to sending but
+    /// by the variable's value.
     Variable {
         name: String,
         form: NumberForm,
@@ -110,7 +112,8 @@ pub enum MessageError {
     #[error("message: {what} is {found}; expected {expected}")]
     OutOfRange { what: &'static str, found: u64, expected: &'static str },
     #[error(
-        "message: two variables, {first:?} and {second:?}; expected one at most, for sent octets are made again from it alone"
+        "message: two variables, {first:?} and {second:?}; expected one at most, for sent octets \
+         are made again from it alone"
     )]
     TwoVariables { first: String, second: String },
     #[error("message: ${{template:{name}}} has no value; {hint}")]
@@ -120,9 +123,12 @@ pub enum MessageError {
 /// What `${user_agent}` chooses from: the shapes of what browsers send, with made-up builds.
 const USER_AGENTS: &[&str] = &[
     "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
-    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36",
-    "Mozilla/5.0 (Macintosh; Intel Mac OS X 14_5) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.5 Safari/605.1.15",
-    "Mozilla/5.0 (Linux; Android 14; Mobile) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Mobile Safari/537.36",
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) \
+     Chrome/126.0.0.0 Safari/537.36",
+    "Mozilla/5.0 (Macintosh; Intel Mac OS X 14_5) AppleWebKit/605.1.15 (KHTML, like Gecko) \
+     Version/17.5 Safari/605.1.15",
+    "Mozilla/5.0 (Linux; Android 14; Mobile) AppleWebKit/537.36 (KHTML, like Gecko) \
+     Chrome/126.0.0.0 Mobile Safari/537.36",
     "squall/0.1",
 ];
 
@@ -154,7 +160,9 @@ impl Message {
         let parts = self.parts.iter().map(|part| match part {
             Part::Mark(Mark::Template(name)) => match values.get(name) {
                 Some(value) => Ok(Part::Octets(value.as_bytes().into())),
-                None => Err(MessageError::NoValue { name: name.clone(), hint: known(values.keys()) }),
+                None => {
+                    Err(MessageError::NoValue { name: name.clone(), hint: known(values.keys()) })
+                }
             },
             other => Ok(other.clone()),
         });
@@ -174,7 +182,10 @@ impl Message {
             if let Part::Mark(Mark::Variable { name, .. }) = part {
                 match found {
                     Some(first) if first != name => {
-                        return Err(MessageError::TwoVariables { first: first.into(), second: name.clone() });
+                        return Err(MessageError::TwoVariables {
+                            first: first.into(),
+                            second: name.clone(),
+                        });
                     }
                     _ => found = Some(name),
                 }
@@ -205,7 +216,11 @@ fn part_len(part: &Part) -> Option<u32> {
             Mark::Choice(choices) => choices.iter().map(String::len).max().unwrap_or(0) as u32,
             Mark::UserAgent => USER_AGENTS.iter().map(|line| line.len()).max().unwrap_or(0) as u32,
             Mark::Variable { form, .. } | Mark::Counter { form, .. } => return form.len(),
-            Mark::Client | Mark::ClientPort | Mark::Server | Mark::ServerPort | Mark::Template(_) => return None,
+            Mark::Client
+            | Mark::ClientPort
+            | Mark::Server
+            | Mark::ServerPort
+            | Mark::Template(_) => return None,
         },
     })
 }
@@ -346,7 +361,11 @@ const MOST_OCTETS: u32 = (1 << 30) - (1 << 20);
 
 fn unroll(pattern: &Arc<[u8]>) -> Result<Arc<[u8]>, MessageError> {
     match pattern.len() {
-        0 => Err(MessageError::OutOfRange { what: "the pattern's length", found: 0, expected: "1 at least" }),
+        0 => Err(MessageError::OutOfRange {
+            what: "the pattern's length",
+            found: 0,
+            expected: "1 at least",
+        }),
         n if n >= UNROLLED => Ok(pattern.clone()),
         n => Ok(pattern.repeat(UNROLLED.div_ceil(n)).into()),
     }
@@ -355,11 +374,19 @@ fn unroll(pattern: &Arc<[u8]>) -> Result<Arc<[u8]>, MessageError> {
 fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
     let digits = |width: u8| match width {
         1..=20 => Ok(width),
-        _ => Err(MessageError::OutOfRange { what: "a mark's digits", found: width.into(), expected: "1..=20" }),
+        _ => Err(MessageError::OutOfRange {
+            what: "a mark's digits",
+            found: width.into(),
+            expected: "1..=20",
+        }),
     };
     Ok(match mark {
         Mark::Random { alphabet, scope, name, .. } => {
-            let by = if name.is_empty() { place } else { name.bytes().fold(0x6e61_6d65, |h, b| mix(h, b.into())) };
+            let by = if name.is_empty() {
+                place
+            } else {
+                name.bytes().fold(0x6e61_6d65, |h, b| mix(h, b.into()))
+            };
             What::Random(*alphabet, *scope, by)
         }
         Mark::Counter { form, start, step } => {
@@ -383,7 +410,10 @@ fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
         Mark::Choice(choices) => What::Choice(padded(choices), place),
         Mark::UserAgent => What::Choice(padded(USER_AGENTS), place),
         Mark::Template(name) => {
-            return Err(MessageError::NoValue { name: name.clone(), hint: "give it one in the template".into() });
+            return Err(MessageError::NoValue {
+                name: name.clone(),
+                hint: "give it one in the template".into(),
+            });
         }
     })
 }
@@ -592,8 +622,10 @@ fn escape(text: &str) -> Result<(u8, &str), MessageError> {
         '0' => 0,
         c @ ('\\' | '"' | '$') => c as u8,
         'x' => {
-            let digits = text.get(2..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-            let octet = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(wrong)?;
+            let digits =
+                text.get(2..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+            let octet =
+                digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(wrong)?;
             return Ok((octet, &text[4..]));
         }
         _ => return Err(wrong()),
@@ -615,8 +647,9 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, MessageError> {
     Ok(octets)
 }
 
-const MARKS: &str = "random:ALPHABET:WIDTH, counter:WIDTH, flow:WIDTH, client, client_port, server, server_port, variable:NAME, \
-                     choice:A|B, user_agent, repeat:LEN:PATTERN or template:NAME";
+const MARKS: &str = "random:ALPHABET:WIDTH, counter:WIDTH, flow:WIDTH, client, client_port, \
+                     server, server_port, variable:NAME, choice:A|B, user_agent, \
+                     repeat:LEN:PATTERN or template:NAME";
 
 /// What stands between the braces.
 fn mark(text: &str) -> Result<Part, MessageError> {
@@ -626,13 +659,17 @@ fn mark(text: &str) -> Result<Part, MessageError> {
     let number = |field: &str| field.parse::<u64>().map_err(|_| wrong("a whole number"));
     let width = |field: &str| match number(field)? {
         width @ 1..=20 => Ok(width as u8),
-        found => Err(MessageError::OutOfRange { what: "a mark's digits", found, expected: "1..=20" }),
+        found => {
+            Err(MessageError::OutOfRange { what: "a mark's digits", found, expected: "1..=20" })
+        }
     };
     let form = |field: &str| match field {
         "be16" => Ok(NumberForm::Be16),
         "be32" => Ok(NumberForm::Be32),
         "hex8" => Ok(NumberForm::Hex8),
-        digits if digits.bytes().all(|b| b.is_ascii_digit()) => Ok(NumberForm::Digits(width(digits)?)),
+        digits if digits.bytes().all(|b| b.is_ascii_digit()) => {
+            Ok(NumberForm::Digits(width(digits)?))
+        }
         _ => Err(wrong("be16, be32, hex8 or a number of digits")),
     };
     let mark = match (word, &fields[..]) {
@@ -644,7 +681,11 @@ fn mark(text: &str) -> Result<Part, MessageError> {
             let width = match number(width)? {
                 width @ 1..=1_000_000 => width as u32,
                 found => {
-                    return Err(MessageError::OutOfRange { what: "a mark's width", found, expected: "1..=1,000,000" });
+                    return Err(MessageError::OutOfRange {
+                        what: "a mark's width",
+                        found,
+                        expected: "1..=1,000,000",
+                    });
                 }
             };
             let scope_of = match scope.first() {
@@ -652,7 +693,12 @@ fn mark(text: &str) -> Result<Part, MessageError> {
                 Some(&"flow") => Scope::Flow,
                 Some(_) => return Err(wrong("flow or sending behind the width")),
             };
-            Mark::Random { alphabet, width, scope: scope_of, name: scope.get(1).copied().unwrap_or("").into() }
+            Mark::Random {
+                alphabet,
+                width,
+                scope: scope_of,
+                name: scope.get(1).copied().unwrap_or("").into(),
+            }
         }
         ("counter", [how]) => Mark::Counter { form: form(how)?, start: 0, step: 1 },
         ("counter", [how, start, step]) => {
@@ -767,8 +813,9 @@ mod tests {
 
     #[test]
     fn any_part_of_a_message_is_the_part_of_the_whole() {
-        let text = "a${random:octets:30}${random:alnum:7:flow}${counter:3:9:9}${counter:be16}${flow:4}${client}|${client_port}|\
-                    ${server}|${server_port}${choice:x|long one}${user_agent}${repeat:5000:abc}${variable:v}z";
+        let text = "a${random:octets:30}${random:alnum:7:flow}${counter:3:9:9}${counter:\
+                    be16}${flow:4}${client}|${client_port}|${server}|${server_port}${choice:\
+                    x|long one}${user_agent}${repeat:5000:abc}${variable:v}z";
         let ready = Ready::new(&text.parse().expect("a message"), 1).expect("right");
         for (flow, nth) in [(0, 0), (1, 0), (0, 1), (77, 70_000)] {
             let all = whole(&ready, sending(flow, nth));
@@ -781,7 +828,8 @@ mod tests {
                 }
             }
         }
-        let text = |flow, nth| String::from_utf8_lossy(&whole(&ready, sending(flow, nth))).into_owned();
+        let text =
+            |flow, nth| String::from_utf8_lossy(&whole(&ready, sending(flow, nth))).into_owned();
         assert!(text(3, 5).contains("0003") && text(3, 5).contains("10.0.0.1|1024|10.0.0.200|80"));
         assert!(text(3, 5).ends_with("5z"));
     }
@@ -794,11 +842,19 @@ mod tests {
         for (text, by_flow, by_sending) in [
             ("${random:hex:16}", true, true),
             ("${random:hex:16:flow}", true, false),
-            ("${choice:aaaa|bbbb|cccc|dddd|eeee|ffff|gggg|hhhh|iiii|jjjj|kkkk|llll|mmmm}", true, false),
+            (
+                "${choice:aaaa|bbbb|cccc|dddd|eeee|ffff|gggg|hhhh|iiii|jjjj|kkkk|llll|mmmm}",
+                true,
+                false,
+            ),
             ("x", false, false),
         ] {
             assert_eq!((0..20).any(|flow| of(text, flow, 0) != of(text, 20, 0)), by_flow, "{text}");
-            assert_eq!((0..20).any(|nth| of(text, 0, nth) != of(text, 0, 20)), by_sending, "{text}");
+            assert_eq!(
+                (0..20).any(|nth| of(text, 0, nth) != of(text, 0, 20)),
+                by_sending,
+                "{text}"
+            );
         }
         // Of another message the same name gives the same; without a name no two places do.
         let named = of("${random:digits:12:flow:n} ${random:digits:12:flow:n}", 5, 5);
@@ -810,9 +866,12 @@ mod tests {
 
     #[test]
     fn letters_of_an_alphabet_are_equally_frequent() {
-        let ready = Ready::new(&"${random:digits:100000}".parse().expect("right"), 9).expect("right");
+        let ready =
+            Ready::new(&"${random:digits:100000}".parse().expect("right"), 9).expect("right");
         let mut counts = [0u32; 10];
-        whole(&ready, sending(1, 1)).iter().for_each(|digit| counts[usize::from(digit - b'0')] += 1);
+        whole(&ready, sending(1, 1))
+            .iter()
+            .for_each(|digit| counts[usize::from(digit - b'0')] += 1);
         assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
     }
 }

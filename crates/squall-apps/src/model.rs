@@ -32,23 +32,28 @@ pub enum Transport {
 
 /// A step of a program. Its text form (in brackets) is that of `FromStr` and `Display`.
 ///
-/// A message is text in quotes (`send "hello\r\n"`) or a name of [`Program::messages`] (`send hello`). A flow that reaches the
-/// end of its instructions closes.
+/// A message is text in quotes (`send "hello\r\n"`) or a name of [`Program::messages`]
+/// (`send hello`). A flow that reaches the end of its instructions closes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
-    /// Begins the flow (`connect`). Clients may have it as their first instruction; it is so without it too.
+    /// Begins the flow (`connect`). Clients may have it as their first instruction; it is so
+    /// without it too.
     Connect,
-    /// Waits for a flow (`accept`). Servers may have it as their first instruction; it is so without it too.
+    /// Waits for a flow (`accept`). Servers may have it as their first instruction; it is so
+    /// without it too.
     Accept,
-    /// Sends a message and goes on at once (`send "..."`), or as fast as [`Instruction::Rate`] lets it.
+    /// Sends a message and goes on at once (`send "..."`), or as fast as [`Instruction::Rate`] lets
+    /// it.
     Send(MessageRef),
     /// Waits until so many octets have come, at least 1 (`recv 1460`, `recv 1460 within 2 s`).
     Recv { octets: u32, within: Option<Nanos> },
-    /// Waits until these octets have come, at most 255 of them (`recv_until "\r\n\r\n"`). What came before them is passed over.
+    /// Waits until these octets have come, at most 255 of them (`recv_until "\r\n\r\n"`). What came
+    /// before them is passed over.
     RecvUntil { pattern: Arc<[u8]>, within: Option<Nanos> },
     /// Waits (`delay 10 ms`, `delay uniform 1 ms 5 ms`, `delay exponential 10 ms`).
     Delay(Delay),
-    /// Gives a variable a value (`set x 5`, `set x random 1 10`). Variables are numbers of 32 bits and begin as 0.
+    /// Gives a variable a value (`set x 5`, `set x random 1 10`). Variables are numbers of 32 bits
+    /// and begin as 0.
     Set { variable: String, value: Value },
     /// Adds to a variable, which stays in 0..=4,294,967,295 (`add x 1`, `add x -1`).
     Add { variable: String, value: i64 },
@@ -56,8 +61,9 @@ pub enum Instruction {
     Label(String),
     /// Goes to a label (`jump again`, `jump again if x < 5`).
     Jump { label: String, condition: Option<Condition> },
-    /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`, `loop forever`). A server whose endless
-    /// loop begins with a `recv` or `recv_until` has come to its end when the client closes there.
+    /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`,
+    /// `loop forever`). A server whose endless loop begins with a `recv` or `recv_until` has come
+    /// to its end when the client closes there.
     Loop(Times),
     /// Ends a loop (`end`).
     End,
@@ -67,27 +73,33 @@ pub enum Instruction {
     Reset,
     /// Waits until the peer sends no more, and passes over what it still sends (`wait_peer_close`).
     WaitPeerClose,
-    /// Sends what follows in the text of the program at this rate at most: each `tick` as many octets as the rate allows
-    /// (`rate 125000 every 10 ms`: octets a second). Rate 0 takes the limit away (`rate 0`).
+    /// Sends what follows in the text of the program at this rate at most: each `tick` as many
+    /// octets as the rate allows (`rate 125000 every 10 ms`: octets a second). Rate 0 takes the
+    /// limit away (`rate 0`).
     Rate { octets_per_second: u64, tick: Nanos },
     /// Sends a message as one datagram (`send_packet "..."`).
     SendPacket(MessageRef),
-    /// Waits for so many datagrams, at least 1 (`recv_packets 3 within 2 s`); `take` copies octets of each into a variable.
+    /// Waits for so many datagrams, at least 1 (`recv_packets 3 within 2 s`); `take` copies octets
+    /// of each into a variable.
     RecvPackets { packets: u32, take: Option<Take>, within: Option<Nanos> },
-    /// Waits for datagrams that have so many octets in all (`recv_packet_octets 3000 within 2 s`). The last may bring more.
+    /// Waits for datagrams that have so many octets in all (`recv_packet_octets 3000 within 2 s`).
+    /// The last may bring more.
     RecvPacketOctets { octets: u32, within: Option<Nanos> },
-    /// What stands behind it in the text and receives without a `within` ends the flow when nothing came for so long
-    /// (`keepalive 30 s`); 0 takes that away. The probes of TCP are a tunable of the flow's class instead.
+    /// What stands behind it in the text and receives without a `within` ends the flow when nothing
+    /// came for so long (`keepalive 30 s`); 0 takes that away. The probes of TCP are a tunable of
+    /// the flow's class instead.
     Keepalive(Nanos),
-    /// Waits for an HTTP/1 response, of any length, framed by Content-Length, chunks or the end of the flow
-    /// (`http_response`). A response that closes the connection ends the program as if it had reached its end.
+    /// Waits for an HTTP/1 response, of any length, framed by Content-Length, chunks or the end of
+    /// the flow (`http_response`). A response that closes the connection ends the program as if it
+    /// had reached its end.
     HttpResponse {
         /// It answers a HEAD: no body follows (`http_response head`).
         head: bool,
         within: Option<Nanos>,
     },
-    /// Answers HTTP/1 requests until the client closes (`http_serve 200 text/html 1024`): GET, POST and others with a body of so
-    /// many octets, HEAD without one. Keeps the connection as the request wishes; refuses what is no request with 400.
+    /// Answers HTTP/1 requests until the client closes (`http_serve 200 text/html 1024`): GET, POST
+    /// and others with a body of so many octets, HEAD without one. Keeps the connection as the
+    /// request wishes; refuses what is no request with 400.
     HttpServe { status: u16, content_type: String, body: u32 },
 }
 
@@ -141,8 +153,8 @@ pub enum Compare {
     GreaterOrEqual,
 }
 
-/// Octets of a datagram into a variable: `id = be16 at 0`, `call = hex8 at 57`. A datagram that is too short is an error of the
-/// flow ([`crate::ProtocolError::TooShort`]).
+/// Octets of a datagram into a variable: `id = be16 at 0`, `call = hex8 at 57`. A datagram that is
+/// too short is an error of the flow ([`crate::ProtocolError::TooShort`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
     pub variable: String,
@@ -197,14 +209,18 @@ pub enum Mistake {
     NoSuchLabel { found: String, hint: String },
     #[error("label {found:?} stands at instruction {first} already")]
     LabelTwice { found: String, first: usize },
-    #[error("a jump into the loop of instruction {into}: its count would not be known; expected a label outside of it")]
+    #[error(
+        "a jump into the loop of instruction {into}: its count would not be known; expected a \
+         label outside of it"
+    )]
     IntoLoop { into: usize },
     #[error("`end` without `loop`")]
     EndWithoutLoop,
     #[error("the loop has no `end`")]
     LoopWithoutEnd,
     #[error(
-        "variable {found:?} is never given a value; expected one of `set`, `add` or `recv_packets ... take` before; {hint}"
+        "variable {found:?} is never given a value; expected one of `set`, `add` or `recv_packets \
+         ... take` before; {hint}"
     )]
     NoSuchVariable { found: String, hint: String },
     #[error("{found} variables and counted loops inside each other; expected {most} at most")]
@@ -213,13 +229,19 @@ pub enum Mistake {
     NeverWaits,
     #[error("{found} instructions in all programs together; expected {most} at most")]
     TooLong { found: usize, most: usize },
-    #[error("a message behind `close`, which says that no more is sent; expected only what receives")]
+    #[error(
+        "a message behind `close`, which says that no more is sent; expected only what receives"
+    )]
     SendAfterClose,
     #[error(
-        "under a rate each message needs one length for all flows; expected no mark of address, port or variable in decimal"
+        "under a rate each message needs one length for all flows; expected no mark of address, \
+         port or variable in decimal"
     )]
     RateNeedsLength,
-    #[error("datagrams are counted by `recv_packets` and by `recv_packet_octets`; expected one of them in a program")]
+    #[error(
+        "datagrams are counted by `recv_packets` and by `recv_packet_octets`; expected one of \
+         them in a program"
+    )]
     TwoCounts,
     #[error("the program has no instruction")]
     NoInstructions,
@@ -246,7 +268,8 @@ impl Program {
         crate::ProgramBuilder::new(name, Role::Server, Transport::Udp)
     }
 
-    /// From the text form of its instructions, one each. Names in `messages` are those that instructions may say.
+    /// From the text form of its instructions, one each. Names in `messages` are those that
+    /// instructions may say.
     ///
     /// # Errors
     /// The first instruction that is none, with its number; or what [`check`](Self::check) finds.
@@ -285,8 +308,8 @@ impl Program {
     /// If a name has no value.
     pub fn with_values(mut self, values: &BTreeMap<String, String>) -> Result<Self, ProgramError> {
         for (i, instruction) in self.instructions.iter_mut().enumerate() {
-            if let Instruction::Send(MessageRef::Given(message)) | Instruction::SendPacket(MessageRef::Given(message)) =
-                instruction
+            if let Instruction::Send(MessageRef::Given(message))
+            | Instruction::SendPacket(MessageRef::Given(message)) = instruction
             {
                 *message = message.with_values(values).map_err(|e| ProgramError {
                     program: self.name.clone(),

@@ -7,11 +7,14 @@ use squall_units::Nanos;
 
 use crate::ProgramId;
 
-/// Is told what happens to the flows of [`crate::Apps`]. Each call is inlined; those that are left out cost nothing.
+/// Is told what happens to the flows of [`crate::Apps`]. Each call is inlined; those that are left
+/// out cost nothing.
 ///
-/// Durations are measured in steps of 256 ns, up to 18 minutes (longer ones lose whole turns of 18.3 minutes).
+/// Durations are measured in steps of 256 ns, up to 18 minutes (longer ones lose whole turns of
+/// 18.3 minutes).
 pub trait Observer {
-    /// The handshake is done, `setup` after the instant that [`crate::Apps::client`] was given; servers: 0.
+    /// The handshake is done, `setup` after the instant that [`crate::Apps::client`] was given;
+    /// servers: 0.
     #[inline]
     fn established(&mut self, _program: ProgramId, _setup: Nanos) {}
 
@@ -19,7 +22,8 @@ pub trait Observer {
     #[inline]
     fn first_octet(&mut self, _program: ProgramId, _took: Nanos) {}
 
-    /// A request was answered: from the begin of sending to the last octet that was waited for (clients).
+    /// A request was answered: from the begin of sending to the last octet that was waited for
+    /// (clients).
     #[inline]
     fn transaction(&mut self, _program: ProgramId, _took: Nanos) {}
 
@@ -31,15 +35,22 @@ pub trait Observer {
     #[inline]
     fn received(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// An HTTP response that came as a whole (client), or what was answered (server): the class of its status, 1 to 5; 6 and 7
-    /// of what is no status of HTTP.
+    /// An HTTP response that came as a whole (client), or what was answered (server): the class of
+    /// its status, 1 to 5; 6 and 7 of what is no status of HTTP.
     #[inline]
     fn status(&mut self, _program: ProgramId, _class: u8) {}
 
-    /// The handshake of TLS is done, `took` after that of TCP; of an earlier session, `resumed`; with this cipher suite
-    /// (`TLS13_AES_128_GCM_SHA256`).
+    /// The handshake of TLS is done, `took` after that of TCP; of an earlier session, `resumed`;
+    /// with this cipher suite (`TLS13_AES_128_GCM_SHA256`).
     #[inline]
-    fn secured(&mut self, _program: ProgramId, _took: Nanos, _resumed: bool, _cipher: &'static str) {}
+    fn secured(
+        &mut self,
+        _program: ProgramId,
+        _took: Nanos,
+        _resumed: bool,
+        _cipher: &'static str,
+    ) {
+    }
 
     /// A TLS session failed, in its handshake or later.
     #[inline]
@@ -49,7 +60,8 @@ pub trait Observer {
     #[inline]
     fn encrypted(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// The peer closed the flow without closing its TLS session: whether something is missing, nobody knows.
+    /// The peer closed the flow without closing its TLS session: whether something is missing,
+    /// nobody knows.
     #[inline]
     fn truncated(&mut self, _program: ProgramId) {}
 
@@ -74,7 +86,8 @@ impl Observer for () {}
 pub enum ProtocolError {
     /// Octets that no instruction waits for.
     UnexpectedData,
-    /// The peer closed before all was there that is waited for; a datagram shorter than what is taken from it.
+    /// The peer closed before all was there that is waited for; a datagram shorter than what is
+    /// taken from it.
     TooShort,
     /// Nothing came `within` the time that the instruction allows.
     NoAnswer,

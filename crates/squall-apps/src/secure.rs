@@ -1,6 +1,7 @@
 //! TLS between a program and its flow: the program speaks plain octets and knows nothing of it.
 //!
-//! What is encrypted cannot be made again, as a program's messages can: it is kept until the peer has acknowledged it.
+//! What is encrypted cannot be made again, as a program's messages can: it is kept until the peer
+//! has acknowledged it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,23 +12,28 @@ use rustls::{
     HandshakeKind,
     client::{ClientConnectionData, UnbufferedClientConnection},
     server::{ServerConnectionData, UnbufferedServerConnection},
-    unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic},
+    unbuffered::{
+        ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
+    },
 };
 use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
 
-/// Pieces with this bit are of a session, whose place the other bits are; `nth` is where they begin in all that it sent.
+/// Pieces with this bit are of a session, whose place the other bits are; `nth` is where they begin
+/// in all that it sent.
 pub(crate) const SESSION: u32 = 1 << 31;
 
 /// What is plain becomes a record of so many octets at most (RFC 8446 §5.1).
 const RECORD: u32 = 1 << 14;
-/// So many octets are encrypted ahead of what TCP has sent: some full super-segments. A peer that takes nothing costs no more.
+/// So many octets are encrypted ahead of what TCP has sent: some full super-segments. A peer that
+/// takes nothing costs no more.
 const AHEAD: u32 = 128 << 10;
 /// How long a handshake may take.
 const HANDSHAKE: Nanos = Nanos(30_000_000_000);
-/// What a session has allocated beside its own octets, once its handshake is done (estimated, from what a process with many of them takes: docs/guide/flows.md).
+/// What a session has allocated beside its own octets, once its handshake is done (estimated, from
+/// what a process with many of them takes: docs/guide/flows.md).
 const SESSION_HEAP: usize = 2 << 10;
 
 /// Sessions of all flows whose programs have TLS.
@@ -116,10 +122,16 @@ impl Layer {
     pub fn memory(&self) -> usize {
         let of = |session: &Session| {
             let said = session.said.capacity() * size_of::<(Piece, u32)>();
-            size_of::<Session>() + SESSION_HEAP + session.incoming.capacity() + session.kept.capacity() + said
+            size_of::<Session>()
+                + SESSION_HEAP
+                + session.incoming.capacity()
+                + session.kept.capacity()
+                + said
         };
         let sessions: usize = self.sessions.iter().flatten().map(|session| of(session)).sum();
-        sessions + self.sessions.capacity() * size_of::<usize>() + self.places.capacity() * size_of::<(FlowId, u32)>()
+        sessions
+            + self.sessions.capacity() * size_of::<usize>()
+            + self.places.capacity() * size_of::<(FlowId, u32)>()
     }
 
     pub fn len(&self) -> usize {
@@ -131,7 +143,9 @@ impl Layer {
     /// # Panics
     /// If it was acknowledged: the stack asks for what is outstanding only.
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
-        let session = self.sessions[(piece.message & !SESSION) as usize].as_ref().expect("an open flow's session");
+        let session = self.sessions[(piece.message & !SESSION) as usize]
+            .as_ref()
+            .expect("an open flow's session");
         let from = piece.nth.wrapping_add(offset).wrapping_sub(session.begins) as usize;
         let (first, second) = session.kept.as_slices();
         let in_first = first.len().saturating_sub(from).min(out.len());
@@ -144,7 +158,12 @@ impl Layer {
     }
 
     /// An event of a flow, before its program hears of it.
-    pub fn event<O: Observer>(&mut self, apps: &mut Apps<O>, socket: &mut impl FlowSocket, event: Event<'_>) {
+    pub fn event<O: Observer>(
+        &mut self,
+        apps: &mut Apps<O>,
+        socket: &mut impl FlowSocket,
+        event: Event<'_>,
+    ) {
         let id = socket.id();
         let program = apps.program(socket.state());
         if let Event::Established = event {
@@ -176,14 +195,21 @@ impl Layer {
         self.sessions[place as usize] = Some(session);
     }
 
-    fn begin(&self, role: Role, program: ProgramId, socket: &impl FlowSocket) -> Result<Session, rustls::Error> {
+    fn begin(
+        &self,
+        role: Role,
+        program: ProgramId,
+        socket: &impl FlowSocket,
+    ) -> Result<Session, rustls::Error> {
         let tls = self.programs[usize::from(program.0)].as_ref().expect("`has` was asked before");
         let peer = match role {
             Role::Client => {
                 let name = tls.name_of(socket.tuple().remote);
                 Connection::Client(UnbufferedClientConnection::new(tls.client.clone(), name)?)
             }
-            Role::Server => Connection::Server(UnbufferedServerConnection::new(tls.server.clone())?),
+            Role::Server => {
+                Connection::Server(UnbufferedServerConnection::new(tls.server.clone())?)
+            }
         };
         Ok(Session {
             peer,
@@ -323,8 +349,8 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         if !self.session.open && !self.session.over {
             self.apps.observer_mut().insecure(self.program, &"the flow ended in the handshake");
         }
-        // A peer that closes first does not read our close_notify any more: its host resets the flow for it, after both sides
-        // have heard all of the other.
+        // A peer that closes first does not read our close_notify any more: its host resets the
+        // flow for it, after both sides have heard all of the other.
         let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
         let heard = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
         self.program(match event {
@@ -374,7 +400,8 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             self.session.closed = true;
             let outstanding = self.session.kept.len() + self.buffers.cipher.len();
             self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
-            // Who has closed before us mostly does not read any more, and would reset the flow for it (so nginx does, too).
+            // Who has closed before us mostly does not read any more, and would reset the flow for
+            // it (so nginx does, too).
             if self.session.open && !self.session.over && !self.session.peer_closed {
                 // The flow ends all the same if it cannot be said.
                 self.session.encrypt(None, &mut self.buffers.cipher);
@@ -403,7 +430,9 @@ fn kind_of(error: &rustls::Error) -> ProtocolError {
     use rustls::Error;
     match error {
         Error::AlertReceived(_) => ProtocolError::TlsAlert,
-        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => ProtocolError::TlsCertificate,
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => {
+            ProtocolError::TlsCertificate
+        }
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => ProtocolError::TlsIncompatible,
         _ => ProtocolError::TlsBroken,
     }
@@ -481,7 +510,12 @@ impl Session {
 }
 
 impl Connection {
-    fn progress(&mut self, incoming: &mut [u8], cipher: &mut Vec<u8>, plain: &mut Vec<u8>) -> Progress {
+    fn progress(
+        &mut self,
+        incoming: &mut [u8],
+        cipher: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Progress {
         match self {
             Self::Client(peer) => progress(peer, incoming, cipher, plain),
             Self::Server(peer) => progress(peer, incoming, cipher, plain),
@@ -515,13 +549,19 @@ impl Connection {
 /// Clients and servers have the same calls, of different types.
 trait Records {
     type Data;
-    fn records<'c, 'i>(&'c mut self, incoming: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+    fn records<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data>;
     fn has_queued(&self) -> bool;
 }
 
 impl Records for UnbufferedClientConnection {
     type Data = ClientConnectionData;
-    fn records<'c, 'i>(&'c mut self, incoming: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+    fn records<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(incoming)
     }
     fn has_queued(&self) -> bool {
@@ -531,7 +571,10 @@ impl Records for UnbufferedClientConnection {
 
 impl Records for UnbufferedServerConnection {
     type Data = ServerConnectionData;
-    fn records<'c, 'i>(&'c mut self, incoming: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+    fn records<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(incoming)
     }
     fn has_queued(&self) -> bool {
@@ -540,7 +583,12 @@ impl Records for UnbufferedServerConnection {
 }
 
 /// Reads whole records, and answers them.
-fn progress(peer: &mut impl Records, incoming: &mut [u8], cipher: &mut Vec<u8>, plain: &mut Vec<u8>) -> Progress {
+fn progress(
+    peer: &mut impl Records,
+    incoming: &mut [u8],
+    cipher: &mut Vec<u8>,
+    plain: &mut Vec<u8>,
+) -> Progress {
     let (mut used, mut peer_closed) = (0, false);
     loop {
         let UnbufferedStatus { mut discard, state, .. } = peer.records(&mut incoming[used..]);
@@ -564,7 +612,8 @@ fn progress(peer: &mut impl Records, incoming: &mut [u8], cipher: &mut Vec<u8>, 
                 used += discard;
                 // The alert that tells the peer.
                 while peer.has_queued()
-                    && let Ok(ConnectionState::EncodeTlsData(data)) = peer.records(&mut incoming[used..]).state
+                    && let Ok(ConnectionState::EncodeTlsData(data)) =
+                        peer.records(&mut incoming[used..]).state
                 {
                     encode(data, cipher);
                 }
@@ -584,19 +633,30 @@ fn encode<D>(mut data: EncodeTlsData<'_, D>, cipher: &mut Vec<u8>) {
     }
 }
 
-fn encrypt(peer: &mut impl Records, incoming: &mut [u8], text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
+fn encrypt(
+    peer: &mut impl Records,
+    incoming: &mut [u8],
+    text: Option<&[u8]>,
+    cipher: &mut Vec<u8>,
+) -> bool {
     loop {
         match peer.records(incoming).state {
             Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => {}
-            Ok(ConnectionState::WriteTraffic(traffic)) => return encrypt_record(traffic, text, cipher),
+            Ok(ConnectionState::WriteTraffic(traffic)) => {
+                return encrypt_record(traffic, text, cipher);
+            }
             _ => return false,
         }
     }
 }
 
-fn encrypt_record<D>(mut traffic: WriteTraffic<'_, D>, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
+fn encrypt_record<D>(
+    mut traffic: WriteTraffic<'_, D>,
+    text: Option<&[u8]>,
+    cipher: &mut Vec<u8>,
+) -> bool {
     // More than any cipher adds.
     const MORE: usize = 64;
     let begin = cipher.len();
@@ -612,7 +672,9 @@ fn encrypt_record<D>(mut traffic: WriteTraffic<'_, D>, text: Option<&[u8]>, ciph
                 cipher.truncate(begin + written);
                 return true;
             }
-            Err(EncryptError::InsufficientSize(needs)) if needs.required_size > room => room = needs.required_size,
+            Err(EncryptError::InsufficientSize(needs)) if needs.required_size > room => {
+                room = needs.required_size
+            }
             Err(_) => {
                 cipher.truncate(begin);
                 return false;

@@ -5,7 +5,8 @@ use std::{fmt, str::FromStr};
 use squall_units::{Nanos, parse_octets};
 
 use crate::{
-    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Take, TakeForm, Times, Value,
+    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Take, TakeForm, Times,
+    Value,
     message::{unescape, write_escaped},
 };
 
@@ -40,8 +41,9 @@ impl Instruction {
     }
 }
 
-const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, label, jump, loop, end, close, reset, \
-                     wait_peer_close, rate, send_packet, recv_packets, recv_packet_octets, keepalive, http_response or http_serve";
+const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, label, jump, loop, \
+                     end, close, reset, wait_peer_close, rate, send_packet, recv_packets, \
+                     recv_packet_octets, keepalive, http_response or http_serve";
 
 impl FromStr for Instruction {
     type Err = Mistake;
@@ -62,7 +64,10 @@ impl FromStr for Instruction {
             "send_packet" => Ok(Self::SendPacket(line.message(rest)?)),
             "recv" => {
                 let (octets, within) = line.within(rest)?;
-                Ok(Self::Recv { octets: line.octets(octets, "recv 1460, recv 64 KiB within 2 s")?, within })
+                Ok(Self::Recv {
+                    octets: line.octets(octets, "recv 1460, recv 64 KiB within 2 s")?,
+                    within,
+                })
             }
             "recv_until" => {
                 let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
@@ -73,7 +78,10 @@ impl FromStr for Instruction {
                     None => (rest, None),
                 };
                 let pattern = line.quoted(pattern).ok_or_else(|| {
-                    line.wrong("octets in quotes", r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#)
+                    line.wrong(
+                        "octets in quotes",
+                        r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#,
+                    )
                 })?;
                 Ok(Self::RecvUntil { pattern: unescape(pattern)?.into(), within })
             }
@@ -109,7 +117,8 @@ impl FromStr for Instruction {
                     None => (rest, None),
                     Some((label, condition)) => {
                         let condition = condition.trim().strip_prefix("if ");
-                        let condition = condition.ok_or_else(|| line.wrong("`if` behind the label", HINT))?;
+                        let condition =
+                            condition.ok_or_else(|| line.wrong("`if` behind the label", HINT))?;
                         (label, Some(line.condition(condition, HINT)?))
                     }
                 };
@@ -131,7 +140,8 @@ impl FromStr for Instruction {
                     Some((rate, tick)) => (rate, line.time(tick, HINT)?),
                     None => (rest, DEFAULT_TICK),
                 };
-                let octets_per_second = parse_octets(rate.trim()).map_err(|_| line.wrong("octets a second", HINT))?;
+                let octets_per_second =
+                    parse_octets(rate.trim()).map_err(|_| line.wrong("octets a second", HINT))?;
                 // Without a rate there is no tick.
                 let tick = if octets_per_second == 0 { DEFAULT_TICK } else { tick };
                 Ok(Self::Rate { octets_per_second, tick })
@@ -158,17 +168,22 @@ impl FromStr for Instruction {
                 match rest {
                     "" => Ok(Self::HttpResponse { head: false, within }),
                     "head" => Ok(Self::HttpResponse { head: true, within }),
-                    _ => Err(line.wrong("nothing or `head`", "http_response, http_response head within 2 s")),
+                    _ => Err(line.wrong(
+                        "nothing or `head`",
+                        "http_response, http_response head within 2 s",
+                    )),
                 }
             }
             "http_serve" => {
                 const HINT: &str = "http_serve 200 text/html 1024";
                 match rest.split_whitespace().collect::<Vec<_>>()[..] {
-                    [status, content_type, ref body @ ..] if !body.is_empty() => Ok(Self::HttpServe {
-                        status: status.parse().map_err(|_| line.wrong("a status", HINT))?,
-                        content_type: content_type.into(),
-                        body: line.octets(&body.join(" "), HINT)?,
-                    }),
+                    [status, content_type, ref body @ ..] if !body.is_empty() => {
+                        Ok(Self::HttpServe {
+                            status: status.parse().map_err(|_| line.wrong("a status", HINT))?,
+                            content_type: content_type.into(),
+                            body: line.octets(&body.join(" "), HINT)?,
+                        })
+                    }
                     _ => Err(line.wrong("status, content type and octets of the body", HINT)),
                 }
             }
@@ -194,8 +209,17 @@ impl<'a> Line<'a> {
         Mistake::Syntax { found, expected, hint }
     }
 
-    fn alone(self, rest: &str, instruction: Instruction, hint: &'static str) -> Result<Instruction, Mistake> {
-        if rest.is_empty() { Ok(instruction) } else { Err(self.wrong("nothing behind the word", hint)) }
+    fn alone(
+        self,
+        rest: &str,
+        instruction: Instruction,
+        hint: &'static str,
+    ) -> Result<Instruction, Mistake> {
+        if rest.is_empty() {
+            Ok(instruction)
+        } else {
+            Err(self.wrong("nothing behind the word", hint))
+        }
     }
 
     fn quoted(self, text: &'a str) -> Option<&'a str> {
@@ -235,7 +259,11 @@ impl<'a> Line<'a> {
     /// What stands before `within`, and the time behind it.
     fn within(self, text: &'a str) -> Result<(&'a str, Option<Nanos>), Mistake> {
         let text = text.trim();
-        let at = if text.starts_with("within ") { Some(0) } else { text.find(" within ").map(|at| at + 1) };
+        let at = if text.starts_with("within ") {
+            Some(0)
+        } else {
+            text.find(" within ").map(|at| at + 1)
+        };
         match at {
             None => Ok((text, None)),
             Some(at) => {
@@ -259,10 +287,13 @@ impl<'a> Line<'a> {
             .find_map(|at| {
                 let (low, high) = words.split_at(at);
                 let low: Nanos = low.join(" ").parse().ok()?;
-                let bare =
-                    |words: &[&str]| words.last().is_some_and(|word| word.ends_with(|c: char| c.is_ascii_digit()));
+                let bare = |words: &[&str]| {
+                    words.last().is_some_and(|word| word.ends_with(|c: char| c.is_ascii_digit()))
+                };
                 let high_text = high.join(" ");
-                if high.first().is_some_and(|word| word.starts_with(char::is_alphabetic)) || bare(high) {
+                if high.first().is_some_and(|word| word.starts_with(char::is_alphabetic))
+                    || bare(high)
+                {
                     return None;
                 }
                 Some(Delay::Uniform(low, high_text.parse().ok()?))
@@ -276,11 +307,17 @@ impl<'a> Line<'a> {
         };
         let compare = COMPARES.iter().find(|(_, word)| *word == compare);
         let (compare, _) = *compare.ok_or_else(|| self.wrong("one of == != < <= > >=", hint))?;
-        Ok(Condition { variable: self.name(variable, hint)?, compare, value: self.number(value, hint)? })
+        Ok(Condition {
+            variable: self.name(variable, hint)?,
+            compare,
+            value: self.number(value, hint)?,
+        })
     }
 
     fn take(self, text: &str, hint: &'static str) -> Result<Take, Mistake> {
-        let ["take", variable, "=", form, "at", offset] = text.split_whitespace().collect::<Vec<_>>()[..] else {
+        let ["take", variable, "=", form, "at", offset] =
+            text.split_whitespace().collect::<Vec<_>>()[..]
+        else {
             return Err(self.wrong("`take VARIABLE = FORM at OFFSET`", hint));
         };
         let form = FORMS.iter().find(|(_, word)| *word == form);
@@ -298,15 +335,24 @@ const COMPARES: &[(Compare, &str)] = &[
     (Compare::GreaterOrEqual, ">="),
 ];
 
-const FORMS: &[(TakeForm, &str)] =
-    &[(TakeForm::Be8, "be8"), (TakeForm::Be16, "be16"), (TakeForm::Be32, "be32"), (TakeForm::Hex8, "hex8")];
+const FORMS: &[(TakeForm, &str)] = &[
+    (TakeForm::Be8, "be8"),
+    (TakeForm::Be16, "be16"),
+    (TakeForm::Be32, "be32"),
+    (TakeForm::Hex8, "hex8"),
+];
 
 /// Reads back as itself.
 impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())?;
         match self {
-            Self::Connect | Self::Accept | Self::End | Self::Close | Self::Reset | Self::WaitPeerClose => Ok(()),
+            Self::Connect
+            | Self::Accept
+            | Self::End
+            | Self::Close
+            | Self::Reset
+            | Self::WaitPeerClose => Ok(()),
             Self::Send(message) | Self::SendPacket(message) => write!(f, " {message}"),
             Self::Recv { octets, within } | Self::RecvPacketOctets { octets, within } => {
                 write!(f, " {octets}{}", Within(*within))
@@ -319,21 +365,30 @@ impl fmt::Display for Instruction {
             Self::Delay(Delay::Fixed(time)) | Self::Keepalive(time) => write!(f, " {time}"),
             Self::Delay(Delay::Uniform(low, high)) => write!(f, " uniform {low} {high}"),
             Self::Delay(Delay::Exponential(mean)) => write!(f, " exponential {mean}"),
-            Self::Set { variable, value: Value::Constant(value) } => write!(f, " {variable} {value}"),
-            Self::Set { variable, value: Value::Random(low, high) } => write!(f, " {variable} random {low} {high}"),
+            Self::Set { variable, value: Value::Constant(value) } => {
+                write!(f, " {variable} {value}")
+            }
+            Self::Set { variable, value: Value::Random(low, high) } => {
+                write!(f, " {variable} random {low} {high}")
+            }
             Self::Add { variable, value } => write!(f, " {variable} {value}"),
             Self::Label(name) => write!(f, " {name}"),
             Self::Jump { label, condition: None } => write!(f, " {label}"),
-            Self::Jump { label, condition: Some(condition) } => write!(f, " {label} if {condition}"),
+            Self::Jump { label, condition: Some(condition) } => {
+                write!(f, " {label} if {condition}")
+            }
             Self::Loop(Times::Count(count)) => write!(f, " {count}"),
             Self::Loop(Times::Until(condition)) => write!(f, " until {condition}"),
             Self::Loop(Times::Forever) => f.write_str(" forever"),
             Self::Rate { octets_per_second: 0, .. } => f.write_str(" 0"),
-            Self::Rate { octets_per_second, tick } => write!(f, " {octets_per_second} every {tick}"),
+            Self::Rate { octets_per_second, tick } => {
+                write!(f, " {octets_per_second} every {tick}")
+            }
             Self::RecvPackets { packets, take, within } => {
                 write!(f, " {packets}")?;
                 if let Some(Take { variable, form, offset }) = take {
-                    let word = FORMS.iter().find(|(known, _)| known == form).map_or("", |(_, word)| word);
+                    let word =
+                        FORMS.iter().find(|(known, _)| known == form).map_or("", |(_, word)| word);
                     write!(f, " take {variable} = {word} at {offset}")?;
                 }
                 write!(f, "{}", Within(*within))
@@ -341,7 +396,9 @@ impl fmt::Display for Instruction {
             Self::HttpResponse { head, within } => {
                 write!(f, "{}{}", if *head { " head" } else { "" }, Within(*within))
             }
-            Self::HttpServe { status, content_type, body } => write!(f, " {status} {content_type} {body}"),
+            Self::HttpServe { status, content_type, body } => {
+                write!(f, " {status} {content_type} {body}")
+            }
         }
     }
 }
@@ -357,7 +414,8 @@ impl fmt::Display for MessageRef {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = COMPARES.iter().find(|(known, _)| *known == self.compare).map_or("", |(_, word)| word);
+        let word =
+            COMPARES.iter().find(|(known, _)| *known == self.compare).map_or("", |(_, word)| word);
         write!(f, "{} {word} {}", self.variable, self.value)
     }
 }

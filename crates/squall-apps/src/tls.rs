@@ -14,17 +14,19 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject,
+    },
     server::WebPkiClientVerifier,
     version::{TLS12, TLS13},
 };
 
-/// What can be said of the TLS sessions of a template. Default: TLS 1.3, a new handshake for each flow, a certificate that is made
-/// for the run, and no look at that of the peer.
+/// What can be said of the TLS sessions of a template. Default: TLS 1.3, a new handshake for each
+/// flow, a certificate that is made for the run, and no look at that of the peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Whom clients ask for (SNI), and whom the certificate that is made is for; an address is not sent. `None`: the server's
-    /// address.
+    /// Whom clients ask for (SNI), and whom the certificate that is made is for; an address is not
+    /// sent. `None`: the server's address.
     pub server_name: Option<String>,
     /// Protocols that are offered or accepted, in order (ALPN).
     pub alpn: Vec<String>,
@@ -78,7 +80,8 @@ const TICKETS: usize = 64;
 
 impl Tls {
     /// # Errors
-    /// What cannot be: a name that is none, files that hold no certificate or key, a key of another certificate.
+    /// What cannot be: a name that is none, files that hold no certificate or key, a key of another
+    /// certificate.
     pub fn new(settings: &TlsSettings) -> Result<Self, TlsSettingsError> {
         let wrong = |setting| move |text: String| TlsSettingsError { setting, text };
         let provider = Arc::new(ring::default_provider());
@@ -86,11 +89,17 @@ impl Tls {
         let server_name = settings.server_name.clone().map(ServerName::try_from).transpose();
         let server_name = server_name.map_err(|_| {
             let found = settings.server_name.as_deref().unwrap_or_default();
-            wrong("server_name")(format!("{found:?} is no name of a host; expected www.example.net, or an address"))
+            wrong("server_name")(format!(
+                "{found:?} is no name of a host; expected www.example.net, or an address"
+            ))
         })?;
-        let alpn: Vec<Vec<u8>> = settings.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+        let alpn: Vec<Vec<u8>> =
+            settings.alpn.iter().map(|name| name.clone().into_bytes()).collect();
         if let Some(name) = settings.alpn.iter().find(|name| !(1..=255).contains(&name.len())) {
-            return Err(wrong("alpn")(format!("{name:?} has {} octets; expected 1 to 255", name.len())));
+            return Err(wrong("alpn")(format!(
+                "{name:?} has {} octets; expected 1 to 255",
+                name.len()
+            )));
         }
 
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -98,13 +107,17 @@ impl Tls {
             .map_err(|error| wrong("versions")(error.to_string()))?;
         let builder = match &settings.ca {
             Some(pem) => builder.with_root_certificates(roots(pem).map_err(wrong("ca"))?),
-            None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider.clone()))),
+            None => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Unverified(provider.clone()))),
         };
         let mut client = match &settings.client_certificate {
             Some((chain, key)) => {
                 let chain = certificates(chain).map_err(wrong("client_certificate"))?;
                 let key = private_key(key).map_err(wrong("client_key"))?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| wrong("client_key")(unfit(&error)))?
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| wrong("client_key")(unfit(&error)))?
             }
             None => builder.with_no_client_auth(),
         };
@@ -112,9 +125,10 @@ impl Tls {
         client.resumption = Resumption::disabled();
 
         let (chain, key) = match &settings.certificate {
-            Some((chain, key)) => {
-                (certificates(chain).map_err(wrong("certificate"))?, private_key(key).map_err(wrong("key"))?)
-            }
+            Some((chain, key)) => (
+                certificates(chain).map_err(wrong("certificate"))?,
+                private_key(key).map_err(wrong("key"))?,
+            ),
             None => self_signed(settings.server_name.as_deref()).map_err(wrong("certificate"))?,
         };
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -124,20 +138,25 @@ impl Tls {
             Some(pem) => {
                 let roots = roots(pem).map_err(wrong("client_ca"))?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|error| wrong("client_ca")(error.to_string()))?)
+                builder.with_client_cert_verifier(
+                    verifier.map_err(|error| wrong("client_ca")(error.to_string()))?,
+                )
             }
             None => builder.with_no_client_auth(),
         };
-        let mut server = builder.with_single_cert(chain, key).map_err(|error| wrong("key")(unfit(&error)))?;
+        let mut server =
+            builder.with_single_cert(chain, key).map_err(|error| wrong("key")(unfit(&error)))?;
         server.alpn_protocols = alpn;
         // What is not asked for costs two messages and their keys in each session.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         if settings.resumption {
-            // Each flow uses one up and gets one. More cost the server a message, its keys and its encryption each, and the
-            // client the same: with two a session that was resumed cost more than a whole handshake.
+            // Each flow uses one up and gets one. More cost the server a message, its keys and its
+            // encryption each, and the client the same: with two a session that was resumed cost
+            // more than a whole handshake.
             server.send_tls13_tickets = 1;
-            server.ticketer = ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
+            server.ticketer =
+                ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
         }
         let settings = Arc::new(settings.clone());
         Ok(Self { settings, client: Arc::new(client), server: Arc::new(server), server_name })
@@ -176,34 +195,43 @@ fn versions(wanted: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
-        Ok(chain) if chain.is_empty() => Err("there is no certificate in it; expected PEM: BEGIN CERTIFICATE".into()),
+        Ok(chain) if chain.is_empty() => {
+            Err("there is no certificate in it; expected PEM: BEGIN CERTIFICATE".into())
+        }
         Ok(chain) => Ok(chain),
         Err(error) => Err(format!("it is no PEM file: {error}; expected BEGIN CERTIFICATE")),
     }
 }
 
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    let expected = "expected PEM: BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE KEY, not encrypted";
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| format!("there is no key in it: {error}; {expected}"))
+    let expected = "expected PEM: BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE \
+                    KEY, not encrypted";
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| format!("there is no key in it: {error}; {expected}"))
 }
 
 fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
-        roots.add(certificate).map_err(|error| format!("a certificate in it cannot be used: {error}"))?;
+        roots
+            .add(certificate)
+            .map_err(|error| format!("a certificate in it cannot be used: {error}"))?;
     }
     Ok(Arc::new(roots))
 }
 
 /// ECDSA over P-256, which is what signs fastest here.
-fn self_signed(name: Option<&str>) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+fn self_signed(
+    name: Option<&str>,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
     let made = rcgen::generate_simple_self_signed([name.unwrap_or("squall.test").to_owned()]);
     let made = made.map_err(|error| format!("none could be made: {error}"))?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     Ok((vec![made.cert.der().clone()], key.into()))
 }
 
-/// What clients of a worker come back with. Those of rustls keep 8 tickets of a server, which many users at once use up.
+/// What clients of a worker come back with. Those of rustls keep 8 tickets of a server, which many
+/// users at once use up.
 #[derive(Debug, Default)]
 struct Tickets(Mutex<HashMap<ServerName<'static>, Known>>);
 
@@ -217,7 +245,12 @@ struct Known {
 
 impl Tickets {
     /// What is known of a server; of more than are remembered, nothing.
-    fn with<T>(&self, server: &ServerName<'_>, make: bool, then: impl FnOnce(&mut Known) -> T) -> Option<T> {
+    fn with<T>(
+        &self,
+        server: &ServerName<'_>,
+        make: bool,
+        then: impl FnOnce(&mut Known) -> T,
+    ) -> Option<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let server = server.to_owned();
         if make && all.len() < REMEMBERED {
@@ -262,8 +295,8 @@ impl ClientSessionStore for Tickets {
     }
 }
 
-/// Takes any certificate, and any signature by it: a generator of load is to find out how much a server can, and does not spend
-/// its own time on who it is.
+/// Takes any certificate, and any signature by it: a generator of load is to find out how much a
+/// server can, and does not spend its own time on who it is.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

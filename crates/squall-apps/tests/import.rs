@@ -25,8 +25,14 @@ fn only(import: &Import) -> &Imported {
 fn a_conversation_is_what_each_side_does_and_when() {
     let mut capture = Capture::default();
     capture.handshake().wait_us(3_000).tcp(0, ACK | PSH, 1001, 5001, b"GET a\r\n").wait_us(20_000);
-    capture.tcp(1, ACK, 5001, 1008, b"200 ").tcp(1, ACK | PSH, 5005, 1008, b"OK\r\n").wait_us(500_000);
-    capture.tcp(0, ACK | PSH, 1008, 5009, b"BYE\r\n").tcp(1, ACK | FIN, 5009, 1013, b"").wait_us(2_000);
+    capture
+        .tcp(1, ACK, 5001, 1008, b"200 ")
+        .tcp(1, ACK | PSH, 5005, 1008, b"OK\r\n")
+        .wait_us(500_000);
+    capture
+        .tcp(0, ACK | PSH, 1008, 5009, b"BYE\r\n")
+        .tcp(1, ACK | FIN, 5009, 1013, b"")
+        .wait_us(2_000);
     capture.tcp(0, ACK | FIN, 1013, 5010, b"").tcp(1, ACK, 5010, 1014, b"");
     let import = capture.import(&options());
     let one = only(&import);
@@ -44,7 +50,10 @@ fn a_conversation_is_what_each_side_does_and_when() {
             "close"
         ]
     );
-    assert_eq!(lines(&one.server), ["recv 7", "delay 20 ms", r#"send "200 OK\r\n""#, "recv 5", "close"]);
+    assert_eq!(
+        lines(&one.server),
+        ["recv 7", "delay 20 ms", r#"send "200 OK\r\n""#, "recv 5", "close"]
+    );
     let report = &one.report;
     assert_eq!((report.of_client.octets, report.of_server.octets), (12, 8));
     assert_eq!((report.handshake, report.end, report.holes.len()), (true, End::Closed, 0));
@@ -71,7 +80,8 @@ fn what_came_twice_late_or_out_of_order_is_said_once_and_in_order() {
     let mut capture = Capture::default();
     capture.handshake();
     capture.tcp(0, ACK, 1001, 5001, b"abc").tcp(0, ACK, 1007, 5001, b"ghi").wait_us(200_000);
-    // The lost one again after a timeout: no pause of the application's. Then overlaps, one of which says something else.
+    // The lost one again after a timeout: no pause of the application's. Then overlaps, one of
+    // which says something else.
     capture.tcp(0, ACK, 1004, 5001, b"defGHI").tcp(0, ACK | PSH, 1001, 5001, b"aBc").tcp(
         1,
         ACK | PSH,
@@ -83,7 +93,10 @@ fn what_came_twice_late_or_out_of_order_is_said_once_and_in_order() {
     let one = only(&import);
     assert_eq!(lines(&one.client), [r#"send "abcdefghi""#, "recv 2"]);
     let report = &one.report.of_client;
-    assert_eq!((report.octets, report.again, report.conflicting, report.out_of_order), (9, 6, 4, 1));
+    assert_eq!(
+        (report.octets, report.again, report.conflicting, report.out_of_order),
+        (9, 6, 4, 1)
+    );
     assert_eq!(one.report.end, End::Open);
 }
 
@@ -103,7 +116,10 @@ fn holes_are_told_and_cut_or_filled() {
     assert_eq!(one.report.cut, 4);
     let filled = write(&ImportOptions { holes: Holes::Zeros, ..options() });
     let one = only(&filled);
-    assert_eq!(lines(&one.client), [r#"send "abc""#, "recv 1", r#"send "${repeat:100:\x00}def""#, "recv 1"]);
+    assert_eq!(
+        lines(&one.client),
+        [r#"send "abc""#, "recv 1", r#"send "${repeat:100:\x00}def""#, "recv 1"]
+    );
     assert_eq!((one.report.holes.len(), one.report.cut), (1, 0));
 }
 
@@ -111,10 +127,19 @@ fn holes_are_told_and_cut_or_filled() {
 fn packets_that_were_cut_are_holes() {
     let mut capture = Capture::default();
     capture.snaplen = 64;
-    capture.handshake().tcp(0, ACK | PSH, 1001, 5001, &[b'a'; 100]).tcp(1, ACK | PSH, 5001, 1101, b"z");
+    capture.handshake().tcp(0, ACK | PSH, 1001, 5001, &[b'a'; 100]).tcp(
+        1,
+        ACK | PSH,
+        5001,
+        1101,
+        b"z",
+    );
     let filled = capture.import(&ImportOptions { holes: Holes::Zeros, ..options() });
     let one = only(&filled);
-    assert_eq!(lines(&one.client), [format!(r#"send "{}${{repeat:90:\x00}}""#, "a".repeat(10)), "recv 1".into()]);
+    assert_eq!(
+        lines(&one.client),
+        [format!(r#"send "{}${{repeat:90:\x00}}""#, "a".repeat(10)), "recv 1".into()]
+    );
     assert_eq!((one.report.holes[0].offset, one.report.holes[0].octets), (10, 90));
 }
 
@@ -123,7 +148,11 @@ fn ipv6_and_tags_are_read_as_well() {
     for v6 in [false, true] {
         let mut capture = Capture::default();
         capture.v6 = v6;
-        capture.handshake().tcp(0, ACK | PSH, 1001, 5001, b"a").tcp(1, ACK | PSH, 5001, 1002, b"bc").udp(0, b"d");
+        capture
+            .handshake()
+            .tcp(0, ACK | PSH, 1001, 5001, b"a")
+            .tcp(1, ACK | PSH, 5001, 1002, b"bc")
+            .udp(0, b"d");
         let import = capture.import(&options());
         let [tcp, udp] = &import.conversations[..] else { panic!("{import:?}") };
         assert_eq!((tcp.client_end.0.is_ipv6(), udp.client_end.0.is_ipv6()), (v6, v6));
@@ -136,7 +165,13 @@ fn ipv6_and_tags_are_read_as_well() {
 fn sequence_numbers_come_round() {
     let mut capture = Capture::default();
     capture.tcp(0, SYN, u32::MAX - 2, 0, b"").tcp(1, SYN | ACK, u32::MAX, u32::MAX - 1, b"");
-    capture.tcp(0, ACK, u32::MAX - 1, 0, b"abc").tcp(0, ACK | PSH, 4, 0, b"gh").tcp(0, ACK | PSH, 1, 0, b"def");
+    capture.tcp(0, ACK, u32::MAX - 1, 0, b"abc").tcp(0, ACK | PSH, 4, 0, b"gh").tcp(
+        0,
+        ACK | PSH,
+        1,
+        0,
+        b"def",
+    );
     capture.tcp(1, ACK | PSH, 0, 6, b"xyz");
     let import = capture.import(&options());
     let one = only(&import);
@@ -164,7 +199,10 @@ fn resets_and_the_same_ports_again_are_conversations_of_their_own() {
     let import = capture.import(&options());
     let [first, second] = &import.conversations[..] else { panic!("{import:?}") };
     assert_eq!(lines(&first.server), ["recv 1", "reset"]);
-    assert_eq!((lines(&first.client), first.report.end), (vec![r#"send "a""#.to_string()], End::Reset));
+    assert_eq!(
+        (lines(&first.client), first.report.end),
+        (vec![r#"send "a""#.to_string()], End::Reset)
+    );
     assert_eq!(lines(&second.client), [r#"send "b""#]);
     assert_eq!((first.client.name.as_str(), second.client.name.as_str()), ("test 1", "test 2"));
 }
@@ -172,14 +210,24 @@ fn resets_and_the_same_ports_again_are_conversations_of_their_own() {
 #[test]
 fn datagrams_stay_apart_and_nobody_waits_for_ever() {
     let mut capture = Capture::default();
-    capture.udp(0, b"one").udp(0, b"two").wait_us(50_000).udp(1, b"three").udp(1, b"").wait_us(70_000_000).udp(0, b"x");
+    capture
+        .udp(0, b"one")
+        .udp(0, b"two")
+        .wait_us(50_000)
+        .udp(1, b"three")
+        .udp(1, b"")
+        .wait_us(70_000_000)
+        .udp(0, b"x");
     let import = capture.import(&options());
     let [first, second] = &import.conversations[..] else { panic!("{import:?}") };
     assert_eq!(
         lines(&first.client),
         [r#"send_packet "one""#, r#"send_packet "two""#, "recv_packets 1 within 5050.01 ms"]
     );
-    assert_eq!(lines(&first.server), ["recv_packets 2 within 5 s", "delay 50.01 ms", r#"send_packet "three""#]);
+    assert_eq!(
+        lines(&first.server),
+        ["recv_packets 2 within 5 s", "delay 50.01 ms", r#"send_packet "three""#]
+    );
     assert_eq!(first.report.of_server.empty, 1);
     assert_eq!(lines(&second.client), [r#"send_packet "x""#]);
 }
@@ -220,7 +268,11 @@ struct Turn {
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
-    let turn = (0usize..2, prop::collection::vec(any::<u8>(), 1..4000), prop_oneof![Just(0u64), 0u64..100_000])
+    let turn = (
+        0usize..2,
+        prop::collection::vec(any::<u8>(), 1..4000),
+        prop_oneof![Just(0u64), 0u64..100_000],
+    )
         .prop_map(|(side, octets, pause_us)| Turn { side, octets, pause_us });
     prop::collection::vec(turn, 1..12)
 }
@@ -296,11 +348,13 @@ proptest! {
     }
 }
 
-/// A real capture (curl, Python's web server, datagrams): `BLESS=1` writes the text anew, and a person reads the difference.
+/// A real capture (curl, Python's web server, datagrams): `BLESS=1` writes the text anew, and a
+/// person reads the difference.
 #[test]
 fn each_capture_becomes_the_programs_that_a_person_has_read() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/import");
-    let mut reader = squall_pcap::CaptureReader::open(folder.join("web-and-datagrams.pcap")).expect("a capture");
+    let mut reader =
+        squall_pcap::CaptureReader::open(folder.join("web-and-datagrams.pcap")).expect("a capture");
     let import = squall_apps::import(&mut reader, "web", &options()).expect("within all limits");
     let mut text = format!("{} packets, left out: {:?}\n", import.packets, import.left_out);
     for one in &import.conversations {
@@ -314,9 +368,15 @@ fn each_capture_becomes_the_programs_that_a_person_has_read() {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&golden, &text).expect("the folder can be written to");
     }
-    assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default(), "BLESS=1 rewrites {}", golden.display());
+    assert_eq!(
+        text,
+        std::fs::read_to_string(&golden).unwrap_or_default(),
+        "BLESS=1 rewrites {}",
+        golden.display()
+    );
     // And they are played.
-    let programs: Vec<_> = import.conversations.iter().map(|one| (one.client.clone(), one.server.clone())).collect();
+    let programs: Vec<_> =
+        import.conversations.iter().map(|one| (one.client.clone(), one.server.clone())).collect();
     let mut pair = Pair::new(1, &programs);
     for (i, (client, _)) in programs.iter().enumerate() {
         let udp = client.transport == squall_apps::Transport::Udp;

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use squall_apps::{Apps, Instruction, Message, Program, Role, Transport};
 
 fn error(role: Role, transport: Transport, lines: &[&str]) -> String {
-    let messages = BTreeMap::from([("hello".to_string(), "hi".parse::<Message>().expect("a message"))]);
+    let messages =
+        BTreeMap::from([("hello".to_string(), "hi".parse::<Message>().expect("a message"))]);
     match Program::parse("p", role, transport, lines.iter().copied(), messages) {
         Ok(_) => panic!("{lines:?} is right"),
         Err(error) => error.to_string(),
@@ -27,10 +28,16 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
         (client(&["recv 0"]), "instruction 1: octets to receive is 0; expected 1 at least"),
         (client(&["recv ten"]), "expected octets, less than 4 GiB; try recv 1460"),
         (client(&["recv 1 within soon"]), "expected a duration; try within 2 s"),
-        (client(&["delay uniform 5 ms 1 ms"]), "the shortest delay is 5000000; expected the shortest first"),
+        (
+            client(&["delay uniform 5 ms 1 ms"]),
+            "the shortest delay is 5000000; expected the shortest first",
+        ),
         (client(&["delay 3 days"]), "expected a duration; try delay 10 ms"),
         (client(&["delay 25 h"]), "the delay is 90000000000000; expected at most 24 h"),
-        (client(&["recv 1", "connect"]), "instruction 2: `connect` can only be the first instruction"),
+        (
+            client(&["recv 1", "connect"]),
+            "instruction 2: `connect` can only be the first instruction",
+        ),
         (client(&["accept"]), "`accept` is of a server's program"),
         (server(&["http_response"]), "`http_response` is of a client's program"),
         (udp(&["send hello"]), "`send` is for TCP flows; try `send_packet`"),
@@ -50,23 +57,39 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
         ),
         (client(&["recv_until \"\""]), "the pattern's length is 0; expected 1..=255"),
         (client(&["jump there"]), r#"label "there" is nowhere; there are none"#),
-        (client(&["label a", "recv 1", "label a"]), r#"instruction 3: label "a" stands at instruction 1 already"#),
+        (
+            client(&["label a", "recv 1", "label a"]),
+            r#"instruction 3: label "a" stands at instruction 1 already"#,
+        ),
         (
             client(&["jump in", "loop 3", "label in", "recv 1", "end"]),
             "instruction 1: a jump into the loop of instruction 2",
         ),
         (client(&["recv 1", "end"]), "instruction 2: `end` without `loop`"),
         (client(&["loop 3", "recv 1"]), "instruction 1: the loop has no `end`"),
-        (client(&["loop 3", "set x 1", "end"]), "instruction 2: this goes round without ever waiting"),
+        (
+            client(&["loop 3", "set x 1", "end"]),
+            "instruction 2: this goes round without ever waiting",
+        ),
         (client(&["label a", "close", "jump a"]), "this goes round without ever waiting"),
-        (udp(&["loop forever", "send_packet hello", "end"]), "this goes round without ever waiting"),
+        (
+            udp(&["loop forever", "send_packet hello", "end"]),
+            "this goes round without ever waiting",
+        ),
         (client(&["close", "send hello"]), "instruction 2: a message behind `close`"),
-        (client(&["rate 1 kB", r#"send "${client}""#]), "under a rate each message needs one length for all flows"),
-        (client(&["rate 1 B every 1 us", r#"send "${repeat:99999999:x}""#]), "at most 1,048,576 ticks a message"),
+        (
+            client(&["rate 1 kB", r#"send "${client}""#]),
+            "under a rate each message needs one length for all flows",
+        ),
+        (
+            client(&["rate 1 B every 1 us", r#"send "${repeat:99999999:x}""#]),
+            "at most 1,048,576 ticks a message",
+        ),
         (client(&["rate 1 kB every 2 s"]), "the tick is 2000000000; expected 1 ns to 1 s"),
         (
             client(&[
-                "set a 1", "set b 1", "set c 1", "set d 1", "set e 1", "set f 1", "set g 1", "set h 1", "set i 1",
+                "set a 1", "set b 1", "set c 1", "set d 1", "set e 1", "set f 1", "set g 1",
+                "set h 1", "set i 1",
             ]),
             "9 variables and counted loops inside each other; expected 8 at most",
         ),
@@ -75,8 +98,14 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
             udp(&["recv_packets 1", "recv_packet_octets 5"]),
             "datagrams are counted by `recv_packets` and by `recv_packet_octets`",
         ),
-        (udp(&[r#"send_packet "${repeat:65528:x}""#]), "the message has 65528 octets; expected 65527 at most"),
-        (client(&[r#"send "${repeat:2000000000:x}""#]), "its length is 2000000000; expected 1..=1,072,693,248"),
+        (
+            udp(&[r#"send_packet "${repeat:65528:x}""#]),
+            "the message has 65528 octets; expected 65527 at most",
+        ),
+        (
+            client(&[r#"send "${repeat:2000000000:x}""#]),
+            "its length is 2000000000; expected 1..=1,072,693,248",
+        ),
     ] {
         assert!(found.contains(expected), "{found:?} lacks {expected:?}");
     }
@@ -129,7 +158,10 @@ fn instructions_are_written_as_they_are_read() {
         ("rate 1 MB", "rate 1000000 every 10 ms"),
         ("rate 0 every 1 ms", "rate 0"),
         ("http_serve 200 text/html 1 KiB", "http_serve 200 text/html 1024"),
-        (r#"send "${random:hex:8:sending}${counter:5:0:1}""#, r#"send "${random:hex:8}${counter:5}""#),
+        (
+            r#"send "${random:hex:8:sending}${counter:5:0:1}""#,
+            r#"send "${random:hex:8}${counter:5}""#,
+        ),
     ] {
         let instruction: Instruction = line.parse().expect(line);
         assert_eq!(instruction.to_string(), same);
@@ -139,21 +171,31 @@ fn instructions_are_written_as_they_are_read() {
 
 #[test]
 fn templates_fill_what_they_have_values_for() {
-    let program = Program::client("p").message("m", "to ${template:host}\n".parse().expect("a message"));
-    let program = program.push(r#"send "${template:host}${template:port}""#.parse().expect("an instruction"));
+    let program =
+        Program::client("p").message("m", "to ${template:host}\n".parse().expect("a message"));
+    let program =
+        program.push(r#"send "${template:host}${template:port}""#.parse().expect("an instruction"));
     // It is no whole program yet.
     let error = program.clone().build().expect_err("a template").to_string();
-    assert!(error.contains("${template:host} has no value; give it one in the template"), "{error}");
+    assert!(
+        error.contains("${template:host} has no value; give it one in the template"),
+        "{error}"
+    );
     let mut values = BTreeMap::from([("host".to_string(), "a.test".to_string())]);
     let bare = Program {
         name: "p".into(),
         role: Role::Client,
         transport: Transport::Tcp,
-        instructions: vec![r#"send "${template:host}:${template:port}""#.parse().expect("an instruction")],
+        instructions: vec![
+            r#"send "${template:host}:${template:port}""#.parse().expect("an instruction"),
+        ],
         messages: BTreeMap::new(),
     };
     let error = bare.clone().with_values(&values).expect_err("a value lacks").to_string();
-    assert!(error.contains("instruction 1: message: ${template:port} has no value; there are host"), "{error}");
+    assert!(
+        error.contains("instruction 1: message: ${template:port} has no value; there are host"),
+        "{error}"
+    );
     values.insert("port".into(), "80".into());
     let filled = bare.with_values(&values).expect("all values");
     assert_eq!(filled.instructions[0].to_string(), r#"send "a.test:80""#);

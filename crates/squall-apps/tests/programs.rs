@@ -16,8 +16,10 @@ fn kind(program: &Program) -> FlowKind {
 }
 
 fn pair(client: &[&str], server: &[&str]) -> (Program, Program) {
-    let client = Program::client("test").lines(client.iter().copied()).build().expect("a right client");
-    let server = Program::server("test").lines(server.iter().copied()).build().expect("a right server");
+    let client =
+        Program::client("test").lines(client.iter().copied()).build().expect("a right client");
+    let server =
+        Program::server("test").lines(server.iter().copied()).build().expect("a right server");
     (client, server)
 }
 
@@ -37,7 +39,11 @@ fn all_that_is_built_in_comes_to_its_end_on_both_sides() {
         pair.run(secs(300));
         for side in 0..2 {
             let counts = pair.counts(side);
-            assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{name}, side {side}: {counts:?}");
+            assert_eq!(
+                counts.protocol_errors,
+                [0; ProtocolError::COUNT],
+                "{name}, side {side}: {counts:?}"
+            );
             assert_eq!(
                 (counts.established, counts.finished, counts.gone),
                 (3, 3, 3),
@@ -139,8 +145,9 @@ fn variables_loops_and_jumps_say_how_often() {
 
 #[test]
 fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow() {
-    let line = "${random:hex:32} ${random:alnum:20:flow} ${random:digits:9:flow:x} ${random:digits:9:flow:x} ${counter:4:7:3} \
-                ${flow:5} ${client}:${client_port} ${server}:${server_port} ${choice:a|bb} ${repeat:5000:xyz}\\n";
+    let line = "${random:hex:32} ${random:alnum:20:flow} ${random:digits:9:flow:x} \
+                ${random:digits:9:flow:x} ${counter:4:7:3} ${flow:5} ${client}:${client_port} \
+                ${server}:${server_port} ${choice:a|bb} ${repeat:5000:xyz}\\n";
     let (client, server) = pair(
         &["loop 5", &format!("send \"{line}\""), "end", "recv 1"],
         &["loop 5", r#"recv_until "\n""#, "end", r#"send "k""#],
@@ -160,8 +167,13 @@ fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow(
     let words: Vec<Vec<&str>> = clean[1].lines().map(|line| line.split(' ').collect()).collect();
     assert_eq!(words.len(), 5);
     assert!(words[0][0] != words[1][0] && words[0][1] == words[1][1]);
-    assert!(words.iter().all(|line| line[2] == line[3] && line[0].len() == 32 && line[1].len() == 20));
-    assert_eq!(words.iter().map(|line| line[4]).collect::<Vec<_>>(), ["0007", "0010", "0013", "0016", "0019"]);
+    assert!(
+        words.iter().all(|line| line[2] == line[3] && line[0].len() == 32 && line[1].len() == 20)
+    );
+    assert_eq!(
+        words.iter().map(|line| line[4]).collect::<Vec<_>>(),
+        ["0007", "0010", "0013", "0016", "0019"]
+    );
     assert_eq!(words[3][5..8], ["00001", "10.0.0.1:20001", "10.0.0.2:80"]);
     assert_eq!(words[3].last().map(|x| x.len()), Some(5000));
 }
@@ -169,7 +181,13 @@ fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow(
 #[test]
 fn a_rate_holds_back_what_is_sent() {
     let (client, server) = pair(
-        &["rate 100 kB every 5 ms", r#"send "${repeat:50000:x}""#, "rate 0", r#"send "y""#, "recv 1"],
+        &[
+            "rate 100 kB every 5 ms",
+            r#"send "${repeat:50000:x}""#,
+            "rate 0",
+            r#"send "y""#,
+            "recv 1",
+        ],
         &["recv 50001", r#"send "k""#],
     );
     let mut pair = Pair::new(1, &[(client, server)]);
@@ -185,8 +203,10 @@ fn a_rate_holds_back_what_is_sent() {
 
 #[test]
 fn who_closes_can_still_listen() {
-    let (client, server) =
-        pair(&[r#"send "q""#, "close", "recv 5000"], &["recv 1", "wait_peer_close", r#"send "${repeat:5000:x}""#]);
+    let (client, server) = pair(
+        &[r#"send "q""#, "close", "recv 5000"],
+        &["recv 1", "wait_peer_close", r#"send "${repeat:5000:x}""#],
+    );
     let mut pair = Pair::new(1, &[(client, server)]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(10));
@@ -198,23 +218,43 @@ fn who_closes_can_still_listen() {
 #[test]
 fn who_departs_from_the_program_is_told_and_leaves_nothing_behind() {
     for (client, server, side, wrong) in [
-        (&[r#"send "abc""#, "recv 1"][..], &["recv 2", r#"send "k""#][..], 1, ProtocolError::UnexpectedData),
+        (
+            &[r#"send "abc""#, "recv 1"][..],
+            &["recv 2", r#"send "k""#][..],
+            1,
+            ProtocolError::UnexpectedData,
+        ),
         (&[r#"send "abc""#], &["recv 4"], 1, ProtocolError::TooShort),
-        (&["recv 10 within 1 s"], &["delay 5 s", r#"send "0123456789""#], 0, ProtocolError::NoAnswer),
+        (
+            &["recv 10 within 1 s"],
+            &["delay 5 s", r#"send "0123456789""#],
+            0,
+            ProtocolError::NoAnswer,
+        ),
         (
             &["keepalive 1 s", "recv 10"],
             &[r#"send "01""#, "delay 5 s", r#"send "23456789""#],
             0,
             ProtocolError::NoAnswer,
         ),
-        (&[r#"send "x""#, "http_response"], &["recv 1", r#"send "SSH-2.0-x""#], 0, ProtocolError::BadHttp),
+        (
+            &[r#"send "x""#, "http_response"],
+            &["recv 1", r#"send "SSH-2.0-x""#],
+            0,
+            ProtocolError::BadHttp,
+        ),
         (
             &["set a 1", "set b 1", "http_response"],
             &[r#"send "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc""#],
             0,
             ProtocolError::TooShort,
         ),
-        (&[r#"send "\x16\x03\x01""#, "wait_peer_close"], &["http_serve 200 text/plain 10"], 1, ProtocolError::BadHttp),
+        (
+            &[r#"send "\x16\x03\x01""#, "wait_peer_close"],
+            &["http_serve 200 text/plain 10"],
+            1,
+            ProtocolError::BadHttp,
+        ),
         (&[r#"send "GET / HT""#], &["http_serve 200 text/plain 10"], 1, ProtocolError::TooShort),
     ] {
         let mut pair = Pair::new(1, &[pair(client, server)]);
@@ -228,22 +268,31 @@ fn who_departs_from_the_program_is_told_and_leaves_nothing_behind() {
 
 #[test]
 fn a_keepalive_counts_from_what_came_last() {
-    let (client, server) =
-        pair(&["keepalive 1 s", "recv 5"], &["loop 5", "delay 800 ms", r#"send "x""#, "end", "wait_peer_close"]);
+    let (client, server) = pair(
+        &["keepalive 1 s", "recv 5"],
+        &["loop 5", "delay 800 ms", r#"send "x""#, "end", "wait_peer_close"],
+    );
     let mut pair = Pair::new(1, &[(client, server)]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
-    assert_eq!((pair.counts(0).finished, pair.counts(0).protocol_errors), (1, [0; ProtocolError::COUNT]));
+    assert_eq!(
+        (pair.counts(0).finished, pair.counts(0).protocol_errors),
+        (1, [0; ProtocolError::COUNT])
+    );
     pair.nothing_is_left();
 }
 
 #[test]
 fn a_reset_ends_both_sides() {
-    let (client, server) = pair(&[r#"send "x""#, "recv 1", "reset"], &["recv 1", r#"send "y""#, "wait_peer_close"]);
+    let (client, server) =
+        pair(&[r#"send "x""#, "recv 1", "reset"], &["recv 1", r#"send "y""#, "wait_peer_close"]);
     let mut pair = Pair::new(1, &[(client, server)]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
-    assert_eq!((pair.stacks[0].app().ended[0].1, pair.stacks[1].app().ended[0].1), (Reason::Aborted, Reason::Reset));
+    assert_eq!(
+        (pair.stacks[0].app().ended[0].1, pair.stacks[1].app().ended[0].1),
+        (Reason::Aborted, Reason::Reset)
+    );
     pair.nothing_is_left();
 }
 
@@ -270,7 +319,12 @@ fn a_server_that_serves_for_ever_ends_when_nothing_more_is_asked() {
 /// A server that sends this and closes, heard by an HTTP client.
 fn answered_by(answer: &str, requests: u32) -> Pair {
     let client = builtin::HttpClient { requests, ..Default::default() };
-    let server = Program::server("raw").recv_until("\\r\\n\\r\\n").send(answer).close().build().expect("right");
+    let server = Program::server("raw")
+        .recv_until("\\r\\n\\r\\n")
+        .send(answer)
+        .close()
+        .build()
+        .expect("right");
     let mut pair = Pair::new(1, &[(client.program("raw").expect("right"), server)]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
@@ -282,9 +336,15 @@ fn answered_by(answer: &str, requests: u32) -> Pair {
 fn http_clients_take_each_framing_and_count_statuses() {
     for (answer, class) in [
         (r"HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n${repeat:30000:x}", 2),
-        (r"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n${repeat:2000:x}\r\n0\r\n\r\n", 4),
+        (
+            r"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n${repeat:2000:x}\r\n0\r\n\r\n",
+            4,
+        ),
         (r"HTTP/1.0 301 Moved\r\nLocation: /\r\n\r\n${repeat:50000:x}", 3),
-        (r"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 5),
+        (
+            r"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            5,
+        ),
     ] {
         let pair = answered_by(answer, 1);
         let counts = pair.counts(0);
@@ -297,17 +357,30 @@ fn http_clients_take_each_framing_and_count_statuses() {
     }
     // The server closes before the second request is answered: it said so.
     let counts =
-        answered_by(r"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 5).counts(0).clone();
-    assert_eq!((counts.finished, counts.statuses[2], counts.protocol_errors), (1, 1, [0; ProtocolError::COUNT]));
+        answered_by(r"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 5)
+            .counts(0)
+            .clone();
+    assert_eq!(
+        (counts.finished, counts.statuses[2], counts.protocol_errors),
+        (1, 1, [0; ProtocolError::COUNT])
+    );
 }
 
 #[test]
 fn an_answer_counts_by_its_status_when_all_of_it_is_there() {
     for (answer, statuses, error_of) in [
         // Shorter than it says, in its body or in its header; and a chunked one without an end.
-        (r"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n${repeat:4999:x}", 0, ProtocolError::TooShort),
+        (
+            r"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n${repeat:4999:x}",
+            0,
+            ProtocolError::TooShort,
+        ),
         (r"HTTP/1.1 200 OK\r\nContent-", 0, ProtocolError::TooShort),
-        (r"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n", 0, ProtocolError::TooShort),
+        (
+            r"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n",
+            0,
+            ProtocolError::TooShort,
+        ),
         // Longer: the answer was whole, and what is behind it is an error of its own.
         (r"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde", 1, ProtocolError::UnexpectedData),
     ] {
@@ -322,8 +395,8 @@ fn an_answer_counts_by_its_status_when_all_of_it_is_there() {
 fn http_servers_answer_what_they_are_asked() {
     let response = |body: usize, connection: &str| {
         format!(
-            "HTTP/1.1 200 OK\r\nServer: squall\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\nConnection: \
-             {connection}\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nServer: squall\r\nContent-Type: text/plain\r\nContent-Length: \
+             1000\r\nConnection: {connection}\r\n\r\n{}",
             "squall serves octets\n".repeat(100).get(..body).expect("enough")
         )
     };
@@ -341,9 +414,15 @@ fn http_servers_answer_what_they_are_asked() {
             "HTTP/1.1 100 Continue\r\n\r\n".to_string() + &response(1000, "keep-alive"),
         ),
     ] {
-        let client =
-            Program::client("raw").send(request).line("delay 100 ms").close().wait_peer_close().build().expect("right");
-        let server = Program::server("http").line("http_serve 200 text/plain 1000").build().expect("right");
+        let client = Program::client("raw")
+            .send(request)
+            .line("delay 100 ms")
+            .close()
+            .wait_peer_close()
+            .build()
+            .expect("right");
+        let server =
+            Program::server("http").line("http_serve 200 text/plain 1000").build().expect("right");
         let mut pair = Pair::new(1, &[(client, server)]);
         let port = pair.begin(0, FlowKind::Tcp);
         pair.run(secs(100));
@@ -360,7 +439,8 @@ fn http_servers_answer_what_they_are_asked() {
 
 #[test]
 fn pipelined_requests_are_answered_one_by_one_and_many_do_not_pile_up() {
-    let client = builtin::HttpClient { requests: 400, pipeline: 100, close: true, ..Default::default() };
+    let client =
+        builtin::HttpClient { requests: 400, pipeline: 100, close: true, ..Default::default() };
     let client = client.program("http").expect("right");
     let server = builtin::http_server("http", 20_000).expect("right");
     let mut pair = Pair::new(1, &[(client, server)]);
@@ -368,7 +448,10 @@ fn pipelined_requests_are_answered_one_by_one_and_many_do_not_pile_up() {
     pair.stacks[1].app_mut().record = false;
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(300));
-    assert_eq!((pair.counts(0).statuses[2], pair.counts(0).transactions, pair.counts(0).finished), (400, 400, 1));
+    assert_eq!(
+        (pair.counts(0).statuses[2], pair.counts(0).transactions, pair.counts(0).finished),
+        (400, 400, 1)
+    );
     assert_eq!((pair.counts(1).statuses[2], pair.counts(1).finished), (400, 1));
     pair.nothing_is_left();
 }
@@ -381,7 +464,11 @@ fn datagrams_bring_variables_and_are_counted() {
         .build()
         .expect("right");
     let server = Program::udp_server("count")
-        .lines(["recv_packets 1 take id = be16 at 0", r#"send_packet "<${variable:id}>""#, r#"send_packet "2""#])
+        .lines([
+            "recv_packets 1 take id = be16 at 0",
+            r#"send_packet "<${variable:id}>""#,
+            r#"send_packet "2""#,
+        ])
         .lines(["recv_packets 1 within 1 s"])
         .build()
         .expect("right");
@@ -433,21 +520,34 @@ fn duals() -> impl Strategy<Value = Vec<Dual>> {
     prop::collection::vec(step, 1..10)
 }
 
-fn write(steps: &[Dual], client: ProgramBuilder, server: ProgramBuilder) -> (ProgramBuilder, ProgramBuilder) {
+fn write(
+    steps: &[Dual],
+    client: ProgramBuilder,
+    server: ProgramBuilder,
+) -> (ProgramBuilder, ProgramBuilder) {
     steps.iter().fold((client, server), |(client, server), step| {
         let with = |by_client: bool, own: String, other: Option<String>| {
             let other = other.unwrap_or_default();
-            let add = |builder: ProgramBuilder, line: &str| if line.is_empty() { builder } else { builder.line(line) };
+            let add = |builder: ProgramBuilder, line: &str| {
+                if line.is_empty() { builder } else { builder.line(line) }
+            };
             let (of_client, of_server) = if by_client { (&own, &other) } else { (&other, &own) };
             (add(client.clone(), of_client), add(server.clone(), of_server))
         };
         match step {
-            Dual::Say { by_client, len } => {
-                with(*by_client, format!(r#"send "${{repeat:{len}:ab}}""#), Some(format!("recv {len}")))
-            }
+            Dual::Say { by_client, len } => with(
+                *by_client,
+                format!(r#"send "${{repeat:{len}:ab}}""#),
+                Some(format!("recv {len}")),
+            ),
             Dual::Line { by_client, len } => {
-                let text = if *len == 0 { String::new() } else { format!("${{random:digits:{len}}}") };
-                with(*by_client, format!(r#"send "{text}.\r.\r\n""#), Some(r#"recv_until "\r\n""#.into()))
+                let text =
+                    if *len == 0 { String::new() } else { format!("${{random:digits:{len}}}") };
+                with(
+                    *by_client,
+                    format!(r#"send "{text}.\r.\r\n""#),
+                    Some(r#"recv_until "\r\n""#.into()),
+                )
             }
             Dual::Pause { by_client, us } => with(*by_client, format!("delay {us} us"), None),
             Dual::Again { times, steps } => {

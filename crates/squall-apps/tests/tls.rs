@@ -10,7 +10,11 @@ use squall_apps::{
 use squall_tcp::{FlowKind, Reason};
 
 /// A pair of programs, each side with TLS of its own settings; `None`: without.
-fn pair(programs: (Program, Program), client: Option<&TlsSettings>, server: Option<&TlsSettings>) -> Pair {
+fn pair(
+    programs: (Program, Program),
+    client: Option<&TlsSettings>,
+    server: Option<&TlsSettings>,
+) -> Pair {
     let mut pair = Pair::new(1, &[programs]);
     for (side, settings) in [(0, client), (1, server)] {
         if let Some(settings) = settings {
@@ -38,7 +42,10 @@ fn http_runs_inside_of_tls_as_without() {
     pair.run(secs(100));
     for side in [0, 1] {
         let counts = pair.counts(side);
-        assert_eq!((counts.established, counts.secured, counts.resumed, counts.insecure), (1, 1, 0, 0));
+        assert_eq!(
+            (counts.established, counts.secured, counts.resumed, counts.insecure),
+            (1, 1, 0, 0)
+        );
         assert_eq!((counts.finished, counts.gone, counts.truncated), (1, 1, 0));
         assert_eq!(counts.statuses[2], 3);
         assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT]);
@@ -52,7 +59,13 @@ fn http_runs_inside_of_tls_as_without() {
 fn octets_come_whole_and_in_order_whatever_is_lost() {
     // Each octet at its place: a program that reads them to a mark that comes once.
     let text = "${random:alnum:300000:flow}";
-    let client = Program::client("c").send("go\r\n").recv_until("\r\n").send("thanks").close().build().expect("right");
+    let client = Program::client("c")
+        .send("go\r\n")
+        .recv_until("\r\n")
+        .send("thanks")
+        .close()
+        .build()
+        .expect("right");
     let server = Program::server("s")
         .recv_until("\r\n")
         .send(&format!("{text}${{repeat:2000000:0123456789}}\r\n"))
@@ -86,7 +99,11 @@ fn sessions_are_resumed_where_that_is_wanted_and_only_there() {
         }
         for side in [0, 1] {
             let counts = pair.counts(side);
-            assert_eq!((counts.secured, counts.resumed, counts.finished), (5, resumed, 5), "{client} {server}");
+            assert_eq!(
+                (counts.secured, counts.resumed, counts.finished),
+                (5, resumed, 5),
+                "{client} {server}"
+            );
         }
         pair.nothing_is_left();
     }
@@ -108,17 +125,27 @@ fn many_users_at_once_have_a_ticket_each() {
 
 #[test]
 fn versions_that_do_not_meet_are_told_by_both_sides() {
-    let of = |version: &[TlsVersion]| TlsSettings { versions: version.to_vec(), ..TlsSettings::default() };
+    let of = |version: &[TlsVersion]| TlsSettings {
+        versions: version.to_vec(),
+        ..TlsSettings::default()
+    };
     let (old, new) = (of(&[TlsVersion::Tls12]), of(&[]));
     let mut refused = pair(http(10), Some(&old), Some(&new));
     refused.begin(0, FlowKind::Tcp);
     refused.run(secs(1000));
     assert_eq!(errors(&refused, 0, ProtocolError::TlsAlert), 1, "{:?}", refused.counts(0));
     assert_eq!(errors(&refused, 1, ProtocolError::TlsIncompatible), 1, "{:?}", refused.counts(1));
-    assert_eq!((refused.counts(0).secured, refused.counts(0).insecure, refused.counts(0).finished), (0, 1, 0));
+    assert_eq!(
+        (refused.counts(0).secured, refused.counts(0).insecure, refused.counts(0).finished),
+        (0, 1, 0)
+    );
     refused.nothing_is_left();
 
-    let mut met = pair(http(10), Some(&of(&[TlsVersion::Tls12])), Some(&of(&[TlsVersion::Tls12, TlsVersion::Tls13])));
+    let mut met = pair(
+        http(10),
+        Some(&of(&[TlsVersion::Tls12])),
+        Some(&of(&[TlsVersion::Tls12, TlsVersion::Tls13])),
+    );
     met.begin(0, FlowKind::Tcp);
     met.run(secs(1000));
     assert_eq!((met.counts(0).secured, met.counts(0).finished, met.counts(1).finished), (1, 1, 1));
@@ -127,10 +154,15 @@ fn versions_that_do_not_meet_are_told_by_both_sides() {
 
 #[test]
 fn protocols_are_agreed_on() {
-    let of = |names: &[&str]| TlsSettings { alpn: names.iter().map(|&n| n.into()).collect(), ..TlsSettings::default() };
-    for (client, server, secured) in
-        [(&["h2", "http/1.1"][..], &["http/1.1"][..], 1), (&["h2"], &["http/1.1"], 0), (&[], &["http/1.1"], 1)]
-    {
+    let of = |names: &[&str]| TlsSettings {
+        alpn: names.iter().map(|&n| n.into()).collect(),
+        ..TlsSettings::default()
+    };
+    for (client, server, secured) in [
+        (&["h2", "http/1.1"][..], &["http/1.1"][..], 1),
+        (&["h2"], &["http/1.1"], 0),
+        (&[], &["http/1.1"], 1),
+    ] {
         let mut pair = pair(http(10), Some(&of(client)), Some(&of(server)));
         pair.begin(0, FlowKind::Tcp);
         pair.run(secs(1000));
@@ -144,7 +176,8 @@ fn protocols_are_agreed_on() {
 fn a_certificate_is_verified_if_an_authority_is_given() {
     let (ca, certificate) = authority();
     let server = TlsSettings { certificate: Some(certificate), ..TlsSettings::default() };
-    let verified = TlsSettings { ca: Some(ca), server_name: Some("a.test".into()), ..TlsSettings::default() };
+    let verified =
+        TlsSettings { ca: Some(ca), server_name: Some("a.test".into()), ..TlsSettings::default() };
     let other_name = TlsSettings { server_name: Some("b.test".into()), ..verified.clone() };
     for (client, server, errors_of_client) in [
         (&verified, &server, 0),
@@ -171,7 +204,8 @@ fn authority() -> (Vec<u8>, (Vec<u8>, Vec<u8>)) {
     let leaf_key = rcgen::KeyPair::generate().expect("a key");
     let params = rcgen::CertificateParams::new(["a.test".to_owned()]).expect("right");
     let leaf = params.signed_by(&leaf_key, &ca).expect("a certificate");
-    let certificate = (pem(leaf.der(), "CERTIFICATE"), pem(&leaf_key.serialize_der(), "PRIVATE KEY"));
+    let certificate =
+        (pem(leaf.der(), "CERTIFICATE"), pem(&leaf_key.serialize_der(), "PRIVATE KEY"));
     (pem(ca.der(), "CERTIFICATE"), certificate)
 }
 
@@ -180,7 +214,8 @@ fn pem(der: &[u8], kind: &str) -> Vec<u8> {
     // Base64 as rustls reads it: lines may have any length.
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for three in der.chunks(3) {
-        let word = three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet)) << (8 * (3 - three.len()));
+        let word = three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet))
+            << (8 * (3 - three.len()));
         let digits = (0..4).map(|i| DIGITS[(word >> (18 - 6 * i)) as usize & 63] as char);
         text.extend(digits.take(three.len() + 1));
         text.extend(std::iter::repeat_n('=', 3 - three.len()));
@@ -199,13 +234,20 @@ fn clients_show_a_certificate_to_servers_that_ask_for_one() {
             ..TlsSettings::default()
         };
         let server = TlsSettings { client_ca: Some(ca.clone()), ..of(None) };
-        for (client, errors_of_server) in [(of(Some(&certificate)), 0), (of(None), 1), (of(Some(&of_another)), 1)] {
+        for (client, errors_of_server) in
+            [(of(Some(&certificate)), 0), (of(None), 1), (of(Some(&of_another)), 1)]
+        {
             let mut pair = pair(http(10), Some(&client), Some(&server));
             pair.begin(0, FlowKind::Tcp);
             pair.run(secs(1000));
             assert_eq!(pair.counts(1).secured, 1 - errors_of_server, "{:?}", pair.counts(1));
             assert_eq!(errors(&pair, 1, ProtocolError::TlsCertificate), errors_of_server);
-            assert_eq!(errors(&pair, 0, ProtocolError::TlsAlert), errors_of_server, "{:?}", pair.counts(0));
+            assert_eq!(
+                errors(&pair, 0, ProtocolError::TlsAlert),
+                errors_of_server,
+                "{:?}",
+                pair.counts(0)
+            );
             assert_eq!(pair.counts(0).finished, 1 - errors_of_server);
             pair.nothing_is_left();
         }
@@ -252,7 +294,13 @@ fn a_peer_that_says_nothing_or_goes_is_not_waited_for() {
 #[test]
 fn programs_with_several_variables_keep_none_when_a_session_fails() {
     let lines = ["set x 1", "set y 2", "loop 3", "send \"a\"", "recv 1", "end"];
-    let client = Program::parse("c", squall_apps::Role::Client, squall_apps::Transport::Tcp, lines, Default::default());
+    let client = Program::parse(
+        "c",
+        squall_apps::Role::Client,
+        squall_apps::Transport::Tcp,
+        lines,
+        Default::default(),
+    );
     let server = http(10).1;
     let settings = TlsSettings::default();
     let mut pair = pair((client.expect("right"), server), Some(&settings), None);
@@ -271,12 +319,21 @@ fn wrong_settings_are_named() {
         (TlsSettings { server_name: Some("a b".into()), ..right.clone() }, "server_name"),
         (TlsSettings { alpn: vec![String::new()], ..right.clone() }, "alpn"),
         (TlsSettings { ca: Some(b"x".to_vec()), ..right.clone() }, "ca"),
-        (TlsSettings { certificate: Some((b"x".to_vec(), b"y".to_vec())), ..right.clone() }, "certificate"),
         (
-            TlsSettings { client_certificate: Some((b"x".to_vec(), b"y".to_vec())), ..right.clone() },
+            TlsSettings { certificate: Some((b"x".to_vec(), b"y".to_vec())), ..right.clone() },
+            "certificate",
+        ),
+        (
+            TlsSettings {
+                client_certificate: Some((b"x".to_vec(), b"y".to_vec())),
+                ..right.clone()
+            },
             "client_certificate",
         ),
-        (TlsSettings { client_certificate: Some((certificate, b"y".to_vec())), ..right.clone() }, "client_key"),
+        (
+            TlsSettings { client_certificate: Some((certificate, b"y".to_vec())), ..right.clone() },
+            "client_key",
+        ),
         (TlsSettings { client_certificate: Some((chain, key)), ..right.clone() }, "client_key"),
         (TlsSettings { client_ca: Some(b"x".to_vec()), ..right.clone() }, "client_ca"),
     ] {

@@ -1,4 +1,5 @@
-//! Reads the `pcre` options of files with rules, writes a text for each, and asks PCRE2 whether it matches.
+//! Reads the `pcre` options of files with rules, writes a text for each, and asks PCRE2 whether it
+//! matches.
 //!
 //!     cargo run -p squall-attacks --example expressions -- FILE...
 
@@ -27,7 +28,8 @@ fn main() {
     let [matches, no_match, no_text, unread] = counts;
     let all = matches + no_match + no_text + unread;
     println!(
-        "{all} expressions: {matches} match, {no_match} do not, {no_text} without a text, {unread} unread; {seconds:.3} s with PCRE2"
+        "{all} expressions: {matches} match, {no_match} do not, {no_text} without a text, \
+         {unread} unread; {seconds:.3} s with PCRE2"
     );
 }
 
@@ -57,7 +59,9 @@ fn try_one(pattern: &str, letters: &str) -> Outcome {
             return Outcome::Unread;
         }
     };
-    let Some(sampled) = expression.sample(&Choices::plain(), &Constraints::default()) else { return Outcome::NoText };
+    let Some(sampled) = expression.sample(&Choices::plain(), &Constraints::default()) else {
+        return Outcome::NoText;
+    };
     let text = sampled.bytes();
     let real = pcre2::bytes::RegexBuilder::new()
         .caseless(flags.caseless)

@@ -4,24 +4,26 @@ use squall_units::Nanos;
 
 const DAY: u64 = 86_400;
 
-/// The instant in text, from the beginning of 1970, UTC: seconds with a fraction (`1700000000.123456`), ISO 8601
-/// (`2023-11-14T22:13:20.123456+0000`), or Snort's and Suricata's `11/14/2023-22:13:20.123456`, where the year may have two
-/// digits, stand in front, or be missing. `year` is then that year. Without an offset the time is taken as UTC.
+/// The instant in text, from the beginning of 1970, UTC: seconds with a fraction
+/// (`1700000000.123456`), ISO 8601 (`2023-11-14T22:13:20.123456+0000`), or Snort's and Suricata's
+/// `11/14/2023-22:13:20.123456`, where the year may have two digits, stand in front, or be missing.
+/// `year` is then that year. Without an offset the time is taken as UTC.
 pub(crate) fn instant(text: &str, year: Option<i64>) -> Option<Nanos> {
     let text = text.trim();
     if text.bytes().all(|c| c.is_ascii_digit() || c == b'.') {
         return seconds(text);
     }
-    let (date, clock, offset) = match text.split_once(['T', ' ']).filter(|(date, _)| date.contains('-')) {
-        Some((date, clock)) => {
-            let (clock, offset) = zone(clock)?;
-            (iso_date(date)?, clock, offset)
-        }
-        None => {
-            let (date, clock) = text.split_once('-')?;
-            (american_date(date, year)?, clock, 0)
-        }
-    };
+    let (date, clock, offset) =
+        match text.split_once(['T', ' ']).filter(|(date, _)| date.contains('-')) {
+            Some((date, clock)) => {
+                let (clock, offset) = zone(clock)?;
+                (iso_date(date)?, clock, offset)
+            }
+            None => {
+                let (date, clock) = text.split_once('-')?;
+                (american_date(date, year)?, clock, 0)
+            }
+        };
     let mut parts = clock.split(':');
     let (hour, minute) = (small(parts.next()?, 23)?, small(parts.next()?, 59)?);
     let second = seconds(parts.next().unwrap_or("0"))?;
@@ -80,17 +82,22 @@ fn checked(date: Date) -> Option<Date> {
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     };
-    ((1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=most).contains(&day)).then_some(date)
+    ((1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=most).contains(&day))
+        .then_some(date)
 }
 
 fn iso_date(text: &str) -> Option<Date> {
     let mut parts = text.split('-');
-    let date = (i64::try_from(small(parts.next()?, 9999)?).ok()?, small(parts.next()?, 12)?, small(parts.next()?, 31)?);
+    let date = (
+        i64::try_from(small(parts.next()?, 9999)?).ok()?,
+        small(parts.next()?, 12)?,
+        small(parts.next()?, 31)?,
+    );
     if parts.next().is_some() { None } else { checked(date) }
 }
 
-/// `MM/DD`, `MM/DD/YYYY`, `MM/DD/YY` (Snort 2) or `YY/MM/DD` (Snort 3): where it can be either, the one of `year`, else
-/// Snort 2's.
+/// `MM/DD`, `MM/DD/YYYY`, `MM/DD/YY` (Snort 2) or `YY/MM/DD` (Snort 3): where it can be either, the
+/// one of `year`, else Snort 2's.
 fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
     let parts: Vec<u64> = text.split('/').map(|part| small(part, 9999)).collect::<Option<_>>()?;
     match *parts.as_slice() {
@@ -100,7 +107,9 @@ fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
             let snort2 = checked((2000 + c as i64, a, b));
             let snort3 = checked((2000 + a as i64, b, c));
             match (snort2, snort3) {
-                (Some(_), Some(date)) if year == Some(date.0) && snort2.map(|d| d.0) != year => snort3,
+                (Some(_), Some(date)) if year == Some(date.0) && snort2.map(|d| d.0) != year => {
+                    snort3
+                }
                 (Some(_), _) => snort2,
                 _ => snort3,
             }

@@ -24,8 +24,8 @@ pub(crate) struct Field {
     pub column: usize,
 }
 
-/// The fields of one record. A quoted field may hold separators, line ends and doubled quotes; outside of quotes a blank
-/// around a field counts, as RFC 4180 says.
+/// The fields of one record. A quoted field may hold separators, line ends and doubled quotes;
+/// outside of quotes a blank around a field counts, as RFC 4180 says.
 pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken> {
     let mut fields = vec![];
     let mut characters = record.chars().enumerate().peekable();
@@ -35,14 +35,21 @@ pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken
         if characters.next_if(|(_, c)| *c == '"').is_some() {
             loop {
                 match characters.next() {
-                    Some((_, '"')) if characters.next_if(|(_, c)| *c == '"').is_some() => text.push('"'),
+                    Some((_, '"')) if characters.next_if(|(_, c)| *c == '"').is_some() => {
+                        text.push('"')
+                    }
                     Some((_, '"')) => break,
                     Some((_, c)) => text.push(c),
-                    None => return Err(Broken { column, text: "a quote that is not closed".into() }),
+                    None => {
+                        return Err(Broken { column, text: "a quote that is not closed".into() });
+                    }
                 }
             }
             if let Some((at, c)) = characters.peek().filter(|(_, c)| *c != separator) {
-                let text = format!("found {c:?} behind a closing quote, expected {separator:?} or the end of the line");
+                let text = format!(
+                    "found {c:?} behind a closing quote, expected {separator:?} or the end of the \
+                     line"
+                );
                 return Err(Broken { column: at + 1, text });
             }
         } else {
@@ -67,8 +74,9 @@ pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Writes one record. What a spreadsheet would compute has an apostrophe before it, and what begins with apostrophes and then
-/// would, one more; [`plain`] takes it away. Rules' messages come from anybody, and a formula can fetch and send.
+/// Writes one record. What a spreadsheet would compute has an apostrophe before it, and what begins
+/// with apostrophes and then would, one more; [`plain`] takes it away. Rules' messages come from
+/// anybody, and a formula can fetch and send.
 pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
     for (i, field) in fields.iter().enumerate() {
         let guard = if is_computed(field.trim_start_matches('\'')) { "'" } else { "" };
@@ -87,7 +95,8 @@ pub(crate) fn plain(field: &str) -> &str {
 
 /// Whether a spreadsheet takes it for a formula; a number is one that says its value.
 fn is_computed(field: &str) -> bool {
-    field.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']) && field.parse::<f64>().is_err()
+    field.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
+        && field.parse::<f64>().is_err()
 }
 
 /// Lines of text, without their ends.
@@ -121,8 +130,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next record of fields, which may go on behind a line's end inside of quotes; `None` at the end. `line` is then that
-    /// of the record's end.
+    /// The next record of fields, which may go on behind a line's end inside of quotes; `None` at
+    /// the end. `line` is then that of the record's end.
     pub fn record(&mut self) -> Option<Result<&str, NoLine>> {
         self.octets.clear();
         let (mut seen, mut open) = (0, false);
@@ -147,7 +156,8 @@ impl<R: BufRead> Lines<R> {
         if self.octets.last() == Some(&b'\r') {
             self.octets.pop();
         }
-        std::str::from_utf8(&self.octets).map_err(|_| NoLine::Unreadable("found octets that are no UTF-8"))
+        std::str::from_utf8(&self.octets)
+            .map_err(|_| NoLine::Unreadable("found octets that are no UTF-8"))
     }
 
     /// Adds the next line; says whether there was one.
@@ -206,7 +216,8 @@ mod tests {
         assert_eq!(texts("\"b\"\"bb\",,"), ["b\"bb", "", ""]);
         assert_eq!(texts(""), [""]);
         assert_eq!(texts(" a , b"), [" a ", " b"]);
-        let columns: Vec<usize> = fields("a,\"b\",,d", ',').unwrap().iter().map(|f| f.column).collect();
+        let columns: Vec<usize> =
+            fields("a,\"b\",,d", ',').unwrap().iter().map(|f| f.column).collect();
         assert_eq!(columns, [1, 3, 7, 8]);
     }
 
@@ -242,7 +253,8 @@ mod tests {
 
     #[test]
     fn a_spreadsheet_computes_nothing_that_came_from_a_rule() {
-        let formulas = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-1+1", "\t=1", "\r=1", "'=1", "''@x", "＝1"];
+        let formulas =
+            ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-1+1", "\t=1", "\r=1", "'=1", "''@x", "＝1"];
         let others = ["a=b", "-12.5", "+3", "it's", "'quoted'", "", "-1e3"];
         let mut octets = vec![];
         write(&mut octets, &[&formulas[..], &others].concat()).unwrap();

@@ -1,8 +1,9 @@
 //! Ways to send the same octets so that who listens in between may see others.
 //!
-//! What is done is done to segments and packets, after a conversation is known: its octets stay. Each way says what it takes for
-//! granted of the receiver; where that holds, sender and receiver agree on the stream. They can be combined, but for those that
-//! need what comes in an order of their own, and then apply in the order in which they stand; those of IP come last.
+//! What is done is done to segments and packets, after a conversation is known: its octets stay.
+//! Each way says what it takes for granted of the receiver; where that holds, sender and receiver
+//! agree on the stream. They can be combined, but for those that need what comes in an order of
+//! their own, and then apply in the order in which they stand; those of IP come last.
 
 use std::{fmt, str::FromStr};
 
@@ -96,14 +97,16 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "overlap",
         argument: octets(1),
-        does: "each segment but the first begins with the last so many octets of the one before, which are the same",
+        does: "each segment but the first begins with the last so many octets of the one before, \
+               which are the same",
         assumes: "nothing: it is TCP",
         usual: Evasion::Overlap(4),
     },
     Help {
         name: "overlap-first",
         argument: None,
-        does: "the second half of each segment leaves first, then other octets in its place, then the first half",
+        does: "the second half of each segment leaves first, then other octets in its place, then \
+               the first half",
         assumes: "of octets that came early twice the first count: Linux, BSD, Windows",
         usual: Evasion::OverlapFirst,
     },
@@ -111,42 +114,48 @@ pub const EVASIONS: [Help; 18] = [
         name: "overlap-last",
         argument: None,
         does: "other octets leave in the place of all but the first of a segment, then the segment",
-        assumes: "a segment that begins before one that came early, and covers it, counts: Linux, BSD; not Windows",
+        assumes: "a segment that begins before one that came early, and covers it, counts: Linux, \
+                  BSD; not Windows",
         usual: Evasion::OverlapLast,
     },
     Help {
         name: "ttl-decoy",
         argument: Some(Argument { name: "hops", least: 1, most: 255, step: 1 }),
-        does: "in front of each segment one with other octets in its place leaves, whose TTL is so small",
-        assumes: "it does not reach the receiver: behind who listens there are at least so many routers",
+        does: "in front of each segment one with other octets in its place leaves, whose TTL is \
+               so small",
+        assumes: "it does not reach the receiver: behind who listens there are at least so many \
+                  routers",
         usual: Evasion::TtlDecoy(1),
     },
     Help {
         name: "checksum-decoy",
         argument: None,
-        does: "in front of each segment one with other octets in its place leaves, whose TCP checksum is wrong",
+        does: "in front of each segment one with other octets in its place leaves, whose TCP \
+               checksum is wrong",
         assumes: "the receiver checks checksums, itself or by its NIC",
         usual: Evasion::ChecksumDecoy,
     },
     Help {
         name: "rst-decoy",
         argument: None,
-        does: "in front of each segment a RST leaves whose sequence number is far outside of the window",
+        does: "in front of each segment a RST leaves whose sequence number is far outside of the \
+               window",
         assumes: "the receiver takes a RST only inside of the window (RFC 5961 §3)",
         usual: Evasion::RstDecoy,
     },
     Help {
         name: "fin-decoy",
         argument: None,
-        does: "in front of each segment a FIN leaves whose sequence number is far outside of the window",
+        does: "in front of each segment a FIN leaves whose sequence number is far outside of the \
+               window",
         assumes: "the receiver takes a FIN only inside of the window (RFC 9293 §3.10.7.4)",
         usual: Evasion::FinDecoy,
     },
     Help {
         name: "paws-decoy",
         argument: None,
-        does: "in front of each segment one with other octets in its place leaves, whose time stamp is old; all segments have \
-               time stamps",
+        does: "in front of each segment one with other octets in its place leaves, whose time \
+               stamp is old; all segments have time stamps",
         assumes: "the receiver drops old time stamps (RFC 7323 §5)",
         usual: Evasion::PawsDecoy,
     },
@@ -154,7 +163,8 @@ pub const EVASIONS: [Help; 18] = [
         name: "fragments",
         argument: PIECES,
         does: "each IP packet with data leaves in fragments that carry so many octets",
-        assumes: "fragments are put together and reach the receiver: no filter in between drops small ones (RFC 1858)",
+        assumes: "fragments are put together and reach the receiver: no filter in between drops \
+                  small ones (RFC 1858)",
         usual: Evasion::Fragments(24),
     },
     Help {
@@ -168,14 +178,17 @@ pub const EVASIONS: [Help; 18] = [
         name: "fragments-duplicate",
         argument: PIECES,
         does: "as fragments, and each but the last leaves twice",
-        assumes: "as fragments; that an exact copy of a fragment does no harm: Linux but for 4.19 to 4.20",
+        assumes: "as fragments; that an exact copy of a fragment does no harm: Linux but for 4.19 \
+                  to 4.20",
         usual: Evasion::FragmentsDuplicate(24),
     },
     Help {
         name: "fragments-overlap",
         argument: PIECES,
-        does: "as fragments, and each but the last carries the first eight octets of the next as well, which are the same",
-        assumes: "as fragments; that fragments may overlap: not Linux from 4.19 on, and nobody's IPv6 (RFC 5722)",
+        does: "as fragments, and each but the last carries the first eight octets of the next as \
+               well, which are the same",
+        assumes: "as fragments; that fragments may overlap: not Linux from 4.19 on, and nobody's \
+                  IPv6 (RFC 5722)",
         usual: Evasion::FragmentsOverlap(24),
     },
     Help {
@@ -189,7 +202,8 @@ pub const EVASIONS: [Help; 18] = [
         name: "ipv6-extensions",
         argument: None,
         does: "each IPv6 packet has a hop-by-hop and a destination options header that say nothing",
-        assumes: "packets with extension headers reach the receiver: many routers drop them (RFC 7872)",
+        assumes: "packets with extension headers reach the receiver: many routers drop them (RFC \
+                  7872)",
         usual: Evasion::Ipv6Extensions,
     },
 ];
@@ -201,7 +215,8 @@ pub struct ParseError(String);
 
 impl Evasion {
     pub fn help(self) -> &'static Help {
-        let same = |help: &&Help| std::mem::discriminant(&help.usual) == std::mem::discriminant(&self);
+        let same =
+            |help: &&Help| std::mem::discriminant(&help.usual) == std::mem::discriminant(&self);
         EVASIONS.iter().find(same).expect("each way has its help")
     }
 
@@ -209,7 +224,9 @@ impl Evasion {
         use Evasion::*;
         match self {
             Segments(n) | Window(n) | Overlap(n) => Some(n),
-            Fragments(n) | FragmentsReversed(n) | FragmentsDuplicate(n) | FragmentsOverlap(n) => Some(n),
+            Fragments(n) | FragmentsReversed(n) | FragmentsDuplicate(n) | FragmentsOverlap(n) => {
+                Some(n)
+            }
             TtlDecoy(n) => Some(n.into()),
             _ => None,
         }
@@ -257,10 +274,14 @@ impl FromStr for Evasion {
         let Argument { name: unit, least, most, step } = argument;
         let evasion = number.parse().ok().map(|n| help.usual.with(n)).filter(|e| e.is_possible());
         // A TTL of 256 would have become 0.
-        evasion.filter(|e| e.number().map(|n| n.to_string()).as_deref() == Some(number)).ok_or_else(|| {
-            let step = if step > 1 { format!(", a multiple of {step}") } else { String::new() };
-            ParseError(format!("{name}: found {number:?}, expected {unit} of {least} to {most}{step}"))
-        })
+        evasion.filter(|e| e.number().map(|n| n.to_string()).as_deref() == Some(number)).ok_or_else(
+            || {
+                let step = if step > 1 { format!(", a multiple of {step}") } else { String::new() };
+                ParseError(format!(
+                    "{name}: found {number:?}, expected {unit} of {least} to {most}{step}"
+                ))
+            },
+        )
     }
 }
 
@@ -278,7 +299,8 @@ impl fmt::Display for Evasion {
 /// Two that do not go together: what one sends early would no longer be early.
 pub(crate) fn conflict(evasions: &[Evasion]) -> Option<(Evasion, Evasion)> {
     use Evasion::*;
-    let ordered = |e: &&Evasion| matches!(e, OverlapFirst | OverlapLast | Overlap(_) | Duplicate | Reorder);
+    let ordered =
+        |e: &&Evasion| matches!(e, OverlapFirst | OverlapLast | Overlap(_) | Duplicate | Reorder);
     let strict = |e: &Evasion| matches!(e, OverlapFirst | OverlapLast);
     let mut found = evasions.iter().filter(ordered);
     let first = *found.next()?;
@@ -313,7 +335,9 @@ pub(crate) fn apply(packets: Vec<Packet>, evasions: &[Evasion]) -> Vec<Packet> {
         let mut sent = Vec::with_capacity(packets.len());
         let mut burst = vec![];
         for packet in packets {
-            if is_data(&packet) && burst.last().is_none_or(|before: &Packet| before.from == packet.from) {
+            if is_data(&packet)
+                && burst.last().is_none_or(|before: &Packet| before.from == packet.from)
+            {
                 burst.push(packet);
                 continue;
             }
@@ -326,7 +350,8 @@ pub(crate) fn apply(packets: Vec<Packet>, evasions: &[Evasion]) -> Vec<Packet> {
 }
 
 fn is_data(packet: &Packet) -> bool {
-    matches!(&packet.head, Head::Tcp(segment) if segment.flags & SYN == 0) && !packet.payload.is_empty()
+    matches!(&packet.head, Head::Tcp(segment) if segment.flags & SYN == 0)
+        && !packet.payload.is_empty()
 }
 
 /// Segments of one end between two acknowledgments of the other, in the way of `evasion`.
@@ -337,7 +362,9 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     let pause = std::mem::take(&mut burst[0].pause);
     let from = sent.len();
     match evasion {
-        Evasion::Duplicate => sent.extend(burst.into_iter().flat_map(|packet| [packet.clone(), packet])),
+        Evasion::Duplicate => {
+            sent.extend(burst.into_iter().flat_map(|packet| [packet.clone(), packet]))
+        }
         Evasion::Reorder => {
             if burst.len() == 1
                 && let Some((first, second)) = halves(&burst[0])
@@ -353,7 +380,11 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
                 burst = vec![first, second];
             }
             for i in 0..burst.len() {
-                sent.push(if i == 0 { burst[i].clone() } else { behind(&burst[i - 1], &burst[i], n.into()) });
+                sent.push(if i == 0 {
+                    burst[i].clone()
+                } else {
+                    behind(&burst[i - 1], &burst[i], n.into())
+                });
             }
         }
         Evasion::OverlapFirst => {
@@ -439,7 +470,8 @@ fn halves(packet: &Packet) -> Option<(Packet, Packet)> {
     (len > 1 && !packet.whole).then(|| (part(packet, 0, len / 2), part(packet, len / 2, len)))
 }
 
-/// `packet` with the last `n` octets of the one before, where that is just before and it may be longer.
+/// `packet` with the last `n` octets of the one before, where that is just before and it may be
+/// longer.
 fn behind(before: &Packet, packet: &Packet, n: usize) -> Packet {
     let mut longer = packet.clone();
     if let (Head::Tcp(first), Head::Tcp(segment)) = (&before.head, &mut longer.head)

@@ -132,7 +132,8 @@ pub struct Exchange {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
-    /// In their order. Of TCP each is sent and acknowledged before the next; of others each is a packet.
+    /// In their order. Of TCP each is sent and acknowledged before the next; of others each is a
+    /// packet.
     pub turns: Vec<Turn>,
     /// The client's address is the server's (`sameip`).
     pub same_address: bool,
@@ -144,7 +145,8 @@ pub struct Exchange {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub from: End,
-    /// The payload of TCP and UDP; of ICMP what follows the first eight octets; of others what follows the IP header.
+    /// The payload of TCP and UDP; of ICMP what follows the first eight octets; of others what
+    /// follows the IP header.
     pub octets: Octets,
     pub shape: Shape,
 }

@@ -1,5 +1,5 @@
-//! A receiver for tests, which shares nothing with what makes frames: octets in, the streams of both ends out. It does what
-//! Linux does, or what an evasion takes for granted.
+//! A receiver for tests, which shares nothing with what makes frames: octets in, the streams of
+//! both ends out. It does what Linux does, or what an evasion takes for granted.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ type Fragment = (usize, Vec<u8>, bool);
 struct Stream {
     next: u32,
     octets: Vec<u8>,
-    /// What came early: octet and where its segment began, by distance from `next`... of the first octet.
+    /// What came early: octet and where its segment began, by distance from `next`... of the first
+    /// octet.
     early: BTreeMap<u64, (u8, u64)>,
     stamp: Option<u32>,
     fin: Option<u64>,
@@ -47,7 +48,8 @@ fn be32(o: &[u8]) -> u32 {
 /// RFC 1071, word by word.
 fn is_right(parts: &[&[u8]]) -> bool {
     let octets: Vec<u8> = parts.concat();
-    let sum: u64 = octets.chunks(2).map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0))).sum();
+    let sum: u64 =
+        octets.chunks(2).map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0))).sum();
     sum.is_multiple_of(0xffff) && sum != 0
 }
 
@@ -83,7 +85,8 @@ impl Receiver {
                 assert!(is_right(&[&packet[..header]]), "checksum of IPv4");
                 assert_eq!(be16(&packet[2..]), packet.len());
                 (protocol, at, ttl) = (packet[9], header, packet[8]);
-                (id, offset, more) = (be16(&packet[4..]) as u32, be16(&packet[6..]) & 0x1fff, packet[6] & 0x20 != 0);
+                (id, offset, more) =
+                    (be16(&packet[4..]) as u32, be16(&packet[6..]) & 0x1fff, packet[6] & 0x20 != 0);
                 addresses = &packet[12..20];
             }
             0x86dd => {
@@ -94,7 +97,8 @@ impl Receiver {
                 while [0, 60, 44].contains(&protocol) {
                     let header = &packet[at..];
                     if protocol == 44 {
-                        (offset, more, number) = (be16(&header[2..]) >> 3, header[3] & 1 != 0, be32(&header[4..]));
+                        (offset, more, number) =
+                            (be16(&header[2..]) >> 3, header[3] & 1 != 0, be32(&header[4..]));
                         at += 8;
                     } else {
                         at += 8 + usize::from(header[1]) * 8;
@@ -110,7 +114,10 @@ impl Receiver {
         }
         let mut body = packet[at..].to_vec();
         if offset > 0 || more {
-            assert!(!more || body.len().is_multiple_of(8), "fragments but the last carry multiples of eight octets");
+            assert!(
+                !more || body.len().is_multiple_of(8),
+                "fragments but the last carry multiples of eight octets"
+            );
             let list = self.fragments.entry((from, id, protocol)).or_default();
             list.push((offset * 8, body, more));
             list.sort();
@@ -118,7 +125,10 @@ impl Receiver {
             let mut whole = vec![None; end];
             for (start, octets, _) in list.iter() {
                 for (i, &octet) in octets.iter().enumerate() {
-                    assert!(whole[start + i].is_none_or(|o| o == octet), "fragments that overlap are the same");
+                    assert!(
+                        whole[start + i].is_none_or(|o| o == octet),
+                        "fragments that overlap are the same"
+                    );
                     whole[start + i] = Some(octet);
                 }
             }
@@ -152,7 +162,8 @@ impl Receiver {
         let (sequence, flags) = (be32(&segment[4..]), segment[13]);
         let header = usize::from(segment[12] >> 4) * 4;
         let payload = &segment[header..];
-        let stamp = segment[20..header].windows(10).find(|o| o[..2] == [8, 10]).map(|o| be32(&o[2..]));
+        let stamp =
+            segment[20..header].windows(10).find(|o| o[..2] == [8, 10]).map(|o| be32(&o[2..]));
         if flags & 2 != 0 {
             let stream = Stream { next: sequence.wrapping_add(1), stamp, ..Stream::default() };
             assert!(self.streams.insert(from, stream).is_none(), "a second SYN");
@@ -195,10 +206,14 @@ impl Receiver {
         }
         // Who acknowledges has all that came so far, and no more.
         let acknowledged = be32(&segment[8..]);
-        if let Some(other) = self.streams.iter().find(|(mac, _)| **mac != from).map(|(_, stream)| stream)
+        if let Some(other) =
+            self.streams.iter().find(|(mac, _)| **mac != from).map(|(_, stream)| stream)
             && sequence != other.next
         {
-            assert!(acknowledged.wrapping_sub(other.next) as i32 <= 0, "what has not come is acknowledged");
+            assert!(
+                acknowledged.wrapping_sub(other.next) as i32 <= 0,
+                "what has not come is acknowledged"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What was sent, told so that another can score what an engine said of it.
 //!
-//! Labels are written as CSV (RFC 4180, with a header) or as JSONL (an object a line), and read back from either. The
-//! columns of both are [`COLUMNS`].
+//! Labels are written as CSV (RFC 4180, with a header) or as JSONL (an object a line), and read
+//! back from either. The columns of both are [`COLUMNS`].
 
 use std::{
     io::{self, BufRead, Write},
@@ -22,7 +22,8 @@ use crate::{
 pub struct Label {
     /// Number of the attack in its run, from 0.
     pub attack: u64,
-    /// Of the first and of the last frame, from the beginning of the run or of the epoch, as the capture has it.
+    /// Of the first and of the last frame, from the beginning of the run or of the epoch, as the
+    /// capture has it.
     #[serde(rename = "begin_ns", with = "nanoseconds")]
     pub begin: Nanos,
     #[serde(rename = "end_ns", with = "nanoseconds")]
@@ -83,11 +84,14 @@ pub enum Format {
     Jsonl,
 }
 
-/// Each column's name in CSV, and what it holds. JSONL has the same names, but for times: `begin_ns` and `end_ns` are
-/// whole nanoseconds, and `also` is a list.
+/// Each column's name in CSV, and what it holds. JSONL has the same names, but for times:
+/// `begin_ns` and `end_ns` are whole nanoseconds, and `also` is a list.
 pub const COLUMNS: [(&str, &str); 18] = [
     ("attack", "Number of the attack in its run, from 0"),
-    ("begin", "Time of its first frame, seconds with nine decimals, of the epoch or of the run's beginning"),
+    (
+        "begin",
+        "Time of its first frame, seconds with nine decimals, of the epoch or of the run's beginning",
+    ),
     ("end", "Time of its last frame, as begin"),
     ("protocol", "Protocol of the IP header: 6 TCP, 17 UDP, 1 ICMP, 58 ICMPv6"),
     ("source", "The client's address"),
@@ -173,8 +177,8 @@ pub struct Error {
     pub text: String,
 }
 
-/// Reads labels one by one; which format it is, the first line says. Behind an error in a line the next line follows; behind one
-/// of the header or of the input nothing does.
+/// Reads labels one by one; which format it is, the first line says. Behind an error in a line the
+/// next line follows; behind one of the header or of the input nothing does.
 pub struct Reader<R> {
     lines: Lines<R>,
     state: State,
@@ -213,7 +217,11 @@ impl<R: BufRead> Iterator for Reader<R> {
                 }
                 Err(NoLine::Input(e)) => {
                     self.state = State::End;
-                    return Some(Err(Error { line: self.lines.line + 1, column: 1, text: e.to_string() }));
+                    return Some(Err(Error {
+                        line: self.lines.line + 1,
+                        column: 1,
+                        text: e.to_string(),
+                    }));
                 }
             };
             let error = |column, text| Error { line: self.lines.line, column, text };
@@ -233,9 +241,13 @@ impl<R: BufRead> Iterator for Reader<R> {
                         return Some(Err(error));
                     }
                 },
-                State::Jsonl => return Some(json(&text).map_err(|(column, text)| error(column, text))),
+                State::Jsonl => {
+                    return Some(json(&text).map_err(|(column, text)| error(column, text)));
+                }
                 State::Csv(columns) => {
-                    return Some(record(&text, columns).map_err(|(column, text)| error(column, text)));
+                    return Some(
+                        record(&text, columns).map_err(|(column, text)| error(column, text)),
+                    );
                 }
                 State::End => unreachable!("the end gave none"),
             }
@@ -259,7 +271,10 @@ fn header(text: &str) -> Result<Vec<usize>, (usize, String)> {
     for Field { text, column } in &fields {
         let Some(at) = COLUMNS.iter().position(|(name, _)| *name == text.trim()) else {
             let names = COLUMNS.map(|(name, _)| name).join(",");
-            return Err((*column, format!("found a column {text:?}, expected a header line of {names}")));
+            return Err((
+                *column,
+                format!("found a column {text:?}, expected a header line of {names}"),
+            ));
         };
         if columns.contains(&at) {
             return Err((*column, format!("found the column {:?} twice", text.trim())));
@@ -281,7 +296,10 @@ fn record(text: &str, columns: &[usize]) -> Result<Label, (usize, String)> {
     let fields = csv::fields(text, ',').map_err(|e| (e.column, e.text))?;
     if fields.len() != columns.len() {
         let column = fields.get(columns.len()).or(fields.last()).map_or(1, |f| f.column);
-        return Err((column, format!("found {} fields, expected {} as the header has", fields.len(), columns.len())));
+        return Err((
+            column,
+            format!("found {} fields, expected {} as the header has", fields.len(), columns.len()),
+        ));
     }
     let nobody = IpAddr::from([0; 4]);
     let mut label = Label {
@@ -453,7 +471,11 @@ mod tests {
         );
         assert_eq!(read[2].as_ref().unwrap(), &label());
 
-        let text = written(&[label(), label()], Format::Jsonl).replacen("\"protocol\":6", "\"protocol\":600", 1);
+        let text = written(&[label(), label()], Format::Jsonl).replacen(
+            "\"protocol\":6",
+            "\"protocol\":600",
+            1,
+        );
         let read: Vec<_> = Reader::new(text.as_bytes()).collect();
         let error = read[0].as_ref().unwrap_err();
         assert_eq!((error.line, error.column > 60), (1, true), "{error}");
@@ -479,7 +501,10 @@ mod tests {
         let text = "sid,attack,end,begin,protocol,source,source_port,destination,destination_port,kind,gid,alerts\n\n\
                     5,0,2023-11-14T22:13:21Z,1700000000,17,::1,1,::2,2,attack,1,1\n";
         let label = Reader::new(text.as_bytes()).next().unwrap().unwrap();
-        assert_eq!((label.sid, label.begin.0, label.end.0), (5, 1_700_000_000_000_000_000, 1_700_000_001_000_000_000));
+        assert_eq!(
+            (label.sid, label.begin.0, label.end.0),
+            (5, 1_700_000_000_000_000_000, 1_700_000_001_000_000_000)
+        );
     }
 
     proptest! {

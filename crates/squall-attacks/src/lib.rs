@@ -1,12 +1,14 @@
-//! Traffic from rules: what goes in is a [`squall_rules::RuleSet`], what comes out are attacks, each a conversation that makes an
-//! intrusion detection raise one rule's alert, with a label that says so.
+//! Traffic from rules: what goes in is a [`squall_rules::RuleSet`], what comes out are attacks,
+//! each a conversation that makes an intrusion detection raise one rule's alert, with a label that
+//! says so.
 //!
 //! ```text
 //! rule -> solve (octets of each buffer; regex) -> assemble (messages of a protocol) -> Exchange -> wire (frames)
 //!                                    `---------- examined by squall-ids, tried otherwise where it does not match
 //! ```
 //!
-//! Payloads are octets that match patterns, not exploits. Knows no ports, clocks and files: time is what a caller says.
+//! Payloads are octets that match patterns, not exploits. Knows no ports, clocks and files: time is
+//! what a caller says.
 #![forbid(unsafe_code)]
 
 pub mod assemble;

@@ -1,4 +1,5 @@
-//! Which rules are played, how often, when and by whom: from solutions to conversations that have addresses and times.
+//! Which rules are played, how often, when and by whom: from solutions to conversations that have
+//! addresses and times.
 
 use std::sync::Arc;
 
@@ -30,7 +31,10 @@ impl Choice {
     pub fn takes(&self, rule: &Rule) -> bool {
         let sid = self.sids.as_ref().is_none_or(|sids| sids.contains(rule.sid.into()));
         let class = self.classtypes.is_empty()
-            || rule.classtype.as_ref().is_some_and(|class| self.classtypes.iter().any(|of| of == class));
+            || rule
+                .classtype
+                .as_ref()
+                .is_some_and(|class| self.classtypes.iter().any(|of| of == class));
         sid && class && self.msg.as_ref().is_none_or(|msg| msg.is_match(&rule.msg))
     }
 }
@@ -77,7 +81,8 @@ pub struct Pace {
 impl Pace {
     /// When the `n`th begins, from 0.
     pub fn begin(self, n: u64) -> Nanos {
-        let nanos = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.attacks.max(1));
+        let nanos = u128::from(n) * u128::from(self.seconds) * 1_000_000_000
+            / u128::from(self.attacks.max(1));
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
@@ -86,8 +91,12 @@ impl Pace {
     /// As many a second, as exactly as a millionth.
     pub fn of(per_second: f64) -> Self {
         match per_second {
-            whole if whole.fract() == 0.0 && whole < 1e15 => Pace { attacks: whole as u64, seconds: 1 },
-            part => Pace { attacks: (part * 1e6).round().clamp(1.0, 1e18) as u64, seconds: 1_000_000 },
+            whole if whole.fract() == 0.0 && whole < 1e15 => {
+                Pace { attacks: whole as u64, seconds: 1 }
+            }
+            part => {
+                Pace { attacks: (part * 1e6).round().clamp(1.0, 1e18) as u64, seconds: 1_000_000 }
+            }
         }
     }
 }
@@ -135,15 +144,22 @@ pub struct Solved {
 pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -> Outcome {
     let branches = if order.every_branch { solver.branches(rule) } else { 1 };
     let samples = order.samples.max(branches);
-    let mut outcome = Outcome { rule, solved: Vec::with_capacity(samples as usize), unsolved: None };
+    let mut outcome =
+        Outcome { rule, solved: Vec::with_capacity(samples as usize), unsolved: None };
     for sample in 0..samples {
         match solver.solve(rule, sample) {
-            Ok(solution) if outcome.solved.iter().any(|before| before.solution.exchanges == solution.exchanges) => {}
+            Ok(solution)
+                if outcome
+                    .solved
+                    .iter()
+                    .any(|before| before.solution.exchanges == solution.exchanges) => {}
             Ok(mut solution) => {
                 let varied = vary(&mut solution, solver, &order.variants);
                 let twin = match order.near_misses {
                     NearMisses::No => None,
-                    NearMisses::Also | NearMisses::Only => near_miss(&solution, rules, solver).map(Arc::new),
+                    NearMisses::Also | NearMisses::Only => {
+                        near_miss(&solution, rules, solver).map(Arc::new)
+                    }
                 };
                 outcome.solved.push(Solved { solution: Arc::new(solution), twin, varied });
             }
@@ -175,8 +191,8 @@ fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> b
     varied
 }
 
-/// Looks at frames as they are sent: what a solution comes to by evasions, tunnels, fragments and other addresses may be another
-/// thing than what was examined when it was found.
+/// Looks at frames as they are sent: what a solution comes to by evasions, tunnels, fragments and
+/// other addresses may be another thing than what was examined when it was found.
 pub struct Examiner<'a> {
     compiled: squall_ids::Compiled<'a>,
     dialect: squall_ids::Dialect,
@@ -189,8 +205,8 @@ impl<'a> Examiner<'a> {
 
     /// Makes `labels` promise what is seen in `frames`, which are those of `attack`, and no more.
     ///
-    /// An attack whose rule is not seen owes no alert, and rules that are played before it are expected only as far as they are
-    /// seen. False: a near miss that is none, as it is sent.
+    /// An attack whose rule is not seen owes no alert, and rules that are played before it are
+    /// expected only as far as they are seen. False: a near miss that is none, as it is sent.
     pub fn correct(&self, attack: &Attack, frames: &[Frame], labels: &mut [Label]) -> bool {
         let seen = self.seen(attack, frames);
         let rules = &self.compiled.rules().rules;
@@ -213,7 +229,8 @@ impl<'a> Examiner<'a> {
         which.push(attack.rule);
         which.sort_unstable();
         which.dedup();
-        let (mut engine, _) = squall_ids::Engine::new(&self.compiled, &which, squall_ids::Settings::of(self.dialect));
+        let (mut engine, _) =
+            squall_ids::Engine::new(&self.compiled, &which, squall_ids::Settings::of(self.dialect));
         for frame in frames {
             engine.frame(Nanos(attack.begin.0.saturating_add(frame.at.0)), &frame.octets);
         }
@@ -277,7 +294,8 @@ pub fn arrange(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Suite {
         }
         for Played { rule, kind, exchanges, setters, note } in turn {
             let number = suite.attacks.len() as u64;
-            let together: Vec<&Rule> = setters.iter().chain([rule]).map(|&rule| &rules.rules[rule]).collect();
+            let together: Vec<&Rule> =
+                setters.iter().chain([rule]).map(|&rule| &rules.rules[rule]).collect();
             let version = exchanges.iter().find_map(|exchange| exchange.ip_version);
             let hosts = Hosts { family: version.or(order.hosts.family), ..order.hosts.clone() };
             let Some(ends) = endpoints_of(&together, number, &hosts) else {
@@ -316,11 +334,16 @@ fn shuffle<T>(all: &mut [T], seed: u64) {
 }
 
 impl Attack {
-    /// Its frames from its beginning on, and a label for each of its conversations with times of the run.
+    /// Its frames from its beginning on, and a label for each of its conversations with times of
+    /// the run.
     ///
     /// # Errors
     /// What cannot be written as packets.
-    pub fn frames(&self, rules: &RuleSet, settings: &wire::Settings) -> Result<(Vec<Frame>, Vec<Label>), wire::Error> {
+    pub fn frames(
+        &self,
+        rules: &RuleSet,
+        settings: &wire::Settings,
+    ) -> Result<(Vec<Frame>, Vec<Label>), wire::Error> {
         let settings = wire::Settings { seed: mix(settings.seed, self.number), ..settings.clone() };
         let (mut all, mut labels): (Vec<Frame>, Vec<Label>) = Default::default();
         for (nth, exchange) in self.exchanges.iter().enumerate() {
@@ -333,15 +356,19 @@ impl Attack {
         Ok((all, labels))
     }
 
-    /// Of the conversations of one attack the last is the one that alerts: those before it count, or set bits.
+    /// Of the conversations of one attack the last is the one that alerts: those before it count,
+    /// or set bits.
     fn label(&self, rules: &RuleSet, exchange: &Exchange, frames: &[Frame], last: bool) -> Label {
         let rule = &rules.rules[self.rule];
-        let alerting = self.setters.iter().map(|&setter| &rules.rules[setter]).filter(|setter| !setter.silent);
+        let alerting =
+            self.setters.iter().map(|&setter| &rules.rules[setter]).filter(|setter| !setter.silent);
         let (source, destination) = match exchange.same_address {
             true => (self.ends.client, self.ends.client),
             false => (self.ends.client, self.ends.server),
         };
-        let at = |frame: Option<&Frame>| Nanos(self.begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)));
+        let at = |frame: Option<&Frame>| {
+            Nanos(self.begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)))
+        };
         Label {
             attack: self.number,
             begin: at(frames.first()),

@@ -1,7 +1,9 @@
-//! Scans, floods, brute force and beacons as values: parameters in, conversations at their times out.
+//! Scans, floods, brute force and beacons as values: parameters in, conversations at their times
+//! out.
 //!
-//! They are made from no rule: their labels have sid 0 and the template's name. What a flood is made of is also told as the
-//! text of one packet, for streams whose rates need more than conversations one by one; both come from one exchange.
+//! They are made from no rule: their labels have sid 0 and the template's name. What a flood is
+//! made of is also told as the text of one packet, for streams whose rates need more than
+//! conversations one by one; both come from one exchange.
 //!
 //! ```
 //! use squall_attacks::templates::{Parameters, named};
@@ -101,8 +103,14 @@ const MS: u64 = 1_000_000;
 pub static TEMPLATES: [Template; 15] = [
     scan("syn-scan", "a SYN to each port of each server; a RST comes back", syn_scan),
     scan("fin-scan", "a FIN to each port of each server; a RST comes back", |_, _| probe(FIN)),
-    scan("null-scan", "a segment without flags to each port of each server; a RST comes back", |_, _| probe(0)),
-    scan("xmas-scan", "FIN, PSH and URG to each port of each server; a RST comes back", |_, _| probe(FIN | PSH | URG)),
+    scan(
+        "null-scan",
+        "a segment without flags to each port of each server; a RST comes back",
+        |_, _| probe(0),
+    ),
+    scan("xmas-scan", "FIN, PSH and URG to each port of each server; a RST comes back", |_, _| {
+        probe(FIN | PSH | URG)
+    }),
     Template {
         name: "udp-scan",
         class: Class::Scan,
@@ -121,22 +129,35 @@ pub static TEMPLATES: [Template; 15] = [
         make: |_, n| {
             let payload: Vec<u8> = (b'a'..=b'w').chain(b'a'..=b'i').collect();
             let echo = |from| {
-                let shape = Shape { icmp_sequence: Some((n as u16).wrapping_add(1)), ..Shape::default() };
+                let shape =
+                    Shape { icmp_sequence: Some((n as u16).wrapping_add(1)), ..Shape::default() };
                 Turn { shape, ..turn(from, &payload) }
             };
             vec![echo(End::Client), echo(End::Server)]
         },
         transport: Transport::Icmp,
     },
-    flood("syn-flood", "SYNs of ever other client ports, unanswered", &[80], Transport::Segments, |p, n| {
-        vec![segment(End::Client, SYN, p.seed, n)]
-    }),
-    flood("ack-flood", "ACKs of no connection, of ever other client ports", &[80], Transport::Segments, |p, n| {
-        vec![segment(End::Client, ACK, p.seed, n)]
-    }),
-    flood("udp-flood", "datagrams of ever other client ports, unanswered", &[9], Transport::Udp, |p, n| {
-        vec![turn(End::Client, &noise(p, n))]
-    }),
+    flood(
+        "syn-flood",
+        "SYNs of ever other client ports, unanswered",
+        &[80],
+        Transport::Segments,
+        |p, n| vec![segment(End::Client, SYN, p.seed, n)],
+    ),
+    flood(
+        "ack-flood",
+        "ACKs of no connection, of ever other client ports",
+        &[80],
+        Transport::Segments,
+        |p, n| vec![segment(End::Client, ACK, p.seed, n)],
+    ),
+    flood(
+        "udp-flood",
+        "datagrams of ever other client ports, unanswered",
+        &[9],
+        Transport::Udp,
+        |p, n| vec![turn(End::Client, &noise(p, n))],
+    ),
     flood("icmp-flood", "echo requests, unanswered", &[], Transport::Icmp, |p, n| {
         let shape = Shape { icmp_sequence: Some(n as u16), ..Shape::default() };
         vec![Turn { shape, ..turn(End::Client, &noise(p, n)) }]
@@ -151,7 +172,8 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "ssh-brute-force",
         class: Class::BruteForce,
-        does: "connections of SSH that exchange versions and key methods, and end: a password is not seen",
+        does: "connections of SSH that exchange versions and key methods, and end: a password is \
+               not seen",
         ports: &[22],
         gap: Nanos(500 * MS),
         make: ssh,
@@ -180,7 +202,8 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "http-brute-force",
         class: Class::BruteForce,
-        does: "HTTP requests with basic authentication, each with another password, answered by 401",
+        does: "HTTP requests with basic authentication, each with another password, answered by \
+               401",
         ports: &[80],
         gap: Nanos(200 * MS),
         make: |p, n| {
@@ -191,14 +214,15 @@ pub static TEMPLATES: [Template; 15] = [
                 (
                     End::Client,
                     format!(
-                        "GET /admin/ HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: Mozilla/5.0\r\n\
-                         Authorization: Basic {encoded}\r\nAccept: */*\r\n\r\n"
+                        "GET /admin/ HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: \
+                         Mozilla/5.0\r\nAuthorization: Basic {encoded}\r\nAccept: */*\r\n\r\n"
                     ),
                 ),
                 (
                     End::Server,
-                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"admin\"\r\nContent-Type: text/plain\r\n\
-                     Content-Length: 13\r\n\r\nUnauthorized\n"
+                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic \
+                     realm=\"admin\"\r\nContent-Type: text/plain\r\nContent-Length: \
+                     13\r\n\r\nUnauthorized\n"
                         .into(),
                 ),
             ])
@@ -236,7 +260,8 @@ pub static BEACONS: [Template; 2] = [
     Template {
         name: "http-beacon",
         class: Class::Beacon,
-        does: "short HTTP requests of one client at intervals, which are answered with next to nothing",
+        does: "short HTTP requests of one client at intervals, which are answered with next to \
+               nothing",
         ports: &[80],
         gap: Nanos(60_000 * MS),
         make: |p, n| {
@@ -246,13 +271,15 @@ pub static BEACONS: [Template; 2] = [
                 (
                     End::Client,
                     format!(
-                        "GET /api/poll?id={id:08x}&n={n} HTTP/1.1\r\nHost: cdn.example.net\r\nUser-Agent: Mozilla/5.0\r\n\
-                         Accept: */*\r\nConnection: close\r\n\r\n"
+                        "GET /api/poll?id={id:08x}&n={n} HTTP/1.1\r\nHost: \
+                         cdn.example.net\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nConnection: \
+                         close\r\n\r\n"
                     ),
                 ),
                 (
                     End::Server,
-                    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n"
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: \
+                     3\r\nConnection: close\r\n\r\nok\n"
                         .into(),
                 ),
             ])
@@ -309,13 +336,15 @@ impl Template {
         }
     }
 
-    /// The conversations in the order in which they are made; with jitter two may be due the other way round.
+    /// The conversations in the order in which they are made; with jitter two may be due the other
+    /// way round.
     ///
     /// # Errors
     /// Where hosts or ports are missing, or there is no pair of hosts of one family.
     pub fn events<'a>(&self, parameters: &'a Parameters) -> Result<Events<'a>, Error> {
         let p = parameters;
-        let lacks = |what: &str| Err(Error(format!("{}: no {what}, expected one at least", self.name)));
+        let lacks =
+            |what: &str| Err(Error(format!("{}: no {what}, expected one at least", self.name)));
         if p.clients.is_empty() || p.servers.is_empty() {
             return lacks(if p.clients.is_empty() { "clients" } else { "servers" });
         }
@@ -323,13 +352,19 @@ impl Template {
             return lacks("ports");
         }
         let first = p.clients[0].is_ipv4();
-        if let Some(other) = p.clients.iter().chain(&p.servers).find(|address| address.is_ipv4() != first) {
-            let text = format!("{}: {} and {other} are of different families, expected one", self.name, p.clients[0]);
+        if let Some(other) =
+            p.clients.iter().chain(&p.servers).find(|address| address.is_ipv4() != first)
+        {
+            let text = format!(
+                "{}: {} and {other} are of different families, expected one",
+                self.name, p.clients[0]
+            );
             return Err(Error(text));
         }
         if p.payload > MOST_PAYLOAD || p.jitter > 100 {
             let text = format!(
-                "{}: a payload of {} octets and a jitter of {} %, expected at most {MOST_PAYLOAD} and 100",
+                "{}: a payload of {} octets and a jitter of {} %, expected at most {MOST_PAYLOAD} \
+                 and 100",
                 self.name, p.payload, p.jitter
             );
             return Err(Error(text));
@@ -339,8 +374,8 @@ impl Template {
         Ok(Events { template: *self, parameters, next: 0, count })
     }
 
-    /// The text of a flood's packet, as streams have it ([`squall_wire::Packet::parse`]): the first event's, octet for octet
-    /// but for the padding. `None` of what is no flood.
+    /// The text of a flood's packet, as streams have it ([`squall_wire::Packet::parse`]): the first
+    /// event's, octet for octet but for the padding. `None` of what is no flood.
     ///
     /// # Errors
     /// As [`events`](Self::events).
@@ -400,7 +435,12 @@ impl Iterator for Events<'_> {
             // Locally administered.
             [0x02, 0x51, kind, tail[0], tail[1], tail[2]]
         };
-        let ends = Endpoints { client, server, client_mac: mac(0x0c, client), server_mac: mac(0x0d, server) };
+        let ends = Endpoints {
+            client,
+            server,
+            client_mac: mac(0x0c, client),
+            server_mac: mac(0x0d, server),
+        };
         Some(Event { at: p.due(n), ends, exchange, name: self.template.name })
     }
 
@@ -442,7 +482,9 @@ impl Event {
 
     /// The ground truth of it: an attack of no rule, which owes no alert of one.
     pub fn label(&self, attack: u64, begin: Nanos, frames: &[wire::Frame]) -> Label {
-        let at = |frame: Option<&wire::Frame>| Nanos(begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)));
+        let at = |frame: Option<&wire::Frame>| {
+            Nanos(begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)))
+        };
         Label {
             attack,
             begin: at(frames.first()),
@@ -469,10 +511,24 @@ impl Event {
 /// What fits an Ethernet frame with all headers.
 const MOST_PAYLOAD: u16 = 1400;
 
-const fn scan(name: &'static str, does: &'static str, make: fn(&Parameters, u64) -> Vec<Turn>) -> Template {
-    const PORTS: &[u16] =
-        &[21, 22, 23, 25, 53, 80, 110, 111, 135, 139, 143, 443, 445, 993, 995, 1433, 3306, 3389, 5900, 8080];
-    Template { name, class: Class::Scan, does, ports: PORTS, gap: Nanos(10 * MS), make, transport: Transport::Segments }
+const fn scan(
+    name: &'static str,
+    does: &'static str,
+    make: fn(&Parameters, u64) -> Vec<Turn>,
+) -> Template {
+    const PORTS: &[u16] = &[
+        21, 22, 23, 25, 53, 80, 110, 111, 135, 139, 143, 443, 445, 993, 995, 1433, 3306, 3389,
+        5900, 8080,
+    ];
+    Template {
+        name,
+        class: Class::Scan,
+        does,
+        ports: PORTS,
+        gap: Nanos(10 * MS),
+        make,
+        transport: Transport::Segments,
+    }
 }
 
 const fn flood(
@@ -510,7 +566,8 @@ fn probe(flags: u8) -> Vec<Turn> {
 
 /// What a closed port says (RFC 9293 §3.10.7.1).
 fn refused() -> Turn {
-    let shape = Shape { flags: Some(RST | ACK), sequence: Some(0), window: Some(0), ..Shape::default() };
+    let shape =
+        Shape { flags: Some(RST | ACK), sequence: Some(0), window: Some(0), ..Shape::default() };
     Turn { shape, ..Turn::new(End::Server, Octets::new()) }
 }
 
@@ -532,13 +589,17 @@ fn noise(p: &Parameters, n: u64) -> Vec<u8> {
 
 /// Letters and digits of base 32.
 fn word(seed: u64, len: u64) -> String {
-    (0..len).map(|i| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(mix(seed, i) & 31) as usize])).collect()
+    (0..len)
+        .map(|i| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(mix(seed, i) & 31) as usize]))
+        .collect()
 }
 
 fn credentials(p: &Parameters, n: u64) -> (&'static str, String) {
     const USERS: [&str; 5] = ["root", "admin", "user", "test", "guest"];
-    const PASSWORDS: [&str; 10] =
-        ["123456", "password", "admin", "12345678", "qwerty", "root", "letmein", "toor", "1q2w3e4r", "changeme"];
+    const PASSWORDS: [&str; 10] = [
+        "123456", "password", "admin", "12345678", "qwerty", "root", "letmein", "toor", "1q2w3e4r",
+        "changeme",
+    ];
     let password = PASSWORDS[(n % 10) as usize];
     // When the list is through it goes on with numbers.
     let password = if n < 10 { password.to_string() } else { format!("{password}{}", n / 10) };
@@ -587,8 +648,10 @@ fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
 
 /// A message of DNS with one question, and answers of type TXT, a text each (RFC 1035 §4).
 fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8> {
-    let mut message: Vec<u8> =
-        [id, flags, 1, texts.len() as u16, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mut message: Vec<u8> = [id, flags, 1, texts.len() as u16, 0, 0]
+        .iter()
+        .flat_map(|word| word.to_be_bytes())
+        .collect();
     for label in name {
         message.push(label.len() as u8);
         message.extend(label.as_bytes());
@@ -615,7 +678,9 @@ fn dns_answer(seed: u64) -> Vec<u8> {
 /// The packet syntax for a frame of Ethernet, IP, and TCP, UDP or ICMP.
 fn text(frame: &Frame) -> String {
     let number = |name: &str| frame.field(name).map_or(0, |field| frame.value(&field));
-    let written = |name: &str| frame.field(name).map_or(String::new(), |field| field.kind.format(frame.value(&field)));
+    let written = |name: &str| {
+        frame.field(name).map_or(String::new(), |field| field.kind.format(frame.value(&field)))
+    };
     let mut layers = vec![format!("eth(dst={},src={})", written("eth.dst"), written("eth.src"))];
     for layer in &frame.layers[1..] {
         layers.push(match layer.header.name {
@@ -636,8 +701,11 @@ fn text(frame: &Frame) -> String {
             "udp" => format!("udp(sport={},dport={})", number("udp.sport"), number("udp.dport")),
             "tcp" => {
                 let options = &frame.bytes[layer.offset + 20..layer.offset + layer.len];
-                let options =
-                    if options.is_empty() { String::new() } else { format!(",options=[hex({})]", to_hex(options)) };
+                let options = if options.is_empty() {
+                    String::new()
+                } else {
+                    format!(",options=[hex({})]", to_hex(options))
+                };
                 format!(
                     "tcp(sport={},dport={},seq={},ack={},flags={:#x},window={}{options})",
                     number("tcp.sport"),
@@ -650,7 +718,13 @@ fn text(frame: &Frame) -> String {
             }
             name => {
                 let of = |field: &str| number(&format!("{name}.{field}"));
-                format!("{name}(type={},code={},id={},seq={})", of("type"), of("code"), of("id"), of("seq"))
+                format!(
+                    "{name}(type={},code={},id={},seq={})",
+                    of("type"),
+                    of("code"),
+                    of("id"),
+                    of("seq")
+                )
             }
         });
     }
@@ -673,7 +747,12 @@ mod tests {
             _ => IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, u16::from(n)]),
         };
         let servers = vec![address(1), address(2), address(3)];
-        Parameters { clients: vec![address(100), address(101)], servers, seed: 5, ..template.usual() }
+        Parameters {
+            clients: vec![address(100), address(101)],
+            servers,
+            seed: 5,
+            ..template.usual()
+        }
     }
 
     #[test]
@@ -690,13 +769,23 @@ mod tests {
                 let frames = event.frames(&Settings::default()).unwrap();
                 for frame in &frames {
                     let frame = squall_wire::Frame::dissect(frame.octets.clone());
-                    // IPv4 and what it carries; of IPv6 the latter only. DNS and others are payload.
+                    // IPv4 and what it carries; of IPv6 the latter only. DNS and others are
+                    // payload.
                     let right = if version == 4 { 2 } else { 1 };
-                    assert_eq!(frame.checksums.len(), right, "{} {}", template.name, frame.summary());
+                    assert_eq!(
+                        frame.checksums.len(),
+                        right,
+                        "{} {}",
+                        template.name,
+                        frame.summary()
+                    );
                     assert!(frame.bytes.len() <= 1514);
                 }
                 let label = event.label(n as u64, event.at, &frames);
-                assert_eq!((label.sid, label.name.as_str(), label.frames as usize), (0, template.name, frames.len()));
+                assert_eq!(
+                    (label.sid, label.name.as_str(), label.frames as usize),
+                    (0, template.name, frames.len())
+                );
             }
         }
     }
@@ -711,7 +800,11 @@ mod tests {
             let packet = Packet::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
             let built = packet.build(None, &|_| unreachable!(), 0).unwrap();
             let event = template.events(&parameters).unwrap().next().unwrap();
-            let frame = event.frames(&Settings { seed: 5, ..Settings::default() }).unwrap().remove(0).octets;
+            let frame = event
+                .frames(&Settings { seed: 5, ..Settings::default() })
+                .unwrap()
+                .remove(0)
+                .octets;
             assert_eq!(built.bytes[..built.bytes.len() - built.trailer], frame, "{text}");
         }
     }
@@ -720,8 +813,11 @@ mod tests {
     fn a_scan_visits_each_port_of_each_server_once() {
         let scan = named("syn-scan").unwrap();
         let parameters = parameters(scan, 4);
-        let visited: std::collections::HashSet<_> =
-            scan.events(&parameters).unwrap().map(|e| (e.ends.server, e.exchange.server_port)).collect();
+        let visited: std::collections::HashSet<_> = scan
+            .events(&parameters)
+            .unwrap()
+            .map(|e| (e.ends.server, e.exchange.server_port))
+            .collect();
         assert_eq!(visited.len(), 3 * scan.ports.len());
     }
 
@@ -738,7 +834,8 @@ mod tests {
             .collect();
         assert!(off.iter().all(|off| off.abs() <= gap / 10), "{off:?}");
         assert!(off.iter().any(|&off| off > gap / 50) && off.iter().any(|&off| off < -gap / 50));
-        let other: Vec<Event> = beacon.events(&Parameters { seed: 6, ..parameters.clone() }).unwrap().collect();
+        let other: Vec<Event> =
+            beacon.events(&Parameters { seed: 6, ..parameters.clone() }).unwrap().collect();
         assert_ne!(other, beacon.events(&parameters).unwrap().collect::<Vec<_>>());
     }
 
@@ -748,7 +845,10 @@ mod tests {
         let good = parameters(scan, 4);
         let error = |p: Parameters| scan.events(&p).unwrap_err().to_string();
         assert_eq!(error(scan.usual()), "syn-scan: no clients, expected one at least");
-        assert_eq!(error(Parameters { ports: vec![], ..good.clone() }), "syn-scan: no ports, expected one at least");
+        assert_eq!(
+            error(Parameters { ports: vec![], ..good.clone() }),
+            "syn-scan: no ports, expected one at least"
+        );
         let mixed = Parameters { clients: vec!["::1".parse().unwrap()], ..good.clone() };
         assert!(error(mixed).contains("different families"));
         assert!(error(Parameters { payload: 1401, ..good }).contains("at most 1400"));

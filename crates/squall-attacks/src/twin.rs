@@ -1,8 +1,8 @@
 //! Near misses: what would match a rule, but for one octet or one field.
 //!
-//! An engine that alerts on one has matched what is not there. They are made of a [`Solution`] by changing what an option of the
-//! rule asked for, letters into letters, so that a message stays one of its protocol; the examiner has to say that the rule
-//! does not match any more.
+//! An engine that alerts on one has matched what is not there. They are made of a [`Solution`] by
+//! changing what an option of the rule asked for, letters into letters, so that a message stays one
+//! of its protocol; the examiner has to say that the rule does not match any more.
 
 use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};
 
@@ -26,12 +26,16 @@ const MOST: u32 = 160;
 /// Octets of one option that are tried in a round.
 const EACH: usize = 4;
 
-/// One change of the solution that keeps its rule from matching, by the examiner's word; `None` where none was found.
+/// One change of the solution that keeps its rule from matching, by the examiner's word; `None`
+/// where none was found.
 pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> Option<NearMiss> {
     let rule = &rules.rules[solution.rule];
     let mut exchanges = solution.exchanges.clone();
     let mut spare = None;
-    let tries = octets(rule, &exchanges).into_iter().chain(fields(rule, &exchanges)).chain(others(&exchanges));
+    let tries = octets(rule, &exchanges)
+        .into_iter()
+        .chain(fields(rule, &exchanges))
+        .chain(others(&exchanges));
     for (attempts, change) in (1..=MOST).zip(tries) {
         let before = change.apply(&mut exchanges);
         if solver.matches(solution, &exchanges) == Ok(false) {
@@ -89,7 +93,9 @@ impl Change {
             other => {
                 let turn = &mut exchange.turns[self.turn];
                 match other {
-                    What::Octet { at, to, .. } => turn.octets.set(*at, *to, turn.octets.origins()[*at]),
+                    What::Octet { at, to, .. } => {
+                        turn.octets.set(*at, *to, turn.octets.origins()[*at])
+                    }
                     What::Longer => turn.octets.push(b'x', Origin::Free),
                     What::Shorter => turn.octets = turn.octets.slice(0..turn.octets.len() - 1),
                     What::Shape { shape, .. } => turn.shape = (**shape).clone(),
@@ -111,7 +117,12 @@ impl Change {
                     b' '..=b'~' => format!("'{}'", char::from(*octet)),
                     octet => format!("{octet:#04x}"),
                 };
-                format!("{option}: octet {at} of message {} is {}, not {}", self.turn + 1, show(to), show(from))
+                format!(
+                    "{option}: octet {at} of message {} is {}, not {}",
+                    self.turn + 1,
+                    show(to),
+                    show(from)
+                )
             }
             What::Longer => format!("{option}: message {} is one octet longer", self.turn + 1),
             What::Shorter => format!("{option}: message {} is one octet shorter", self.turn + 1),
@@ -125,8 +136,8 @@ impl Change {
     }
 }
 
-/// Changes of octets that an option of the rule asked for: first a few of each option, those first that are the most likely
-/// to be seen, then others.
+/// Changes of octets that an option of the rule asked for: first a few of each option, those first
+/// that are the most likely to be seen, then others.
 fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     let mut options: Vec<(u16, &Operation)> =
         rule.inspections.iter().flat_map(|i| &i.steps).map(|s| (s.option, &s.operation)).collect();
@@ -139,7 +150,8 @@ fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
             order.push(option);
         }
     }
-    // Where each option's octets stand, in the last place of all: of what is counted the last event must not come.
+    // Where each option's octets stand, in the last place of all: of what is counted the last event
+    // must not come.
     let mut places: Vec<Vec<(usize, usize, usize)>> = vec![vec![]; rule.options.len()];
     for (e, exchange) in exchanges.iter().enumerate().rev().take(2) {
         for (t, turn) in exchange.turns.iter().enumerate().rev() {
@@ -200,7 +212,8 @@ fn awkwardness(octets: &Octets, at: usize) -> u8 {
         b'a'..=b'z' | b'A'..=b'Z' if !is_framing(bytes, at) => 0,
         b'0'..=b'9' if !is_framing(bytes, at) => 1,
         0x80.. => 2,
-        b'.' | b'/' | b'_' | b'-' | b'=' | b'&' | b'?' | b'+' | b'!' | b'#' | b'$' | b'*' | b'|' | b'~' => 3,
+        b'.' | b'/' | b'_' | b'-' | b'=' | b'&' | b'?' | b'+' | b'!' | b'#' | b'$' | b'*'
+        | b'|' | b'~' => 3,
         0x01..=0x1f | 0x7f if !matches!(bytes[at], b'\r' | b'\n' | b'\t') => 4,
         0 => 5,
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => 6,
@@ -213,14 +226,18 @@ fn is_framing(bytes: &[u8], at: usize) -> bool {
     const NAMES: [&[u8]; 4] =
         [b"content-length", b"transfer-encoding", b"content-encoding", b"content-type: multipart"];
     // A header line is short.
-    let from = bytes[..at].iter().rev().take(128).position(|&o| o == b'\n').map_or(0, |back| at - back);
+    let from =
+        bytes[..at].iter().rev().take(128).position(|&o| o == b'\n').map_or(0, |back| at - back);
     let line = &bytes[from.min(at)..bytes.len().min(from + 512)];
-    let begins = |name: &[u8]| line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name);
+    let begins =
+        |name: &[u8]| line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name);
     let version = |name: &[u8]| {
         let near = &bytes[at.saturating_sub(8)..bytes.len().min(at + 8)];
         near.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name))
     };
-    NAMES.iter().any(|name| begins(name)) || version(b"http/1.") || bytes[at.saturating_sub(2)..=at].contains(&b'%')
+    NAMES.iter().any(|name| begins(name))
+        || version(b"http/1.")
+        || bytes[at.saturating_sub(2)..=at].contains(&b'%')
 }
 
 /// How far it is from the middle of the octets of its origin around it.
@@ -232,8 +249,8 @@ fn from_the_middle(octets: &Octets, at: usize) -> usize {
     before.abs_diff(behind)
 }
 
-/// Octets that may stand in the place of one, the most fitting first: a letter for a letter, of a hexadecimal number another
-/// digit.
+/// Octets that may stand in the place of one, the most fitting first: a letter for a letter, of a
+/// hexadecimal number another digit.
 fn instead(octet: u8) -> Vec<u8> {
     let next = |first: u8, last: u8| if octet == last { first } else { octet + 1 };
     match octet {
@@ -279,7 +296,8 @@ fn fields(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
         }
         for inspection in &rule.inspections {
             for step in &inspection.steps {
-                let mut add = |what| changes.push(Change { exchange, turn, option: Some(step.option), what });
+                let mut add =
+                    |what| changes.push(Change { exchange, turn, option: Some(step.option), what });
                 if let Operation::Size(_) | Operation::IsDataAt(_) = step.operation {
                     add_shorter(last, turn, &mut add);
                     add(What::Longer);
@@ -296,7 +314,8 @@ fn add_shorter(exchange: &Exchange, turn: usize, add: &mut impl FnMut(What)) {
     }
 }
 
-/// What is left: octets of rules that are played before, then those that no option asks for, and ports.
+/// What is left: octets of rules that are played before, then those that no option asks for, and
+/// ports.
 fn others(exchanges: &[Exchange]) -> Vec<Change> {
     let mut changes = vec![];
     let Some(exchange) = exchanges.len().checked_sub(1) else { return changes };
@@ -309,14 +328,20 @@ fn others(exchanges: &[Exchange]) -> Vec<Change> {
                 Origin::Free => kind == 2,
                 Origin::Option(_) => false,
             };
-            let mut places: Vec<usize> =
-                (0..t.octets.len().min(4096)).filter(|&at| of_kind(&t.octets.origins()[at])).collect();
+            let mut places: Vec<usize> = (0..t.octets.len().min(4096))
+                .filter(|&at| of_kind(&t.octets.origins()[at]))
+                .collect();
             places.retain(|&at| awkwardness(&t.octets, at) <= 1);
             let step = (places.len() / each).max(1);
             for &at in places.iter().step_by(step).take(each) {
                 let from = t.octets.bytes()[at];
                 for to in instead(from).into_iter().take(1) {
-                    changes.push(Change { exchange, turn, option: None, what: What::Octet { at, from, to } });
+                    changes.push(Change {
+                        exchange,
+                        turn,
+                        option: None,
+                        what: What::Octet { at, from, to },
+                    });
                 }
             }
         }
@@ -349,11 +374,17 @@ fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> 
     match test {
         PacketTest::Flags { .. } => {
             let is = shape.flags.unwrap_or(2);
-            [1, 8, 4, 16, 2, 32, 64, 128].map(|bit| ("flags", Shape { flags: Some(is ^ bit), ..s() })).to_vec()
+            [1, 8, 4, 16, 2, 32, 64, 128]
+                .map(|bit| ("flags", Shape { flags: Some(is ^ bit), ..s() }))
+                .to_vec()
         }
-        PacketTest::Ttl(_) => eight(shape.ttl, 64).map(|ttl| ("TTL", Shape { ttl, ..s() })).to_vec(),
+        PacketTest::Ttl(_) => {
+            eight(shape.ttl, 64).map(|ttl| ("TTL", Shape { ttl, ..s() })).to_vec()
+        }
         PacketTest::Tos(_) => eight(shape.tos, 0).map(|tos| ("TOS", Shape { tos, ..s() })).to_vec(),
-        PacketTest::Id(_) => sixteen(shape.id, 0).map(|id| ("IP identifier", Shape { id, ..s() })).to_vec(),
+        PacketTest::Id(_) => {
+            sixteen(shape.id, 0).map(|id| ("IP identifier", Shape { id, ..s() })).to_vec()
+        }
         // No operation instead of the option, and none at all.
         PacketTest::IpOption { .. } => {
             let options = [vec![1; shape.ip_options.len().max(4)], vec![], vec![148, 4, 0, 0]];
@@ -361,33 +392,42 @@ fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> 
         }
         PacketTest::FragmentBits { .. } => {
             let is = shape.fragment_bits.unwrap_or(0);
-            [2, 4, 1].map(|bit| ("fragment bit", Shape { fragment_bits: Some(is ^ bit), ..s() })).to_vec()
+            [2, 4, 1]
+                .map(|bit| ("fragment bit", Shape { fragment_bits: Some(is ^ bit), ..s() }))
+                .to_vec()
         }
         PacketTest::FragmentOffset(_) => sixteen(shape.fragment_offset, 0)
             .map(|fragment_offset| {
-                ("fragment offset", Shape { fragment_offset: fragment_offset.map(|o| o & 0x1fff), ..s() })
+                (
+                    "fragment offset",
+                    Shape { fragment_offset: fragment_offset.map(|o| o & 0x1fff), ..s() },
+                )
             })
             .to_vec(),
-        PacketTest::Sequence(_) => {
-            thirtytwo(shape.sequence).map(|sequence| ("sequence number", Shape { sequence, ..s() })).to_vec()
-        }
+        PacketTest::Sequence(_) => thirtytwo(shape.sequence)
+            .map(|sequence| ("sequence number", Shape { sequence, ..s() }))
+            .to_vec(),
         PacketTest::Acknowledgment(_) => thirtytwo(shape.acknowledgment)
             .map(|acknowledgment| ("acknowledgment number", Shape { acknowledgment, ..s() }))
             .to_vec(),
-        PacketTest::Window(_) => sixteen(shape.window, 0).map(|window| ("window", Shape { window, ..s() })).to_vec(),
-        PacketTest::Mss(_) => sixteen(shape.mss, 1460).map(|mss| ("MSS", Shape { mss, ..s() })).to_vec(),
-        PacketTest::WindowScale(_) => {
-            eight(shape.window_scale, 7).map(|window_scale| ("window scale", Shape { window_scale, ..s() })).to_vec()
+        PacketTest::Window(_) => {
+            sixteen(shape.window, 0).map(|window| ("window", Shape { window, ..s() })).to_vec()
         }
-        PacketTest::IcmpType(_) => {
-            eight(shape.icmp_type, 8).map(|icmp_type| ("ICMP type", Shape { icmp_type, ..s() })).to_vec()
+        PacketTest::Mss(_) => {
+            sixteen(shape.mss, 1460).map(|mss| ("MSS", Shape { mss, ..s() })).to_vec()
         }
-        PacketTest::IcmpCode(_) => {
-            eight(shape.icmp_code, 0).map(|icmp_code| ("ICMP code", Shape { icmp_code, ..s() })).to_vec()
-        }
-        PacketTest::IcmpId(_) => {
-            sixteen(shape.icmp_id, 0).map(|icmp_id| ("ICMP identifier", Shape { icmp_id, ..s() })).to_vec()
-        }
+        PacketTest::WindowScale(_) => eight(shape.window_scale, 7)
+            .map(|window_scale| ("window scale", Shape { window_scale, ..s() }))
+            .to_vec(),
+        PacketTest::IcmpType(_) => eight(shape.icmp_type, 8)
+            .map(|icmp_type| ("ICMP type", Shape { icmp_type, ..s() }))
+            .to_vec(),
+        PacketTest::IcmpCode(_) => eight(shape.icmp_code, 0)
+            .map(|icmp_code| ("ICMP code", Shape { icmp_code, ..s() }))
+            .to_vec(),
+        PacketTest::IcmpId(_) => sixteen(shape.icmp_id, 0)
+            .map(|icmp_id| ("ICMP identifier", Shape { icmp_id, ..s() }))
+            .to_vec(),
         PacketTest::IcmpSequence(_) => sixteen(shape.icmp_sequence, 0)
             .map(|icmp_sequence| ("ICMP sequence number", Shape { icmp_sequence, ..s() }))
             .to_vec(),

@@ -262,10 +262,12 @@ fn real(pattern: &str) -> Regex {
 }
 
 fn read(pattern: &str) -> Expression {
-    Expression::parse(pattern, Flags::default()).unwrap_or_else(|error| panic!("{pattern}: {error}"))
+    Expression::parse(pattern, Flags::default())
+        .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// The text after some octet that may stand before it and before one that may follow, and where in it the match lies.
+/// The text after some octet that may stand before it and before one that may follow, and where in
+/// it the match lies.
 fn embedded(sampled: &Sampled) -> (Vec<u8>, usize) {
     let mut bytes: Vec<u8> = sampled.before.iter().take(1).collect();
     let begin = bytes.len();
@@ -281,7 +283,9 @@ fn every_text_matches_whatever_is_chosen() {
     for pattern in expressions() {
         let (real, expression) = (real(pattern), read(pattern));
         let branches = expression.branches().min(20);
-        let choices = (0..8).map(Choices::varied).chain((0..branches).map(|branch| Choices::branch(branch, branch)));
+        let choices = (0..8)
+            .map(Choices::varied)
+            .chain((0..branches).map(|branch| Choices::branch(branch, branch)));
         for choices in choices.chain([Choices::plain()]) {
             let sampled = expression.sample(&choices, &Constraints::default());
             let Some(sampled) = sampled else {
@@ -294,7 +298,11 @@ fn every_text_matches_whatever_is_chosen() {
             }
             let (inside, begin) = embedded(&sampled);
             if real.find_at(&inside, begin).unwrap().is_none() {
-                wrong.push(format!("{pattern}: \"{}\" around \"{}\"", inside.escape_ascii(), text.escape_ascii()));
+                wrong.push(format!(
+                    "{pattern}: \"{}\" around \"{}\"",
+                    inside.escape_ascii(),
+                    text.escape_ascii()
+                ));
             }
         }
     }
@@ -304,7 +312,8 @@ fn every_text_matches_whatever_is_chosen() {
 #[test]
 fn any_octet_that_is_allowed_matches_as_well() {
     for pattern in expressions() {
-        let looks = ["(?=", "(?!", "(?<=", "(?<!", "(*", "\\b", "\\B", "(?(", "++", "*+", "?+", "(?>"];
+        let looks =
+            ["(?=", "(?!", "(?<=", "(?<!", "(*", "\\b", "\\B", "(?(", "++", "*+", "?+", "(?>"];
         if looks.iter().any(|look| pattern.contains(look)) {
             continue;
         }
@@ -318,7 +327,11 @@ fn any_octet_that_is_allowed_matches_as_well() {
             for other in slot.allowed.iter() {
                 let mut text = sampled.bytes();
                 text[at] = other;
-                assert!(real.is_match(&text).unwrap(), "{pattern}: \"{}\", octet {at}", text.escape_ascii());
+                assert!(
+                    real.is_match(&text).unwrap(),
+                    "{pattern}: \"{}\", octet {at}",
+                    text.escape_ascii()
+                );
             }
         }
     }
@@ -329,7 +342,9 @@ fn every_branch_is_another_text() {
     let expression = read(r"^(GET|POST)\s\/(a|b|(c|d)x)$");
     assert_eq!(expression.branches(), 8);
     let mut texts: Vec<Vec<u8>> = (0..8)
-        .map(|branch| expression.sample(&Choices::branch(0, branch), &Constraints::default()).unwrap().bytes())
+        .map(|branch| {
+            expression.sample(&Choices::branch(0, branch), &Constraints::default()).unwrap().bytes()
+        })
         .collect();
     texts.sort();
     texts.dedup();
@@ -360,7 +375,12 @@ fn a_text_holds_what_it_must_wherever_that_fits() {
         let text = sampled.bytes();
         assert!(real(pattern).is_match(&text).unwrap(), "{pattern}: \"{}\"", text.escape_ascii());
         for (range, held) in sampled.holds.iter().zip(*wanted) {
-            assert_eq!(text[range.clone()], *held.as_bytes(), "{pattern}: \"{}\"", text.escape_ascii());
+            assert_eq!(
+                text[range.clone()],
+                *held.as_bytes(),
+                "{pattern}: \"{}\"",
+                text.escape_ascii()
+            );
         }
         assert_eq!(sampled.holds.len(), wanted.len());
     }
@@ -368,7 +388,10 @@ fn a_text_holds_what_it_must_wherever_that_fits() {
 
 #[test]
 fn what_is_held_keeps_its_distance() {
-    let holds = [Held { bytes: b"AB", ..Held::default() }, Held { bytes: b"CD", nocase: true, gap: Some((5, 9)) }];
+    let holds = [
+        Held { bytes: b"AB", ..Held::default() },
+        Held { bytes: b"CD", nocase: true, gap: Some((5, 9)) },
+    ];
     let constraints = Constraints { holds: &holds, least: 20, most: 40, ..Constraints::default() };
     let sampled = read("^[^\\n]*$").sample(&Choices::plain(), &constraints).unwrap();
     let gap = sampled.holds[1].start - sampled.holds[0].end;
@@ -391,8 +414,10 @@ fn lengths_are_kept_and_unfitting_ones_refused() {
 
 #[test]
 fn a_match_lies_on_what_stands_there() {
-    let canvas: Vec<ByteSet> = b"GET /cgi-bin/foo.cgi".iter().map(|byte| ByteSet::of(*byte)).collect();
-    let constraints = Constraints { canvas: &canvas, from_beginning: true, ..Constraints::default() };
+    let canvas: Vec<ByteSet> =
+        b"GET /cgi-bin/foo.cgi".iter().map(|byte| ByteSet::of(*byte)).collect();
+    let constraints =
+        Constraints { canvas: &canvas, from_beginning: true, ..Constraints::default() };
     for (pattern, start) in [
         (r"foo\.cgi\?x=\d{4}", 13),
         (r"^GET.*\.cgi\x20", 0),
@@ -403,7 +428,11 @@ fn a_match_lies_on_what_stands_there() {
         let sampled = read(pattern).sample_onto(&Choices::plain(), &constraints);
         let sampled = sampled.unwrap_or_else(|| panic!("{pattern}: no text"));
         let text = sampled.bytes();
-        assert!(text.starts_with(b"GET /cgi-bin/foo.cgi"), "{pattern}: \"{}\"", text.escape_ascii());
+        assert!(
+            text.starts_with(b"GET /cgi-bin/foo.cgi"),
+            "{pattern}: \"{}\"",
+            text.escape_ascii()
+        );
         assert!(real(pattern).is_match(&text).unwrap(), "{pattern}: \"{}\"", text.escape_ascii());
         assert_eq!(sampled.matched.start, start, "{pattern}: \"{}\"", text.escape_ascii());
     }
@@ -433,7 +462,12 @@ fn a_group_takes_what_it_must() {
         let text = expression.sample(&Choices::plain(), &Constraints::default()).unwrap().bytes();
         let real = real(pattern);
         let captures = real.captures(&text).unwrap().unwrap();
-        assert_eq!(captures.get(1).unwrap().as_bytes(), wanted.as_bytes(), "{pattern}: {}", text.escape_ascii());
+        assert_eq!(
+            captures.get(1).unwrap().as_bytes(),
+            wanted.as_bytes(),
+            "{pattern}: {}",
+            text.escape_ascii()
+        );
     }
     let digits = read(r"id=(\d+)").with_group(1, b"x").unwrap();
     assert_eq!(digits.sample(&Choices::plain(), &Constraints::default()), None);
@@ -442,9 +476,15 @@ fn a_group_takes_what_it_must() {
 
 #[test]
 fn what_must_surround_a_text_is_told() {
-    let sample = |pattern: &str| read(pattern).sample(&Choices::plain(), &Constraints::default()).unwrap();
+    let sample =
+        |pattern: &str| read(pattern).sample(&Choices::plain(), &Constraints::default()).unwrap();
     let word = sample(r"\bfoo\b");
-    assert!(!word.before.has(b'x') && word.before.has(b' ') && !word.after.has(b'_') && word.after.has(b'.'));
+    assert!(
+        !word.before.has(b'x')
+            && word.before.has(b' ')
+            && !word.after.has(b'_')
+            && word.after.has(b'.')
+    );
     let line = sample("(?m)^foo$");
     assert_eq!((line.before, line.after), (ByteSet::of(b'\n'), ByteSet::of(b'\n')));
     let ends = sample(r"\Afoo\z");
@@ -509,7 +549,10 @@ fn literals_and_first_octets_are_seen() {
         .map(|sets| sets.iter().filter_map(|set| set.iter().next()).map(char::from).collect())
         .collect();
     assert_eq!(literals, ["foo", "x", "end"]);
-    assert_eq!(read(r"\s*(?:a|bc)+d").first_bytes(), Some(ByteSet::range(9, 13).with(b' ').with(b'a').with(b'b')));
+    assert_eq!(
+        read(r"\s*(?:a|bc)+d").first_bytes(),
+        Some(ByteSet::range(9, 13).with(b' ').with(b'a').with(b'b'))
+    );
     assert_eq!(read(r"a*").first_bytes(), None);
 }
 
@@ -531,10 +574,16 @@ fn what_pcre2_reads_is_read_and_texts_match_in_almost_all_of_many_mutations() {
     for round in 0..6_000 {
         let (a, b) = (all[draw(&mut state) % all.len()], all[draw(&mut state) % all.len()]);
         let (left, right) = (draw(&mut state) % (a.len() + 1), draw(&mut state) % (b.len() + 1));
-        let mut mutated = if round % 2 == 0 { [a, b].concat() } else { [&a[..left], &b[right..]].concat() };
+        let mut mutated =
+            if round % 2 == 0 { [a, b].concat() } else { [&a[..left], &b[right..]].concat() };
         if round % 3 == 0 {
             let at = draw(&mut state) % mutated.len().max(1);
-            mutated = mutated.chars().enumerate().filter(|(index, _)| *index != at).map(|(_, letter)| letter).collect();
+            mutated = mutated
+                .chars()
+                .enumerate()
+                .filter(|(index, _)| *index != at)
+                .map(|(_, letter)| letter)
+                .collect();
         }
         let real = RegexBuilder::new().build(&mutated);
         let ours = Expression::parse(&mutated, Flags::default());
@@ -554,18 +603,32 @@ fn what_pcre2_reads_is_read_and_texts_match_in_almost_all_of_many_mutations() {
         assert!(sampled.text.iter().all(|slot| slot.allowed.has(slot.preferred)), "{mutated}");
         match real.is_match(&sampled.bytes()) {
             Ok(true) => matches += 1,
-            found => wrong.push(format!("{mutated}: \"{}\" {found:?}", sampled.bytes().escape_ascii())),
+            found => {
+                wrong.push(format!("{mutated}: \"{}\" {found:?}", sampled.bytes().escape_ascii()))
+            }
         }
     }
     assert!(read_by_pcre2 > 2_000);
-    assert!(read_by_both * 1000 >= read_by_pcre2 * 995, "{read_by_both} of {read_by_pcre2}: {wrong:#?}");
+    assert!(
+        read_by_both * 1000 >= read_by_pcre2 * 995,
+        "{read_by_both} of {read_by_pcre2}: {wrong:#?}"
+    );
     assert!(matches * 1000 >= texts * 995, "{matches} of {texts} of {read_by_both}: {wrong:#?}");
 }
 
 #[test]
 fn quantifiers_behind_ends_of_quotes_are_those_of_pcre2_and_never_nest() {
     let many = |unit: &str| format!("a{{2}}{}", unit.repeat(10_000));
-    for pattern in [r"a+\E+b", r"a+\Q\E+b", r"a+\E?b", r"a+\E*", r"a{2}\E{2}", r"a\E+", r"\Qab\E+\E+", r"(?:a+)\E+b"] {
+    for pattern in [
+        r"a+\E+b",
+        r"a+\Q\E+b",
+        r"a+\E?b",
+        r"a+\E*",
+        r"a{2}\E{2}",
+        r"a\E+",
+        r"\Qab\E+\E+",
+        r"(?:a+)\E+b",
+    ] {
         let ours = Expression::parse(pattern, Flags::default());
         assert_eq!(ours.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", ours.err());
     }

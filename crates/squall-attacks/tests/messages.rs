@@ -1,4 +1,5 @@
-//! Messages that were made are read again: by the evaluator, buffer for buffer, and by tshark, where it is installed.
+//! Messages that were made are read again: by the evaluator, buffer for buffer, and by tshark,
+//! where it is installed.
 
 use std::process::Command;
 
@@ -56,7 +57,8 @@ fn is_seen(application: Application, turns: Vec<Turn>, options: &str) -> bool {
     let rules = RuleSet::parse(&rule, &Variables::standard());
     assert!(rules.problems.is_empty(), "{:?}", rules.problems);
     let compiled = squall_ids::Compiled::new(&rules);
-    let (mut engine, refused) = squall_ids::Engine::new(&compiled, &[0], squall_ids::Settings::default());
+    let (mut engine, refused) =
+        squall_ids::Engine::new(&compiled, &[0], squall_ids::Settings::default());
     assert!(refused.is_empty(), "{refused:?}");
     for frame in frames(&exchange(application, turns)) {
         engine.frame(Nanos(1_000_000_000 + frame.at.0), &frame.octets);
@@ -130,7 +132,8 @@ fn a_buffer_is_seen_as_it_was_asked_for() {
 
 #[test]
 fn coded_bodies_are_seen_decoded() {
-    let mut coded = parts(&[(Buffer::FileData, SERVER, b"evil \0 body of some length, of some length")]);
+    let mut coded =
+        parts(&[(Buffer::FileData, SERVER, b"evil \0 body of some length, of some length")]);
     for style in [
         Style { chunked: true, ..Style::default() },
         Style { gzip: true, ..Style::default() },
@@ -139,7 +142,10 @@ fn coded_bodies_are_seen_decoded() {
     ] {
         coded.style = style;
         let turns = assemble(Application::Http, &coded).unwrap();
-        assert!(is_seen(Application::Http, turns, &whole(Buffer::FileData, coded.buffers[0].2.bytes())), "{style:?}");
+        assert!(
+            is_seen(Application::Http, turns, &whole(Buffer::FileData, coded.buffers[0].2.bytes())),
+            "{style:?}"
+        );
     }
 }
 
@@ -171,13 +177,21 @@ fn no_message_is_malformed_to_tshark() {
     };
     assert!(tshark.status.success());
     let path = std::env::temp_dir().join(format!("squall-messages-{}.pcap", std::process::id()));
-    let mut writer = squall_pcap::PcapWriter::create(&path, squall_pcap::PcapFormat::default()).unwrap();
+    let mut writer =
+        squall_pcap::PcapWriter::create(&path, squall_pcap::PcapFormat::default()).unwrap();
     let mut at = 1_600_000_000_000_000_000;
-    let with_file = parts(&[(Buffer::FileData, SERVER, b"evil"), (Buffer::FileData, CLIENT, b"evil")]);
-    let with_name = parts(&[(Buffer::TlsSubject, SERVER, b"CN=evil"), (Buffer::TlsSni, CLIENT, b"evil.example")]);
+    let with_file =
+        parts(&[(Buffer::FileData, SERVER, b"evil"), (Buffer::FileData, CLIENT, b"evil")]);
+    let with_name = parts(&[
+        (Buffer::TlsSubject, SERVER, b"CN=evil"),
+        (Buffer::TlsSni, CLIENT, b"evil.example"),
+    ]);
     let with_query = parts(&[(Buffer::DnsQuery, CLIENT, b"evil.example")]);
     let mut port = 40_000;
-    for application in [Http, Dns, Mdns, Tls, Smtp, Pop3, Imap, Ftp, Telnet, Nntp, Irc, Ssh, Sip, Dhcp, Ntp, FtpData] {
+    for application in [
+        Http, Dns, Mdns, Tls, Smtp, Pop3, Imap, Ftp, Telnet, Nntp, Irc, Ssh, Sip, Dhcp, Ntp,
+        FtpData,
+    ] {
         for given in [&Parts::default(), &with_file, &with_name, &with_query] {
             let turns = assemble_all(application, given).unwrap().turns;
             let mut exchange = exchange(application, turns);
@@ -193,8 +207,8 @@ fn no_message_is_malformed_to_tshark() {
     }
     writer.flush().unwrap();
     drop(writer);
-    let filter =
-        "_ws.malformed or _ws.expert.severity >= 0x00800000 or tcp.checksum.status == 0 or ip.checksum.status == 0";
+    let filter = "_ws.malformed or _ws.expert.severity >= 0x00800000 or tcp.checksum.status == 0 \
+                  or ip.checksum.status == 0";
     let output = Command::new("tshark")
         .arg("-r")
         .arg(&path)

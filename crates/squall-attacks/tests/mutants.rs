@@ -1,7 +1,9 @@
-//! Rules whose structure is kept and whose parts are not: long texts, numbers that nobody means, deep nesting, parts left out,
-//! doubled, put elsewhere. None makes a panic, and none takes long. scripts/mutants does the same to profiles, and for longer.
+//! Rules whose structure is kept and whose parts are not: long texts, numbers that nobody means,
+//! deep nesting, parts left out, doubled, put elsewhere. None makes a panic, and none takes long.
+//! scripts/mutants does the same to profiles, and for longer.
 //!
-//! MUTANTS_S=600 goes on for so many seconds, from MUTANTS_SEED; what breaks is kept in the folder of temporary files.
+//! MUTANTS_S=600 goes on for so many seconds, from MUTANTS_SEED; what breaks is kept in the folder
+//! of temporary files.
 
 use std::{
     fs,
@@ -20,10 +22,16 @@ use squall_rules::{RuleSet, Variables};
 
 #[test]
 fn no_rule_breaks_what_reads_and_solves_it() {
-    let seeds: Vec<String> = texts(&["crates/squall-attacks/tests/rules", "examples/rules"], "rules")
-        .iter()
-        .flat_map(|text| text.lines().filter(|line| line.contains('(')).map(str::to_owned).collect::<Vec<_>>())
-        .collect();
+    let seeds: Vec<String> =
+        texts(&["crates/squall-attacks/tests/rules", "examples/rules"], "rules")
+            .iter()
+            .flat_map(|text| {
+                text.lines()
+                    .filter(|line| line.contains('('))
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
     try_all(
         "rule",
         150,
@@ -64,7 +72,8 @@ fn read_and_solve(text: &str) {
 
 fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
     let Some((head, body)) = rule.split_once('(') else { return rule.to_owned() };
-    let options = |body: &str| body.trim_end_matches(')').split(';').map(str::to_owned).collect::<Vec<_>>();
+    let options =
+        |body: &str| body.trim_end_matches(')').split(';').map(str::to_owned).collect::<Vec<_>>();
     let (mut head, mut ours) = (head.to_owned(), options(body));
     let theirs = other.split_once('(').map(|(_, body)| options(body)).unwrap_or_default();
     let at = chance.below(ours.len());
@@ -91,10 +100,19 @@ fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
             head = words.join(" ") + " ";
         }
         _ => {
-            let (keyword, depth) = (["content", "pcre", "byte_test", "uricontent", "isdataat"], 1 + chance.below(3000));
+            let (keyword, depth) = (
+                ["content", "pcre", "byte_test", "uricontent", "isdataat"],
+                1 + chance.below(3000),
+            );
             let deep = format!("\"/{}a{}/\"", "(".repeat(depth), ")".repeat(depth));
             let long = format!("\"{}\"", "x".repeat(depth * 20));
-            let value = [deep, long, "\"/(a{60000}){60000}/\"".into(), "-4,>,-1,-65536".into(), "!,,,,,".into()];
+            let value = [
+                deep,
+                long,
+                "\"/(a{60000}){60000}/\"".into(),
+                "-4,>,-1,-65536".into(),
+                "!,,,,,".into(),
+            ];
             ours.insert(at, format!("{}:{}", chance.pick(&keyword), chance.pick(&value)));
         }
     }
@@ -104,7 +122,8 @@ fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
 /// One of the numbers of a text, or the text as it is.
 fn change_number(text: &str, chance: &mut Chance) -> String {
     let digit = |i: &usize| text.as_bytes()[*i].is_ascii_digit();
-    let starts: Vec<usize> = (0..text.len()).filter(|i| digit(i) && (*i == 0 || !digit(&(i - 1)))).collect();
+    let starts: Vec<usize> =
+        (0..text.len()).filter(|i| digit(i) && (*i == 0 || !digit(&(i - 1)))).collect();
     if starts.is_empty() {
         return text.to_owned();
     }
@@ -142,13 +161,22 @@ fn odd_text(chance: &mut Chance) -> String {
         2 => format!("{}ipv4/udp", "eth/".repeat(n / 20)),
         3 => format!("eth{}/ipv4/udp", "/vlan".repeat(n / 500)),
         4 => format!("eth/ipv4(ttl={number})/udp(sport={number})/payload({number})"),
-        5 => (*chance.pick(&["10.0.0.9-10.0.0.1", "::-ffff:ffff::", "0.0.0.0/0", "::/0", "10.0.0.0/33", "[::]:99999"]))
-            .to_owned(),
+        5 => (*chance.pick(&[
+            "10.0.0.9-10.0.0.1",
+            "::-ffff:ffff::",
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.0/33",
+            "[::]:99999",
+        ]))
+        .to_owned(),
         6 => format!("{number}-{}", chance.pick(&NUMBERS)),
         7 => format!("{}{}a{}", "!".repeat(n / 30), "[".repeat(n / 30), "]".repeat(n / 30)),
         8 => format!("\u{0}\u{1b}[31m\u{202e}\r\n\t{number}"),
         _ => {
-            let unit = chance.pick(&["", " pps", " Gbps", " %", "s", " ms", "ns", "KiB", " Mbps l1", "k", "h", "*7"]);
+            let unit = chance.pick(&[
+                "", " pps", " Gbps", " %", "s", " ms", "ns", "KiB", " Mbps l1", "k", "h", "*7",
+            ]);
             format!("{number}{unit}")
         }
     }
@@ -186,7 +214,12 @@ fn texts(folders: &[&str], ending: &str) -> Vec<String> {
 /// Longer than any text should take on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn try_all(kind: &str, count: u64, make: impl Fn(&mut Chance) -> String, take: impl Fn(&str) + Sync) {
+fn try_all(
+    kind: &str,
+    count: u64,
+    make: impl Fn(&mut Chance) -> String,
+    take: impl Fn(&str) + Sync,
+) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (seed, seconds) = (number("MUTANTS_SEED").unwrap_or(17), number("MUTANTS_S"));
     let until = seconds.map(|s| Instant::now() + Duration::from_secs(s));
@@ -197,7 +230,9 @@ fn try_all(kind: &str, count: u64, make: impl Fn(&mut Chance) -> String, take: i
         let (done, ended) = mpsc::channel::<u64>();
         scope.spawn(move || {
             for (number, text) in begun {
-                if ended.recv_timeout(PATIENCE).map_err(|e| e == mpsc::RecvTimeoutError::Timeout) != Ok(number) {
+                if ended.recv_timeout(PATIENCE).map_err(|e| e == mpsc::RecvTimeoutError::Timeout)
+                    != Ok(number)
+                {
                     keep(kind, number, &text);
                     eprintln!("{kind} {number} is not done after {PATIENCE:?}");
                     std::process::abort();
@@ -217,7 +252,11 @@ fn try_all(kind: &str, count: u64, make: impl Fn(&mut Chance) -> String, take: i
             done.send(number).expect("the watch is there until the end");
         }
     });
-    assert!(broken.is_empty(), "{kind} {broken:?} of seed {seed} break it; they are in {}", kept(kind, 0).display());
+    assert!(
+        broken.is_empty(),
+        "{kind} {broken:?} of seed {seed} break it; they are in {}",
+        kept(kind, 0).display()
+    );
 }
 
 fn kept(kind: &str, number: u64) -> PathBuf {

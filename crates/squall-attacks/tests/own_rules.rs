@@ -1,5 +1,6 @@
-//! The rules of `tests/rules`, one for every construct of the three dialects: what becomes of each is what is written beside it,
-//! but for those of `shortfalls.txt`, which says what they come to instead.
+//! The rules of `tests/rules`, one for every construct of the three dialects: what becomes of each
+//! is what is written beside it, but for those of `shortfalls.txt`, which says what they come to
+//! instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ fn expected(rule: &Rule) -> &str {
     &said.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
 }
 
-/// A rule that comes to do what it should leaves the list, and one that does no longer enters it: `BLESS=1` writes it anew.
+/// A rule that comes to do what it should leaves the list, and one that does no longer enters it:
+/// `BLESS=1` writes it anew.
 #[test]
 fn each_rule_comes_to_what_stands_beside_it() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
@@ -27,16 +29,22 @@ fn each_rule_comes_to_what_stands_beside_it() {
     for (index, rule) in set.rules.iter().enumerate() {
         let (outcome, why) = match solver.solve(index, 0) {
             Ok(_) => ("solved".to_owned(), String::new()),
-            Err(Unsolved { reason, text, .. }) => (format!("unsolved {reason:?}"), format!(": {text}")),
+            Err(Unsolved { reason, text, .. }) => {
+                (format!("unsolved {reason:?}"), format!(": {text}"))
+            }
         };
         if outcome != expected(rule) {
             let why = why.lines().next().unwrap_or("");
-            real.insert(rule.sid, (outcome, format!("{}, expected {}{why}", rule.msg, expected(rule))));
+            real.insert(
+                rule.sid,
+                (outcome, format!("{}, expected {}{why}", rule.msg, expected(rule))),
+            );
         }
     }
     let path = directory().join("shortfalls.txt");
     if std::env::var_os("BLESS").is_some() {
-        let lines: String = real.iter().map(|(sid, (outcome, why))| format!("{sid} {outcome} # {why}\n")).collect();
+        let lines: String =
+            real.iter().map(|(sid, (outcome, why))| format!("{sid} {outcome} # {why}\n")).collect();
         std::fs::write(&path, lines).unwrap();
         return;
     }
@@ -53,15 +61,22 @@ fn each_rule_comes_to_what_stands_beside_it() {
                 differences.push(format!("{sid} {outcome} # {why}; the list says {known}"));
             }
             (Some((outcome, why)), None) => differences.push(format!("{sid} {outcome} # {why}")),
-            (None, Some(known)) => differences.push(format!("{sid} does what it should, and no longer {known}")),
+            (None, Some(known)) => {
+                differences.push(format!("{sid} does what it should, and no longer {known}"))
+            }
             _ => {}
         }
     }
     let count = differences.len();
-    assert!(count == 0, "{count} differences from the list, which BLESS=1 writes anew:\n{}", differences.join("\n"));
+    assert!(
+        count == 0,
+        "{count} differences from the list, which BLESS=1 writes anew:\n{}",
+        differences.join("\n")
+    );
 }
 
-/// A line `# expect: problem Reason` stands above each line that is to give one, and no other line gives one.
+/// A line `# expect: problem Reason` stands above each line that is to give one, and no other line
+/// gives one.
 #[test]
 fn each_line_that_is_no_rule_gives_the_problem_that_stands_above_it() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
@@ -91,19 +106,29 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/referen
 const PREFACE: &str = "\
 # Rules
 
-What rule files of Snort 2, Snort 3 and Suricata may say, keyword by keyword, and what becomes of it. Whatever a rule was written
-in, it gets one form; semantics are those of Suricata 8 with its usual configuration, and Snort's where Suricata has no such thing.
-A line that is no rule never stops its file: it is told of with file, line, column, a reason and what to try.
+What rule files of Snort 2, Snort 3 and Suricata may say, keyword by keyword, and what becomes of \
+                       it. Whatever a rule was written
+in, it gets one form; semantics are those of Suricata 8 with its usual configuration, and Snort's \
+                       where Suricata has no such thing.
+A line that is no rule never stops its file: it is told of with file, line, column, a reason and \
+                       what to try.
 
-- *who*: 2 is Snort 2, 3 is Snort 3, S is Suricata (also by the names that it had in older versions).
-- *read*: `yes`; `ignored` where it asks nothing of the traffic; `problem` where a rule that has it is refused
-  (UnsupportedKeyword). Any other word is refused as UnknownKeyword, with the keyword that is most like it.
-- *solved*: a rule of `crates/squall-attacks/tests/rules` that has it, for which traffic was made in which the examiner, which
+- *who*: 2 is Snort 2, 3 is Snort 3, S is Suricata (also by the names that it had in older \
+                       versions).
+- *read*: `yes`; `ignored` where it asks nothing of the traffic; `problem` where a rule that has \
+                       it is refused
+  (UnsupportedKeyword). Any other word is refused as UnknownKeyword, with the keyword that is most \
+                       like it.
+- *solved*: a rule of `crates/squall-attacks/tests/rules` that has it, for which traffic was made \
+                       in which the examiner, which
   shares no code with what makes it, found the rule. Empty: none yet.
 
-Beside rules, files may hold `include FILE` (from the directory of the file that says it), `var`, `ipvar` and `portvar`. Rules go on
-behind a backslash at a line's end, and those of Snort 3 until their parenthesis closes. Of two rules with one gid and sid the newer
-revision is taken. Variables that nobody sets are as in suricata.yaml; those of a suricata.yaml, a snort.conf or a
+Beside rules, files may hold `include FILE` (from the directory of the file that says it), `var`, \
+                       `ipvar` and `portvar`. Rules go on
+behind a backslash at a line's end, and those of Snort 3 until their parenthesis closes. Of two \
+                       rules with one gid and sid the newer
+revision is taken. Variables that nobody sets are as in suricata.yaml; those of a suricata.yaml, a \
+                       snort.conf or a
 snort_defaults.lua can be read.
 
 | keyword | who | read | solved |
@@ -128,21 +153,41 @@ fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
         let mut text = PREFACE.to_owned();
         for keyword in squall_rules::keywords() {
             let read = reading(keyword.reading());
-            let by = solved.get(keyword.name).and_then(|sids| sids.first()).map(u32::to_string).unwrap_or_default();
-            text.push_str(&format!("| `{}` | {} | {read} | {by} |\n", keyword.name, keyword.dialects));
+            let by = solved
+                .get(keyword.name)
+                .and_then(|sids| sids.first())
+                .map(u32::to_string)
+                .unwrap_or_default();
+            text.push_str(&format!(
+                "| `{}` | {} | {read} | {by} |\n",
+                keyword.name, keyword.dialects
+            ));
         }
         std::fs::write(REFERENCE, text).unwrap();
         return;
     }
     let text = std::fs::read_to_string(REFERENCE).unwrap();
-    let rows = text.strip_prefix(PREFACE).expect("what stands above the table is another: BLESS=1 writes it anew");
+    let rows = text
+        .strip_prefix(PREFACE)
+        .expect("what stands above the table is another: BLESS=1 writes it anew");
     let keywords = squall_rules::keywords();
-    assert_eq!(rows.lines().count(), keywords.len(), "a row for each keyword: BLESS=1 writes them anew");
+    assert_eq!(
+        rows.lines().count(),
+        keywords.len(),
+        "a row for each keyword: BLESS=1 writes them anew"
+    );
     for (row, keyword) in rows.lines().zip(keywords) {
         let (known, by) = row.trim_end_matches(" |").rsplit_once(" |").unwrap();
-        assert_eq!(known, format!("| `{}` | {} | {}", keyword.name, keyword.dialects, reading(keyword.reading())));
+        assert_eq!(
+            known,
+            format!("| `{}` | {} | {}", keyword.name, keyword.dialects, reading(keyword.reading()))
+        );
         if let Ok(sid) = by.trim().parse::<u32>() {
-            assert!(solved.get(keyword.name).is_some_and(|sids| sids.contains(&sid)), "{}: {sid}", keyword.name);
+            assert!(
+                solved.get(keyword.name).is_some_and(|sids| sids.contains(&sid)),
+                "{}: {sid}",
+                keyword.name
+            );
         }
     }
 }

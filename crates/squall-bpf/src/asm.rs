@@ -100,7 +100,8 @@ impl Asm {
         self
     }
 
-    /// A function begins here; the one before must have ended. It may be called, or be a callback of `bpf_loop`.
+    /// A function begins here; the one before must have ended. It may be called, or be a callback
+    /// of `bpf_loop`.
     pub fn function(&mut self, name: &str, label: Label) -> &mut Self {
         self.functions.push(Function { name: name.to_owned(), at: self.insns.len() });
         self.bind(label)
@@ -188,12 +189,24 @@ impl Asm {
     }
 
     /// Compares 64 bits.
-    pub fn jump_if(&mut self, cond: Cond, dst: Reg, src: impl Into<Source>, to: Label) -> &mut Self {
+    pub fn jump_if(
+        &mut self,
+        cond: Cond,
+        dst: Reg,
+        src: impl Into<Source>,
+        to: Label,
+    ) -> &mut Self {
         self.branch(JMP | cond as u8, dst, src.into(), to)
     }
 
     /// Compares the low 32 bits.
-    pub fn jump_if32(&mut self, cond: Cond, dst: Reg, src: impl Into<Source>, to: Label) -> &mut Self {
+    pub fn jump_if32(
+        &mut self,
+        cond: Cond,
+        dst: Reg,
+        src: impl Into<Source>,
+        to: Label,
+    ) -> &mut Self {
         self.branch(JMP32 | cond as u8, dst, src.into(), to)
     }
 
@@ -223,9 +236,14 @@ impl Asm {
         self.wide(dst, PSEUDO_MAP, 0, 0)
     }
 
-    /// The address of octet `offset` in the value of an array of one entry: no look-up, no test for null.
+    /// The address of octet `offset` in the value of an array of one entry: no look-up, no test for
+    /// null.
     pub fn load_map_value(&mut self, dst: Reg, map: MapId, offset: u32) -> &mut Self {
-        self.relocations.push(Relocation { insn: self.insns.len(), map: map.0, offset: Some(offset) });
+        self.relocations.push(Relocation {
+            insn: self.insns.len(),
+            map: map.0,
+            offset: Some(offset),
+        });
         self.wide(dst, PSEUDO_MAP_VALUE, 0, offset as i32)
     }
 
@@ -260,7 +278,9 @@ impl Asm {
             let target = self.labels[label.0].expect("what is jumped to is bound");
             let distance = target as i64 - at as i64 - 1;
             match way {
-                Way::Offset => self.insns[at].off = i16::try_from(distance).expect("jumps are short"),
+                Way::Offset => {
+                    self.insns[at].off = i16::try_from(distance).expect("jumps are short")
+                }
                 Way::Immediate => self.insns[at].imm = distance as i32,
             }
         }
@@ -282,8 +302,17 @@ mod tests {
     #[test]
     fn instructions_are_encoded_as_the_standard_says() {
         let mut a = Asm::new("t");
-        a.mov(R1, 5).add(R1, R2).alu32(Alu::Rsh, R3, 16).load(Size::U16, R4, R1, 12).store(Size::U8, R10, -1, 7);
-        a.store(Size::U64, R10, -16, R4).atomic_add(Size::U64, R1, 0, R2).to_big_endian(R4, 16).call(5).exit();
+        a.mov(R1, 5).add(R1, R2).alu32(Alu::Rsh, R3, 16).load(Size::U16, R4, R1, 12).store(
+            Size::U8,
+            R10,
+            -1,
+            7,
+        );
+        a.store(Size::U64, R10, -16, R4)
+            .atomic_add(Size::U64, R1, 0, R2)
+            .to_big_endian(R4, 16)
+            .call(5)
+            .exit();
         let octets: Vec<[u8; 8]> = a.finish().insns.into_iter().map(Insn::octets).collect();
         assert_eq!(octets[0], [0xb7, 0x01, 0, 0, 5, 0, 0, 0]);
         assert_eq!(octets[1], [0x0f, 0x21, 0, 0, 0, 0, 0, 0]);
@@ -310,7 +339,11 @@ mod tests {
     fn jumps_and_calls_find_their_labels() {
         let mut a = Asm::new("t");
         let (back, function) = (a.label(), a.label());
-        a.bind(back).mov64(R1, u64::MAX / 3).jump_if(Cond::Eq, R1, 0, back).call_function(function).exit();
+        a.bind(back)
+            .mov64(R1, u64::MAX / 3)
+            .jump_if(Cond::Eq, R1, 0, back)
+            .call_function(function)
+            .exit();
         a.function("f", function).mov(R0, 0).exit();
         let object = a.finish();
         assert_eq!(object.insns[2].off, -3);

@@ -1,4 +1,5 @@
-//! The type information (BTF) without which the kernel takes no callback: that each function is a static one.
+//! The type information (BTF) without which the kernel takes no callback: that each function is a
+//! static one.
 
 use crate::Function;
 
@@ -17,8 +18,8 @@ const MAIN: u32 = 3;
 const CALLBACK: u32 = 4;
 const FIRST_FUNCTION: u32 = 5;
 
-/// BTF in which functions are typed: the first `int (void *)`, the others `int (int, void *)`. And of each function its
-/// first instruction and its type, as `func_info` of BPF_PROG_LOAD takes them.
+/// BTF in which functions are typed: the first `int (void *)`, the others `int (int, void *)`. And
+/// of each function its first instruction and its type, as `func_info` of BPF_PROG_LOAD takes them.
 pub fn functions_btf(functions: &[Function]) -> (Vec<u8>, Vec<[u32; 2]>) {
     let mut strings = vec![0];
     let mut name = |text: &str| {
@@ -45,6 +46,10 @@ pub fn functions_btf(functions: &[Function]) -> (Vec<u8>, Vec<[u32; 2]>) {
     }
     btf.extend(types);
     btf.extend(strings);
-    let info = functions.iter().enumerate().map(|(i, f)| [f.at as u32, FIRST_FUNCTION + i as u32]).collect();
+    let info = functions
+        .iter()
+        .enumerate()
+        .map(|(i, f)| [f.at as u32, FIRST_FUNCTION + i as u32])
+        .collect();
     (btf, info)
 }

@@ -1,5 +1,6 @@
-//! Classic BPF (McCanne and Jacobson, 1993): what capture filters are compiled to. A [`Filter`] is checked once, as the
-//! kernel's `bpf_check_classic` does, and then runs on any octets without failing.
+//! Classic BPF (McCanne and Jacobson, 1993): what capture filters are compiled to. A [`Filter`] is
+//! checked once, as the kernel's `bpf_check_classic` does, and then runs on any octets without
+//! failing.
 
 use std::fmt;
 
@@ -12,7 +13,8 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// A checked program: every jump goes forward to an instruction that is there, and every way ends in a return.
+/// A checked program: every jump goes forward to an instruction that is there, and every way ends
+/// in a return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Instruction>);
 
@@ -59,7 +61,9 @@ impl Filter {
                     let (size, mode) = (insn.code & 0x18, insn.code & 0xe0);
                     let known = match (insn.code & 7, mode) {
                         (_, 0x00 | 0x80) => size == 0,
-                        (_, 0x60) if insn.k as usize >= WORDS => return bad(at, "a memory word above 15"),
+                        (_, 0x60) if insn.k as usize >= WORDS => {
+                            return bad(at, "a memory word above 15");
+                        }
                         (_, 0x60) => size == 0,
                         (LD, 0x20 | 0x40) => size != 0x18,
                         (LDX, 0xa0) => size == 0x10,
@@ -87,9 +91,13 @@ impl Filter {
                     0x10..=0x40 => {}
                     _ => return bad(at, "an unknown jump"),
                 },
-                RET if !matches!(insn.code & 0x18, 0x00 | 0x10) => return bad(at, "an unknown return"),
+                RET if !matches!(insn.code & 0x18, 0x00 | 0x10) => {
+                    return bad(at, "an unknown return");
+                }
                 RET => {}
-                _ if !matches!(insn.code & 0xf8, 0x00 | 0x80) => return bad(at, "an unknown operation"),
+                _ if !matches!(insn.code & 0xf8, 0x00 | 0x80) => {
+                    return bad(at, "an unknown operation");
+                }
                 _ => {}
             }
         }
@@ -108,20 +116,21 @@ impl Filter {
         &self.0
     }
 
-    /// How many octets of the frame are to be kept; 0: none, it does not match. `wire_len`: octets that it had on the wire.
-    /// Reading behind the end of `octets` does not match.
+    /// How many octets of the frame are to be kept; 0: none, it does not match. `wire_len`: octets
+    /// that it had on the wire. Reading behind the end of `octets` does not match.
     #[inline]
     pub fn run(&self, octets: &[u8], wire_len: u32) -> u32 {
         self.step_through(octets, wire_len).unwrap_or(0)
     }
 
-    /// As [`Filter::run`] for an Ethernet frame as Linux shows it to packet sockets: a VLAN tag in front is not there.
+    /// As [`Filter::run`] for an Ethernet frame as Linux shows it to packet sockets: a VLAN tag in
+    /// front is not there.
     #[inline]
     pub fn run_untagged(&self, octets: &[u8], wire_len: u32) -> u32 {
         match octets.get(TAG_AT..TAG_AT + 2) {
-            Some([0x81, 0x00] | [0x88, 0xa8]) if octets.len() >= TAG_AT + TAG + 2 => {
-                self.step_through(&Untagged(octets), wire_len.saturating_sub(TAG as u32)).unwrap_or(0)
-            }
+            Some([0x81, 0x00] | [0x88, 0xa8]) if octets.len() >= TAG_AT + TAG + 2 => self
+                .step_through(&Untagged(octets), wire_len.saturating_sub(TAG as u32))
+                .unwrap_or(0),
             _ => self.run(octets, wire_len),
         }
     }
@@ -140,7 +149,11 @@ impl Filter {
                         0x00 => k,
                         0x20 => load(octets, k, code)?,
                         // As the kernel: the sum may turn over, but a negative offset is none.
-                        0x40 => load(octets, Some(x.wrapping_add(k)).filter(|at| *at <= i32::MAX as u32)?, code)?,
+                        0x40 => load(
+                            octets,
+                            Some(x.wrapping_add(k)).filter(|at| *at <= i32::MAX as u32)?,
+                            code,
+                        )?,
                         0x60 => memory[k as usize],
                         _ => wire_len,
                     }
@@ -274,7 +287,8 @@ mod tests {
         for at in 0..64 {
             for size in [0x00, 0x08, 0x10] {
                 // The octets themselves, and the length.
-                let read = Filter::new(vec![insn(0x20 | size, 0, 0, at), insn(0x16, 0, 0, 0)]).unwrap();
+                let read =
+                    Filter::new(vec![insn(0x20 | size, 0, 0, at), insn(0x16, 0, 0, 0)]).unwrap();
                 assert_eq!(read.run_untagged(&tagged, 64), read.run(&plain, 60), "{at}");
                 assert_eq!(read.run_untagged(&plain, 60), read.run(&plain, 60));
             }

@@ -13,14 +13,18 @@ pub struct Insn {
 impl Insn {
     /// As it lies in memory, on this machine's byte order.
     pub fn octets(self) -> [u8; 8] {
-        let registers =
-            if cfg!(target_endian = "little") { self.src << 4 | self.dst } else { self.dst << 4 | self.src };
+        let registers = if cfg!(target_endian = "little") {
+            self.src << 4 | self.dst
+        } else {
+            self.dst << 4 | self.src
+        };
         let (off, imm) = (self.off.to_ne_bytes(), self.imm.to_ne_bytes());
         [self.code, registers, off[0], off[1], imm[0], imm[1], imm[2], imm[3]]
     }
 }
 
-/// R0 is the result, R1 to R5 are arguments and lost in calls, R6 to R9 survive them, R10 is the frame pointer.
+/// R0 is the result, R1 to R5 are arguments and lost in calls, R6 to R9 survive them, R10 is the
+/// frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reg {

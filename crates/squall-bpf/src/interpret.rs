@@ -1,7 +1,9 @@
-//! Runs programs in user space, so that what they do can be tested without a kernel or its permission.
+//! Runs programs in user space, so that what they do can be tested without a kernel or its
+//! permission.
 //!
-//! Addresses are those of a small machine: context, packet, stack and map values lie in regions below 2^32, as `xdp_md`
-//! holds 32 bits of an address. What the verifier would refuse (reads outside of them) is an error here too.
+//! Addresses are those of a small machine: context, packet, stack and map values lie in regions
+//! below 2^32, as `xdp_md` holds 32 bits of an address. What the verifier would refuse (reads
+//! outside of them) is an error here too.
 
 use crate::{Insn, Object, helper, xdp_md};
 
@@ -23,7 +25,8 @@ pub struct Machine<'a> {
     pub now: u64,
     pub tick: u64,
     pub cpu: u64,
-    /// What a redirect to a device map gives: `XDP_REDIRECT`, or the flags' action when nothing is there.
+    /// What a redirect to a device map gives: `XDP_REDIRECT`, or the flags' action when nothing is
+    /// there.
     pub redirect: i32,
     context: Vec<u8>,
     packet: Vec<u8>,
@@ -33,7 +36,8 @@ pub struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     pub fn new(object: &'a Object) -> Self {
-        let maps = object.maps.iter().map(|m| vec![0; (m.value_octets * m.entries) as usize]).collect();
+        let maps =
+            object.maps.iter().map(|m| vec![0; (m.value_octets * m.entries) as usize]).collect();
         Self {
             object,
             maps,
@@ -112,22 +116,30 @@ impl<'a> Machine<'a> {
                     }
                 }
                 4 => {
-                    let value = arithmetic(code, u64::from(r[d] as u32), u64::from(operand as u32), 31);
-                    r[d] = u64::from(value.ok_or_else(|| wrong("no such arithmetic".into()))? as u32);
+                    let value =
+                        arithmetic(code, u64::from(r[d] as u32), u64::from(operand as u32), 31);
+                    r[d] =
+                        u64::from(value.ok_or_else(|| wrong("no such arithmetic".into()))? as u32);
                 }
-                7 => r[d] = arithmetic(code, r[d], operand, 63).ok_or_else(|| wrong("no such arithmetic".into()))?,
+                7 => {
+                    r[d] = arithmetic(code, r[d], operand, 63)
+                        .ok_or_else(|| wrong("no such arithmetic".into()))?
+                }
                 0 => {
                     let high = self.object.insns.get(at).ok_or("half an instruction")?.imm;
                     at += 1;
                     r[d] = match self.object.relocations.iter().find(|x| x.insn == at - 2) {
-                        Some(x) => MAPS + x.map as u64 * MAP_STRIDE + u64::from(x.offset.unwrap_or(0)),
+                        Some(x) => {
+                            MAPS + x.map as u64 * MAP_STRIDE + u64::from(x.offset.unwrap_or(0))
+                        }
                         // A function: its first instruction.
                         None if src == 4 => (at as i64 - 1 + i64::from(imm)) as u64,
                         None => u64::from(imm as u32) | (high as u64) << 32,
                     };
                 }
                 1 => {
-                    let octets = self.memory(r[s].wrapping_add(off as u64), width(code)).map_err(wrong)?;
+                    let octets =
+                        self.memory(r[s].wrapping_add(off as u64), width(code)).map_err(wrong)?;
                     let mut value = [0; 8];
                     value[..octets.len()].copy_from_slice(octets);
                     r[d] = u64::from_le_bytes(value);
@@ -135,7 +147,8 @@ impl<'a> Machine<'a> {
                 2 | 3 => {
                     let value = if code & 7 == 3 { r[s] } else { i64::from(imm) as u64 };
                     let atomic = code & 0xe0 == 0xc0;
-                    let octets = self.memory(r[d].wrapping_add(off as u64), width(code)).map_err(wrong)?;
+                    let octets =
+                        self.memory(r[d].wrapping_add(off as u64), width(code)).map_err(wrong)?;
                     let mut old = [0; 8];
                     old[..octets.len()].copy_from_slice(octets);
                     let old = if atomic { u64::from_le_bytes(old) } else { 0 };
@@ -175,7 +188,8 @@ impl<'a> Machine<'a> {
             helper::REDIRECT_MAP => self.redirect as u64,
             helper::XDP_ADJUST_TAIL => {
                 let len = self.packet.len() as i64 + i64::from(r[2] as i32);
-                self.packet.resize(usize::try_from(len).map_err(|_| "a frame of less than nothing")?, 0);
+                self.packet
+                    .resize(usize::try_from(len).map_err(|_| "a frame of less than nothing")?, 0);
                 let end = PACKET as u32 + self.packet.len() as u32;
                 self.context[xdp_md::DATA_END as usize..][..4].copy_from_slice(&end.to_le_bytes());
                 0
@@ -246,7 +260,11 @@ fn arithmetic(code: u8, a: u64, b: u64, shift: u64) -> Option<u64> {
 }
 
 fn holds(code: u8, a: u64, b: u64) -> Option<bool> {
-    let (sa, sb) = if code & 7 == 6 { (i64::from(a as i32), i64::from(b as i32)) } else { (a as i64, b as i64) };
+    let (sa, sb) = if code & 7 == 6 {
+        (i64::from(a as i32), i64::from(b as i32))
+    } else {
+        (a as i64, b as i64)
+    };
     Some(match code & 0xf0 {
         0x00 => true,
         0x10 => a == b,
@@ -286,8 +304,16 @@ mod tests {
         a.load(Size::U32, R2, R6, xdp_md::DATA).load(Size::U32, R3, R6, xdp_md::DATA_END);
         a.mov(R1, R2).add(R1, 14).jump_if(Cond::Gt, R1, R3, short);
         a.mov64(R4, 0x1122_3344_5566_7788).to_big_endian(R4, 64).store(Size::U64, R2, 0, R4);
-        a.bind(short).load_map_value(R1, map, 8).load(Size::U64, R0, R1, 0).alu(Alu::Sub, R0, 1).exit();
-        a.function("each", each).load_map_value(R3, map, 8).mov(R4, 3).atomic_add(Size::U64, R3, 0, R4).mov(R0, 0);
+        a.bind(short)
+            .load_map_value(R1, map, 8)
+            .load(Size::U64, R0, R1, 0)
+            .alu(Alu::Sub, R0, 1)
+            .exit();
+        a.function("each", each)
+            .load_map_value(R3, map, 8)
+            .mov(R4, 3)
+            .atomic_add(Size::U64, R3, 0, R4)
+            .mov(R0, 0);
         a.exit();
         let object = a.finish();
         let mut machine = Machine::new(&object);
@@ -301,6 +327,11 @@ mod tests {
     fn a_read_outside_of_everything_is_an_error() {
         let mut a = Asm::new("t");
         a.load(Size::U32, R2, R1, xdp_md::DATA_END).load(Size::U64, R0, R2, 0).exit();
-        assert!(Machine::new(&a.finish()).run_xdp(&mut vec![0; 60]).unwrap_err().contains("belong to nothing"));
+        assert!(
+            Machine::new(&a.finish())
+                .run_xdp(&mut vec![0; 60])
+                .unwrap_err()
+                .contains("belong to nothing")
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! eBPF programs as values: what goes in are instructions one by one ([`Asm`]), what comes out is an [`Object`] that a
-//! kernel can be given: instructions, the maps they name, and the functions they consist of.
+//! eBPF programs as values: what goes in are instructions one by one ([`Asm`]), what comes out is
+//! an [`Object`] that a kernel can be given: instructions, the maps they name, and the functions
+//! they consist of.
 //!
-//! Knows the instruction set (RFC 9669) and nothing else: no system call, no packets, no clock. Squall's programs are
-//! short and differ from run to run, which an assembler serves better than a compiler beside the build.
+//! Knows the instruction set (RFC 9669) and nothing else: no system call, no packets, no clock.
+//! Squall's programs are short and differ from run to run, which an assembler serves better than a
+//! compiler beside the build.
 #![forbid(unsafe_code)]
 
 mod asm;
@@ -55,7 +57,8 @@ pub enum MapKind {
     XskMap = 17,
 }
 
-/// The 64-bit immediate at `insn` stands for a map, or for the place `offset` in the value of an array of one entry.
+/// The 64-bit immediate at `insn` stands for a map, or for the place `offset` in the value of an
+/// array of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
     pub insn: usize,

@@ -1,8 +1,10 @@
-//! What became of frames that a program has redirected to a device: programs for two of the kernel's tracepoints, which
-//! see what the driver took and what it did not. The redirect itself does not know.
+//! What became of frames that a program has redirected to a device: programs for two of the
+//! kernel's tracepoints, which see what the driver took and what it did not. The redirect itself
+//! does not know.
 //!
-//! A frame is under way from the program's redirect until the driver has it or nobody does. Meanwhile the CPU lets no
-//! other network work in, so whatever passes a device map on that CPU then is ours, in the order in which it was made.
+//! A frame is under way from the program's redirect until the driver has it or nobody does.
+//! Meanwhile the CPU lets no other network work in, so whatever passes a device map on that CPU
+//! then is ours, in the order in which it was made.
 
 use crate::{Alu, Asm, Cond, Label, MapId, Reg::*, Size::U64, helper, xdp_action};
 
@@ -12,19 +14,21 @@ const MOST_IN_BULK: i32 = 64;
 // Of the callback's context on the stack: frames that the driver took, and when.
 const SENT: i16 = -16;
 const NOW: i16 = -8;
-/// Where [`driver`]'s `each` finds, from R7 on, how many frames the driver took, and the instant (`CLOCK_MONOTONIC`, ns).
+/// Where [`driver`]'s `each` finds, from R7 on, how many frames the driver took, and the instant
+/// (`CLOCK_MONOTONIC`, ns).
 pub const TOOK: i16 = 0;
 pub const AT: i16 = NOW - SENT;
 
-/// Indices, below 4096, of 64-bit words in the memory that a program and its witnesses share: the value of an array of one
-/// entry, to which R8 points.
+/// Indices, below 4096, of 64-bit words in the memory that a program and its witnesses share: the
+/// value of an array of one entry, to which R8 points.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// Where frames are under way, and how many are. They are there until interrupts are let in again.
+    /// Where frames are under way, and how many are. They are there until interrupts are let in
+    /// again.
     pub cpu: usize,
     pub pending: usize,
-    /// Frames put on their way, and those of which it is known what became of them. What is told of a frame, the program
-    /// keeps by its number among these.
+    /// Frames put on their way, and those of which it is known what became of them. What is told of
+    /// a frame, the program keeps by its number among these.
     pub generated: usize,
     pub taken: usize,
     /// The error of the last hand-over that failed; of the last redirect that did.
@@ -35,8 +39,9 @@ pub struct Words {
 }
 
 impl Words {
-    /// The frame goes to entry 0 of the device map `exit`, and the program ends. It goes on behind this, with the frame as
-    /// good as never put on its way, if there is no interface any more. Loses R0 to R5.
+    /// The frame goes to entry 0 of the device map `exit`, and the program ends. It goes on behind
+    /// this, with the frame as good as never put on its way, if there is no interface any more.
+    /// Loses R0 to R5.
     pub fn depart(&self, a: &mut Asm, exit: MapId) {
         let gone = a.label();
         self.add(a, self.generated, 1).add(a, self.pending, 1);
@@ -56,13 +61,18 @@ impl Words {
     /// Goes on if frames of ours are under way on this CPU.
     fn ours(&self, a: &mut Asm, out: Label) {
         a.load(U64, R1, R8, word(self.pending)).jump_if(Cond::Eq, R1, 0, out);
-        a.call(helper::GET_SMP_PROCESSOR_ID).load(U64, R1, R8, word(self.cpu)).jump_if32(Cond::Ne, R0, R1, out);
+        a.call(helper::GET_SMP_PROCESSOR_ID).load(U64, R1, R8, word(self.cpu)).jump_if32(
+            Cond::Ne,
+            R0,
+            R1,
+            out,
+        );
     }
 }
 
-/// The program for [`DRIVER`]. `each` is the body of a function that is called for each frame of a hand-over, R6 being its
-/// place in that, R7 as [`TOOK`] says, R2 its number: those with a place below what the driver took have left, the others
-/// have not. It must end with `R0 = 0`.
+/// The program for [`DRIVER`]. `each` is the body of a function that is called for each frame of a
+/// hand-over, R6 being its place in that, R7 as [`TOOK`] says, R2 its number: those with a place
+/// below what the driver took have left, the others have not. It must end with `R0 = 0`.
 pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)) {
     let (out, callback, no_error, none_left) = (a.label(), a.label(), a.label(), a.label());
     a.mov(R6, R1).load_map_value(R8, memory, 0);
@@ -75,7 +85,12 @@ pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)
     a.store(U64, R8, word(w.driver_error), R1).bind(no_error);
     a.call(helper::KTIME_GET_NS).store(U64, R10, NOW, R0);
     a.jump_if(Cond::Eq, R9, 0, none_left).store(U64, R8, word(w.last_left), R0).bind(none_left);
-    a.mov(R1, R7).load_function(R2, callback).mov(R3, R10).add(R3, i32::from(SENT)).mov(R4, 0).call(helper::LOOP);
+    a.mov(R1, R7)
+        .load_function(R2, callback)
+        .mov(R3, R10)
+        .add(R3, i32::from(SENT))
+        .mov(R4, 0)
+        .call(helper::LOOP);
     a.load(U64, R1, R8, word(w.taken)).add(R1, R7).store(U64, R8, word(w.taken), R1);
     a.load(U64, R1, R8, word(w.pending)).alu(Alu::Sub, R1, R7).store(U64, R8, word(w.pending), R1);
     a.bind(out).mov(R0, 0).exit();
@@ -88,7 +103,8 @@ pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)
 /// `xdp_devmap_xmit(from, to, sent, drops, err)`.
 pub const DRIVER: &str = "xdp_devmap_xmit";
 
-/// The program for [`REDIRECT`]: the frame made last goes nowhere. `refuse` is what is done then, R2 being its number.
+/// The program for [`REDIRECT`]: the frame made last goes nowhere. `refuse` is what is done then,
+/// R2 being its number.
 pub fn redirect(a: &mut Asm, memory: MapId, w: &Words, refuse: impl FnOnce(&mut Asm)) {
     let out = a.label();
     a.mov(R6, R1).load_map_value(R8, memory, 0);

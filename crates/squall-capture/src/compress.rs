@@ -1,5 +1,6 @@
-//! Compression, stretch by stretch: each becomes a frame (zstd, lz4) or member (gzip) of its own. Beside each other they
-//! are one file to every reader of the format, and a file that ends behind any of them is whole.
+//! Compression, stretch by stretch: each becomes a frame (zstd, lz4) or member (gzip) of its own.
+//! Beside each other they are one file to every reader of the format, and a file that ends behind
+//! any of them is whole.
 
 use std::{fmt, io, io::Write, str::FromStr};
 
@@ -65,7 +66,8 @@ impl FromStr for Compression {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+        let (name, level) =
+            text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
         let method = match name {
             "zstd" | "zst" => Method::Zstd,
             "gz" | "gzip" => Method::Gzip,
@@ -76,7 +78,12 @@ impl FromStr for Compression {
             None => None,
             Some(text) => match text.parse() {
                 Ok(level) if (1..=method.most()).contains(&level) => Some(level),
-                _ => return Err(format!("found level {text:?}, expected 1 to {} for {method}", method.most())),
+                _ => {
+                    return Err(format!(
+                        "found level {text:?}, expected 1 to {} for {method}",
+                        method.most()
+                    ));
+                }
             },
         };
         Ok(Self { method, level })
@@ -136,15 +143,22 @@ mod tests {
         for text in ["zstd", "zstd:9", "gz", "gz:9", "lz4"] {
             let mut compressor = Compressor::new(text.parse().unwrap()).unwrap();
             let parts: [&[u8]; 3] = [&[7; 100_000], b"head", &[1, 2, 3]];
-            let file: Vec<u8> = parts.iter().flat_map(|part| compressor.compress(part).unwrap().to_vec()).collect();
+            let file: Vec<u8> =
+                parts.iter().flat_map(|part| compressor.compress(part).unwrap().to_vec()).collect();
             let mut read = Vec::new();
             match compressor.compression.method {
-                Method::Zstd => drop(zstd::Decoder::new(&file[..]).unwrap().read_to_end(&mut read).unwrap()),
-                Method::Gzip => drop(flate2::read::MultiGzDecoder::new(&file[..]).read_to_end(&mut read).unwrap()),
+                Method::Zstd => {
+                    drop(zstd::Decoder::new(&file[..]).unwrap().read_to_end(&mut read).unwrap())
+                }
+                Method::Gzip => drop(
+                    flate2::read::MultiGzDecoder::new(&file[..]).read_to_end(&mut read).unwrap(),
+                ),
                 Method::Lz4 => {
                     let mut rest = &file[..];
                     while !rest.is_empty() {
-                        lz4_flex::frame::FrameDecoder::new(&mut rest).read_to_end(&mut read).unwrap();
+                        lz4_flex::frame::FrameDecoder::new(&mut rest)
+                            .read_to_end(&mut read)
+                            .unwrap();
                     }
                 }
             }

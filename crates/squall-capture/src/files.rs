@@ -1,5 +1,5 @@
-//! Files: begun, filled, changed, removed. Each is a capture by itself, with its head and, at its end, what the interfaces
-//! had counted until then.
+//! Files: begun, filled, changed, removed. Each is a capture by itself, with its head and, at its
+//! end, what the interfaces had counted until then.
 
 use std::{
     collections::VecDeque,
@@ -95,7 +95,8 @@ impl Files {
             closed_octets: 0,
             shared: shared.clone(),
         };
-        // On virtual time nobody knows yet when the first file begins, which is in the name of one of several.
+        // On virtual time nobody knows yet when the first file begins, which is in the name of one
+        // of several.
         if options.virtual_time && options.rotate.is_asked_for() {
             return Ok(files);
         }
@@ -132,14 +133,21 @@ impl Files {
             return self.write(records, run);
         }
         open.stage.extend_from_slice(records);
-        open.staged = Run { packets: open.staged.packets + packets, data: open.staged.data + data, first, last };
+        open.staged = Run {
+            packets: open.staged.packets + packets,
+            data: open.staged.data + data,
+            first,
+            last,
+        };
         if open.stage.len() >= STAGE { self.flush() } else { Ok(()) }
     }
 
-    /// Whether records of so many `octets` go into the file that is open, or into the next one if none is.
+    /// Whether records of so many `octets` go into the file that is open, or into the next one if
+    /// none is.
     pub fn room(&self, octets: u64, run: &Run) -> bool {
         let rotate = &self.shared.options.rotate;
-        let (before, packets) = self.open.as_ref().map_or((self.head.len() as u64, 0), |o| (o.octets, o.packets));
+        let (before, packets) =
+            self.open.as_ref().map_or((self.head.len() as u64, 0), |o| (o.octets, o.packets));
         let on_disk = match (&self.compressor, &self.open) {
             (Some(_), open) => open.as_ref().map_or(0, |open| open.written.octets),
             (None, _) => before + octets,
@@ -181,7 +189,9 @@ impl Files {
 
     /// Writes what is gathered.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        let Some(open) = self.open.as_mut().filter(|open| !open.stage.is_empty()) else { return Ok(()) };
+        let Some(open) = self.open.as_mut().filter(|open| !open.stage.is_empty()) else {
+            return Ok(());
+        };
         let (mut stage, run) = (std::mem::take(&mut open.stage), std::mem::take(&mut open.staged));
         let written = self.write(&stage, run);
         stage.clear();
@@ -206,8 +216,17 @@ impl Files {
         self.shared.written.files.store(self.number, Relaxed);
         let until = self.period_end(time);
         let stage = Vec::with_capacity(STAGE + DIRECT);
-        let written = WrittenFile { name: path.to_string_lossy().into_owned(), ..WrittenFile::default() };
-        self.open = Some(Open { file, written, stage, staged: Run::default(), octets: 0, packets: 0, until });
+        let written =
+            WrittenFile { name: path.to_string_lossy().into_owned(), ..WrittenFile::default() };
+        self.open = Some(Open {
+            file,
+            written,
+            stage,
+            staged: Run::default(),
+            octets: 0,
+            packets: 0,
+            until,
+        });
         let head = self.head.clone();
         self.write(&head, Run::default())?;
         self.open.iter_mut().for_each(|open| open.octets = head.len() as u64);
@@ -215,7 +234,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `octets`, which hold the records of `run` or none, and counts what has become of them.
+    /// Writes `octets`, which hold the records of `run` or none, and counts what has become of
+    /// them.
     fn write(&mut self, octets: &[u8], run: Run) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let counters = &self.shared.written;
@@ -301,7 +321,9 @@ impl Files {
     }
 
     fn step_end(&self, start: u64, time: u64) -> u64 {
-        let Some(step) = self.shared.options.rotate.time.map(|step| step.0.max(1)) else { return u64::MAX };
+        let Some(step) = self.shared.options.rotate.time.map(|step| step.0.max(1)) else {
+            return u64::MAX;
+        };
         let passed = time.saturating_sub(start) / step;
         start.saturating_add((passed + 1).saturating_mul(step))
     }
@@ -335,7 +357,8 @@ fn head(options: &Options) -> io::Result<Vec<u8>> {
     let snaplen = options.snaplen;
     match options.format {
         Format::Pcap { nanoseconds } => {
-            PcapFormat { link_type: options.interfaces[0].link_type, snaplen, nanoseconds }.write_header(&mut head)?;
+            PcapFormat { link_type: options.interfaces[0].link_type, snaplen, nanoseconds }
+                .write_header(&mut head)?;
         }
         Format::Pcapng => {
             let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -360,7 +383,8 @@ fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
     let counts = lock(&shared.counts).clone();
     let sinks = lock(&shared.sinks).clone();
     for (i, counts) in counts.iter().enumerate() {
-        let delivered = sinks.iter().filter(|s| s.interface == i).map(|s| s.packets.load(Relaxed)).sum::<u64>();
+        let delivered =
+            sinks.iter().filter(|s| s.interface == i).map(|s| s.packets.load(Relaxed)).sum::<u64>();
         let accepted = delivered + counts.dropped_by_system;
         let statistics = Statistics {
             start_ns: (!virtual_time).then_some(shared.start),
@@ -427,7 +451,9 @@ mod tests {
 
     #[test]
     fn files_are_numbered_before_their_suffixes() {
-        let name = |path: &str| numbered(Path::new(path), 7, 1_700_000_000_000_000_000).display().to_string();
+        let name = |path: &str| {
+            numbered(Path::new(path), 7, 1_700_000_000_000_000_000).display().to_string()
+        };
         assert_eq!(name("d/out.pcapng"), "d/out_00007_20231114T221320.pcapng");
         assert_eq!(name("out.pcap.zst"), "out_00007_20231114T221320.pcap.zst");
         assert_eq!(name("out"), "out_00007_20231114T221320");

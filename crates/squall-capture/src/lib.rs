@@ -1,9 +1,10 @@
-//! A capture: the frames of receiving queues go in ([`Capture::sink`]), files come out, and what is not in them has a
-//! counter and a reason.
+//! A capture: the frames of receiving queues go in ([`Capture::sink`]), files come out, and what is
+//! not in them has a counter and a reason.
 //!
-//! Each sink writes frames as records into chunks of memory, once; one thread puts the chunks of all sinks in order,
-//! compresses them, changes files and writes ([docs/adr/0017-capture.md](../../../docs/adr/0017-capture.md)). Knows ports
-//! and the capture formats; not where frames come from, nor who reads the counters.
+//! Each sink writes frames as records into chunks of memory, once; one thread puts the chunks of
+//! all sinks in order, compresses them, changes files and writes
+//! ([docs/adr/0017-capture.md](../../../docs/adr/0017-capture.md)). Knows ports and the capture
+//! formats; not where frames come from, nor who reads the counters.
 #![forbid(unsafe_code)]
 
 mod compress;
@@ -43,7 +44,8 @@ pub struct Options {
     pub format: Format,
     /// Octets of a packet to keep.
     pub snaplen: u32,
-    /// In the order of the numbers that [`Capture::sink`] is given. A pcap has one link type for all.
+    /// In the order of the numbers that [`Capture::sink`] is given. A pcap has one link type for
+    /// all.
     pub interfaces: Vec<InterfaceFormat>,
     /// Each packet of a pcapng says whether it came in or went out.
     pub directed: bool,
@@ -107,7 +109,8 @@ pub enum Format {
 /// When another file is begun; by whichever comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotate {
-    /// A file has at most so many octets (one packet at least); compressed, it is looked at chunk by chunk.
+    /// A file has at most so many octets (one packet at least); compressed, it is looked at chunk
+    /// by chunk.
     pub octets: Option<u64>,
     /// By the packets' own time, in steps from the start of the first file on.
     pub time: Option<Nanos>,
@@ -130,7 +133,8 @@ pub enum OnFull {
     DropNewest,
     /// Those that have waited longest are lost, by the chunk.
     DropOldest,
-    /// From half full on only so many octets of a packet are kept; if it still gets full, those that come are lost.
+    /// From half full on only so many octets of a packet are kept; if it still gets full, those
+    /// that come are lost.
     Truncate(u32),
     /// The receiver waits: for sources that do, too (files).
     Wait,
@@ -152,8 +156,8 @@ pub struct PreTrigger {
     pub keep: Nanos,
     /// And those that come so long behind it; then the capture ends.
     pub after: Option<Nanos>,
-    /// A frame that is the event, by interface as in [`Options::interfaces`]: what frames begin with differs. Of none,
-    /// [`Capture::trigger`] says so.
+    /// A frame that is the event, by interface as in [`Options::interfaces`]: what frames begin
+    /// with differs. Of none, [`Capture::trigger`] says so.
     pub filters: Vec<Arc<Filter>>,
 }
 
@@ -188,8 +192,8 @@ pub struct InterfaceCounts {
     pub dropped_by_interface: Option<u64>,
 }
 
-/// Packets that reached the capture, and what became of them: `received` is the sum of `written`, `dropped` and
-/// `unwanted`, and of what still waits.
+/// Packets that reached the capture, and what became of them: `received` is the sum of `written`,
+/// `dropped` and `unwanted`, and of what still waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub received: u64,
@@ -208,7 +212,8 @@ pub struct Counters {
     /// Super-frames that came, and the frames in them.
     pub super_frames: u64,
     pub segments: u64,
-    /// Frames in files that were cut out of super-frames without all their octets: their checksums are not their own.
+    /// Frames in files that were cut out of super-frames without all their octets: their checksums
+    /// are not their own.
     pub unsummed: u64,
     /// Packets that stand in a file behind a later one.
     pub out_of_order: u64,
@@ -234,7 +239,8 @@ pub struct Outcome {
     pub ended_by: Option<&'static str>,
     /// When the trigger came, nanoseconds since 1970.
     pub triggered_ns: Option<u64>,
-    /// The buffer was too small to keep all of the time before the trigger: packets from this instant on are there.
+    /// The buffer was too small to keep all of the time before the trigger: packets from this
+    /// instant on are there.
     pub kept_from_ns: Option<u64>,
 }
 
@@ -248,7 +254,8 @@ pub struct Capture {
 pub(crate) struct Shared {
     options: Options,
     pool: Pool,
-    /// From the frames' clock to nanoseconds since 1970, measured once: stamps in a file never step.
+    /// From the frames' clock to nanoseconds since 1970, measured once: stamps in a file never
+    /// step.
     offset: u64,
     /// When it began, nanoseconds since 1970.
     start: u64,
@@ -314,7 +321,9 @@ impl Shared {
     /// Octets of a packet that are kept now, if that is fewer than asked for.
     fn truncate_to(&self) -> Option<usize> {
         match self.options.on_full {
-            OnFull::Truncate(octets) if self.pool.waiting() * 2 >= self.pool.chunks() => Some(octets as usize),
+            OnFull::Truncate(octets) if self.pool.waiting() * 2 >= self.pool.chunks() => {
+                Some(octets as usize)
+            }
             _ => None,
         }
     }
@@ -328,7 +337,8 @@ impl Shared {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (w, sinks) = (&self.written, lock(&self.sinks));
         let sum = |f: fn(&SinkCounters) -> &AtomicU64| sinks.iter().map(|s| get(f(s))).sum::<u64>();
-        let reasons = |list: &[(&'static str, u64)]| list.iter().copied().filter(|(_, n)| *n > 0).collect();
+        let reasons =
+            |list: &[(&'static str, u64)]| list.iter().copied().filter(|(_, n)| *n > 0).collect();
         Counters {
             received: sum(|s| &s.packets),
             written: get(&w.packets),
@@ -364,7 +374,10 @@ impl Shared {
         let snaplen = self.options.snaplen;
         match self.options.format {
             Format::Pcapng => Record::Pcapng {
-                interface: InterfaceFormat { snaplen, ..self.options.interfaces[interface].clone() },
+                interface: InterfaceFormat {
+                    snaplen,
+                    ..self.options.interfaces[interface].clone()
+                },
                 index: interface as u32,
                 directed: self.options.directed,
             },
@@ -380,7 +393,8 @@ impl Capture {
     /// Opens the first file, makes the memory and starts the writer.
     ///
     /// # Errors
-    /// A file that cannot be made; options that contradict each other ([`io::ErrorKind::InvalidInput`]).
+    /// A file that cannot be made; options that contradict each other
+    /// ([`io::ErrorKind::InvalidInput`]).
     ///
     /// # Panics
     /// Without an interface.
@@ -396,7 +410,8 @@ impl Capture {
         // An allocation that fails aborts, and one that does not ends the process when it is used.
         if let Some(memory) = machine_memory().filter(|memory| options.buffer as u64 > *memory) {
             let text = format!(
-                "a buffer of {} octets is more than the memory of this machine, {memory}\n  try 1GiB",
+                "a buffer of {} octets is more than the memory of this machine, {memory}\n  try \
+                 1GiB",
                 options.buffer
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -420,11 +435,13 @@ impl Capture {
             written: Written::default(),
         });
         let writer = writer::Writer::new(shared.clone())?;
-        let thread = std::thread::Builder::new().name("squall-writer".into()).spawn(move || writer.run())?;
+        let thread =
+            std::thread::Builder::new().name("squall-writer".into()).spawn(move || writer.run())?;
         Ok(Self { shared, thread })
     }
 
-    /// What makes sinks for the queues of `interface` (an index in [`Options::interfaces`]), on whatever thread has them.
+    /// What makes sinks for the queues of `interface` (an index in [`Options::interfaces`]), on
+    /// whatever thread has them.
     pub fn sinks(&self, interface: usize) -> impl Fn() -> Box<dyn Sink> + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || {
@@ -433,7 +450,12 @@ impl Capture {
             sinks.push(counters.clone());
             shared.sink_count.store(sinks.len(), Relaxed);
             shared.pool.join();
-            Box::new(CaptureSink::new(shared.clone(), counters, sinks.len() - 1, shared.record(interface)))
+            Box::new(CaptureSink::new(
+                shared.clone(),
+                counters,
+                sinks.len() - 1,
+                shared.record(interface),
+            ))
         }
     }
 
@@ -469,8 +491,10 @@ impl Capture {
             ..writer::Done::default()
         });
         let triggered = self.shared.triggered.load(Relaxed);
-        let (keep, from) = (self.shared.options.pre_trigger.as_ref(), self.shared.pool.keeps_from.load(Relaxed));
-        let short = keep.is_some_and(|keep| triggered > 0 && from > triggered.saturating_sub(keep.keep.0));
+        let (keep, from) =
+            (self.shared.options.pre_trigger.as_ref(), self.shared.pool.keeps_from.load(Relaxed));
+        let short =
+            keep.is_some_and(|keep| triggered > 0 && from > triggered.saturating_sub(keep.keep.0));
         Outcome {
             counters: self.shared.counters(),
             files: done.files,
@@ -486,11 +510,13 @@ impl Capture {
 fn compression(options: &Options) -> io::Result<Option<Compression>> {
     let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     let name = options.file.as_deref().map(|file| file.to_string_lossy().into_owned());
-    let by_name = name.as_deref().and_then(Method::of_name).map(|method| Compression { method, level: None });
+    let by_name =
+        name.as_deref().and_then(Method::of_name).map(|method| Compression { method, level: None });
     match (options.compress, by_name, name) {
-        (Some(asked), _, None) => {
-            wrong(format!("{} compresses a file, and none is written\n  try it with a file", asked.method))
-        }
+        (Some(asked), _, None) => wrong(format!(
+            "{} compresses a file, and none is written\n  try it with a file",
+            asked.method
+        )),
         (Some(asked), Some(named), Some(name)) if asked.method != named.method => wrong(format!(
             "{name} would be compressed by {}, and its name says {}\n  try a name that ends in .{}",
             asked.method,
@@ -504,6 +530,12 @@ fn compression(options: &Options) -> io::Result<Option<Compression>> {
 /// Octets of memory that this machine has; `None` where /proc does not tell.
 pub fn machine_memory() -> Option<u64> {
     let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = facts.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().split(' ').next()?.parse::<u64>();
+    let kib = facts
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?
+        .trim()
+        .split(' ')
+        .next()?
+        .parse::<u64>();
     Some(kib.ok()? * 1024)
 }

@@ -1,8 +1,9 @@
-//! Chunks on their way between the threads that receive and the one that writes: a bounded number, made before the capture
-//! begins and used again and again.
+//! Chunks on their way between the threads that receive and the one that writes: a bounded number,
+//! made before the capture begins and used again and again.
 //!
-//! A lock is taken once a chunk, that is once in hundreds to thousands of frames. The chunk that was given back last is
-//! lent next: where the writer keeps up, a few chunks go round and stay in the cache, however large the buffer is.
+//! A lock is taken once a chunk, that is once in hundreds to thousands of frames. The chunk that
+//! was given back last is lent next: where the writer keeps up, a few chunks go round and stay in
+//! the cache, however large the buffer is.
 
 use std::{
     collections::VecDeque,
@@ -63,8 +64,8 @@ impl Chunk {
 /// Chunks that are used while the writer keeps up, and some more.
 const WARM: usize = 16;
 
-/// Chunks for which a writer that sleeps is woken: on a shared CPU two switches each time, which cost as much as a dozen
-/// frames.
+/// Chunks for which a writer that sleeps is woken: on a shared CPU two switches each time, which
+/// cost as much as a dozen frames.
 const TOGETHER: usize = 8;
 
 /// What [`Pool::next`] gives.
@@ -84,7 +85,8 @@ pub(crate) struct Pool {
     full: AtomicUsize,
     /// Most there were.
     peak: AtomicUsize,
-    /// Packets that are to be in the file were let go because the buffer was too small to keep them.
+    /// Packets that are to be in the file were let go because the buffer was too small to keep
+    /// them.
     pub keeps_from: AtomicU64,
     chunks: usize,
     chunk_octets: usize,
@@ -104,9 +106,9 @@ struct State {
 }
 
 impl Pool {
-    /// `chunks` of `chunk_octets` each. Those that are lent first have their memory, not only the promise of it: a page
-    /// that is first written during the capture costs as much as a dozen frames, and all of them at the start more than
-    /// many a capture.
+    /// `chunks` of `chunk_octets` each. Those that are lent first have their memory, not only the
+    /// promise of it: a page that is first written during the capture costs as much as a dozen
+    /// frames, and all of them at the start more than many a capture.
     pub fn new(chunks: usize, chunk_octets: usize, holding: bool) -> Self {
         let chunk = |i| {
             let mut octets = vec![0; chunk_octets];
@@ -200,15 +202,15 @@ impl Pool {
         oldest
     }
 
-    /// Whether what is in full chunks is kept for a trigger that has not come, and so much is that only what is to be free
-    /// when it comes is left.
+    /// Whether what is in full chunks is kept for a trigger that has not come, and so much is that
+    /// only what is to be free when it comes is left.
     pub fn is_ring(&self) -> bool {
         let state = self.lock();
         state.holding && state.free.len() <= self.chunks / 8 + 1
     }
 
-    /// Hands a chunk with records over. The writer hears of it when there are several, by [`Pool::wake`], or when it looks
-    /// by itself.
+    /// Hands a chunk with records over. The writer hears of it when there are several, by
+    /// [`Pool::wake`], or when it looks by itself.
     pub fn hand_over(&self, chunk: Chunk) {
         let mut state = self.lock();
         state.full.push_back(chunk);
@@ -243,7 +245,8 @@ impl Pool {
         self.work.notify_one();
     }
 
-    /// The oldest chunk to be written; waits at most `patience`. Until the trigger has come, gives chunks back that end before `keep_from`, by way of `past`.
+    /// The oldest chunk to be written; waits at most `patience`. Until the trigger has come, gives
+    /// chunks back that end before `keep_from`, by way of `past`.
     pub fn next(&self, patience: Duration, keep_from: u64, mut past: impl FnMut(&Chunk)) -> Next {
         let mut state = self.lock();
         for waited in [false, true] {
@@ -267,7 +270,8 @@ impl Pool {
                 break;
             }
             state.hungry = !state.holding;
-            let result = self.work.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+            let result =
+                self.work.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
             state = result.0;
             state.hungry = false;
         }

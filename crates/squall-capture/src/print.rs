@@ -58,7 +58,9 @@ impl FromStr for Stamp {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::NAMED.into_iter().find(|(name, _)| *name == text);
-        named.map(|(_, stamp)| stamp).ok_or_else(|| format!("{text:?}: expected one of {}", Self::NAMES.join(", ")))
+        named
+            .map(|(_, stamp)| stamp)
+            .ok_or_else(|| format!("{text:?}: expected one of {}", Self::NAMES.join(", ")))
     }
 }
 
@@ -75,7 +77,9 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub fn new(print: &Print, interfaces: &[InterfaceFormat]) -> Self {
-        let name = |(i, interface): (usize, &InterfaceFormat)| interface.name.clone().unwrap_or_else(|| i.to_string());
+        let name = |(i, interface): (usize, &InterfaceFormat)| {
+            interface.name.clone().unwrap_or_else(|| i.to_string())
+        };
         Self {
             out: BufWriter::with_capacity(64 << 10, io::stdout()),
             stamp: print.stamp,
@@ -89,8 +93,13 @@ impl Printer {
 
     pub fn print(&mut self, packet: &Placed<'_>, interface: usize) {
         let stamp = self.stamp(packet.time_ns);
-        let name = if self.names.len() > 1 { format!("{} ", self.names[interface]) } else { String::new() };
-        let line = squall_wire::summary(self.links[interface].0, packet.data, packet.wire_len as usize);
+        let name = if self.names.len() > 1 {
+            format!("{} ", self.names[interface])
+        } else {
+            String::new()
+        };
+        let line =
+            squall_wire::summary(self.links[interface].0, packet.data, packet.wire_len as usize);
         let cut = match packet.data.len() < packet.wire_len as usize {
             true => format!(" [{} of {} octets captured]", packet.data.len(), packet.wire_len),
             false => String::new(),
@@ -136,7 +145,8 @@ mod tests {
     #[test]
     fn stamps_are_what_was_asked_for() {
         let interfaces = [InterfaceFormat::default()];
-        let times = [1_700_000_000_000_000_000, 1_700_000_000_250_000_000, 1_700_000_001_000_000_000];
+        let times =
+            [1_700_000_000_000_000_000, 1_700_000_000_250_000_000, 1_700_000_001_000_000_000];
         for (stamp, shown) in [
             (Stamp::Clock, "22:13:21.000000000 "),
             (Stamp::Date, "2023-11-14 22:13:21.000000000 "),

@@ -41,15 +41,27 @@ impl Record {
         }
     }
 
-    /// Writes a packet that had `wire_len` octets at `time_ns` into all of `out`, [`Record::len_of`] it long.
+    /// Writes a packet that had `wire_len` octets at `time_ns` into all of `out`,
+    /// [`Record::len_of`] it long.
     #[inline]
-    pub fn put(&self, mut out: &mut [u8], time_ns: u64, wire_len: u32, data: &[u8], outgoing: bool) {
+    pub fn put(
+        &self,
+        mut out: &mut [u8],
+        time_ns: u64,
+        wire_len: u32,
+        data: &[u8],
+        outgoing: bool,
+    ) {
         let wire_len = wire_len.max(data.len() as u32);
         let written = match self {
             // A pcap counts seconds in 32 bits, until 2106.
             Self::Pcap(format) => format.write_packet(&mut out, time_ns % PCAP_NS, wire_len, data),
             Self::Pcapng { interface, index, directed } => {
-                let direction = directed.then_some(if outgoing { Direction::Outbound } else { Direction::Inbound });
+                let direction = directed.then_some(if outgoing {
+                    Direction::Outbound
+                } else {
+                    Direction::Inbound
+                });
                 let notes = PacketNotes { direction, ..PacketNotes::default() };
                 interface.write_packet(&mut out, *index, time_ns, wire_len, data, &notes)
             }
@@ -63,7 +75,9 @@ impl Record {
         if octets.is_empty() {
             return None;
         }
-        let number = |at: usize| u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        let number = |at: usize| {
+            u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+        };
         Some(match self {
             Self::Pcap(format) => {
                 let fraction = u64::from(number(4)) * if format.nanoseconds { 1 } else { 1_000 };

@@ -1,4 +1,5 @@
-//! What takes the frames of one receiving queue: they are written into chunks as records, once, and handed on by the chunk.
+//! What takes the frames of one receiving queue: they are written into chunks as records, once, and
+//! handed on by the chunk.
 
 use std::sync::{
     Arc,
@@ -36,7 +37,8 @@ pub(crate) struct SinkCounters {
     pub segments: AtomicU64,
     /// Frames of super-frames of which not all octets came: their checksums are not known.
     pub unsummed: AtomicU64,
-    /// Frames of super-frames of which not even the headers came, beyond the first of each: nothing of them is written.
+    /// Frames of super-frames of which not even the headers came, beyond the first of each: nothing
+    /// of them is written.
     pub headless: AtomicU64,
     /// Frames up to this instant have been handed over, nanoseconds since 1970.
     pub until: AtomicU64,
@@ -64,8 +66,17 @@ pub(crate) struct CaptureSink {
 }
 
 impl CaptureSink {
-    pub fn new(shared: Arc<Shared>, counters: Arc<SinkCounters>, number: usize, record: Record) -> Self {
-        let trigger = shared.options.pre_trigger.as_ref().and_then(|t| t.filters.get(counters.interface).cloned());
+    pub fn new(
+        shared: Arc<Shared>,
+        counters: Arc<SinkCounters>,
+        number: usize,
+        record: Record,
+    ) -> Self {
+        let trigger = shared
+            .options
+            .pre_trigger
+            .as_ref()
+            .and_then(|t| t.filters.get(counters.interface).cloned());
         Self {
             shared,
             counters,
@@ -101,13 +112,19 @@ impl CaptureSink {
             len = self.record.len_of(most);
             add(&self.counters.truncated, 1);
         }
-        self.record.put(&mut chunk.octets[chunk.used..chunk.used + len], time, wire_len, octets, outgoing);
+        self.record.put(
+            &mut chunk.octets[chunk.used..chunk.used + len],
+            time,
+            wire_len,
+            octets,
+            outgoing,
+        );
         chunk.used += len;
         chunk.run.add(time, octets.len());
     }
 
-    /// Hands the chunk on and takes another; octets of the next packet that may be kept, at most `captured`. `None`: there is no
-    /// chunk.
+    /// Hands the chunk on and takes another; octets of the next packet that may be kept, at most
+    /// `captured`. `None`: there is no chunk.
     #[cold]
     fn renew(&mut self, captured: usize) -> Option<usize> {
         self.hand_over();
@@ -155,7 +172,10 @@ impl CaptureSink {
             false if self.shared.sinks() > 1 => AGE_OF_SEVERAL_NS,
             false => AGE_NS,
         };
-        if now.saturating_sub(chunk.run.first) >= old && self.shared.pool.waiting() == 0 && !self.shared.is_armed() {
+        if now.saturating_sub(chunk.run.first) >= old
+            && self.shared.pool.waiting() == 0
+            && !self.shared.is_armed()
+        {
             self.hand_over();
         }
     }
@@ -170,7 +190,8 @@ impl CaptureSink {
         if self.shared.options.super_frames == SuperFrames::Keep {
             return self.write(octets, frame.wire_len, frame.time, frame.outgoing);
         }
-        let (mut whole, mut scratch) = (std::mem::take(&mut self.whole), std::mem::take(&mut self.cut));
+        let (mut whole, mut scratch) =
+            (std::mem::take(&mut self.whole), std::mem::take(&mut self.cut));
         let present = octets.len();
         let octets = if present < frame.wire_len as usize {
             add(&self.counters.unsummed, segments);
@@ -193,7 +214,9 @@ impl CaptureSink {
                 scratch.resize(len, 0);
                 parts.write(i, &mut scratch);
                 // Of this segment's payload so much has come.
-                let came = (present - headers).saturating_sub(i * usize::from(cut.size)).min(len - headers);
+                let came = (present - headers)
+                    .saturating_sub(i * usize::from(cut.size))
+                    .min(len - headers);
                 self.write(&scratch[..headers + came], len as u32, frame.time, frame.outgoing);
             }
         }
@@ -211,7 +234,8 @@ impl CaptureSink {
     /// Whether one of `frames` is what the capture waits for.
     fn look_for_trigger(&mut self, frames: &RxBatch<'_>) {
         let Some(filter) = &self.trigger else { return };
-        let mut wanted = frames.iter().filter(|(octets, frame)| filter.keep(octets, frame.wire_len) > 0);
+        let mut wanted =
+            frames.iter().filter(|(octets, frame)| filter.keep(octets, frame.wire_len) > 0);
         if let Some((_, frame)) = wanted.next() {
             self.shared.trigger(frame.time.0.wrapping_add(self.shared.offset));
         }

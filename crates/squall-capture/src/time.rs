@@ -4,14 +4,15 @@ use squall_port::monotonic;
 
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// From `CLOCK_MONOTONIC` to nanoseconds since 1970: the best of some readings, that is the one between two of the other
-/// clock that are closest.
+/// From `CLOCK_MONOTONIC` to nanoseconds since 1970: the best of some readings, that is the one
+/// between two of the other clock that are closest.
 pub(crate) fn offset() -> u64 {
     let reading = || {
         let before = monotonic().0;
         let real = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let after = monotonic().0;
-        let real = (real.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(real.tv_nsec as u64);
+        let real =
+            (real.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(real.tv_nsec as u64);
         (after - before, real.wrapping_sub(before + (after - before) / 2))
     };
     (0..10).map(|_| reading()).min().map_or(0, |(_, offset)| offset)
@@ -32,7 +33,8 @@ pub(crate) struct Civil {
 impl Civil {
     /// Of nanoseconds since 1970.
     pub fn of(time_ns: u64) -> Self {
-        // Days from 0000-03-01 on, eras of 400 years (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+        // Days from 0000-03-01 on, eras of 400 years (H. Hinnant, "chrono-Compatible Low-Level Date
+        // Algorithms").
         let days = time_ns / DAY_NS + 719_468;
         let (era, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -85,13 +87,17 @@ mod tests {
             assert_eq!(Civil::of(seconds * 1_000_000_000).compact(), date);
         }
         let civil = Civil::of(1_700_000_000_000_000_007);
-        assert_eq!((civil.date(), civil.clock()), ("2023-11-14".into(), "22:13:20.000000007".into()));
+        assert_eq!(
+            (civil.date(), civil.clock()),
+            ("2023-11-14".into(), "22:13:20.000000007".into())
+        );
     }
 
     #[test]
     fn the_offset_leads_to_the_wall_clock() {
         let now = monotonic().0.wrapping_add(offset()) / 1_000_000_000;
-        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let wall =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
         assert!(now.abs_diff(wall) <= 1, "{now} {wall}");
     }
 }

@@ -1,5 +1,5 @@
-//! The one thread that writes: takes chunks, puts those of several sinks in order of time, and cuts them where a file or
-//! the capture ends.
+//! The one thread that writes: takes chunks, puts those of several sinks in order of time, and cuts
+//! them where a file or the capture ends.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,8 @@ use crate::{
     record::Record,
 };
 
-/// How long the writer sleeps when nothing comes: what has to be put in order, or may end by the clock, waits no longer.
+/// How long the writer sleeps when nothing comes: what has to be put in order, or may end by the
+/// clock, waits no longer.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// And where it is woken for whatever is to be done.
 const PATIENCE_OF_ONE: Duration = Duration::from_millis(100);
@@ -65,7 +66,8 @@ struct Part {
 impl Writer {
     pub fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let options = &shared.options;
-        let files = options.file.as_deref().map(|path| Files::create(shared.clone(), path)).transpose()?;
+        let files =
+            options.file.as_deref().map(|path| Files::create(shared.clone(), path)).transpose()?;
         Ok(Self {
             record: shared.record(0),
             printer: options.print.as_ref().map(|print| Printer::new(print, &options.interfaces)),
@@ -87,7 +89,9 @@ impl Writer {
         let keep = shared.options.pre_trigger.as_ref();
         loop {
             let keep_from = match keep {
-                Some(keep) if !shared.options.virtual_time => shared.now().saturating_sub(keep.keep.0),
+                Some(keep) if !shared.options.virtual_time => {
+                    shared.now().saturating_sub(keep.keep.0)
+                }
                 _ => 0,
             };
             let past = |chunk: &Chunk| {
@@ -108,12 +112,16 @@ impl Writer {
             if let Some(keep) = keep.filter(|_| triggered > 0) {
                 self.from = triggered.saturating_sub(keep.keep.0);
                 self.until = keep.after.map_or(u64::MAX, |after| triggered.saturating_add(after.0));
-                if !shared.options.virtual_time && shared.now() > self.until.saturating_add(ORDER_NS) {
+                if !shared.options.virtual_time
+                    && shared.now() > self.until.saturating_add(ORDER_NS)
+                {
                     self.end("after the trigger");
                 }
             }
             match next {
-                Next::Chunk(chunk) if self.sources.is_empty() && shared.sinks() == 1 => self.write_chunk(chunk),
+                Next::Chunk(chunk) if self.sources.is_empty() && shared.sinks() == 1 => {
+                    self.write_chunk(chunk)
+                }
                 Next::Chunk(chunk) => {
                     self.queue(chunk);
                     self.write_in_order(false);
@@ -156,8 +164,8 @@ impl Writer {
         self.sources[chunk.source].push_back(Part { chunk, at: 0, run });
     }
 
-    /// Writes the records of all sinks in order of time, as far as none can come before them any more; all of them, if
-    /// `all`.
+    /// Writes the records of all sinks in order of time, as far as none can come before them any
+    /// more; all of them, if `all`.
     fn write_in_order(&mut self, all: bool) {
         if self.sources.iter().all(VecDeque::is_empty) {
             return;
@@ -170,9 +178,14 @@ impl Writer {
             false => self.shared.now().saturating_sub(ORDER_NS),
         };
         loop {
-            let heads = self.sources.iter().enumerate().filter_map(|(i, queue)| Some((queue.front()?.run.first, i)));
+            let heads = self
+                .sources
+                .iter()
+                .enumerate()
+                .filter_map(|(i, queue)| Some((queue.front()?.run.first, i)));
             let Some((time, first)) = heads.min() else { break };
-            // What the others may still give begins here: a record of their own, or what they have not handed over yet.
+            // What the others may still give begins here: a record of their own, or what they have
+            // not handed over yet.
             let others = (0..self.shared.sinks()).filter(|&i| i != first).map(|i| {
                 let queued = self.sources.get(i).and_then(|queue| queue.front());
                 let mark = || self.marks.get(i).copied().unwrap_or(0).max(long_ago);
@@ -198,7 +211,11 @@ impl Writer {
             self.write(&chunk.records()[at..end], now, chunk.source);
             match self.record.read(&chunk.records()[end..]).map(|record| record.time_ns) {
                 None => self.shared.pool.give_back(chunk),
-                Some(time) => self.sources[first].push_front(Part { chunk, at: end, run: run.minus(now, time) }),
+                Some(time) => self.sources[first].push_front(Part {
+                    chunk,
+                    at: end,
+                    run: run.minus(now, time),
+                }),
             }
         }
     }
@@ -207,13 +224,18 @@ impl Writer {
     fn write(&mut self, records: &[u8], run: Run, source: usize) {
         let Run { packets, first, last, .. } = run;
         let stop = self.shared.options.stop;
-        let plain = first >= self.from && last < self.until && packets <= self.left && !self.shared.is_over();
+        let plain = first >= self.from
+            && last < self.until
+            && packets <= self.left
+            && !self.shared.is_over();
         if first < self.last {
             self.shared.written.out_of_order.fetch_add(1, Relaxed);
         }
         self.last = self.last.max(last);
         let len = records.len() as u64;
-        let fits = |files: &Files| files.room(len, &run) && stop.octets.is_none_or(|most| files.octets() + len <= most);
+        let fits = |files: &Files| {
+            files.room(len, &run) && stop.octets.is_none_or(|most| files.octets() + len <= most)
+        };
         if plain && self.files.as_ref().is_none_or(fits) {
             return self.put(records, run, source);
         }
@@ -224,7 +246,10 @@ impl Writer {
             let (begin, time) = (at, placed.time_ns);
             at += placed.len;
             let before = time < self.from;
-            if before || self.shared.is_over() || self.is_beyond(time, run.packets, (at - start) as u64) {
+            if before
+                || self.shared.is_over()
+                || self.is_beyond(time, run.packets, (at - start) as u64)
+            {
                 self.put(&records[start..begin], run, source);
                 let written = &self.shared.written;
                 let why = match self.error {
@@ -245,7 +270,11 @@ impl Writer {
             if self.files.as_ref().is_some_and(is_full) {
                 self.put(&records[start..begin], run, source);
                 (start, run) = (begin, Run::default());
-                if self.files.as_ref().is_some_and(|files| stop.files.is_some_and(|most| files.number() >= most)) {
+                if self
+                    .files
+                    .as_ref()
+                    .is_some_and(|files| stop.files.is_some_and(|most| files.number() >= most))
+                {
                     self.end("files");
                     self.shared.written.after.fetch_add(1, Relaxed);
                     start = at;
@@ -259,7 +288,8 @@ impl Writer {
         self.put(&records[start..at], run, source);
     }
 
-    /// Whether the record at `time` is one too many, behind `count` others that are not put yet, `octets` together with it.
+    /// Whether the record at `time` is one too many, behind `count` others that are not put yet,
+    /// `octets` together with it.
     fn is_beyond(&mut self, time: u64, count: u64, octets: u64) -> bool {
         let most = self.shared.options.stop.octets;
         let full = |files: &Files| most.is_some_and(|most| files.octets() + octets > most);
@@ -307,7 +337,8 @@ impl Writer {
         }
     }
 
-    /// What a failure to write means: nothing more is written, and everything that comes is counted.
+    /// What a failure to write means: nothing more is written, and everything that comes is
+    /// counted.
     fn settle(&mut self, result: Result<(), Failure>) {
         match result {
             Ok(()) => {}

@@ -1,4 +1,5 @@
-//! Frames given to sinks are in the files, or have a counter and a reason: formats, rotation, compression, policies.
+//! Frames given to sinks are in the files, or have a counter and a reason: formats, rotation,
+//! compression, policies.
 
 use std::{
     fs,
@@ -10,7 +11,8 @@ use std::{
 };
 
 use squall_capture::{
-    Capture, Compression, Counters, Format, OnFull, Options, Outcome, PreTrigger, Rotate, Stop, SuperFrames,
+    Capture, Compression, Counters, Format, OnFull, Options, Outcome, PreTrigger, Rotate, Stop,
+    SuperFrames,
 };
 use squall_pcap::{CaptureReader, InterfaceFormat};
 use squall_port::{Cut, Filter, RxBatch, RxFrame, Sink};
@@ -21,7 +23,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("squall-capture-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-capture-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -40,7 +43,10 @@ impl Drop for Folder {
 fn options(file: &Path) -> Options {
     Options {
         file: Some(file.to_owned()),
-        interfaces: vec![InterfaceFormat { name: Some("eth1".into()), ..InterfaceFormat::default() }],
+        interfaces: vec![InterfaceFormat {
+            name: Some("eth1".into()),
+            ..InterfaceFormat::default()
+        }],
         virtual_time: true,
         ..Options::default()
     }
@@ -64,7 +70,13 @@ fn give(sink: &mut dyn Sink, from: u64, to: u64) {
         for &k in batch {
             let octets = octets(k);
             let len = octets.len() as u32;
-            frames.push(RxFrame { offset: base.len(), len, wire_len: len, time: Nanos(k * MS), ..RxFrame::default() });
+            frames.push(RxFrame {
+                offset: base.len(),
+                len,
+                wire_len: len,
+                time: Nanos(k * MS),
+                ..RxFrame::default()
+            });
             base.extend(octets);
         }
         sink.take(&RxBatch { base: &base, frames: &frames });
@@ -102,7 +114,8 @@ fn run(options: Options, frames: u64) -> Outcome {
 #[test]
 fn every_frame_is_in_the_files_whatever_their_form() {
     let folder = Folder::new("forms");
-    let formats = [Format::Pcapng, Format::Pcap { nanoseconds: true }, Format::Pcap { nanoseconds: false }];
+    let formats =
+        [Format::Pcapng, Format::Pcap { nanoseconds: true }, Format::Pcap { nanoseconds: false }];
     let rotations = [
         Rotate::default(),
         Rotate { packets: Some(333), ..Rotate::default() },
@@ -111,13 +124,16 @@ fn every_frame_is_in_the_files_whatever_their_form() {
     ];
     for (i, format) in formats.into_iter().enumerate() {
         for (j, rotate) in rotations.into_iter().enumerate() {
-            for (k, compress) in [None, Some("zstd:3"), Some("gz"), Some("lz4")].into_iter().enumerate() {
+            for (k, compress) in
+                [None, Some("zstd:3"), Some("gz"), Some("lz4")].into_iter().enumerate()
+            {
                 for snaplen in [squall_capture::SNAPLEN, 77] {
                     let name = format!("{format:?}, {rotate:?}, {compress:?}, {snaplen}");
                     let suffix = ["", ".zst", ".gz", ".lz4"][k];
                     let file = folder.file(&format!("{i}{j}{k}{snaplen}.cap{suffix}"));
                     let compress = compress.map(|text| text.parse::<Compression>().unwrap());
-                    let outcome = run(Options { format, rotate, compress, snaplen, ..options(&file) }, 4000);
+                    let outcome =
+                        run(Options { format, rotate, compress, snaplen, ..options(&file) }, 4000);
                     adds_up(&outcome.counters, 4000, &name);
                     assert_eq!((outcome.counters.written, outcome.error), (4000, None), "{name}");
                     let mut found = Vec::new();
@@ -126,7 +142,11 @@ fn every_frame_is_in_the_files_whatever_their_form() {
                         assert_eq!(packets.len() as u64, file.packets, "{name}: {}", file.name);
                         assert_eq!(fs::metadata(&file.name).unwrap().len(), file.octets, "{name}");
                         let most = rotate.octets.filter(|_| compress.is_none());
-                        assert!(most.is_none_or(|most| file.octets <= most), "{name}: {}", file.octets);
+                        assert!(
+                            most.is_none_or(|most| file.octets <= most),
+                            "{name}: {}",
+                            file.octets
+                        );
                         assert!(rotate.packets.is_none_or(|most| file.packets <= most), "{name}");
                         found.extend(packets);
                     }
@@ -140,7 +160,11 @@ fn every_frame_is_in_the_files_whatever_their_form() {
                         3 => Some(8),
                         _ => None,
                     };
-                    assert!(files.is_none_or(|n| outcome.files.len() == n), "{name}: {}", outcome.files.len());
+                    assert!(
+                        files.is_none_or(|n| outcome.files.len() == n),
+                        "{name}: {}",
+                        outcome.files.len()
+                    );
                     assert_eq!(
                         outcome.files.len() == 1,
                         j == 0 || (j == 2 && compress.is_some()),
@@ -162,7 +186,8 @@ fn a_ring_keeps_the_newest_files() {
     let c = &outcome.counters;
     assert_eq!((c.files, c.removed_files, c.removed_packets), (11, 8, 800));
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 3);
-    let found: Vec<_> = outcome.files.iter().flat_map(|file| read(&file.name)).map(|p| p.0).collect();
+    let found: Vec<_> =
+        outcome.files.iter().flat_map(|file| read(&file.name)).map(|p| p.0).collect();
     assert_eq!(found, (800..1050).collect::<Vec<_>>());
 }
 
@@ -179,7 +204,8 @@ fn a_capture_ends_at_its_count_its_size_or_its_files() {
         let outcome = run(Options { stop, rotate, ..options(&file) }, 3000);
         adds_up(&outcome.counters, 3000, why);
         assert_eq!(outcome.ended_by, Some(why));
-        let found: Vec<_> = outcome.files.iter().flat_map(|file| read(&file.name)).map(|p| p.0).collect();
+        let found: Vec<_> =
+            outcome.files.iter().flat_map(|file| read(&file.name)).map(|p| p.0).collect();
         assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>(), "{why}");
         assert_eq!(outcome.counters.written, found.len() as u64, "{why}");
         assert!(found.len() as u64 <= most && found.len() > 100, "{why}: {}", found.len());
@@ -189,7 +215,8 @@ fn a_capture_ends_at_its_count_its_size_or_its_files() {
     }
 }
 
-/// Nobody reads until all is sent: then as much is there as the buffer and the pipe held, and the rest has a reason.
+/// Nobody reads until all is sent: then as much is there as the buffer and the pipe held, and the
+/// rest has a reason.
 #[test]
 fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
     const SENT: u64 = 20_000;
@@ -217,7 +244,8 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
             file.read_to_end(&mut all).unwrap();
             all
         });
-        let capture = Capture::start(Options { on_full, buffer: 1 << 20, ..options(&file) }).unwrap();
+        let capture =
+            Capture::start(Options { on_full, buffer: 1 << 20, ..options(&file) }).unwrap();
         let mut sink = capture.sinks(0)();
         give(sink.as_mut(), 0, SENT);
         sink.finish();
@@ -234,20 +262,32 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
         assert_eq!(lost, if reason.is_empty() { vec![] } else { vec![reason] }, "{name}");
         let last = found.last().unwrap().0;
         match on_full {
-            // The reader began when all had been given. There is what came first, as much as the buffer holds, and behind it
-            // what found the room that the pipe made: of the writer's last chunks a pipe may take one or two.
+            // The reader began when all had been given. There is what came first, as much as the
+            // buffer holds, and behind it what found the room that the pipe made: of the writer's
+            // last chunks a pipe may take one or two.
             OnFull::DropNewest => {
-                let octets = |packets: &[(u64, usize, u32, u64)]| packets.iter().map(|p| p.1 as u64).sum::<u64>();
+                let octets = |packets: &[(u64, usize, u32, u64)]| {
+                    packets.iter().map(|p| p.1 as u64).sum::<u64>()
+                };
                 let first = (0..).zip(&found).take_while(|(i, p)| p.0 == *i).count();
-                let (first, kept, buffer) = (octets(&found[..first]), octets(&found), outcome.counters.buffer);
-                assert!(first >= buffer * 3 / 4, "{name}: {first} octets came first, in a buffer of {buffer}");
+                let (first, kept, buffer) =
+                    (octets(&found[..first]), octets(&found), outcome.counters.buffer);
+                assert!(
+                    first >= buffer * 3 / 4,
+                    "{name}: {first} octets came first, in a buffer of {buffer}"
+                );
                 assert!(kept <= buffer + 2 * PIPE, "{name}: {kept} octets in a buffer of {buffer}");
             }
             OnFull::DropOldest | OnFull::Wait => assert_eq!(last, SENT - 1, "{name}"),
             OnFull::Truncate(most) => {
-                let cut = found.iter().filter(|p| p.1 == most as usize && p.2 > most).count() as u64;
+                let cut =
+                    found.iter().filter(|p| p.1 == most as usize && p.2 > most).count() as u64;
                 // Some that were cut may have been dropped behind.
-                assert!(cut > 1000 && cut <= outcome.counters.truncated, "{name}: {cut} {:?}", outcome.counters);
+                assert!(
+                    cut > 1000 && cut <= outcome.counters.truncated,
+                    "{name}: {cut} {:?}",
+                    outcome.counters
+                );
             }
         }
     }
@@ -265,8 +305,12 @@ fn several_queues_are_one_file_in_order_of_time() {
     let folder = Folder::new("order");
     for sinks in [2, 5] {
         let file = folder.file(&format!("{sinks}.pcapng"));
-        let names = (0..sinks).map(|i| InterfaceFormat { name: Some(format!("eth{i}")), ..InterfaceFormat::default() });
-        let capture = Capture::start(Options { interfaces: names.collect(), ..options(&file) }).unwrap();
+        let names = (0..sinks).map(|i| InterfaceFormat {
+            name: Some(format!("eth{i}")),
+            ..InterfaceFormat::default()
+        });
+        let capture =
+            Capture::start(Options { interfaces: names.collect(), ..options(&file) }).unwrap();
         let mut all: Vec<_> = (0..sinks).map(|i| capture.sinks(i)()).collect();
         // Each has its turn, as long as its number and the round say.
         let mut from = 0;
@@ -292,10 +336,16 @@ fn what_came_before_the_trigger_is_there_to_the_packet() {
     let file = folder.file("x.pcapng");
     // ld [4]; jeq #10000, 0, 1; ret 1; ret 0: frames begin with their number.
     let insn = |code, jt, jf, k| squall_bpf::classic::Instruction { code, jt, jf, k };
-    let program = vec![insn(0x20, 0, 0, 4), insn(0x15, 0, 1, 10_000), insn(0x06, 0, 0, 1), insn(0x06, 0, 0, 0)];
+    let program = vec![
+        insn(0x20, 0, 0, 4),
+        insn(0x15, 0, 1, 10_000),
+        insn(0x06, 0, 0, 1),
+        insn(0x06, 0, 0, 0),
+    ];
     let program = squall_bpf::classic::Filter::new(program).unwrap();
     let filter = Arc::new(Filter { program, ..Filter::all(1) });
-    let trigger = |keep, after| Some(PreTrigger { keep: Nanos(keep), after, filters: vec![filter.clone()] });
+    let trigger =
+        |keep, after| Some(PreTrigger { keep: Nanos(keep), after, filters: vec![filter.clone()] });
     let all = 20_000;
     for (pre_trigger, from, to) in [
         (trigger(2_000 * MS, Some(Nanos(1_000 * MS))), 8_000, 11_000),
@@ -308,11 +358,19 @@ fn what_came_before_the_trigger_is_there_to_the_packet() {
         assert_eq!((outcome.triggered_ns, outcome.kept_from_ns), (Some(10_000 * MS), None));
         assert_eq!(outcome.counters.dropped, []);
         let found: Vec<_> = read(&file).into_iter().map(|p| p.0).collect();
-        assert_eq!((found.first().copied(), found.len() as u64), (Some(from), to - from), "{:?}", outcome.counters);
+        assert_eq!(
+            (found.first().copied(), found.len() as u64),
+            (Some(from), to - from),
+            "{:?}",
+            outcome.counters
+        );
         assert!(found.into_iter().eq(from..to), "{from} {to}");
     }
     // Memory for some seconds only: that is said, and what is there goes without a hole to the end.
-    let outcome = run(Options { pre_trigger: trigger(60_000 * MS, None), buffer: 1 << 20, ..options(&file) }, all);
+    let outcome = run(
+        Options { pre_trigger: trigger(60_000 * MS, None), buffer: 1 << 20, ..options(&file) },
+        all,
+    );
     let found: Vec<_> = read(&file).into_iter().map(|p| p.0).collect();
     let first = found[0];
     assert!(first > 1_000 && first < 10_000, "{first}");
@@ -362,7 +420,10 @@ fn super_frames_are_cut_or_kept_and_counted() {
             packets += 1;
             if present == octets.len() {
                 let frame = squall_wire::Frame::dissect(packet.data.to_vec());
-                assert_eq!(frame.checksums.len(), if written == 1 { frame.checksums.len() } else { 2 });
+                assert_eq!(
+                    frame.checksums.len(),
+                    if written == 1 { frame.checksums.len() } else { 2 }
+                );
             }
         }
         assert_eq!(packets, written);

@@ -19,7 +19,8 @@ pub struct Output {
     /// Writes the report as one HTML file with plots
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Ends with exit status 1 if EXPR holds on any stream: 'loss > 0', 'latency.p99 > 50us', 'not valid'; repeatable
+    /// Ends with exit status 1 if EXPR holds on any stream: 'loss > 0', 'latency.p99 > 50us', 'not
+    /// valid'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = FailIf::parse)]
     pub fail_if: Vec<FailIf>,
     /// Ends with exit status 0, not 4, where the verdict is NOT VALID
@@ -46,26 +47,28 @@ pub struct Running {
     /// Stop after N frames, counted over all ports: 1000, 1M
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     pub count: Option<u64>,
-    /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%, 2gbps)
+    /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
+    /// 2gbps)
     #[arg(short, long, value_name = "FACTOR|RATE")]
     pub mult: Option<Multiplier>,
     /// Workers; by default one for each sending port, and one to receive if there is a CPU left
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
-    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers [default: CPUs to which no
-    /// other run has bound a worker]
+    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers [default:
+    /// CPUs to which no other run has bound a worker]
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
     /// Feeds every random choice: same profile and seed, same octets
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Time that passes (real), or that leaps from departure to departure (virtual: files, tests) [default: virtual if
-    /// every port is a file, else real]
+    /// Time that passes (real), or that leaps from departure to departure (virtual: files, tests)
+    /// [default: virtual if every port is a file, else real]
     #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
     pub clock: Option<Clock>,
 }
 
-/// Of CPU numbers; a type of its own, because a plain list would be an argument that may be repeated.
+/// Of CPU numbers; a type of its own, because a plain list would be an argument that may be
+/// repeated.
 #[derive(Clone, Debug)]
 pub struct CpuList(pub Vec<u32>);
 
@@ -91,7 +94,10 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
 
 /// The addresses of `ports` that leave their interfaces as they are, if so `asked`.
 pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
-    ports.iter().map(|address| if asked { format!("{address},promisc=0") } else { address.clone() }).collect()
+    ports
+        .iter()
+        .map(|address| if asked { format!("{address},promisc=0") } else { address.clone() })
+        .collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -147,12 +153,18 @@ impl ProfileFile {
 /// `A=af_packet:eth1`
 fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
     let known = profile.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
-    let (name, address) =
-        text.split_once('=').filter(|(name, address)| !name.is_empty() && !address.is_empty()).ok_or_else(|| {
-            Error::Usage(format!("--port {text}: expected NAME=ADDR, such as A=loop:0\n  the profile has {known}"))
+    let (name, address) = text
+        .split_once('=')
+        .filter(|(name, address)| !name.is_empty() && !address.is_empty())
+        .ok_or_else(|| {
+            Error::Usage(format!(
+                "--port {text}: expected NAME=ADDR, such as A=loop:0\n  the profile has {known}"
+            ))
         })?;
     let Some(port) = profile.ports.iter_mut().find(|p| p.name == name) else {
-        return Err(Error::Usage(format!("--port {text}: the profile has no port {name:?}\n  it has {known}")));
+        return Err(Error::Usage(format!(
+            "--port {text}: the profile has no port {name:?}\n  it has {known}"
+        )));
     };
     port.address = address.to_owned();
     // No longer what the file says there.
@@ -177,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_port_that_the_profile_does_not_have_is_refused_with_those_it_has() {
-        let text =
-            "[ports]\nA = \"loop:0\"\nB = \"loop:1\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = 1";
+        let text = "[ports]\nA = \"loop:0\"\nB = \"loop:1\"\n[[stream]]\nport = \"A\"\npacket = \
+                    \"eth/ipv4/udp\"\nrate = 1";
         let mut profile = Profile::parse(text, "t", Format::Toml).unwrap();
         put_port(&mut profile, "B=null:").unwrap();
         assert_eq!(profile.ports[1].address, "null:");

@@ -1,5 +1,5 @@
-//! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. What is asked for becomes the
-//! profile that a file would hold, and runs as it does.
+//! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. What
+//! is asked for becomes the profile that a file would hold, and runs as it does.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,32 +17,41 @@ use crate::{
     progress::ProgressLine,
 };
 
-/// Makes traffic from rules of Snort and Suricata that raises exactly their alerts, with the ground truth of it
+/// Makes traffic from rules of Snort and Suricata that raises exactly their alerts, with the ground
+/// truth of it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   squall attack local.rules                                  # into attacks.pcap, labels beside it
   squall attack community.rules -i pcap:out.pcap --labels out.csv --near-miss also
-  squall attack rules/ --list                                # what can be attacked with, and why what cannot
-  squall attack local.rules --explain 2019401                # how a rule was solved, and where each octet comes from
-  squall attack local.rules -i eth1 -I eth2 --rate 50        # both ends, a device between: passed or blocked, by sid
+  squall attack rules/ --list                                # what can be attacked with, and why \
+                        what cannot
+  squall attack local.rules --explain 2019401                # how a rule was solved, and where \
+                        each octet comes from
+  squall attack local.rules -i eth1 -I eth2 --rate 50        # both ends, a device between: passed \
+                        or blocked, by sid
   squall attack local.rules -i eth1 --sid 1000-1999 --rate 10 --shuffle --repeat 100
   squall attack local.rules --background clean.pcap --share '1 %' --labels truth.jsonl
-  squall attack local.rules --var HOME_NET=10.0.0.0/8 --inside 10.1.0.1-10.1.0.9 --evasion segments=8
+  squall attack local.rules --var HOME_NET=10.0.0.0/8 --inside 10.1.0.1-10.1.0.9 --evasion \
+                        segments=8
   squall attack --template syn-scan -i pcap:scan.pcap --option ports=1-1024
   squall score --labels out.csv --alerts eve.json            # what an engine found of it
 
-Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave by the ports that are named and
-nowhere else; without a port they go into attacks.pcap. Addresses are RFC 1918 inside and 198.18.0.0/15 (RFC 2544)
+Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave by the \
+                        ports that are named and
+nowhere else; without a port they go into attacks.pcap. Addresses are RFC 1918 inside and \
+                        198.18.0.0/15 (RFC 2544)
 outside, unless the rules or you say otherwise.
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless --allow-invalid),
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
+                        (unless --allow-invalid),
 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// Files of rules (Snort 2, Snort 3, Suricata), or folders of them
     #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]
     rules: Vec<PathBuf>,
-    /// Where clients stand, and servers if there is no --port2: eth1, af_packet:eth1, pcap:FILE, loop:NAME, null:
+    /// Where clients stand, and servers if there is no --port2: eth1, af_packet:eth1, pcap:FILE,
+    /// loop:NAME, null:
     #[arg(short = 'i', long, value_name = "ADDR", default_value = "pcap:attacks.pcap")]
     port: String,
     /// Where servers stand: a device, or an IDS, is between
@@ -51,7 +60,8 @@ pub struct Args {
     /// With --port2, sends prepared frames; else conversations are spoken by TCP and UDP of our own
     #[arg(long, requires = "port2")]
     frames: bool,
-    /// Writes the ground truth: as JSONL if FILE ends so, else as CSV [default, with pcap:NAME.pcap: NAME.labels.csv]
+    /// Writes the ground truth: as JSONL if FILE ends so, else as CSV [default, with
+    /// pcap:NAME.pcap: NAME.labels.csv]
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -70,14 +80,15 @@ pub struct Args {
     /// Take variables from a suricata.yaml or snort.conf
     #[arg(long, value_name = "FILE", help_heading = "Which rules")]
     config: Option<PathBuf>,
-    /// Engine whose alerts the labels promise, where engines differ: suricata, snort [default: suricata]
+    /// Engine whose alerts the labels promise, where engines differ: suricata, snort [default:
+    /// suricata]
     #[arg(long, value_name = "ENGINE", help_heading = "Which rules")]
     engine: Option<String>,
     /// List the rules, each as solved or with the reason why not; sends nothing
     #[arg(long, help_heading = "Which rules")]
     list: bool,
-    /// Show how the rule was solved and which option set each octet; for an unsolved rule, the option that failed and the
-    /// closest attempt. Sends nothing
+    /// Show how the rule was solved and which option set each octet; for an unsolved rule, the
+    /// option that failed and the closest attempt. Sends nothing
     #[arg(long, value_name = "SID", help_heading = "Which rules")]
     explain: Option<u32>,
 
@@ -95,7 +106,13 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = "How much")]
     rate: Option<String>,
     /// With --background, the share of attacks in all octets: '1 %'
-    #[arg(long, value_name = "PERCENT", conflicts_with = "rate", requires = "background", help_heading = "How much")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        conflicts_with = "rate",
+        requires = "background",
+        help_heading = "How much"
+    )]
     share: Option<String>,
     /// Repeat all attacks N times, each time from other addresses
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "How much")]
@@ -109,7 +126,8 @@ pub struct Args {
     /// Send one attack for each branch of a rule's expressions
     #[arg(long, help_heading = "How much")]
     every_branch: bool,
-    /// Add near misses, which differ in one octet and must not alert (also), or send nothing else (only)
+    /// Add near misses, which differ in one octet and must not alert (also), or send nothing else
+    /// (only)
     #[arg(long, value_name = "no|also|only", help_heading = "How much")]
     near_miss: Option<String>,
     /// Start the first attack after this time
@@ -143,7 +161,8 @@ pub struct Args {
     /// A capture of what is no attack, mixed in until the attacks end
     #[arg(long, value_name = "FILE", help_heading = "How")]
     background: Option<PathBuf>,
-    /// Of conversations of our own: a router that clients hand all packets to; once for each of IPv4 and IPv6
+    /// Of conversations of our own: a router that clients hand all packets to; once for each of
+    /// IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
     gateway: Vec<String>,
     /// ... and one for servers
@@ -159,7 +178,8 @@ pub struct Args {
     /// CPUs to bind the workers to
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     cpus: Option<CpuList>,
-    /// Time that passes (real), or that leaps from departure to departure (virtual) [default: virtual into files, else real]
+    /// Time that passes (real), or that leaps from departure to departure (virtual) [default:
+    /// virtual into files, else real]
     #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
     clock: Option<Clock>,
     #[command(flatten)]
@@ -168,7 +188,8 @@ pub struct Args {
 
 pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
     if args.templates || args.evasions {
-        let list = if args.templates { attacking::list_templates() } else { attacking::list_evasions() };
+        let list =
+            if args.templates { attacking::list_templates() } else { attacking::list_evasions() };
         output::print(&list);
         return Ok(ExitCode::SUCCESS);
     }
@@ -194,7 +215,10 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
     let title = format!("squall attack on {}", args.port);
     let labels = session.labels.clone();
     let extra = move |report: &_| {
-        attack(report) + &labels.as_ref().map_or_else(String::new, |path| format!("Labels: {}\n", path.display()))
+        attack(report)
+            + &labels
+                .as_ref()
+                .map_or_else(String::new, |path| format!("Labels: {}\n", path.display()))
     };
     drive_until(session, &args.output, &title, End::default(), |_| {}, extra)
 }
@@ -211,13 +235,16 @@ pub fn prepare(profile: &Profile, quiet: bool) -> Result<attacking::Prepared, Er
     };
     let prepared = attacking::prepare(profile, &progress)?;
     line.into_inner().into_iter().for_each(|mut line| line.clear());
-    prepared.ok_or_else(|| Error::Usage("there is no attack\n  try squall attack local.rules".into()))
+    prepared
+        .ok_or_else(|| Error::Usage("there is no attack\n  try squall attack local.rules".into()))
 }
 
 impl Args {
     fn profile(&self) -> Result<Profile, Error> {
         let mut one = Map::new();
-        let mut set = |key: &str, value: Option<Value>| one.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Value>| {
+            one.extend(value.map(|value| (key.to_owned(), value)))
+        };
         let texts = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
         let path = |path: &Path| json!(path.to_string_lossy());
         set("name", Some(json!("attack")));
@@ -257,13 +284,16 @@ impl Args {
         set("wrap", texts(&self.wrap));
         set("gap", self.gap.as_ref().map(|gap| json!(gap)));
         set("background", self.background.as_deref().map(path));
-        for (side, gateway) in [("client_network", &self.gateway), ("server_network", &self.gateway2)] {
+        for (side, gateway) in
+            [("client_network", &self.gateway), ("server_network", &self.gateway2)]
+        {
             set(side, (!gateway.is_empty()).then(|| json!({ "gateway": gateway })));
         }
         let mut ports = Map::new();
         ports.insert("A".into(), json!(self.port));
         ports.extend(self.port2.as_ref().map(|port| ("B".into(), json!(port))));
-        let mut profile = Profile::from_value(&json!({ "ports": ports, "attack": [one] }), "squall attack")?;
+        let mut profile =
+            Profile::from_value(&json!({ "ports": ports, "attack": [one] }), "squall attack")?;
         profile.stop.duration = self.duration;
         profile.seed = self.seed.unwrap_or(profile.seed);
         Ok(profile)
@@ -273,7 +303,8 @@ impl Args {
     fn labels(&self) -> Option<PathBuf> {
         let beside = || {
             let path = self.port.strip_prefix("pcap:")?.split(',').next()?;
-            let stem = [".pcapng", ".pcap"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+            let stem =
+                [".pcapng", ".pcap"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
             (path != "-").then(|| PathBuf::from(format!("{stem}.labels.csv")))
         };
         self.labels.clone().or_else(beside)

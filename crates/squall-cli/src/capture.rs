@@ -11,7 +11,9 @@ use clap::{
 };
 use squall::{
     Capture, Error, Session,
-    capturing::{self, Compression, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames},
+    capturing::{
+        self, Compression, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames,
+    },
     render::{self, human},
     report::{CaptureReport, Report},
     units::{Nanos, parse_octets},
@@ -28,14 +30,18 @@ use crate::{
 Examples:
   squall capture --port eth1 -w out.pcapng                       # until Ctrl-C
   squall capture --port eth1 -w out.pcapng --filter 'udp port 53' --duration 10s
-  squall capture --port eth1 --port eth2 -w both.pcapng          # interfaces of one file, in order of time
+  squall capture --port eth1 --port eth2 -w both.pcapng          # interfaces of one file, in \
+                        order of time
   squall capture --port eth1 -w log.pcapng.zst --rotate-size 1GB --ring-files 10
-  squall capture --port eth1 -w crash.pcapng --pre-trigger 30s --trigger 'tcp[tcpflags] & tcp-rst != 0' --post-trigger 5s
-  squall capture --port eth1 -c 20                               # shows 20 packets, as tcpdump -n does
+  squall capture --port eth1 -w crash.pcapng --pre-trigger 30s --trigger 'tcp[tcpflags] & tcp-rst \
+                        != 0' --post-trigger 5s
+  squall capture --port eth1 -c 20                               # shows 20 packets, as tcpdump -n \
+                        does
   squall capture --port eth1 -w - | tshark -r -
   squall capture --port eth1 -w out.pcapng --duration 1m --fail-if 'loss > 0'
 
-Every packet that the filter takes is written, or counted as lost with the reason, or not wanted (before a trigger, after a
+Every packet that the filter takes is written, or counted as lost with the reason, or not wanted \
+                        (before a trigger, after a
 count). --pre-trigger without --trigger waits for the signal USR1.")]
 pub struct Args {
     /// Where to receive; repeatable
@@ -47,8 +53,8 @@ pub struct Args {
     /// Captures only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
     #[arg(short, long, value_name = "EXPR")]
     filter: Option<String>,
-    /// Which packets: those that come in, those that this host sends, or both. Frames of Squall's own senders are captured
-    /// only over af_packet with bypass=0
+    /// Which packets: those that come in, those that this host sends, or both. Frames of Squall's
+    /// own senders are captured only over af_packet with bypass=0
     #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
     direction: Option<Direction>,
     /// Leaves the interfaces as they are: what is for other stations does not come
@@ -60,11 +66,19 @@ pub struct Args {
     /// Shows each packet in a line, as tcpdump -n does, also with --write
     #[arg(long)]
     print: bool,
-    /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none [default: clock]
+    /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none
+    /// [default: clock]
     #[arg(long, value_name = "STAMP", value_parser = stamps(), hide_possible_values = true)]
     print_time: Option<Stamp>,
-    /// What becomes of several frames that the kernel or the NIC has joined: cut into the frames of the wire, or kept
-    #[arg(long, value_enum, value_name = "cut|keep", default_value = "cut", hide_possible_values = true)]
+    /// What becomes of several frames that the kernel or the NIC has joined: cut into the frames of
+    /// the wire, or kept
+    #[arg(
+        long,
+        value_enum,
+        value_name = "cut|keep",
+        default_value = "cut",
+        hide_possible_values = true
+    )]
     super_frames: Joined,
     /// Workers, over which the receive queues of the ports are spread [default: one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -108,7 +122,8 @@ struct FileArgs {
     /// Resolution of the time stamps of a pcap; a pcapng has nanoseconds [default: ns]
     #[arg(long, value_enum, value_name = "ns|us", hide_possible_values = true)]
     precision: Option<Precision>,
-    /// Compresses on the fly: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of the file, at the fastest level]
+    /// Compresses on the fly: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
+    /// the file, at the fastest level]
     #[arg(long, value_name = "METHOD[:LEVEL]")]
     compress: Option<Compression>,
     /// Begins another file before one has more octets than this: 1GB
@@ -134,11 +149,13 @@ struct MemoryArgs {
     /// Memory between the wire and the file
     #[arg(short = 'B', long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
     buffer: u64,
-    /// When the file is slower than the wire and the buffer is full: drop-newest (lose what comes), drop-oldest (lose what has
-    /// waited longest), truncate[:OCTETS] (from half full on keep 128 octets of a packet) [default: drop-newest]
+    /// When the file is slower than the wire and the buffer is full: drop-newest (lose what comes),
+    /// drop-oldest (lose what has waited longest), truncate[:OCTETS] (from half full on keep 128
+    /// octets of a packet) [default: drop-newest]
     #[arg(long, value_name = "POLICY", value_parser = on_full)]
     on_full: Option<OnFull>,
-    /// Writes nothing until a trigger comes, and then begins so long before it, as far as the buffer holds that
+    /// Writes nothing until a trigger comes, and then begins so long before it, as far as the
+    /// buffer holds that
     #[arg(long, value_name = "TIME")]
     pre_trigger: Option<Nanos>,
     /// The trigger: the first packet that EXPR takes; else the signal USR1
@@ -185,7 +202,11 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
         filter: args.filter.clone(),
         cores: args.cores.map(usize::from),
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
-        capture: Some(Capture { options: options(args)?, trigger: args.memory.trigger.clone(), beside: false }),
+        capture: Some(Capture {
+            options: options(args)?,
+            trigger: args.memory.trigger.clone(),
+            beside: false,
+        }),
         ..Session::listen_on(&ports)?
     };
     let end = End {
@@ -214,10 +235,13 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
 }
 
 fn options(args: &Args) -> Result<Options, Error> {
-    let name = args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+    let name =
+        args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
     let prints = args.print || args.write.is_none();
     if prints && name == "-" {
-        return Err(Error::Usage("packets are shown on the standard output, or written there, not both".into()));
+        return Err(Error::Usage(
+            "packets are shown on the standard output, or written there, not both".into(),
+        ));
     }
     let files = &args.files;
     let rotate = Rotate {
@@ -227,20 +251,33 @@ fn options(args: &Args) -> Result<Options, Error> {
         ring: files.ring_files,
     };
     if rotate.is_asked_for() && matches!(name.as_str(), "" | "-") {
-        return Err(Error::Usage("only files that have a name can change\n  try -w out.pcapng".into()));
-    }
-    if (rotate.ring.is_some() || args.end.files.is_some()) && (Rotate { ring: None, ..rotate }) == Rotate::default() {
         return Err(Error::Usage(
-            "nothing says when a file is full\n  try --rotate-size 1GB, --rotate-time 1m or --rotate-count 1M".into(),
+            "only files that have a name can change\n  try -w out.pcapng".into(),
+        ));
+    }
+    if (rotate.ring.is_some() || args.end.files.is_some())
+        && (Rotate { ring: None, ..rotate }) == Rotate::default()
+    {
+        return Err(Error::Usage(
+            "nothing says when a file is full\n  try --rotate-size 1GB, --rotate-time 1m or \
+             --rotate-count 1M"
+                .into(),
         ));
     }
     if !prints && args.print_time.is_some() {
-        return Err(Error::Usage("--print-time is of lines, and none are shown\n  try it with --print".into()));
+        return Err(Error::Usage(
+            "--print-time is of lines, and none are shown\n  try it with --print".into(),
+        ));
     }
     let is_pcap = || {
-        Path::new(name.strip_suffix(".zst").or(name.strip_suffix(".gz")).or(name.strip_suffix(".lz4")).unwrap_or(&name))
-            .extension()
-            .is_some_and(|suffix| suffix == "pcap" || suffix == "cap")
+        Path::new(
+            name.strip_suffix(".zst")
+                .or(name.strip_suffix(".gz"))
+                .or(name.strip_suffix(".lz4"))
+                .unwrap_or(&name),
+        )
+        .extension()
+        .is_some_and(|suffix| suffix == "pcap" || suffix == "cap")
     };
     let pcapng = match files.format {
         Some(format) => format == FileFormat::Pcapng,
@@ -249,7 +286,9 @@ fn options(args: &Args) -> Result<Options, Error> {
     let format = match files.precision {
         Some(Precision::Us) if pcapng => {
             return Err(Error::Usage(
-                "--precision us is of a pcap; a pcapng has nanoseconds\n  try --format pcap, or leave it out".into(),
+                "--precision us is of a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
+                 leave it out"
+                    .into(),
             ));
         }
         _ if pcapng => capturing::Format::Pcapng,
@@ -293,7 +332,8 @@ fn address_with(address: &str, direction: Option<Direction>) -> String {
 /// The capture in the summary: what came, what is written, what is lost and why.
 fn told(capture: &CaptureReport) -> String {
     let count = human::count;
-    let line = |what: &str, by: &std::collections::BTreeMap<String, u64>| match render::reasons(by) {
+    let line = |what: &str, by: &std::collections::BTreeMap<String, u64>| match render::reasons(by)
+    {
         reasons if reasons.is_empty() => format!("0 {what}\n"),
         reasons => format!("{} {what} ({reasons})\n", count(by.values().sum())),
     };
@@ -307,7 +347,8 @@ fn told(capture: &CaptureReport) -> String {
         text += &line("not wanted", &capture.unwanted);
     }
     if capture.truncated > 0 {
-        text += &format!("{} truncated, because the buffer was filling\n", count(capture.truncated));
+        text +=
+            &format!("{} truncated, because the buffer was filling\n", count(capture.truncated));
     }
     text += &format!(
         "{} packets written, {} octets of them",
@@ -315,7 +356,11 @@ fn told(capture: &CaptureReport) -> String {
         count(capture.written_octets)
     );
     if capture.files_written > 0 {
-        text += &format!("; {} octets in {} file(s)", count(capture.file_octets), count(capture.files_written));
+        text += &format!(
+            "; {} octets in {} file(s)",
+            count(capture.file_octets),
+            count(capture.files_written)
+        );
     }
     text += "\n";
     if capture.removed_files > 0 {
@@ -327,7 +372,12 @@ fn told(capture: &CaptureReport) -> String {
     }
     const SHOWN: usize = 20;
     for file in capture.files.iter().take(SHOWN) {
-        text += &format!("  {}  {} packets, {} octets\n", file.name, count(file.packets), count(file.octets));
+        text += &format!(
+            "  {}  {} packets, {} octets\n",
+            file.name,
+            count(file.packets),
+            count(file.octets)
+        );
     }
     if capture.files.len() > SHOWN {
         text += &format!("  and {} more\n", count((capture.files.len() - SHOWN) as u64));
@@ -397,7 +447,9 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        for (text, octets) in [("1000", 1_000), ("1.5kB", 1_500), ("64MiB", 64 << 20), ("2 GB", 2_000_000_000)] {
+        for (text, octets) in
+            [("1000", 1_000), ("1.5kB", 1_500), ("64MiB", 64 << 20), ("2 GB", 2_000_000_000)]
+        {
             assert_eq!(size(text), Ok(octets), "{text}");
         }
         for text in ["", "MB", "0", "-1", "1XB"] {

@@ -23,19 +23,26 @@ enum What {
     Captures(Box<Captures>),
 }
 
-/// How much capturing tools lose at a bit rate, what they cost, and whether they tell the truth about it
+/// How much capturing tools lose at a bit rate, what they cost, and whether they tell the truth
+/// about it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   squall compare captures                                           # some minutes: says how many
-  squall compare captures --tools tcpdump,dumpcap --data http --steps 100Mbps,500Mbps,max --rounds 3
-  squall compare captures --tools 'squall,tcpdump:-B 65536' --data 60,1514 --write null,tmpfs,disk --search
-  squall compare captures --tool 'mine=mytool -i {interface} -w {file}' --data office.pcap --report compare.html
+  squall compare captures --tools tcpdump,dumpcap --data http --steps 100Mbps,500Mbps,max --rounds \
+                        3
+  squall compare captures --tools 'squall,tcpdump:-B 65536' --data 60,1514 --write null,tmpfs,disk \
+                        --search
+  squall compare captures --tool 'mine=mytool -i {interface} -w {file}' --data office.pcap \
+                        --report compare.html
   squall compare captures --data 60 --pps 100k,200k,400k,max --json compare.json
 
-Tools: squall, squall-af_xdp (takes the frames away from the host), tcpdump, dumpcap, netsniff-ng; arguments behind a colon.
-Data: http, video, voip, mixed, imix; octets without FCS such as 60; NAME=60*7,590*4,1514*1; a capture, which is looped.
-Everything runs in a private lab: a veth pair in a network namespace of its own. Ctrl-C ends it with what was measured.")]
+Tools: squall, squall-af_xdp (takes the frames away from the host), tcpdump, dumpcap, netsniff-ng; \
+                        arguments behind a colon.
+Data: http, video, voip, mixed, imix; octets without FCS such as 60; NAME=60*7,590*4,1514*1; a \
+                        capture, which is looped.
+Everything runs in a private lab: a veth pair in a network namespace of its own. Ctrl-C ends it \
+                        with what was measured.")]
 struct Captures {
     /// The tools, with arguments behind a colon: tcpdump,tcpdump:-B 65536
     #[arg(long, value_name = "LIST", default_value = DEFAULT_TOOLS)]
@@ -44,9 +51,16 @@ struct Captures {
     #[arg(long, value_name = "NAME=COMMAND")]
     tool: Vec<String>,
     /// Distributions of lengths and captures; repeatable
-    #[arg(long, value_name = "DIST|FILE", default_value = "60,mixed,1514", value_delimiter = ',', num_args = 1)]
+    #[arg(
+        long,
+        value_name = "DIST|FILE",
+        default_value = "60,mixed,1514",
+        value_delimiter = ',',
+        num_args = 1
+    )]
     data: Vec<String>,
-    /// Rates, L2 with FCS: 100Mbps,1Gbps,max [default: 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max; with --search none]
+    /// Rates, L2 with FCS: 100Mbps,1Gbps,max [default: 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max;
+    /// with --search none]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     steps: Vec<Rate>,
     /// Rates in frames a second, added to --steps: 100k,400k
@@ -58,7 +72,8 @@ struct Captures {
     /// How long each step sends
     #[arg(short, long, value_name = "TIME", default_value = "2s")]
     duration: Nanos,
-    /// Where the tools write: null, tmpfs (/dev/shm), disk (the working directory), a folder; several by commas
+    /// Where the tools write: null, tmpfs (/dev/shm), disk (the working directory), a folder;
+    /// several by commas
     #[arg(long, value_name = "WHERE", default_value = "tmpfs", value_delimiter = ',')]
     write: Vec<String>,
     /// Searches for the largest rate with a loss ratio below PLR
@@ -88,7 +103,8 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
     let signals = Signals::catch()?;
     // Made before anything runs: an hour of measuring is not to end in a path that is wrong.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
-    let html = args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
+    let html =
+        args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
     let mut done = 0;
     if !args.quiet {
         eprintln!("{}", estimate(&settings));
@@ -112,9 +128,14 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
     }
     if !args.quiet && !to_stdout {
         let stdout = std::io::stdout();
-        let width = terminal_size::terminal_size_of(&stdout).map_or(120, |(width, _)| usize::from(width.0));
-        let color = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        output::print(&format!("\n{}\n", render::compare::summary(&result, width, color).trim_end()));
+        let width =
+            terminal_size::terminal_size_of(&stdout).map_or(120, |(width, _)| usize::from(width.0));
+        let color =
+            stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        output::print(&format!(
+            "\n{}\n",
+            render::compare::summary(&result, width, color).trim_end()
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -136,8 +157,13 @@ impl Captures {
         if steps.is_empty() && self.search.is_none() {
             steps = DEFAULT_STEPS.iter().map(|rate| rate.parse().expect("a rate")).collect();
         }
-        if let Some(rate) = steps.iter().find(|rate| rate.is_zero() || rate.unit == squall::units::RateUnit::Percent) {
-            return Err(Error::Usage(format!("--steps {rate}: expected a rate such as 100Mbps, 10kpps or max")));
+        if let Some(rate) = steps
+            .iter()
+            .find(|rate| rate.is_zero() || rate.unit == squall::units::RateUnit::Percent)
+        {
+            return Err(Error::Usage(format!(
+                "--steps {rate}: expected a rate such as 100Mbps, 10kpps or max"
+            )));
         }
         Ok(Settings {
             tools,
@@ -184,7 +210,9 @@ fn ratio(text: &str) -> Result<f64, String> {
         None => (text, 1.0),
     };
     let value = number.trim().parse::<f64>().ok().map(|value| value / scale);
-    value.filter(|v| *v > 0.0 && *v < 1.0).ok_or_else(|| format!("{text:?}: expected a ratio such as 0.1% or 0.001"))
+    value
+        .filter(|v| *v > 0.0 && *v < 1.0)
+        .ok_or_else(|| format!("{text:?}: expected a ratio such as 0.1% or 0.001"))
 }
 
 #[cfg(test)]

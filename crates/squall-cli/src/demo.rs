@@ -20,7 +20,8 @@ Examples:
   squall demo
   squall demo --duration 60s --mult 2 --report today.html
 
-Makes a network namespace of its own with two interfaces, so that nothing else sees the traffic; needs no root.
+Makes a network namespace of its own with two interfaces, so that nothing else sees the traffic; \
+                        needs no root.
 Where the kernel forbids that, it says so and sends in memory.")]
 pub struct Args {
     #[command(flatten)]
@@ -58,7 +59,8 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
         |_| {},
         |_| {
             format!(
-                "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- squall send --help\n",
+                "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- \
+                 squall send --help\n",
                 std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
             )
         },

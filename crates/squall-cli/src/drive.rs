@@ -46,7 +46,8 @@ impl Signals {
             Ok(())
         };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            register(signal).map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
+            register(signal)
+                .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
         }
         Ok(Self { came: flag, which })
     }
@@ -82,7 +83,8 @@ pub fn drive(session: Session, output: &Output, title: &str) -> Result<ExitCode,
     drive_until(session, output, title, End::default(), |_| {}, |_| String::new())
 }
 
-/// As [`drive`], until `end` where nothing is sent; `annotate` adds to the report, `extra` to the summary.
+/// As [`drive`], until `end` where nothing is sent; `annotate` adds to the report, `extra` to the
+/// summary.
 pub fn drive_until(
     session: Session,
     output: &Output,
@@ -107,7 +109,8 @@ pub fn drive_until(
         None => LiveMode::detect(output.quiet || virtual_time),
     };
     let plan = opened.plan();
-    let (listening, total) = (plan.only_receives(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
+    let (listening, total) =
+        (plan.only_receives(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
     end.each_s.iter().for_each(|seconds| live.line_each(f64::from(*seconds)));
     let said = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
@@ -130,7 +133,8 @@ pub fn drive_until(
     output.publish(report, files, &extra, &said)
 }
 
-/// Until all is sent, the end is reached, or a signal comes; `None`: the run has come to its end by itself.
+/// Until all is sent, the end is reached, or a signal comes; `None`: the run has come to its end by
+/// itself.
 fn watch(
     run: &mut Run,
     live: &mut Live,
@@ -148,7 +152,8 @@ fn watch(
         live.update(&sample, &report);
     };
     let ended_by = loop {
-        let wait = if virtual_time { PATIENCE } else { seconds(due - run.elapsed_s()).min(PATIENCE) };
+        let wait =
+            if virtual_time { PATIENCE } else { seconds(due - run.elapsed_s()).min(PATIENCE) };
         let done = match listening {
             false => run.wait(wait).then_some(None),
             true => {
@@ -178,7 +183,8 @@ fn watch(
             due = (run.elapsed_s() / period).floor() * period + period;
         }
     };
-    // What is left of the last period is a point of the series, too, unless it is too short for a rate.
+    // What is left of the last period is a point of the series, too, unless it is too short for a
+    // rate.
     if !virtual_time && run.elapsed_s() > due - period / 2.0 {
         sample(run, live);
     }

@@ -7,8 +7,8 @@ use squall::{
     edit::{
         Edited, Progress, Settings, Split, edit as edit_captures,
         edits::{
-            AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap, Ttl,
-            Vlan, VlanMode, When,
+            AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap,
+            Numbers, PortMap, Ttl, Vlan, VlanMode, When,
         },
         parse_shift, parse_vlan_mode, parse_when,
     },
@@ -30,16 +30,19 @@ Examples:
   squall edit old.pcap out.pcap --dlt enet --fixlen pad --fixcsum
   squall edit a.pcap b.pcap both.pcapng --merge                # in the order of time
   squall edit big.pcapng part.pcapng --packets 1000-2000
-  squall edit big.pcap hour.pcap --split-time 1h               # hour-00001.pcap, hour-00002.pcap ...
+  squall edit big.pcap hour.pcap --split-time 1h               # hour-00001.pcap, hour-00002.pcap \
+                  ...
   squall edit big.pcap out.pcap --fragment 576 --json -
 
-Options that tcprewrite has are called as there, and mean the same. Only outer headers are edited: what ICMP errors quote
-and tunnels carry stays. Checksums follow what changes: a right one stays right, a wrong one stays wrong, unless --fixcsum.
+Options that tcprewrite has are called as there, and mean the same. Only outer headers are edited: \
+                  what ICMP errors quote
+and tunnels carry stays. Checksums follow what changes: a right one stays right, a wrong one stays \
+                  wrong, unless --fixcsum.
 A faulty file is edited as far as it can be read; the exit status is then 2."
 )]
 pub struct Args {
-    /// IN, one or several: pcap or pcapng, compressed or not; - is the standard input. The last is OUT: by its name's end a
-    /// pcapng or a pcap; - is the standard output
+    /// IN, one or several: pcap or pcapng, compressed or not; - is the standard input. The last is
+    /// OUT: by its name's end a pcapng or a pcap; - is the standard output
     #[arg(value_name = "FILE", required_unless_present_any = ["infile", "outfile"], num_args = 2..)]
     files: Vec<PathBuf>,
     /// The same as IN, as tcprewrite has it
@@ -99,15 +102,17 @@ pub struct EditArgs {
     /// Kind of a tag that is added
     #[arg(long, value_name = "802.1q|802.1ad", requires = "enet_vlan", default_value = "802.1q", value_parser = ["802.1q", "802.1ad"], hide_possible_values = true)]
     enet_vlan_proto: String,
-    /// Link type to write: enet, raw, hdlc, pppserial; packets that have no network packet are dropped
+    /// Link type to write: enet, raw, hdlc, pppserial; packets that have no network packet are
+    /// dropped
     #[arg(long, value_name = "LINK")]
     dlt: Option<Encapsulation>,
     /// Takes the last four octets of frames, an FCS that was captured
     #[arg(short = 'E', long)]
     efcs: bool,
 
-    /// Maps netblocks to others, the first that fits: 10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/32]. Given twice:
-    /// the client's address by the first, the server's by the second
+    /// Maps netblocks to others, the first that fits:
+    /// 10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/32]. Given twice: the client's address by
+    /// the first, the server's by the second
     #[arg(short = 'N', long, value_name = "MAP", help_heading = "Network")]
     pnat: Vec<AddressMap>,
     /// Maps source addresses alone
@@ -144,7 +149,8 @@ pub struct EditArgs {
     /// Maps ports: 80:8080, 8000-8999:80, 1-10:11-20; repeatable
     #[arg(short = 'r', long, value_name = "MAP", help_heading = "Transport")]
     portmap: Vec<PortMap>,
-    /// Shifts TCP's sequence and acknowledgement numbers, by another amount for each direction of a connection
+    /// Shifts TCP's sequence and acknowledgement numbers, by another amount for each direction of a
+    /// connection
     #[arg(long, value_name = "SEED", help_heading = "Transport")]
     tcp_sequence: Option<u64>,
     /// Computes the checksums of IPv4, TCP, UDP, ICMP, IGMP and ICMPv6
@@ -157,7 +163,8 @@ pub struct EditArgs {
     #[arg(long, value_name = "N", requires = "fuzz_seed", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Transport")]
     fuzz_factor: Option<u32>,
 
-    /// Packets of which less was captured than IP's header says: pad (zeros), trunc (the header says what there is), del
+    /// Packets of which less was captured than IP's header says: pad (zeros), trunc (the header
+    /// says what there is), del
     #[arg(short = 'F', long, value_name = "pad|trunc|del", help_heading = "Length")]
     fixlen: Option<FixLen>,
     /// Octets of an IP packet at most, for --mtu-trunc and --fixlen pad [default: 1500]
@@ -186,8 +193,8 @@ pub struct EditArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Selection and time")]
 struct SelectArgs {
-    /// Who sends each packet, the client (primary) or the server: the cache of squall prep or tcpprep. Packets that it leaves
-    /// out stay as they are [default: found out where it matters]
+    /// Who sends each packet, the client (primary) or the server: the cache of squall prep or
+    /// tcpprep. Packets that it leaves out stay as they are [default: found out where it matters]
     #[arg(short, long, value_name = "FILE")]
     cachefile: Option<PathBuf>,
     /// Only packets of these numbers: 1-5,9,100-
@@ -237,7 +244,8 @@ fn at_least_one(text: &str) -> Result<u64, String> {
 
 impl EditArgs {
     pub fn edits(&self) -> Edits {
-        let all_ports = || PortMap(self.portmap.iter().flat_map(|map| map.0.iter().cloned()).collect());
+        let all_ports =
+            || PortMap(self.portmap.iter().flat_map(|map| map.0.iter().cloned()).collect());
         Edits {
             enet_dmac: self.enet_dmac,
             enet_smac: self.enet_smac,
@@ -285,9 +293,11 @@ impl EditArgs {
 
 impl Args {
     fn settings(&self) -> Settings {
-        let SelectArgs { cachefile: cache, packets, from, to, dedup, time_shift, time_scale } = self.select.clone();
+        let SelectArgs { cachefile: cache, packets, from, to, dedup, time_shift, time_scale } =
+            self.select.clone();
         let time_shift_ns = time_shift.unwrap_or(0);
-        let edits = Edits { packets, from, to, dedup, time_shift_ns, time_scale, ..self.edits.edits() };
+        let edits =
+            Edits { packets, from, to, dedup, time_shift_ns, time_scale, ..self.edits.edits() };
         let split = match (self.several.split_count, self.several.split_time) {
             (Some(count), _) => Some(Split::Count(count)),
             (None, Some(time)) => Some(Split::Time(time.0.max(1))),
@@ -359,15 +369,19 @@ fn told(edited: &Edited) -> String {
     let by = |done: &squall::edit::Done| match (done.changed, done.dropped) {
         (changed, 0) => human::count(changed),
         (0, dropped) => format!("{} dropped", human::count(dropped)),
-        (changed, dropped) => format!("{}, {} dropped", human::count(changed), human::count(dropped)),
+        (changed, dropped) => {
+            format!("{}, {} dropped", human::count(changed), human::count(dropped))
+        }
     };
-    let names: Vec<String> = edited.operations.iter().map(|done| format!("  {}", done.operation)).collect();
+    let names: Vec<String> =
+        edited.operations.iter().map(|done| format!("  {}", done.operation)).collect();
     rows.extend(names.iter().zip(&edited.operations).map(|(name, done)| (name.as_str(), by(done))));
     let files = edited.outputs.len() as u64 + edited.more_outputs;
     if files > 1 {
         rows.push(("Files written", human::count(files)));
     }
-    let mut text: String = rows.iter().map(|(name, value)| format!("{name:<18} {value}\n")).collect();
+    let mut text: String =
+        rows.iter().map(|(name, value)| format!("{name:<18} {value}\n")).collect();
     for not_done in &edited.not_done {
         text += &format!("note: {} packets: {}\n", human::count(not_done.packets), not_done.reason);
     }
@@ -381,11 +395,15 @@ fn told(edited: &Edited) -> String {
 /// How far it is, `seconds` after it began.
 fn so_far(progress: &Progress, seconds: f64) -> String {
     let rate = progress.octets as f64 / seconds;
-    let mut text =
-        format!("{} packets, {}", human::short_count(progress.packets), human::si(progress.octets as f64, "B"));
+    let mut text = format!(
+        "{} packets, {}",
+        human::short_count(progress.packets),
+        human::si(progress.octets as f64, "B")
+    );
     if let Some(all) = progress.all_octets.filter(|all| *all >= progress.octets) {
         let left = (all - progress.octets) as f64 / rate.max(1.0);
-        text += &format!(" of {}, {} left", human::si(all as f64, "B"), human::seconds(left.ceil()));
+        text +=
+            &format!(" of {}, {} left", human::si(all as f64, "B"), human::seconds(left.ceil()));
     }
     text + &format!(", {}", human::si(rate, "B/s"))
 }

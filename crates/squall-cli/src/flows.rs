@@ -1,4 +1,5 @@
-//! `squall flows`: flows of one application, as arguments. They become the profile that a file would hold, and run as it does.
+//! `squall flows`: flows of one application, as arguments. They become the profile that a file
+//! would hold, and run as it does.
 
 use std::process::ExitCode;
 
@@ -19,21 +20,32 @@ use crate::{
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  squall flows http --url http://10.0.0.2/ --port eth1 --clients 10.0.1.1-10.0.1.250 --cps 10k --duration 10s
-  squall flows http --url http://10.0.0.2/big --port eth1 --clients 10.0.1.1 --users 100 --requests 10
-  squall flows serve --port eth1 --servers 10.0.2.1-10.0.2.9 --body 32KiB
-  squall flows http --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option resumption=true
-  squall flows http --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option ca=ca.pem \\
+  squall flows http --url http://10.0.0.2/ --port eth1 --clients 10.0.1.1-10.0.1.250 \
+                  --cps 10k --duration 10s
+  squall flows http --url http://10.0.0.2/big --port eth1 \
+                  --clients 10.0.1.1 --users 100 --requests 10
+  squall flows serve --port eth1 --servers \
+                  10.0.2.1-10.0.2.9 --body 32KiB
+  squall flows http --url https://10.0.0.2/ --port \
+                  eth1 --clients 10.0.1.1 --users 20 --tls-option resumption=true
+  squall flows http \
+                  --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option \
+                  ca=ca.pem \\
     --tls-option client_certificate=me.pem --tls-option client_key=me.key
-  squall flows app http --port eth1 --wrap 'vlan 7' --port2 eth2 --wrap2 'vlan 8' --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k
-  squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k --flows 10k
-  squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 --cps 50k
+  squall flows app http --port eth1 --wrap 'vlan 7' --port2 eth2 --wrap2 'vlan 8' --clients \
+                  16.0.0.0/24 --servers 48.0.0.1 --cps 1k
+  squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k \
+                  --flows 10k
+  squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 \
+                  --cps 50k
   squall flows apps                                          # what is built in, and its options
 
-Addresses of clients and servers are ours: they are in no interface, and ARP and ND are answered for them.
+Addresses of clients and servers are ours: they are in no interface, and ARP and ND are answered \
+                  for them.
 More than one application, or one of your own, is a profile: --print-profile shows how it begins.
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless --allow-invalid),
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
+                  (unless --allow-invalid),
 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
 )]
 pub struct Args {
@@ -109,7 +121,13 @@ struct App {
     #[arg(long, value_name = "IP", requires = "port2", help_heading = "Network")]
     gateway2: Vec<String>,
     /// The MAC address that all packets of the servers go to; nobody is asked
-    #[arg(long, value_name = "MAC", requires = "port2", conflicts_with = "gateway2", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "MAC",
+        requires = "port2",
+        conflicts_with = "gateway2",
+        help_heading = "Network"
+    )]
     next_hop2: Option<String>,
     /// Around packets of the servers, from outside in, as --wrap; repeatable
     #[arg(long, value_name = "LAYER", requires = "port2", help_heading = "Network")]
@@ -132,7 +150,13 @@ struct Clients {
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     order: Option<String>,
     /// Flows to start per second, however many are still open: 10k, 0.5
-    #[arg(long, value_name = "N", help_heading = "Load", required_unless_present = "users", conflicts_with = "users")]
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Load",
+        required_unless_present = "users",
+        conflicts_with = "users"
+    )]
     cps: Option<String>,
     /// Number of users; each starts a flow when their last one has ended
     #[arg(long, value_name = "N", help_heading = "Load")]
@@ -165,8 +189,9 @@ struct Common {
     /// Flows are TLS 1.3 sessions, at both ends that are ours (https URLs need it not)
     #[arg(long)]
     tls: bool,
-    /// Of these: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE, key=FILE, client_certificate=FILE,
-    /// client_key=FILE, client_ca=FILE, resumption=true, versions=1.2,1.3; repeatable
+    /// Of these: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE, key=FILE,
+    /// client_certificate=FILE, client_key=FILE, client_ca=FILE, resumption=true, versions=1.2,1.3;
+    /// repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
     /// A router to hand all packets to; once for each of IPv4 and IPv6
@@ -189,8 +214,12 @@ struct Common {
 
 pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     let (common, profile, title) = match &args.what {
-        What::Http(http) => (&http.common, http.profile()?, format!("squall flows http {}", http.url)),
-        What::Serve(serve) => (&serve.common, serve.profile()?, format!("squall flows serve {}", serve.app)),
+        What::Http(http) => {
+            (&http.common, http.profile()?, format!("squall flows http {}", http.url))
+        }
+        What::Serve(serve) => {
+            (&serve.common, serve.profile()?, format!("squall flows serve {}", serve.app))
+        }
         What::App(app) => (&app.common, app.profile()?, format!("squall flows {}", app.app)),
         What::Apps => {
             output::print(&squall::applications());
@@ -198,7 +227,10 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
         }
     };
     if common.running.count.is_some() {
-        return Err(no_effect("--count", "it counts frames of streams; try --flows to end after so many flows"));
+        return Err(no_effect(
+            "--count",
+            "it counts frames of streams; try --flows to end after so many flows",
+        ));
     }
     let session = common.running.session(profile);
     if common.print_profile {
@@ -209,7 +241,8 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
 }
 
 /// What an HTTP client does, and what a server answers: of the application's options.
-const OF_HTTP_CLIENTS: [&str; 7] = ["url", "post", "requests", "pipeline", "think", "close", "within"];
+const OF_HTTP_CLIENTS: [&str; 7] =
+    ["url", "post", "requests", "pipeline", "think", "close", "within"];
 const OF_HTTP_SERVERS: [&str; 1] = ["body"];
 
 impl Http {
@@ -221,10 +254,19 @@ impl Http {
             ("pipeline", self.pipeline.is_some()),
             ("post", self.post.is_some()),
         ];
-        if let Some((name, _)) = said.into_iter().find(|(name, given)| *given && options.contains_key(*name)) {
-            return Err(no_effect(&format!("--option {name}"), &format!("--{name} says it already")));
+        if let Some((name, _)) =
+            said.into_iter().find(|(name, given)| *given && options.contains_key(*name))
+        {
+            return Err(no_effect(
+                &format!("--option {name}"),
+                &format!("--{name} says it already"),
+            ));
         }
-        self.common.only(&options, &OF_HTTP_SERVERS, "the servers are somebody else's, and answer as they like")?;
+        self.common.only(
+            &options,
+            &OF_HTTP_SERVERS,
+            "the servers are somebody else's, and answer as they like",
+        )?;
         self.common.only_clients()?;
         options.insert("url".into(), json!(self.url));
         options.extend(self.requests.map(|n| ("requests".into(), json!(n))));
@@ -247,7 +289,11 @@ impl Serve {
     fn profile(&self) -> Result<Profile, Error> {
         let mut options = self.common.options()?;
         if self.app == "http" {
-            self.common.only(&options, &OF_HTTP_CLIENTS, "the clients are somebody else's, and ask as they like")?;
+            self.common.only(
+                &options,
+                &OF_HTTP_CLIENTS,
+                "the clients are somebody else's, and ask as they like",
+            )?;
         }
         if self.body.is_some() && options.contains_key("body") {
             return Err(no_effect("--option body", "--body says it already"));
@@ -256,11 +302,16 @@ impl Serve {
         options.extend(self.body.as_ref().map(|octets| ("body".into(), json!(octets))));
         let mut template = self.common.template(&self.app, options)?;
         if self.servers.is_empty() {
-            return Err(Error::Usage("--servers is missing\n  try --servers 10.0.2.1-10.0.2.9".into()));
+            return Err(Error::Usage(
+                "--servers is missing\n  try --servers 10.0.2.1-10.0.2.9".into(),
+            ));
         }
         template.insert("servers".into(), json!(self.servers));
         // Whoever comes.
-        template.insert("clients".into(), json!(if self.servers[0].contains(':') { "::1" } else { "0.0.0.1" }));
+        template.insert(
+            "clients".into(),
+            json!(if self.servers[0].contains(':') { "::1" } else { "0.0.0.1" }),
+        );
         template.extend(self.listen.map(|port| ("port".into(), json!(port))));
         self.common.profile(None, None, template)
     }
@@ -327,7 +378,10 @@ impl Common {
     fn only_clients(&self) -> Result<(), Error> {
         let said = pairs("--tls-option", &self.tls_option)?;
         match said.contains_key("client_ca") {
-            true => Err(no_effect("--tls-option client_ca", "servers verify clients by it, and none are ours")),
+            true => Err(no_effect(
+                "--tls-option client_ca",
+                "servers verify clients by it, and none are ours",
+            )),
             false => Ok(()),
         }
     }
@@ -345,12 +399,19 @@ impl Common {
             }
         }
         if said.contains_key("server_name") && said.contains_key("certificate") {
-            return Err(no_effect("--tls-option server_name", "the certificate says whom it is for"));
+            return Err(no_effect(
+                "--tls-option server_name",
+                "the certificate says whom it is for",
+            ));
         }
         Ok(())
     }
 
-    fn template(&self, app: &str, options: Map<String, Value>) -> Result<Map<String, Value>, Error> {
+    fn template(
+        &self,
+        app: &str,
+        options: Map<String, Value>,
+    ) -> Result<Map<String, Value>, Error> {
         let mut template = Map::new();
         template.insert("name".into(), json!(app));
         template.insert("app".into(), json!(app));
@@ -365,9 +426,9 @@ impl Common {
         for (name, value) in &mut tls {
             match value.as_str() {
                 Some(text) if name == "resumption" => {
-                    let truth: bool = text
-                        .parse()
-                        .map_err(|_| Error::Usage(format!("--tls-option {name}={text}: expected true or false")))?;
+                    let truth: bool = text.parse().map_err(|_| {
+                        Error::Usage(format!("--tls-option {name}={text}: expected true or false"))
+                    })?;
                     *value = json!(truth);
                 }
                 Some(text) if matches!(name.as_str(), "alpn" | "versions") => {
@@ -377,7 +438,10 @@ impl Common {
             }
         }
         if self.tls || !tls.is_empty() {
-            template.insert("tls".into(), if tls.is_empty() { json!(true) } else { Value::Object(tls) });
+            template.insert(
+                "tls".into(),
+                if tls.is_empty() { json!(true) } else { Value::Object(tls) },
+            );
         }
         Ok(template)
     }
@@ -411,14 +475,21 @@ impl Common {
 }
 
 impl Clients {
-    fn put(&self, template: &mut Map<String, Value>, flows: &mut Map<String, Value>, profile: &mut Map<String, Value>) {
+    fn put(
+        &self,
+        template: &mut Map<String, Value>,
+        flows: &mut Map<String, Value>,
+        profile: &mut Map<String, Value>,
+    ) {
         let mut pool = Map::new();
         pool.insert("name".into(), json!("clients"));
         pool.insert("addresses".into(), json!(self.clients));
         pool.extend(self.client_ports.as_ref().map(|ports| ("ports".into(), json!(ports))));
         pool.extend(self.order.as_ref().map(|order| ("order".into(), json!(order))));
         profile.insert("pool".into(), json!([pool]));
-        let mut set = |key: &str, value: Option<Value>| template.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Value>| {
+            template.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("clients", Some(json!("clients")));
         set("cps", self.cps.as_ref().map(|cps| json!(cps)));
         set("users", self.users.map(|users| json!(users)));
@@ -450,7 +521,9 @@ fn authority(url: &str) -> Option<(String, u16)> {
             let (host, rest) = v6.split_once(']')?;
             (host, rest.strip_prefix(':'))
         }
-        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+        None => {
+            authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
+        }
     };
     host.parse::<std::net::IpAddr>().ok()?;
     Some((host.to_owned(), port.map_or(Some(usual), |port| port.parse().ok())?))
@@ -473,7 +546,11 @@ mod tests {
             ("ftp://10.0.0.2/", None),
             ("http://10.0.0.2:x/", None),
         ] {
-            assert_eq!(authority(url), expected.map(|(host, port)| (host.to_owned(), port)), "{url}");
+            assert_eq!(
+                authority(url),
+                expected.map(|(host, port)| (host.to_owned(), port)),
+                "{url}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Arguments in: examples of the help that can be pasted, and advice that helps where an argument is unknown.
+//! Arguments in: examples of the help that can be pasted, and advice that helps where an argument
+//! is unknown.
 
 use std::{
     env,
@@ -17,7 +18,8 @@ pub const WIDEST: usize = 100;
 
 /// What the process was started with. Ends it where that is help, or a mistake.
 pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
-    let width = terminal_size::terminal_size().map_or(WIDEST, |(width, _)| usize::from(width.0).min(WIDEST));
+    let width = terminal_size::terminal_size()
+        .map_or(WIDEST, |(width, _)| usize::from(width.0).min(WIDEST));
     let mut command = fitted(C::command(), width);
     let arguments: Vec<OsString> = env::args_os().collect();
     let matches = command.try_get_matches_from_mut(&arguments);
@@ -25,7 +27,8 @@ pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
     C::from_arg_matches(&matches).unwrap_or_else(|error| leave(&error.format(&mut command)))
 }
 
-/// Help goes to the standard output; a mistake holds what somebody wrote, and must not steer the terminal.
+/// Help goes to the standard output; a mistake holds what somebody wrote, and must not steer the
+/// terminal.
 fn leave(error: &Error) -> ! {
     if !error.use_stderr() {
         error.exit();
@@ -37,15 +40,19 @@ fn leave(error: &Error) -> ! {
     std::process::exit(error.exit_code())
 }
 
-/// The same commands, with examples no wider than `width`: clap would break their lines where a shell would not go on.
+/// The same commands, with examples no wider than `width`: clap would break their lines where a
+/// shell would not go on.
 pub fn fitted(command: Command, width: usize) -> Command {
     let text = command.get_after_help().map(|text| examples_within(&text.to_string(), width));
     let mut command = command.term_width(width);
     if let Some(text) = text {
         command = command.after_help(text);
     }
-    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
-    names.iter().fold(command, |command, name| command.mut_subcommand(name, |one| fitted(one, width)))
+    let names: Vec<String> =
+        command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    names
+        .iter()
+        .fold(command, |command, name| command.mut_subcommand(name, |one| fitted(one, width)))
 }
 
 /// The lines between `Examples:` and the next empty one are commands, perhaps with a comment.
@@ -101,21 +108,28 @@ fn words(command: &str) -> Vec<&str> {
     command.split(apart).filter(|word| !word.is_empty()).collect()
 }
 
-/// What others call what we call otherwise: the option's name, and what stands here for it, of a command that has it.
+/// What others call what we call otherwise: the option's name, and what stands here for it, of a
+/// command that has it.
 const ELSEWHERE: [(&[&str], &str, &str); 3] = [
-    (&["pps", "bps", "kpps", "mbps", "gbps", "bandwidth", "throughput"], "rate", "--rate 10kpps, --rate 100Mbps"),
+    (
+        &["pps", "bps", "kpps", "mbps", "gbps", "bandwidth", "throughput"],
+        "rate",
+        "--rate 10kpps, --rate 100Mbps",
+    ),
     (&["interface", "iface", "intf", "dev", "device", "nic"], "port", "--port eth1"),
     (
         &[
-            "vlan", "src", "dst", "src-ip", "dst-ip", "src-mac", "dst-mac", "sport", "dport", "ttl", "udp", "tcp",
-            "payload",
+            "vlan", "src", "dst", "src-ip", "dst-ip", "src-mac", "dst-mac", "sport", "dport",
+            "ttl", "udp", "tcp", "payload",
         ],
         "packet",
-        "headers are a part of the packet: --packet 'eth/vlan(id=7)/ipv4(dst=10.0.0.2)/udp(dport=53)'",
+        "headers are a part of the packet: --packet \
+         'eth/vlan(id=7)/ipv4(dst=10.0.0.2)/udp(dport=53)'",
     ),
 ];
 
-/// Without a tip that is far from what was written (`--vlan`: did you mean `--latency`?), and with one that is not.
+/// Without a tip that is far from what was written (`--vlan`: did you mean `--latency`?), and with
+/// one that is not.
 fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
     let name = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(name))) => name.clone(),
@@ -138,13 +152,16 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
     command.build();
     let mut of = command;
     for name in &arguments[1..] {
-        let Some(name) = name.to_str().filter(|name| of.find_subcommand(name).is_some()) else { break };
+        let Some(name) = name.to_str().filter(|name| of.find_subcommand(name).is_some()) else {
+            break;
+        };
         of = of.find_subcommand_mut(name).expect("it was there");
     }
     // The usage that came with the tip had that in it.
     error.insert(ContextKind::Usage, ContextValue::StyledStr(of.render_usage()));
     let has = |long: &str| of.get_arguments().any(|argument| argument.get_long() == Some(long));
-    let here = ELSEWHERE.iter().find(|(names, ours, _)| names.contains(&word.as_str()) && has(ours));
+    let here =
+        ELSEWHERE.iter().find(|(names, ours, _)| names.contains(&word.as_str()) && has(ours));
     if let Some((.., tip)) = here {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));
     }
@@ -162,7 +179,11 @@ mod tests {
 
     /// What a shell makes of pasted lines: words, without comments.
     fn pasted(text: &str) -> Vec<Vec<String>> {
-        let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1).take_while(|line| !line.is_empty());
+        let examples = text
+            .lines()
+            .skip_while(|line| *line != "Examples:")
+            .skip(1)
+            .take_while(|line| !line.is_empty());
         let joined = examples.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
         let lines = joined.lines().map(|line| line.split("  # ").next().unwrap_or_default().trim());
         let commands = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -173,14 +194,22 @@ mod tests {
     fn examples_can_be_pasted_from_terminals_of_any_width() {
         for width in [60, 80, 100] {
             let (mut before, mut behind) = (Vec::new(), Vec::new());
-            each(&crate::Cli::command(), &mut |one| before.push(one.get_after_help().map(|t| pasted(&t.to_string()))));
+            each(&crate::Cli::command(), &mut |one| {
+                before.push(one.get_after_help().map(|t| pasted(&t.to_string())))
+            });
             each(&fitted(crate::Cli::command(), width), &mut |one| {
-                let Some(text) = one.get_after_help().map(|text| text.to_string()) else { return behind.push(None) };
+                let Some(text) = one.get_after_help().map(|text| text.to_string()) else {
+                    return behind.push(None);
+                };
                 let mut inside = false;
                 for line in text.lines() {
                     inside = (inside && !line.is_empty()) || line == "Examples:";
                     let one_word = words(line).len() <= 2;
-                    assert!(!inside || line.chars().count() <= width || one_word, "{}: {line}", one.get_name());
+                    assert!(
+                        !inside || line.chars().count() <= width || one_word,
+                        "{}: {line}",
+                        one.get_name()
+                    );
                 }
                 behind.push(Some(pasted(&text)));
             });
@@ -190,9 +219,10 @@ mod tests {
 
     #[test]
     fn a_long_example_goes_on_in_a_line_that_a_shell_joins() {
-        let text = "Examples:\n  squall send --port eth1 --packet 'eth / ipv4' --rate 1kpps  # a comment of many words";
-        let expected = "Examples:\n  # a comment of many words\n  squall send --port eth1 \\\n      --packet 'eth / ipv4' \\\n      \
-            --rate 1kpps";
+        let text = "Examples:\n  squall send --port eth1 --packet 'eth / ipv4' --rate 1kpps  # a \
+                    comment of many words";
+        let expected = "Examples:\n  # a comment of many words\n  squall send --port eth1 \\\n      --packet \
+             'eth / ipv4' \\\n      --rate 1kpps";
         assert_eq!(examples_within(text, 30), expected);
         assert_eq!(examples_within(text, 200), text);
     }
@@ -201,7 +231,8 @@ mod tests {
     fn a_tip_is_near_what_was_written_or_names_what_stands_for_it() {
         let told = |arguments: &[&str]| {
             let mut command = crate::Cli::command();
-            let arguments: Vec<OsString> = ["squall"].iter().chain(arguments).map(Into::into).collect();
+            let arguments: Vec<OsString> =
+                ["squall"].iter().chain(arguments).map(Into::into).collect();
             let error = command.try_get_matches_from_mut(&arguments).unwrap_err();
             advised(error, &mut command, &arguments).to_string()
         };
@@ -212,7 +243,10 @@ mod tests {
         let pps = told(&["send", "--pps", "7"]);
         assert!(pps.contains("--rate 10kpps") && !pps.contains("cpus"), "{pps}");
         let interface = told(&["recv", "--interface", "eth0"]);
-        assert!(interface.contains("--port eth1") && !interface.contains("interval"), "{interface}");
+        assert!(
+            interface.contains("--port eth1") && !interface.contains("interval"),
+            "{interface}"
+        );
         let http = told(&["flows", "http", "--quux", "7"]);
         assert!(!http.contains("tip:") && http.contains("squall flows http"), "{http}");
     }

@@ -20,8 +20,10 @@ Examples:
   squall import capture.pcapng -o flows.toml --delays drop --cps 100
   squall run flows.toml --port clients=eth1 --port servers=eth2
 
-Each TCP and UDP conversation becomes a template: what its client says, what its server says, with the pauses of each.
-Retransmissions, duplicates and packets out of order are gone; where the capture lacks octets, that is told.")]
+Each TCP and UDP conversation becomes a template: what its client says, what its server says, with \
+                        the pauses of each.
+Retransmissions, duplicates and packets out of order are gone; where the capture lacks octets, \
+                        that is told.")]
 pub struct Args {
     /// pcap or pcapng, compressed or not
     #[arg(value_name = "FILE")]
@@ -35,7 +37,8 @@ pub struct Args {
     /// Shorter pauses are left out: they are the network's rather than the application's
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     shortest_delay: Nanos,
-    /// Zeros stand for octets that the capture lacks; else a conversation ends where the first is missing
+    /// Zeros stand for octets that the capture lacks; else a conversation ends where the first is
+    /// missing
     #[arg(long)]
     zeros: bool,
     /// Flows of each template that begin in a second
@@ -74,7 +77,8 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
     let found = conversations(&args.file, &options)?;
     if found.conversations.is_empty() {
         return Err(Error::Usage(format!(
-            "{}: there is no conversation over TCP or UDP in it\n  try squall info to see what there is",
+            "{}: there is no conversation over TCP or UDP in it\n  try squall info to see what \
+             there is",
             args.file.display()
         )));
     }
@@ -89,7 +93,10 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
         for (number, one) in (1..).zip(&found.conversations) {
             let kind = if one.client.transport == Transport::Tcp { "TCP" } else { "UDP" };
             let ((client, from), (server, to)) = (one.client_end, one.server_end);
-            eprintln!("{number}: {kind} {client} port {from} to {server} port {to}: {}", told(&one.report));
+            eprintln!(
+                "{number}: {kind} {client} port {from} to {server} port {to}: {}",
+                told(&one.report)
+            );
         }
         let left = found.left_out;
         for (n, what) in [

@@ -27,8 +27,10 @@ Examples:
   squall info trace.pcap --flow-expiry 30s --top 50          # flows, as tcpreplay counts them
   zcat old.pcap.gz | squall info -
 
-Lengths and rates are those of the capture: on the wire, without FCS. Reads pcap and pcapng, also compressed. Memory does
-not grow with the file. A faulty file is told as far as it can be read, and where it is faulty; the exit status is then 2.")]
+Lengths and rates are those of the capture: on the wire, without FCS. Reads pcap and pcapng, also \
+                        compressed. Memory does
+not grow with the file. A faulty file is told as far as it can be read, and where it is faulty; \
+                        the exit status is then 2.")]
 pub struct Args {
     /// pcap or pcapng, compressed or not; - is the standard input
     #[arg(value_name = "FILE", required = true)]
@@ -86,7 +88,8 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     let to_stdout = args.json.as_deref() == Some("-");
     // Made before hours of reading, not after.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
-    let html = args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
+    let html =
+        args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let mut file = (0, line.began());
     let read = read(&args.files, &settings, |progress| {
@@ -94,7 +97,9 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
         if file.0 != progress.file {
             file = (progress.file, Instant::now());
         }
-        line.update(|| so_far(&args.files[progress.file], progress, file.1.elapsed().as_secs_f64()));
+        line.update(|| {
+            so_far(&args.files[progress.file], progress, file.1.elapsed().as_secs_f64())
+        });
         !signals.came()
     });
     line.clear();

@@ -19,7 +19,8 @@ use crate::{
 Examples:
   squall lab up
   squall lab exec -- squall ports
-  squall lab exec -- squall send --port veth-a --to veth-b --packet eth/ipv4/udp --rate 10kpps -d 5s --latency
+  squall lab exec -- squall send --port veth-a --to veth-b --packet eth/ipv4/udp --rate 10kpps -d \
+                        5s --latency
   squall lab exec -- sh          # a shell in there: tcpdump -i veth-b, ip link ...
   squall lab down")]
 pub struct Args {
@@ -63,8 +64,8 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
             let [a, b] = INTERFACES;
             let named = if lab.name == "lab" { String::new() } else { format!(" {}", lab.name) };
             output::print(&format!(
-                "lab {} is up: {a} and {b} are each other's peer\n  use it:   squall lab exec{named} -- squall ports\n  \
-                 end it:   squall lab down{named}\n",
+                "lab {} is up: {a} and {b} are each other's peer\n  use it:   squall lab \
+                 exec{named} -- squall ports\n  end it:   squall lab down{named}\n",
                 lab.name
             ));
         }
@@ -72,7 +73,8 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
         Action::Down { name } => Lab::down(name).map_err(error)?,
         Action::List => {
             let labs = Lab::list().map_err(error)?;
-            let rows: Vec<_> = labs.iter().map(|lab| vec![lab.name.clone(), lab.pid.to_string()]).collect();
+            let rows: Vec<_> =
+                labs.iter().map(|lab| vec![lab.name.clone(), lab.pid.to_string()]).collect();
             output::print(&table(&[("LAB", Side::Left), ("PROCESS", Side::Right)], &rows));
         }
     }
@@ -82,7 +84,9 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
 fn error(error: LabError) -> Error {
     match &error {
         LabError::Name { .. } => Error::Usage(error.to_string()),
-        LabError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Error::Usage(error.to_string()),
+        LabError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Error::Usage(error.to_string())
+        }
         _ => Error::Environment(error.to_string()),
     }
 }

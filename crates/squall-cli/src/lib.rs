@@ -1,13 +1,14 @@
-//! The `squall` command: arguments in, exit status out. What it does is done by the facade (`squall`); here are only its
-//! words, its signals and its files.
+//! The `squall` command: arguments in, exit status out. What it does is done by the facade
+//! (`squall`); here are only its words, its signals and its files.
 //!
-//! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment, 4 not valid, 128 and a signal's
-//! number: stopped by that before the end that was asked for.
+//! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment,
+//! 4 not valid, 128 and a signal's number: stopped by that before the end that was asked for.
 #![forbid(unsafe_code)]
 // What is printed passes `output`, which lets nothing through that steers a terminal.
 #![deny(clippy::print_stdout)]
 
-/// In the place of the standard library's: what is told may hold names of files, rules' texts and octets of captures.
+/// In the place of the standard library's: what is told may hold names of files, rules' texts and
+/// octets of captures.
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
 }
@@ -62,8 +63,10 @@ pub use docs::{man_pages, reference};
 #[command(
     name = "squall",
     version,
-    after_help = "Start with:  squall demo\nThen:        squall send --help, squall run --help\n\n\
-        Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment (permission, interface),\n4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.",
+    after_help = "Start with:  squall demo\nThen:        squall send --help, squall run \
+                  --help\n\nExit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 \
+                  environment (permission, interface),\n4 NOT VALID (unless --allow-invalid), \
+                  129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.",
     arg_required_else_help = true,
     disable_help_subcommand = true,
     max_term_width = 100
@@ -109,7 +112,8 @@ static DEFECT: AtomicBool = AtomicBool::new(false);
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         DEFECT.store(true, Ordering::Relaxed);
-        // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not make two defects of one.
+        // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not
+        // make two defects of one.
         let text = format!("squall: this is a defect in Squall, please report it: {info}\n");
         _ = std::io::stderr().write_all(squall::render::terminal(&text).as_bytes());
     }));
@@ -164,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_defect_that_was_caught_does_not_end_with_success() {
-        for (status, defect, expected) in [(0, false, 0), (0, true, 3), (1, true, 1), (2, false, 2)] {
+        for (status, defect, expected) in [(0, false, 0), (0, true, 3), (1, true, 1), (2, false, 2)]
+        {
             assert_eq!(ended(ExitCode::from(status), defect), ExitCode::from(expected));
         }
     }

@@ -1,4 +1,5 @@
-//! The daemon's log on standard error: lines with time and level, or as systemd's journal reads them.
+//! The daemon's log on standard error: lines with time and level, or as systemd's journal reads
+//! them.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -17,11 +18,13 @@ use tracing_subscriber::{
 pub fn start(level: LevelFilter) {
     let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
     // Of the libraries below only what is wrong: HTTP tells each frame.
-    let ours = Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
+    let ours =
+        Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines { journal })
         .with_ansi(!journal && io::stderr().is_terminal())
-        // Standard error may be a file on a full disk: what cannot be written there is no reason to end.
+        // Standard error may be a file on a full disk: what cannot be written there is no reason to
+        // end.
         .log_internal_errors(false);
     // The journal has both already.
     let lines = match journal {
@@ -31,7 +34,8 @@ pub fn start(level: LevelFilter) {
     _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
 }
 
-/// Whether standard error leads to the journal: `stream` (`JOURNAL_STREAM`) has the device and the inode of what does.
+/// Whether standard error leads to the journal: `stream` (`JOURNAL_STREAM`) has the device and the
+/// inode of what does.
 fn is_journal(stream: Option<&str>) -> bool {
     let about = std::fs::metadata("/proc/self/fd/2");
     let here = about.map(|about| format!("{}:{}", about.dev(), about.ino()));

@@ -18,7 +18,8 @@ use squall::{
 
 use crate::args::Output;
 
-/// Files for the result, made before anything is sent: ten minutes of traffic are not to end in a path that is wrong.
+/// Files for the result, made before anything is sent: ten minutes of traffic are not to end in a
+/// path that is wrong.
 pub struct Files {
     json: Option<(String, File)>,
     html: Option<(String, File)>,
@@ -31,10 +32,16 @@ impl Output {
         Ok(Files { json, html })
     }
 
-    /// Writes the report wherever it was asked for; the exit status is its verdict under `--fail-if`.
-    /// `extra` follows the summary, which does not repeat the notes that were `said` on the standard error where both are
-    /// seen together.
-    pub fn publish(&self, mut report: Report, files: Files, extra: &str, said: &[String]) -> Result<ExitCode, Error> {
+    /// Writes the report wherever it was asked for; the exit status is its verdict under
+    /// `--fail-if`. `extra` follows the summary, which does not repeat the notes that were `said`
+    /// on the standard error where both are seen together.
+    pub fn publish(
+        &self,
+        mut report: Report,
+        files: Files,
+        extra: &str,
+        said: &[String],
+    ) -> Result<ExitCode, Error> {
         if let Some((name, file)) = files.json {
             write(&name, file, &(report.to_json() + "\n"))?;
         }
@@ -55,7 +62,8 @@ impl Output {
             false => print(&text),
         }
         json.iter().for_each(|json| print_data(json));
-        let violations: Vec<String> = self.fail_if.iter().flat_map(|criterion| criterion.check(&report)).collect();
+        let violations: Vec<String> =
+            self.fail_if.iter().flat_map(|criterion| criterion.check(&report)).collect();
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
         let lost = report.verdict.has(ReasonCode::PortLost);
@@ -82,7 +90,8 @@ impl Output {
     }
 }
 
-/// How wide the summary is, and whether it has colours; it goes to the standard error if that is where it does.
+/// How wide the summary is, and whether it has colours; it goes to the standard error if that is
+/// where it does.
 pub fn look(to_stderr: bool) -> (usize, bool) {
     let (size, terminal) = match to_stderr {
         true => (terminal_size::terminal_size_of(io::stderr()), io::stderr().is_terminal()),
@@ -98,7 +107,8 @@ fn one_place() -> bool {
         let found = File::from(stream.try_clone_to_owned().ok()?).metadata().ok()?;
         Some((found.dev(), found.ino()))
     };
-    let same = file(io::stdout().as_fd()).is_some_and(|out| file(io::stderr().as_fd()) == Some(out));
+    let same =
+        file(io::stdout().as_fd()).is_some_and(|out| file(io::stderr().as_fd()) == Some(out));
     same || (io::stdout().is_terminal() && io::stderr().is_terminal())
 }
 
@@ -160,9 +170,12 @@ pub fn create(name: &str) -> Result<(String, File), Error> {
             (io::ErrorKind::NotFound, Some(folder)) => {
                 Error::Usage(format!("{text}\n  try: mkdir -p {}", folder.display()))
             }
-            (io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory, _) => {
-                Error::Usage(text)
-            }
+            (
+                io::ErrorKind::NotFound
+                | io::ErrorKind::IsADirectory
+                | io::ErrorKind::NotADirectory,
+                _,
+            ) => Error::Usage(text),
             _ => Error::Environment(text),
         }
     })?;
@@ -170,5 +183,6 @@ pub fn create(name: &str) -> Result<(String, File), Error> {
 }
 
 pub fn write(name: &str, mut file: File, text: &str) -> Result<(), Error> {
-    file.write_all(text.as_bytes()).map_err(|e| Error::Environment(format!("{name} cannot be written: {e}")))
+    file.write_all(text.as_bytes())
+        .map_err(|e| Error::Environment(format!("{name} cannot be written: {e}")))
 }

@@ -74,8 +74,11 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             })
         })
         .collect();
-    let workers: Vec<Value> =
-        plan.workers.iter().map(|w| json!({ "cpu": w.cpu, "tx": queues(&w.tx), "rx": queues(&w.rx) })).collect();
+    let workers: Vec<Value> = plan
+        .workers
+        .iter()
+        .map(|w| json!({ "cpu": w.cpu, "tx": queues(&w.tx), "rx": queues(&w.rx) }))
+        .collect();
     // The stream as it would be written, and what the plan makes of it.
     let written = profile.to_value();
     let streams: Vec<Value> = plan

@@ -24,14 +24,16 @@ Examples:
   squall ports eth1                  # everything that is known of eth1
   squall ports --json -
   squall ports --probe               # how fast each kind is, in a private lab
-  sudo squall ports --probe eth1     # how fast each kind is on eth1: sends frames that nobody takes
+  sudo squall ports --probe eth1     # how fast each kind is on eth1: sends frames that nobody \
+                        takes
   squall lab exec -- squall ports")]
 pub struct Args {
     /// Shows all that is known of this interface alone
     #[arg(value_name = "IFACE")]
     interface: Option<String>,
-    /// Measures each kind that works: in a private lab, or on IFACE. What is sent there is told first: frames from the
-    /// interface's own address to that address, of EtherType 0x88B5, as many as go
+    /// Measures each kind that works: in a private lab, or on IFACE. What is sent there is told
+    /// first: frames from the interface's own address to that address, of EtherType 0x88B5, as many
+    /// as go
     #[arg(long)]
     probe: bool,
     /// Of each measurement of --probe
@@ -53,7 +55,8 @@ pub fn ports(args: &Args) -> Result<ExitCode, Error> {
         return probe::probe(args.interface.as_deref(), args.time, args.json.as_deref());
     }
     let rights = Permissions::of_this_process();
-    let found = list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
+    let found = list_interfaces()
+        .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
     if let Some(name) = &args.interface {
         find(name, &found)?;
     }
@@ -101,7 +104,8 @@ fn overview(listed: &[Listed]) -> String {
         ("PORTS", Side::Left),
     ];
     let row = |Listed { interface: i, kinds }: &Listed| {
-        let working: Vec<_> = kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
+        let working: Vec<_> =
+            kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
         let (tx, rx) = queues(i);
         vec![
             i.name.clone(),
@@ -121,7 +125,9 @@ fn overview(listed: &[Listed]) -> String {
     // A reason that many interfaces share is told once.
     let mut told: Vec<String> = Vec::new();
     for Listed { interface, kinds } in listed {
-        for (kind, why) in kinds.iter().filter_map(|(kind, works)| Some((kind, works.as_ref().err()?))) {
+        for (kind, why) in
+            kinds.iter().filter_map(|(kind, works)| Some((kind, works.as_ref().err()?)))
+        {
             let general = format!("{}{}", kind.name, why.replace(&interface.name, ""));
             if !told.contains(&general) {
                 text += &format!("\n{}\n", reason(kind, &interface.name, why));
@@ -129,8 +135,8 @@ fn overview(listed: &[Listed]) -> String {
             }
         }
     }
-    text +=
-        "\nQUEUES: sending/receiving. XDP: where programs run. More of one: squall ports IFACE. Addresses of ports:\n";
+    text += "\nQUEUES: sending/receiving. XDP: where programs run. More of one: squall ports \
+             IFACE. Addresses of ports:\n";
     let width = KINDS.iter().map(|kind| kind.address.len()).max().unwrap_or(0);
     for kind in KINDS {
         text += &format!("  {:width$}  {}\n", kind.address, kind.what);
@@ -152,7 +158,8 @@ fn reason(kind: &Kind, interface: &str, why: &str) -> String {
 fn process(rights: &Permissions) -> String {
     let capabilities: Vec<_> = rights.names().collect();
     let where_from = if rights.user_namespace { " of its own namespace (a lab)" } else { "" };
-    let memory = rights.memlock.map_or("without limit".into(), |octets| human::si(octets as f64, "B"));
+    let memory =
+        rights.memlock.map_or("without limit".into(), |octets| human::si(octets as f64, "B"));
     let mut text = format!(
         "This process: user {}{where_from}, capabilities {}, locked memory {memory}\n",
         rights.uid,
@@ -173,15 +180,25 @@ fn details(Listed { interface: i, kinds }: &Listed) -> String {
     let numa = i.numa_node.map(|n| format!(", NUMA node {n}")).unwrap_or_default();
     let bus = if i.bus.is_empty() { String::new() } else { format!(" at {}", i.bus) };
     let channels = i.channels.map(|c| {
-        let each = |name: &str, now: u32, max: u32| (max > 0).then(|| format!("{name} {now} of {max}"));
-        let list =
-            [each("rx", c.rx, c.max_rx), each("tx", c.tx, c.max_tx), each("combined", c.combined, c.max_combined)];
+        let each =
+            |name: &str, now: u32, max: u32| (max > 0).then(|| format!("{name} {now} of {max}"));
+        let list = [
+            each("rx", c.rx, c.max_rx),
+            each("tx", c.tx, c.max_tx),
+            each("combined", c.combined, c.max_combined),
+        ];
         format!(" (channels: {})", list.into_iter().flatten().collect::<Vec<_>>().join(", "))
     });
-    let rss = if i.rss_entries > 0 { format!("over {} entries", i.rss_entries) } else { "not by the driver".into() };
+    let rss = if i.rss_entries > 0 {
+        format!("over {} entries", i.rss_entries)
+    } else {
+        "not by the driver".into()
+    };
     let on = |on: bool| -> Vec<String> {
         let wanted = i.offloads.iter().filter(|o| o.on == on && (on || !o.fixed));
-        wanted.map(|o| format!("{}{}", o.name, if o.on && o.fixed { " (fixed)" } else { "" })).collect()
+        wanted
+            .map(|o| format!("{}{}", o.name, if o.on && o.fixed { " (fixed)" } else { "" }))
+            .collect()
     };
     let stamps = |hardware, software| match (hardware, software) {
         (true, _) => "hardware",
@@ -194,8 +211,14 @@ fn details(Listed { interface: i, kinds }: &Listed) -> String {
         ("driver", format!("{}{bus}{numa}", dash(i.driver.clone()))),
         ("state", state(i.state).to_owned()),
         ("mac", dash(i.mac.map(|m| m.to_string()).unwrap_or_default())),
-        ("mtu", format!("{}{}", i.mtu, i.max_mtu.map(|m| format!(", at most {m}")).unwrap_or_default())),
-        ("speed", i.speed_bps.map_or("unknown, or means nothing".into(), |s| human::si(s as f64, "b/s"))),
+        (
+            "mtu",
+            format!("{}{}", i.mtu, i.max_mtu.map(|m| format!(", at most {m}")).unwrap_or_default()),
+        ),
+        (
+            "speed",
+            i.speed_bps.map_or("unknown, or means nothing".into(), |s| human::si(s as f64, "b/s")),
+        ),
         ("queues", format!("{tx} sending, {rx} receiving{}", channels.unwrap_or_default())),
         ("RSS", rss),
         ("offloads on", dash(on(true).join(", "))),
@@ -213,17 +236,24 @@ fn details(Listed { interface: i, kinds }: &Listed) -> String {
     for (kind, works) in kinds {
         let text = match works {
             Ok(how) => format!("works: {how}"),
-            Err(why) => format!("no: {}", why.lines().map(str::trim).collect::<Vec<_>>().join(", ")),
+            Err(why) => {
+                format!("no: {}", why.lines().map(str::trim).collect::<Vec<_>>().join(", "))
+            }
         };
         lines.push((kind.name, text));
     }
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines = lines.iter().map(|(name, text)| format!("  {name:width$}  {text}\n")).collect::<String>();
+    let lines =
+        lines.iter().map(|(name, text)| format!("  {name:width$}  {text}\n")).collect::<String>();
     format!("{}\n{lines}", i.name)
 }
 
 fn xdp_details(i: &InterfaceInfo) -> String {
-    let attached = i.xdp.programs.iter().map(|(mode, id)| format!(", program {id} attached ({})", xdp_mode(*mode)));
+    let attached = i
+        .xdp
+        .programs
+        .iter()
+        .map(|(mode, id)| format!(", program {id} attached ({})", xdp_mode(*mode)));
     let attached: String = attached.collect();
     let Some(f) = i.xdp.features else {
         return format!("the kernel does not tell what the driver can{attached}");
@@ -309,8 +339,11 @@ fn value(listed: &[Listed], rights: &Permissions) -> Value {
 
 fn interface_value(Listed { interface: i, kinds }: &Listed) -> Value {
     let (t, f) = (&i.timestamping, i.xdp.features);
-    let offloads: Map<String, Value> =
-        i.offloads.iter().map(|o| (o.name.to_owned(), json!({ "on": o.on, "fixed": o.fixed }))).collect();
+    let offloads: Map<String, Value> = i
+        .offloads
+        .iter()
+        .map(|o| (o.name.to_owned(), json!({ "on": o.on, "fixed": o.fixed })))
+        .collect();
     let channels = i.channels.map(|c| {
         json!({
             "rx": c.rx, "tx": c.tx, "combined": c.combined,
@@ -325,9 +358,12 @@ fn interface_value(Listed { interface: i, kinds }: &Listed) -> Value {
         })
     });
     let program = |(mode, id): &(XdpMode, u32)| json!({ "mode": xdp_mode(*mode), "id": id });
-    let working: Vec<_> = kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
-    let why_not: Map<String, Value> =
-        kinds.iter().filter_map(|(kind, works)| Some((kind.name.to_owned(), works.clone().err()?.into()))).collect();
+    let working: Vec<_> =
+        kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
+    let why_not: Map<String, Value> = kinds
+        .iter()
+        .filter_map(|(kind, works)| Some((kind.name.to_owned(), works.clone().err()?.into())))
+        .collect();
     json!({
         "name": i.name, "driver": i.driver, "bus": i.bus, "numa_node": i.numa_node, "state": state(i.state),
         "mtu": i.mtu, "max_mtu": i.max_mtu, "speed_bps": i.speed_bps, "mac": i.mac.map(|m| m.to_string()),

@@ -18,7 +18,8 @@ use squall::{
 
 use crate::{args::command_line, output};
 
-/// Tells which packet of a capture leaves by which of two ports, and keeps it in a file, as tcpprep does
+/// Tells which packet of a capture leaves by which of two ports, and keeps it in a file, as tcpprep
+/// does
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +31,8 @@ Examples:
   squall prep web.pcap -o web.cache --auto client -x 'F:tcp'  # others do not leave at all
   squall prep -S web.cache                                    # what is in it; also of tcpprep's
 
-Clients, and what --cidr, --regex, --mac and --port match, leave by the primary port, all others by the secondary one:
+Clients, and what --cidr, --regex, --mac and --port match, leave by the primary port, all others \
+                        by the secondary one:
 as in tcpprep's caches, which are the same octets. Reads pcap and pcapng, also compressed.")]
 #[command(group(clap::ArgGroup::new("by").args(["auto", "cidr", "regex", "port", "mac"])))]
 #[command(group(clap::ArgGroup::new("print").args(["print_info", "print_comment", "print_stats"])))]
@@ -70,9 +72,9 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sides")]
 pub struct Rules {
-    /// By what hosts do: who opens TCP connections or asks DNS is a client, who answers a server. Hosts that do neither are
-    /// an error (bridge), a client, a server, or a server if in a network of servers (router). Or first: who sends before
-    /// it is sent to is a client
+    /// By what hosts do: who opens TCP connections or asks DNS is a client, who answers a server.
+    /// Hosts that do neither are an error (bridge), a client, a server, or a server if in a network
+    /// of servers (router). Or first: who sends before it is sent to is a client
     #[arg(short = 'a', long, value_name = "MODE", value_parser = parse_mode)]
     auto: Option<AutoMode>,
     /// By source addresses in networks: 10.0.0.0/8,[fe80::/16]
@@ -96,17 +98,20 @@ pub struct Rules {
     /// The ports of services: lines such as 'http 80/tcp', as in /etc/services
     #[arg(short = 's', long, value_name = "FILE", requires = "port")]
     services: Option<PathBuf>,
-    /// With --auto: a host is a server that is so many times as often one as a client [default: 2.0]
+    /// With --auto: a host is a server that is so many times as often one as a client [default:
+    /// 2.0]
     #[arg(short = 'R', long, value_name = "RATIO", requires = "auto", value_parser = parse_ratio)]
     ratio: Option<f64>,
-    /// With --auto router: the longest prefix of networks that is tried; four times as long in IPv6 [default: 30]
+    /// With --auto router: the longest prefix of networks that is tried; four times as long in IPv6
+    /// [default: 30]
     #[arg(short = 'm', long, value_name = "BITS", requires = "auto", value_parser = clap::value_parser!(u8).range(0..=32))]
     minmask: Option<u8>,
-    /// With --auto router: the shortest prefix of networks that is tried; four times as long in IPv6 [default: 8]
+    /// With --auto router: the shortest prefix of networks that is tried; four times as long in
+    /// IPv6 [default: 8]
     #[arg(short = 'M', long, value_name = "BITS", requires = "auto", value_parser = clap::value_parser!(u8).range(0..=32))]
     maxmask: Option<u8>,
-    /// Only these leave: S: source, D: destination, B: both, E: either in networks (S:10.0.0.0/8), P: packets by number
-    /// (P:1-5,9,72-), F: a filter (F:tcp port 80)
+    /// Only these leave: S: source, D: destination, B: both, E: either in networks (S:10.0.0.0/8),
+    /// P: packets by number (P:1-5,9,72-), F: a filter (F:tcp port 80)
     #[arg(short = 'x', long, value_name = "RULE", conflicts_with = "exclude", value_parser = text(|rule| Select::parse(rule, false)))]
     include: Option<Select>,
     /// All but these leave
@@ -120,22 +125,30 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
     }
     if let Some(path) = &args.print_comment {
         let cache = read(path)?;
-        return Ok(print(&format!("Comment: {}\nCache contains data for {} packets\n", cache.comment(), cache.len())));
+        return Ok(print(&format!(
+            "Comment: {}\nCache contains data for {} packets\n",
+            cache.comment(),
+            cache.len()
+        )));
     }
     if let Some(path) = &args.print_stats {
         return Ok(print(&read(path)?.counts().to_string()));
     }
-    let Some((input, out)) = args.input.as_ref().or(args.pcap.as_ref()).zip(args.cachefile.as_ref()) else {
+    let Some((input, out)) =
+        args.input.as_ref().or(args.pcap.as_ref()).zip(args.cachefile.as_ref())
+    else {
         return Err(Error::Usage("expected a capture and --cachefile".into()));
     };
     let Some(split) = args.split.split()? else {
         return Err(Error::Usage(
-            "what tells the side of a packet?\n  expected one of --auto MODE, --cidr, --regex, --port, --mac\n  try --auto first"
+            "what tells the side of a packet?\n  expected one of --auto MODE, --cidr, --regex, \
+             --port, --mac\n  try --auto first"
                 .into(),
         ));
     };
     let line = if args.no_arg_comment { None } else { Some(command_line()) };
-    // A text of one's own begins a line of its own, as in tcpprep's caches, even where there is none before it.
+    // A text of one's own begins a line of its own, as in tcpprep's caches, even where there is
+    // none before it.
     let own = args.comment.as_ref().map_or_else(String::new, |text| format!("\n{text}"));
     let Prepared { cache, fault } = prepare(input, &split, &(line.unwrap_or_default() + &own))?;
     if cache.is_empty() && fault.is_none() {
@@ -146,7 +159,11 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
         print(&format!("{}\n{}", out.display(), cache.counts()));
     }
     let Some(fault) = fault else { return Ok(ExitCode::SUCCESS) };
-    eprintln!("squall: {}: {fault}\n  the cache has the {} packets before it", input.display(), cache.len());
+    eprintln!(
+        "squall: {}: {fault}\n  the cache has the {} packets before it",
+        input.display(),
+        cache.len()
+    );
     Ok(ExitCode::from(2))
 }
 
@@ -155,16 +172,23 @@ impl Rules {
     pub fn split(&self) -> Result<Option<Split>, Error> {
         let by = if let Some(mode) = self.auto {
             let default = Auto::default();
-            let prefix = (self.maxmask.unwrap_or(default.prefix.0), self.minmask.unwrap_or(default.prefix.1));
+            let prefix = (
+                self.maxmask.unwrap_or(default.prefix.0),
+                self.minmask.unwrap_or(default.prefix.1),
+            );
             if prefix.0 > prefix.1 {
                 let (shortest, longest) = prefix;
-                let text =
-                    format!("--maxmask {shortest} --minmask {longest}: the shortest prefix is longer than the longest");
+                let text = format!(
+                    "--maxmask {shortest} --minmask {longest}: the shortest prefix is longer than \
+                     the longest"
+                );
                 return Err(Error::Usage(text + "\n  try them the other way round"));
             }
             By::Auto(Auto { mode, ratio: self.ratio.unwrap_or(default.ratio), prefix })
         } else if self.port {
-            By::Port(Box::new(self.services.as_deref().map_or_else(|| Ok(Services::default()), services)?))
+            By::Port(Box::new(
+                self.services.as_deref().map_or_else(|| Ok(Services::default()), services)?,
+            ))
         } else if let Some(by) = self.cidr.as_ref().or(self.regex.as_ref()).or(self.mac.as_ref()) {
             by.clone()
         } else {
@@ -177,7 +201,8 @@ impl Rules {
 }
 
 fn services(path: &Path) -> Result<Services, Error> {
-    let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
+    let wrong =
+        |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
     let text = squall::read_file(path).map_err(|error| wrong(&error))?;
     Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
 }
@@ -208,7 +233,9 @@ fn print(text: &str) -> ExitCode {
 }
 
 /// A parser for clap.
-fn text<T>(parse: impl Fn(&str) -> Result<T, SplitError> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone {
+fn text<T>(
+    parse: impl Fn(&str) -> Result<T, SplitError> + Clone,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| parse(text).map_err(|error| error.to_string())
 }
 

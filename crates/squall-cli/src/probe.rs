@@ -34,8 +34,13 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
         Some(name) => (name.to_owned(), None),
         None => {
             // The MTU of most: programs that take no frames in pieces can be attached, too.
-            let [a, b] = lab::enter_private(&lab::LabOptions { mtu: 1500, ..lab::LabOptions::default() })
-                .map_err(|e| Error::Environment(format!("{e}\n  or name an interface: squall ports --probe eth1")))?;
+            let [a, b] =
+                lab::enter_private(&lab::LabOptions { mtu: 1500, ..lab::LabOptions::default() })
+                    .map_err(|e| {
+                        Error::Environment(format!(
+                            "{e}\n  or name an interface: squall ports --probe eth1"
+                        ))
+                    })?;
             (a, Some(b))
         }
     };
@@ -60,7 +65,10 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
         output::print(&text(&rows, &failed, &chosen, peer.is_some()));
     }
     if let Some(file) = json {
-        output::write_to(file, &format!("{:#}\n", value(at, peer.as_deref(), &rows, &failed, &chosen)))?;
+        output::write_to(
+            file,
+            &format!("{:#}\n", value(at, peer.as_deref(), &rows, &failed, &chosen)),
+        )?;
     }
     if signals.came() {
         eprintln!("squall: stopped; what was measured until then is told");
@@ -70,21 +78,27 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
 
 /// What it can do may change with what is open at its peer.
 fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
-    let found = list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
+    let found = list_interfaces()
+        .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
     crate::ports::find(name, &found).cloned()
 }
 
 /// What will be sent, before it is.
 fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<String, Error> {
-    let ways = |on: OnInterface| u64::from(on.send.is_some()) + u64::from(on.receive.is_some() && peer.is_some());
+    let ways = |on: OnInterface| {
+        u64::from(on.send.is_some()) + u64::from(on.receive.is_some() && peer.is_some())
+    };
     let runs = KINDS.iter().filter_map(|kind| kind.interface).map(ways).sum::<u64>() * 2;
     let length = Nanos(time.0.saturating_mul(runs));
     let [small, large] = sizes(at);
     Ok(match peer {
-        Some(peer) => format!("squall: probing in a private lab, {} and {peer}, for some {length}", at.name),
+        Some(peer) => {
+            format!("squall: probing in a private lab, {} and {peer}, for some {length}", at.name)
+        }
         None => format!(
-            "squall: probing on {}, for some {length}: frames of {small} and {large} octets as fast as they go,\n  {}: \
-             the interface's own address, which a switch does not pass on, and no IP",
+            "squall: probing on {}, for some {length}: frames of {small} and {large} octets as \
+             fast as they go,\n  {}: the interface's own address, which a switch does not pass \
+             on, and no IP",
             at.name,
             squall::probe::packet(at)?
         ),
@@ -162,7 +176,8 @@ fn text(rows: &[Row], failed: &[(&str, String)], chosen: &Chosen, in_lab: bool) 
     let mut text = table(&columns, &rows.iter().map(row).collect::<Vec<_>>());
     text += "\nSENT is counted by the interface, CPU is of the whole process, its start included";
     text += if in_lab {
-        "; where a kind receives, af_packet sends, and RECEIVED is\ncounted by the port, else by the other interface.\n"
+        "; where a kind receives, af_packet sends, and RECEIVED is\ncounted by the port, else by \
+         the other interface.\n"
     } else {
         ".\n"
     };
@@ -172,7 +187,13 @@ fn text(rows: &[Row], failed: &[(&str, String)], chosen: &Chosen, in_lab: bool) 
     text
 }
 
-fn value(at: &InterfaceInfo, peer: Option<&str>, rows: &[Row], failed: &[(&str, String)], chosen: &Chosen) -> Value {
+fn value(
+    at: &InterfaceInfo,
+    peer: Option<&str>,
+    rows: &[Row],
+    failed: &[(&str, String)],
+    chosen: &Chosen,
+) -> Value {
     let row = |(direction, m): &Row| {
         json!({
             "kind": m.kind, "does": if *direction == Direction::Send { "send" } else { "receive" },
@@ -180,7 +201,8 @@ fn value(at: &InterfaceInfo, peer: Option<&str>, rows: &[Row], failed: &[(&str, 
             "pps": m.pps(), "bps_l1": m.bps_l1(), "cpu_s_per_mpkt": m.cpu_s_per_mpkt,
         })
     };
-    let failed: Vec<_> = failed.iter().map(|(kind, why)| json!({ "kind": kind, "why": why })).collect();
+    let failed: Vec<_> =
+        failed.iter().map(|(kind, why)| json!({ "kind": kind, "why": why })).collect();
     json!({
         "schema": "squall-probe/1", "interface": at.name, "peer": peer,
         "measured": rows.iter().map(row).collect::<Vec<_>>(),

@@ -32,8 +32,10 @@ impl ProgressLine {
             return;
         }
         self.last = Instant::now();
-        let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
-        let text: String = text().chars().filter(|c| !c.is_control()).take(width.saturating_sub(1)).collect();
+        let width = terminal_size::terminal_size_of(io::stderr())
+            .map_or(80, |(width, _)| usize::from(width.0));
+        let text: String =
+            text().chars().filter(|c| !c.is_control()).take(width.saturating_sub(1)).collect();
         write(&format!("\r\x1b[K{text}"));
         self.shown = true;
     }

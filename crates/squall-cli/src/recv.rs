@@ -17,23 +17,29 @@ use crate::{
     table::{Side, table},
 };
 
-/// Receives without sending: rates, gaps, loss, order and delay of whatever comes, in total, by source and by flow
+/// Receives without sending: rates, gaps, loss, order and delay of whatever comes, in total, by
+/// source and by flow
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   squall recv --port eth1                                    # until Ctrl-C
-  squall recv --port eth1 --udp 5001 --duration 10s          # iperf3, MGEN, RTP, ...: whatever numbers its packets
+  squall recv --port eth1 --udp 5001 --duration 10s          # iperf3, MGEN, RTP, ...: whatever \
+                        numbers its packets
   squall recv --port veth-b --duration 10s --json recv.json
   squall recv --port pcap:capture.pcap,read                  # what a capture holds
   squall recv --port eth1 -n 100k --histogram 50:10us        # gaps between frames, 0 to 500 us
   squall recv --port eth1 --by source --top 50
-  squall recv --self-test --json floor.json                  # what deviations are this machine's own
+  squall recv --self-test --json floor.json                  # what deviations are this machine's \
+                        own
   squall recv --port eth1 --floor floor.json
   squall recv --port eth1 --src 10.0.0.0/8 --fail-if 'loss_ratio > 0.1 % or gap.stddev > 50us'
 
-Frames are numbered by the signature of ours (latency = true in a profile, --latency with squall send), or as MGEN, RUDE,
-TRex, iperf3 -u and RTP senders do; that is found out by itself (--sequence). Lost is what is missing between the first and
-the last number. One-way delay needs sender and receiver on one clock, that is on one machine or synchronised ones.
+Frames are numbered by the signature of ours (latency = true in a profile, --latency with squall \
+                        send), or as MGEN, RUDE,
+TRex, iperf3 -u and RTP senders do; that is found out by itself (--sequence). Lost is what is \
+                        missing between the first and
+the last number. One-way delay needs sender and receiver on one clock, that is on one machine or \
+                        synchronised ones.
 A burst is two frames or more, each at most --burst-gap behind the one before.")]
 pub struct Args {
     /// Where to receive; repeatable
@@ -63,7 +69,8 @@ pub struct Args {
     /// Rows of the tables of flows and sources; the JSON has all
     #[arg(long, value_name = "N", value_parser = parse_some, default_value = "20", help_heading = "Flows")]
     top: u64,
-    /// Flows at most in each receive queue (some 0.4 KiB each, 3 to 12 KiB with histograms); others are counted as one
+    /// Flows at most in each receive queue (some 0.4 KiB each, 3 to 12 KiB with histograms); others
+    /// are counted as one
     #[arg(long, value_name = "N", value_parser = parse_some, default_value = "10k", help_heading = "Flows")]
     flows: u64,
     /// How packets are numbered: a kind is taken from the first packet on, auto waits for evidence
@@ -93,11 +100,12 @@ pub struct Args {
     /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     cpus: Option<CpuList>,
-    /// Measures this machine's noise floor with a steady stream of our own, in a private lab or from the first --port to the
-    /// second; --json writes the file for --floor
+    /// Measures this machine's noise floor with a steady stream of our own, in a private lab or
+    /// from the first --port to the second; --json writes the file for --floor
     #[arg(long, help_heading = "Noise floor")]
     self_test: bool,
-    /// Says of the gaps' deviations what is not the receiver's own, by a file that --self-test wrote
+    /// Says of the gaps' deviations what is not the receiver's own, by a file that --self-test
+    /// wrote
     #[arg(long, value_name = "FILE", conflicts_with = "self_test", help_heading = "Noise floor")]
     floor: Option<String>,
     #[command(flatten)]
@@ -131,7 +139,9 @@ impl Args {
     fn expression(&self) -> Result<Option<String>, Error> {
         let address = |what: &str, value: &Option<String>| -> Result<Option<String>, Error> {
             let Some(value) = value else { return Ok(None) };
-            let (host, len) = value.split_once('/').map_or((value.as_str(), None), |(host, len)| (host, Some(len)));
+            let (host, len) = value
+                .split_once('/')
+                .map_or((value.as_str(), None), |(host, len)| (host, Some(len)));
             let bits = match host.parse::<std::net::IpAddr>() {
                 Ok(ip) => {
                     if ip.is_ipv4() {
@@ -142,15 +152,19 @@ impl Args {
                 }
                 Err(_) => -1,
             };
-            if bits < 0 || len.is_some_and(|len| !len.parse::<u8>().is_ok_and(|len| i32::from(len) <= bits)) {
+            if bits < 0
+                || len.is_some_and(|len| !len.parse::<u8>().is_ok_and(|len| i32::from(len) <= bits))
+            {
                 return Err(Error::Usage(format!(
-                    "{value:?} is no address or network\n  try 10.0.0.1, 10.0.0.0/8 or 2001:db8::/32"
+                    "{value:?} is no address or network\n  try 10.0.0.1, 10.0.0.0/8 or \
+                     2001:db8::/32"
                 )));
             }
             Ok(Some(format!("{what}{} {value}", if len.is_some() { "net" } else { "host" })))
         };
         let ports = |protocol: &str, ports: &[u16]| {
-            let each: Vec<String> = ports.iter().map(|port| format!("{protocol} port {port}")).collect();
+            let each: Vec<String> =
+                ports.iter().map(|port| format!("{protocol} port {port}")).collect();
             (!each.is_empty()).then(|| each.join(" or "))
         };
         let parts = [
@@ -167,7 +181,9 @@ impl Args {
         Ok(match parts.as_slice() {
             [] => None,
             [one] => Some(one.clone()),
-            several => Some(several.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" and ")),
+            several => Some(
+                several.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" and "),
+            ),
         })
     }
 
@@ -209,22 +225,38 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
         ..Session::listen_on(&unpromiscuous(&args.port, args.no_promiscuous_mode))?
     };
-    let end = End { after_s: args.duration.map(Nanos::as_secs_f64), received: args.count, ..End::default() };
+    let end = End {
+        after_s: args.duration.map(Nanos::as_secs_f64),
+        received: args.count,
+        ..End::default()
+    };
     let annotate = |report: &mut Report| {
         if let (Some(floor), Some(flows)) = (&floor, &mut report.flows) {
             floor.annotate(flows);
         }
     };
-    drive_until(session, &args.output, &format!("squall recv on {}", args.port.join(", ")), end, annotate, |report| {
-        let (width, color) = look(args.output.json.as_deref() == Some("-"));
-        let flows = render::flows(report, usize::try_from(args.top).unwrap_or(usize::MAX), width, color);
-        flows
-            + &report
-                .ports
-                .iter()
-                .filter_map(|p| Some(bars(&p.name, p.rx.arrival_gap_bins.as_ref()?)))
-                .collect::<String>()
-    })
+    drive_until(
+        session,
+        &args.output,
+        &format!("squall recv on {}", args.port.join(", ")),
+        end,
+        annotate,
+        |report| {
+            let (width, color) = look(args.output.json.as_deref() == Some("-"));
+            let flows = render::flows(
+                report,
+                usize::try_from(args.top).unwrap_or(usize::MAX),
+                width,
+                color,
+            );
+            flows
+                + &report
+                    .ports
+                    .iter()
+                    .filter_map(|p| Some(bars(&p.name, p.rx.arrival_gap_bins.as_ref()?)))
+                    .collect::<String>()
+        },
+    )
 }
 
 /// Each rate for so long.
@@ -235,18 +267,20 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
         [] => {
             // First of all: only a process with one thread can enter a user namespace.
             let lab = lab::enter_private(&lab::LabOptions::default());
-            lab.map_err(|e| Error::Environment(e.to_string()))?.map(|interface| format!("af_packet:{interface}"))
+            lab.map_err(|e| Error::Environment(e.to_string()))?
+                .map(|interface| format!("af_packet:{interface}"))
         }
         [from, to] => [from.clone(), to.clone()],
         _ => {
             return Err(Error::Usage(
-                "--self-test sends from one port and receives on another\n  try --port FROM --port TO, or none for a \
-                 private lab"
+                "--self-test sends from one port and receives on another\n  try --port FROM \
+                 --port TO, or none for a private lab"
                     .into(),
             ));
         }
     };
-    let time = args.duration.map_or(Duration::from_secs(SELF_TEST_S), |d| Duration::from_nanos(d.0));
+    let time =
+        args.duration.map_or(Duration::from_secs(SELF_TEST_S), |d| Duration::from_nanos(d.0));
     let to_stdout = args.output.json.as_deref() == Some("-");
     let say = |text: &str| match to_stdout {
         _ if args.output.quiet => {}
@@ -260,17 +294,24 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
         Nanos(time.as_nanos() as u64)
     ));
     let floor = selftest::run(ports, &selftest::RATES, time, |_| {})?;
-    let columns = ["RATE", "FRAMES", "LOST", "GAP SD", "RECEIVER", "SENDER", "DELAY MIN", "P50", "P99", "SD"];
+    let columns =
+        ["RATE", "FRAMES", "LOST", "GAP SD", "RECEIVER", "SENDER", "DELAY MIN", "P50", "P99", "SD"];
     let row = |at: &selftest::FloorAt| {
         let times = [at.gap_stddev_ns, at.receiver_stddev_ns, at.sender_stddev_ns];
-        let delays =
-            [at.latency_min_ns as f64, at.latency_p50_ns as f64, at.latency_p99_ns as f64, at.latency_stddev_ns];
-        let counts = [human::si(at.asked_pps, "pps"), human::count(at.packets), human::count(at.lost)];
+        let delays = [
+            at.latency_min_ns as f64,
+            at.latency_p50_ns as f64,
+            at.latency_p99_ns as f64,
+            at.latency_stddev_ns,
+        ];
+        let counts =
+            [human::si(at.asked_pps, "pps"), human::count(at.packets), human::count(at.lost)];
         counts.into_iter().chain(times.into_iter().chain(delays).map(human::ns)).collect()
     };
     let rows: Vec<Vec<String>> = floor.rates.iter().map(row).collect();
     say(&table(&columns.map(|name| (name, Side::Right)), &rows));
-    let resolution = floor.timestamp_resolution_ns.map_or("unknown".into(), |ns| human::ns(ns as f64));
+    let resolution =
+        floor.timestamp_resolution_ns.map_or("unknown".into(), |ns| human::ns(ns as f64));
     say(&format!("timestamps: {}, resolution {resolution}", floor.timestamps));
     floor.verdict.iter().for_each(|sentence| say(sentence));
     if let Some(name) = &args.output.json {
@@ -280,9 +321,12 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
 }
 
 fn read_floor(name: &str) -> Result<Floor, Error> {
-    let text = squall::read_text(name).map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
+    let text = squall::read_text(name)
+        .map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
     Floor::from_json(&text).map_err(|why| {
-        Error::Usage(format!("--floor {name} is no noise floor: {why}\n  try squall recv --self-test --json {name}"))
+        Error::Usage(format!(
+            "--floor {name} is no noise floor: {why}\n  try squall recv --self-test --json {name}"
+        ))
     })
 }
 
@@ -305,13 +349,17 @@ fn bars(port: &str, bins: &EqualBins) -> String {
     };
     let edge = |i: usize| Nanos(bins.width_ns.saturating_mul(i as u64));
     let filled = bins.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-    let mut rows: Vec<_> = filled.map(|(i, count)| row(format!("{} to {}", edge(i), edge(i + 1)), *count)).collect();
+    let mut rows: Vec<_> =
+        filled.map(|(i, count)| row(format!("{} to {}", edge(i), edge(i + 1)), *count)).collect();
     if bins.beyond > 0 {
         rows.push(row(format!("{} and more", edge(bins.counts.len())), bins.beyond));
     }
     let columns = [("GAP", Side::Right), ("FRAMES", Side::Right), ("", Side::Left)];
     let width = Nanos(bins.width_ns);
-    format!("\n{port}: gaps between frames, bins of {width}; empty ones are left out\n{}", table(&columns, &rows))
+    format!(
+        "\n{port}: gaps between frames, bins of {width}; empty ones are left out\n{}",
+        table(&columns, &rows)
+    )
 }
 
 #[cfg(test)]
@@ -342,7 +390,18 @@ mod tests {
         };
         assert_eq!(of(&[]).unwrap(), None);
         assert_eq!(of(&["--udp", "5001"]).unwrap().unwrap(), "udp port 5001");
-        let both = of(&["--filter", "vlan 7", "--src", "10.0.0.0/8", "--udp", "1", "--udp", "2", "--tcp", "3"]);
+        let both = of(&[
+            "--filter",
+            "vlan 7",
+            "--src",
+            "10.0.0.0/8",
+            "--udp",
+            "1",
+            "--udp",
+            "2",
+            "--tcp",
+            "3",
+        ]);
         assert_eq!(
             both.unwrap().unwrap(),
             "(vlan 7) and (src net 10.0.0.0/8) and (udp port 1 or udp port 2 or tcp port 3)"

@@ -22,28 +22,43 @@ use crate::{
 Examples:
   squall replay capture.pcap -i eth1                      # as it was captured
   squall replay capture.pcapng -i eth1 -x 2.5             # two and a half times as fast
-  squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames a second, ten times, from memory
+  squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames a second, ten times, \
+                        from memory
   squall replay capture.pcap -i eth1 -t -K -l 0 --duration 60
   squall replay a.pcap b.pcap -i eth1 --merge             # both at once, by their time stamps
   squall replay capture.pcap -i eth1 --ramp 1kpps..100kpps:30s -l 0 --duration 40
   squall replay capture.pcap -i eth1 --unique-ip -l 1000 -K -t
-  squall replay capture.pcap -i eth1 -I eth2              # clients by eth1, servers by eth2, in the capture's order
-  squall replay capture.pcap --stateful -i eth1 --server 10.0.0.2 --clients 10.0.1.0/24   # its clients, over real TCP
-  squall replay capture.pcap --stateful -i eth1 -I eth2 -x 10                            # and its servers, ten times as fast
+  squall replay capture.pcap -i eth1 -I eth2              # clients by eth1, servers by eth2, in \
+                        the capture's order
+  squall replay capture.pcap --stateful -i eth1 --server 10.0.0.2 --clients 10.0.1.0/24   # its \
+                        clients, over real TCP
+  squall replay capture.pcap --stateful -i eth1 -I eth2 -x 10                            # and its \
+                        servers, ten times as fast
   zstdcat capture.pcap.zst | squall replay - -i eth1 -M 100
-  squall replay capture.pcap -i pcap:out.pcap -p 10       # into a file: instants are those of the schedule
+  squall replay capture.pcap -i pcap:out.pcap -p 10       # into a file: instants are those of the \
+                        schedule
 
-Options are called as in tcpreplay, and mean the same. What is counted as sent was taken by the port for good.
+Options are called as in tcpreplay, and mean the same. What is counted as sent was taken by the \
+                        port for good.
 -M counts octets as captures do, without FCS; --rate 100Mbps counts them with it.
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (what is before the damage is sent),
-3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (what is before the \
+                        damage is sent),
+3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by \
+                        SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// pcap or pcapng, compressed or not, one after the other; - is the standard input
     #[arg(required_unless_present = "listnics", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, what clients send
-    #[arg(short = 'i', long, visible_alias = "intf1", value_name = "ADDR", required_unless_present = "listnics")]
+    /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, what clients
+    /// send
+    #[arg(
+        short = 'i',
+        long,
+        visible_alias = "intf1",
+        value_name = "ADDR",
+        required_unless_present = "listnics"
+    )]
     port: Option<String>,
     /// Where to send what servers send
     #[arg(short = 'I', long, visible_alias = "intf2", value_name = "ADDR")]
@@ -51,7 +66,8 @@ pub struct Args {
     /// Interleaves several files by their time stamps
     #[arg(long)]
     merge: bool,
-    /// Two files, one for each direction as of a tap: the first leaves by -i, the second by -I, interleaved by time stamps
+    /// Two files, one for each direction as of a tap: the first leaves by -i, the second by -I,
+    /// interleaved by time stamps
     #[arg(short = '2', long, requires = "port2", conflicts_with = "merge", group = "split")]
     dualfile: bool,
     /// Reads everything before the first frame leaves, and once for all loops
@@ -59,7 +75,14 @@ pub struct Args {
     preload: bool,
 
     /// So many times as fast as captured: 2, 0.5
-    #[arg(short = 'x', long, visible_alias = "speed", value_name = "FACTOR", group = "speed", help_heading = "Speed")]
+    #[arg(
+        short = 'x',
+        long,
+        visible_alias = "speed",
+        value_name = "FACTOR",
+        group = "speed",
+        help_heading = "Speed"
+    )]
     pub multiplier: Option<Decimal>,
     /// Frames a second: 100, 0.5
     #[arg(short = 'p', long, value_name = "PPS", group = "speed", help_heading = "Speed")]
@@ -90,10 +113,21 @@ pub struct Args {
     maxsleep: Option<u64>,
 
     /// So many times; 0: until Ctrl-C
-    #[arg(short = 'l', long = "loop", value_name = "N", default_value_t = 1, help_heading = "Loops and ends")]
+    #[arg(
+        short = 'l',
+        long = "loop",
+        value_name = "N",
+        default_value_t = 1,
+        help_heading = "Loops and ends"
+    )]
     pub loops: u64,
     /// Between loops
-    #[arg(long, value_name = "MS", conflicts_with = "loopdelay_ns", help_heading = "Loops and ends")]
+    #[arg(
+        long,
+        value_name = "MS",
+        conflicts_with = "loopdelay_ns",
+        help_heading = "Loops and ends"
+    )]
     pub loopdelay_ms: Option<u64>,
     /// Between loops
     #[arg(long, value_name = "NS", help_heading = "Loops and ends")]
@@ -104,14 +138,23 @@ pub struct Args {
     /// Ends after so long: 10 (seconds), 10s, 1m30s
     #[arg(long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
     pub duration: Option<Nanos>,
-    /// tcpreplay's level of debugging. Taken for a duration, it would end the run after some seconds.
+    /// tcpreplay's level of debugging. Taken for a duration, it would end the run after some
+    /// seconds.
     #[arg(short = 'd', long = "dbug", hide = true, num_args = 0..=1, default_missing_value = "0", value_parser = no_debugging)]
     dbug: Option<String>,
 
     /// What tells the two ports' packets apart: a file of tcpprep or of squall prep
-    #[arg(short, long, visible_alias = "cachefile", value_name = "FILE", group = "split", help_heading = "Two ports")]
+    #[arg(
+        short,
+        long,
+        visible_alias = "cachefile",
+        value_name = "FILE",
+        group = "split",
+        help_heading = "Two ports"
+    )]
     cache: Option<PathBuf>,
-    /// ... or what hosts do in the capture: bridge, router, client, server (which read it twice), first [default: first]
+    /// ... or what hosts do in the capture: bridge, router, client, server (which read it twice),
+    /// first [default: first]
     #[arg(long, value_name = "MODE", group = "split", help_heading = "Two ports")]
     auto: Option<AutoMode>,
     /// ... or source addresses, which leave by the first port: 10.0.0.0/8,[fe80::/16]
@@ -136,7 +179,8 @@ pub struct Args {
     /// With --unique-ip, other addresses with every N-th loop only
     #[arg(long, value_name = "N", default_value_t = 1, requires = "unique_ip", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flows")]
     unique_ip_loops: u64,
-    /// A flow that was idle for so long (seconds, as captured) has ended, and its next packet begins another
+    /// A flow that was idle for so long (seconds, as captured) has ended, and its next packet
+    /// begins another
     #[arg(long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Flows")]
     flow_expiry: Option<Nanos>,
     /// Counts no flows
@@ -180,8 +224,8 @@ pub struct Args {
     /// CPU to bind the sender to
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
-    /// Time that passes (real), or that leaps from departure to departure (virtual: files) [default: virtual if the port
-    /// is a file, else real]
+    /// Time that passes (real), or that leaps from departure to departure (virtual: files)
+    /// [default: virtual if the port is a file, else real]
     #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
     pub clock: Option<Clock>,
     #[command(flatten)]
@@ -207,7 +251,8 @@ fn seconds_or_time(text: &str) -> Result<Nanos, String> {
 }
 
 fn no_debugging(_: &str) -> Result<String, String> {
-    Err("-d is tcpreplay's level of debugging, which there is none of here; to end after a time, try --duration 10s"
+    Err("-d is tcpreplay's level of debugging, which there is none of here; to end after a time, \
+         try --duration 10s"
         .into())
 }
 
@@ -223,8 +268,8 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     }
     if args.dualfile && args.files.len() != 2 {
         return Err(Error::Usage(format!(
-            "--dualfile sends two files, one by each port, and there are {}\n  try squall replay --dualfile in.pcap out.pcap -i eth1 \
-             -I eth2",
+            "--dualfile sends two files, one by each port, and there are {}\n  try squall replay \
+             --dualfile in.pcap out.pcap -i eth1 -I eth2",
             args.files.len()
         )));
     }
@@ -278,8 +323,14 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
 }
 
 /// `frames` leave each time Enter is pressed.
-fn by_hand(session: Session, args: &Args, frames: u64, mut preview: Option<Preview>) -> Result<ExitCode, Error> {
-    let session = Session { fingerprint: args.output.fingerprint, virtual_time: Some(false), ..session };
+fn by_hand(
+    session: Session,
+    args: &Args,
+    frames: u64,
+    mut preview: Option<Preview>,
+) -> Result<ExitCode, Error> {
+    let session =
+        Session { fingerprint: args.output.fingerprint, virtual_time: Some(false), ..session };
     let opened = session.open()?;
     let files = args.output.create()?;
     let mut run = opened.start()?;
@@ -300,7 +351,9 @@ fn by_hand(session: Session, args: &Args, frames: u64, mut preview: Option<Previ
                 }
             },
         }
-        for (port, line) in preview.iter_mut().flatten().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+        for (port, line) in
+            preview.iter_mut().flatten().take(usize::try_from(wanted).unwrap_or(usize::MAX))
+        {
             let address = if port == 0 { args.port.as_ref() } else { args.port2.as_ref() };
             eprintln!("{} {line}", address.map_or("", String::as_str));
         }

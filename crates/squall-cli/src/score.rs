@@ -16,11 +16,15 @@ use crate::{args::command_line, output};
 Examples:
   squall score --labels attacks.labels.csv --alerts eve.json
   squall score --labels truth.jsonl --alerts fast.log --csv by-sid.csv --report score.html
-  squall score --labels truth.csv --alerts alert_csv.txt --fail-if 'detection < 0.97' --fail-if 'false_positive > 0'
+  squall score --labels truth.csv --alerts alert_csv.txt --fail-if 'detection < 0.97' --fail-if \
+                        'false_positive > 0'
 
-Reads Suricata's eve.json and fast.log, Snort's alert_fast and alert_csv, and what u2spewfoo prints; which of them, the file says.
-Alerts are matched by addresses, ports and time. Figures for --fail-if: detection, precision, f1, accuracy, false_positive,
-benign_false_positive, attacks, hit, missed, near_misses_alerted, benign_alerted, collateral, duplicates, outside,
+Reads Suricata's eve.json and fast.log, Snort's alert_fast and alert_csv, and what u2spewfoo \
+                        prints; which of them, the file says.
+Alerts are matched by addresses, ports and time. Figures for --fail-if: detection, precision, f1, \
+                        accuracy, false_positive,
+benign_false_positive, attacks, hit, missed, near_misses_alerted, benign_alerted, collateral, \
+                        duplicates, outside,
 latency_median_s, latency_max_s.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment.")]
@@ -53,7 +57,8 @@ pub struct Args {
 
 pub fn score_command(args: &Args) -> Result<ExitCode, Error> {
     let shift = args.shift.unwrap_or(0.0) * 1e9;
-    let scored = Scored { command: command_line(), ..score(&args.labels, &args.alerts, shift as i64)? };
+    let scored =
+        Scored { command: command_line(), ..score(&args.labels, &args.alerts, shift as i64)? };
     let to_stdout = [&args.json, &args.csv].iter().any(|name| name.as_deref() == Some("-"));
     if !args.quiet {
         match to_stdout {
@@ -70,7 +75,8 @@ pub fn score_command(args: &Args) -> Result<ExitCode, Error> {
     if let Some(name) = &args.json {
         output::write_to(name, &(scored.to_json() + "\n"))?;
     }
-    let violations: Vec<String> = args.fail_if.iter().filter_map(|criterion| criterion.check(&scored)).collect();
+    let violations: Vec<String> =
+        args.fail_if.iter().filter_map(|criterion| criterion.check(&scored)).collect();
     violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
     Ok(ExitCode::from(u8::from(!violations.is_empty())))
 }

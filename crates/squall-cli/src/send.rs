@@ -1,4 +1,5 @@
-//! `squall send`: one stream, as arguments. They become the profile that a file would hold, and run as it does.
+//! `squall send`: one stream, as arguments. They become the profile that a file would hold, and run
+//! as it does.
 
 use std::process::ExitCode;
 
@@ -38,22 +39,26 @@ pub struct Args {
     /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:
     #[arg(short, long, value_name = "ADDR")]
     port: String,
-    /// Also receive on ADDR and measure what arrives (the sending ADDR, for frames that a device reflects)
+    /// Also receive on ADDR and measure what arrives (the sending ADDR, for frames that a device
+    /// reflects)
     #[arg(long, visible_alias = "port2", value_name = "ADDR")]
     to: Option<String>,
     /// The headers, outermost first: 'eth(dst=02:00:00:00:00:09)/ipv4(dst=10.0.0.2)/udp(dport=53)'
     #[arg(long, value_name = "TEXT", help_heading = "Frame")]
     packet: Option<String>,
-    /// The octets of the frame, without FCS; or a dump of it by tcpdump -xx or Wireshark: "$(cat dump.txt)"
+    /// The octets of the frame, without FCS; or a dump of it by tcpdump -xx or Wireshark: "$(cat
+    /// dump.txt)"
     #[arg(long, value_name = "HEX", help_heading = "Frame")]
     hex: Option<String>,
     /// Frame N of a capture, from 1
     #[arg(long, value_name = "FILE#N", help_heading = "Frame")]
     pcap: Option<String>,
-    /// Frame length in octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518, uniform=64-1518, mean=512,sd=100, weights=64*7,594*4
+    /// Frame length in octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518,
+    /// uniform=64-1518, mean=512,sd=100, weights=64*7,594*4
     #[arg(short, long, value_name = "SIZE", help_heading = "Frame")]
     size: Option<String>,
-    /// Send GSO frames, which kernel, NIC or Squall cut into frames with this many octets of TCP or UDP payload
+    /// Send GSO frames, which kernel, NIC or Squall cut into frames with this many octets of TCP or
+    /// UDP payload
     #[arg(long, value_name = "OCTETS", help_heading = "Frame")]
     segment: Option<u64>,
     /// Vary a field from frame to frame, see below; repeatable
@@ -63,12 +68,19 @@ pub struct Args {
     #[arg(short, long, help_heading = "Frame")]
     latency: bool,
     /// 10kpps, 1.5Gbps (L2), '2 Gbps l1', 30%, max; with --count alone: max
-    #[arg(short, long, value_name = "RATE", required_unless_present = "count", help_heading = "Schedule")]
+    #[arg(
+        short,
+        long,
+        value_name = "RATE",
+        required_unless_present = "count",
+        help_heading = "Schedule"
+    )]
     rate: Option<Rate>,
     /// continuous, burst=1000, bursts=5,packets=4,gap=1s
     #[arg(long, value_name = "MODE", help_heading = "Schedule")]
     mode: Option<String>,
-    /// constant, exponential, uniform=0.5, normal=0.1, pareto=1.5, weibull=2, gamma=2, on=10ms,off=90ms, file=gaps.txt
+    /// constant, exponential, uniform=0.5, normal=0.1, pareto=1.5, weibull=2, gamma=2,
+    /// on=10ms,off=90ms, file=gaps.txt
     #[arg(long, value_name = "LAW", help_heading = "Schedule")]
     departures: Option<String>,
     /// What to do with late frames: smooth, catch-up, drop, stretch [default: smooth]
@@ -94,7 +106,8 @@ pub fn send(args: &Args) -> Result<ExitCode, Error> {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
-    // Without another port only a link to itself brings anything back; elsewhere all would count as lost.
+    // Without another port only a link to itself brings anything back; elsewhere all would count as
+    // lost.
     session.receive = args.to.is_some() || args.port.starts_with("loop:");
     drive(session, &args.output, &format!("squall send {rate} on {}", args.port))
 }
@@ -105,7 +118,9 @@ impl Args {
         ports.insert("A".into(), json!(self.port));
         ports.extend(self.to.as_ref().map(|to| ("B".into(), json!(to))));
         let mut stream = Map::new();
-        let mut set = |key: &str, value: Option<Value>| stream.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Value>| {
+            stream.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("name", Some(json!(self.name)));
         set("port", Some(json!("A")));
         set("packet", self.packet.as_ref().map(|text| json!(text)));
@@ -121,7 +136,8 @@ impl Args {
         let vary = self.vary.iter().map(|text| vary(text)).collect::<Result<Vec<_>, _>>()?;
         set("vary", (!vary.is_empty()).then(|| json!(vary)));
         let value = json!({ "ports": ports, "stream": [stream] });
-        Profile::from_value(&value, "squall send").map_err(|mistakes| Error::Input(self.explain(mistakes)))
+        Profile::from_value(&value, "squall send")
+            .map_err(|mistakes| Error::Input(self.explain(mistakes)))
     }
 
     /// Mistakes by argument, not by key.
@@ -133,12 +149,20 @@ impl Args {
             }
             let Some(key) = mistake.path.strip_prefix("stream[0].") else { continue };
             let key = key.split(['.', '[']).next().unwrap_or(key);
-            let vary =
-                mistake.path.split(['[', ']']).nth(3).and_then(|n| n.parse::<usize>().ok()).filter(|_| key == "vary");
-            if let Some(rest) = vary.and_then(|n| mistake.message.strip_prefix(&format!("vary[{n}]."))) {
+            let vary = mistake
+                .path
+                .split(['[', ']'])
+                .nth(3)
+                .and_then(|n| n.parse::<usize>().ok())
+                .filter(|_| key == "vary");
+            if let Some(rest) =
+                vary.and_then(|n| mistake.message.strip_prefix(&format!("vary[{n}].")))
+            {
                 mistake.message = rest.to_owned();
             }
-            let text = vary.and_then(|n| self.vary.get(n)).map_or(String::new(), |text| format!(" {text}"));
+            let text = vary
+                .and_then(|n| self.vary.get(n))
+                .map_or(String::new(), |text| format!(" {text}"));
             mistake.origin = format!("squall send: --{key}{text}");
             mistake.path.clear();
         }
@@ -149,7 +173,10 @@ impl Args {
 /// What is a number, as a number: the profile reads both, but says `64`, not `"64"`, in a message.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
-    text.parse::<u64>().map_or_else(|_| text.parse::<f64>().map_or_else(|_| json!(text), |n| json!(n)), |n| json!(n))
+    text.parse::<u64>().map_or_else(
+        |_| text.parse::<f64>().map_or_else(|_| json!(text), |n| json!(n)),
+        |n| json!(n),
+    )
 }
 
 /// `continuous`, or `bursts=5,packets=4,gap=1s`.
@@ -161,7 +188,8 @@ fn word_or_table(text: &str) -> Value {
     Value::Object(entries.map(|(key, value)| (key.trim().to_owned(), scalar(value))).collect())
 }
 
-/// `64`, `imix`, `64-1518`, `64,594`, `uniform=64-1518`, `mean=512,sd=100`, `weights=64*7,594*4`, `genome=7a4d1g`.
+/// `64`, `imix`, `64-1518`, `64,594`, `uniform=64-1518`, `mean=512,sd=100`, `weights=64*7,594*4`,
+/// `genome=7a4d1g`.
 fn size(text: &str) -> Value {
     if let Some(weights) = text.strip_prefix("weights=") {
         let pair = |entry: &str| {
@@ -181,12 +209,14 @@ fn size(text: &str) -> Value {
 /// Keys that may follow the values of a `--vary`.
 const VARY_KEYS: [&str; 6] = ["step", "init", "limit", "seed", "after", "name"];
 
-/// `FIELD=OP:VALUES[:key=value]...`. Values may hold colons (IPv6, MAC), so the keys are looked for from the end.
+/// `FIELD=OP:VALUES[:key=value]...`. Values may hold colons (IPv6, MAC), so the keys are looked for
+/// from the end.
 fn vary(text: &str) -> Result<Value, Error> {
     let wrong = || {
         Error::Usage(format!(
-            "--vary {text}: expected FIELD=OP\n  try ipv4.src=random:16.0.0.1-16.0.0.254, udp.sport=increment:1024-65535:step=3, \
-             ipv4.dst=list:10.0.0.1,10.0.0.2, @34:2=random:0-65535"
+            "--vary {text}: expected FIELD=OP\n  try ipv4.src=random:16.0.0.1-16.0.0.254, \
+             udp.sport=increment:1024-65535:step=3, ipv4.dst=list:10.0.0.1,10.0.0.2, \
+             @34:2=random:0-65535"
         ))
     };
     let (field, rest) = text.split_once('=').ok_or_else(wrong)?;
@@ -211,7 +241,8 @@ fn vary(text: &str) -> Result<Value, Error> {
     match field.strip_prefix('@') {
         None => set("field", json!(field)),
         Some(place) => {
-            let (place, mask) = place.split_once('&').map_or((place, None), |(place, mask)| (place, Some(mask)));
+            let (place, mask) =
+                place.split_once('&').map_or((place, None), |(place, mask)| (place, Some(mask)));
             let (offset, octets) = place.split_once(':').ok_or_else(wrong)?;
             set("offset", scalar(offset));
             set("octets", scalar(octets));
@@ -221,8 +252,10 @@ fn vary(text: &str) -> Result<Value, Error> {
     match op {
         "list" => set("values", values.split(',').map(scalar).collect()),
         "weighted" => {
-            let pairs = values.split(',').map(|entry| entry.split_once('*').unwrap_or((entry, "1")));
-            let (values, weights): (Vec<_>, Vec<_>) = pairs.map(|(v, w)| (scalar(v), scalar(w))).unzip();
+            let pairs =
+                values.split(',').map(|entry| entry.split_once('*').unwrap_or((entry, "1")));
+            let (values, weights): (Vec<_>, Vec<_>) =
+                pairs.map(|(v, w)| (scalar(v), scalar(w))).unzip();
             set("values", json!(values));
             set("weights", json!(weights));
         }
@@ -279,7 +312,10 @@ mod tests {
                 "@34:2&0x0ff0=random:0-65535",
                 json!({ "offset": 34, "octets": 2, "mask": "0x0ff0", "op": "random", "min": 0, "max": 65535 }),
             ),
-            ("udp.dport=file:ports:1.txt", json!({ "field": "udp.dport", "op": "file", "path": "ports:1.txt" })),
+            (
+                "udp.dport=file:ports:1.txt",
+                json!({ "field": "udp.dport", "op": "file", "path": "ports:1.txt" }),
+            ),
             (
                 "ipv4.src+udp.sport=tuple:16.0.0.1-16.0.0.9,1025-2000",
                 json!({ "op": "tuple", "fields": ["ipv4.src", "udp.sport"], "ip_min": "16.0.0.1", "ip_max": "16.0.0.9",
@@ -307,6 +343,9 @@ mod tests {
             assert_eq!(size(text), expected, "{text}");
         }
         assert_eq!(word_or_table("continuous"), json!("continuous"));
-        assert_eq!(word_or_table("bursts=5,packets=4,gap=1s"), json!({ "bursts": 5, "packets": 4, "gap": "1s" }));
+        assert_eq!(
+            word_or_table("bursts=5,packets=4,gap=1s"),
+            json!({ "bursts": 5, "packets": 4, "gap": "1s" })
+        );
     }
 }

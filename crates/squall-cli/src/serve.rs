@@ -9,7 +9,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::logging;
 
-/// Runs traffic for many users: an HTTPS API, Open Traffic Generator (HTTPS and gRPC), and a web page
+/// Runs traffic for many users: an HTTPS API, Open Traffic Generator (HTTPS and gRPC), and a web
+/// page
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +28,8 @@ pub struct Args {
     /// Where to listen for HTTPS; port 0 takes any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
-    /// Where to listen for gRPC of Open Traffic Generator, with TLS unless it is loopback; off: nowhere
+    /// Where to listen for gRPC of Open Traffic Generator, with TLS unless it is loopback; off:
+    /// nowhere
     #[arg(long, value_name = "ADDR:PORT|off", default_value = "127.0.0.1:40051", value_parser = grpc)]
     grpc: Grpc,
     /// No TLS for gRPC off loopback either: token and configurations can be read on the way
@@ -36,19 +38,20 @@ pub struct Args {
     /// HTTP instead of HTTPS: behind a proxy that has a certificate; then everybody needs the token
     #[arg(long)]
     plain: bool,
-    /// Token, certificate, history and files [default: $XDG_STATE_HOME/squall, ~/.local/state/squall; of root
-    /// /var/lib/squall]
+    /// Token, certificate, history and files [default: $XDG_STATE_HOME/squall,
+    /// ~/.local/state/squall; of root /var/lib/squall]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Who needs the token: auto (all but you and root on this machine; all where it listens for other machines, or with
-    /// --plain), always, none, or FILE to read it from
+    /// Who needs the token: auto (all but you and root on this machine; all where it listens for
+    /// other machines, or with --plain), always, none, or FILE to read it from
     #[arg(long, value_name = "auto|always|none|FILE", default_value = "auto")]
     token: String,
     /// How long a client that is gone keeps its ports, and its traffic
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::args::parse_time)]
     lease: Nanos,
-    /// Interfaces and devices that may be used, * for any text: eth1, 'af_packet:ens*', 'dpdk:*'; repeatable. Labs, ports in
-    /// memory and files always may; an interface with a default route only by its full name
+    /// Interfaces and devices that may be used, * for any text: eth1, 'af_packet:ens*', 'dpdk:*';
+    /// repeatable. Labs, ports in memory and files always may; an interface with a default route
+    /// only by its full name
     #[arg(long, value_name = "ADDR-PATTERN")]
     allow: Vec<String>,
     /// Certificate (PEM, with its chain) [default: one of its own, made on the first start]
@@ -60,10 +63,12 @@ pub struct Args {
     /// Name under which it is asked, besides localhost and its addresses; repeatable
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
-    /// Least level that is logged on standard error, or to the journal: error, warn, info, debug, trace
+    /// Least level that is logged on standard error, or to the journal: error, warn, info, debug,
+    /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
-    /// Started as root: become this user, and keep no capabilities but those that the allowed kinds of ports need (not dpdk)
+    /// Started as root: become this user, and keep no capabilities but those that the allowed kinds
+    /// of ports need (not dpdk)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Says where it listens as one line of JSON
@@ -148,20 +153,25 @@ fn tell(args: &Args, bound: &Bound) {
         Needs::Nobody => "not needed by anybody on this machine".to_owned(),
     };
     text += &match &bound.new_token {
-        Some(token) => format!("token ({needed}; told this once, kept in {}):\n{token}\n", bound.token_file.display()),
+        Some(token) => format!(
+            "token ({needed}; told this once, kept in {}):\n{token}\n",
+            bound.token_file.display()
+        ),
         None => format!("token in {} ({needed})\n", bound.token_file.display()),
     };
     crate::output::print(&text);
 }
 
 fn default_folder() -> Result<PathBuf, Error> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let variable =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = variable("HOME");
     let root = squall::Permissions::of_this_process();
     if root.uid == 0 && !root.user_namespace && variable("XDG_STATE_HOME").is_none() {
         return Ok("/var/lib/squall".into());
     }
     let state = variable("XDG_STATE_HOME").or(home.map(|home| home.join(".local/state")));
-    let state = state.ok_or_else(|| Error::Usage("there is no home folder\n  try --data FOLDER".into()))?;
+    let state =
+        state.ok_or_else(|| Error::Usage("there is no home folder\n  try --data FOLDER".into()))?;
     Ok(state.join("squall"))
 }

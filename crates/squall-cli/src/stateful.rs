@@ -1,5 +1,5 @@
-//! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. They become the profile that a file would
-//! hold, and run as it does.
+//! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. They become
+//! the profile that a file would hold, and run as it does.
 
 use std::process::ExitCode;
 
@@ -17,21 +17,23 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Conversations (--stateful)")]
 pub struct Stateful {
-    /// Plays the capture's conversations over TCP and UDP of our own: by -i as clients against live servers, with -I also as
-    /// the servers, with a device between
+    /// Plays the capture's conversations over TCP and UDP of our own: by -i as clients against live
+    /// servers, with -I also as the servers, with a device between
     #[arg(long, conflicts_with_all = REFUSED)]
     pub stateful: bool,
-    /// The server that all conversations go to: 10.0.0.2, 10.0.0.2:8080, [fd00::2]:80 [default: where they went]
+    /// The server that all conversations go to: 10.0.0.2, 10.0.0.2:8080, [fd00::2]:80 [default:
+    /// where they went]
     #[arg(long, value_name = "ADDR[:PORT]", requires = "stateful")]
     server: Option<String>,
-    /// Addresses that stand for the captured clients', one for each in turn: 10.0.1.0/24; repeatable [default: the captured ones]
+    /// Addresses that stand for the captured clients', one for each in turn: 10.0.1.0/24;
+    /// repeatable [default: the captured ones]
     #[arg(long, value_name = "RANGE", requires = "stateful")]
     clients: Vec<String>,
     /// So many conversations begin a second, in their order
     #[arg(long, value_name = "N", requires = "stateful", group = "speed")]
     cps: Option<String>,
-    /// What becomes of pauses inside conversations: keep, drop, or a factor such as 0.5 [default: as --multiplier says, keep with
-    /// --cps, drop with --topspeed]
+    /// What becomes of pauses inside conversations: keep, drop, or a factor such as 0.5 [default:
+    /// as --multiplier says, keep with --cps, drop with --topspeed]
     #[arg(long, value_name = "keep|drop|FACTOR", requires = "stateful")]
     delays: Option<String>,
     /// Pauses below this are left out: they are the network's [default: 1ms]
@@ -40,12 +42,12 @@ pub struct Stateful {
     /// So many conversations are open at once at most; others wait
     #[arg(long, value_name = "N", requires = "stateful")]
     at_once: Option<String>,
-    /// Conversations of which the capture lacks the beginning or octets: skip them, cut them at the first hole, or put zeros
-    /// there [default: skip]
+    /// Conversations of which the capture lacks the beginning or octets: skip them, cut them at the
+    /// first hole, or put zeros there [default: skip]
     #[arg(long, value_name = "skip|cut|zeros", requires = "stateful")]
     incomplete: Option<String>,
-    /// A conversation is given up when nothing came for so long, and for as long as the other side paused; 0: never
-    /// [default: 10s]
+    /// A conversation is given up when nothing came for so long, and for as long as the other side
+    /// paused; 0: never [default: 10s]
     #[arg(long, value_name = "TIME", requires = "stateful")]
     within: Option<String>,
     /// How TCP behaves: mss=1400, time_wait=0s; repeatable
@@ -102,7 +104,8 @@ const REFUSED: [&str; 30] = [
 pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
     let [file] = &args.files[..] else {
         return Err(Error::Usage(format!(
-            "--stateful plays one capture, and there are {}\n  try mergecap before, or a run for each",
+            "--stateful plays one capture, and there are {}\n  try mergecap before, or a run for \
+             each",
             args.files.len()
         )));
     };
@@ -123,17 +126,25 @@ pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
 fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
     if file == "-" {
         return Err(Error::Usage(
-            "--stateful reads its capture before the first packet leaves\n  try a file in the place of -".into(),
+            "--stateful reads its capture before the first packet leaves\n  try a file in the \
+             place of -"
+                .into(),
         ));
     }
     let of = &args.stateful;
     let mut replay = Map::new();
-    let mut set = |key: &str, value: Option<Value>| replay.extend(value.map(|value| (key.to_owned(), value)));
+    let mut set =
+        |key: &str, value: Option<Value>| replay.extend(value.map(|value| (key.to_owned(), value)));
     set("capture", Some(json!(file)));
     set("multiplier", args.multiplier.map(|factor| json!(factor.num as f64 / factor.den as f64)));
     set("cps", of.cps.as_ref().map(|cps| json!(cps)));
     set("topspeed", args.topspeed.then_some(json!(true)));
-    set("delays", of.delays.as_ref().map(|text| text.parse::<f64>().map_or(json!(text), |factor| json!(factor))));
+    set(
+        "delays",
+        of.delays
+            .as_ref()
+            .map(|text| text.parse::<f64>().map_or(json!(text), |factor| json!(factor))),
+    );
     set("shortest_delay", of.shortest_delay.as_ref().map(|time| json!(time)));
     set("loops", (args.loops != 1).then(|| json!(args.loops)));
     let between = match (args.loopdelay_ms, args.loopdelay_ns) {

@@ -26,7 +26,9 @@ fn run(args: &[&str]) -> (i32, String, String) {
     let id = child.id().to_string();
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
-        if wait.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if wait.recv_timeout(Duration::from_secs(60))
+            == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
             let _ = Command::new("kill").args(["-KILL", &id]).status();
         }
     });
@@ -45,13 +47,23 @@ fn outcome(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), out, err)
 }
 
-/// As the dynamic linker lists them; a static binary has none. What is in a library of the system's differs from machine to
-/// machine.
+/// As the dynamic linker lists them; a static binary has none. What is in a library of the system's
+/// differs from machine to machine.
 #[test]
 fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
     let output = squall(&["--version"]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
     let listed = String::from_utf8(output.stdout).unwrap();
-    let known = ["linux-vdso", "ld-linux", "ld-musl", "libc.", "libm.", "libgcc_s.", "libpthread.", "libdl.", "librt."];
+    let known = [
+        "linux-vdso",
+        "ld-linux",
+        "ld-musl",
+        "libc.",
+        "libm.",
+        "libgcc_s.",
+        "libpthread.",
+        "libdl.",
+        "librt.",
+    ];
     for line in listed.lines().filter(|line| line.starts_with('\t')) {
         let name = line.split_whitespace().next().unwrap().rsplit('/').next().unwrap();
         assert!(known.iter().any(|known| name.starts_with(known)), "{name} is needed:\n{listed}");
@@ -67,7 +79,8 @@ fn report(args: &[&str]) -> Value {
 
 /// A file name that no other test has.
 fn file(name: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     folder.join(name).to_string_lossy().into_owned()
 }
@@ -100,24 +113,49 @@ mode = { burst = 500 }
 
 #[test]
 fn a_profile_runs_and_every_frame_is_counted_where_it_left_and_where_it_came() {
-    let report = report(&["run", &profile("both.toml", BOTH_WAYS), "--fail-if", "loss > 0", "--fail-if", "not valid"]);
-    let port = |i: usize| (&report["ports"][i]["tx"]["packets"], &report["ports"][i]["rx"]["packets"]);
+    let report = report(&[
+        "run",
+        &profile("both.toml", BOTH_WAYS),
+        "--fail-if",
+        "loss > 0",
+        "--fail-if",
+        "not valid",
+    ]);
+    let port =
+        |i: usize| (&report["ports"][i]["tx"]["packets"], &report["ports"][i]["rx"]["packets"]);
     assert_eq!(port(0), (&1200.into(), &500.into()));
     assert_eq!(port(1), (&500.into(), &1200.into()));
     // 7:4:1 of 64, 594 and 1518 octets.
     assert_eq!(report["ports"][0]["tx"]["octets"], 100 * (7 * 64 + 4 * 594 + 1518));
-    assert_eq!((&report["streams"][0]["rx"]["lost"], &report["streams"][1]["rx"]), (&0.into(), &Value::Null));
-    assert!(report["command"].as_str().unwrap().starts_with("squall run "), "{}", report["command"]);
+    assert_eq!(
+        (&report["streams"][0]["rx"]["lost"], &report["streams"][1]["rx"]),
+        (&0.into(), &Value::Null)
+    );
+    assert!(
+        report["command"].as_str().unwrap().starts_with("squall run "),
+        "{}",
+        report["command"]
+    );
 }
 
 #[test]
 fn a_profile_comes_from_standard_input_too_and_its_ports_can_be_put_elsewhere() {
-    let mut child = squall(&["run", "-", "--port", "A=null:virtual", "--port", "B=null:virtual", "--json", "-", "-q"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = squall(&[
+        "run",
+        "-",
+        "--port",
+        "A=null:virtual",
+        "--port",
+        "B=null:virtual",
+        "--json",
+        "-",
+        "-q",
+    ])
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), BOTH_WAYS.as_bytes()).unwrap();
     // `null:virtual` has the name "virtual": time is real there.
     let (status, out, err) = outcome(&child.wait_with_output().unwrap());
@@ -129,7 +167,8 @@ fn a_profile_comes_from_standard_input_too_and_its_ports_can_be_put_elsewhere() 
 
 #[test]
 fn a_count_ends_the_run_on_the_frame_and_owes_nothing() {
-    let report = report(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "200kpps", "-n", "5000"]);
+    let report =
+        report(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "200kpps", "-n", "5000"]);
     assert_eq!(report["ports"][0]["tx"]["packets"], 5000);
     assert_eq!(report["ports"][0]["tx"]["not_sent"], serde_json::json!({}));
 }
@@ -155,7 +194,10 @@ fn what_is_sent_into_a_file_is_received_from_it_and_a_missing_frame_is_lost() {
     let received = report(&["recv", "-p", &read, "--fingerprint", "--histogram", "4:500ns"]);
     assert_eq!(received["ports"][0]["rx"]["fingerprint"], sent["ports"][0]["tx"]["fingerprint"]);
     assert_eq!(received["streams"][0]["rx"]["lost"], 0);
-    assert_eq!(received["ports"][0]["rx"]["arrival_gap_bins"]["counts"], serde_json::json!([0, 0, 999, 0]));
+    assert_eq!(
+        received["ports"][0]["rx"]["arrival_gap_bins"]["counts"],
+        serde_json::json!([0, 0, 999, 0])
+    );
 
     // The fifth frame goes: a header of 24 octets, then records of 16 and 60.
     let mut octets = fs::read(&path).unwrap();
@@ -194,7 +236,10 @@ fn a_criterion_that_is_not_met_is_status_1_and_a_sentence() {
         "loss > 0",
     ]);
     assert_eq!(status, 1);
-    assert!(err.starts_with("squall: failed: stream \"stream 1\": loss = ") && err.lines().count() == 1, "{err}");
+    assert!(
+        err.starts_with("squall: failed: stream \"stream 1\": loss = ") && err.lines().count() == 1,
+        "{err}"
+    );
 }
 
 #[test]
@@ -204,10 +249,12 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
     let frame = ["--packet", "eth/ipv4/udp", "-n", "1"];
     let send = |rest: &[&'static str]| [&["send"], rest, &frame].concat();
     let of_clients = ["--port", "loop:cli-mistakes", "--clients", "10.0.1.1", "--users", "3"];
-    let http =
-        |rest: &[&'static str]| [&["flows", "http", "--url", "http://10.0.0.2/"], &of_clients[..], rest].concat();
-    let app =
-        |rest: &[&'static str]| [&["flows", "app", "http", "--servers", "10.0.0.2"], &of_clients[..], rest].concat();
+    let http = |rest: &[&'static str]| {
+        [&["flows", "http", "--url", "http://10.0.0.2/"], &of_clients[..], rest].concat()
+    };
+    let app = |rest: &[&'static str]| {
+        [&["flows", "app", "http", "--servers", "10.0.0.2"], &of_clients[..], rest].concat()
+    };
     let serve = |rest: &[&'static str]| {
         [&["flows", "serve", "--port", "loop:cli-mistakes", "--servers", "10.0.0.2"], rest].concat()
     };
@@ -222,37 +269,82 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (vec!["fly"], "unrecognized subcommand"),
         (vec!["send", "-p", "null:", "-r", "1kpps"], "--packet"),
         (vec!["send", "-p", "null:", "--packet", "eth"], "--rate"),
-        (vec!["send", "-p", "null:", "--packet", "eth/ipv5", "-n", "1"], "squall send: --packet  packet says \"ipv5\""),
-        (send(&["-p", "lop:0"]), "there is no kind \"lop\"\n  try xdp_live:IFACE, af_xdp:IFACE, af_packet:IFACE, "),
+        (
+            vec!["send", "-p", "null:", "--packet", "eth/ipv5", "-n", "1"],
+            "squall send: --packet  packet says \"ipv5\"",
+        ),
+        (
+            send(&["-p", "lop:0"]),
+            "there is no kind \"lop\"\n  try xdp_live:IFACE, af_xdp:IFACE, af_packet:IFACE, ",
+        ),
         (send(&["-p", "loop:0,rng=1"]), "unknown option rng"),
-        (send(&["-p", "null:", "--size", "tiny"]), "squall send: --size  size = \"tiny\" is not a frame length"),
+        (
+            send(&["-p", "null:", "--size", "tiny"]),
+            "squall send: --size  size = \"tiny\" is not a frame length",
+        ),
         (send(&["-p", "null:", "--late", "later"]), "squall send: --late"),
         (send(&["-p", "null:", "-v", "ipv4.src"]), "expected FIELD=OP"),
-        (send(&["-p", "null:", "-v", "ipv4.src=randm:1-2"]), "--vary ipv4.src=randm:1-2  op = \"randm\""),
+        (
+            send(&["-p", "null:", "-v", "ipv4.src=randm:1-2"]),
+            "--vary ipv4.src=randm:1-2  op = \"randm\"",
+        ),
         (send(&["-p", "null:", "-v", "ipv4.sorc=random:1-2"]), "\"ipv4.sorc\""),
-        (vec!["send", "-p", "pcap:x.pcap", "--packet", "eth/ipv4/udp", "-r", "1kpps"], "without an end never ends"),
+        (
+            vec!["send", "-p", "pcap:x.pcap", "--packet", "eth/ipv4/udp", "-r", "1kpps"],
+            "without an end never ends",
+        ),
         (vec!["recv"], "--port"),
         (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
         (vec!["lab", "exec", "never-made", "--", "true"], "is not up"),
         (vec!["capture", "--port", "null:", "--count", "0"], "'--count <N>': expected 1 or more"),
-        (vec!["capture", "--port", "null:", "--rotate-time", "0s"], "expected a time above 0, such as 100ms"),
-        (vec!["capture", "-i", "lo", "-i", "af_packet:lo", "-w", "x.pcapng"], "port af_packet:lo is there twice"),
-        (vec!["capture", "-i", "null:", "-w", "x.zst", "--compress", "gz"], "try a name that ends in .gz"),
-        (vec!["capture", "-i", "null:", "--compress", "gz"], "gz compresses a file, and none is written"),
-        (vec!["capture", "-i", "null:", "-w", "x.pcapng", "--precision", "us"], "try --format pcap"),
-        (vec!["capture", "-i", "null:", "-w", "x.pcapng", "--print-time", "date"], "try it with --print"),
+        (
+            vec!["capture", "--port", "null:", "--rotate-time", "0s"],
+            "expected a time above 0, such as 100ms",
+        ),
+        (
+            vec!["capture", "-i", "lo", "-i", "af_packet:lo", "-w", "x.pcapng"],
+            "port af_packet:lo is there twice",
+        ),
+        (
+            vec!["capture", "-i", "null:", "-w", "x.zst", "--compress", "gz"],
+            "try a name that ends in .gz",
+        ),
+        (
+            vec!["capture", "-i", "null:", "--compress", "gz"],
+            "gz compresses a file, and none is written",
+        ),
+        (
+            vec!["capture", "-i", "null:", "-w", "x.pcapng", "--precision", "us"],
+            "try --format pcap",
+        ),
+        (
+            vec!["capture", "-i", "null:", "-w", "x.pcapng", "--print-time", "date"],
+            "try it with --print",
+        ),
         (vec!["recv", "-p", "null:", "--udp", "0"], "0 is not in 1..=65535"),
         (vec!["recv", "-p", "null:", "--tcp", "0"], "0 is not in 1..=65535"),
         (vec!["recv", "-p", "null:", "--interval", "0"], "expected a time above 0, such as 100ms"),
         (vec!["recv", "-p", "null:", "--duration", "0s"], "expected a time above 0, such as 100ms"),
         (vec!["recv", "-p", "null:", "--top", "0"], "'--top <N>': expected 1 or more"),
         (vec!["recv", "-p", "null:", "--flows", "0"], "'--flows <N>': expected 1 or more"),
-        (vec!["recv", "-p", "null:", "--flows", "1000000000000"], "more than the memory of this machine"),
+        (
+            vec!["recv", "-p", "null:", "--flows", "1000000000000"],
+            "more than the memory of this machine",
+        ),
         (vec!["recv", "-p", "lo", "-p", "lo"], "port lo is there twice"),
-        (vec!["capture", "--port", "null:", "--buffer", "999TB"], "more than the memory of this machine"),
-        (http(&["-o", "body=9"]), "--option body has no effect here: the servers are somebody else's"),
+        (
+            vec!["capture", "--port", "null:", "--buffer", "999TB"],
+            "more than the memory of this machine",
+        ),
+        (
+            http(&["-o", "body=9"]),
+            "--option body has no effect here: the servers are somebody else's",
+        ),
         (http(&["-o", "url=http://10.0.0.9/"]), "--url says it already"),
-        (http(&["-n", "100"]), "--count has no effect here: it counts frames of streams; try --flows"),
+        (
+            http(&["-n", "100"]),
+            "--count has no effect here: it counts frames of streams; try --flows",
+        ),
         (http(&["--tls-option", "client_ca=x.pem"]), "--tls-option client_ca has no effect here"),
         (http(&["--pipeline", "4"]), "try requests = 4"),
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
@@ -261,7 +353,10 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (app(&["--wrap2", "vlan 7"]), "--port2 <ADDR>"),
         (app(&["--gateway2", "48.0.0.254"]), "--port2 <ADDR>"),
         (app(&["-o", "body=9"]), "--port2 is where they would be ours"),
-        (serve(&["-o", "requests=9"]), "--option requests has no effect here: the clients are somebody else's"),
+        (
+            serve(&["-o", "requests=9"]),
+            "--option requests has no effect here: the clients are somebody else's",
+        ),
         (serve(&["--body", "9", "-o", "body=8"]), "--body says it already"),
         (serve(&["--tls-option", "ca=x.pem"]), "try client_ca"),
         (serve(&["--tls-option", "client_certificate=x.pem"]), "try certificate"),
@@ -276,9 +371,10 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
 
 #[test]
 fn an_interface_that_is_not_there_is_status_3() {
-    for args in
-        [&["send", "-p", "nope0", "--packet", "eth/ipv4/udp", "-n", "1"][..], &["recv", "-p", "af_packet:nope0"]]
-    {
+    for args in [
+        &["send", "-p", "nope0", "--packet", "eth/ipv4/udp", "-n", "1"][..],
+        &["recv", "-p", "af_packet:nope0"],
+    ] {
         let (status, out, err) = run(args);
         assert_eq!((status, out.as_str()), (3, ""), "{err}");
         assert!(err.starts_with("squall: ") && err.contains("no interface \"nope0\""), "{err}");
@@ -301,8 +397,9 @@ fn json_on_standard_output_is_alone_there_and_the_summary_gives_way() {
 fn the_same_seed_sends_the_same_frames_and_another_seed_others() {
     let path = profile(
         "seed.toml",
-        "[ports]\nA = \"null:\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\nmode = { burst = 500 }\n\
-         vary = [{ field = \"ipv4.src\", op = \"random\", min = \"16.0.0.0\", max = \"16.255.255.255\" }]\n",
+        "[ports]\nA = \"null:\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\nmode = { \
+         burst = 500 }\nvary = [{ field = \"ipv4.src\", op = \"random\", min = \"16.0.0.0\", max \
+         = \"16.255.255.255\" }]\n",
     );
     let print = |seed, cores| {
         let report = report(&["run", &path, "--seed", seed, "--cores", cores, "--fingerprint"]);
@@ -342,7 +439,10 @@ fn the_profile_that_send_prints_sends_the_same() {
     let print = |args: &[&str]| {
         // Virtual time: signatures hold instants.
         let report = report(&[args, &["--fingerprint", "--clock", "virtual"]].concat());
-        (report["ports"][0]["tx"]["packets"].clone(), report["ports"][0]["tx"]["fingerprint"].clone())
+        (
+            report["ports"][0]["tx"]["packets"].clone(),
+            report["ports"][0]["tx"]["fingerprint"].clone(),
+        )
     };
     assert_eq!(print(&args), print(&["run", &path]));
 }
@@ -352,19 +452,48 @@ fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
     let path = profile("plan.toml", BOTH_WAYS);
     let capture = file("never.pcap");
     let a = format!("A=pcap:{capture}");
-    let args = ["plan", &path, "--port", &a, "--port", "B=af_packet:nope0", "--mult", "50%", "--frames", "3"];
+    let args = [
+        "plan",
+        &path,
+        "--port",
+        &a,
+        "--port",
+        "B=af_packet:nope0",
+        "--mult",
+        "50%",
+        "--frames",
+        "3",
+    ];
     // A share of a port without a speed is a mistake, in the plan as in the run.
     assert_eq!(run(&args).0, 2);
-    let args = ["plan", &path, "--port", &a, "--port", "B=af_packet:nope0", "--mult", "0.5", "--frames", "3"];
+    let args = [
+        "plan",
+        &path,
+        "--port",
+        &a,
+        "--port",
+        "B=af_packet:nope0",
+        "--mult",
+        "0.5",
+        "--frames",
+        "3",
+    ];
     let (status, out, err) = run(&args);
     assert_eq!((status, err.as_str()), (0, ""));
-    assert!(out.contains("port B: assumed, because af_packet:nope0: no interface") && out.contains("UDP"), "{out}");
+    assert!(
+        out.contains("port B: assumed, because af_packet:nope0: no interface")
+            && out.contains("UDP"),
+        "{out}"
+    );
     assert!(!fs::exists(&capture).unwrap());
     let (_, out, _) = run(&[&args[..], &["--json", "-"]].concat());
     let plan: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(plan["streams"][0]["asked_pps"].as_f64().unwrap().round(), 50_000.0);
     assert_eq!(plan["streams"][0]["frames"], 1200);
-    assert_eq!((&plan["ports"][1]["opened"], plan["frames"].as_array().unwrap().len()), (&false.into(), 3));
+    assert_eq!(
+        (&plan["ports"][1]["opened"], plan["frames"].as_array().unwrap().len()),
+        (&false.into(), 3)
+    );
     let frames = plan["frames"].as_array().unwrap();
     assert_eq!((&frames[0]["due_ps"], frames[0]["hex"].as_str().unwrap().len()), (&0.into(), 120));
 }
@@ -383,12 +512,21 @@ template = [
     let path = profile("plan-flows.toml", text);
     let (status, out, err) = run(&["plan", &path]);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
-    assert!(out.contains("web") && out.contains("2/3 of the target") && out.contains("20.0 k"), "{out}");
-    assert!(out.contains("note: template \"web\"") && !out.contains("note: template \"names\""), "{out}");
+    assert!(
+        out.contains("web") && out.contains("2/3 of the target") && out.contains("20.0 k"),
+        "{out}"
+    );
+    assert!(
+        out.contains("note: template \"web\"") && !out.contains("note: template \"names\""),
+        "{out}"
+    );
     let (_, out, _) = run(&["plan", &path, "--json", "-"]);
     let plan: Value = serde_json::from_str(&out).unwrap();
     let template = &plan["load"]["templates"][1];
-    assert_eq!((&template["asked_cps"], &template["combinations"]), (&10_000.0.into(), &1000.into()));
+    assert_eq!(
+        (&template["asked_cps"], &template["combinations"]),
+        (&10_000.0.into(), &1000.into())
+    );
     assert_eq!((&template["transport"], &template["port"]), (&"udp".into(), &53.into()));
     assert_eq!(plan["load"]["pools"][0]["addresses"], 1);
 }
@@ -407,7 +545,21 @@ fn signal(child: &Child, name: &str) {
 #[test]
 fn the_first_signal_stops_and_reports() {
     for (name, args) in [
-        ("-INT", &["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "10kpps", "--json", "-", "-q"][..]),
+        (
+            "-INT",
+            &[
+                "send",
+                "-p",
+                "null:",
+                "--packet",
+                "eth/ipv4/udp",
+                "-r",
+                "10kpps",
+                "--json",
+                "-",
+                "-q",
+            ][..],
+        ),
         ("-TERM", &["recv", "-p", "loop:nobody", "--json", "-", "-q"]),
     ] {
         let child = endless(args);
@@ -425,10 +577,22 @@ fn the_first_signal_stops_and_reports() {
 /// What is asked for is more than any machine sends.
 #[test]
 fn a_run_that_is_not_valid_says_so_with_its_status() {
-    let args = ["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "5Gpps", "--duration", "50ms", "-q"];
+    let args = [
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "5Gpps",
+        "--duration",
+        "50ms",
+        "-q",
+    ];
     let status = |more: &[&str]| {
         let mut command = squall(&[&args[..], more].concat());
-        let (status, out, err) = outcome(&command.env_remove("SQUALL_ALLOW_INVALID").output().unwrap());
+        let (status, out, err) =
+            outcome(&command.env_remove("SQUALL_ALLOW_INVALID").output().unwrap());
         assert_eq!(out, "");
         (status, err.starts_with("squall: not valid: "))
     };
@@ -439,7 +603,20 @@ fn a_run_that_is_not_valid_says_so_with_its_status() {
 
 #[test]
 fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
-    let send = ["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "1kpps", "-d", "60s", "--json", "-", "-q"];
+    let send = [
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1kpps",
+        "-d",
+        "60s",
+        "--json",
+        "-",
+        "-q",
+    ];
     let recv = ["recv", "-p", "loop:nobody", "-d", "60s", "--json", "-", "-q"];
     for (name, ended_by, expected, args) in [
         ("-INT", "sigint", 130, &send[..]),
@@ -452,7 +629,10 @@ fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
         let (status, out, err) = outcome(&child.wait_with_output().unwrap());
         assert_eq!((status, err.as_str()), (expected, ""), "{args:?}");
         let report: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((&report["asked"]["duration_s"], &report["cut_short"]), (&60.0.into(), &true.into()));
+        assert_eq!(
+            (&report["asked"]["duration_s"], &report["cut_short"]),
+            (&60.0.into(), &true.into())
+        );
         assert_eq!(report["verdict"]["ended_by"], ended_by);
         assert_ne!(report["verdict"]["status"], "valid");
         assert!(report["duration_s"].as_f64() < Some(60.0), "{}", report["duration_s"]);
@@ -462,7 +642,18 @@ fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
 #[test]
 fn the_second_signal_aborts() {
     // A run that receives listens on for a while after the first.
-    let child = endless(&["send", "-p", "loop:abort", "--packet", "eth/ipv4/udp", "-r", "10kpps", "--json", "-", "-q"]);
+    let child = endless(&[
+        "send",
+        "-p",
+        "loop:abort",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "10kpps",
+        "--json",
+        "-",
+        "-q",
+    ]);
     signal(&child, "-INT");
     sleep(Duration::from_millis(20));
     signal(&child, "-INT");
@@ -472,8 +663,17 @@ fn the_second_signal_aborts() {
 
 #[test]
 fn a_run_that_nobody_watches_prints_a_line_a_second() {
-    let (status, out, err) =
-        run(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "1kpps", "--duration", "1200ms"]);
+    let (status, out, err) = run(&[
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1kpps",
+        "--duration",
+        "1200ms",
+    ]);
     assert_eq!(status, 0);
     assert!(err.starts_with("t=1.0s  A tx ") && err.lines().count() <= 2, "{err}");
     assert!(out.contains("VALID"), "{out}");
@@ -483,7 +683,8 @@ fn a_run_that_nobody_watches_prints_a_line_a_second() {
 fn the_demo_ends_with_a_report() {
     let (json, html) = (file("demo.json"), file("demo.html"));
     // More than the tests beside it leave over is not asked for.
-    let (status, out, err) = run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
+    let (status, out, err) =
+        run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
     assert_eq!(status, 0, "{err}");
     assert!(out.contains(&html) && out.contains("Next: "), "{out}");
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -492,7 +693,10 @@ fn the_demo_ends_with_a_report() {
     let late = |i: usize| report["ports"][i]["tx"]["not_sent"]["late"].as_u64().unwrap_or(0);
     let due: [u64; 2] = std::array::from_fn(|i| sent(i) + late(i));
     assert_eq!(due, [1250, 1250], "{}", report["verdict"]);
-    assert_eq!(report["streams"].as_array().unwrap().iter().filter(|s| s["rx"]["lost"] == 0).count(), 4);
+    assert_eq!(
+        report["streams"].as_array().unwrap().iter().filter(|s| s["rx"]["lost"] == 0).count(),
+        4
+    );
     assert!(fs::read_to_string(&html).unwrap().contains("imix A to B"));
 }
 
@@ -509,10 +713,33 @@ fn a_lab_is_made_used_and_taken_down() {
     let checks = || {
         assert_eq!(run(&["lab", "up", &name]).0, 2);
         assert!(run(&["lab", "list"]).1.contains(&name));
-        let (status, out, err) = run(&["lab", "exec", &name, "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+        let (status, out, err) =
+            run(&["lab", "exec", &name, "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
         assert_eq!((status, out.as_str(), err.as_str()), (7, "out\n", "err\n"));
-        let args = ["lab", "exec", &name, "--", env!("CARGO_BIN_EXE_squall"), "send", "-p", "veth-a", "--to", "veth-b"];
-        let rest = ["--packet", "eth/ipv4/udp", "-r", "1kpps", "-n", "100", "--latency", "-q", "--fail-if", "loss > 0"];
+        let args = [
+            "lab",
+            "exec",
+            &name,
+            "--",
+            env!("CARGO_BIN_EXE_squall"),
+            "send",
+            "-p",
+            "veth-a",
+            "--to",
+            "veth-b",
+        ];
+        let rest = [
+            "--packet",
+            "eth/ipv4/udp",
+            "-r",
+            "1kpps",
+            "-n",
+            "100",
+            "--latency",
+            "-q",
+            "--fail-if",
+            "loss > 0",
+        ];
         let (status, _, err) = run(&[&args[..], &rest].concat());
         assert_eq!((status, err.as_str()), (0, ""));
     };
@@ -529,21 +756,34 @@ fn interfaces_are_listed_with_what_works_on_them() {
     let (status, out, _) = run(&["ports", "--json", "-"]);
     assert_eq!(status, 0);
     let ports: Value = serde_json::from_str(&out).unwrap();
-    let lo = ports["interfaces"].as_array().unwrap().iter().find(|i| i["name"] == "lo").expect("every machine has lo");
+    let lo = ports["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|i| i["name"] == "lo")
+        .expect("every machine has lo");
     let works = lo["ports"].as_array().unwrap().iter().any(|kind| kind == "af_packet");
     assert_eq!(works, lo["why_not"]["af_packet"] == Value::Null, "{lo:#}");
-    assert!(lo["offloads"]["gro"]["on"].is_boolean() && lo["xdp"]["programs"].as_array().unwrap().is_empty(), "{lo:#}");
+    assert!(
+        lo["offloads"]["gro"]["on"].is_boolean()
+            && lo["xdp"]["programs"].as_array().unwrap().is_empty(),
+        "{lo:#}"
+    );
     assert!(ports["process"]["capabilities"].is_array());
     assert!(run(&["ports"]).1.starts_with("INTERFACE"));
     let (status, out, _) = run(&["ports", "lo"]);
-    assert!(status == 0 && out.starts_with("lo\n  driver") && out.contains("\n  af_packet "), "{out}");
+    assert!(
+        status == 0 && out.starts_with("lo\n  driver") && out.contains("\n  af_packet "),
+        "{out}"
+    );
     let (status, _, err) = run(&["ports", "nosuch0"]);
     assert!(status == 3 && err.contains("nosuch0") && err.contains("lo"), "{err}");
 }
 
 /// A command in a namespace of its own, as an ordinary user has it; `None` where there are none.
 fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
-    let path = std::path::Path::new(env!("CARGO_BIN_EXE_squall")).parent().unwrap().display().to_string();
+    let path =
+        std::path::Path::new(env!("CARGO_BIN_EXE_squall")).parent().unwrap().display().to_string();
     let output = Command::new("unshare")
         .args(["-Urn", "sh", "-c", script])
         .env("PATH", format!("{path}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap()))
@@ -561,19 +801,25 @@ fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
 
 /// Without addresses, so that the kernel sends nothing of its own there.
 const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
-                    ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && sleep 0.1";
+                    ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && \
+                    sleep 0.1";
 
 #[test]
 fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() {
     let kept = file("lost.pcapng");
     for (command, port, lost, why) in [
-        ("recv", "b0,on_link_down=stop", "link set b0 down", "b0: the link went down, and on_link_down=stop"),
+        (
+            "recv",
+            "b0,on_link_down=stop",
+            "link set b0 down",
+            "b0: the link went down, and on_link_down=stop",
+        ),
         ("recv", "b0", "link del a0", "b0: the interface is gone"),
         (&format!("capture -w {kept}"), "b0", "link del a0", "b0: the interface is gone"),
     ] {
         let script = format!(
-            "{VETH} && (sleep 1; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip {lost}) & sleep 0.3; \
-             squall {command} --port {port} -q --json - -d 50s"
+            "{VETH} && (sleep 1; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip \
+             {lost}) & sleep 0.3; squall {command} --port {port} -q --json - -d 50s"
         );
         let Some((status, out, err)) = in_a_namespace(&script) else { return };
         assert_eq!(status, 3, "{err}");
@@ -584,41 +830,61 @@ fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() 
     }
     let (status, out, err) = run(&["info", &kept, "--json", "-"]);
     assert_eq!(status, 0, "{err}");
-    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["files"][0]["traffic"]["packets"], 50, "{out}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&out).unwrap()["files"][0]["traffic"]["packets"],
+        50,
+        "{out}"
+    );
 }
 
 #[test]
 fn a_bare_name_takes_a_kind_and_says_why() {
-    let send = "squall send -p a0 --to b0 --packet eth/ipv4/udp -r 1kpps -n 50 --latency --fail-if 'loss > 0' --json -";
+    let send = "squall send -p a0 --to b0 --packet eth/ipv4/udp -r 1kpps -n 50 --latency \
+                --fail-if 'loss > 0' --json -";
     let Some((status, out, err)) = in_a_namespace(&format!("{VETH} && {send}")) else { return };
     assert_eq!(status, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
-    let notes: Vec<&str> = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let notes: Vec<&str> =
+        report["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     for (i, name) in ["a0", "b0"].into_iter().enumerate() {
         let address = report["ports"][i]["address"].as_str().unwrap();
         assert!(address.ends_with(&format!(":{name}")), "{address}");
         let taken = format!("{name}: taken as {address}: ");
-        assert!(notes.iter().any(|note| note.starts_with(&taken) && note.len() > taken.len()), "{notes:?}");
+        assert!(
+            notes.iter().any(|note| note.starts_with(&taken) && note.len() > taken.len()),
+            "{notes:?}"
+        );
     }
     // Only sending, with options of one kind and a speed.
-    let script = "ip link add d0 type veth peer name e0 && ip link set d0 up && ip link set e0 up && sleep 0.1 && \
-                  squall send -p d0,bypass=0,speed=1Gbps --packet eth/ipv4/udp -r 10% -n 20 -q --json -";
+    let script = "ip link add d0 type veth peer name e0 && ip link set d0 up && ip link set e0 up \
+                  && sleep 0.1 && squall send -p d0,bypass=0,speed=1Gbps --packet eth/ipv4/udp -r \
+                  10% -n 20 -q --json -";
     let Some((status, out, err)) = in_a_namespace(script) else { return };
     assert_eq!(status, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["ports"][0]["address"], "af_packet:d0,bypass=0,speed=1Gbps");
     let note = report["notes"][0].as_str().unwrap();
-    assert!(note.contains("af_xdp not taken: ") && note.contains("unknown option bypass"), "{note}");
+    assert!(
+        note.contains("af_xdp not taken: ") && note.contains("unknown option bypass"),
+        "{note}"
+    );
     // The kernel announces its addresses there, too.
     assert!(report["ports"][0]["interface"]["tx_packets"].as_u64() >= Some(20), "{report}");
-    // What sends only may be faster than packet sockets; with more workers than queues it would not be.
+    // What sends only may be faster than packet sockets; with more workers than queues it would not
+    // be.
     for (more, expected) in [("", "af_"), ("--cores 3", "af_packet:a0")] {
-        let send = format!("{VETH} && squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 {more} -q --json -");
+        let send = format!(
+            "{VETH} && squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 {more} -q --json -"
+        );
         let Some((status, out, err)) = in_a_namespace(&send) else { return };
         assert_eq!(status, 0, "{err}");
         let report: Value = serde_json::from_str(&out).unwrap();
         let port = &report["ports"][0];
-        assert_eq!((&port["tx"]["packets"], &port["interface"]["tx_packets"]), (&50.into(), &50.into()), "{report:#}");
+        assert_eq!(
+            (&port["tx"]["packets"], &port["interface"]["tx_packets"]),
+            (&50.into(), &50.into()),
+            "{report:#}"
+        );
         assert!(port["address"].as_str().unwrap().starts_with(expected), "{report:#}");
     }
     // Down: nothing opens, and the last kind says why.
@@ -629,8 +895,18 @@ fn a_bare_name_takes_a_kind_and_says_why() {
 
 #[test]
 fn receive_queues_are_spread_over_as_many_workers_as_are_asked_for() {
-    let (status, out, err) =
-        run(&["recv", "-p", "loop:spread,queues=3", "--cores", "3", "-d", "50ms", "-q", "--json", "-"]);
+    let (status, out, err) = run(&[
+        "recv",
+        "-p",
+        "loop:spread,queues=3",
+        "--cores",
+        "3",
+        "-d",
+        "50ms",
+        "-q",
+        "--json",
+        "-",
+    ]);
     assert_eq!(status, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["workers"].as_array().unwrap().len(), 3, "{report:#}");
@@ -641,24 +917,33 @@ fn receive_queues_are_spread_over_as_many_workers_as_are_asked_for() {
 #[test]
 fn nobody_waits_for_frames_on_a_port_that_cannot_receive() {
     for address in ["af_xdp:b0", "af_xdp:b0,rx_queues=0"] {
-        for command in
-            [format!("recv -p {address}"), format!("send -p a0 --to {address} --packet eth/ipv4/udp -r 1kpps")]
-        {
-            let Some((status, _, err)) = in_a_namespace(&format!("{VETH} && squall {command} -n 1 -d 100ms -q")) else {
+        for command in [
+            format!("recv -p {address}"),
+            format!("send -p a0 --to {address} --packet eth/ipv4/udp -r 1kpps"),
+        ] {
+            let Some((status, _, err)) =
+                in_a_namespace(&format!("{VETH} && squall {command} -n 1 -d 100ms -q"))
+            else {
                 return;
             };
             if err.contains("CONFIG_XDP_SOCKETS") {
                 println!("SKIPPED: {err}");
                 return;
             }
-            assert!(status >= 2 && err.contains("cannot receive") && err.contains("try "), "{address}: {status} {err}");
+            assert!(
+                status >= 2 && err.contains("cannot receive") && err.contains("try "),
+                "{address}: {status} {err}"
+            );
         }
     }
 }
 
 #[test]
 fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
-    let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 50ms --json -") else { return };
+    let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 50ms --json -")
+    else {
+        return;
+    };
     assert_eq!(status, 0, "{err}");
     assert!(err.contains("in a private lab, veth-a and veth-b"), "{err}");
     let probe: Value = serde_json::from_str(&out).unwrap();
@@ -676,7 +961,10 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
     let script = format!("{VETH} && squall ports --probe a0 --time 50ms");
     let Some((status, out, err)) = in_a_namespace(&script) else { return };
     assert_eq!(status, 0, "{err}");
-    assert!(err.contains("probing on a0") && err.contains("type=0x88b5") && err.contains("own address"), "{err}");
+    assert!(
+        err.contains("probing on a0") && err.contains("type=0x88b5") && err.contains("own address"),
+        "{err}"
+    );
     assert!(out.contains("af_packet  sends") && !out.contains("receives  "), "{out}");
 }
 
@@ -706,31 +994,48 @@ fn completions_and_pages_name_every_command() {
 
 #[test]
 fn who_stops_reading_gets_no_complaint() {
-    let mut child = squall(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = squall(&["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let (status, _, err) = outcome(&child.wait_with_output().unwrap());
     assert_eq!((status, err.as_str()), (0, ""));
 }
 
-/// A capture of RTP and of what nobody numbers: 200 packets each, of which RTP's 50 to 52 are missing, and 70 is there twice.
+/// A capture of RTP and of what nobody numbers: 200 packets each, of which RTP's 50 to 52 are
+/// missing, and 70 is there twice.
 fn numbered_capture(name: &str) -> String {
     let path = file(name);
     let mut octets = Vec::new();
-    octets.extend([0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].iter().flat_map(|word| word.to_le_bytes()));
+    octets.extend(
+        [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].iter().flat_map(|word| word.to_le_bytes()),
+    );
     let mut put = |port: u16, payload: &[u8], time: u64| {
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+        let mut frame =
+            vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
         frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-        frame.extend([port, 6000, 8 + payload.len() as u16, 0].iter().flat_map(|word| word.to_be_bytes()));
+        frame.extend(
+            [port, 6000, 8 + payload.len() as u16, 0].iter().flat_map(|word| word.to_be_bytes()),
+        );
         frame[16..18].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
         frame.extend(payload);
-        let header = [time / 1_000_000_000, time % 1_000_000_000, frame.len() as u64, frame.len() as u64];
+        let header =
+            [time / 1_000_000_000, time % 1_000_000_000, frame.len() as u64, frame.len() as u64];
         octets.extend(header.iter().flat_map(|word| (*word as u32).to_le_bytes()));
         octets.extend(frame);
     };
     for k in 0..200u32 {
         let time = 1_700_000_000_000_000_000 + u64::from(k) * 20_000_000;
-        let media =
-            [&[0x80, 0][..], &(k as u16).to_be_bytes(), &(160 * k).to_be_bytes(), &[1, 2, 3, 4], &[0; 160]].concat();
+        let media = [
+            &[0x80, 0][..],
+            &(k as u16).to_be_bytes(),
+            &(160 * k).to_be_bytes(),
+            &[1, 2, 3, 4],
+            &[0; 160],
+        ]
+        .concat();
         if !(50..53).contains(&k) {
             put(5004, &media, time);
         }
@@ -749,20 +1054,35 @@ fn recv_tells_flows_apart_and_reads_the_numbers_of_others() {
     let port = format!("pcap:{path},read");
     let all = report(&["recv", "--port", &port, "--histogram", "4:10ms"]);
     let flows = &all["flows"];
-    assert_eq!((flows["by"].as_str(), flows["flows"].as_array().map(Vec::len)), (Some("flow"), Some(2)));
+    assert_eq!(
+        (flows["by"].as_str(), flows["flows"].as_array().map(Vec::len)),
+        (Some("flow"), Some(2))
+    );
     let rtp = &flows["flows"][0];
-    assert_eq!((rtp["name"].as_str(), rtp["packets"].as_u64()), (Some("10.0.0.1:5004 > 10.0.0.2:6000 UDP"), Some(198)));
+    assert_eq!(
+        (rtp["name"].as_str(), rtp["packets"].as_u64()),
+        (Some("10.0.0.1:5004 > 10.0.0.2:6000 UDP"), Some(198))
+    );
     let sequence = &rtp["sequence"];
     assert_eq!((sequence["kind"].as_str(), sequence["lost"].as_u64()), (Some("rtp"), Some(3)));
-    assert_eq!((sequence["duplicates"].as_u64(), sequence["restarts"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(
+        (sequence["duplicates"].as_u64(), sequence["restarts"].as_u64()),
+        (Some(1), Some(0))
+    );
     assert_eq!(sequence["patterns"]["loss_period_packets"]["max"].as_u64(), Some(3));
     assert_eq!(sequence["jitter_ns"].as_f64(), Some(0.0));
     assert_eq!(rtp["arrival_gap_ns"]["max"].as_u64(), Some(80_000_000));
     assert_eq!(rtp["arrival_gap_bins"]["beyond"].as_u64(), Some(1));
     assert_eq!(rtp["bursts"]["count"].as_u64(), Some(1), "the copy came 5 us later");
     let other = &flows["flows"][1];
-    assert!(other["sequence"].is_null() && other["arrival_gap_ns"]["stddev"].as_f64() == Some(0.0), "{other}");
-    assert_eq!((flows["sources"][0]["packets"].as_u64(), flows["sources"][0]["flows"].as_u64()), (Some(398), Some(2)));
+    assert!(
+        other["sequence"].is_null() && other["arrival_gap_ns"]["stddev"].as_f64() == Some(0.0),
+        "{other}"
+    );
+    assert_eq!(
+        (flows["sources"][0]["packets"].as_u64(), flows["sources"][0]["flows"].as_u64()),
+        (Some(398), Some(2))
+    );
     assert_eq!(all["ports"][0]["rx"]["timestamp_resolution_ns"].as_u64(), Some(5000));
     let sources = report(&["recv", "--port", &port, "--by", "source"]);
     assert_eq!(
@@ -777,5 +1097,8 @@ fn recv_tells_flows_apart_and_reads_the_numbers_of_others() {
     let (status, out, err) = run(&["recv", "--port", &port, "--fail-if", "loss > 2"]);
     assert_eq!(status, 1, "{out}");
     assert!(err.contains("flow 10.0.0.1:5004 > 10.0.0.2:6000 UDP: loss = 3"), "{err}");
-    assert!(out.contains("rtp") && out.contains("FLOW") && out.contains("timestamps: virtual"), "{out}");
+    assert!(
+        out.contains("rtp") && out.contains("FLOW") && out.contains("timestamps: virtual"),
+        "{out}"
+    );
 }

@@ -44,8 +44,10 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         let rest = words[at..].iter().map_while(Clone::clone);
         rest.collect::<Vec<String>>()
     };
-    let begins =
-        |at: usize| words[at].as_deref() == Some("squall") && may_precede(at.checked_sub(1).map(|at| &words[at]));
+    let begins = |at: usize| {
+        words[at].as_deref() == Some("squall")
+            && may_precede(at.checked_sub(1).map(|at| &words[at]))
+    };
     (0..words.len()).filter(|&at| begins(at)).map(ours).collect()
 }
 
@@ -53,17 +55,24 @@ fn commands(line: &str) -> Vec<Vec<String>> {
 fn may_precede(word: Option<&Option<String>>) -> bool {
     match word {
         None | Some(None) => true,
-        Some(Some(word)) => matches!(word.as_str(), "$" | "sudo" | "--" | "exec") || word.contains('='),
+        Some(Some(word)) => {
+            matches!(word.as_str(), "$" | "sudo" | "--" | "exec") || word.contains('=')
+        }
     }
 }
 
 fn of_help(command: &clap::Command, into: &mut Vec<Example>) {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1).take_while(|line| !line.is_empty());
+    let examples = text
+        .lines()
+        .skip_while(|line| *line != "Examples:")
+        .skip(1)
+        .take_while(|line| !line.is_empty());
     let joined = examples.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
     let place = format!("squall {} --help", command.get_name());
-    let of_line =
-        |line: &str| commands(line).into_iter().map(|words| Example { place: place.clone(), words }).collect();
+    let of_line = |line: &str| {
+        commands(line).into_iter().map(|words| Example { place: place.clone(), words }).collect()
+    };
     into.extend(joined.lines().flat_map(|line| -> Vec<Example> { of_line(line) }));
     command.get_subcommands().for_each(|one| of_help(one, into));
 }
@@ -82,7 +91,9 @@ fn of_page(path: &Path, into: &mut Vec<Example>) {
         // What `squall serve` prints.
         if (inside || line.starts_with("    ")) && !line.contains("squall serves") {
             let place = format!("{}, about line {}", path.display(), number + 1);
-            into.extend(commands(line).into_iter().map(|words| Example { place: place.clone(), words }));
+            into.extend(
+                commands(line).into_iter().map(|words| Example { place: place.clone(), words }),
+            );
         }
     }
 }
@@ -108,8 +119,11 @@ fn every_example_of_the_help_and_the_guides_is_understood() {
     assert!(examples.len() > 150, "{} examples", examples.len());
     let mut wrong = Vec::new();
     for Example { place, words } in &examples {
-        let shown =
-            [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
+        let shown = [
+            ErrorKind::DisplayHelp,
+            ErrorKind::DisplayVersion,
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+        ];
         match squall_cli::command().try_get_matches_from(words) {
             Err(error) if !shown.contains(&error.kind()) => {
                 wrong.push(format!("{place}: {}\n{error}", words.join(" ")))
@@ -123,20 +137,33 @@ fn every_example_of_the_help_and_the_guides_is_understood() {
 /// Packets, rates, variations and addresses are read when a profile is made of them.
 #[test]
 fn every_example_that_makes_a_profile_makes_one() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("examples-{}", std::process::id()));
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("examples-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let run = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command.args(words).current_dir(&folder).stdin(Stdio::null()).output().unwrap()
     };
-    let capture =
-        ["send", "--port", "pcap:capture.pcap", "--packet", "eth/ipv4/udp", "--rate", "1kpps", "--count", "5"];
+    let capture = [
+        "send",
+        "--port",
+        "pcap:capture.pcap",
+        "--packet",
+        "eth/ipv4/udp",
+        "--rate",
+        "1kpps",
+        "--count",
+        "5",
+    ];
     assert!(run(&capture).status.success());
     let mut made = 0;
     let mut wrong = Vec::new();
     for Example { place, words } in all() {
         let mut words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-        let makes = matches!(words[..], ["send", ..] | ["flows", "http" | "app" | "dns" | "run" | "tcp" | "udp", ..]);
+        let makes = matches!(
+            words[..],
+            ["send", ..] | ["flows", "http" | "app" | "dns" | "run" | "tcp" | "udp", ..]
+        );
         if !makes || words.contains(&"--help") {
             continue;
         }
@@ -146,7 +173,11 @@ fn every_example_that_makes_a_profile_makes_one() {
         let done = run(&words);
         made += 1;
         if !done.status.success() {
-            wrong.push(format!("{place}: {}\n{}", words.join(" "), String::from_utf8_lossy(&done.stderr)));
+            wrong.push(format!(
+                "{place}: {}\n{}",
+                words.join(" "),
+                String::from_utf8_lossy(&done.stderr)
+            ));
         }
     }
     fs::remove_dir_all(&folder).unwrap();
@@ -156,10 +187,21 @@ fn every_example_that_makes_a_profile_makes_one() {
 
 #[test]
 fn a_line_is_taken_apart_as_a_shell_does() {
-    let line =
-        r#"sudo squall lab exec -- squall run a.toml --fail-if 'loss > 0' x#y "b c" | less; squall demo # and so on"#;
+    let line = r#"sudo squall lab exec -- squall run a.toml --fail-if 'loss > 0' x#y "b c" | less; squall demo # and so on"#;
     let expected: [&[&str]; 3] = [
-        &["squall", "lab", "exec", "--", "squall", "run", "a.toml", "--fail-if", "loss > 0", "x#y", "b c"],
+        &[
+            "squall",
+            "lab",
+            "exec",
+            "--",
+            "squall",
+            "run",
+            "a.toml",
+            "--fail-if",
+            "loss > 0",
+            "x#y",
+            "b c",
+        ],
         &["squall", "run", "a.toml", "--fail-if", "loss > 0", "x#y", "b c"],
         &["squall", "demo"],
     ];

@@ -24,7 +24,10 @@ impl Drop for Ends {
 
 fn serve(data: &PathBuf, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-    command.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json", "--data"]).arg(data).args(more);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json", "--data"])
+        .arg(data)
+        .args(more);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -49,11 +52,13 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
         return;
     }
     let nobody = fs::read_to_string("/etc/passwd").unwrap();
-    let nobody = nobody.lines().find_map(|line| line.strip_prefix("nobody:")).expect("nobody is known");
+    let nobody =
+        nobody.lines().find_map(|line| line.strip_prefix("nobody:")).expect("nobody is known");
     let uid: u32 = nobody.split(':').nth(1).unwrap().parse().unwrap();
     let folder = folder("user");
     let data = folder.join("data");
-    let mut daemon = Ends(serve(&data, &["--user", "nobody", "--allow", "af_packet:eth1"]).spawn().unwrap());
+    let mut daemon =
+        Ends(serve(&data, &["--user", "nobody", "--allow", "af_packet:eth1"]).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     if line.is_empty() {
@@ -66,12 +71,22 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
     // Of all of its threads.
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.0.id())).unwrap() {
         let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-        let of =
-            |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned();
+        let of = |key: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
         assert_eq!(of("Uid:").split_whitespace().collect::<Vec<_>>(), vec![uid.to_string(); 4]);
         assert!(!of("Groups:").split_whitespace().any(|group| group == "0"), "{status}");
         let only = format!("{:016x}", 1u64 << 13);
-        assert_eq!((of("CapPrm:"), of("CapEff:"), of("CapBnd:")), (only.clone(), only.clone(), only), "CAP_NET_RAW");
+        assert_eq!(
+            (of("CapPrm:"), of("CapEff:"), of("CapBnd:")),
+            (only.clone(), only.clone(), only),
+            "CAP_NET_RAW"
+        );
         assert_eq!((of("CapInh:"), of("NoNewPrivs:")), ("0".repeat(16), "1".into()));
     }
     drop(daemon);
@@ -124,7 +139,9 @@ fn a_binary_that_gives_its_user_rights_takes_no_code_from_them() {
         let said = command.uid(4242).gid(4242).current_dir("/").output().unwrap();
         (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
     };
-    for (address, shim) in [("dpdk:vdev=net_null0", true), ("dpdk:vdev=net_null0,eal=-d;/tmp/any.so", false)] {
+    for (address, shim) in
+        [("dpdk:vdev=net_null0", true), ("dpdk:vdev=net_null0,eal=-d;/tmp/any.so", false)]
+    {
         let (status, said) = send(address, shim);
         assert!(status != Some(0) && said.contains("file capabilities"), "{address}: {said}");
     }
@@ -138,10 +155,13 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
     let capture = folder.join(format!("{evil}.pcap"));
     fs::write(&capture, "no capture").unwrap();
     let labels = folder.join("labels.csv");
-    let header = "attack,begin,end,protocol,source,source_port,destination,destination_port,kind,gid,sid,rev,msg,also,alerts,frames,name,note";
+    let header = "attack,begin,end,protocol,source,source_port,destination,destination_port,kind,\
+                  gid,sid,rev,msg,also,alerts,frames,name,note";
     let message = format!("{evil}\n  1:2  0 of 9  another rule");
-    let label =
-        format!("{header}\n0,1700000000.0,1700000000.1,6,10.1.0.1,4,10.1.0.2,80,attack,1,1,1,\"{message}\",,1,1,,\n");
+    let label = format!(
+        "{header}\n0,1700000000.0,1700000000.1,6,10.1.0.1,4,10.1.0.2,80,attack,1,1,1,\"{message}\"\
+         ,,1,1,,\n"
+    );
     fs::write(&labels, label).unwrap();
     let alerts = folder.join("eve.json");
     fs::write(&alerts, "{\"event_type\":\"flow\"}\n").unwrap();
@@ -168,8 +188,13 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
         (&["info", &unknown], "unexpected argument"),
     ];
     for (arguments, part) in told {
-        let said = Command::new(env!("CARGO_BIN_EXE_squall")).args(arguments).stdin(Stdio::null()).output().unwrap();
-        let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
+        let said = Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned()
+            + &String::from_utf8_lossy(&said.stderr);
         assert!(text.contains(part), "{arguments:?}: {text}");
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(!text.contains(steers), "{arguments:?}: {text:?}");

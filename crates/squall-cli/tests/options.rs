@@ -10,7 +10,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("options-{name}-{}", std::process::id()));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("options-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -27,7 +28,9 @@ impl Folder {
     fn capture(&self, name: &str, octet: &str, count: &str) {
         let port = format!("pcap:{name}");
         let packet = format!("eth/ipv4/udp/text(\"{octet}\")");
-        let args = ["send", "--port", &port, "--packet", &packet, "--rate", "1kpps", "--count", count, "-q"];
+        let args = [
+            "send", "--port", &port, "--packet", &packet, "--rate", "1kpps", "--count", count, "-q",
+        ];
         assert_eq!(self.run(&args), (0, String::new(), String::new()));
     }
 
@@ -54,7 +57,8 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     folder.capture("back.pcap", "back", "3");
     // Their level of debugging is no duration.
     for option in [&["-d", "5"][..], &["-d5"], &["--dbug=5"], &["-d"]] {
-        let (status, _, err) = folder.run(&[&["replay", "in.pcap", "-i", "null:"], option].concat());
+        let (status, _, err) =
+            folder.run(&[&["replay", "in.pcap", "-i", "null:"], option].concat());
         assert!(status == 2 && err.contains("--duration 10s"), "{option:?}: {err}");
     }
     let tap = [
@@ -81,13 +85,25 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     assert!(status == 0 && out.starts_with("INTERFACE"), "{out}");
     // On the wire a packet was longer than what was kept of it.
     assert_eq!(folder.run(&["edit", "in.pcap", "cut.pcap", "--snaplen", "20", "-q"]).0, 0);
-    for (option, expected) in [(&[][..], 20), (&["--pktlen"], folder.packets("in.pcap")[0].1.len())] {
+    for (option, expected) in [(&[][..], 20), (&["--pktlen"], folder.packets("in.pcap")[0].1.len())]
+    {
         let args = [&["replay", "cut.pcap", "-i", "pcap:out.pcap", "-q"], option].concat();
         assert_eq!(folder.run(&args).0, 0);
         assert_eq!(folder.packets("out.pcap")[0].1.len(), expected);
     }
-    let (status, _, err) =
-        folder.run(&["replay", "in.pcap", "-i", "null:", "-p", "2", "-L", "4", "--stats", "1", "--allow-invalid"]);
+    let (status, _, err) = folder.run(&[
+        "replay",
+        "in.pcap",
+        "-i",
+        "null:",
+        "-p",
+        "2",
+        "-L",
+        "4",
+        "--stats",
+        "1",
+        "--allow-invalid",
+    ]);
     assert!(status == 0 && err.contains("t=1.0s"), "{err}");
 }
 
@@ -102,7 +118,8 @@ fn options_of_tcprewrite_and_tcpprep_mean_here_what_they_mean_there() {
         fs::remove_file(folder.0.join("out.pcap")).unwrap();
     }
     assert_eq!(folder.run(&["edit", "-i", "in.pcap"]).0, 2);
-    let prep = ["prep", "in.pcap", "-o", "x.cache", "-a", "client", "--no-arg-comment", "-C", "x", "-q"];
+    let prep =
+        ["prep", "in.pcap", "-o", "x.cache", "-a", "client", "--no-arg-comment", "-C", "x", "-q"];
     assert_eq!(folder.run(&prep).0, 0);
     let cache = fs::read(folder.0.join("x.cache")).unwrap();
     // As tcpprep 4.4.3 writes it: the comment begins with the end of the line that is not there.
@@ -116,7 +133,17 @@ fn files_without_an_end_are_refused() {
         &["attack", "/dev/zero"][..],
         &["score", "--labels", "/dev/zero", "--alerts", "/dev/zero"],
         &["prep", "-S", "/dev/zero"],
-        &["send", "--port", "null:", "--packet", "eth/file(\"/dev/zero\")", "--rate", "1kpps", "--count", "1"],
+        &[
+            "send",
+            "--port",
+            "null:",
+            "--packet",
+            "eth/file(\"/dev/zero\")",
+            "--rate",
+            "1kpps",
+            "--count",
+            "1",
+        ],
         &[
             "send",
             "--port",
@@ -142,21 +169,26 @@ fn a_name_of_70_000_characters_is_planned_and_run() {
     let folder = Folder::new("name");
     let name = "n".repeat(70_000);
     let stream = format!(
-        "[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\nmode = {{ burst = 3 }}\n"
+        "[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\nmode = {{ \
+         burst = 3 }}\n"
     );
-    fs::write(folder.0.join("long.toml"), format!("[ports]\nA = \"pcap:out.pcap\"\n{stream}")).unwrap();
+    fs::write(folder.0.join("long.toml"), format!("[ports]\nA = \"pcap:out.pcap\"\n{stream}"))
+        .unwrap();
     for command in ["plan", "run"] {
         let (status, out, err) = folder.run(&[command, "long.toml"]);
         assert_eq!((status, err.contains("defect")), (0, false), "{command}");
-        assert!(out.lines().any(|line| line.starts_with("nnn") && line.chars().count() < 500), "{command}");
+        assert!(
+            out.lines().any(|line| line.starts_with("nnn") && line.chars().count() < 500),
+            "{command}"
+        );
     }
 }
 
 #[test]
 fn a_null_port_beside_a_file_does_not_take_its_time() {
     let folder = Folder::new("null");
-    let profile = "[ports]\nA = \"pcap:out.pcap\"\nB = \"null:\"\n[[stream]]\nname = \"a\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\n\
-        rate = \"1 pps\"\nmode = { burst = 1000 }\n";
+    let profile = "[ports]\nA = \"pcap:out.pcap\"\nB = \"null:\"\n[[stream]]\nname = \"a\"\nport \
+                   = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 pps\"\nmode = { burst = 1000 }\n";
     fs::write(folder.0.join("both.toml"), profile).unwrap();
     // On real time it would take a quarter of an hour.
     let (status, out, err) = folder.run(&["run", "both.toml"]);
@@ -166,22 +198,29 @@ fn a_null_port_beside_a_file_does_not_take_its_time() {
 #[test]
 fn what_is_counted_as_sent_into_a_file_is_in_the_file() {
     let folder = Folder::new("full");
-    let send =
-        |port: &str| format!("send --port {port} --packet eth/ipv4/udp --rate 1kpps --count 10000 --json report.json");
+    let send = |port: &str| {
+        format!(
+            "send --port {port} --packet eth/ipv4/udp --rate 1kpps --count 10000 --json \
+             report.json"
+        )
+    };
     let (status, _, err) = folder.run(&send("pcap:/dev/full").split(' ').collect::<Vec<_>>());
     assert!(status == 3 && err.contains("/dev/full: No space left on device"), "{err}");
     // A disk of our own, of 256 KiB.
     let script = format!(
-        "mkdir disk && mount -t tmpfs -o size=256k none disk && {{ {} {}; echo $? > status; cp disk/out.pcap .; }}",
+        "mkdir disk && mount -t tmpfs -o size=256k none disk && {{ {} {}; echo $? > status; cp \
+         disk/out.pcap .; }}",
         env!("CARGO_BIN_EXE_squall"),
         send("pcap:disk/out.pcap")
     );
-    let made = Command::new("unshare").args(["-rm", "sh", "-c", &script]).current_dir(&folder.0).output();
+    let made =
+        Command::new("unshare").args(["-rm", "sh", "-c", &script]).current_dir(&folder.0).output();
     if !made.is_ok_and(|made| made.status.success()) || !folder.0.join("status").exists() {
         eprintln!("SKIPPED: no namespace for a disk of our own");
         return;
     }
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(folder.0.join("report.json")).unwrap()).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.0.join("report.json")).unwrap()).unwrap();
     let packets = folder.packets("out.pcap").len();
     assert!(
         packets > 0 && report["ports"][0]["tx"]["packets"] == packets,
@@ -196,17 +235,23 @@ fn what_taps_do_not_see_is_said() {
     let folder = Folder::new("taps");
     let squall = env!("CARGO_BIN_EXE_squall");
     let script = format!(
-        "ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up && for q in in out both; do {squall} capture -i d0 -Q $q --duration 50ms --allow-invalid \
-         -w $q.pcapng > $q.txt 2>&1 || exit; done"
+        "ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up && for q \
+         in in out both; do {squall} capture -i d0 -Q $q --duration 50ms --allow-invalid -w \
+         $q.pcapng > $q.txt 2>&1 || exit; done"
     );
-    let done = Command::new("unshare").args(["-rn", "sh", "-c", &script]).current_dir(&folder.0).output();
+    let done =
+        Command::new("unshare").args(["-rn", "sh", "-c", &script]).current_dir(&folder.0).output();
     if !done.is_ok_and(|done| done.status.success()) {
         eprintln!("SKIPPED: no namespace of our own, or no pair of interfaces in it");
         return;
     }
     for (direction, expected) in [("in", 0), ("out", 1), ("both", 1)] {
         let text = fs::read_to_string(folder.0.join(format!("{direction}.txt"))).unwrap();
-        assert_eq!(text.matches("past the queueing discipline").count(), expected, "{direction}: {text}");
+        assert_eq!(
+            text.matches("past the queueing discipline").count(),
+            expected,
+            "{direction}: {text}"
+        );
     }
 }
 
@@ -214,9 +259,12 @@ fn what_taps_do_not_see_is_said() {
 fn a_note_is_said_once_where_both_outputs_are_seen() {
     let folder = Folder::new("note");
     let squall = env!("CARGO_BIN_EXE_squall");
-    let script = format!("{squall} send --port lo --packet eth/ipv4/udp --rate 1kpps --count 5 --allow-invalid 2>&1");
+    let script = format!(
+        "{squall} send --port lo --packet eth/ipv4/udp --rate 1kpps --count 5 --allow-invalid 2>&1"
+    );
     let script = format!("ip link set lo up && {script}");
-    let done = Command::new("unshare").args(["-rn", "sh", "-c", &script]).current_dir(&folder.0).output();
+    let done =
+        Command::new("unshare").args(["-rn", "sh", "-c", &script]).current_dir(&folder.0).output();
     let Some(done) = done.ok().filter(|done| done.status.success()) else {
         eprintln!("SKIPPED: no namespace of our own");
         return;

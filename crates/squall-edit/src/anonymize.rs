@@ -12,9 +12,9 @@ pub fn mask(len: u32) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len) }
 }
 
-/// Prefix-preserving: two addresses that share their first n bits share the first n bits afterwards, and no more (Xu, Fan,
-/// Ammar, Moon: Prefix-Preserving IP Address Anonymization, ICNP 2002). The same key gives the same addresses as other
-/// implementations of Crypto-PAn do.
+/// Prefix-preserving: two addresses that share their first n bits share the first n bits
+/// afterwards, and no more (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address Anonymization, ICNP
+/// 2002). The same key gives the same addresses as other implementations of Crypto-PAn do.
 pub struct CryptoPan {
     cipher: Aes128,
     pad: u128,
@@ -65,7 +65,8 @@ impl CryptoPan {
     }
 }
 
-/// A one-to-one map of numbers of `bits` bits, an even number: a Feistel network, so that two never become the same.
+/// A one-to-one map of numbers of `bits` bits, an even number: a Feistel network, so that two never
+/// become the same.
 pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     let half = bits / 2;
     let low = (1 << half) - 1;
@@ -76,8 +77,9 @@ pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     left << half | right
 }
 
-/// Random, but one-to-one, and of the same kind: multicast stays multicast; what means the same everywhere (unspecified,
-/// loopback, link-local IPv4, broadcast) stays as it is. The address stands in the upper bits.
+/// Random, but one-to-one, and of the same kind: multicast stays multicast; what means the same
+/// everywhere (unspecified, loopback, link-local IPv4, broadcast) stays as it is. The address
+/// stands in the upper bits.
 pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
     if v6 {
         // The first 16 bits say the kind.
@@ -115,12 +117,14 @@ fn is_plain(address: u32) -> bool {
     matches!(address >> 24, 1..=126 | 128..=223) && address >> 16 != 0xa9fe
 }
 
-/// As [`random_address`]; the first `keep` octets stay (0..=6), and of the first octet what says multicast and local.
+/// As [`random_address`]; the first `keep` octets stay (0..=6), and of the first octet what says
+/// multicast and local.
 pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     if mac == [0xff; 6] {
         return mac;
     }
-    let number = u128::from(u64::from_be_bytes([0, 0, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]));
+    let number =
+        u128::from(u64::from_be_bytes([0, 0, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]));
     let mixed = if keep == 0 {
         // Without the two bits in the middle.
         let (high, flags, low) = (number >> 42, number >> 40 & 3, number & 0xff_ffff_ffff);
@@ -161,13 +165,16 @@ mod tests {
 
     #[test]
     fn crypto_pan_gives_the_addresses_of_its_authors_sample() {
-        // The key and the first lines of the sample trace that came with the authors' implementation.
+        // The key and the first lines of the sample trace that came with the authors'
+        // implementation.
         let key = [
-            21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16, 216, 152, 143, 131, 121, 121, 101,
-            39, 98, 87, 76, 45, 42, 132, 34, 2,
+            21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16, 216, 152, 143,
+            131, 121, 121, 101, 39, 98, 87, 76, 45, 42, 132, 34, 2,
         ];
         let mut pan = CryptoPan::new(&key);
-        for (from, to) in [("128.11.68.132", "135.242.180.132"), ("129.118.74.4", "134.136.186.123")] {
+        for (from, to) in
+            [("128.11.68.132", "135.242.180.132"), ("129.118.74.4", "134.136.186.123")]
+        {
             assert_eq!(pan.map(v4(from), false), v4(to), "{from}");
             assert_eq!(pan.map(v4(from), false), v4(to), "{from} again");
         }
@@ -219,8 +226,9 @@ mod tests {
             assert_eq!(mapped[0] & 3, mac[0] & 3, "{mapped:?}");
         }
         assert_eq!(random_mac([0xff; 6], 0, 9), [0xff; 6]);
-        let seen: HashSet<_> =
-            (0..=u16::MAX).map(|i| random_mac([2, 0, 0, 0, (i >> 8) as u8, i as u8], 3, 1)).collect();
+        let seen: HashSet<_> = (0..=u16::MAX)
+            .map(|i| random_mac([2, 0, 0, 0, (i >> 8) as u8, i as u8], 3, 1))
+            .collect();
         assert_eq!(seen.len(), 1 << 16);
     }
 }

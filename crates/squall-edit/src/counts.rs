@@ -93,11 +93,13 @@ impl Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// No network packet was found behind the link's header: dropped where another link's was asked for.
+    /// No network packet was found behind the link's header: dropped where another link's was asked
+    /// for.
     NoPacket,
     /// A header is cut off, or contradicts itself.
     Headers,
-    /// Not all of the packet was captured, or the rest of its datagram is in other fragments: no checksum, no fragments.
+    /// Not all of the packet was captured, or the rest of its datagram is in other fragments: no
+    /// checksum, no fragments.
     Cut,
     /// A source route says which address is under the checksum.
     Routed,
@@ -108,7 +110,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Self; 6] = [Self::NoPacket, Self::Headers, Self::Cut, Self::Routed, Self::TooLong, Self::SmallMtu];
+    pub const ALL: [Self; 6] =
+        [Self::NoPacket, Self::Headers, Self::Cut, Self::Routed, Self::TooLong, Self::SmallMtu];
 
     pub fn text(self) -> &'static str {
         match self {
@@ -157,7 +160,9 @@ impl Counts {
         self.packets_out += other.packets_out;
         self.dropped += other.dropped;
         self.changed += other.changed;
-        let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        let add = |to: &mut [u64], from: &[u64]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from)
+        };
         add(&mut self.changed_by, &other.changed_by);
         add(&mut self.dropped_by, &other.dropped_by);
         add(&mut self.refused, &other.refused);

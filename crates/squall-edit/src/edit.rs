@@ -72,7 +72,8 @@ impl Editor {
         self.out_type
     }
 
-    /// When the capture begins, where that is not the first packet's time: that of the first packet of another link type.
+    /// When the capture begins, where that is not the first packet's time: that of the first packet
+    /// of another link type.
     pub fn set_origin(&mut self, time_ns: u64) {
         self.origin_ns.get_or_insert(time_ns);
     }
@@ -81,7 +82,8 @@ impl Editor {
         &self.counts
     }
 
-    /// Calls `out` for each packet that takes this one's place: none (dropped), one, or several (fragments).
+    /// Calls `out` for each packet that takes this one's place: none (dropped), one, or several
+    /// (fragments).
     #[inline]
     pub fn edit(&mut self, octets: &[u8], meta: Meta, out: &mut dyn FnMut(&[u8], Meta)) {
         self.counts.packets_in += 1;
@@ -101,7 +103,8 @@ impl Editor {
             return self.counts.add(&done, Some(operation));
         }
         if self.retimes {
-            let time_ns = retimed(meta.time_ns, origin_ns, self.edits.time_scale, self.edits.time_shift_ns);
+            let time_ns =
+                retimed(meta.time_ns, origin_ns, self.edits.time_scale, self.edits.time_shift_ns);
             done.by(Operation::Time, time_ns != meta.time_ns);
             meta.time_ns = time_ns;
         }
@@ -125,7 +128,12 @@ impl Editor {
 
     /// # Errors
     /// What the packet is dropped by.
-    fn rewrite(&mut self, frame: &mut Frame, meta: &Meta, done: &mut Done) -> Result<(), Operation> {
+    fn rewrite(
+        &mut self,
+        frame: &mut Frame,
+        meta: &Meta,
+        done: &mut Done,
+    ) -> Result<(), Operation> {
         let edits = &self.edits;
         if edits.efcs {
             let len = (frame.wire_len() as usize).saturating_sub(4);
@@ -168,7 +176,8 @@ impl Editor {
             }
         }
         self.parse(frame);
-        // Behind IP's end, raw IP has nothing: what filled an Ethernet frame up stays with Ethernet.
+        // Behind IP's end, raw IP has nothing: what filled an Ethernet frame up stays with
+        // Ethernet.
         if edits.dlt.is_some() && self.out_type != link::ETHERNET && frame.is_ip() {
             let end = frame.ip_end();
             frame.cut(end);
@@ -219,7 +228,9 @@ impl Editor {
         // Both have four octets in front.
         let Some(rest) = frame.octets.get(4..) else { return frame.headers = Headers::default() };
         let mut headers = Headers::parse(rest, Link::Raw);
-        for at in [&mut headers.network, &mut headers.transport, &mut headers.payload, &mut headers.end] {
+        for at in
+            [&mut headers.network, &mut headers.transport, &mut headers.payload, &mut headers.end]
+        {
             *at += 4;
         }
         frame.headers = headers;
@@ -284,7 +295,8 @@ impl Editor {
         Ok(carried)
     }
 
-    /// Cuts the packet to `end` octets, on the wire too; IP's length follows if its header is whole.
+    /// Cuts the packet to `end` octets, on the wire too; IP's length follows if its header is
+    /// whole.
     fn cut_ip(&self, frame: &mut Frame, end: usize, done: &mut Done) -> bool {
         let network = frame.headers.network as usize;
         frame.cut(end);
@@ -298,12 +310,14 @@ impl Editor {
         true
     }
 
-    /// IP says that the packet has `len` octets, and UDP that its datagram has what is left of them (tcprewrite leaves
-    /// UDP's as it was, and nobody takes such a datagram).
+    /// IP says that the packet has `len` octets, and UDP that its datagram has what is left of them
+    /// (tcprewrite leaves UDP's as it was, and nobody takes such a datagram).
     fn set_ip_len(&self, frame: &mut Frame, len: usize) {
-        let (network, transport) = (frame.headers.network as usize, frame.headers.transport as usize);
+        let (network, transport) =
+            (frame.headers.network as usize, frame.headers.transport as usize);
         ip::set_len(&mut frame.octets, &frame.headers, len);
-        let is_udp = frame.headers.key.protocol == protocol::UDP && frame.headers.fragment == Fragment::Whole;
+        let is_udp = frame.headers.key.protocol == protocol::UDP
+            && frame.headers.fragment == Fragment::Whole;
         if is_udp && network + len >= transport + 8 && frame.octets.len() >= transport + 8 {
             let udp = (network + len - transport) as u16;
             frame.octets[transport + 4..transport + 6].copy_from_slice(&udp.to_be_bytes());
@@ -311,7 +325,13 @@ impl Editor {
         self.parse(frame);
     }
 
-    fn emit(&mut self, frame: &mut Frame, meta: Meta, done: &mut Done, out: &mut dyn FnMut(&[u8], Meta)) {
+    fn emit(
+        &mut self,
+        frame: &mut Frame,
+        meta: Meta,
+        done: &mut Done,
+        out: &mut dyn FnMut(&[u8], Meta),
+    ) {
         let snaplen = self.edits.snaplen.map_or(usize::MAX, |len| len as usize);
         if let Some(mtu) = self.edits.fragment.map(|mtu| mtu as usize)
             && frame.is_ip()
@@ -343,8 +363,12 @@ impl Editor {
 
 /// The sender of a SYN is the client, that of its answer the server; else who of both was first.
 fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) -> Side {
-    let key =
-        FlowKey { src: headers.key.src, dst: headers.key.dst, version: headers.key.version, ..FlowKey::default() };
+    let key = FlowKey {
+        src: headers.key.src,
+        dst: headers.key.dst,
+        version: headers.key.version,
+        ..FlowKey::default()
+    };
     // No entry for an own address alone: who talks to itself is a client.
     let (pair, swapped) = key.canonical();
     let Some(lower) = pairs.entry(&pair, now_ns) else { return Side::Client };
@@ -358,7 +382,10 @@ fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) 
 fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> {
     let wrong = |option, text: &str| Err(EditError { option, text: text.into() });
     if edits.pnat.len() > 2 {
-        return wrong("pnat", "given more than twice; expected one for all packets, or one for each side");
+        return wrong(
+            "pnat",
+            "given more than twice; expected one for all packets, or one for each side",
+        );
     }
     let maps = [
         ("pnat", !edits.pnat.is_empty()),
@@ -374,12 +401,17 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
         if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
             return wrong(
                 "anonymize",
-                &format!("contradicts --{other}: prefixes would not stay; do one after the other, into two files"),
+                &format!(
+                    "contradicts --{other}: prefixes would not stay; do one after the other, into \
+                     two files"
+                ),
             );
         }
     }
     if edits.enet_mac_seed.is_some()
-        && (edits.enet_dmac.is_some() || edits.enet_smac.is_some() || !edits.enet_subsmac.is_empty())
+        && (edits.enet_dmac.is_some()
+            || edits.enet_smac.is_some()
+            || !edits.enet_subsmac.is_empty())
     {
         return wrong("enet-mac-seed", "contradicts --enet-dmac, --enet-smac and --enet-subsmac");
     }
@@ -401,7 +433,10 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             return wrong(
                 option,
-                &format!("the packets are of link type {out_type}, without Ethernet's header\n  try --dlt enet"),
+                &format!(
+                    "the packets are of link type {out_type}, without Ethernet's header\n  try \
+                     --dlt enet"
+                ),
             );
         }
     }
@@ -415,12 +450,16 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
             return wrong(option, &format!("expected {least} to 65535 octets"));
         }
     }
-    let reads_ip = edits.edits_network() || edits.edits_lengths() || edits.fixcsum || edits.fragment.is_some();
+    let reads_ip =
+        edits.edits_network() || edits.edits_lengths() || edits.fixcsum || edits.fragment.is_some();
     if reads_ip && edits.dlt.is_none() && Link::from(link_type) == Link::Other {
         let option = if edits.fixcsum { "fixcsum" } else { "dlt" };
         return wrong(
             option,
-            &format!("packets of link type {link_type} are not looked into\n  try --dlt enet, if they hold IP"),
+            &format!(
+                "packets of link type {link_type} are not looked into\n  try --dlt enet, if they \
+                 hold IP"
+            ),
         );
     }
     Ok(())

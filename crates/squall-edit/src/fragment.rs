@@ -105,8 +105,8 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
     }
     let routing = headers.iter().rposition(|header| header.kind == 43);
     let last = routing.or_else(|| headers.first().filter(|header| header.kind == 0).map(|_| 0));
-    let (before, said_at) =
-        last.map_or((network + 40, network + 6), |i| (headers[i].at + headers[i].len, headers[i].at));
+    let (before, said_at) = last
+        .map_or((network + 40, network + 6), |i| (headers[i].at + headers[i].len, headers[i].at));
     if before > end {
         return Err(Reason::Headers);
     }

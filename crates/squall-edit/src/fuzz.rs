@@ -11,15 +11,17 @@ pub enum Fuzzed {
     Drop,
     /// Octets of the payload were written.
     Octets,
-    /// The payload is shorter: so many octets are left of the packet that IP carries, its header included.
+    /// The payload is shorter: so many octets are left of the packet that IP carries, its header
+    /// included.
     Shorter(usize),
 }
 
 /// Where the payload is written, as servers look at its beginning and its end most.
 const REACH: u64 = 64;
 
-/// One of `factor` packets is dropped, cut short, or gets an octet 0, 255 or by chance at the beginning, in the middle or at
-/// the end of its payload. A function of the seed and the packet's number.
+/// One of `factor` packets is dropped, cut short, or gets an octet 0, 255 or by chance at the
+/// beginning, in the middle or at the end of its payload. A function of the seed and the packet's
+/// number.
 pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let draw = |k: u64| mix(mix(seed, number), k);
     let below = |k: u64, n: u64| draw(k) % n;
@@ -41,8 +43,13 @@ pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let at = match below(1, 5) {
         0 => return Fuzzed::Drop,
         // A super-frame's length does not fit into the header.
-        1 if frame.is_ip() && frame.missing == 0 && end - frame.headers.network as usize <= 0xffff => {
-            return Fuzzed::Shorter(begin + below(4, len) as usize - frame.headers.network as usize);
+        1 if frame.is_ip()
+            && frame.missing == 0
+            && end - frame.headers.network as usize <= 0xffff =>
+        {
+            return Fuzzed::Shorter(
+                begin + below(4, len) as usize - frame.headers.network as usize,
+            );
         }
         2 => below(4, reach),
         3 => len - 1 - below(4, reach),

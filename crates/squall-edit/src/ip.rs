@@ -9,8 +9,8 @@ pub fn be16(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
 }
 
-/// Behind the last octet of the packet by what its header says, which may be more than was captured. A length of 0
-/// (a super-frame, a jumbogram) says nothing: then it is what there is.
+/// Behind the last octet of the packet by what its header says, which may be more than was
+/// captured. A length of 0 (a super-frame, a jumbogram) says nothing: then it is what there is.
 pub fn end(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize;
     let (before, len) = match headers.key.version {
@@ -21,7 +21,8 @@ pub fn end(octets: &[u8], headers: &Headers) -> usize {
     if len == 0 { octets.len() } else { at + before + len }
 }
 
-/// Makes the header say that the packet has `len` octets, and those before it, too: PPPoE and 802.3 have lengths.
+/// Makes the header say that the packet has `len` octets, and those before it, too: PPPoE and 802.3
+/// have lengths.
 pub fn set_len(octets: &mut [u8], headers: &Headers, len: usize) {
     let at = headers.network as usize;
     if headers.key.version == 4 {
@@ -36,14 +37,16 @@ pub fn set_len(octets: &mut [u8], headers: &Headers, len: usize) {
     set_outer_len(octets, at, len);
 }
 
-/// The headers before a packet of `len` octets at `network` follow it in their lengths, where they have such.
+/// The headers before a packet of `len` octets at `network` follow it in their lengths, where they
+/// have such.
 pub fn set_outer_len(octets: &mut [u8], network: usize, len: usize) {
     // PPPoE: version and type, code 0, session, length, then PPP's protocol.
     if network >= 10
         && octets[network - 10..network - 6] == [0x88, 0x64, 0x11, 0]
         && matches!(octets[network - 2..network], [0, 0x21] | [0, 0x57])
     {
-        octets[network - 4..network - 2].copy_from_slice(&((len + 2).min(0xffff) as u16).to_be_bytes());
+        octets[network - 4..network - 2]
+            .copy_from_slice(&((len + 2).min(0xffff) as u16).to_be_bytes());
     } else if network >= 10
         && octets[network - 8..network - 2] == [0xaa, 0xaa, 3, 0, 0, 0]
         && be16(octets, network - 10) <= 1500
@@ -53,7 +56,8 @@ pub fn set_outer_len(octets: &mut [u8], network: usize, len: usize) {
     }
 }
 
-/// An IPv6 header of the kinds that all nodes may look at, or that the destination does (RFC 8200 §4).
+/// An IPv6 header of the kinds that all nodes may look at, or that the destination does (RFC 8200
+/// §4).
 pub struct Extension {
     pub kind: u8,
     pub at: usize,
@@ -62,8 +66,12 @@ pub struct Extension {
     pub said_at: usize,
 }
 
-/// The extension headers of an IPv6 packet that were captured whole, in order; none behind a fragment header.
-pub fn extensions<'a>(octets: &'a [u8], headers: &Headers) -> impl Iterator<Item = Extension> + use<'a> {
+/// The extension headers of an IPv6 packet that were captured whole, in order; none behind a
+/// fragment header.
+pub fn extensions<'a>(
+    octets: &'a [u8],
+    headers: &Headers,
+) -> impl Iterator<Item = Extension> + use<'a> {
     let network = headers.network as usize;
     let mut said_at = network + 6;
     let mut at = network + 40;
@@ -90,8 +98,8 @@ pub fn extensions<'a>(octets: &'a [u8], headers: &Headers) -> impl Iterator<Item
     })
 }
 
-/// Whether the transport's checksum is over another destination than the header's (RFC 8200 §8.1): a routing header with
-/// segments left.
+/// Whether the transport's checksum is over another destination than the header's (RFC 8200 §8.1):
+/// a routing header with segments left.
 pub fn is_routed(octets: &[u8], headers: &Headers) -> bool {
     extensions(octets, headers).any(|header| header.kind == 43 && octets[header.at + 3] > 0)
 }

@@ -1,11 +1,13 @@
 //! A packet of a capture -> those that take its place: rewritten, mapped, cut, filled up, or none.
 //!
-//! [`Edits`] say what is asked for, an [`Editor`] does it to one packet after the other. Pure: what comes out depends on
-//! the packets so far, on what was asked for, and on seeds. Names and meanings are tcprewrite's where it has the operation.
+//! [`Edits`] say what is asked for, an [`Editor`] does it to one packet after the other. Pure: what
+//! comes out depends on the packets so far, on what was asked for, and on seeds. Names and meanings
+//! are tcprewrite's where it has the operation.
 //!
-//! Only the outer headers are edited: what an ICMP error quotes and what tunnels carry stays as it is, MPLS, VLAN tags
-//! and PPPoE aside, behind which the packet is found. Checksums change by as much as the octets under them (RFC 1624): a
-//! right one stays right, a wrong one stays wrong, until [`Edits::fixcsum`] is asked for.
+//! Only the outer headers are edited: what an ICMP error quotes and what tunnels carry stays as it
+//! is, MPLS, VLAN tags and PPPoE aside, behind which the packet is found. Checksums change by as
+//! much as the octets under them (RFC 1624): a right one stays right, a wrong one stays wrong,
+//! until [`Edits::fixcsum`] is asked for.
 //!
 //! ```
 //! use squall_edit::{Editor, Edits, Meta};
@@ -36,8 +38,8 @@ mod values;
 
 pub use counts::{Counts, Operation, Reason};
 pub use values::{
-    AddressMap, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap, Prefix, Ttl,
-    ValueError, Vlan, VlanMode, When,
+    AddressMap, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap,
+    Prefix, Ttl, ValueError, Vlan, VlanMode, When,
 };
 
 pub use edit::Editor;
@@ -58,7 +60,8 @@ pub struct Edits {
     /// Drops a packet that is octet for octet one of the N - 1 before it.
     pub dedup: Option<u32>,
 
-    /// Times from the first packet on are multiplied by this, and all are then shifted, nanoseconds.
+    /// Times from the first packet on are multiplied by this, and all are then shifted,
+    /// nanoseconds.
     pub time_scale: Option<Factor>,
     pub time_shift_ns: i64,
 
@@ -80,7 +83,8 @@ pub struct Edits {
     pub skip_l2_broadcast: bool,
     pub vlan: Option<Vlan>,
 
-    /// Octets of an IP packet with its header at most, for `mtu_trunc` and [`FixLen::Pad`]; 1500 by default.
+    /// Octets of an IP packet with its header at most, for `mtu_trunc` and [`FixLen::Pad`]; 1500 by
+    /// default.
     pub mtu: Option<u32>,
     pub mtu_trunc: bool,
     pub fixlen: Option<FixLen>,
@@ -99,7 +103,8 @@ pub struct Edits {
     /// Shifts TCP's sequence numbers, by a random amount for each direction of a connection.
     pub tcp_sequence: Option<u64>,
 
-    /// One for all packets, or one for each side: sources of the client and destinations of the server by the first.
+    /// One for all packets, or one for each side: sources of the client and destinations of the
+    /// server by the first.
     pub pnat: Vec<AddressMap>,
     pub srcipmap: Option<AddressMap>,
     pub dstipmap: Option<AddressMap>,
@@ -186,7 +191,10 @@ impl Edits {
     /// Whether it matters who sent a packet.
     pub fn needs_side(&self) -> bool {
         let two = |pair: Option<MacPair>| pair.is_some_and(|pair| pair.server.is_some());
-        two(self.enet_dmac) || two(self.enet_smac) || self.pnat.len() > 1 || self.endpoints.is_some()
+        two(self.enet_dmac)
+            || two(self.enet_smac)
+            || self.pnat.len() > 1
+            || self.endpoints.is_some()
     }
 }
 
@@ -199,8 +207,8 @@ pub struct Meta {
     pub wire_len: u32,
     /// In the capture, from 1.
     pub number: u64,
-    /// `None`: found out where it matters. Of two hosts that one is the client that sends a SYN, else the one that is seen
-    /// to send first.
+    /// `None`: found out where it matters. Of two hosts that one is the client that sends a SYN,
+    /// else the one that is seen to send first.
     pub side: Option<Side>,
 }
 

@@ -4,7 +4,8 @@ use squall_measure::flow::ethertype;
 use squall_wire::link::inner;
 
 use crate::{
-    Edits, Encapsulation, MacPair, Reason, Side, Vlan, VlanMode, anonymize::random_mac, frame::Frame, ip::be16,
+    Edits, Encapsulation, MacPair, Reason, Side, Vlan, VlanMode, anonymize::random_mac,
+    frame::Frame, ip::be16,
 };
 
 pub const ETHERNET: u16 = 1;
@@ -22,9 +23,16 @@ pub fn is_tag(ethertype: u16) -> bool {
 ///
 /// # Errors
 /// [`Reason::NoPacket`] if there is no network packet, or none that the link can carry.
-pub fn convert(frame: &mut Frame, link_type: u16, to: Encapsulation, scratch: &mut Vec<u8>) -> Result<bool, Reason> {
+pub fn convert(
+    frame: &mut Frame,
+    link_type: u16,
+    to: Encapsulation,
+    scratch: &mut Vec<u8>,
+) -> Result<bool, Reason> {
     // All of raw IP's numbers mean the same octets.
-    if to.link_type() == link_type || to == Encapsulation::Raw && matches!(link_type, 12 | 14 | 228 | 229) {
+    if to.link_type() == link_type
+        || to == Encapsulation::Raw && matches!(link_type, 12 | 14 | 228 | 229)
+    {
         return Ok(false);
     }
     let found = inner(link_type, &frame.octets).map_err(|_| Reason::NoPacket)?;

@@ -1,4 +1,5 @@
-//! IP and what it carries: addresses, ports, sequence numbers and the small fields; checksums follow.
+//! IP and what it carries: addresses, ports, sequence numbers and the small fields; checksums
+//! follow.
 
 use squall_measure::flow::{Fragment, Headers, ethertype, protocol};
 use squall_program::mix;
@@ -94,7 +95,13 @@ impl Network {
         }
     }
 
-    fn edit_small(&self, octets: &mut [u8], headers: &Headers, header: &mut Delta, done: &mut Done) {
+    fn edit_small(
+        &self,
+        octets: &mut [u8],
+        headers: &Headers,
+        header: &mut Delta,
+        done: &mut Done,
+    ) {
         let Edits { tos, tclass, flowlabel, ttl, .. } = self.small;
         let at = headers.network as usize;
         if headers.key.version == 4 {
@@ -132,9 +139,12 @@ impl Network {
         let v6 = headers.key.version == 6;
         let at = headers.network as usize;
         let (len, src_at) = if v6 { (16, at + 8) } else { (4, at + 12) };
-        // SCTP's, IPv4's ICMP's ... checksums do not cover addresses; those of a source route cover another destination.
+        // SCTP's, IPv4's ICMP's ... checksums do not cover addresses; those of a source route cover
+        // another destination.
         let routed = v6 && octets[at + 6] != headers.key.protocol && ip::is_routed(octets, headers);
-        for (address, place, is_src) in [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)] {
+        for (address, place, is_src) in
+            [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)]
+        {
             let old = u128::from_be_bytes(address);
             let new = self.mapped(v6, old, is_src, side);
             if new == old {
@@ -159,7 +169,9 @@ impl Network {
         }
         let sender = at + 8 + hardware;
         for (place, is_src) in [(sender, true), (sender + 4 + hardware, false)] {
-            let Some(address) = octets.get_mut(place..place + 4) else { return done.refuse(Reason::Headers) };
+            let Some(address) = octets.get_mut(place..place + 4) else {
+                return done.refuse(Reason::Headers);
+            };
             let old = u32::from_be_bytes([address[0], address[1], address[2], address[3]]);
             let new = (self.mapped(false, u128::from(old) << 96, is_src, side) >> 96) as u32;
             address.copy_from_slice(&new.to_be_bytes());
@@ -211,7 +223,13 @@ fn put(octets: &mut [u8], at: usize, new: &[u8; 2], delta: &mut Delta) -> bool {
     true
 }
 
-fn edit_ports(octets: &mut [u8], headers: &Headers, ports: &PortTable, delta: &mut Delta, done: &mut Done) {
+fn edit_ports(
+    octets: &mut [u8],
+    headers: &Headers,
+    ports: &PortTable,
+    delta: &mut Delta,
+    done: &mut Done,
+) {
     const WITH_PORTS: [u8; 4] = [protocol::TCP, protocol::UDP, protocol::UDP_LITE, protocol::DCCP];
     let at = headers.transport as usize;
     if headers.fragment == Fragment::Later || !WITH_PORTS.contains(&headers.key.protocol) {
@@ -226,9 +244,15 @@ fn edit_ports(octets: &mut [u8], headers: &Headers, ports: &PortTable, delta: &m
     }
 }
 
-/// Each direction of a connection has its shift, a function of its addresses and ports: what one side numbers, the other
-/// acknowledges, SACK blocks (RFC 2018) included.
-fn shift_sequence(octets: &mut [u8], headers: &Headers, seed: u64, delta: &mut Delta, done: &mut Done) {
+/// Each direction of a connection has its shift, a function of its addresses and ports: what one
+/// side numbers, the other acknowledges, SACK blocks (RFC 2018) included.
+fn shift_sequence(
+    octets: &mut [u8],
+    headers: &Headers,
+    seed: u64,
+    delta: &mut Delta,
+    done: &mut Done,
+) {
     if headers.key.protocol != protocol::TCP || headers.fragment == Fragment::Later {
         return;
     }
@@ -236,7 +260,8 @@ fn shift_sequence(octets: &mut [u8], headers: &Headers, seed: u64, delta: &mut D
     if at + 20 > end {
         return done.refuse(Reason::Headers);
     }
-    let [ours, theirs] = [headers.key, headers.key.reversed()].map(|key| mix(seed, key.hash_with(seed)) as u32);
+    let [ours, theirs] =
+        [headers.key, headers.key.reversed()].map(|key| mix(seed, key.hash_with(seed)) as u32);
     let mut shift = |octets: &mut [u8], place: usize, by: u32| {
         let old = [octets[place], octets[place + 1], octets[place + 2], octets[place + 3]];
         let new = u32::from_be_bytes(old).wrapping_add(by).to_be_bytes();

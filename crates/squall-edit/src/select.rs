@@ -13,7 +13,12 @@ pub struct Selection {
 
 impl Selection {
     pub fn new(edits: &Edits) -> Self {
-        Self { packets: edits.packets.clone(), from: edits.from, to: edits.to, recent: edits.dedup.map(Recent::new) }
+        Self {
+            packets: edits.packets.clone(),
+            from: edits.from,
+            to: edits.to,
+            recent: edits.dedup.map(Recent::new),
+        }
     }
 
     /// What the packet is dropped by.
@@ -52,7 +57,8 @@ impl Recent {
     }
 }
 
-/// Two chains of the finalizer of splitmix64, so that nothing but chance makes two packets the same.
+/// Two chains of the finalizer of splitmix64, so that nothing but chance makes two packets the
+/// same.
 fn hash(octets: &[u8]) -> u128 {
     let (mut a, mut b) = (0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
     let (words, rest) = octets.as_chunks::<8>();
@@ -70,7 +76,9 @@ fn hash(octets: &[u8]) -> u128 {
 #[inline]
 pub fn retimed(time_ns: u64, origin_ns: u64, scale: Option<Factor>, shift_ns: i64) -> u64 {
     let since = i128::from(time_ns) - i128::from(origin_ns);
-    let since = scale.map_or(since, |Factor { num, den }| since.saturating_mul(i128::from(num)) / i128::from(den));
+    let since = scale.map_or(since, |Factor { num, den }| {
+        since.saturating_mul(i128::from(num)) / i128::from(den)
+    });
     let time = since.saturating_add(i128::from(origin_ns)).saturating_add(i128::from(shift_ns));
     time.clamp(0, i128::from(u64::MAX)) as u64
 }
@@ -82,8 +90,10 @@ mod tests {
     #[test]
     fn a_window_of_n_compares_with_the_packets_before() {
         let mut recent = Recent::new(3);
-        let seen: Vec<bool> =
-            [b"a", b"b", b"a", b"c", b"d", b"a", b"a"].iter().map(|octets| recent.seen(*octets)).collect();
+        let seen: Vec<bool> = [b"a", b"b", b"a", b"c", b"d", b"a", b"a"]
+            .iter()
+            .map(|octets| recent.seen(*octets))
+            .collect();
         assert_eq!(seen, [false, false, true, false, false, false, true]);
         // A zero more is another packet.
         assert!(!recent.seen(b"a\0"));
@@ -96,6 +106,9 @@ mod tests {
         assert_eq!(retimed(10 * year + 7, 9 * year, half, 0), 9 * year + year / 2 + 3);
         assert_eq!(retimed(8 * year, 9 * year, half, -1), 8 * year + year / 2 - 1);
         assert_eq!(retimed(5, 5, None, -10), 0);
-        assert_eq!(retimed(u64::MAX, 0, Some(Factor { num: u64::MAX, den: 1 }), i64::MAX), u64::MAX);
+        assert_eq!(
+            retimed(u64::MAX, 0, Some(Factor { num: u64::MAX, den: 1 }), i64::MAX),
+            u64::MAX
+        );
     }
 }

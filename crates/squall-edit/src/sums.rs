@@ -5,7 +5,8 @@ use squall_wire::checksum::{fold, sum};
 
 use crate::ip;
 
-/// What a checksum's octets have become more and less, as an unfolded sum of 16-bit words; 0: nothing.
+/// What a checksum's octets have become more and less, as an unfolded sum of 16-bit words; 0:
+/// nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta(u64);
 
@@ -13,7 +14,9 @@ impl Delta {
     /// Of four words in the place of four.
     #[inline]
     pub fn of_words(old: u64, new: u64) -> Self {
-        let words = |four: u64| (four >> 48) + (four >> 32 & 0xffff) + (four >> 16 & 0xffff) + (four & 0xffff);
+        let words = |four: u64| {
+            (four >> 48) + (four >> 32 & 0xffff) + (four >> 16 & 0xffff) + (four & 0xffff)
+        };
         Self(if old == new { 0 } else { words(!old) + words(new) })
     }
 
@@ -140,8 +143,16 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
         let said = usize::from(u16::from_be_bytes([octets[transport + 4], octets[transport + 5]]));
         len = if (8..len).contains(&said) { said } else { len };
     }
-    let addresses = if headers.key.version == 4 { network + 12..network + 20 } else { network + 8..network + 40 };
-    let begin = if pseudo { sum(&octets[addresses]) + u64::from(headers.key.protocol) + len as u64 } else { 0 };
+    let addresses = if headers.key.version == 4 {
+        network + 12..network + 20
+    } else {
+        network + 8..network + 40
+    };
+    let begin = if pseudo {
+        sum(&octets[addresses]) + u64::from(headers.key.protocol) + len as u64
+    } else {
+        0
+    };
     changed |= put(octets, at, transport..transport + len, begin, udp);
     (changed, None)
 }

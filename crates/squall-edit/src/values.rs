@@ -19,8 +19,9 @@ fn wrong(found: &str, what: &'static str, expected: &'static str) -> ValueError 
     ValueError { found: found.into(), what, expected }
 }
 
-/// One for each direction: `00:12:13:14:15:16,00:22:33:44:55:66`. The first is for what the client sends, and for all of
-/// which the direction is not known; without a second, what the server sends stays as it is.
+/// One for each direction: `00:12:13:14:15:16,00:22:33:44:55:66`. The first is for what the client
+/// sends, and for all of which the direction is not known; without a second, what the server sends
+/// stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacPair {
     pub client: MacAddr,
@@ -30,7 +31,8 @@ pub struct MacPair {
 impl FromStr for MacPair {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        const EXPECTED: &str = "a MAC address such as 02:00:00:00:00:01, or two with a comma between";
+        const EXPECTED: &str =
+            "a MAC address such as 02:00:00:00:00:01, or two with a comma between";
         let mac = |text: &str| text.parse().map_err(|_| wrong(text, "MAC address", EXPECTED));
         match text.split_once(',') {
             None => Ok(Self { client: mac(text)?, server: None }),
@@ -51,7 +53,11 @@ impl FromStr for MacSwap {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         match text.parse() {
             Ok(MacPair { client: from, server: Some(to) }) => Ok(Self { from, to }),
-            _ => Err(wrong(text, "pair of MAC addresses", "FROM,TO such as 02:00:00:00:00:01,02:00:00:00:00:02")),
+            _ => Err(wrong(
+                text,
+                "pair of MAC addresses",
+                "FROM,TO such as 02:00:00:00:00:01,02:00:00:00:00:02",
+            )),
         }
     }
 }
@@ -81,7 +87,8 @@ pub struct Vlan {
     pub service: bool,
 }
 
-/// The upper bits of addresses. The address stands in the upper bits of 128, so that both versions are one.
+/// The upper bits of addresses. The address stands in the upper bits of 128, so that both versions
+/// are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     pub v6: bool,
@@ -109,7 +116,8 @@ impl FromStr for Prefix {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let expected = "ADDRESS or ADDRESS/BITS such as 10.0.0.0/8 or 2001:db8::/32";
         let wrong = || wrong(text, "netblock", expected);
-        let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
+        let (address, len) =
+            text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
         let (v6, bits) = bits_of(address.parse().map_err(|_| wrong())?);
         let most = if v6 { 128 } else { 32 };
         let len = len.map_or(Ok(most), str::parse).map_err(|_| wrong())?;
@@ -118,7 +126,8 @@ impl FromStr for Prefix {
 }
 
 /// Netblocks and those that take their place, the first that fits:
-/// `192.168.0.0/16:10.77.0.0/16,[2001:db8::/32]:[fd00::/16]`. Of the new one as many upper bits are written as it says.
+/// `192.168.0.0/16:10.77.0.0/16,[2001:db8::/32]:[fd00::/16]`. Of the new one as many upper bits are
+/// written as it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressMap(pub Vec<(Prefix, Prefix)>);
 
@@ -137,7 +146,8 @@ impl AddressMap {
     }
 }
 
-/// `10.0.0.1:10.0.0.2`, `[fd00::1]:[fd00::2]`: what stands left and right of the colon in the middle.
+/// `10.0.0.1:10.0.0.2`, `[fd00::1]:[fd00::2]`: what stands left and right of the colon in the
+/// middle.
 fn two(text: &str) -> Option<(&str, &str)> {
     let (left, right) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -152,7 +162,8 @@ fn two(text: &str) -> Option<(&str, &str)> {
 impl FromStr for AddressMap {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        const EXPECTED: &str = "NETBLOCK:NETBLOCK,... such as 10.0.0.0/8:172.16.0.0/12 or [2001:db8::/32]:[fd00::/32]";
+        const EXPECTED: &str =
+            "NETBLOCK:NETBLOCK,... such as 10.0.0.0/8:172.16.0.0/12 or [2001:db8::/32]:[fd00::/32]";
         let pairs = text.split(',').map(|pair| {
             let (from, to) = two(pair).ok_or_else(|| wrong(pair, "pair of netblocks", EXPECTED))?;
             let (from, to): (Prefix, Prefix) = (from.parse()?, to.parse()?);
@@ -166,7 +177,8 @@ impl FromStr for AddressMap {
     }
 }
 
-/// All traffic is between these two: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`; packets of the other version stay.
+/// All traffic is between these two: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`; packets of the
+/// other version stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     pub client: IpAddr,
@@ -176,17 +188,26 @@ pub struct Endpoints {
 impl FromStr for Endpoints {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let wrong =
-            || wrong(text, "pair of endpoints", "CLIENT:SERVER such as 172.16.0.1:172.16.0.2 or [fd00::1]:[fd00::2]");
+        let wrong = || {
+            wrong(
+                text,
+                "pair of endpoints",
+                "CLIENT:SERVER such as 172.16.0.1:172.16.0.2 or [fd00::1]:[fd00::2]",
+            )
+        };
         let (client, server) = two(text).ok_or_else(wrong)?;
         let (client, server): (IpAddr, IpAddr) =
             (client.parse().map_err(|_| wrong())?, server.parse().map_err(|_| wrong())?);
-        if client.is_ipv4() == server.is_ipv4() { Ok(Self { client, server }) } else { Err(wrong()) }
+        if client.is_ipv4() == server.is_ipv4() {
+            Ok(Self { client, server })
+        } else {
+            Err(wrong())
+        }
     }
 }
 
-/// Ports and those that take their place, the first that fits: `80:8000,8080:80`, `8000,8080:80` (several to one),
-/// `8000-8999:80`, `8000-8999:9000-9999`.
+/// Ports and those that take their place, the first that fits: `80:8000,8080:80`, `8000,8080:80`
+/// (several to one), `8000-8999:80`, `8000-8999:9000-9999`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMap(pub Vec<(RangeInclusive<u16>, RangeInclusive<u16>)>);
 
@@ -214,7 +235,8 @@ impl FromStr for PortMap {
         let mut waiting = Vec::new();
         for part in text.split(',') {
             let wrong = || wrong(part, "mapping of ports", EXPECTED);
-            let (from, to) = part.split_once(':').map_or((part, None), |(from, to)| (from, Some(to)));
+            let (from, to) =
+                part.split_once(':').map_or((part, None), |(from, to)| (from, Some(to)));
             waiting.push(range(from).ok_or_else(wrong)?);
             let Some(to) = to else { continue };
             let to = range(to).ok_or_else(wrong)?;
@@ -225,7 +247,11 @@ impl FromStr for PortMap {
                 pairs.push((from, to.clone()));
             }
         }
-        if waiting.is_empty() { Ok(Self(pairs)) } else { Err(wrong(text, "mapping of ports", EXPECTED)) }
+        if waiting.is_empty() {
+            Ok(Self(pairs))
+        } else {
+            Err(wrong(text, "mapping of ports", EXPECTED))
+        }
     }
 }
 
@@ -250,8 +276,12 @@ impl FromStr for Ttl {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let wrong = || wrong(text, "time to live", "1 to 255, or a change such as +7 or -64");
-        let number =
-            text.trim_start_matches(['+', '-']).parse::<u8>().ok().filter(|number| *number > 0).ok_or_else(wrong)?;
+        let number = text
+            .trim_start_matches(['+', '-'])
+            .parse::<u8>()
+            .ok()
+            .filter(|number| *number > 0)
+            .ok_or_else(wrong)?;
         match text.as_bytes()[0] {
             b'+' => Ok(Self::Add(i16::from(number))),
             b'-' => Ok(Self::Add(-i16::from(number))),
@@ -317,7 +347,8 @@ impl FromStr for Encapsulation {
     }
 }
 
-/// Key of the prefix-preserving map: 64 hexadecimal digits, or any text, which is spread over a key.
+/// Key of the prefix-preserving map: 64 hexadecimal digits, or any text, which is spread over a
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub [u8; 32]);
 
@@ -353,7 +384,9 @@ impl FromStr for Numbers {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let ranges = text.split(',').map(|part| {
             let wrong = || wrong(part, "range of packets", "numbers from 1 such as 1-5,9,100-");
-            let number = |text: &str| text.parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(wrong);
+            let number = |text: &str| {
+                text.parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(wrong)
+            };
             let range = match part.split_once('-') {
                 None => number(part)?..=number(part)?,
                 Some((first, "")) => number(first)?..=u64::MAX,
@@ -394,10 +427,14 @@ pub struct Factor {
 impl FromStr for Factor {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let wrong = || wrong(text, "factor", "a decimal number such as 2 or 0.5, with 9 decimals at most");
+        let wrong =
+            || wrong(text, "factor", "a decimal number such as 2 or 0.5, with 9 decimals at most");
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
         let digits = [whole, decimals].concat();
-        if decimals.len() > 9 || digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        if decimals.len() > 9
+            || digits.is_empty()
+            || !digits.bytes().all(|digit| digit.is_ascii_digit())
+        {
             return Err(wrong());
         }
         let num = digits.parse().map_err(|_| wrong())?;
@@ -429,18 +466,26 @@ mod tests {
 
     #[test]
     fn netblocks_map_by_the_length_of_the_new_one() {
-        let map: AddressMap = "192.168.0.0/16:10.77.0.0/16,172.16.0.0/12:10.1.0.0/24".parse().unwrap();
+        let map: AddressMap =
+            "192.168.0.0/16:10.77.0.0/16,172.16.0.0/12:10.1.0.0/24".parse().unwrap();
         let v4 = |text: &str| bits_of(text.parse().unwrap()).1;
-        for (from, to) in [("192.168.3.4", "10.77.3.4"), ("172.17.3.4", "10.1.0.4"), ("8.8.8.8", "8.8.8.8")] {
+        for (from, to) in
+            [("192.168.3.4", "10.77.3.4"), ("172.17.3.4", "10.1.0.4"), ("8.8.8.8", "8.8.8.8")]
+        {
             assert_eq!(map.map(false, v4(from)), v4(to), "{from}");
         }
         let map: AddressMap = "[2001:db8::/32]:[dead::/16],[::/0]:[::1]".parse().unwrap();
         assert_eq!(map.map(true, v4("2001:db8::7")), v4("dead:db8::7"));
         assert_eq!(map.map(true, v4("2002:db8::7")), v4("::1"));
         assert_eq!(map.map(false, v4("1.2.3.4")), v4("1.2.3.4"));
-        for bad in
-            ["10.0.0.0/8", "10.0.0.0/33:1.2.3.4", "10.0.0.0/8:[::1]", "[::1]:10.0.0.1", "[::1]:[10.0.0.1]", "x:y"]
-        {
+        for bad in [
+            "10.0.0.0/8",
+            "10.0.0.0/33:1.2.3.4",
+            "10.0.0.0/8:[::1]",
+            "[::1]:10.0.0.1",
+            "[::1]:[10.0.0.1]",
+            "x:y",
+        ] {
             assert!(bad.parse::<AddressMap>().is_err(), "{bad}");
         }
     }
@@ -467,6 +512,9 @@ mod tests {
         assert_eq!("00:12:13:14:15:16".parse::<MacPair>().unwrap().server, None);
         assert!("00:12:13:14:15:16".parse::<MacSwap>().is_err());
         assert!("".parse::<Key>().is_err());
-        assert!(error::<FixLen>("cut").contains("trunc") && error::<Encapsulation>("atm").contains("raw"));
+        assert!(
+            error::<FixLen>("cut").contains("trunc")
+                && error::<Encapsulation>("atm").contains("raw")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What each operation makes of the same packets, octet for octet. `BLESS=1` writes the files anew; a person reads the
-//! difference (`squall capture`'s or tcpdump's lines of both).
+//! What each operation makes of the same packets, octet for octet. `BLESS=1` writes the files anew;
+//! a person reads the difference (`squall capture`'s or tcpdump's lines of both).
 
 mod packets;
 
@@ -43,7 +43,9 @@ fn input() -> Vec<Packet> {
     // The same again, as a mirror port has it.
     packets.push(packets.last().unwrap().clone());
     // An ARP request, of which the frame is filled up.
-    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &CLIENT, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]].concat();
+    let arp =
+        [&[0, 1, 8, 0, 6, 4, 0, 1][..], &CLIENT, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]]
+            .concat();
     packets.push(whole([&[0xff; 6][..], &CLIENT, &[8, 6], &arp].concat()));
     // To a group, its checksum wrong on purpose.
     let mut group = Spec { ports: (5353, 5353), ..Spec::new(L4::Udp) }.frame();
@@ -56,19 +58,26 @@ fn input() -> Vec<Packet> {
         packets.push((frame[..96].to_vec(), frame.len() as u32));
     }
     // What is no IP: LLDP.
-    packets.push(whole([&[1, 0x80, 0xc2, 0, 0, 0x0e][..], &SERVER, &[0x88, 0xcc, 2, 7, 4, 0, 0]].concat()));
+    packets.push(whole(
+        [&[1, 0x80, 0xc2, 0, 0, 0x0e][..], &SERVER, &[0x88, 0xcc, 2, 7, 4, 0, 0]].concat(),
+    ));
     packets
 }
 
 /// The name of the file, and what is asked for.
 fn operations() -> Vec<(&'static str, Edits)> {
     let none = Edits::default;
-    let vlan = |mode, service| Some(Vlan { mode, tag: Some(42), cfi: Some(1), pri: Some(5), service });
+    let vlan =
+        |mode, service| Some(Vlan { mode, tag: Some(42), cfi: Some(1), pri: Some(5), service });
     vec![
         ("packets", Edits { packets: Some("1-3,7,20-".parse().unwrap()), ..none() }),
         (
             "from-to",
-            Edits { from: Some(When::After(2_000_000_000)), to: Some(When::At(1_700_000_005_000_000_000)), ..none() },
+            Edits {
+                from: Some(When::After(2_000_000_000)),
+                to: Some(When::At(1_700_000_005_000_000_000)),
+                ..none()
+            },
         ),
         ("dedup", Edits { dedup: Some(2), ..none() }),
         ("time-scale", Edits { time_scale: Some("0.25".parse().unwrap()), ..none() }),
@@ -79,14 +88,27 @@ fn operations() -> Vec<(&'static str, Edits)> {
         ("dlt-hdlc", Edits { dlt: Some("hdlc".parse().unwrap()), ..none() }),
         ("dlt-pppserial", Edits { dlt: Some("pppserial".parse().unwrap()), ..none() }),
         ("enet-dmac", Edits { enet_dmac: Some("00:11:22:33:44:55".parse().unwrap()), ..none() }),
-        ("enet-smac-two", Edits { enet_smac: Some("00:11:22:33:44:55,00:11:22:33:44:66".parse().unwrap()), ..none() }),
+        (
+            "enet-smac-two",
+            Edits {
+                enet_smac: Some("00:11:22:33:44:55,00:11:22:33:44:66".parse().unwrap()),
+                ..none()
+            },
+        ),
         (
             "skipl2broadcast",
-            Edits { enet_dmac: Some("00:11:22:33:44:55".parse().unwrap()), skip_l2_broadcast: true, ..none() },
+            Edits {
+                enet_dmac: Some("00:11:22:33:44:55".parse().unwrap()),
+                skip_l2_broadcast: true,
+                ..none()
+            },
         ),
         (
             "enet-subsmac",
-            Edits { enet_subsmac: vec!["02:00:00:00:00:01,aa:bb:cc:dd:ee:ff".parse().unwrap()], ..none() },
+            Edits {
+                enet_subsmac: vec!["02:00:00:00:00:01,aa:bb:cc:dd:ee:ff".parse().unwrap()],
+                ..none()
+            },
         ),
         ("enet-mac-seed", Edits { enet_mac_seed: Some(5), enet_mac_seed_keep_bytes: 2, ..none() }),
         ("enet-vlan-add", Edits { vlan: vlan(VlanMode::Add, false), ..none() }),
@@ -104,23 +126,47 @@ fn operations() -> Vec<(&'static str, Edits)> {
         ("flowlabel", Edits { flowlabel: Some(0x12345), ..none() }),
         ("ttl", Edits { ttl: Some("7".parse().unwrap()), ..none() }),
         ("ttl-add", Edits { ttl: Some("+200".parse().unwrap()), ..none() }),
-        ("portmap", Edits { portmap: Some("80:8080,5000-6000:7,53:54".parse().unwrap()), ..none() }),
+        (
+            "portmap",
+            Edits { portmap: Some("80:8080,5000-6000:7,53:54".parse().unwrap()), ..none() },
+        ),
         ("tcp-sequence", Edits { tcp_sequence: Some(9), ..none() }),
         (
             "pnat",
-            Edits { pnat: vec!["10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/16]".parse().unwrap()], ..none() },
+            Edits {
+                pnat: vec!["10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/16]".parse().unwrap()],
+                ..none()
+            },
         ),
         (
             "pnat-two",
             Edits {
-                pnat: vec!["0.0.0.0/0:1.1.1.0/24".parse().unwrap(), "0.0.0.0/0:2.2.2.0/24".parse().unwrap()],
+                pnat: vec![
+                    "0.0.0.0/0:1.1.1.0/24".parse().unwrap(),
+                    "0.0.0.0/0:2.2.2.0/24".parse().unwrap(),
+                ],
                 ..none()
             },
         ),
-        ("srcipmap", Edits { srcipmap: Some("10.0.0.1:9.9.9.9,[::/0]:[fd00::/16]".parse().unwrap()), ..none() }),
-        ("dstipmap", Edits { dstipmap: Some("10.0.0.1:9.9.9.9,[::/0]:[fd00::/16]".parse().unwrap()), ..none() }),
+        (
+            "srcipmap",
+            Edits {
+                srcipmap: Some("10.0.0.1:9.9.9.9,[::/0]:[fd00::/16]".parse().unwrap()),
+                ..none()
+            },
+        ),
+        (
+            "dstipmap",
+            Edits {
+                dstipmap: Some("10.0.0.1:9.9.9.9,[::/0]:[fd00::/16]".parse().unwrap()),
+                ..none()
+            },
+        ),
         ("endpoints", Edits { endpoints: Some("1.1.1.1:2.2.2.2".parse().unwrap()), ..none() }),
-        ("endpoints-ipv6", Edits { endpoints: Some("[fd00::1]:[fd00::2]".parse().unwrap()), ..none() }),
+        (
+            "endpoints-ipv6",
+            Edits { endpoints: Some("[fd00::1]:[fd00::2]".parse().unwrap()), ..none() },
+        ),
         ("seed", Edits { seed: Some(1), ..none() }),
         ("skipbroadcast", Edits { seed: Some(1), skip_broadcast: true, ..none() }),
         ("anonymize", Edits { anonymize: Some("a secret".parse().unwrap()), ..none() }),
@@ -137,7 +183,9 @@ fn run(edits: &Edits, packets: &[Packet]) -> (u16, Vec<(u64, u32, Vec<u8>)>) {
     for (number, (octets, wire_len)) in (1..).zip(packets) {
         let time_ns = 1_700_000_000_000_000_000 + (number - 1) * 500_000_001;
         let meta = Meta { time_ns, wire_len: *wire_len, number, side: None };
-        editor.edit(octets, meta, &mut |octets, meta| out.push((meta.time_ns, meta.wire_len, octets.to_vec())));
+        editor.edit(octets, meta, &mut |octets, meta| {
+            out.push((meta.time_ns, meta.wire_len, octets.to_vec()))
+        });
     }
     (editor.link_type(), out)
 }
@@ -155,15 +203,17 @@ fn each_operation_makes_what_it_made() {
         let (link_type, out) = run(&edits, &packets);
         let format = PcapFormat { link_type: LinkType(link_type), ..PcapFormat::default() };
         let mut writer = PcapWriter::new(Vec::new(), format).unwrap();
-        out.iter().for_each(|(time_ns, wire_len, octets)| writer.write(*time_ns, *wire_len, octets).unwrap());
+        out.iter().for_each(|(time_ns, wire_len, octets)| {
+            writer.write(*time_ns, *wire_len, octets).unwrap()
+        });
         let file = writer.finish().unwrap();
         let path = folder().join(format!("{name}.pcap"));
         if bless {
             std::fs::create_dir_all(folder()).unwrap();
             std::fs::write(&path, &file).unwrap();
         }
-        let golden =
-            std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; BLESS=1 makes it", path.display()));
+        let golden = std::fs::read(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}; BLESS=1 makes it", path.display()));
         if golden != file {
             panic!("{name}: {}", first_difference(&golden, &file));
         }
@@ -173,7 +223,9 @@ fn each_operation_makes_what_it_made() {
             "{name} does nothing"
         );
     }
-    let there = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let there = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let strange: Vec<_> = there.filter(|name| !known.contains(name)).collect();
     assert!(strange.is_empty(), "of no operation: {strange:?}");
 }

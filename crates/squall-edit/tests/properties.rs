@@ -1,12 +1,13 @@
-//! Whatever is asked for, of whatever octets: no panic, checksums right that were right, directions that belong together.
+//! Whatever is asked for, of whatever octets: no panic, checksums right that were right, directions
+//! that belong together.
 
 mod packets;
 
 use packets::{L4, Spec, wrong};
 use proptest::{collection::vec, option, prelude::*};
 use squall_edit::{
-    AddressMap, Editor, Edits, Encapsulation, Factor, FixLen, Key, MacPair, MacSwap, Meta, Numbers, Side, Vlan,
-    VlanMode, When,
+    AddressMap, Editor, Edits, Encapsulation, Factor, FixLen, Key, MacPair, MacSwap, Meta, Numbers,
+    Side, Vlan, VlanMode, When,
 };
 use squall_measure::flow::{Headers, Link};
 
@@ -22,18 +23,30 @@ fn edited(editor: &mut Editor, octets: &[u8], meta: Meta) -> Vec<(Vec<u8>, Meta)
 }
 
 fn l4() -> impl Strategy<Value = L4> {
-    let tcp = (any::<u32>(), any::<u32>(), option::of(any::<(u32, u32)>())).prop_map(|(seq, ack, sack)| L4::Tcp {
-        seq,
-        ack,
-        flags: 0x18,
-        sack,
-    });
+    let tcp = (any::<u32>(), any::<u32>(), option::of(any::<(u32, u32)>()))
+        .prop_map(|(seq, ack, sack)| L4::Tcp { seq, ack, flags: 0x18, sack });
     prop_oneof![Just(L4::Udp), Just(L4::PlainUdp), tcp, Just(L4::Icmp)]
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    (any::<bool>(), any::<bool>(), l4(), any::<(u16, u16)>(), 0..3000_usize, 0..3_usize, any::<bool>())
-        .prop_map(|(v6, answer, l4, ports, payload, tags, mpls)| Spec { v6, answer, l4, ports, payload, tags, mpls })
+    (
+        any::<bool>(),
+        any::<bool>(),
+        l4(),
+        any::<(u16, u16)>(),
+        0..3000_usize,
+        0..3_usize,
+        any::<bool>(),
+    )
+        .prop_map(|(v6, answer, l4, ports, payload, tags, mpls)| Spec {
+            v6,
+            answer,
+            l4,
+            ports,
+            payload,
+            tags,
+            mpls,
+        })
 }
 
 fn map() -> impl Strategy<Value = AddressMap> {
@@ -130,20 +143,27 @@ prop_compose! {
 
 /// A packet with some octets written over, cut somewhere.
 fn broken() -> impl Strategy<Value = (Vec<u8>, u32)> {
-    let octets =
-        (spec(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), any::<prop::sample::Index>(), any::<bool>())
-            .prop_map(|(spec, writes, cut, cuts)| {
-                let mut octets = spec.frame();
-                for (at, octet) in writes {
-                    let at = at.index(octets.len().min(80));
-                    octets[at] = octet;
-                }
-                if cuts {
-                    octets.truncate(cut.index(octets.len()));
-                }
-                octets
-            });
-    (prop_oneof![3 => octets, 1 => vec(any::<u8>(), 0..200)], prop_oneof![Just(0), 0..3000_u32, Just(u32::MAX)])
+    let octets = (
+        spec(),
+        vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        any::<prop::sample::Index>(),
+        any::<bool>(),
+    )
+        .prop_map(|(spec, writes, cut, cuts)| {
+            let mut octets = spec.frame();
+            for (at, octet) in writes {
+                let at = at.index(octets.len().min(80));
+                octets[at] = octet;
+            }
+            if cuts {
+                octets.truncate(cut.index(octets.len()));
+            }
+            octets
+        });
+    (
+        prop_oneof![3 => octets, 1 => vec(any::<u8>(), 0..200)],
+        prop_oneof![Just(0), 0..3000_u32, Just(u32::MAX)],
+    )
 }
 
 proptest! {

@@ -1,16 +1,19 @@
 //! What flows cost, both ends on one core over a loop in memory (docs/measuring.md).
 //!
-//! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with 100 octets there and ANSWER (100) back.
-//! `flows cps CPS SECONDS [ANSWER]`: an open loop. `flows active N SECONDS [CPS]`: N connections open, each for so long that
-//! CPS of them would end in a second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee, then
-//! multiples of it. FLOWS in the environment: flows that each end has room for.
+//! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with 100 octets
+//! there and ANSWER (100) back. `flows cps CPS SECONDS [ANSWER]`: an open loop.
+//! `flows active N SECONDS [CPS]`: N connections open, each for so long that CPS of them would end
+//! in a second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee,
+//! then multiples of it. FLOWS in the environment: flows that each end has room for.
 #![forbid(unsafe_code)]
 
 use std::{sync::Arc, time::Duration};
 
 use squall_apps::Program;
 use squall_engine::{FlowSide, Flows, Outcome, Settings, start};
-use squall_flows::{Arrival, Cps, Load, Network, Order, Pool, Role, Spacing, Statistics, Template, Think};
+use squall_flows::{
+    Arrival, Cps, Load, Network, Order, Pool, Role, Spacing, Statistics, Template, Think,
+};
 use squall_plan::{Plan, PlanPort, PlanWorker};
 use squall_profile::Stop;
 use squall_tcp::Tunables;
@@ -18,7 +21,9 @@ use squall_units::{MacAddr, Nanos};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |i: usize, default: u64| args.get(i).map_or(default, |text| text.parse().expect("a number"));
+    let number = |i: usize, default: u64| {
+        args.get(i).map_or(default, |text| text.parse().expect("a number"))
+    };
     let mode = args.first().map_or("knee", String::as_str);
     match mode {
         "knee" => _ = run("knee", closed(number(3, 256) as u32), "", number(2, 100), number(1, 3)),
@@ -30,9 +35,16 @@ fn main() {
         }
         "overload" => {
             let seconds = number(1, 3);
-            let knee = (0..3).map(|_| run("knee", closed(256), "", 100, seconds)).fold(0.0, f64::max);
+            let knee =
+                (0..3).map(|_| run("knee", closed(256), "", 100, seconds)).fold(0.0, f64::max);
             for factor in [0.8, 1.0, 1.5, 3.0] {
-                let got = run(&format!("{factor} times it"), open((knee * factor) as u64), "", 100, seconds);
+                let got = run(
+                    &format!("{factor} times it"),
+                    open((knee * factor) as u64),
+                    "",
+                    100,
+                    seconds,
+                );
                 println!("  {:.1} % of the knee", 100.0 * got / knee);
             }
         }
@@ -98,9 +110,15 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     let of = Load { drain: Nanos(100_000_000), ..load(arrival, life, answer) };
     let flows = Flows { load: of, sides: vec![side(0, Role::Clients), side(1, Role::Servers)] };
     let address = "loop:flows".parse().expect("an address");
-    let ports: Vec<_> = (0..2).map(|_| squall_port::open(&address).expect("it opens").expect("a loop")).collect();
+    let ports: Vec<_> =
+        (0..2).map(|_| squall_port::open(&address).expect("it opens").expect("a loop")).collect();
     let max_frame = flows.sides[0].max_frame(ports[0].facts());
-    let port = |name: &str| PlanPort { name: name.into(), address: "loop:flows".into(), max_frame, cut_frame: 0 };
+    let port = |name: &str| PlanPort {
+        name: name.into(),
+        address: "loop:flows".into(),
+        max_frame,
+        cut_frame: 0,
+    };
     let plan = Plan {
         seed: 5,
         stop: Stop { duration: Some(Nanos(seconds * 1_000_000_000)), ..Stop::default() },
@@ -112,12 +130,15 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         workers: vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }],
         notes: Vec::new(),
     };
-    let settings = Settings { linger: Duration::ZERO, flows: Some(Arc::new(flows)), ..Settings::default() };
+    let settings =
+        Settings { linger: Duration::ZERO, flows: Some(Arc::new(flows)), ..Settings::default() };
     let mut running = start(Arc::new(plan), ports, settings, None).expect("it starts");
     // What came before the half is warming up.
     std::thread::sleep(Duration::from_secs_f64(seconds as f64 / 2.0));
     let half = running.snapshot(false);
-    while !running.wait_sent(Duration::from_millis(10)) && running.elapsed().0 < seconds * 1_000_000_000 - 50_000_000 {}
+    while !running.wait_sent(Duration::from_millis(10))
+        && running.elapsed().0 < seconds * 1_000_000_000 - 50_000_000
+    {}
     let end = running.snapshot(false);
     let rss = resident();
     let (cps, cpu, answers) = between(&half[0], &end[0]);
@@ -125,7 +146,8 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     let all = total(&outcome);
     let client = all.total().client;
     println!(
-        "{what}: {cps:.0} connections/s, {:.0} cycles a connection and side, {:.2} Gbit/s, peak {} open, {rss} MiB resident",
+        "{what}: {cps:.0} connections/s, {:.0} cycles a connection and side, {:.2} Gbit/s, peak \
+         {} open, {rss} MiB resident",
         cpu * counter_ghz() / 2.0,
         answers * 8.0 / 1e9,
         client.peak,

@@ -1,4 +1,5 @@
-//! The run's time: picoseconds since its start, from the system's clock or from the schedule itself.
+//! The run's time: picoseconds since its start, from the system's clock or from the schedule
+//! itself.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use squall_units::{Nanos, Picos};
 pub enum Clock {
     /// `CLOCK_MONOTONIC`; the run starts at this instant.
     Real(Nanos),
-    /// Whatever is due next is now. Runs as fast as the machine goes, and gives the same result each time.
+    /// Whatever is due next is now. Runs as fast as the machine goes, and gives the same result
+    /// each time.
     Virtual,
 }
 
@@ -37,8 +39,9 @@ impl Clock {
     }
 }
 
-/// A worker's way to read its clock. It is read so often that a long time between two readings, which was not meant to be
-/// slept, is one in which the worker did not run: it was stopped, preempted, or its share of the CPU was used up.
+/// A worker's way to read its clock. It is read so often that a long time between two readings,
+/// which was not meant to be slept, is one in which the worker did not run: it was stopped,
+/// preempted, or its share of the CPU was used up.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Option<FastClock>,
@@ -74,7 +77,15 @@ impl Watch {
         let mut clock = (clock != Clock::Virtual).then(FastClock::new);
         let begun = clock.as_mut().map_or(Nanos::ZERO, FastClock::now);
         let none = Nanos::ZERO;
-        Self { clock, begun, cpu_before: thread_cpu_time(), planned: none, slept: none, stalled: none, longest: none }
+        Self {
+            clock,
+            begun,
+            cpu_before: thread_cpu_time(),
+            planned: none,
+            slept: none,
+            stalled: none,
+            longest: none,
+        }
     }
 
     #[inline]
@@ -105,7 +116,8 @@ impl Watch {
         self.planned = self.planned + most;
     }
 
-    /// Until now, on the worker's thread. What took long because there was much to compute is no stall.
+    /// Until now, on the worker's thread. What took long because there was much to compute is no
+    /// stall.
     pub fn stalls(&self) -> Stalls {
         let wanted = self.last().saturating_sub(self.begun).saturating_sub(self.slept);
         let computed = thread_cpu_time().saturating_sub(self.cpu_before);
@@ -120,8 +132,9 @@ impl Watch {
     }
 }
 
-/// Ahead of a departure a worker spins this long: a CPU that slept comes back late and cold, and gaps of 1 ms then spread
-/// three times as much (standard deviation 154 us against 47 us of a peer that spins).
+/// Ahead of a departure a worker spins this long: a CPU that slept comes back late and cold, and
+/// gaps of 1 ms then spread three times as much (standard deviation 154 us against 47 us of a peer
+/// that spins).
 pub(crate) const SPIN: Nanos = Nanos(2_000_000);
 
 /// Sleeps towards `until`, at most `longest`, leaving `margin` to spin.

@@ -1,4 +1,5 @@
-//! Super-frames over a port that cuts none: cut here, as the kernel or a NIC would, and handed over one by one.
+//! Super-frames over a port that cuts none: cut here, as the kernel or a NIC would, and handed over
+//! one by one.
 
 use std::io;
 
@@ -28,8 +29,9 @@ impl Cutter {
         Self { inner, slots, lent: Lent::default(), left: 0, dropped: false, failure: None }
     }
 
-    /// Hands the next frame over, as far as there is room; whether all of it. When the port refuses a segment, those
-    /// behind it are dropped, too: what has left is then told by one number, and no segment is counted that has not.
+    /// Hands the next frame over, as far as there is room; whether all of it. When the port refuses
+    /// a segment, those behind it are dropped, too: what has left is then told by one number, and
+    /// no segment is counted that has not.
     fn forward(&mut self) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(self.lent.range(1).start);
         let segments = segments(octets, meta.cut);
@@ -102,11 +104,12 @@ impl TxQueue for Cutter {
 
 /// The frames that `octets` are cut into; `None`: themselves.
 fn segments(octets: &[u8], cut: Cut) -> Option<Segments<'_>> {
-    (!cut.is_whole()).then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
+    (!cut.is_whole())
+        .then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
 }
 
-/// So many of the next (or dropped) frame's segments, and their octets with FCS, have left though the frame as a whole has
-/// not.
+/// So many of the next (or dropped) frame's segments, and their octets with FCS, have left though
+/// the frame as a whole has not.
 pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
     let left = u64::from(queue.partly());
     let each = u64::from(cut.payload) + u64::from(cut.size) + u64::from(FCS_LEN);
@@ -119,7 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// By number of the frame: the queue is full before it, it is refused (each once), the port is lost.
+    /// By number of the frame: the queue is full before it, it is refused (each once), the port is
+    /// lost.
     #[derive(Default)]
     struct Fake {
         full: Option<usize>,
@@ -177,7 +181,8 @@ mod tests {
         cutter
     }
 
-    /// Sends up to `n` super-frames, calling again as long as the queue is full; how many were taken, and then what.
+    /// Sends up to `n` super-frames, calling again as long as the queue is full; how many were
+    /// taken, and then what.
     fn send(cutter: &mut Cutter, n: usize) -> (usize, Option<SendError>) {
         let mut taken = 0;
         while taken < n {

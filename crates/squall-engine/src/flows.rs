@@ -1,8 +1,9 @@
 //! Flows: a worker drives the sides of a load that its ports carry.
 //!
-//! A turn takes all that has come, lets the timers run, begins the flows that are due, and sends what there is to say,
-//! straight into the port's slots. Receiving comes first: what has begun is brought to its end before more begins, so that a
-//! load of more than the machine carries costs arrivals (they are counted as late), and no throughput.
+//! A turn takes all that has come, lets the timers run, begins the flows that are due, and sends
+//! what there is to say, straight into the port's slots. Receiving comes first: what has begun is
+//! brought to its end before more begins, so that a load of more than the machine carries costs
+//! arrivals (they are counted as late), and no throughput.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +17,9 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     thread::set_current_timer_slack,
 };
-use squall_flows::{FrameOutput, Load, LoadError, Near, Network, Role, Side, SideSettings, Statistics, Wrap};
+use squall_flows::{
+    FrameOutput, Load, LoadError, Near, Network, Role, Side, SideSettings, Statistics, Wrap,
+};
 use squall_measure::Receiver;
 use squall_port::{BATCH, Hosts, Link, LinkState, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
@@ -41,7 +44,8 @@ pub struct FlowSide {
     pub port: usize,
     pub role: Role,
     pub network: Network,
-    /// Flows that there is room for at once on each worker, those in TIME-WAIT included: [`squall_flows::FLOWS`].
+    /// Flows that there is room for at once on each worker, those in TIME-WAIT included:
+    /// [`squall_flows::FLOWS`].
     pub flows: u32,
 }
 
@@ -68,11 +72,13 @@ impl Flows {
     }
 }
 
-/// The longest super-frame that a port is given to cut: more segments at once are worth little, and wait in queues.
+/// The longest super-frame that a port is given to cut: more segments at once are worth little, and
+/// wait in queues.
 const SUPER_PACKET: u32 = 32 << 10;
 
 impl FlowSide {
-    /// The longest frame that `facts` is to be opened for, octets without FCS ([`squall_plan::FlowPort::max_frame`]).
+    /// The longest frame that `facts` is to be opened for, octets without FCS
+    /// ([`squall_plan::FlowPort::max_frame`]).
     pub fn max_frame(&self, facts: &PortFacts) -> u32 {
         self.network.longest_frame().max(self.super_packet(facts) + ETHERNET_HEADER)
     }
@@ -82,11 +88,17 @@ impl FlowSide {
         let ours = |template: &squall_flows::Template| {
             let clients = (self.role != Role::Servers).then(|| &load.clients[template.clients]);
             let servers = (self.role != Role::Clients).then(|| &load.servers[template.servers]);
-            clients.into_iter().chain(servers).flat_map(|pool| &pool.ranges).map(|range| range.first()..=range.last())
+            clients
+                .into_iter()
+                .chain(servers)
+                .flat_map(|pool| &pool.ranges)
+                .map(|range| range.first()..=range.last())
         };
         // A tunnel's packets are to our end of it.
         let ends = self.network.wraps.iter().filter_map(|wrap| match *wrap {
-            Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => Some(local..=local),
+            Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
+                Some(local..=local)
+            }
             Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
         });
         Hosts {
@@ -133,9 +145,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether a worker with so many open flows is to let frames gather, before it looks again: a waking costs as much as
-    /// several frames. A device's interrupts are moderated the same way. Few flows would only wait for each other, and where
-    /// little comes each frame is looked at when it comes.
+    /// Whether a worker with so many open flows is to let frames gather, before it looks again: a
+    /// waking costs as much as several frames. A device's interrupts are moderated the same way.
+    /// Few flows would only wait for each other, and where little comes each frame is looked at
+    /// when it comes.
     fn gathers(&mut self, now: Nanos, flows: impl FnOnce() -> usize) -> bool {
         if !std::mem::take(&mut self.moved) {
             return false;
@@ -192,10 +205,11 @@ struct In {
 const BEGIN: usize = 32;
 /// Batches that are received in a turn at most.
 const RECEIVE: usize = 256;
-/// A frame that is stamped as later than this is held until then; clocks of two threads differ by less.
+/// A frame that is stamped as later than this is held until then; clocks of two threads differ by
+/// less.
 const LATER: Nanos = Nanos(100_000);
-/// So near an instant it is waited for without sleep: who wakes for it is awake by then, with timers as exact as [`SLACK`]
-/// makes them.
+/// So near an instant it is waited for without sleep: who wakes for it is awake by then, with
+/// timers as exact as [`SLACK`] makes them.
 const NEAR: Nanos = Nanos(15_000);
 /// By which the kernel may put off a worker's wakings, to have several at once; 50 us unless said.
 const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
@@ -234,7 +248,8 @@ impl Player {
         rx: Vec<Box<dyn RxQueue>>,
         worker: (u32, u32),
     ) {
-        let of = flows.sides.iter().find(|side| side.port == port).expect("a port of flows has a side");
+        let of =
+            flows.sides.iter().find(|side| side.port == port).expect("a port of flows has a side");
         let start = match self.clock {
             Clock::Real(start) => start,
             Clock::Virtual => Nanos::ZERO,
@@ -249,7 +264,8 @@ impl Player {
             partial_checksums: facts.kind.starts_with("af_") || facts.kind.starts_with("xdp"),
             ..SideSettings::default()
         };
-        let side = Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
+        let side =
+            Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
         let longest = of.max_frame(facts).min(facts.max_slot()) as usize;
         let into = |queue| In {
             queue,
@@ -327,12 +343,17 @@ impl Player {
 
     pub fn obey(&mut self, control: &Control, watch: &mut Watch) {
         let now = self.now(watch);
-        let mut each = |act: &dyn Fn(&mut Side)| self.ports.iter_mut().for_each(|port| act(&mut port.side));
+        let mut each =
+            |act: &dyn Fn(&mut Side)| self.ports.iter_mut().for_each(|port| act(&mut port.side));
         match control {
             Control::Pause(None) => each(&|side| side.pause(now, None)),
             Control::Resume(None) => each(&|side| side.resume(now, None)),
-            Control::PauseTemplate(template) => each(&|side| side.pause(now, Some(*template as usize))),
-            Control::ResumeTemplate(template) => each(&|side| side.resume(now, Some(*template as usize))),
+            Control::PauseTemplate(template) => {
+                each(&|side| side.pause(now, Some(*template as usize)))
+            }
+            Control::ResumeTemplate(template) => {
+                each(&|side| side.resume(now, Some(*template as usize)))
+            }
             Control::Load(load) => each(&|side| side.change(now, load)),
             Control::Stop => self.stop(watch),
             _ => {}
@@ -363,7 +384,9 @@ impl Player {
         if self.clock == Clock::Virtual {
             match next {
                 _ if full => self.virtual_now = self.virtual_now + TRY_AGAIN,
-                Some(next) if !self.is_done() => self.virtual_now = next.max(self.virtual_now + Nanos(1)),
+                Some(next) if !self.is_done() => {
+                    self.virtual_now = next.max(self.virtual_now + Nanos(1))
+                }
                 _ => std::thread::yield_now(),
             }
             return false;
@@ -379,13 +402,18 @@ impl Player {
             return false;
         }
         let mut descriptors = Vec::with_capacity(self.ports.len() + 1);
-        let told = self.ports.iter().flat_map(|port| &port.rx).all(|rx| rx.queue.poll_on(&mut descriptors));
+        let told = self
+            .ports
+            .iter()
+            .flat_map(|port| &port.rx)
+            .all(|rx| rx.queue.poll_on(&mut descriptors));
         if !told || full {
             nap(watch, Nanos(left.0 - NEAR.0 / 2).min(NAP));
             return false;
         }
         descriptors.push(bell.as_fd());
-        let mut waits: Vec<_> = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let mut waits: Vec<_> =
+            descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let wait = Timespec { tv_sec: 0, tv_nsec: (left.0 - NEAR.0 / 2).min(999_999_999) as i64 };
         watch.plan_rest(Nanos(wait.tv_nsec as u64));
         // An interrupted wait is no harm.
@@ -439,7 +467,9 @@ impl Player {
     }
 
     pub fn statistics(&self, full: bool) -> impl Iterator<Item = FlowStats> + '_ {
-        self.ports.iter().map(move |port| FlowStats { port: port.port, statistics: port.side.statistics(full) })
+        self.ports
+            .iter()
+            .map(move |port| FlowStats { port: port.port, statistics: port.side.statistics(full) })
     }
 }
 
@@ -536,7 +566,8 @@ impl Out {
                 self.blocked.note(now, true, &mut self.counters);
                 break;
             }
-            let mut room = Room { batch, hand: &mut self.hand, filled: 0, now, longest: self.longest };
+            let mut room =
+                Room { batch, hand: &mut self.hand, filled: 0, now, longest: self.longest };
             side.transmit(now, &mut room);
             (self.filled, self.done) = (room.filled, 0);
             if self.filled == 0 {
@@ -558,7 +589,8 @@ impl Out {
                 for (len, cut) in &self.hand[self.done..self.done + sent] {
                     let segments = u64::from(cut.segments(*len));
                     self.counters.packets += segments;
-                    self.counters.octets += if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
+                    self.counters.octets +=
+                        if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
                     if !cut.is_whole() {
                         self.counters.super_frames += 1;
                         self.counters.segments += segments;
@@ -584,7 +616,8 @@ impl Out {
         }
     }
 
-    /// The link is down: frames are lost as those of any host, whose stack sends again what matters.
+    /// The link is down: frames are lost as those of any host, whose stack sends again what
+    /// matters.
     #[cold]
     fn lose_what_waits(&mut self, now: Nanos) -> bool {
         self.blocked.note(now, false, &mut self.counters);
@@ -598,8 +631,10 @@ impl Out {
     }
 
     fn drop_hand(&mut self, reason: &'static str) {
-        let frames: u64 =
-            self.hand[self.done..self.filled].iter().map(|(len, cut)| u64::from(cut.segments(*len))).sum();
+        let frames: u64 = self.hand[self.done..self.filled]
+            .iter()
+            .map(|(len, cut)| u64::from(cut.segments(*len)))
+            .sum();
         if frames > 0 {
             *self.counters.not_sent.entry(reason).or_default() += frames;
         }

@@ -1,7 +1,8 @@
-//! A port that makes its frames itself: its program, the thread in which it runs, and what the two have counted.
+//! A port that makes its frames itself: its program, the thread in which it runs, and what the two
+//! have counted.
 //!
-//! The worker only watches: it sees when everything is sent, applies what it is told, and reads the counters from the
-//! memory that it shares with the program.
+//! The worker only watches: it sees when everything is sent, applies what it is told, and reads the
+//! counters from the memory that it shares with the program.
 
 use std::{
     io,
@@ -37,7 +38,8 @@ const UNPACED_BATCH: u32 = 64;
 const ONE_BY_ONE: f64 = 1e6;
 const MOST_PACED_BATCH: f64 = 16.0;
 
-/// How long a program may take to see that it is held: in a call that just begins or ends, some 30 ms.
+/// How long a program may take to see that it is held: in a call that just begins or ends, some 30
+/// ms.
 const MOST_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Driver {
@@ -63,7 +65,8 @@ pub(crate) struct Driver {
     pub done: bool,
 }
 
-/// What a link that goes down does to the streams: they are held, and go on where they were when it is up again.
+/// What a link that goes down does to the streams: they are held, and go on where they were when it
+/// is up again.
 struct Down {
     link: Option<Arc<Link>>,
     since: Option<Picos>,
@@ -73,7 +76,8 @@ struct Down {
     moved: Vec<u64>,
     /// Frames that were due and did not leave.
     frames: Vec<u64>,
-    /// Frames that were made before it was known, and not taken; and all that were not taken at the last look.
+    /// Frames that were made before it was known, and not taken; and all that were not taken at the
+    /// last look.
     refused: Vec<u64>,
     seen: Vec<u64>,
     /// Changes of the link for which an error of the kernel's was forgotten.
@@ -113,10 +117,23 @@ impl Memory for Shared<'_> {
 
 impl Driver {
     /// Compiles what worker `index` sends on `port` and loads it; `None` where that is nothing.
-    pub fn open(plan: &Plan, index: usize, port: usize, queue: u32, opened: &mut dyn Port) -> io::Result<Option<Self>> {
-        let Some((streams, image)) = image(plan, index, port, &opened.facts().address)? else { return Ok(None) };
-        let pps = streams.iter().map(|(_, s, (_, by))| Some(s.asked_pps? / *by as f64)).sum::<Option<f64>>();
-        let batch = pps.map_or(UNPACED_BATCH, |pps| (pps / ONE_BY_ONE).ceil().clamp(1.0, MOST_PACED_BATCH) as u32);
+    pub fn open(
+        plan: &Plan,
+        index: usize,
+        port: usize,
+        queue: u32,
+        opened: &mut dyn Port,
+    ) -> io::Result<Option<Self>> {
+        let Some((streams, image)) = image(plan, index, port, &opened.facts().address)? else {
+            return Ok(None);
+        };
+        let pps = streams
+            .iter()
+            .map(|(_, s, (_, by))| Some(s.asked_pps? / *by as f64))
+            .sum::<Option<f64>>();
+        let batch = pps.map_or(UNPACED_BATCH, |pps| {
+            (pps / ONE_BY_ONE).ceil().clamp(1.0, MOST_PACED_BATCH) as u32
+        });
         let generation = Generation {
             object: image.object,
             witnesses: image.witnesses,
@@ -167,7 +184,8 @@ impl Driver {
         self.layout.set_clock(&memory, &clock);
         self.layout.let_go(&memory);
         let Some(mut generator) = self.generator.take() else { return self };
-        let (ending, cpu_time, wall_time) = (self.ending.clone(), self.cpu_time.clone(), self.wall_time.clone());
+        let (ending, cpu_time, wall_time) =
+            (self.ending.clone(), self.cpu_time.clone(), self.wall_time.clone());
         let work = move || {
             let begun = Instant::now();
             let mut result = Ok(());
@@ -185,9 +203,12 @@ impl Driver {
         self
     }
 
-    /// Whether the program keeps what is owed back: as [`crate::transmit`] has it, and not where frames leave as soon as they can.
+    /// Whether the program keeps what is owed back: as [`crate::transmit`] has it, and not where
+    /// frames leave as soon as they can.
     fn is_smooth(&self) -> bool {
-        let hurries = |(_, s, _): &(u32, PlanStream, (u64, u64))| s.late == Late::CatchUp || s.gap == Gap::Zero;
+        let hurries = |(_, s, _): &(u32, PlanStream, (u64, u64))| {
+            s.late == Late::CatchUp || s.gap == Gap::Zero
+        };
         !self.streams.iter().any(hurries)
     }
 
@@ -212,8 +233,8 @@ impl Driver {
         if self.ends(at).is_none() {
             return;
         }
-        // Of streams that start each other, one may have been looked at before it began and the other behind its end: what
-        // counts is how they stand while the program rests.
+        // Of streams that start each other, one may have been looked at before it began and the
+        // other behind its end: what counts is how they stand while the program rests.
         self.hold();
         match self.ends(at) {
             Some(until) => self.settle(until),
@@ -221,7 +242,8 @@ impl Driver {
         }
     }
 
-    /// Holds the streams while the link is down: what is due meanwhile does not leave, nor in a burst afterwards.
+    /// Holds the streams while the link is down: what is due meanwhile does not leave, nor in a
+    /// burst afterwards.
     fn follow_link(&mut self, at: Picos) {
         let refused = |layout: &Layout, m: &dyn Memory, i: usize| {
             let accounts = layout.accounts(m, i);
@@ -268,7 +290,8 @@ impl Driver {
         }
     }
 
-    /// Frames of stream `i` that are due before `until`, by a schedule that is `earlier` than it stands.
+    /// Frames of stream `i` that are due before `until`, by a schedule that is `earlier` than it
+    /// stands.
     fn due_before(&self, i: usize, until: Picos, earlier: u64) -> u64 {
         let m = Shared(&*self.remote);
         let (_, s, _) = &self.streams[i];
@@ -277,14 +300,20 @@ impl Driver {
         }
         let timeline = self.layout.timeline(&m, i, s.gap, s.pattern);
         let (next, sizes) = (self.layout.next_frame(&m, i), s.program.sizes());
-        timeline.due_before(Picos(until.0.saturating_add(earlier)), |k| sizes.at(next + k), MOST_COUNTED)
+        timeline.due_before(
+            Picos(until.0.saturating_add(earlier)),
+            |k| sizes.at(next + k),
+            MOST_COUNTED,
+        )
     }
 
-    /// Whether nothing more is to leave; frames that were due before the instant given are then late.
+    /// Whether nothing more is to leave; frames that were due before the instant given are then
+    /// late.
     fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
         let next = self.layout.next_due(&m);
-        let held = (0..self.streams.len()).any(|i| self.layout.is_paused(&m, i) && self.layout.is_active(&m, i));
+        let held = (0..self.streams.len())
+            .any(|i| self.layout.is_paused(&m, i) && self.layout.is_active(&m, i));
         self.overdue = at.0 >= self.end.0.saturating_add(OVERTIME);
         let time_is_up = at >= self.end && next.is_none_or(|due| due >= self.end);
         let spent = self.layout.is_spent(&m);
@@ -297,7 +326,9 @@ impl Driver {
     fn trouble(&mut self) -> Option<String> {
         let m = Shared(&*self.remote);
         if self.layout.is_broken(&m) {
-            return Some("the program in the kernel found what cannot be; this is a defect in Squall".into());
+            return Some(
+                "the program in the kernel found what cannot be; this is a defect in Squall".into(),
+            );
         }
         if self.layout.is_gone(&m) {
             self.down.link.iter().for_each(|link| link.lose(monotonic()));
@@ -307,13 +338,15 @@ impl Driver {
             return Some(link.error().to_string());
         }
         let (driver, redirect) = self.layout.errors(&m);
-        let fatal = [driver, redirect].into_iter().filter(|&e| e != 0).find_map(|e| self.remote.fatal(e));
+        let fatal =
+            [driver, redirect].into_iter().filter(|&e| e != 0).find_map(|e| self.remote.fatal(e));
         if fatal.is_some() {
             let changes = self.down.link.as_ref().map_or(0, |link| link.changes());
             if changes == self.down.pardoned || self.down.state() == LinkState::Lost {
                 return fatal;
             }
-            // The error may be one of the time when the link was down: what is still the case comes again.
+            // The error may be one of the time when the link was down: what is still the case comes
+            // again.
             self.down.pardoned = changes;
             self.layout.forget_errors(&m);
         }
@@ -321,7 +354,9 @@ impl Driver {
             return match self.thread.take()?.join() {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error),
-                Err(_) => Some("the generating thread ended in a panic; this is a defect in Squall".into()),
+                Err(_) => Some(
+                    "the generating thread ended in a panic; this is a defect in Squall".into(),
+                ),
             };
         }
         None
@@ -338,8 +373,10 @@ impl Driver {
             }
             let late = if held { 0 } else { self.due_before(i, until, 0) };
             if self.down.moved[i] > 0 || held {
-                // What the schedule was moved by is missing at its end; a run that ends by a count misses nothing.
-                let missing = if until.0 == 0 { 0 } else { self.due_before(i, until, self.down.moved[i]) };
+                // What the schedule was moved by is missing at its end; a run that ends by a count
+                // misses nothing.
+                let missing =
+                    if until.0 == 0 { 0 } else { self.due_before(i, until, self.down.moved[i]) };
                 self.down.frames[i] = missing.saturating_sub(late);
             }
             // A run that is stopped from outside may leave one frame that was due just then.
@@ -370,7 +407,9 @@ impl Driver {
             return;
         }
         let chosen = |number: Option<u32>| -> Vec<usize> {
-            (0..self.streams.len()).filter(|&i| number.is_none_or(|n| n == self.streams[i].0)).collect()
+            (0..self.streams.len())
+                .filter(|&i| number.is_none_or(|n| n == self.streams[i].0))
+                .collect()
         };
         match control {
             Control::Stop => {
@@ -448,7 +487,9 @@ impl Driver {
             match thread.join() {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => self.fail(error),
-                Err(_) => self.fail("the generating thread ended in a panic; this is a defect in Squall".into()),
+                Err(_) => self.fail(
+                    "the generating thread ended in a panic; this is a defect in Squall".into(),
+                ),
             }
         }
     }
@@ -460,11 +501,19 @@ impl Driver {
 
     pub fn port(&self) -> PortTx {
         let m = Shared(&*self.remote);
-        let mut sum = PortTx { port: self.port, unhashed: true, error: self.error.clone(), ..PortTx::default() };
+        let mut sum = PortTx {
+            port: self.port,
+            unhashed: true,
+            error: self.error.clone(),
+            ..PortTx::default()
+        };
         sum.last = self.layout.last_left(&m);
         sum.pacing = self.pacing(&m);
         // The thread never sleeps.
-        let missing = self.wall_time.load(Ordering::Acquire).saturating_sub(self.cpu_time.load(Ordering::Acquire));
+        let missing = self
+            .wall_time
+            .load(Ordering::Acquire)
+            .saturating_sub(self.cpu_time.load(Ordering::Acquire));
         sum.stalls = Stalls { total: Nanos(missing), longest: Nanos(missing).min(self.latest(&m)) };
         for s in self.streams(false) {
             sum.packets += s.packets;
@@ -479,17 +528,21 @@ impl Driver {
 
     /// How late any frame was at most.
     fn latest(&self, m: &dyn Memory) -> Nanos {
-        Nanos((0..self.streams.len()).map(|i| self.layout.accounts(m, i).late_max).max().unwrap_or(0))
+        Nanos(
+            (0..self.streams.len()).map(|i| self.layout.accounts(m, i).late_max).max().unwrap_or(0),
+        )
     }
 
-    /// The program does not audit windows: what left beyond its schedule is bounded by what it allows itself, and by how late
-    /// any frame was.
+    /// The program does not audit windows: what left beyond its schedule is bounded by what it
+    /// allows itself, and by how late any frame was.
     fn pacing(&self, m: &dyn Memory) -> Pacing {
         let (lag, moved) = self.layout.lag(m);
         let pps = self.fastest_pps();
-        let beyond = if self.is_smooth() { allowance(pps).min(self.latest(m)) } else { self.latest(m) };
+        let beyond =
+            if self.is_smooth() { allowance(pps).min(self.latest(m)) } else { self.latest(m) };
         let packets = (pps * beyond.as_secs_f64()) as u64;
-        let worst = Excess { beyond, packets, at: Nanos::ZERO, over: Nanos::ZERO, allowed: allowed(pps) };
+        let worst =
+            Excess { beyond, packets, at: Nanos::ZERO, over: Nanos::ZERO, allowed: allowed(pps) };
         Pacing { window: window(pps), worst, burst: worst, lag, moved }
     }
 
@@ -499,7 +552,8 @@ impl Driver {
             let a = self.layout.accounts(&m, i);
             // Which of the two a frame became that left too late for the link is all the same.
             let unlinked = self.down.refused[i];
-            let (dropped, rest) = (a.dropped.saturating_sub(unlinked), unlinked.saturating_sub(a.dropped));
+            let (dropped, rest) =
+                (a.dropped.saturating_sub(unlinked), unlinked.saturating_sub(a.dropped));
             let reasons = [
                 (LATE, self.late[i]),
                 (LINK_DOWN, self.down.frames[i] + unlinked),
@@ -515,7 +569,12 @@ impl Driver {
                 first: a.first,
                 last: a.last,
                 departure_error: match full {
-                    true => Histogram::from_bins(self.layout.lateness(&m, i), a.late_min, a.late_max, a.late_sum),
+                    true => Histogram::from_bins(
+                        self.layout.lateness(&m, i),
+                        a.late_min,
+                        a.late_max,
+                        a.late_sum,
+                    ),
                     false => Histogram::default(),
                 },
             }
@@ -536,7 +595,8 @@ impl Drop for Driver {
     }
 }
 
-/// Whether a port that makes its frames itself can make what `plan` has for it; `address` is the port's.
+/// Whether a port that makes its frames itself can make what `plan` has for it; `address` is the
+/// port's.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`]: what it cannot make, and which ports can.
@@ -548,7 +608,12 @@ pub fn can_be_generated(plan: &Plan, port: usize, address: &str) -> io::Result<(
 type Shares = Vec<(u32, PlanStream, (u64, u64))>;
 
 /// The program for a worker's streams on a port; `None`: it has none there.
-fn image(plan: &Plan, index: usize, port: usize, address: &str) -> io::Result<Option<(Shares, kernel::Image)>> {
+fn image(
+    plan: &Plan,
+    index: usize,
+    port: usize,
+    address: &str,
+) -> io::Result<Option<(Shares, kernel::Image)>> {
     let shares = (0..plan.streams.len())
         .filter(|&s| plan.streams[s].port == port)
         .filter_map(|s| Some((s as u32, plan.streams[s].clone(), plan.share(s, index)?)));
@@ -586,6 +651,9 @@ fn image(plan: &Plan, index: usize, port: usize, address: &str) -> io::Result<Op
 fn fits(s: &PlanStream) -> Result<(), Unfit> {
     match s.late {
         Late::Smooth | Late::CatchUp => Ok(()),
-        _ => Err(Unfit::new(&s.name, "a schedule that leaves late frames out or is stretched by them")),
+        _ => Err(Unfit::new(
+            &s.name,
+            "a schedule that leaves late frames out or is stretched by them",
+        )),
     }
 }

@@ -1,4 +1,5 @@
-//! The frames of a batch, in order of departure, and grouped by stream so that each stream fills all of its own at once.
+//! The frames of a batch, in order of departure, and grouped by stream so that each stream fills
+//! all of its own at once.
 
 use squall_port::BATCH;
 
@@ -34,7 +35,14 @@ impl Groups {
 
     /// Slots `first .. first + count` (behind all that were added) are `stream`'s.
     #[inline]
-    pub fn add(&mut self, batch: u64, member: &mut Membership, stream: u32, first: usize, count: usize) {
+    pub fn add(
+        &mut self,
+        batch: u64,
+        member: &mut Membership,
+        stream: u32,
+        first: usize,
+        count: usize,
+    ) {
         self.runs[first] = (count as u8, NONE);
         if member.batch_and_group >> 8 == batch {
             let group = &mut self.groups[usize::from(member.batch_and_group as u8)];
@@ -52,10 +60,14 @@ impl Groups {
         self.groups.len()
     }
 
-    /// Stream of group `g`, its first slot, and its number of slots; the slots themselves, ascending, in `list`, unless
-    /// they are in a row.
+    /// Stream of group `g`, its first slot, and its number of slots; the slots themselves,
+    /// ascending, in `list`, unless they are in a row.
     #[inline]
-    pub fn get<'a>(&self, g: usize, list: &'a mut [u8; BATCH]) -> (u32, usize, usize, Option<&'a [u8]>) {
+    pub fn get<'a>(
+        &self,
+        g: usize,
+        list: &'a mut [u8; BATCH],
+    ) -> (u32, usize, usize, Option<&'a [u8]>) {
         let (stream, first, last, count) = self.groups[g];
         let (start, n) = (usize::from(first), usize::from(count));
         if usize::from(last - first + self.runs[usize::from(last)].0) == n {

@@ -1,7 +1,8 @@
-//! The engine: takes a [`squall_plan::Plan`] and opened ports, runs one [`worker`] a core, and gives what was counted.
+//! The engine: takes a [`squall_plan::Plan`] and opened ports, runs one [`worker`] a core, and
+//! gives what was counted.
 //!
-//! Only here and in the ports are there threads and clocks. Does not know how profiles are written, what backends
-//! there are, nor how results are shown.
+//! Only here and in the ports are there threads and clocks. Does not know how profiles are written,
+//! what backends there are, nor how results are shown.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,7 +1,8 @@
-//! Frames of captures: a thread of its own reads them ahead, the worker sends each by its port when it is due.
+//! Frames of captures: a thread of its own reads them ahead, the worker sends each by its port when
+//! it is due.
 //!
-//! One worker serves all ports of a replay, frame by frame in the order of the captures: what is n-th in them is handed to
-//! its port before the one behind it is, whichever ports these are.
+//! One worker serves all ports of a replay, frame by frame in the order of the captures: what is
+//! n-th in them is handed to its port before the one behind it is, whichever ports these are.
 
 use std::{
     collections::VecDeque,
@@ -55,7 +56,11 @@ impl Feed {
     }
 }
 
-fn read(source: &mut Source, full: &SyncSender<Result<Chunk, ReplayError>>, emptied: &Receiver<Chunk>) {
+fn read(
+    source: &mut Source,
+    full: &SyncSender<Result<Chunk, ReplayError>>,
+    emptied: &Receiver<Chunk>,
+) {
     let mut made = 0;
     loop {
         let mut chunk = match emptied.try_recv() {
@@ -125,8 +130,8 @@ pub(crate) struct Replayer {
     /// Those with frames that are not dealt with, and the number of the first of them.
     chunks: VecDeque<Chunk>,
     first: u64,
-    /// The frames before `next` were handed over (or some behind it, where frames were taken back). From there to `filled`,
-    /// in the same chunk, they are in slots of port `out`.
+    /// The frames before `next` were handed over (or some behind it, where frames were taken back).
+    /// From there to `filled`, in the same chunk, they are in slots of port `out`.
     next: Place,
     filled: usize,
     out: usize,
@@ -147,7 +152,8 @@ pub(crate) struct Replayer {
     over: bool,
     overdue: bool,
     error: Option<ReplayError>,
-    /// A port that tells later has no room, or it is too early even for it: until then there is nothing to be done.
+    /// A port that tells later has no room, or it is too early even for it: until then there is
+    /// nothing to be done.
     patience: Option<Picos>,
     /// Since when the reader has been waited for, and how long in all.
     hungry: Option<Nanos>,
@@ -177,7 +183,10 @@ pub struct Replayed {
 
 impl std::fmt::Debug for Replayed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Replayed").field("error", &self.error).field("starved", &self.starved).finish_non_exhaustive()
+        f.debug_struct("Replayed")
+            .field("error", &self.error)
+            .field("starved", &self.starved)
+            .finish_non_exhaustive()
     }
 }
 
@@ -194,7 +203,11 @@ impl Replayer {
             full: false,
             blocked: Blocked::default(),
             audit: Audit::new(0.0),
-            counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
+            counters: PortTx {
+                port,
+                fingerprint: fingerprint.then(Fingerprint::default),
+                ..PortTx::default()
+            },
         };
         let feed_held = feed.held;
         Self {
@@ -269,11 +282,18 @@ impl Replayer {
             return self.patience;
         }
         match self.chunk().departures.get(self.next.at) {
-            Some(frame) if frame.due == Departure::AT_ONCE && self.outs[usize::from(frame.port)].is_down() => None,
+            Some(frame)
+                if frame.due == Departure::AT_ONCE
+                    && self.outs[usize::from(frame.port)].is_down() =>
+            {
+                None
+            }
             Some(frame) if frame.due == Departure::AT_ONCE => {
                 Some(self.rest.unwrap_or(Picos(0))).filter(|&due| due < end)
             }
-            Some(frame) => Some(self.due(frame)).filter(|&due| due < end).map(|due| Picos(self.pace.real(due.0))),
+            Some(frame) => Some(self.due(frame))
+                .filter(|&due| due < end)
+                .map(|due| Picos(self.pace.real(due.0))),
             None if self.ended => None,
             None => Some(Picos(0)),
         }
@@ -332,13 +352,17 @@ impl Replayer {
         if self.over {
             return self.end() || moved;
         }
-        let waits = self.paused.is_some() || (self.allowed == 0 && self.next.at < self.chunk().departures.len());
+        let waits = self.paused.is_some()
+            || (self.allowed == 0 && self.next.at < self.chunk().departures.len());
         if waits || !self.have_frames(now) {
             return moved;
         }
         let port = usize::from(self.chunk().departures[self.next.at].port);
         let ahead = self.outs[port].ahead;
-        if self.outs[port].is_down() && real && !matches!(self.clock, Clock::Real(start) if now < start) {
+        if self.outs[port].is_down()
+            && real
+            && !matches!(self.clock, Clock::Real(start) if now < start)
+        {
             return self.wait_for_link(at, budget) || moved;
         }
         if matches!(self.clock, Clock::Real(start) if now < start) && ahead.0 == 0 {
@@ -366,14 +390,20 @@ impl Replayer {
         };
         if !self.fill(now, horizon.min(budget.end.0.saturating_sub(1)), at, budget) {
             let due = self.chunk().departures[self.next.at].due;
-            let over = if due == Departure::AT_ONCE { at >= budget.end } else { self.shifted(due) >= budget.end };
+            let over = if due == Departure::AT_ONCE {
+                at >= budget.end
+            } else {
+                self.shifted(due) >= budget.end
+            };
             if over && (!real || at >= budget.end) {
                 self.over = true;
                 return self.end() || moved;
             }
             if ahead.0 > 0 && !over {
-                let early = Picos(self.shifted(due).0.saturating_sub(ahead.0)).max(Picos(at.0 + EARLY_REST.0));
-                self.patience = Some(if self.outs[port].full { Picos(at.0 + FULL_REST.0) } else { early });
+                let early = Picos(self.shifted(due).0.saturating_sub(ahead.0))
+                    .max(Picos(at.0 + EARLY_REST.0));
+                self.patience =
+                    Some(if self.outs[port].full { Picos(at.0 + FULL_REST.0) } else { early });
                 return false;
             }
             return moved;
@@ -391,8 +421,9 @@ impl Replayer {
         }
     }
 
-    /// Whether the next frame waits for the delay between loops: as fast as the port goes there is no schedule that the delay
-    /// could be a part of, so it counts from when the frames before have left.
+    /// Whether the next frame waits for the delay between loops: as fast as the port goes there is
+    /// no schedule that the delay could be a part of, so it counts from when the frames before have
+    /// left.
     fn rests(&mut self, at: Picos) -> bool {
         let (chunk, next) = (self.chunk(), self.next.at);
         if !chunk.departures[next].rests {
@@ -413,13 +444,15 @@ impl Replayer {
         false
     }
 
-    /// The next frame's port has no link: frames that are due before `at` do not leave, nor in a burst when it is up again;
-    /// those without an instant wait. Whether any was given up.
+    /// The next frame's port has no link: frames that are due before `at` do not leave, nor in a
+    /// burst when it is up again; those without an instant wait. Whether any was given up.
     #[cold]
     fn wait_for_link(&mut self, at: Picos, budget: &mut Budget) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);
         let port = usize::from(self.chunk().departures[self.next.at].port);
-        if let Some(link) = self.outs[port].link.clone().filter(|link| link.state() == LinkState::Lost) {
+        if let Some(link) =
+            self.outs[port].link.clone().filter(|link| link.state() == LinkState::Lost)
+        {
             self.lose(port, &link.error());
             return false;
         }
@@ -436,9 +469,12 @@ impl Replayer {
         let given_up = due.map(|frame| frame.progress = Progress::Failed).count();
         if given_up > 0 {
             *self.outs[port].counters.not_sent.entry(LINK_DOWN).or_default() += given_up as u64;
-            // What is in slots is no part of what a run that ends by a count has sent; some of it may be filled in again.
-            let octets: u64 =
-                self.chunk().departures[at_hand.clone()].iter().map(|frame| u64::from(frame.len + FCS_LEN)).sum();
+            // What is in slots is no part of what a run that ends by a count has sent; some of it
+            // may be filled in again.
+            let octets: u64 = self.chunk().departures[at_hand.clone()]
+                .iter()
+                .map(|frame| u64::from(frame.len + FCS_LEN))
+                .sum();
             budget.packets = budget.packets.saturating_add(at_hand.len() as u64);
             budget.octets = budget.octets.saturating_add(octets);
             self.allowed = self.allowed.saturating_add(at_hand.len() as u64);
@@ -516,7 +552,8 @@ impl Replayer {
     }
 
     fn give_back(&mut self) {
-        let open = self.outs.iter().filter(|out| out.under_way > 0).map(|out| out.oldest.chunk).min();
+        let open =
+            self.outs.iter().filter(|out| out.under_way > 0).map(|out| out.oldest.chunk).min();
         let until = open.map_or(self.next.chunk, |oldest| oldest.min(self.next.chunk));
         while self.first < until
             && let Some(chunk) = self.chunks.pop_front()
@@ -540,7 +577,10 @@ impl Replayer {
         let waits = |frame: &&Departure| frame.progress == Progress::Waiting && !frame.rests;
         let ours = |frame: &&Departure| frame.port == port && waits(frame) && may_leave(frame);
         let out = &mut self.outs[usize::from(port)];
-        let most = usize::try_from(budget.packets.min(self.allowed)).unwrap_or(BATCH).min(out.limit).min(frames.len());
+        let most = usize::try_from(budget.packets.min(self.allowed))
+            .unwrap_or(BATCH)
+            .min(out.limit)
+            .min(frames.len());
         let mut count = frames[..most].iter().take_while(ours).count();
         out.full = false;
         if count == 0 {
@@ -578,7 +618,8 @@ impl Replayer {
         if self.allowed != u64::MAX {
             self.allowed -= filled as u64;
         }
-        let is_due = frames[0].due == Departure::AT_ONCE || frames[0].due.0.saturating_add(shift) <= at.0;
+        let is_due =
+            frames[0].due == Departure::AT_ONCE || frames[0].due.0.saturating_add(shift) <= at.0;
         out.blocked.note(now, blocked && is_due, &mut out.counters);
         out.full = blocked;
         (self.filled, self.out) = (self.next.at + filled, usize::from(port));
@@ -599,7 +640,9 @@ impl Replayer {
                 let chunk = &mut self.chunks[(self.next.chunk - self.first) as usize];
                 let later = out.ahead.0 > 0;
                 let progress = if later { Progress::UnderWay } else { Progress::Left };
-                chunk.departures[frames.clone()].iter_mut().for_each(|frame| frame.progress = progress);
+                chunk.departures[frames.clone()]
+                    .iter_mut()
+                    .for_each(|frame| frame.progress = progress);
                 if !later {
                     out.credit(chunk, frames, (before, after), self.clock, self.shift.0);
                 } else {
@@ -652,7 +695,8 @@ impl Replayer {
         self.drop_hand("port_lost");
         let out = &mut self.outs[i];
         let all = self.chunks.iter_mut().flat_map(|chunk| &mut chunk.departures);
-        let had = all.filter(|frame| usize::from(frame.port) == i && frame.progress == Progress::UnderWay);
+        let had = all
+            .filter(|frame| usize::from(frame.port) == i && frame.progress == Progress::UnderWay);
         let lost = had.map(|frame| frame.progress = Progress::Failed).count();
         if lost > 0 {
             *out.counters.not_sent.entry("port_lost").or_default() += lost as u64;
@@ -675,7 +719,9 @@ impl Replayer {
             };
             if self.out == i {
                 let chunk = &self.chunks[(self.next.chunk - self.first) as usize];
-                chunk.departures[self.next.at..self.filled.max(self.next.at)].iter().for_each(&mut refund);
+                chunk.departures[self.next.at..self.filled.max(self.next.at)]
+                    .iter()
+                    .for_each(&mut refund);
                 self.filled = self.next.at;
             }
             let mut left = self.outs[i].queue.take_back();
@@ -715,7 +761,8 @@ impl Replayer {
         self.take_back(&mut Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) });
     }
 
-    /// All is sent: what is at hand gets one more chance, what was due and is not sent is counted, as far as it was read.
+    /// All is sent: what is at hand gets one more chance, what was due and is not sent is counted,
+    /// as far as it was read.
     pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
         let lost = |outs: &[Out]| outs.iter().any(|out| out.counters.error.is_some());
         if !lost(&self.outs) {
@@ -723,13 +770,19 @@ impl Replayer {
         }
         while self.hand() > 0 && !lost(&self.outs) && self.send(watch) {}
         self.drop_hand(if self.outs[self.out].is_down() { LINK_DOWN } else { "port_full" });
-        let until = if self.clock == Clock::Virtual { Picos(0) } else { self.clock.since_start(now).min(end) };
+        let until = if self.clock == Clock::Virtual {
+            Picos(0)
+        } else {
+            self.clock.since_start(now).min(end)
+        };
         if let Some(since) = self.hungry.take().filter(|_| self.paused.is_none()) {
             self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
             self.starved = self.starved + self.dry;
         }
         let chunks = self.chunks.iter().skip((self.next.chunk - self.first) as usize);
-        let rest = chunks.flat_map(|chunk| &chunk.departures).filter(|frame| frame.progress == Progress::Waiting);
+        let rest = chunks
+            .flat_map(|chunk| &chunk.departures)
+            .filter(|frame| frame.progress == Progress::Waiting);
         let late = |frame: &&Departure| frame.due != Departure::AT_ONCE && self.due(frame) < until;
         let late: Vec<u8> = rest.take_while(late).map(|frame| frame.port).collect();
         // A run that is stopped from outside may leave one frame that was due just then.
@@ -757,8 +810,11 @@ impl Replayer {
             drop((full, empty));
             self.source = reader.join().ok();
             if self.source.is_none() {
-                let why = "the thread that reads captures ended in a panic; this is a defect in Squall";
-                self.outs.iter_mut().for_each(|out| _ = out.counters.error.get_or_insert(why.into()));
+                let why =
+                    "the thread that reads captures ended in a panic; this is a defect in Squall";
+                self.outs
+                    .iter_mut()
+                    .for_each(|out| _ = out.counters.error.get_or_insert(why.into()));
             }
         }
     }
@@ -797,7 +853,8 @@ impl Out {
             let chunk = loop {
                 let chunk = &mut chunks[(oldest.chunk - first) as usize];
                 let frames = &chunk.departures[oldest.at..];
-                let is_it = |f: &Departure| usize::from(f.port) == i && f.progress == Progress::UnderWay;
+                let is_it =
+                    |f: &Departure| usize::from(f.port) == i && f.progress == Progress::UnderWay;
                 if let Some(skipped) = frames.iter().position(is_it) {
                     oldest.at += skipped;
                     break chunk;
@@ -851,8 +908,10 @@ impl Out {
         let counters = &mut self.counters;
         counters.packets += sent;
         let (first, took) = (clock.since_start(before).0, clock.since_start(after).0);
-        let mut due =
-            chunk.departures[frames.clone()].iter().map(|frame| frame.due).filter(|&due| due != Departure::AT_ONCE);
+        let mut due = chunk.departures[frames.clone()]
+            .iter()
+            .map(|frame| frame.due)
+            .filter(|&due| due != Departure::AT_ONCE);
         if clock != Clock::Virtual
             && let Some(oldest) = due.next()
         {
@@ -865,7 +924,8 @@ impl Out {
         for (i, frame) in (1..).zip(&chunk.departures[frames.clone()]) {
             counters.octets += u64::from(frame.len + FCS_LEN);
             if frame.due != Departure::AT_ONCE && clock != Clock::Virtual {
-                // Frames of one hand-over left one after the other: each is given its share of the time it took.
+                // Frames of one hand-over left one after the other: each is given its share of the
+                // time it took.
                 errors[late] = (first + each * i).saturating_sub(frame.due.0 + shift) / 1000;
                 late += 1;
             }
@@ -873,7 +933,9 @@ impl Out {
         counters.departure_error.record_all(&errors[..late]);
         let last = &chunk.departures[frames.end - 1];
         counters.last = match clock {
-            Clock::Virtual if last.due != Departure::AT_ONCE => clock.instant(Picos(last.due.0 + shift)),
+            Clock::Virtual if last.due != Departure::AT_ONCE => {
+                clock.instant(Picos(last.due.0 + shift))
+            }
             _ => after,
         };
         if let Some(print) = &mut counters.fingerprint {
@@ -912,7 +974,9 @@ mod tests {
     impl Ring {
         /// The time is `now`, since the start.
         fn advance(&mut self, now: Nanos) {
-            while let Some((number, due)) = self.waiting.pop_front_if(|frame| frame.1 <= START + now) {
+            while let Some((number, due)) =
+                self.waiting.pop_front_if(|frame| frame.1 <= START + now)
+            {
                 self.left.push(number);
                 self.fates.push(Fate::Left(due));
             }
@@ -926,7 +990,11 @@ mod tests {
 
         fn send(&mut self, n: usize) -> Result<usize, SendError> {
             let frames = (0..n).map(|i| self.slots.as_ref().expect("lent").frame(i));
-            self.shared.lock().unwrap().waiting.extend(frames.map(|(octets, meta)| (octets[0], meta.due)));
+            self.shared
+                .lock()
+                .unwrap()
+                .waiting
+                .extend(frames.map(|(octets, meta)| (octets[0], meta.due)));
             Ok(n)
         }
 
@@ -942,7 +1010,10 @@ mod tests {
 
     /// Ten numbered frames, a millisecond from each to the next.
     fn capture() -> Vec<u8> {
-        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
+        let mut file = vec![
+            0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0,
+            0,
+        ];
         for number in 0..FRAMES {
             for word in [1, u32::from(number) * 1000, 60, 60] {
                 file.extend(word.to_le_bytes());
@@ -984,7 +1055,9 @@ mod tests {
         /// Turns until the port has so many frames.
         fn fill(&mut self, now: Nanos, count: usize) {
             let patience = squall_port::monotonic() + Nanos(10_000_000_000);
-            while self.ring.lock().unwrap().waiting.len() < count && squall_port::monotonic() < patience {
+            while self.ring.lock().unwrap().waiting.len() < count
+                && squall_port::monotonic() < patience
+            {
                 self.turn(now);
             }
             assert_eq!(self.ring.lock().unwrap().waiting.len(), count);
@@ -992,7 +1065,13 @@ mod tests {
 
         /// When the frames that the port has are due, milliseconds since the start.
         fn due(&self) -> Vec<u64> {
-            self.ring.lock().unwrap().waiting.iter().map(|frame| (frame.1.0 - START.0) / 1_000_000).collect()
+            self.ring
+                .lock()
+                .unwrap()
+                .waiting
+                .iter()
+                .map(|frame| (frame.1.0 - START.0) / 1_000_000)
+                .collect()
         }
 
         fn packets(&self) -> u64 {
@@ -1008,7 +1087,11 @@ mod tests {
     fn what_is_taken_back_leaves_later_in_order() {
         let mut t = Test::new();
         t.fill(Nanos::ZERO, 10);
-        assert_eq!((t.due(), t.packets()), ((0..10).collect(), 0), "what a port has is not counted before it has left");
+        assert_eq!(
+            (t.due(), t.packets()),
+            ((0..10).collect(), 0),
+            "what a port has is not counted before it has left"
+        );
         t.ring.lock().unwrap().advance(ms(3));
         t.turn(ms(3));
         assert_eq!(t.packets(), 4);
@@ -1028,7 +1111,11 @@ mod tests {
         assert!(t.ring.lock().unwrap().left.iter().copied().eq(0..FRAMES));
         assert_eq!(t.packets(), 10);
         let errors = t.replayer.ports().next().unwrap().departure_error.clone();
-        assert_eq!((errors.count(), errors.max()), (10, 0), "by the instants that the port told, and the pause");
+        assert_eq!(
+            (errors.count(), errors.max()),
+            (10, 0),
+            "by the instants that the port told, and the pause"
+        );
         let replayed = t.replayer.take_result().unwrap();
         assert_eq!((replayed.source.sent()[0].successful, replayed.source.loops()), (10, 1));
     }

@@ -41,8 +41,8 @@ pub struct Settings {
     pub fingerprint: bool,
     /// What is measured of received frames.
     pub measure: Measure,
-    /// Of each port: what is to be done with the frames that its queues give, beside counting them. Ports at the end may
-    /// be missing.
+    /// Of each port: what is to be done with the frames that its queues give, beside counting them.
+    /// Ports at the end may be missing.
     pub take: Vec<Take>,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
@@ -53,7 +53,8 @@ pub struct Settings {
 /// What happens to the frames that a port receives.
 #[derive(Clone, Default)]
 pub struct Take {
-    /// Those that it does not take are neither counted nor handed on; for ports that do not filter themselves.
+    /// Those that it does not take are neither counted nor handed on; for ports that do not filter
+    /// themselves.
     pub filter: Option<Arc<Filter>>,
     /// What they begin with.
     pub link: Link,
@@ -65,7 +66,10 @@ pub type MakeSink = Arc<dyn Fn(u32) -> Box<dyn Sink> + Send + Sync>;
 
 impl std::fmt::Debug for Take {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Take").field("filter", &self.filter).field("sink", &self.sink.is_some()).finish()
+        f.debug_struct("Take")
+            .field("filter", &self.filter)
+            .field("sink", &self.sink.is_some())
+            .finish()
     }
 }
 
@@ -95,35 +99,40 @@ pub enum EngineError {
         hint: String,
     },
     #[error(
-        "stream {0:?} cannot be told from others: a run has room for 65536 streams, those that were removed included"
+        "stream {0:?} cannot be told from others: a run has room for 65536 streams, those that \
+         were removed included"
     )]
     TooMany(String),
     #[error(
-        "stream {0:?} cannot be added: its port {1} makes its frames inside the kernel, by a program that is made when the \
-         run starts\n  try a port of another kind, or a new run"
+        "stream {0:?} cannot be added: its port {1} makes its frames inside the kernel, by a \
+         program that is made when the run starts\n  try a port of another kind, or a new run"
     )]
     Fixed(String, String),
     #[error(
-        "the rate of stream {0:?} cannot change to bits a second: workers share it, its frames are of several lengths, and \
-         its port {1} makes them inside the kernel, where no worker sees the others' lengths\n  \
-         try a rate in frames a second, or cores = 1"
+        "the rate of stream {0:?} cannot change to bits a second: workers share it, its frames \
+         are of several lengths, and its port {1} makes them inside the kernel, where no worker \
+         sees the others' lengths\n  try a rate in frames a second, or cores = 1"
     )]
     FixedRate(String, String),
     #[error(
-        "packets and octets of a run cannot change while {0} workers send: none of them knows the total\n  \
-         try a new run, or cores = 1"
+        "packets and octets of a run cannot change while {0} workers send: none of them knows the \
+         total\n  try a new run, or cores = 1"
     )]
     Count(usize),
     #[error(
-        "the end of a run cannot change: port {0} makes its frames inside the kernel, by a program that is made when the run \
-         starts\n  try a new run"
+        "the end of a run cannot change: port {0} makes its frames inside the kernel, by a \
+         program that is made when the run starts\n  try a new run"
     )]
     FixedEnd(String),
     #[error(
-        "template {0:?} cannot be paused alone: the load keeps a number of flows open, of whatever template\n  try all of them"
+        "template {0:?} cannot be paused alone: the load keeps a number of flows open, of \
+         whatever template\n  try all of them"
     )]
     Together(String),
-    #[error("the load cannot change while running: {0} would differ\n  try a new run, or other rates only")]
+    #[error(
+        "the load cannot change while running: {0} would differ\n  try a new run, or other rates \
+         only"
+    )]
     FixedLoad(String),
     #[error("flows of port {0}: {1}")]
     Flows(String, squall_flows::LoadError),
@@ -135,7 +144,8 @@ pub enum EngineError {
 pub struct Running {
     /// Grows by the streams that are added while running.
     plan: Arc<Plan>,
-    /// The plan's streams by number, and whether they are still there. A removed one keeps its number.
+    /// The plan's streams by number, and whether they are still there. A removed one keeps its
+    /// number.
     names: Vec<(String, bool)>,
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
@@ -175,8 +185,9 @@ const HEAD_START: Nanos = Nanos(20_000_000);
 /// 106 days, where every run ends: the longest gap behind it still fits 64 bits of picoseconds.
 pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 
-/// Starts the workers and has each open its queues, so that their memory is first touched where it is used. `ports` are
-/// those of the plan, in its order; `source` has the frames of the captures that it replays.
+/// Starts the workers and has each open its queues, so that their memory is first touched where it
+/// is used. `ports` are those of the plan, in its order; `source` has the frames of the captures
+/// that it replays.
 ///
 /// # Errors
 /// A queue that does not open; nothing is left running then.
@@ -190,9 +201,15 @@ pub fn start(
     source: Option<Source>,
 ) -> Result<Running, EngineError> {
     assert_eq!(source.is_some(), !plan.replay.is_empty(), "a source is for ports that replay");
-    assert_eq!(settings.flows.is_some(), !plan.flows.is_empty(), "flows are for ports that play them");
+    assert_eq!(
+        settings.flows.is_some(),
+        !plan.flows.is_empty(),
+        "flows are for ports that play them"
+    );
     if let Some(flows) = &settings.flows {
-        flows.check().map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
+        flows
+            .check()
+            .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
         for side in &flows.sides {
             let served = ports[side.port].serve(&side.hosts(&flows.load));
             served.map_err(|error| port_error(&plan, side.port, error))?;
@@ -279,7 +296,9 @@ impl Queues {
                 continue;
             }
             let longest_frame = plan.ports[port].max_frame;
-            let tx = ports[port].open_tx(queue, longest_frame).map_err(|error| port_error(plan, port, error))?;
+            let tx = ports[port]
+                .open_tx(queue, longest_frame)
+                .map_err(|error| port_error(plan, port, error))?;
             let tx: Box<dyn TxQueue> = match plan.ports[port].cut_frame {
                 0 => tx,
                 longest => Box::new(Cutter::new(tx, longest.max(longest_frame))),
@@ -302,10 +321,17 @@ impl Orders {
         let player = settings.flows.as_ref().filter(|_| !queues.facts.is_empty()).map(|flows| {
             let mut player = Player::new(clock, flows);
             for (port, facts) in &queues.facts {
-                let at = tx.iter().position(|queue| queue.port == *port).expect("its queue was opened with its facts");
+                let at = tx
+                    .iter()
+                    .position(|queue| queue.port == *port)
+                    .expect("its queue was opened with its facts");
                 let Queue { queue, link, .. } = tx.remove(at);
-                let ours = rx.extract_if(.., |queue| queue.0 == *port).map(|(_, _, queue)| queue).collect();
-                let serving = |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
+                let ours = rx
+                    .extract_if(.., |queue| queue.0 == *port)
+                    .map(|(_, _, queue)| queue)
+                    .collect();
+                let serving =
+                    |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
                 let workers = plan.workers.iter().filter(serving).count() as u32;
                 let worker = plan.workers[..index].iter().filter(serving).count() as u32;
                 player.add(flows, *port, facts, (queue, link), ours, (worker, workers));
@@ -314,12 +340,15 @@ impl Orders {
         });
         let replay = feed.map(|feed| {
             // In the order of the replay's ports.
-            let of_replay = |port: &usize| tx.iter().position(|queue| queue.port == *port).map(|at| tx.remove(at));
+            let of_replay = |port: &usize| {
+                tx.iter().position(|queue| queue.port == *port).map(|at| tx.remove(at))
+            };
             let of_replay: Vec<_> = plan.replay.iter().filter_map(of_replay).collect();
             Replayer::new(of_replay, clock, feed, settings.fingerprint)
         });
         for Queue { port, queue, link, limit, .. } in tx {
-            let mut transmitter = Transmitter::new(port, queue, link, clock, limit, settings.fingerprint);
+            let mut transmitter =
+                Transmitter::new(port, queue, link, clock, limit, settings.fingerprint);
             transmitter.load(
                 (0..plan.streams.len())
                     .filter(|&s| plan.streams[s].port == port)
@@ -335,7 +364,13 @@ impl Orders {
         let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
             let take = settings.take.get(port).cloned().unwrap_or_default();
             let sink = take.sink.map(|make| make(number));
-            Receiving::new(port, queue, Receiver::on(&settings.measure, take.link), take.filter, sink)
+            Receiving::new(
+                port,
+                queue,
+                Receiver::on(&settings.measure, take.link),
+                take.filter,
+                sink,
+            )
         };
         Worker {
             index,
@@ -376,7 +411,8 @@ fn bind(cpu: Option<u32>) -> Option<u32> {
     let number = cpu.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU)?;
     let mut only = CpuSet::new();
     only.set(number);
-    // A CPU that went away meanwhile: the worker runs where the system lets it, and the report says so.
+    // A CPU that went away meanwhile: the worker runs where the system lets it, and the report says
+    // so.
     sched_setaffinity(None, &only).ok().and(cpu)
 }
 
@@ -386,7 +422,8 @@ fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
 }
 
 impl Running {
-    /// Starts the thread of worker `index`, which opens its queues and then waits to be told the clock.
+    /// Starts the thread of worker `index`, which opens its queues and then waits to be told the
+    /// clock.
     ///
     /// The thread begins in the namespaces of the caller, as the ports did.
     fn hire(
@@ -443,7 +480,11 @@ impl Running {
 
     /// Time since the first departure was due; 0 before.
     pub fn elapsed(&self) -> Nanos {
-        if self.settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic().saturating_sub(self.start) }
+        if self.settings.virtual_time {
+            Nanos::ZERO
+        } else {
+            squall_port::monotonic().saturating_sub(self.start)
+        }
     }
 
     /// Waits at most `timeout` for all frames to be sent; whether they are.
@@ -452,16 +493,19 @@ impl Running {
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((worker, added)) => self.open[worker] = added < self.added[worker],
-                // A worker that has ended before it was told to has failed; there is nothing to wait for.
-                Err(RecvTimeoutError::Timeout) => return self.threads.iter().any(|t| t.2.is_finished()),
+                // A worker that has ended before it was told to has failed; there is nothing to
+                // wait for.
+                Err(RecvTimeoutError::Timeout) => {
+                    return self.threads.iter().any(|t| t.2.is_finished());
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         true
     }
 
-    /// What every worker has counted so far; `full`: with histograms. Workers that do not answer within a second are
-    /// left out.
+    /// What every worker has counted so far; `full`: with histograms. Workers that do not answer
+    /// within a second are left out.
     pub fn snapshot(&self, full: bool) -> Vec<Snapshot> {
         self.ask(|reply| Letter::Snapshot(full, reply))
     }
@@ -482,7 +526,11 @@ impl Running {
                 asked.then_some(answer)
             })
             .collect();
-        replies.into_iter().flatten().filter_map(|r| r.recv_timeout(Duration::from_secs(1)).ok()).collect()
+        replies
+            .into_iter()
+            .flatten()
+            .filter_map(|r| r.recv_timeout(Duration::from_secs(1)).ok())
+            .collect()
     }
 
     fn tell(&self, control: Control) {
@@ -504,37 +552,51 @@ impl Running {
         let at = self.names.iter().rposition(|(n, live)| *live && n == name);
         at.map(|i| i as u32).ok_or_else(|| {
             let streams = self.names.iter().filter(|n| n.1).map(|n| n.0.as_str());
-            let groups =
-                self.plan.streams.iter().zip(&self.names).filter(|(_, n)| n.1).filter_map(|(s, _)| s.group.as_deref());
+            let groups = self
+                .plan
+                .streams
+                .iter()
+                .zip(&self.names)
+                .filter(|(_, n)| n.1)
+                .filter_map(|(s, _)| s.group.as_deref());
             let templates = self.settings.flows.iter().flat_map(|flows| &flows.load.templates);
             let templates = templates.map(|template| template.name.as_str());
             let known: BTreeSet<&str> = streams.chain(groups).chain(templates).collect();
-            EngineError::UnknownStream { name: name.to_owned(), hint: squall_profile::suggest(name, known) }
+            EngineError::UnknownStream {
+                name: name.to_owned(),
+                hint: squall_profile::suggest(name, known),
+            }
         })
     }
 
     /// A stream by name, or every stream of a group, or (`None`) all.
     fn chosen(&self, name: Option<&str>) -> Result<Vec<Option<u32>>, EngineError> {
         let Some(name) = name else { return Ok(vec![None]) };
-        let in_group = |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
+        let in_group =
+            |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
         match self.number(name) {
             Ok(number) => Ok(vec![Some(number)]),
             Err(unknown) => {
-                let group: Vec<_> = (0..self.plan.streams.len()).filter(in_group).map(|i| Some(i as u32)).collect();
+                let group: Vec<_> =
+                    (0..self.plan.streams.len()).filter(in_group).map(|i| Some(i as u32)).collect();
                 if group.is_empty() { Err(unknown) } else { Ok(group) }
             }
         }
     }
 
-    /// A template by name, and those that a mix of that name consists of; none where the name is a stream's or a group's.
+    /// A template by name, and those that a mix of that name consists of; none where the name is a
+    /// stream's or a group's.
     fn templates(&self, name: Option<&str>) -> Result<Vec<u32>, EngineError> {
         let (Some(name), Some(flows)) = (name, &self.settings.flows) else { return Ok(Vec::new()) };
         if self.chosen(Some(name)).is_ok() {
             return Ok(Vec::new());
         }
         let load = &flows.load;
-        let of = |own: &str| own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
-        let found: Vec<_> = (0u32..).zip(&load.templates).filter(|(_, template)| of(&template.name)).collect();
+        let of = |own: &str| {
+            own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let found: Vec<_> =
+            (0u32..).zip(&load.templates).filter(|(_, template)| of(&template.name)).collect();
         let weighted = |arrival: &Arrival| matches!(arrival, Arrival::Weight { .. });
         let all = load.templates.iter().filter(|template| weighted(&template.arrival)).count();
         if matches!(load.target, Some(Target::Active(_)))
@@ -546,14 +608,19 @@ impl Running {
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// A stream by name, the streams of a group, a template (no more of its flows begin, those that are open go on), or all.
+    /// A stream by name, the streams of a group, a template (no more of its flows begin, those that
+    /// are open go on), or all.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn pause(&self, name: Option<&str>) -> Result<(), EngineError> {
         match &self.templates(name)?[..] {
-            [] => self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Pause(number))),
-            templates => templates.iter().for_each(|template| self.tell(Control::PauseTemplate(*template))),
+            [] => {
+                self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Pause(number)))
+            }
+            templates => {
+                templates.iter().for_each(|template| self.tell(Control::PauseTemplate(*template)))
+            }
         }
         Ok(())
     }
@@ -564,8 +631,12 @@ impl Running {
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
         match &self.templates(name)?[..] {
-            [] => self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Resume(number))),
-            templates => templates.iter().for_each(|template| self.tell(Control::ResumeTemplate(*template))),
+            [] => {
+                self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Resume(number)))
+            }
+            templates => {
+                templates.iter().for_each(|template| self.tell(Control::ResumeTemplate(*template)))
+            }
         }
         Ok(())
     }
@@ -573,9 +644,12 @@ impl Running {
     /// Makes the load this one: templates begin flows at its rates from now on.
     ///
     /// # Errors
-    /// [`EngineError::FixedLoad`], and nothing is changed: more differs than [`Load::can_become`] allows, or there is no load.
+    /// [`EngineError::FixedLoad`], and nothing is changed: more differs than [`Load::can_become`]
+    /// allows, or there is no load.
     pub fn change_load(&mut self, load: Load) -> Result<(), EngineError> {
-        let Some(flows) = &mut self.settings.flows else { return Err(EngineError::FixedLoad("all of it".into())) };
+        let Some(flows) = &mut self.settings.flows else {
+            return Err(EngineError::FixedLoad("all of it".into()));
+        };
         flows.load.can_become(&load).map_err(EngineError::FixedLoad)?;
         Arc::make_mut(flows).load = load.clone();
         self.tell(Control::Load(Arc::new(load)));
@@ -585,8 +659,8 @@ impl Running {
     /// Applies what [`Plan::diff`] found; streams that are in no change go on untouched.
     ///
     /// # Errors
-    /// [`EngineError::UnknownStream`], [`EngineError::TooMany`], [`EngineError::Fixed`], [`EngineError::FixedRate`];
-    /// changes before it are applied.
+    /// [`EngineError::UnknownStream`], [`EngineError::TooMany`], [`EngineError::Fixed`],
+    /// [`EngineError::FixedRate`]; changes before it are applied.
     pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
         let mut added = Vec::new();
         for change in changes {
@@ -594,9 +668,16 @@ impl Running {
                 Change::Rate(name, gap, pps) => {
                     let number = self.number(&name)?;
                     let stream = &self.plan.streams[number as usize];
-                    let apart = stream.placement == Placement::Shared && stream.program.sizes().only().is_none();
-                    if apart && matches!(gap, Gap::PerOctet { .. }) && self.ports[stream.port].generates() {
-                        return Err(EngineError::FixedRate(name, self.plan.ports[stream.port].name.clone()));
+                    let apart = stream.placement == Placement::Shared
+                        && stream.program.sizes().only().is_none();
+                    if apart
+                        && matches!(gap, Gap::PerOctet { .. })
+                        && self.ports[stream.port].generates()
+                    {
+                        return Err(EngineError::FixedRate(
+                            name,
+                            self.plan.ports[stream.port].name.clone(),
+                        ));
                     }
                     let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
                     (stream.gap, stream.asked_pps) = (gap, pps);
@@ -630,7 +711,8 @@ impl Running {
         for (number, name) in &added {
             let next = name.as_ref().map(|name| self.number(name)).transpose()?;
             let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
-            stream.next = stream.next.zip(next).map(|(arrow, next)| Next { stream: next as usize, ..arrow });
+            stream.next =
+                stream.next.zip(next).map(|(arrow, next)| Next { stream: next as usize, ..arrow });
         }
         for (number, _) in added {
             let Some(worker) = self.home(number as usize) else { continue };
@@ -645,10 +727,12 @@ impl Running {
         Ok(())
     }
 
-    /// The worker for a new stream: that of the streams it leads to, which have to be beside it, or the port's first.
+    /// The worker for a new stream: that of the streams it leads to, which have to be beside it, or
+    /// the port's first.
     fn home(&self, number: usize) -> Option<usize> {
         let streams = &self.plan.streams;
-        let chain = std::iter::successors(Some(number), |&i| streams[i].next.map(|n| n.stream)).take(streams.len());
+        let chain = std::iter::successors(Some(number), |&i| streams[i].next.map(|n| n.stream))
+            .take(streams.len());
         let there = chain.filter(|&i| i < self.placed).find_map(|i| match streams[i].placement {
             Placement::Worker(worker) => Some(worker),
             Placement::Shared => None,
@@ -657,14 +741,16 @@ impl Running {
         there.or_else(|| self.plan.workers.iter().position(|w| w.tx.iter().any(|t| t.0 == port)))
     }
 
-    /// Moves the end of the run to what `stop` says, counted from its beginning; an end that was reached stays one.
+    /// Moves the end of the run to what `stop` says, counted from its beginning; an end that was
+    /// reached stays one.
     ///
     /// # Errors
     /// [`EngineError::Count`]: several workers send, and the total of packets or octets is not the same.
     /// [`EngineError::FixedEnd`].
     pub fn limit(&mut self, stop: Stop) -> Result<(), EngineError> {
         let old = self.plan.stop;
-        let generates = |&port: &usize| self.ports[port].generates() && !self.plan.replay.contains(&port);
+        let generates =
+            |&port: &usize| self.ports[port].generates() && !self.plan.replay.contains(&port);
         if let Some(port) = (0..self.ports.len()).find(generates) {
             return Err(EngineError::FixedEnd(self.plan.ports[port].name.clone()));
         }
@@ -710,7 +796,14 @@ impl Running {
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let (interfaces, links) = (self.interfaces(), self.links());
-        Ok(Outcome { workers, replayed, duration: last.saturating_sub(self.start), interfaces, links, notes })
+        Ok(Outcome {
+            workers,
+            replayed,
+            duration: last.saturating_sub(self.start),
+            interfaces,
+            links,
+            notes,
+        })
     }
 }
 
@@ -718,12 +811,17 @@ impl Running {
     /// What the interfaces have counted since the start, port by port; `None` where there is none.
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
         let ports = self.ports.iter().zip(&self.before);
-        ports.map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?))).collect()
+        ports
+            .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
+            .collect()
     }
 
     /// When the ports' links went down and came up so far, port by port; on the engine's clock.
     pub fn links(&self) -> Vec<Vec<LinkEvent>> {
-        self.ports.iter().map(|port| port.link().map_or_else(Vec::new, |link| link.events())).collect()
+        self.ports
+            .iter()
+            .map(|port| port.link().map_or_else(Vec::new, |link| link.events()))
+            .collect()
     }
 
     /// Tells all workers to end, and waits until they have.

@@ -33,15 +33,16 @@ const MOST_SKIPPED: u64 = 1 << 20;
 /// Streams up to here have a departure histogram of their own.
 const MOST_HISTOGRAMS: usize = 256;
 
-/// Picoseconds. Behind by more than this, streams send what they owe in runs of up to [`IN_A_ROW`] frames: instants are
-/// lost anyway, and going from stream to stream for each frame would cost several times as much. Nearer to schedule,
-/// on virtual time, and where a count ends the run, so that its frames are the same on any machine, they leave in the
-/// exact order of their instants.
+/// Picoseconds. Behind by more than this, streams send what they owe in runs of up to [`IN_A_ROW`]
+/// frames: instants are lost anyway, and going from stream to stream for each frame would cost
+/// several times as much. Nearer to schedule, on virtual time, and where a count ends the run, so
+/// that its frames are the same on any machine, they leave in the exact order of their instants.
 const FAR_BEHIND: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
-/// Picoseconds behind the end of the run in which frames that were due before it may still leave: more than a hiccup of
-/// the machine takes, and not enough to stretch a run that asks for more than the port takes.
+/// Picoseconds behind the end of the run in which frames that were due before it may still leave:
+/// more than a hiccup of the machine takes, and not enough to stretch a run that asks for more than
+/// the port takes.
 pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
 /// Why frames did not leave that were due while the link was down.
@@ -83,7 +84,8 @@ pub(crate) struct Transmitter {
     /// The clock of the streams' schedules, and the audit of what left by it.
     pace: Pace,
     audit: Audit,
-    /// With many streams there is one departure histogram for all: one each would push the streams out of the cache.
+    /// With many streams there is one departure histogram for all: one each would push the streams
+    /// out of the cache.
     shared_errors: bool,
     /// The run's time was up before all that was due had left.
     overdue: bool,
@@ -142,8 +144,8 @@ impl Hand {
     }
 }
 
-/// A stream, or a worker's share of it. What each frame needs comes first: with thousands of streams, every cache line
-/// is one more to wait for.
+/// A stream, or a worker's share of it. What each frame needs comes first: with thousands of
+/// streams, every cache line is one more to wait for.
 #[repr(C, align(64))]
 struct Sender {
     timeline: Timeline,
@@ -165,8 +167,8 @@ struct Sender {
     /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
     next: u64,
     by: u64,
-    /// Frames on the wire, and their octets with FCS, for each that is filled: above 1 where they are cut. Octets of
-    /// frames of several lengths are not here.
+    /// Frames on the wire, and their octets with FCS, for each that is filled: above 1 where they
+    /// are cut. Octets of frames of several lengths are not here.
     weight: u32,
     wire_octets: u32,
     packets: u64,
@@ -217,15 +219,21 @@ impl Transmitter {
             audit: Audit::new(0.0),
             shared_errors: false,
             overdue: false,
-            counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
+            counters: PortTx {
+                port,
+                fingerprint: fingerprint.then(Fingerprint::default),
+                ..PortTx::default()
+            },
             done: false,
         }
     }
 
     /// Takes the streams of the plan: (number in the plan, stream, first frame, distance).
     pub fn load(&mut self, streams: Vec<(u32, Arc<PlanStream>, u64, u64)>) {
-        let pps =
-            streams.iter().filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64)).sum();
+        let pps = streams
+            .iter()
+            .filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64))
+            .sum();
         self.wheel = Wheel::new(streams.len(), pps);
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
@@ -237,17 +245,25 @@ impl Transmitter {
         self.keep_to_rates();
     }
 
-    /// How much may follow at once after a stall, and what is too much of it, is by the rate at which all streams send together.
+    /// How much may follow at once after a stall, and what is too much of it, is by the rate at
+    /// which all streams send together.
     fn keep_to_rates(&mut self) {
-        let pps = self.senders.iter().filter(|s| !s.removed).map(|s| s.plan.fastest_pps() / s.by as f64).sum();
+        let pps = self
+            .senders
+            .iter()
+            .filter(|s| !s.removed)
+            .map(|s| s.plan.fastest_pps() / s.by as f64)
+            .sum();
         self.pace.set_pps(pps);
         self.audit.set_pps(pps);
     }
 
     fn take(&mut self, number: u32, plan: Arc<PlanStream>, first: u64, by: u64) -> usize {
         let program = plan.program.clone();
-        let late = |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
-        // Streams of a port move together, as their order is part of the schedule; one that catches up hurries all.
+        let late =
+            |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
+        // Streams of a port move together, as their order is part of the schedule; one that catches
+        // up hurries all.
         self.pace.bound(late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual);
         self.senders.push(Sender {
             cursor: program.cursor(first, by, number + 1),
@@ -280,7 +296,8 @@ impl Transmitter {
         self.senders.len() - 1
     }
 
-    /// A stream added while running: begins at `now` plus its start delay, or waits for another's `next`.
+    /// A stream added while running: begins at `now` plus its start delay, or waits for another's
+    /// `next`.
     pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos) {
         let i = self.take(number, plan, 0, 1);
         self.keep_to_rates();
@@ -393,9 +410,14 @@ impl Transmitter {
         self.keep_to_rates();
     }
 
-    /// When something is to be done next; `None`: never, as it stands, or when the link is up again.
+    /// When something is to be done next; `None`: never, as it stands, or when the link is up
+    /// again.
     pub fn next_due(&mut self, end: Picos) -> Option<Picos> {
-        if self.link.as_ref().is_some_and(|link| !link.is_up()) { None } else { self.next_departure(end) }
+        if self.link.as_ref().is_some_and(|link| !link.is_up()) {
+            None
+        } else {
+            self.next_departure(end)
+        }
     }
 
     fn next_departure(&mut self, end: Picos) -> Option<Picos> {
@@ -415,8 +437,15 @@ impl Transmitter {
         (len.len() as u64, len.iter().map(|len| u64::from(len + FCS_LEN)).sum())
     }
 
-    /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames moved.
-    pub fn turn(&mut self, now: Nanos, watch: &mut Watch, budget: &mut Budget, scratch: &mut Scratch) -> bool {
+    /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames
+    /// moved.
+    pub fn turn(
+        &mut self,
+        now: Nanos,
+        watch: &mut Watch,
+        budget: &mut Budget,
+        scratch: &mut Scratch,
+    ) -> bool {
         let at = self.clock.since_start(now);
         if self.clock != Clock::Virtual && at.0 >= budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
@@ -451,8 +480,8 @@ impl Transmitter {
         true
     }
 
-    /// What becomes due while the link is down does not leave, and not in a burst when it is up again; streams without gaps
-    /// wait. Whether it is down.
+    /// What becomes due while the link is down does not leave, and not in a burst when it is up
+    /// again; streams without gaps wait. Whether it is down.
     #[cold]
     fn wait_for_link(&mut self, now: Nanos, at: Picos, budget: &mut Budget) -> bool {
         let state = self.link.as_ref().map_or(LinkState::Up, |link| link.state());
@@ -466,10 +495,11 @@ impl Transmitter {
         }
         let paced = |row: &InRow| row.end > self.hand.done && self.hand.due[row.begin] != u64::MAX;
         if self.hand.runs.iter().any(paced) {
-            let (packets, octets) = (self.hand.done..self.hand.filled).fold((0, 0), |(packets, octets), i| {
-                let weight = u64::from(self.sender_of(i).weight);
-                (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
-            });
+            let (packets, octets) =
+                (self.hand.done..self.hand.filled).fold((0, 0), |(packets, octets), i| {
+                    let weight = u64::from(self.sender_of(i).weight);
+                    (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
+                });
             // They are no part of what a run that ends by a count has sent.
             budget.packets = budget.packets.saturating_add(packets);
             budget.octets = budget.octets.saturating_add(octets);
@@ -548,9 +578,11 @@ impl Transmitter {
                 horizon = horizon.min(self.pace.owing(at.0, entry.due));
             }
             if matches!(s.late, Late::Drop | Late::Stretch) {
-                let skipped = s.catch_up(Picos(at.0.saturating_sub(Picos::from(self.pace.lag()).0)), horizon);
+                let skipped =
+                    s.catch_up(Picos(at.0.saturating_sub(Picos::from(self.pace.lag()).0)), horizon);
                 if skipped > 0 {
-                    *self.counters.not_sent.entry("late").or_default() += skipped * u64::from(s.weight);
+                    *self.counters.not_sent.entry("late").or_default() +=
+                        skipped * u64::from(s.weight);
                     Self::go_on(&mut self.senders, &mut self.wheel, i);
                     if skipped >= MOST_SKIPPED {
                         break;
@@ -635,7 +667,10 @@ impl Transmitter {
         }
         s.active = false;
         let end = s.timeline.end();
-        let Some(next) = s.plan.next.filter(|n| n.times.is_none_or(|times| s.arrows_taken < times)) else { return };
+        let Some(next) = s.plan.next.filter(|n| n.times.is_none_or(|times| s.arrows_taken < times))
+        else {
+            return;
+        };
         s.arrows_taken += 1;
         let Some(j) = senders.iter().position(|t| t.number as usize == next.stream) else { return };
         let t = &mut senders[j];
@@ -646,7 +681,11 @@ impl Transmitter {
         t.timeline = t.plan.timeline(Picos(end.0.saturating_add(t.plan.start.0)));
         match &mut t.paused {
             Some(since) => *since = end,
-            None => wheel.push(Entry { due: t.timeline.end().0, stream: j as u32, generation: t.generation }),
+            None => wheel.push(Entry {
+                due: t.timeline.end().0,
+                stream: j as u32,
+                generation: t.generation,
+            }),
         }
     }
 
@@ -682,7 +721,8 @@ impl Transmitter {
         if sent == 0 {
             return;
         }
-        // Frames of one hand-over left one after the other: each is given its share of the time it took.
+        // Frames of one hand-over left one after the other: each is given its share of the time it
+        // took.
         let (first, took) = (self.clock.since_start(before).0, self.clock.since_start(after).0);
         let each = (took - first) / sent as u64;
         let virtual_time = self.clock == Clock::Virtual;
@@ -709,7 +749,11 @@ impl Transmitter {
                 (oldest, newest) = (oldest.min(first_due), newest.max(last_due));
                 let (a, b) = (left(begin), left(end - 1));
                 if !self.shared_errors && row.even && a >= first_due && b >= last_due {
-                    s.departure_error.record_evenly((a - first_due) / 1000, (b - last_due) / 1000, count);
+                    s.departure_error.record_evenly(
+                        (a - first_due) / 1000,
+                        (b - last_due) / 1000,
+                        count,
+                    );
                 } else {
                     for i in begin..end {
                         errors[late] = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
@@ -731,7 +775,8 @@ impl Transmitter {
             packets_of_all += packets;
             octets_of_all += octets;
             if s.first_left.is_none() {
-                s.first_left = Some(if virtual_time { self.clock.instant(Picos(first_due)) } else { before });
+                s.first_left =
+                    Some(if virtual_time { self.clock.instant(Picos(first_due)) } else { before });
             }
             s.last_left = if virtual_time { self.clock.instant(Picos(last_due)) } else { after };
             self.counters.last = s.last_left;
@@ -749,7 +794,8 @@ impl Transmitter {
         }
     }
 
-    /// The next frame at hand does not leave; of a super-frame, what has not left yet. How many frames that are.
+    /// The next frame at hand does not leave; of a super-frame, what has not left yet. How many
+    /// frames that are.
     fn drop_next(&mut self, reason: &'static str) -> u64 {
         let i = self.hand.done;
         let cut = self.sender_of(i).program.cut();
@@ -792,11 +838,13 @@ impl Transmitter {
         self.hand.done = self.hand.filled;
     }
 
-    /// All is sent, until streams are added: what is at hand gets one more chance, what was due and is not sent is
-    /// counted.
+    /// All is sent, until streams are added: what is at hand gets one more chance, what was due and
+    /// is not sent is counted.
     pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
         // Again behind a frame that the port refuses.
-        while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(watch) {}
+        while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(watch)
+        {
+        }
         let down = self.link.as_ref().is_some_and(|link| !link.is_up());
         self.drop_hand(if down { LINK_DOWN } else { "port_full" });
         let at = self.clock.since_start(now);
@@ -847,7 +895,8 @@ impl Transmitter {
     }
 }
 
-/// Over the frames that other workers send, as far as the stream goes: behind its end a timeline cannot be moved.
+/// Over the frames that other workers send, as far as the stream goes: behind its end a timeline
+/// cannot be moved.
 fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
     for frame in frames {
         if timeline.due().is_none() {
@@ -858,8 +907,9 @@ fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
 }
 
 impl Sender {
-    /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most `most`: lengths and
-    /// due instants go to the batch, from slot `n` on. How many, and whether at equal distances.
+    /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most
+    /// `most`: lengths and due instants go to the batch, from slot `n` on. How many, and whether at
+    /// equal distances.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     fn schedule_run(
@@ -887,7 +937,9 @@ impl Sender {
             return (count, true);
         }
         let mut count = 0;
-        while let Some(due) = self.timeline.due().filter(|due| count == 0 || (count < most && due.0 < bound)) {
+        while let Some(due) =
+            self.timeline.due().filter(|due| count == 0 || (count < most && due.0 < bound))
+        {
             let Some(len) = self.schedule(budget) else { break };
             meta[count].len = len;
             meta[count].due = clock.instant(due);
@@ -898,7 +950,8 @@ impl Sender {
         (count, false)
     }
 
-    /// As [`Sender::schedule_run`], for frames that leave as soon as they can, up to the end of a burst.
+    /// As [`Sender::schedule_run`], for frames that leave as soon as they can, up to the end of a
+    /// burst.
     #[inline]
     fn schedule_unpaced(
         &mut self,
@@ -920,7 +973,10 @@ impl Sender {
             _ => {
                 let mut count = 0;
                 // The timeline moves on when a burst has ended and the next begins after a gap.
-                while count < most && self.timeline.left_in_burst() != 0 && (count == 0 || self.timeline.end() <= at) {
+                while count < most
+                    && self.timeline.left_in_burst() != 0
+                    && (count == 0 || self.timeline.end() <= at)
+                {
                     self.timeline.set_due(at);
                     let Some(len) = self.schedule(budget) else { break };
                     meta[count].len = len;
@@ -934,7 +990,8 @@ impl Sender {
         count
     }
 
-    /// Frames that may be filled before `budget` is spent, at most `most`. The one that reaches it is the last.
+    /// Frames that may be filled before `budget` is spent, at most `most`. The one that reaches it
+    /// is the last.
     #[inline]
     fn most(&self, budget: &Budget, most: usize) -> usize {
         if self.weight == 1 || budget.packets == u64::MAX {
@@ -950,8 +1007,8 @@ impl Sender {
         }
     }
 
-    /// Gives as many frames their lengths as there are in `lens`, and goes on behind them. One length for all has been
-    /// put into `meta` before.
+    /// Gives as many frames their lengths as there are in `lens`, and goes on behind them. One
+    /// length for all has been put into `meta` before.
     #[inline]
     fn take_lengths(&mut self, lens: &mut [u32], meta: &mut [TxMeta]) {
         match self.fixed_len {
@@ -964,7 +1021,8 @@ impl Sender {
         self.next += self.by * lens.len() as u64;
     }
 
-    /// Takes the next frame from budget and timeline and gives its length; `None` when the budget is spent.
+    /// Takes the next frame from budget and timeline and gives its length; `None` when the budget
+    /// is spent.
     #[inline]
     fn schedule(&mut self, budget: &mut Budget) -> Option<u32> {
         let len = match self.fixed_len {
@@ -1012,7 +1070,8 @@ impl Sender {
         self.give_up_before(Picos((at.0 - gap).min(horizon.saturating_add(1))), "late")
     }
 
-    /// Leaves out the frames that are due before `bound`, for this reason: how many, at most [`MOST_SKIPPED`].
+    /// Leaves out the frames that are due before `bound`, for this reason: how many, at most
+    /// [`MOST_SKIPPED`].
     fn give_up_before(&mut self, bound: Picos, reason: &'static str) -> u64 {
         let mut skipped = 0;
         while self.timeline.due().is_some_and(|due| due < bound) && skipped < MOST_SKIPPED {
@@ -1020,7 +1079,11 @@ impl Sender {
             let n = at_once.unwrap_or_else(|| {
                 self.timeline.advance(self.program.sizes().at(self.next));
                 if self.walk {
-                    walk(&mut self.timeline, self.program.sizes(), self.next + 1..self.next + self.by);
+                    walk(
+                        &mut self.timeline,
+                        self.program.sizes(),
+                        self.next + 1..self.next + self.by,
+                    );
                 }
                 1
             });

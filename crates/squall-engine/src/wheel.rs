@@ -1,15 +1,17 @@
-//! Which stream is due next: a calendar queue (Brown 1988). Exact order by (instant, stream); constant time with many
-//! streams, and with few a sorted handful.
+//! Which stream is due next: a calendar queue (Brown 1988). Exact order by (instant, stream);
+//! constant time with many streams, and with few a sorted handful.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
 };
 
-/// Buckets; with the bucket width that [`Wheel::new`] chooses, ten thousand streams of one rate fit ahead of now.
+/// Buckets; with the bucket width that [`Wheel::new`] chooses, ten thousand streams of one rate fit
+/// ahead of now.
 const BUCKETS: usize = 4096;
 const WORDS: usize = BUCKETS / 64;
-/// Streams up to here are kept in one sorted list: inserting moves a few entries within a cache line or two.
+/// Streams up to here are kept in one sorted list: inserting moves a few entries within a cache
+/// line or two.
 const FEW: usize = 16;
 
 /// A stream with the instant at which its next frame is due.
@@ -41,7 +43,8 @@ impl Wheel {
     pub fn new(streams: usize, pps: f64) -> Self {
         // About two frames a bucket.
         let width = if pps > 0.0 { 2e12 / pps } else { 1e12 };
-        let shift = if streams <= FEW { 63 } else { (width.max(1.0).log2().round() as u32).clamp(4, 50) };
+        let shift =
+            if streams <= FEW { 63 } else { (width.max(1.0).log2().round() as u32).clamp(4, 50) };
         Self {
             shift,
             tick: 0,
@@ -141,7 +144,8 @@ impl Wheel {
             self.current.extend(self.buckets[bucket].drain(..));
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
         }
-        // What was far when it was pushed may be near now; taking it along here keeps the order exact.
+        // What was far when it was pushed may be near now; taking it along here keeps the order
+        // exact.
         while self.far.peek().is_some_and(|Reverse(e)| e.due >> self.shift <= tick) {
             self.current.extend(self.far.pop().map(|r| r.0));
         }

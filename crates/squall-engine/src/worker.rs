@@ -38,7 +38,8 @@ pub struct PortTx {
     pub port: usize,
     pub packets: u64,
     pub octets: u64,
-    /// Super-frames that were handed over whole, and the frames that they became, which are among `packets`.
+    /// Super-frames that were handed over whole, and the frames that they became, which are among
+    /// `packets`.
     pub super_frames: u64,
     pub segments: u64,
     /// Frames that the port refused.
@@ -73,7 +74,8 @@ pub struct StreamTx {
     pub packets: u64,
     pub octets: u64,
     pub not_sent: BTreeMap<&'static str, u64>,
-    /// By how much the schedule was moved because frames were late ([`squall_profile::Late::Stretch`]).
+    /// By how much the schedule was moved because frames were late
+    /// ([`squall_profile::Late::Stretch`]).
     pub stretched: Nanos,
     /// First and last departure, on the engine's clock.
     pub first: Option<Nanos>,
@@ -87,8 +89,8 @@ pub struct StreamTx {
 pub struct PortRx {
     pub port: usize,
     pub seen: Receiver,
-    /// Frames that came as far as the queue, a super-frame as one, where the port counts them ([`RxQueue::received`]):
-    /// `given`, `drops` and what still waits there.
+    /// Frames that came as far as the queue, a super-frame as one, where the port counts them
+    /// ([`RxQueue::received`]): `given`, `drops` and what still waits there.
     pub received: Option<u64>,
     /// Frames that the queue has given.
     pub given: u64,
@@ -124,7 +126,8 @@ pub enum Control {
     /// From the next gap on.
     Rate(u32, Gap),
     Remove(u32),
-    /// The stream starts after its start delay, on the worker that serves the port and has the first queue.
+    /// The stream starts after its start delay, on the worker that serves the port and has the
+    /// first queue.
     Add(u32, Arc<PlanStream>),
     /// No flow of a template of the load, by its number, begins, until it is resumed.
     PauseTemplate(u32),
@@ -185,7 +188,10 @@ impl PortGlance {
             octets: seen.octets,
             unsigned: seen.unsigned,
             streams: seen.streams().map(|(number, stream)| (number, stream.glance())).collect(),
-            tracked: seen.tracked.as_ref().map_or_else(Vec::new, |tracked| tracked.rows().collect()),
+            tracked: seen
+                .tracked
+                .as_ref()
+                .map_or_else(Vec::new, |tracked| tracked.rows().collect()),
             beyond: seen.tracked.as_ref().map_or(0, |tracked| tracked.beyond),
         }
     }
@@ -201,7 +207,8 @@ pub(crate) enum Letter {
     Finish,
 }
 
-/// How a supervisor knocks without the worker having to ask a channel each turn; and wakes it where it waits for frames.
+/// How a supervisor knocks without the worker having to ask a channel each turn; and wakes it where
+/// it waits for frames.
 #[derive(Clone)]
 pub(crate) struct Bell(Arc<Knocker>);
 
@@ -261,7 +268,17 @@ impl Receiving {
         filter: Option<Arc<Filter>>,
         sink: Option<Box<dyn Sink>>,
     ) -> Self {
-        Self { queue, port, seen, filter, chosen: Vec::with_capacity(BATCH), sink, given: 0, filtered: 0, error: None }
+        Self {
+            queue,
+            port,
+            seen,
+            filter,
+            chosen: Vec::with_capacity(BATCH),
+            sink,
+            given: 0,
+            filtered: 0,
+            error: None,
+        }
     }
 
     /// Takes what has come; whether anything has.
@@ -293,12 +310,16 @@ impl Receiving {
             }
         };
         if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
-            self.seen.observe_all(batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)));
+            self.seen.observe_all(
+                batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)),
+            );
         } else {
             for (octets, frame) in batch.iter() {
                 match frame.cut.is_whole() {
                     true => self.seen.observe(octets, frame.wire_len, frame.time),
-                    false => self.seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
+                    false => {
+                        self.seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time)
+                    }
                 }
             }
         }
@@ -335,7 +356,8 @@ impl Inflow {
         if elapsed >= INFLOW_EVERY {
             let given = queues.iter().map(|rx| rx.given).sum();
             let came = given - std::mem::replace(&mut self.given, given);
-            (self.fast, self.told) = (came.saturating_mul(1_000_000_000) >= elapsed.0.saturating_mul(FAST), now);
+            (self.fast, self.told) =
+                (came.saturating_mul(1_000_000_000) >= elapsed.0.saturating_mul(FAST), now);
         }
         self.fast
     }
@@ -371,9 +393,11 @@ pub(crate) struct Worker {
     pub finished: bool,
 }
 
-/// How long the last frames of a queue that was stopped may take: a block of a receive ring is handed over late.
+/// How long the last frames of a queue that was stopped may take: a block of a receive ring is
+/// handed over late.
 const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
-/// Longest sleep of a worker that receives, if its queues bear it, and not so much comes that more would be better.
+/// Longest sleep of a worker that receives, if its queues bear it, and not so much comes that more
+/// would be better.
 const RX_REST: Nanos = Nanos(200_000);
 /// Who is woken by frames after so long need not sleep between.
 const SELDOM: Nanos = Nanos(1_000_000);
@@ -425,7 +449,8 @@ impl Worker {
                 Some(_) => {}
             }
             if tx.done {
-                // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
+                // Behind the last frame of a run that ends by a count nothing is due, and so
+                // nothing late.
                 let counted = self.budget.packets == 0 || self.budget.octets == 0;
                 let early = counted && self.clock.since_start(now) < self.budget.end;
                 tx.settle(now, &mut self.watch, if early { Picos(0) } else { self.budget.end });
@@ -463,8 +488,8 @@ impl Worker {
         self.just_sent = moved && self.rx.is_empty();
     }
 
-    /// On virtual time every port could take all that a run's count allows, so only the one whose frame is due next may
-    /// send, and until another's is due: both are given.
+    /// On virtual time every port could take all that a run's count allows, so only the one whose
+    /// frame is due next may send, and until another's is due: both are given.
     fn first_in_time(&mut self) -> Option<(usize, Picos)> {
         if self.clock != Clock::Virtual
             || !self.budget.is_counted()
@@ -498,8 +523,9 @@ impl Worker {
             None if self.tx.is_empty() && self.replay.is_none() && open => WATCH_REST,
             None => TX_REST,
         };
-        // Where frames come fast a sleep finds many of them, and a queue that tells each would wake us for each. What was
-        // told and is no frame (the interface went down) would be told at once again.
+        // Where frames come fast a sleep finds many of them, and a queue that tells each would wake
+        // us for each. What was told and is no frame (the interface went down) would be told at
+        // once again.
         let waits = !open && self.clock != Clock::Virtual && self.seldom_woken(now, fast);
         if waits && self.wait_for_frames() {
             return;
@@ -510,7 +536,11 @@ impl Worker {
         };
         let end = self.budget.end;
         let streams = self.tx.iter_mut().filter(|tx| !tx.done).filter_map(|tx| tx.next_due(end));
-        let captures = self.replay.iter().filter(|replay| !replay.done).filter_map(|replay| replay.next_due(end));
+        let captures = self
+            .replay
+            .iter()
+            .filter(|replay| !replay.done)
+            .filter_map(|replay| replay.next_due(end));
         let next = streams.chain(captures).min();
         let wake = match next {
             Some(due) => start + due.as_nanos(),
@@ -530,15 +560,16 @@ impl Worker {
         rest(&mut self.watch, now, wake, longest, margin);
     }
 
-    /// Whether the last wait for frames ended long ago and the next may be long, or it was long itself: a queue that tells
-    /// of whole blocks wakes so seldom that a sleep before each wait only adds to the cost.
+    /// Whether the last wait for frames ended long ago and the next may be long, or it was long
+    /// itself: a queue that tells of whole blocks wakes so seldom that a sleep before each wait
+    /// only adds to the cost.
     fn seldom_woken(&self, now: Nanos, fast: bool) -> bool {
         let [last, before] = self.woken;
         (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= SELDOM
     }
 
-    /// Nothing is to be sent, and nothing has come: sleeps until a queue tells that something is there; false, without
-    /// sleeping, if not all of them can tell.
+    /// Nothing is to be sent, and nothing has come: sleeps until a queue tells that something is
+    /// there; false, without sleeping, if not all of them can tell.
     fn wait_for_frames(&mut self) -> bool {
         let mut descriptors = Vec::with_capacity(self.rx.len());
         let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();
@@ -546,7 +577,8 @@ impl Worker {
             return false;
         }
         descriptors.push(self.bell.0.wakes.as_fd());
-        let mut waits: Vec<_> = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let mut waits: Vec<_> =
+            descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // An interrupted wait is no harm.
         let told = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
         drop(waits);
@@ -571,8 +603,11 @@ impl Worker {
         while let Ok(letter) = self.mailbox.try_recv() {
             match letter {
                 Letter::Snapshot(full, reply) => {
-                    let seen =
-                        if full { |seen: &mut Receiver| seen.watching() } else { |seen: &mut Receiver| seen.light() };
+                    let seen = if full {
+                        |seen: &mut Receiver| seen.watching()
+                    } else {
+                        |seen: &mut Receiver| seen.light()
+                    };
                     let _ = reply.send(self.snapshot(full, seen));
                 }
                 Letter::Glance(reply) => {
@@ -588,7 +623,9 @@ impl Worker {
         let at = match self.clock {
             Clock::Real(_) => self.clock.since_start(now),
             // Virtual time stands at what left last.
-            Clock::Virtual => self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default().into(),
+            Clock::Virtual => {
+                self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default().into()
+            }
         };
         self.generators.iter_mut().for_each(|g| g.obey(&control, at));
         match (&mut self.replay, &control) {
@@ -621,7 +658,10 @@ impl Worker {
                         (self.added, self.told) = (self.added + 1, false);
                     }
                 }
-                Control::Step(_) | Control::PauseTemplate(_) | Control::ResumeTemplate(_) | Control::Load(_) => {}
+                Control::Step(_)
+                | Control::PauseTemplate(_)
+                | Control::ResumeTemplate(_)
+                | Control::Load(_) => {}
                 Control::Limit(_) | Control::Stop => unreachable!("handled above"),
             }
         }
@@ -638,9 +678,14 @@ impl Worker {
             packets += tx.counters.packets + tx.counters.errors + waiting;
             octets += tx.counters.octets + their_octets;
         }
-        let left = |total: Option<u64>, used: u64| total.map_or(u64::MAX, |total| total.saturating_sub(used));
-        self.budget =
-            Budget { packets: left(stop.packets, packets), octets: left(stop.octets, octets), end: end_of(&stop) };
+        let left = |total: Option<u64>, used: u64| {
+            total.map_or(u64::MAX, |total| total.saturating_sub(used))
+        };
+        self.budget = Budget {
+            packets: left(stop.packets, packets),
+            octets: left(stop.octets, octets),
+            end: end_of(&stop),
+        };
     }
 
     fn finish(&mut self, now: Nanos) {
@@ -668,7 +713,8 @@ impl Worker {
 
     /// Takes what has come until now.
     fn drain(&mut self) {
-        // Of a port that says when it is empty, all: none of the frames that the kernel has counted is lost at the end.
+        // Of a port that says when it is empty, all: none of the frames that the kernel has counted
+        // is lost at the end.
         for rx in self.rx.iter_mut() {
             if !rx.stop() {
                 continue;
@@ -684,8 +730,8 @@ impl Worker {
                 }
             }
         }
-        // What is on its way inside this process arrives now or never. On virtual time nobody has lingered for it, and a
-        // loop may be full of single frames.
+        // What is on its way inside this process arrives now or never. On virtual time nobody has
+        // lingered for it, and a loop may be full of single frames.
         let most = if self.clock == Clock::Virtual { 1 << 16 } else { 1000 };
         for _ in 0..most {
             if !self.receive() {
@@ -709,7 +755,12 @@ impl Worker {
                 .map(stream)
                 .collect(),
             rx: (self.rx.iter().map(|rx| PortGlance::of(rx.port, &rx.seen)))
-                .chain(self.player.iter().flat_map(Player::seen).map(|(port, seen)| PortGlance::of(port, seen)))
+                .chain(
+                    self.player
+                        .iter()
+                        .flat_map(Player::seen)
+                        .map(|(port, seen)| PortGlance::of(port, seen)),
+                )
                 .collect(),
         }
     }

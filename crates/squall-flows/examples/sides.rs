@@ -1,10 +1,13 @@
-//! What flows cost without engine and ports: clients and servers hand each other frames in memory, 100 octets there and 100
-//! back a connection. `cargo run --release -p squall-flows --example sides [-- CONNECTIONS]`; no clock is read, so it runs
-//! under `valgrind --tool=callgrind`, which counts repeatably.
+//! What flows cost without engine and ports: clients and servers hand each other frames in memory,
+//! 100 octets there and 100 back a connection.
+//! `cargo run --release -p squall-flows --example sides [-- CONNECTIONS]`; no clock is read, so it
+//! runs under `valgrind --tool=callgrind`, which counts repeatably.
 #![forbid(unsafe_code)]
 
 use squall_apps::Program;
-use squall_flows::{Arrival, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template, Think};
+use squall_flows::{
+    Arrival, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template, Think,
+};
 use squall_tcp::{Near, Tunables};
 use squall_units::{Cut, MacAddr, Nanos};
 
@@ -33,7 +36,8 @@ impl FrameOutput for Frames {
 }
 
 fn main() {
-    let connections: u64 = std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("a number"));
+    let connections: u64 =
+        std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("a number"));
     let pool = |name: &str, range: &str| Pool {
         name: name.into(),
         ranges: vec![range.parse().expect("a range")],
@@ -80,7 +84,11 @@ fn main() {
                 while sides[from].has_output() {
                     frames.lens.clear();
                     sides[from].transmit(now, &mut frames);
-                    let all = frames.lens.iter().enumerate().map(|(i, len)| &frames.octets[i * STRIDE..][..*len]);
+                    let all = frames
+                        .lens
+                        .iter()
+                        .enumerate()
+                        .map(|(i, len)| &frames.octets[i * STRIDE..][..*len]);
                     sides[1 - from].approach(all.clone(), &mut near);
                     for (frame, near) in all.zip(near) {
                         sides[1 - from].receive(now, frame, Cut::WHOLE, near);

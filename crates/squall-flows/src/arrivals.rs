@@ -1,7 +1,8 @@
 //! When which template begins a flow.
 //!
-//! An open loop's instants are computed as if there were no ramp, in whole picoseconds and a fraction ([`Timeline`]), then
-//! put where the ramp has let as much load pass: nothing drifts, and a Poisson process stays one.
+//! An open loop's instants are computed as if there were no ramp, in whole picoseconds and a
+//! fraction ([`Timeline`]), then put where the ramp has let as much load pass: nothing drifts, and
+//! a Poisson process stays one.
 
 use std::{
     cmp::Reverse,
@@ -56,7 +57,8 @@ pub(crate) struct Due {
 /// A source of arrivals.
 #[derive(Debug)]
 struct Line {
-    /// One; of a number of flows that are to be open, all that have a weight, with the sums of weights up to each.
+    /// One; of a number of flows that are to be open, all that have a weight, with the sums of
+    /// weights up to each.
     templates: Vec<(u64, usize)>,
     kind: Kind,
     /// Number of the next flow, and how many workers share them.
@@ -188,11 +190,15 @@ impl Arrivals {
         for (i, template) in load.templates.iter().enumerate() {
             arrivals.lines.extend(Line::of(template, i, cps, load, (worker, workers)));
         }
-        arrivals.lines.extend(load.script.as_ref().map(|script| Line::script(script, (worker, workers))));
+        arrivals
+            .lines
+            .extend(load.script.as_ref().map(|script| Line::script(script, (worker, workers))));
         for i in 0..arrivals.lines.len() {
             let line = &arrivals.lines[i];
             if !line.gives_up() {
-                line.templates.iter().for_each(|(_, template)| arrivals.closed[*template] = Some(i));
+                line.templates
+                    .iter()
+                    .for_each(|(_, template)| arrivals.closed[*template] = Some(i));
             }
             arrivals.schedule(i);
         }
@@ -213,7 +219,9 @@ impl Arrivals {
 
     /// No flow will ever begin any more.
     pub fn over(&self, now: Nanos) -> bool {
-        now >= self.end || self.left == 0 || self.lines.iter().all(|line| line.is_over(&self.template_left))
+        now >= self.end
+            || self.left == 0
+            || self.lines.iter().all(|line| line.is_over(&self.template_left))
     }
 
     /// How many share the load.
@@ -245,7 +253,8 @@ impl Arrivals {
                 [(_, only)] => overdue[only] += due.min(self.template_left[only]),
                 _ => (0..due).for_each(|k| {
                     let template = line.template_ahead(k);
-                    overdue[template] += u64::from(overdue[template] < self.template_left[template]);
+                    overdue[template] +=
+                        u64::from(overdue[template] < self.template_left[template]);
                 }),
             }
             left -= if left == u64::MAX { 0 } else { due };
@@ -258,13 +267,16 @@ impl Arrivals {
         self.late[template]
     }
 
-    /// The next flow that is due by `now`. What has waited for longer than the load's patience is given up.
+    /// The next flow that is due by `now`. What has waited for longer than the load's patience is
+    /// given up.
     #[inline]
     pub fn take(&mut self, now: Nanos) -> Option<Due> {
         let real = Picos::from(now.saturating_sub(self.start)).0;
         let schedule = Picos(self.pace.schedule(real)).as_nanos();
         loop {
-            let (at, i) = self.next.filter(|(at, _)| *at <= now && at.saturating_sub(self.start) <= schedule)?;
+            let (at, i) = self
+                .next
+                .filter(|(at, _)| *at <= now && at.saturating_sub(self.start) <= schedule)?;
             if now.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
                 self.give_up(i, now);
                 continue;
@@ -295,7 +307,9 @@ impl Arrivals {
         match &mut line.kind {
             Kind::Open { .. } => {}
             // While the load goes down users go home.
-            Kind::Closed(users) if users.here > self.ramp.falling(users.share, now.saturating_sub(self.start)) => {
+            Kind::Closed(users)
+                if users.here > self.ramp.falling(users.share, now.saturating_sub(self.start)) =>
+            {
                 users.here -= 1;
             }
             Kind::Closed(users) => users.think(line.seed, now),
@@ -304,9 +318,14 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Of a bandwidth that is aimed at: how many octets of application data have moved so far, and flows begun.
+    /// Of a bandwidth that is aimed at: how many octets of application data have moved so far, and
+    /// flows begun.
     pub fn steer(&mut self, now: Nanos, octets: impl FnOnce() -> (u64, u64)) {
-        let Some(steering) = self.steering.as_mut().filter(|s| now.saturating_sub(s.at) >= STEER_EVERY) else { return };
+        let Some(steering) =
+            self.steering.as_mut().filter(|s| now.saturating_sub(s.at) >= STEER_EVERY)
+        else {
+            return;
+        };
         let (octets, begun) = octets();
         steering.measure(now, octets, begun);
         let cps = Cps::from_f64(steering.cps);
@@ -336,7 +355,9 @@ impl Arrivals {
             Some(Target::Active(flows)) => Some(flows),
             _ => None,
         };
-        if let (Some(steering), Some(Target::Bandwidth(bits_per_second))) = (&mut self.steering, load.target) {
+        if let (Some(steering), Some(Target::Bandwidth(bits_per_second))) =
+            (&mut self.steering, load.target)
+        {
             steering.bits_per_second = bits_per_second / self.workers;
         }
         for i in 0..self.lines.len() {
@@ -345,7 +366,11 @@ impl Arrivals {
             let Some(&(_, template)) = line.templates.first() else { continue };
             match (&mut line.kind, &load.templates[template].arrival) {
                 (Kind::Closed(users), Arrival::Closed { users: total, .. }) => {
-                    users.become_total((*total).into(), line.by, now >= self.start + self.ramp.falls_at());
+                    users.become_total(
+                        (*total).into(),
+                        line.by,
+                        now >= self.start + self.ramp.falls_at(),
+                    );
                 }
                 (Kind::Closed(users), _) => {
                     users.become_total(
@@ -355,7 +380,9 @@ impl Arrivals {
                     );
                     line.templates = weighted(load);
                 }
-                (Kind::Open { .. }, Arrival::Weight { weight, .. }) => line.templates[0].0 = u64::from(*weight),
+                (Kind::Open { .. }, Arrival::Weight { weight, .. }) => {
+                    line.templates[0].0 = u64::from(*weight)
+                }
                 (Kind::Open { .. } | Kind::Script(_), _) => {}
             }
             if let (Kind::Open { .. }, Some(cps)) = (&self.lines[i].kind, load.asked(template)) {
@@ -380,7 +407,9 @@ impl Arrivals {
 
     pub fn resume(&mut self, now: Nanos, template: Option<usize>) {
         for i in 0..self.lines.len() {
-            let Some(since) = self.lines[i].paused.filter(|_| self.lines[i].is_of(template)) else { continue };
+            let Some(since) = self.lines[i].paused.filter(|_| self.lines[i].is_of(template)) else {
+                continue;
+            };
             self.lines[i].paused = None;
             match &mut self.lines[i].kind {
                 Kind::Open { timeline, .. } => {
@@ -409,7 +438,10 @@ impl Arrivals {
         let gap = cps.gap().times(by);
         timeline.set_gap(gap);
         // What was far away comes within a gap of the new rate.
-        let (passed, gap) = (self.ramp.passed(now.saturating_sub(self.start)), Picos((gap.seconds(0.0) * 1e12) as u64));
+        let (passed, gap) = (
+            self.ramp.passed(now.saturating_sub(self.start)),
+            Picos((gap.seconds(0.0) * 1e12) as u64),
+        );
         if timeline.due().is_some_and(|due| due.0 > passed.0.saturating_add(gap.0)) {
             timeline.set_due(Picos(passed.0 + gap.0));
         }
@@ -417,7 +449,8 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// How much may begin at once after a stall, and what is too much of it, is by the rate of all open loops together.
+    /// How much may begin at once after a stall, and what is too much of it, is by the rate of all
+    /// open loops together.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
         let cps = self.lines.iter().map(cps).sum();
@@ -459,7 +492,8 @@ impl Arrivals {
 }
 
 fn end_of(limits: Limits, ramp: Ramp, start: Nanos) -> Nanos {
-    let of_ramp = ramp.hold.map(|hold| ramp.up.0.saturating_add(hold.0).saturating_add(ramp.down.0));
+    let of_ramp =
+        ramp.hold.map(|hold| ramp.up.0.saturating_add(hold.0).saturating_add(ramp.down.0));
     let end = of_ramp.unwrap_or(u64::MAX).min(limits.duration.map_or(u64::MAX, |d| d.0));
     Nanos(start.0.saturating_add(end))
 }
@@ -491,12 +525,16 @@ impl Line {
             })
         };
         match template.arrival {
-            Arrival::Open { cps, spacing } => line(0, Kind::open(cps, spacing, seed, (worker, workers))),
+            Arrival::Open { cps, spacing } => {
+                line(0, Kind::open(cps, spacing, seed, (worker, workers)))
+            }
             Arrival::Weight { weight, spacing } => {
                 let cps = total?.share(weight.into(), load.weights());
                 line(weight, Kind::open(cps, spacing, seed, (worker, workers)))
             }
-            Arrival::Closed { users, think } => line(0, Kind::closed(users.into(), think, worker, workers)),
+            Arrival::Closed { users, think } => {
+                line(0, Kind::closed(users.into(), think, worker, workers))
+            }
             Arrival::None => None,
         }
     }
@@ -525,7 +563,11 @@ impl Line {
         let ours: Vec<Part> = (0..)
             .zip(&script.conversations)
             .filter(|(_, one)| script.worker(one, workers) == worker)
-            .map(|(conversation, one)| Part { begin: one.begin, conversation, template: one.template })
+            .map(|(conversation, one)| Part {
+                begin: one.begin,
+                conversation,
+                template: one.template,
+            })
             .collect();
         let mut templates: Vec<_> = ours.iter().map(|part| (0, part.template)).collect();
         templates.sort_unstable();
@@ -539,7 +581,9 @@ impl Line {
             base: Nanos::ZERO,
             period: script.period,
             open: 0,
-            at_once: script.at_once.map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
+            at_once: script
+                .at_once
+                .map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
         });
         Self { templates, kind, number: worker, by: workers, seed: 0, due: None, paused: None }
     }
@@ -635,11 +679,13 @@ impl Line {
         match &self.kind {
             // Instants are rounded on their way through the ramp: the one that is due counts.
             Kind::Open { timeline, .. } => {
-                skip(&mut timeline.clone(), self.by, ramp.passed(before.saturating_sub(start))).max(1)
+                skip(&mut timeline.clone(), self.by, ramp.passed(before.saturating_sub(start)))
+                    .max(1)
             }
             Kind::Closed(users) => {
-                let coming = (users.came..users.share)
-                    .take_while(|i| start + ramp.comes(users.first + i * self.by, users.total) < before);
+                let coming = (users.came..users.share).take_while(|i| {
+                    start + ramp.comes(users.first + i * self.by, users.total) < before
+                });
                 users.ready.before(before) + coming.count() as u64
             }
             Kind::Script(script) => script.due_before(before.saturating_sub(start)),
@@ -668,7 +714,8 @@ impl Kind {
     }
 }
 
-/// Passes over what is due before this instant; how many, of which each `by`-th of a Poisson process is ours.
+/// Passes over what is due before this instant; how many, of which each `by`-th of a Poisson
+/// process is ours.
 fn skip(timeline: &mut Timeline, by: u64, before: Picos) -> u64 {
     let mut skipped = 0;
     while timeline.due().is_some_and(|due| due < before) {
@@ -697,7 +744,9 @@ impl Scripted {
     }
 
     fn number(&self) -> u64 {
-        self.turn.wrapping_mul(self.total).wrapping_add(self.ours.get(self.next).map_or(0, |part| part.conversation))
+        self.turn
+            .wrapping_mul(self.total)
+            .wrapping_add(self.ours.get(self.next).map_or(0, |part| part.conversation))
     }
 
     fn is_over(&self) -> bool {
@@ -728,7 +777,8 @@ fn weighted(load: &Load) -> Vec<(u64, usize)> {
 }
 
 impl Users {
-    /// From now on there are so many, over all workers. Who is too many goes home when his flow has ended.
+    /// From now on there are so many, over all workers. Who is too many goes home when his flow has
+    /// ended.
     fn become_total(&mut self, total: u64, by: u64, falling: bool) {
         (self.total, self.share) = (total, total.saturating_sub(self.first).div_ceil(by));
         // Who went home may come again, unless the load is coming down.
@@ -739,7 +789,8 @@ impl Users {
 
     /// When the next comes for the first time.
     fn comes(&self, ramp: Ramp, start: Nanos, by: u64) -> Option<Nanos> {
-        (self.came < self.share).then(|| start + ramp.comes(self.first + self.came * by, self.total))
+        (self.came < self.share)
+            .then(|| start + ramp.comes(self.first + self.came * by, self.total))
     }
 
     fn think(&mut self, seed: u64, now: Nanos) {
@@ -796,7 +847,9 @@ impl Ramp {
             return Some(Picos((2 * up * load).isqrt() as u64).as_nanos());
         }
         let steady = load + up / 2;
-        let Some(hold) = self.hold else { return Some(Picos(steady.min(u64::MAX.into()) as u64).as_nanos()) };
+        let Some(hold) = self.hold else {
+            return Some(Picos(steady.min(u64::MAX.into()) as u64).as_nanos());
+        };
         let top = up + u128::from(Picos::from(hold).0);
         if steady <= top {
             return Some(Picos(steady as u64).as_nanos());
@@ -807,7 +860,8 @@ impl Ramp {
         Some(Picos((top + down - rest.isqrt()) as u64).as_nanos())
     }
 
-    /// How long a full load takes to pass what has passed at `elapsed`; the inverse of [`Ramp::instant`].
+    /// How long a full load takes to pass what has passed at `elapsed`; the inverse of
+    /// [`Ramp::instant`].
     fn passed(self, elapsed: Nanos) -> Picos {
         let t = u128::from(Picos::from(elapsed).0);
         let up = u128::from(Picos::from(self.up).0);
@@ -842,7 +896,10 @@ impl Ramp {
         match self.down.0 {
             _ if behind == Nanos::ZERO => total,
             0 => 0,
-            down => (u128::from(total) * u128::from(down.saturating_sub(behind.0)) / u128::from(down)) as u64,
+            down => {
+                (u128::from(total) * u128::from(down.saturating_sub(behind.0)) / u128::from(down))
+                    as u64
+            }
         }
     }
 }
@@ -853,17 +910,23 @@ impl Steering {
         let seconds = now.saturating_sub(self.at).as_secs_f64();
         (self.at, self.octets, self.begun) = (now, octets, begun);
         if came == 0 || flows == 0 {
-            // Nothing tells what a flow carries yet: a little more, for as long as that is harmless.
+            // Nothing tells what a flow carries yet: a little more, for as long as that is
+            // harmless.
             if self.octets_per_flow == 0.0 && flows > 0 {
                 self.cps = (self.cps * 2.0).min(1000.0);
             }
             return;
         }
         let each = came as f64 / flows as f64;
-        self.octets_per_flow = if self.octets_per_flow == 0.0 { each } else { 0.7 * self.octets_per_flow + 0.3 * each };
+        self.octets_per_flow = if self.octets_per_flow == 0.0 {
+            each
+        } else {
+            0.7 * self.octets_per_flow + 0.3 * each
+        };
         let aim = self.bits_per_second as f64 / 8.0;
         let wanted = aim / self.octets_per_flow;
-        // What came too much or too little lately is made up for by a tenth; no step doubles or halves more than once.
+        // What came too much or too little lately is made up for by a tenth; no step doubles or
+        // halves more than once.
         let corrected = wanted * (1.0 + 0.1 * (1.0 - came as f64 / seconds / aim).clamp(-1.0, 1.0));
         self.cps = corrected.clamp(self.cps / 2.0, self.cps * 2.0).clamp(0.001, MOST_CPS);
     }

@@ -1,13 +1,16 @@
-//! Load: pools of addresses, arrivals of flows, what became of them. Frames and the time go in, frames come out.
+//! Load: pools of addresses, arrivals of flows, what became of them. Frames and the time go in,
+//! frames come out.
 //!
-//! A [`Load`] says what there is to be: [`Pool`]s of clients and servers, [`Template`]s of flows between them, and how
-//! often each begins one; or a [`Script`] has conversations with programs and beginnings of their own. What a program says and when is the affair of `squall-apps`, what TCP makes of it that of
-//! `squall-tcp`. A [`Network`] says what stands around the packets. [`Statistics`] are what became of it.
+//! A [`Load`] says what there is to be: [`Pool`]s of clients and servers, [`Template`]s of flows
+//! between them, and how often each begins one; or a [`Script`] has conversations with programs and
+//! beginnings of their own. What a program says and when is the affair of `squall-apps`, what TCP
+//! makes of it that of `squall-tcp`. A [`Network`] says what stands around the packets.
+//! [`Statistics`] are what became of it.
 //!
-//! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same addresses and is due at
-//! the same instant on one worker as on many, of which worker `w` of `n` begins flows `w`, `w + n`, `w + 2n` ... Their
-//! answers have to reach the same worker: so it is on a `loop` port, queue by queue, and on a port with one queue, which
-//! one worker serves.
+//! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same
+//! addresses and is due at the same instant on one worker as on many, of which worker `w` of `n`
+//! begins flows `w`, `w + n`, `w + 2n` ... Their answers have to reach the same worker: so it is on
+//! a `loop` port, queue by queue, and on a port with one queue, which one worker serves.
 //!
 //! Knows no clock, no thread and no port.
 #![forbid(unsafe_code)]
@@ -24,15 +27,17 @@ mod statistics;
 mod steady;
 mod watched;
 
-pub use load::{Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think};
+pub use load::{
+    Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think,
+};
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
 pub use side::{FLOWS, FrameOutput, Role, Side, SideSettings};
 pub use squall_tcp::Near;
 pub use statistics::{
-    Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Served, Statistics,
-    TemplateStatistics, TlsStatistics,
+    Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,
+    Served, Statistics, TemplateStatistics, TlsStatistics,
 };
 pub use steady::{Second, Tally};
 

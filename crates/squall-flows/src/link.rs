@@ -1,4 +1,5 @@
-//! From packets to frames and back: MAC addresses, tags, tunnels, and what a host owes its neighbours.
+//! From packets to frames and back: MAC addresses, tags, tunnels, and what a host owes its
+//! neighbours.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +23,8 @@ pub(crate) struct Link {
     /// The side's own addresses: pools, with the index of the first address of each.
     pools: Vec<(u64, Tuples)>,
     addresses: u64,
-    /// Our MAC address as a number, if frames have nothing but Ethernet before IP, and all of the side's addresses have it.
+    /// Our MAC address as a number, if frames have nothing but Ethernet before IP, and all of the
+    /// side's addresses have it.
     plain: Option<u64>,
     prefixes: Prefixes,
     /// Inside of tags, outside of a tunnel.
@@ -30,7 +32,8 @@ pub(crate) struct Link {
     /// Our end of a tunnel, and the other.
     ends: Option<(IpAddr, IpAddr)>,
     neighbours: Neighbours,
-    /// Of a fixed next hop, or a gateway or other end of a tunnel that is known: of packets of IPv4, of IPv6.
+    /// Of a fixed next hop, or a gateway or other end of a tunnel that is known: of packets of
+    /// IPv4, of IPv6.
     hops: [Option<MacAddr>; 2],
     /// Neighbours who were met lately, by a hash of their addresses.
     lately: Box<[(IpAddr, MacAddr); LATELY]>,
@@ -161,7 +164,8 @@ impl Link {
         }
     }
 
-    /// Whether it is nothing but Ethernet, IPv4 without options, and TCP in a flow that has begun, to one of ours.
+    /// Whether it is nothing but Ethernet, IPv4 without options, and TCP in a flow that has begun,
+    /// to one of ours.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
         const TCP: u8 = 6;
@@ -205,15 +209,23 @@ impl Link {
                 return None;
             }
         };
-        if (protocol == ICMPV6 || protocol == ICMP) && self.host(frame, packet, &inside, destination) {
+        if (protocol == ICMPV6 || protocol == ICMP)
+            && self.host(frame, packet, &inside, destination)
+        {
             return None;
         }
         if inside.outer || self.index_of(destination).is_none() {
             self.statistics.not_ours += 1;
             return None;
         }
-        if self.network.next_hop == NextHop::OnLink && self.ends.is_none() && begins(packet, protocol) {
-            self.learn(source, MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]));
+        if self.network.next_hop == NextHop::OnLink
+            && self.ends.is_none()
+            && begins(packet, protocol)
+        {
+            self.learn(
+                source,
+                MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]),
+            );
         }
         Some(packet)
     }
@@ -264,14 +276,22 @@ impl Link {
         // Packets of both families go into a tunnel, whichever family its ends are of.
         match (self.network.next_hop, self.ends, address) {
             (NextHop::OnLink, Some((_, end)), _) if end == address => self.hops = [Some(mac); 2],
-            (NextHop::Gateway { v4, .. }, Some((IpAddr::V4(_), _)), IpAddr::V4(a)) if v4 == Some(a) => {
+            (NextHop::Gateway { v4, .. }, Some((IpAddr::V4(_), _)), IpAddr::V4(a))
+                if v4 == Some(a) =>
+            {
                 self.hops = [Some(mac); 2];
             }
-            (NextHop::Gateway { v6, .. }, Some((IpAddr::V6(_), _)), IpAddr::V6(a)) if v6 == Some(a) => {
+            (NextHop::Gateway { v6, .. }, Some((IpAddr::V6(_), _)), IpAddr::V6(a))
+                if v6 == Some(a) =>
+            {
                 self.hops = [Some(mac); 2];
             }
-            (NextHop::Gateway { v4, .. }, None, IpAddr::V4(a)) if v4 == Some(a) => self.hops[0] = Some(mac),
-            (NextHop::Gateway { v6, .. }, None, IpAddr::V6(a)) if v6 == Some(a) => self.hops[1] = Some(mac),
+            (NextHop::Gateway { v4, .. }, None, IpAddr::V4(a)) if v4 == Some(a) => {
+                self.hops[0] = Some(mac)
+            }
+            (NextHop::Gateway { v6, .. }, None, IpAddr::V6(a)) if v6 == Some(a) => {
+                self.hops[1] = Some(mac)
+            }
             _ => {}
         }
     }
@@ -289,8 +309,13 @@ impl Link {
                 Ok(IpAddr::V4(target)) => {
                     let Some(IpAddr::V4(sender)) = self.asker(true) else { continue };
                     let mac = self.mac_of(sender.into());
-                    let request =
-                        Arp { request: true, sender_mac: mac, sender, target_mac: MacAddr::default(), target };
+                    let request = Arp {
+                        request: true,
+                        sender_mac: mac,
+                        sender,
+                        target_mac: MacAddr::default(),
+                        target,
+                    };
                     let outer = self.ends.is_some();
                     if self.answer(outer, ARP, BROADCAST, mac, &request.octets()) {
                         self.statistics.arp_requests_sent += 1;
@@ -314,7 +339,11 @@ impl Link {
     fn asker(&self, v4: bool) -> Option<IpAddr> {
         match self.ends {
             Some((local, _)) => Some(local),
-            None => self.pools.iter().find(|(_, pool)| pool.is_ipv4() == v4).map(|(_, pool)| pool.address(0)),
+            None => self
+                .pools
+                .iter()
+                .find(|(_, pool)| pool.is_ipv4() == v4)
+                .map(|(_, pool)| pool.address(0)),
         }
     }
 
@@ -330,7 +359,10 @@ impl Link {
             self.statistics.malformed += 1;
             return;
         };
-        if !arp.sender.is_unspecified() && (outer || self.ends.is_none()) && self.is_asked_or_router(arp.sender) {
+        if !arp.sender.is_unspecified()
+            && (outer || self.ends.is_none())
+            && self.is_asked_or_router(arp.sender)
+        {
             self.learn(arp.sender.into(), arp.sender_mac);
         }
         if arp.request && self.is_ours(arp.target.into(), outer) {
@@ -361,7 +393,13 @@ impl Link {
     }
 
     /// Neighbour discovery and echo requests: whether the packet was of that kind.
-    fn host(&mut self, frame: &[u8], packet: &[u8], inside: &Inside<'_>, destination: IpAddr) -> bool {
+    fn host(
+        &mut self,
+        frame: &[u8],
+        packet: &[u8],
+        inside: &Inside<'_>,
+        destination: IpAddr,
+    ) -> bool {
         let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
         if let Some(message) = NeighbourMessage::parse(packet).filter(|_| inside.kind == IPV6) {
             let learns = inside.outer || self.ends.is_none();
@@ -373,7 +411,11 @@ impl Link {
                 self.learn(speaker.into(), mac);
             }
             if message.solicitation && self.is_ours(message.target.into(), inside.outer) {
-                let mac = if inside.outer { self.network.mac } else { self.mac_of(message.target.into()) };
+                let mac = if inside.outer {
+                    self.network.mac
+                } else {
+                    self.mac_of(message.target.into())
+                };
                 let (reply, unicast) = message.advertise(mac);
                 let to = if unicast { to } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
                 if self.answer(inside.outer, IPV6, to, mac, &reply.octets()) {
@@ -399,7 +441,14 @@ impl Link {
     }
 
     /// Puts a packet of the host's own into the queue; false: there is no room.
-    fn answer(&mut self, outer: bool, kind: u16, to: MacAddr, from: MacAddr, packet: &[u8]) -> bool {
+    fn answer(
+        &mut self,
+        outer: bool,
+        kind: u16,
+        to: MacAddr,
+        from: MacAddr,
+        packet: &[u8],
+    ) -> bool {
         if self.answers.len() >= ANSWERS {
             self.statistics.answers_dropped += 1;
             return false;
@@ -428,8 +477,9 @@ impl Link {
         !self.answers.is_empty()
     }
 
-    /// Room for a packet of `len` octets between these addresses, behind what stands before it; `None`: none is left. What
-    /// cannot be sent as the way is not known yet gets room that leads nowhere.
+    /// Room for a packet of `len` octets between these addresses, behind what stands before it;
+    /// `None`: none is left. What cannot be sent as the way is not known yet gets room that leads
+    /// nowhere.
     #[inline(always)]
     pub fn room<'o>(
         &'o mut self,
@@ -444,7 +494,8 @@ impl Link {
             && ETHERNET + len <= out.longest()
         {
             let frame = out.frame(ETHERNET + len, behind(cut, ETHERNET))?;
-            let (head, packet) = frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
+            let (head, packet) =
+                frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
             head[..8].copy_from_slice(&(to << 16 | mac >> 32).to_be_bytes());
             head[6..].copy_from_slice(&(mac << 16 | u64::from(IPV4)).to_be_bytes());
             self.statistics.frames_sent += 1;
@@ -453,7 +504,8 @@ impl Link {
         self.room_any(now, out, flow, len, cut)
     }
 
-    /// The MAC address, as a number, of who takes packets towards `remote`, if it was needed lately.
+    /// The MAC address, as a number, of who takes packets towards `remote`, if it was needed
+    /// lately.
     #[inline(always)]
     fn known(&self, remote: Ipv4Addr) -> Option<u64> {
         if let Some(mac) = self.hops[0] {
@@ -507,7 +559,12 @@ impl Link {
         }
     }
 
-    fn unwrap_layers<'f>(&self, mut kind: u16, mut rest: &'f [u8], wraps: &[Wrap]) -> Result<Inside<'f>, Lost> {
+    fn unwrap_layers<'f>(
+        &self,
+        mut kind: u16,
+        mut rest: &'f [u8],
+        wraps: &[Wrap],
+    ) -> Result<Inside<'f>, Lost> {
         for (i, wrap) in wraps.iter().enumerate() {
             match *wrap {
                 Wrap::Vlan { id, .. } => {
@@ -558,7 +615,12 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
         IPV6 => {
             let (header, rest) = packet.split_first_chunk::<40>().ok_or(Lost::Malformed)?;
             let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-            (header[6], v6(&header[8..]), v6(&header[24..]), rest.get(..len).ok_or(Lost::Malformed)?)
+            (
+                header[6],
+                v6(&header[8..]),
+                v6(&header[24..]),
+                rest.get(..len).ok_or(Lost::Malformed)?,
+            )
         }
         _ => return Err(Lost::NotOurs),
     };
@@ -598,7 +660,8 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             inside(u16::from_be_bytes([header[2], header[3]]), rest)
         }
         Wrap::Vxlan { vni, .. } if protocol == UDP => {
-            let (header, inner) = datagram(VXLAN_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
+            let (header, inner) =
+                datagram(VXLAN_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
             let theirs = u32::from_be_bytes([0, header[4], header[5], header[6]]);
             if header[0] & 8 == 0 || theirs != vni {
                 return Err(Lost::NotOurs);
@@ -607,7 +670,8 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             inside(u16::from_be_bytes([ethernet[12], ethernet[13]]), payload)
         }
         Wrap::GtpU { local_teid, .. } if protocol == UDP => {
-            let (header, mut rest) = datagram(GTPU_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
+            let (header, mut rest) =
+                datagram(GTPU_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
             let teid = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
             // Version 1, GTP, a G-PDU.
             if header[0] & 0xf0 != 0x30 || header[1] != 255 || teid != local_teid {
@@ -619,7 +683,8 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
                 let mut next = if header[0] & 4 != 0 { optional[3] } else { 0 };
                 while next != 0 {
                     let words = usize::from(*rest.first().ok_or(Lost::Malformed)?) * 4;
-                    let extension = rest.get(..words).filter(|e| !e.is_empty()).ok_or(Lost::Malformed)?;
+                    let extension =
+                        rest.get(..words).filter(|e| !e.is_empty()).ok_or(Lost::Malformed)?;
                     next = extension[words - 1];
                     rest = &rest[words..];
                 }
@@ -635,7 +700,11 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
 fn behind(cut: Cut, before: usize) -> Cut {
     match cut.is_whole() {
         true => cut,
-        false => Cut { transport: cut.transport + before as u8, payload: cut.payload + before as u8, ..cut },
+        false => Cut {
+            transport: cut.transport + before as u8,
+            payload: cut.payload + before as u8,
+            ..cut
+        },
     }
 }
 
@@ -746,7 +815,8 @@ impl Prefix {
                     }
                     typed = false;
                     let last = !matches!(wraps.get(i + 1), Some(Wrap::Mpls { .. }));
-                    let entry = label << 12 | u32::from(class) << 9 | u32::from(last) << 8 | u32::from(ttl);
+                    let entry =
+                        label << 12 | u32::from(class) << 9 | u32::from(last) << 8 | u32::from(ttl);
                     out.extend(entry.to_be_bytes());
                 }
                 tunnel => {
@@ -762,7 +832,14 @@ impl Prefix {
         prefix
     }
 
-    fn add_tunnel(&mut self, out: &mut Vec<u8>, tunnel: Wrap, typed: bool, kind: u16, mac: MacAddr) {
+    fn add_tunnel(
+        &mut self,
+        out: &mut Vec<u8>,
+        tunnel: Wrap,
+        typed: bool,
+        kind: u16,
+        mac: MacAddr,
+    ) {
         let Some((local, remote)) = tunnel.ends() else { return };
         if typed {
             out.extend(if local.is_ipv4() { IPV4 } else { IPV6 }.to_be_bytes());
@@ -793,7 +870,10 @@ impl Prefix {
                 out.extend([if key.is_some() { 0x20 } else { 0 }, 0]);
                 out.extend(if kind == ARP { BRIDGED } else { kind }.to_be_bytes());
                 out.extend(
-                    key.map(u32::to_be_bytes).unwrap_or_default().into_iter().take(4 * usize::from(key.is_some())),
+                    key.map(u32::to_be_bytes)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .take(4 * usize::from(key.is_some())),
                 );
             }
             Wrap::Vxlan { vni, mac: to, .. } => {
@@ -820,7 +900,9 @@ impl Prefix {
     #[inline]
     fn write(&self, frame: &mut [u8], len: usize, to: MacAddr, from: MacAddr) {
         // Nothing but Ethernet.
-        if let (&[.., a, b], 14, Some(head)) = (&self.octets[..], self.octets.len(), frame.first_chunk_mut::<14>()) {
+        if let (&[.., a, b], 14, Some(head)) =
+            (&self.octets[..], self.octets.len(), frame.first_chunk_mut::<14>())
+        {
             let ([t0, t1, t2, t3, t4, t5], [f0, f1, f2, f3, f4, f5]) = (to.0, from.0);
             *head = [t0, t1, t2, t3, t4, t5, f0, f1, f2, f3, f4, f5, a, b];
             return;
@@ -835,7 +917,9 @@ impl Prefix {
     }
 
     fn write_lengths(&self, frame: &mut [u8], end: usize, places: Places) {
-        let mut put = |at: usize, value: usize| frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
+        let mut put = |at: usize, value: usize| {
+            frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes())
+        };
         if let Some(udp) = places.udp {
             put(udp + 4, end - udp);
         }

@@ -26,7 +26,8 @@ pub struct Load {
     pub limits: Limits,
     /// How long flows that are open at the end may go on, before they are aborted and counted so.
     pub drain: Nanos,
-    /// An arrival that could not begin for so long is given up, and counted as `late`: the generator is the bound.
+    /// An arrival that could not begin for so long is given up, and counted as `late`: the
+    /// generator is the bound.
     pub patience: Nanos,
     pub seed: u64,
     /// Conversations that are played instead of templates' flows.
@@ -40,8 +41,9 @@ pub struct Template {
     /// Pools, by their numbers in the load.
     pub clients: usize,
     pub servers: usize,
-    /// Where its servers listen. Of templates on one port of the same servers, over TCP or over UDP, each is served by its own
-    /// program: by the addresses of its clients, or where those are the same by a share of their ports.
+    /// Where its servers listen. Of templates on one port of the same servers, over TCP or over
+    /// UDP, each is served by its own program: by the addresses of its clients, or where those are
+    /// the same by a share of their ports.
     pub port: u16,
     pub client: Program,
     pub server: Program,
@@ -62,7 +64,8 @@ pub enum Arrival {
     Open { cps: Cps, spacing: Spacing },
     /// Open loop, or as the target says: a share of the load's [`Target`].
     Weight { weight: u32, spacing: Spacing },
-    /// Closed loop: so many users, each of whom begins a flow when the last has ended and a time for thinking has passed.
+    /// Closed loop: so many users, each of whom begins a flow when the last has ended and a time
+    /// for thinking has passed.
     Closed { users: u32, think: Think },
     /// Never: servers alone.
     None,
@@ -100,7 +103,8 @@ pub enum Target {
     Cps(Cps),
     /// Flows that are open at once: for each that ends another begins.
     Active(u64),
-    /// Bits a second of application data, both directions together, as one side sees them: flows begin as often as it takes.
+    /// Bits a second of application data, both directions together, as one side sees them: flows
+    /// begin as often as it takes.
     Bandwidth(u64),
 }
 
@@ -126,7 +130,8 @@ pub struct Limits {
 
 /// How long open flows have to end unless told otherwise.
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
-/// How late an arrival may begin unless told otherwise: a hiccup of the machine is caught up with, a backlog is not made.
+/// How late an arrival may begin unless told otherwise: a hiccup of the machine is caught up with,
+/// a backlog is not made.
 pub const PATIENCE: Nanos = Nanos(20_000_000);
 
 impl Default for Load {
@@ -154,31 +159,40 @@ pub enum LoadError {
     #[error("template {template:?}: there is no pool of {role} with number {number}")]
     NoPool { template: String, role: &'static str, number: usize },
     #[error(
-        "template {0:?}: its clients have addresses of one family, its servers of the other\n  try pools of one family for it"
+        "template {0:?}: its clients have addresses of one family, its servers of the other\n  \
+         try pools of one family for it"
     )]
     Families(String),
     #[error(
-        "template {0:?} has a weight, and the load no target\n  try a total of CPS, active flows or bandwidth, or cps"
+        "template {0:?} has a weight, and the load no target\n  try a total of CPS, active flows \
+         or bandwidth, or cps"
     )]
     NoTarget(String),
     #[error("the load has a target, and no template a weight\n  try weight = 1")]
     NoWeight,
     #[error(
-        "template {template:?}: servers at port {port} are those of template {first:?}, too, and do something else there for the \
-         same clients, who are not ours: nothing tells them whom they serve\n  try another port or other servers for one of \
-         them, or say clients and rates as they are where these are begun"
+        "template {template:?}: servers at port {port} are those of template {first:?}, too, and \
+         do something else there for the same clients, who are not ours: nothing tells them whom \
+         they serve\n  try another port or other servers for one of them, or say clients and \
+         rates as they are where these are begun"
     )]
     SharedByOthers { template: String, first: String, port: u16 },
     #[error(
-        "template {template:?}: servers at port {port} are those of template {first:?}, too, and tell them apart by the clients' \
-         ports, of which pool {pool:?} has too few\n  try at least {of} ports, or another port of the servers"
+        "template {template:?}: servers at port {port} are those of template {first:?}, too, and \
+         tell them apart by the clients' ports, of which pool {pool:?} has too few\n  try at \
+         least {of} ports, or another port of the servers"
     )]
     SharedPorts { template: String, first: String, port: u16, pool: String, of: u16 },
     #[error("template {0:?}: a rate of 0, expected more")]
     NoRate(String),
-    #[error("template {0:?}: TLS is over TCP, and its programs are over UDP\n  try without tls: there is no DTLS here")]
+    #[error(
+        "template {0:?}: TLS is over TCP, and its programs are over UDP\n  try without tls: there \
+         is no DTLS here"
+    )]
     NoTls(String),
-    #[error("template {template:?}: its client's program is over {client}, its server's over {server}")]
+    #[error(
+        "template {template:?}: its client's program is over {client}, its server's over {server}"
+    )]
     Transports { template: String, client: &'static str, server: &'static str },
     /// A program or tunable of a template.
     #[error("template {template:?}: {text}")]
@@ -224,7 +238,10 @@ impl Cps {
 
     /// The share `part / whole` of it.
     pub fn share(self, part: u64, whole: u64) -> Self {
-        let (num, den) = (u128::from(self.num) * u128::from(part), u128::from(self.den) * u128::from(whole.max(1)));
+        let (num, den) = (
+            u128::from(self.num) * u128::from(part),
+            u128::from(self.den) * u128::from(whole.max(1)),
+        );
         let shift = 128 - num.max(den).leading_zeros();
         let shift = shift.saturating_sub(63);
         Self { num: (num >> shift) as u64, den: ((den >> shift) as u64).max(1) }
@@ -260,7 +277,8 @@ impl Load {
         network.check().map_err(LoadError::Network)?;
         let (clients, servers) = self.pools()?;
         for t in &self.templates {
-            let no_pool = |role, number| LoadError::NoPool { template: t.name.clone(), role, number };
+            let no_pool =
+                |role, number| LoadError::NoPool { template: t.name.clone(), role, number };
             let ours = clients.get(t.clients).ok_or_else(|| no_pool("clients", t.clients))?;
             let theirs = servers.get(t.servers).ok_or_else(|| no_pool("servers", t.servers))?;
             if ours.is_ipv4() != theirs.is_ipv4() {
@@ -274,8 +292,12 @@ impl Load {
                 return Err(LoadError::NoTls(t.name.clone()));
             }
             match t.arrival {
-                Arrival::Weight { .. } if self.target.is_none() => return Err(LoadError::NoTarget(t.name.clone())),
-                Arrival::Open { cps, .. } if cps.num == 0 => return Err(LoadError::NoRate(t.name.clone())),
+                Arrival::Weight { .. } if self.target.is_none() => {
+                    return Err(LoadError::NoTarget(t.name.clone()));
+                }
+                Arrival::Open { cps, .. } if cps.num == 0 => {
+                    return Err(LoadError::NoRate(t.name.clone()));
+                }
                 Arrival::Weight { weight: 0, .. } | Arrival::Closed { users: 0, .. } => {
                     return Err(LoadError::NoRate(t.name.clone()));
                 }
@@ -297,8 +319,8 @@ impl Load {
         Sharing::of(self, &clients).mistake.map_or(Ok(()), Err)
     }
 
-    /// What the clients of each template draw their addresses and ports from: their pool, or a share of its ports where servers
-    /// know them by these.
+    /// What the clients of each template draw their addresses and ports from: their pool, or a
+    /// share of its ports where servers know them by these.
     ///
     /// # Errors
     /// [`LoadError`]: a pool that cannot be.
@@ -315,7 +337,9 @@ impl Load {
     /// Pools of clients and of servers, ready to be drawn from.
     fn pools(&self) -> Result<(Vec<Tuples>, Vec<Tuples>), PoolError> {
         let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
-            let with_seed = |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_program::mix(self.seed ^ salt, i));
+            let with_seed = |(i, pool): (u64, &Pool)| {
+                Tuples::new(pool, squall_program::mix(self.seed ^ salt, i))
+            };
             (0..).zip(pools).map(with_seed).collect()
         };
         Ok((ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?))
@@ -334,7 +358,10 @@ impl Load {
 
     /// The same load, `num / den` times as much of it.
     pub fn times(mut self, num: u64, den: u64) -> Self {
-        let whole = |n: u64| (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into()) as u64;
+        let whole = |n: u64| {
+            (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into())
+                as u64
+        };
         match &mut self.target {
             Some(Target::Cps(cps)) => *cps = cps.share(num, den),
             Some(Target::Active(n) | Target::Bandwidth(n)) => *n = whole(*n),
@@ -343,15 +370,17 @@ impl Load {
         for template in &mut self.templates {
             match &mut template.arrival {
                 Arrival::Open { cps, .. } => *cps = cps.share(num, den),
-                Arrival::Closed { users, .. } => *users = whole((*users).into()).min(u32::MAX.into()) as u32,
+                Arrival::Closed { users, .. } => {
+                    *users = whole((*users).into()).min(u32::MAX.into()) as u32
+                }
                 Arrival::Weight { .. } | Arrival::None => {}
             }
         }
         self
     }
 
-    /// Whether a run of this load can become one of `new` while it runs: how often templates begin flows may differ, how many
-    /// may be open at once, and when the run ends.
+    /// Whether a run of this load can become one of `new` while it runs: how often templates begin
+    /// flows may differ, how many may be open at once, and when the run ends.
     ///
     /// # Errors
     /// What else differs.
@@ -362,7 +391,9 @@ impl Load {
         for (old, new) in self.templates.iter().zip(&new.templates) {
             let arrival = match (&old.arrival, &new.arrival) {
                 (Arrival::Open { spacing: a, .. }, Arrival::Open { spacing: b, .. })
-                | (Arrival::Weight { spacing: a, .. }, Arrival::Weight { spacing: b, .. }) => a == b,
+                | (Arrival::Weight { spacing: a, .. }, Arrival::Weight { spacing: b, .. }) => {
+                    a == b
+                }
                 (Arrival::Closed { think: a, .. }, Arrival::Closed { think: b, .. }) => a == b,
                 (Arrival::None, Arrival::None) => true,
                 _ => false,
@@ -372,7 +403,10 @@ impl Load {
             }
             let as_old = Template { arrival: old.arrival.clone(), ..new.clone() };
             if as_old != *old {
-                return Err(format!("more of template {:?} than how often it begins flows", old.name));
+                return Err(format!(
+                    "more of template {:?} than how often it begins flows",
+                    old.name
+                ));
             }
         }
         let script = |load: &Self| load.script.as_ref().map(Arc::as_ptr);
@@ -383,9 +417,14 @@ impl Load {
         if kind(self) != kind(new) {
             return Err("what is aimed at: a total of CPS, of open flows, or a bandwidth".into());
         }
-        let fixed = |load: &Self| (load.ramp, load.limits.flows, load.drain, load.patience, load.seed);
-        if (&self.clients, &self.servers) != (&new.clients, &new.servers) || fixed(self) != fixed(new) {
-            return Err("pools, the ramp, the limit of flows, the drain time, the patience or the seed".into());
+        let fixed =
+            |load: &Self| (load.ramp, load.limits.flows, load.drain, load.patience, load.seed);
+        if (&self.clients, &self.servers) != (&new.clients, &new.servers)
+            || fixed(self) != fixed(new)
+        {
+            return Err("pools, the ramp, the limit of flows, the drain time, the patience or \
+                        the seed"
+                .into());
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! What stands around a side's packets: its MAC addresses, tags and tunnels, and who its packets are handed to.
+//! What stands around a side's packets: its MAC addresses, tags and tunnels, and who its packets
+//! are handed to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,8 +11,8 @@ pub struct Network {
     /// Octets of the longest IP packet, tunnels not counted: 576 to 65,535.
     pub mtu: u16,
     pub mac: MacAddr,
-    /// Each address of the side's pools has a MAC address of its own: `mac` plus its index in the pool. Else all have
-    /// `mac`.
+    /// Each address of the side's pools has a MAC address of its own: `mac` plus its index in the
+    /// pool. Else all have `mac`.
     pub cluster: bool,
     /// From outside in: tags, labels, then at most one tunnel.
     pub wraps: Vec<Wrap>,
@@ -64,9 +65,9 @@ impl Wrap {
     /// The outer addresses of a tunnel: ours, the other end's.
     pub(crate) fn ends(&self) -> Option<(IpAddr, IpAddr)> {
         match *self {
-            Self::Gre { local, remote, .. } | Self::Vxlan { local, remote, .. } | Self::GtpU { local, remote, .. } => {
-                Some((local, remote))
-            }
+            Self::Gre { local, remote, .. }
+            | Self::Vxlan { local, remote, .. }
+            | Self::GtpU { local, remote, .. } => Some((local, remote)),
             Self::Vlan { .. } | Self::Mpls { .. } => None,
         }
     }
@@ -85,15 +86,21 @@ impl Network {
         }
         let tunnels = self.wraps.iter().filter(|w| w.is_tunnel()).count();
         if tunnels > 1 || tunnels == 1 && !self.wraps.last().is_some_and(Wrap::is_tunnel) {
-            return Err("a tunnel is the innermost layer, and there is at most one\n  try another order".into());
+            return Err("a tunnel is the innermost layer, and there is at most one\n  try \
+                        another order"
+                .into());
         }
         let mut labels = self.wraps.iter().skip_while(|w| !matches!(w, Wrap::Mpls { .. }));
         if labels.any(|w| matches!(w, Wrap::Vlan { .. })) {
-            return Err("a VLAN tag inside of MPLS labels, expected tags outside\n  try another order".into());
+            return Err("a VLAN tag inside of MPLS labels, expected tags outside\n  try another \
+                        order"
+                .into());
         }
         for wrap in &self.wraps {
             let (what, value, most) = match *wrap {
-                Wrap::Vlan { id, priority, .. } if priority > 7 => ("VLAN priority", u32::from(priority), id.into()),
+                Wrap::Vlan { id, priority, .. } if priority > 7 => {
+                    ("VLAN priority", u32::from(priority), id.into())
+                }
                 Wrap::Vlan { id, .. } => ("VLAN id", id.into(), 4095),
                 Wrap::Mpls { class, .. } if class > 7 => ("MPLS traffic class", class.into(), 7),
                 Wrap::Mpls { label, .. } => ("MPLS label", label, (1 << 20) - 1),

@@ -28,10 +28,11 @@ pub enum Order {
     /// One address after the other, then the next port. Servers: one after the other.
     #[default]
     Sequential,
-    /// As if shuffled: each address and port once, then all again in another order. Servers likewise.
+    /// As if shuffled: each address and port once, then all again in another order. Servers
+    /// likewise.
     Random,
-    /// Drawn by a hash of the flow's number: the same may come twice before another has come. A server: by a hash of
-    /// the client's address, so that a client has always the same one.
+    /// Drawn by a hash of the flow's number: the same may come twice before another has come. A
+    /// server: by a hash of the client's address, so that a client has always the same one.
     Hash,
 }
 
@@ -45,12 +46,15 @@ pub const MOST_ADDRESSES: u64 = 1 << 24;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     #[error(
-        "{text:?} is no range of addresses\n  expected \"16.0.0.1-16.0.0.255\", \"16.0.0.0/24\", \"fd00::1-fd00::ffff\" or a single address"
+        "{text:?} is no range of addresses\n  expected \"16.0.0.1-16.0.0.255\", \"16.0.0.0/24\", \
+         \"fd00::1-fd00::ffff\" or a single address"
     )]
     Range { text: String },
     #[error("pool {0:?} has no addresses\n  expected at least one range")]
     Empty(String),
-    #[error("pool {0:?} has addresses of IPv4 and of IPv6\n  try two pools, and a template for each")]
+    #[error(
+        "pool {0:?} has addresses of IPv4 and of IPv6\n  try two pools, and a template for each"
+    )]
     Families(String),
     #[error("pool {name:?}: {range} overlaps another of its ranges")]
     Overlap { name: String, range: AddrRange },
@@ -88,15 +92,19 @@ fn number(address: IpAddr) -> u128 {
 
 impl fmt::Display for AddrRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last { self.first.fmt(f) } else { write!(f, "{}-{}", self.first, self.last) }
+        if self.first == self.last {
+            self.first.fmt(f)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
     }
 }
 
 impl FromStr for AddrRange {
     type Err = PoolError;
 
-    /// `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"`, `"16.0.0.1"`; a prefix `"16.0.0.0/24"` stands for its hosts: without
-    /// network and broadcast address, where IPv4 has them.
+    /// `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"`, `"16.0.0.1"`; a prefix `"16.0.0.0/24"` stands
+    /// for its hosts: without network and broadcast address, where IPv4 has them.
     fn from_str(text: &str) -> Result<Self, PoolError> {
         let wrong = || PoolError::Range { text: text.to_owned() };
         let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| wrong());
@@ -118,14 +126,18 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
             let rest = u32::MAX.checked_shr(len).unwrap_or(0);
             let (low, high) = (u32::from(base) & !rest, u32::from(base) | rest);
             let ends = u32::from(len < 31);
-            (len <= 32)
-                .then(|| AddrRange { first: IpAddr::V4((low + ends).into()), last: IpAddr::V4((high - ends).into()) })
+            (len <= 32).then(|| AddrRange {
+                first: IpAddr::V4((low + ends).into()),
+                last: IpAddr::V4((high - ends).into()),
+            })
         }
         IpAddr::V6(base) => {
             let rest = u128::MAX.checked_shr(len).unwrap_or(0);
             let base = u128::from(base);
-            (len <= 128)
-                .then(|| AddrRange { first: IpAddr::V6((base & !rest).into()), last: IpAddr::V6((base | rest).into()) })
+            (len <= 128).then(|| AddrRange {
+                first: IpAddr::V6((base & !rest).into()),
+                last: IpAddr::V6((base | rest).into()),
+            })
         }
     }
 }
@@ -161,7 +173,8 @@ impl Tuples {
         if pool.ports.is_empty() {
             return Err(PoolError::Ports(pool.name.clone()));
         }
-        let addresses = pool.ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.addresses()));
+        let addresses =
+            pool.ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.addresses()));
         if addresses > MOST_ADDRESSES.into() {
             return Err(PoolError::TooMany { name: pool.name.clone(), addresses });
         }
@@ -171,10 +184,12 @@ impl Tuples {
             ranges.push((before, *range));
             before += range.addresses() as u64;
         }
-        let mut by_address: Vec<_> = ranges.iter().map(|(at, r)| (number(r.first), number(r.last), *at)).collect();
+        let mut by_address: Vec<_> =
+            ranges.iter().map(|(at, r)| (number(r.first), number(r.last), *at)).collect();
         by_address.sort_unstable();
         if let Some(pair) = by_address.windows(2).find(|pair| pair[1].0 <= pair[0].1) {
-            let range = ranges.iter().find(|(at, _)| *at == pair[1].2).map_or(*first, |(_, range)| *range);
+            let range =
+                ranges.iter().find(|(at, _)| *at == pair[1].2).map_or(*first, |(_, range)| *range);
             return Err(PoolError::Overlap { name: pool.name.clone(), range });
         }
         let only = match (&pool.ranges[..], first.first) {
@@ -299,7 +314,8 @@ impl Tuples {
     }
 }
 
-/// Quotient and remainder; most numbers are short or below `n`, and a long division takes as long as all the rest of a tuple.
+/// Quotient and remainder; most numbers are short or below `n`, and a long division takes as long
+/// as all the rest of a tuple.
 #[inline]
 pub(crate) fn divided(k: u64, n: u64) -> (u64, u64) {
     if k < n {
@@ -318,8 +334,9 @@ fn scaled(random: u64, n: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
 }
 
-/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and shifted exclusive-ors, each of them
-/// one-to-one over a power of two, walked until the value is below `n` again (less than twice on average).
+/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and shifted
+/// exclusive-ors, each of them one-to-one over a power of two, walked until the value is below `n`
+/// again (less than twice on average).
 #[inline]
 fn shuffled(k: u64, n: u64, key: u64) -> u64 {
     let bits = 64 - (n - 1).leading_zeros();
@@ -375,11 +392,16 @@ mod tests {
 
     #[test]
     fn sixteen_million_tuples_come_once_each_before_any_comes_again() {
-        let random = tuples(&["16.0.0.0-16.0.1.3", "17.0.0.0-17.0.0.3"], 1024..=65535, Order::Random);
+        let random =
+            tuples(&["16.0.0.0-16.0.1.3", "17.0.0.0-17.0.0.3"], 1024..=65535, Order::Random);
         assert!(random.len() > 16 << 20, "{}", random.len());
         assert!(each_once(&random, 0));
         let again: Vec<_> = (0..1000).map(|k| random.tuple(random.len() + k)).collect();
-        assert_ne!(again, (0..1000).map(|k| random.tuple(k)).collect::<Vec<_>>(), "and then in another order");
+        assert_ne!(
+            again,
+            (0..1000).map(|k| random.tuple(k)).collect::<Vec<_>>(),
+            "and then in another order"
+        );
         let sequential = tuples(&["16.0.0.0-16.0.0.9"], 1024..=65535, Order::Sequential);
         assert!(each_once(&sequential, 5));
     }
@@ -410,9 +432,21 @@ mod tests {
             ("fd00::/120", "fd00::-fd00::ff"),
             ("fd00::1 - fd00::2", "fd00::1-fd00::2"),
         ] {
-            assert_eq!(text.parse::<AddrRange>().map(|r| r.to_string()), Ok(read.to_owned()), "{text}");
+            assert_eq!(
+                text.parse::<AddrRange>().map(|r| r.to_string()),
+                Ok(read.to_owned()),
+                "{text}"
+            );
         }
-        for wrong in ["", "16.0.0.9-16.0.0.1", "16.0.0.1-fd00::1", "16.0.0.0/33", "fd00::/129", "a-b", "1.2.3.4/x"] {
+        for wrong in [
+            "",
+            "16.0.0.9-16.0.0.1",
+            "16.0.0.1-fd00::1",
+            "16.0.0.0/33",
+            "fd00::/129",
+            "a-b",
+            "1.2.3.4/x",
+        ] {
             assert!(wrong.parse::<AddrRange>().is_err(), "{wrong}");
         }
     }
@@ -420,7 +454,8 @@ mod tests {
     #[test]
     fn shares_of_a_pool_are_apart_and_together_all_of_it() {
         for (ports, of) in [(1000..=1009, 3), (1024..=65535, 3), (7..=9, 3), (65_530..=65_535, 4)] {
-            let all = Tuples::new(&pool(&["16.0.0.1-16.0.0.2"], ports.clone(), Order::Random), 3).unwrap();
+            let all = Tuples::new(&pool(&["16.0.0.1-16.0.0.2"], ports.clone(), Order::Random), 3)
+                .unwrap();
             let mut met = Vec::new();
             for rank in 0..of {
                 let share = all.share(rank, of).expect("a port for each");
@@ -439,12 +474,19 @@ mod tests {
 
     #[test]
     fn a_pool_that_cannot_be_is_refused_with_the_reason() {
-        let error = |ranges: &[&str], ports| Tuples::new(&pool(ranges, ports, Order::Hash), 0).err();
+        let error =
+            |ranges: &[&str], ports| Tuples::new(&pool(ranges, ports, Order::Hash), 0).err();
         assert!(matches!(error(&[], 1..=2), Some(PoolError::Empty(_))));
         assert!(matches!(error(&["16.0.0.1", "fd00::1"], 1..=2), Some(PoolError::Families(_))));
-        assert!(matches!(error(&["16.0.0.1-16.0.0.9", "16.0.0.9"], 1..=2), Some(PoolError::Overlap { .. })));
+        assert!(matches!(
+            error(&["16.0.0.1-16.0.0.9", "16.0.0.9"], 1..=2),
+            Some(PoolError::Overlap { .. })
+        ));
         assert!(matches!(error(&["fd00::/64"], 1..=2), Some(PoolError::TooMany { .. })));
-        assert!(matches!(error(&["16.0.0.1"], RangeInclusive::new(2, 1)), Some(PoolError::Ports(_))));
+        assert!(matches!(
+            error(&["16.0.0.1"], RangeInclusive::new(2, 1)),
+            Some(PoolError::Ports(_))
+        ));
     }
 
     #[test]
@@ -458,7 +500,10 @@ mod tests {
             let mut met: Vec<_> = (0..10).map(|k| servers(order).server(k, 0, client)).collect();
             met.sort_unstable();
             assert_eq!(met, (0..10).collect::<Vec<_>>());
-            assert_ne!(servers(Order::Sequential).server(20, 0, client), servers(order).server(20, 1, client));
+            assert_ne!(
+                servers(Order::Sequential).server(20, 0, client),
+                servers(order).server(20, 1, client)
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! Conversations that are played as somebody has written them down: each with programs, addresses and a beginning of its own.
+//! Conversations that are played as somebody has written them down: each with programs, addresses
+//! and a beginning of its own.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -7,15 +8,16 @@ use squall_program::mix;
 use squall_tcp::{ClassId, FlowKind, Tuple};
 use squall_units::Nanos;
 
-/// What a load plays instead of templates' flows. Its templates are the kinds by which it is counted, and begin nothing by
-/// themselves.
+/// What a load plays instead of templates' flows. Its templates are the kinds by which it is
+/// counted, and begin nothing by themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     /// In the order of their beginnings.
     pub conversations: Vec<Conversation>,
     /// `None`: until the run ends.
     pub loops: Option<u64>,
-    /// From the beginning of one loop to that of the next, at least; a loop begins when the last flow of the one before is gone.
+    /// From the beginning of one loop to that of the next, at least; a loop begins when the last
+    /// flow of the one before is gone.
     pub period: Nanos,
     /// Conversations that are open at once at most; further ones wait. Of each worker its share.
     pub at_once: Option<u64>,
@@ -42,7 +44,9 @@ impl Script {
         }
         let end = |(address, port): (IpAddr, u16)| match address {
             IpAddr::V4(address) => mix(port.into(), address.to_bits().into()),
-            IpAddr::V6(address) => mix(mix(port.into(), (address.to_bits() >> 64) as u64), address.to_bits() as u64),
+            IpAddr::V6(address) => {
+                mix(mix(port.into(), (address.to_bits() >> 64) as u64), address.to_bits() as u64)
+            }
         };
         mix(end(conversation.client_end), end(conversation.server_end)) % workers
     }
@@ -70,8 +74,9 @@ impl Conversation {
 
 /// Which program serves whom.
 ///
-/// A client that comes from its own address and port is known by them; when it comes again, the next of their conversations is
-/// its own. Who comes from elsewhere (behind a NAT) is served as the next of all that speak with this server.
+/// A client that comes from its own address and port is known by them; when it comes again, the
+/// next of their conversations is its own. Who comes from elsewhere (behind a NAT) is served as the
+/// next of all that speak with this server.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     by_tuple: HashMap<Tuple, Turns>,
@@ -89,7 +94,11 @@ impl Serving {
     pub fn add(&mut self, conversation: &Conversation, class: ClassId, program: ProgramId) {
         let tuple = conversation.of_server();
         self.by_tuple.entry(tuple).or_default().all.push((class, program));
-        self.by_server.entry((tuple.kind, tuple.local, tuple.local_port)).or_default().all.push((class, program));
+        self.by_server
+            .entry((tuple.kind, tuple.local, tuple.local_port))
+            .or_default()
+            .all
+            .push((class, program));
     }
 
     pub fn take(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {

@@ -1,8 +1,9 @@
-//! Templates whose servers share addresses and a port: how a server knows which of them a flow is of.
+//! Templates whose servers share addresses and a port: how a server knows which of them a flow is
+//! of.
 //!
-//! It knows by who comes. Templates whose clients have other addresses are told apart by these; those of the same clients have
-//! each their own share of the clients' ports, so that the client's end says it. Both ends come to the same shares by
-//! themselves, as they have the same load.
+//! It knows by who comes. Templates whose clients have other addresses are told apart by these;
+//! those of the same clients have each their own share of the clients' ports, so that the client's
+//! end says it. Both ends come to the same shares by themselves, as they have the same load.
 
 use squall_apps::Program;
 
@@ -33,7 +34,11 @@ impl Sharing {
     /// `clients`: of each pool, ready to be drawn from.
     pub fn of(load: &Load, clients: &[Tuples]) -> Self {
         let all = &load.templates;
-        let mut sharing = Self { shares: vec![Share::ALL; all.len()], shared: vec![false; all.len()], mistake: None };
+        let mut sharing = Self {
+            shares: vec![Share::ALL; all.len()],
+            shared: vec![false; all.len()],
+            mistake: None,
+        };
         if load.script.is_some() {
             return sharing;
         }
@@ -54,7 +59,8 @@ impl Sharing {
             let i = alone.remove(0);
             let (mut group, mut at) = (vec![i], 0);
             while let Some(one) = group.get(at).copied() {
-                let (joined, rest) = alone.into_iter().partition(|other| alike(&all[one], &all[*other]));
+                let (joined, rest) =
+                    alone.into_iter().partition(|other| alike(&all[one], &all[*other]));
                 alone = rest;
                 group.extend::<Vec<usize>>(joined);
                 at += 1;
@@ -64,10 +70,14 @@ impl Sharing {
             }
             group.sort_unstable();
             let of = group.len() as u16;
-            let enough = |(rank, template): (u16, &usize)| clients[all[*template].clients].share(rank, of).is_some();
+            let enough = |(rank, template): (u16, &usize)| {
+                clients[all[*template].clients].share(rank, of).is_some()
+            };
             let foreign = group.iter().any(|template| all[*template].arrival == Arrival::None);
             if !foreign && (0..of).zip(&group).all(enough) {
-                (0..of).zip(&group).for_each(|(rank, template)| sharing.shares[*template] = Share { rank, of });
+                (0..of)
+                    .zip(&group)
+                    .for_each(|(rank, template)| sharing.shares[*template] = Share { rank, of });
                 continue;
             }
             if foreign {
@@ -78,7 +88,9 @@ impl Sharing {
                 let pool = load.clients[all[*other].clients].name.clone();
                 let error = match foreign {
                     true => LoadError::SharedByOthers { template, first, port: all[i].port },
-                    false => LoadError::SharedPorts { template, first, port: all[i].port, pool, of },
+                    false => {
+                        LoadError::SharedPorts { template, first, port: all[i].port, pool, of }
+                    }
                 };
                 sharing.mistake.get_or_insert(error);
             }

@@ -4,13 +4,15 @@ use std::collections::{HashMap, VecDeque};
 
 use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, Transport};
 use squall_host::Answer;
-use squall_tcp::{ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple};
+use squall_tcp::{
+    ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple,
+};
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script, Statistics,
-    TemplateStatistics, Tuples,
+    Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
+    Statistics, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due},
     link::{ETHERNET, Link},
     pool::divided,
@@ -22,8 +24,8 @@ use crate::{
 
 /// Room for frames.
 pub trait FrameOutput {
-    /// Room for one frame of `len` octets (without FCS), all of which is then written; more than one segment's where `cut` says
-    /// how it is to be cut. `None`: full, ask again later.
+    /// Room for one frame of `len` octets (without FCS), all of which is then written; more than
+    /// one segment's where `cut` says how it is to be cut. `None`: full, ask again later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
 
     /// The longest frame that there is room for at all.
@@ -52,7 +54,8 @@ pub struct SideSettings {
     pub super_packet: u16,
     /// Check the checksums of what is received.
     pub verify: bool,
-    /// The port hands over packets whose checksum was left to the NIC: the sum of the pseudo-header stands in its place.
+    /// The port hands over packets whose checksum was left to the NIC: the sum of the pseudo-header
+    /// stands in its place.
     pub partial_checksums: bool,
 }
 
@@ -86,7 +89,8 @@ pub struct Side {
     end: Option<Nanos>,
     stopping: Stopping,
     steady: Steady,
-    /// When the last flow was due, if none is any more: one gap behind it, so that n flows a second are n.
+    /// When the last flow was due, if none is any more: one gap behind it, so that n flows a second
+    /// are n.
     arrivals_until: Option<Nanos>,
     /// The latest instant that it was told.
     now: Nanos,
@@ -96,7 +100,8 @@ pub struct Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// All flows have begun, and the run may go on: so they do, until then, and behind it while anything happens to them.
+    /// All flows have begun, and the run may go on: so they do, until then, and behind it while
+    /// anything happens to them.
     Ending(Nanos, u64),
     /// No flow begins; those that are open may end by themselves until then.
     Draining(Nanos),
@@ -122,8 +127,8 @@ struct Clients {
     begun: u64,
 }
 
-/// Conversations whose addresses and ports are still in use: of each the next is tried again at times, so that they come in
-/// their order.
+/// Conversations whose addresses and ports are still in use: of each the next is tried again at
+/// times, so that they come in their order.
 #[derive(Default)]
 struct Busy {
     waiting: HashMap<Tuple, VecDeque<Due>>,
@@ -184,10 +189,11 @@ impl Side {
         }
         let has_clients = settings.role != Role::Servers;
         let has_servers = settings.role != Role::Clients;
-        let ours = |pools: &[Tuples], wanted: bool, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
-            let used = |i: &usize| wanted && load.templates.iter().any(|t| of(t) == *i);
-            (0..pools.len()).filter(used).map(|i| pools[i].clone()).collect()
-        };
+        let ours =
+            |pools: &[Tuples], wanted: bool, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
+                let used = |i: &usize| wanted && load.templates.iter().any(|t| of(t) == *i);
+                (0..pools.len()).filter(used).map(|i| pools[i].clone()).collect()
+            };
         let mut own = ours(&clients, has_clients, |t| t.clients);
         own.extend(ours(&servers, has_servers, |t| t.servers));
         let link = Link::new(network, own);
@@ -217,14 +223,17 @@ impl Side {
         };
         let mut templates = Vec::new();
         for (i, template) in load.templates.iter().enumerate() {
-            let wrong = |text: String| LoadError::Template { template: template.name.clone(), text };
+            let wrong =
+                |text: String| LoadError::Template { template: template.name.clone(), text };
             let mut class = |program: &Program, tunables: &Tunables, client: bool| {
                 // The longest segment that fits a packet, whatever its options.
                 let most = network.mtu.saturating_sub(40);
                 let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
-                let class = side.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
+                let class =
+                    side.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
                 let watched = side.stack.app_mut();
-                let program = watched.add(i, client, program).map_err(|error| wrong(error.to_string()))?;
+                let program =
+                    watched.add(i, client, program).map_err(|error| wrong(error.to_string()))?;
                 if let Some(tls) = &template.tls {
                     watched.secure(program, tls);
                 }
@@ -241,7 +250,10 @@ impl Side {
             side.classes.push([client, server]);
             let Share { rank, of } = sharing.shares[i];
             if let Some((class, program)) = server.filter(|_| load.script.is_none()) {
-                let addresses = load.clients[template.clients].ranges.iter().map(|range| range.first()..=range.last());
+                let addresses = load.clients[template.clients]
+                    .ranges
+                    .iter()
+                    .map(|range| range.first()..=range.last());
                 let peers = Peers { addresses: addresses.collect(), rank, of };
                 let peers = sharing.shared[i].then_some(peers);
                 for range in &load.servers[template.servers].ranges {
@@ -270,12 +282,21 @@ impl Side {
             }
         }
         if has_clients {
-            let udp = load.templates.iter().filter(|template| template.client.transport == Transport::Udp);
-            let ends = udp.map(|template| (clients[template.clients].clone(), servers[template.servers].clone()));
+            let udp = load
+                .templates
+                .iter()
+                .filter(|template| template.client.transport == Transport::Udp);
+            let ends = udp.map(|template| {
+                (clients[template.clients].clone(), servers[template.servers].clone())
+            });
             side.stack.app_mut().clients = ends.collect();
             let worker = (settings.worker.0.into(), settings.worker.1.into());
             let busy = |tuples: &Tuples| vec![0; tuples.addresses().div_ceil(64) as usize];
-            let pool = |tuples: Tuples| Pool { busy: busy(&tuples), tuples, exhausted: Exhausted::default() };
+            let pool = |tuples: Tuples| Pool {
+                busy: busy(&tuples),
+                tuples,
+                exhausted: Exhausted::default(),
+            };
             side.clients = Some(Clients {
                 arrivals: Arrivals::new(load, worker, settings.start),
                 templates,
@@ -298,23 +319,30 @@ impl Side {
 
     /// Of the conversations that are this worker's the programs, and who is who.
     fn take_script(&mut self, script: &Script) -> Result<(), LoadError> {
-        let (worker, workers) = (u64::from(self.settings.worker.0), u64::from(self.settings.worker.1));
+        let (worker, workers) =
+            (u64::from(self.settings.worker.0), u64::from(self.settings.worker.1));
         let watched = self.stack.app_mut();
         let (mut parts, mut serving) = (Vec::new(), Serving::default());
         for (number, conversation) in script.conversations.iter().enumerate() {
-            let wrong = |error: ProgramError| LoadError::Conversation { number: number + 1, text: error.to_string() };
+            let wrong = |error: ProgramError| LoadError::Conversation {
+                number: number + 1,
+                text: error.to_string(),
+            };
             let [client, server] = &self.classes[conversation.template];
             let ours = script.worker(conversation, workers) == worker;
             if let Some((_, kind)) = client {
                 // Numbers are places: what another worker plays has one, too.
                 let program = match ours {
-                    true => watched.add_conversation(*kind, number, &conversation.client).map_err(wrong)?,
+                    true => watched
+                        .add_conversation(*kind, number, &conversation.client)
+                        .map_err(wrong)?,
                     false => *kind,
                 };
                 parts.push(Part { tuple: conversation.of_client(), program });
             }
             if let Some((class, kind)) = server.as_ref().filter(|_| ours) {
-                let program = watched.add_conversation(*kind, number, &conversation.server).map_err(wrong)?;
+                let program =
+                    watched.add_conversation(*kind, number, &conversation.server).map_err(wrong)?;
                 serving.add(conversation, *class, program);
             }
         }
@@ -336,18 +364,21 @@ impl Side {
         }
     }
 
-    /// Frames that are about to be received: what is kept of their flows is fetched for all of them at once. Where it is goes
-    /// into `near`, in the frames' order, of as many as there is room for.
+    /// Frames that are about to be received: what is kept of their flows is fetched for all of them
+    /// at once. Where it is goes into `near`, in the frames' order, of as many as there is room
+    /// for.
     #[inline]
     pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [Near]) {
         match self.link.is_plain() {
-            true => self.stack.approach(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
+            true => self
+                .stack
+                .approach(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
             false => near.fill(Near::default()),
         }
     }
 
-    /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what [`Side::approach`] said of it, or
-    /// nothing.
+    /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what
+    /// [`Side::approach`] said of it, or nothing.
     #[inline]
     pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) {
         let Some(packet) = self.link.receive(frame) else { return };
@@ -403,7 +434,11 @@ impl Side {
             }
             self.arrive(now, due);
         }
-        if begun == 0 && self.stopping == Stopping::No && !self.steady.is_told() && self.arrivals_over(now) {
+        if begun == 0
+            && self.stopping == Stopping::No
+            && !self.steady.is_told()
+            && self.arrivals_over(now)
+        {
             let at = self.clients.as_ref().and_then(|clients| {
                 let (behind, end) = (clients.arrivals.behind_last()?, clients.arrivals.end());
                 // What is still due when the time is over was asked for until then.
@@ -429,7 +464,9 @@ impl Side {
     }
 
     fn arrivals_over(&self, now: Nanos) -> bool {
-        self.clients.as_ref().is_some_and(|c| c.arrivals.over(now) && c.parked.is_empty() && c.busy.waiting.is_empty())
+        self.clients.as_ref().is_some_and(|c| {
+            c.arrivals.over(now) && c.parked.is_empty() && c.busy.waiting.is_empty()
+        })
     }
 
     /// From now on the load is `load`, which [`Load::can_become`] has allowed.
@@ -445,7 +482,8 @@ impl Side {
         }
     }
 
-    /// No more flows of a template (`None`: of all) begin until [`Side::resume`]; those that are open go on.
+    /// No more flows of a template (`None`: of all) begin until [`Side::resume`]; those that are
+    /// open go on.
     pub fn pause(&mut self, now: Nanos, template: Option<usize>) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.pause(now, template);
@@ -469,7 +507,9 @@ impl Side {
         match self.link.resolve(now, tuple.remote) {
             Answer::Mac(_) => self.connect(now, due, tuple),
             Answer::Wait if clients.parked.len() < PARKED => clients.parked.push_back((due, tuple)),
-            Answer::Wait | Answer::Silent => clients.refuse(now, due.template, NotBegun::UNRESOLVED),
+            Answer::Wait | Answer::Silent => {
+                clients.refuse(now, due.template, NotBegun::UNRESOLVED)
+            }
         }
     }
 
@@ -489,7 +529,9 @@ impl Side {
                     self.stack.app_mut().began(id, program, begun);
                     return;
                 }
-                Err(ConnectError::InUse) if tries < TRIES && tries < clients.tuples_of(due.template) => {
+                Err(ConnectError::InUse)
+                    if tries < TRIES && tries < clients.tuples_of(due.template) =>
+                {
                     // The next tuple in the order, which then is not that of the flow behind.
                     tries += 1;
                     clients.templates[due.template].skipped += 1;
@@ -507,7 +549,9 @@ impl Side {
                             NotBegun::PORTS
                         }
                         ConnectError::Full => NotBegun::FULL,
-                        ConnectError::Family => unreachable!("`Load::check` has compared the families"),
+                        ConnectError::Family => {
+                            unreachable!("`Load::check` has compared the families")
+                        }
                     };
                     return clients.refuse(now, due.template, why);
                 }
@@ -537,7 +581,8 @@ impl Side {
         let Some(clients) = &mut self.clients else { return };
         let (stack, classes) = (&self.stack, &self.classes);
         clients.arrivals.steer(now, || {
-            let of = classes.iter().filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
+            let of =
+                classes.iter().filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
             (of.map(|counters| counters.delivered + counters.acked).sum(), clients.begun)
         });
     }
@@ -572,7 +617,8 @@ impl Side {
         self.stack.transmit(now, &mut Framer { link: &mut self.link, out, now });
     }
 
-    /// No more flows begin; those that are open have the load's drain time to end, then they are aborted.
+    /// No more flows begin; those that are open have the load's drain time to end, then they are
+    /// aborted.
     pub fn stop(&mut self, now: Nanos) {
         if !matches!(self.stopping, Stopping::No | Stopping::Ending(..)) {
             return;
@@ -600,7 +646,10 @@ impl Side {
     /// Changes when anything happens to an open flow.
     fn happened(&self) -> u64 {
         let classes = self.classes.iter().flatten().flatten();
-        classes.map(|(class, _)| self.stack.counters(*class)).map(|c| c.segments_in + c.segments_out).sum()
+        classes
+            .map(|(class, _)| self.stack.counters(*class))
+            .map(|c| c.segments_in + c.segments_out)
+            .sum()
     }
 
     /// Open flows are aborted at once, drain time or not.
@@ -624,24 +673,34 @@ impl Side {
 
     fn go_on_stopping(&mut self, now: Nanos) {
         match self.stopping {
-            Stopping::Ending(..) | Stopping::Draining(_) if self.stack.active() == 0 => self.stopping = Stopping::Done,
+            Stopping::Ending(..) | Stopping::Draining(_) if self.stack.active() == 0 => {
+                self.stopping = Stopping::Done
+            }
             Stopping::Ending(until, before) if now >= until => {
                 let happened = self.happened();
                 // A program that waits for its time, or a segment that is sent again.
                 let goes_on = happened != before || self.stack.next_due().is_some();
                 let then = now + self.drain.max(LOOK);
-                self.stopping = if goes_on { Stopping::Ending(then, happened) } else { Stopping::Draining(now) };
+                self.stopping = if goes_on {
+                    Stopping::Ending(then, happened)
+                } else {
+                    Stopping::Draining(now)
+                };
             }
             Stopping::Draining(until) if now >= until => {
                 self.stack.app_mut().stopping = true;
                 self.stopping = Stopping::Aborting(0);
             }
-            Stopping::Aborting(_) if self.stack.active() == 0 && !self.has_output() => self.stopping = Stopping::Done,
+            Stopping::Aborting(_) if self.stack.active() == 0 && !self.has_output() => {
+                self.stopping = Stopping::Done
+            }
             Stopping::Aborting(from) if !self.stack.has_output() => {
                 // Until so many were found: most numbers may be nobody's.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
-                    aborted += u32::from(self.stack.with(now, FlowId(at), |_, socket| socket.abort()).is_some());
+                    aborted += u32::from(
+                        self.stack.with(now, FlowId(at), |_, socket| socket.abort()).is_some(),
+                    );
                     at += 1;
                 }
                 self.stopping = Stopping::Aborting(if at == self.settings.flows { 0 } else { at });
@@ -669,7 +728,8 @@ impl Side {
     fn tallies(&self) -> Tallies {
         let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
             Some((class, program)) => {
-                let (recorded, tcp) = (self.stack.app().apps.observer().of(*program), self.stack.counters(*class));
+                let (recorded, tcp) =
+                    (self.stack.app().apps.observer().of(*program), self.stack.counters(*class));
                 Tally {
                     attempted: if client { tcp.attempts } else { tcp.accepts },
                     completed: recorded.completed,
@@ -681,7 +741,8 @@ impl Side {
         self.classes.iter().map(|[client, server]| [of(client, true), of(server, false)]).collect()
     }
 
-    /// No more flows begin; those that were due before `until` and have not begun are counted as late.
+    /// No more flows begin; those that were due before `until` and have not begun are counted as
+    /// late.
     pub fn give_up_before(&mut self, until: Nanos) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.stop(until);
@@ -712,11 +773,15 @@ impl Side {
         let mut templates: Vec<_> = self
             .classes
             .iter()
-            .map(|[client, server]| TemplateStatistics { client: of(client, true), server: of(server, false) })
+            .map(|[client, server]| TemplateStatistics {
+                client: of(client, true),
+                server: of(server, false),
+            })
             .collect();
         if let Some(clients) = &self.clients {
             let overdue = clients.arrivals.overdue(self.now);
-            for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate() {
+            for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate()
+            {
                 let mut not_begun = theirs.not_begun;
                 not_begun.add(NotBegun::LATE, clients.arrivals.late(i));
                 template.client.not_begun = not_begun;
@@ -731,14 +796,28 @@ impl Side {
             Some(_) => self.steady.so_far(self.now, &self.tallies()),
             None => (Nanos::ZERO, Vec::new()),
         };
-        templates.iter_mut().zip(tallies).for_each(|(template, tally)| template.client.steady = tally);
+        templates
+            .iter_mut()
+            .zip(tallies)
+            .for_each(|(template, tally)| template.client.steady = tally);
         Statistics {
             templates,
             steady,
-            seconds: if full && self.is_over() { self.steady.seconds() } else { Default::default() },
-            link: LinkStatistics { unknown_clients: self.stack.app().apps.unknown_peers(), ..self.link.statistics },
+            seconds: if full && self.is_over() {
+                self.steady.seconds()
+            } else {
+                Default::default()
+            },
+            link: LinkStatistics {
+                unknown_clients: self.stack.app().apps.unknown_peers(),
+                ..self.link.statistics
+            },
             strays: self.stack.strays().clone(),
-            exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),
+            exhausted: self
+                .clients
+                .iter()
+                .flat_map(|c| c.pools.iter().map(|p| p.exhausted))
+                .collect(),
             failed: recorder.failed().to_vec(),
             served: recorder.served().clone(),
             elapsed: self.now.saturating_sub(self.settings.start),
@@ -746,7 +825,11 @@ impl Side {
                 let until = self.arrivals_until.unwrap_or(self.now.min(clients.arrivals.end()));
                 until.saturating_sub(self.settings.start)
             }),
-            pacing: self.clients.as_ref().map(|clients| clients.arrivals.pacing()).unwrap_or_default(),
+            pacing: self
+                .clients
+                .as_ref()
+                .map(|clients| clients.arrivals.pacing())
+                .unwrap_or_default(),
             over: self.is_over(),
         }
     }
@@ -825,8 +908,15 @@ impl Clients {
         let position = due.number + template.skipped * self.arrivals.workers();
         let (address, port) = pool.tuple(position);
         let client = pool.address(address);
-        let server = servers.address(servers.server(position, divided(position, pool.len()).0, client));
-        Tuple { kind: template.kind, local: client, local_port: port, remote: server, remote_port: template.port }
+        let server =
+            servers.address(servers.server(position, divided(position, pool.len()).0, client));
+        Tuple {
+            kind: template.kind,
+            local: client,
+            local_port: port,
+            remote: server,
+            remote_port: template.port,
+        }
     }
 
     /// What its client says.
@@ -847,7 +937,8 @@ impl Clients {
         self.arrivals.next_due().into_iter().chain(again).min()
     }
 
-    /// Whether an earlier conversation of the same addresses and ports waits for them: then this one does, too.
+    /// Whether an earlier conversation of the same addresses and ports waits for them: then this
+    /// one does, too.
     #[inline]
     fn waits(&mut self, now: Nanos, due: Due) -> bool {
         if self.busy.waiting.is_empty() {

@@ -27,7 +27,8 @@ pub struct Statistics {
     pub elapsed: Nanos,
     /// From its beginning until the last flow was due, or until now. Of clients.
     pub arrivals: Nanos,
-    /// How long all of the load was asked for: behind the ramp up, before the ramp down, the limit or the stop. Of clients.
+    /// How long all of the load was asked for: behind the ramp up, before the ramp down, the limit
+    /// or the stop. Of clients.
     pub steady: Nanos,
     /// What began and ended in each whole second: of clients, of servers. Only when all is over.
     pub seconds: [Vec<Second>; 2],
@@ -82,8 +83,8 @@ pub struct TemplateStatistics {
 
 /// Flows of one template in one role.
 ///
-/// `attempted = established + failed before it + still on the way`; `due = attempted + not_begun + waiting`. Nothing else is
-/// lost.
+/// `attempted = established + failed before it + still on the way`;
+/// `due = attempted + not_begun + waiting`. Nothing else is lost.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
     /// Begun: a SYN or first datagram was handed on (clients), or came and was accepted (servers).
@@ -98,7 +99,8 @@ pub struct FlowStatistics {
     pub protocol_errors: BTreeMap<&'static str, u64>,
     /// Arrivals that were due and did not begin.
     pub not_begun: NotBegun,
-    /// Arrivals that are due now, and wait: for their next hop, for addresses and ports, or for their turn. None at the end.
+    /// Arrivals that are due now, and wait: for their next hop, for addresses and ports, or for
+    /// their turn. None at the end.
     pub waiting: u64,
     /// Open now.
     pub active: u64,
@@ -112,8 +114,8 @@ pub struct FlowStatistics {
     pub transaction: Histogram,
     /// From the beginning of the flow to its end, of those that completed, nanoseconds.
     pub duration: Histogram,
-    /// The same from the instant at which the flow was due: with the time it waited to begin, which a generator that is
-    /// late would leave out ("coordinated omission").
+    /// The same from the instant at which the flow was due: with the time it waited to begin, which
+    /// a generator that is late would leave out ("coordinated omission").
     pub corrected: Histogram,
     /// Octets of application data received, and those sent that were acknowledged.
     pub received_octets: u64,
@@ -151,8 +153,9 @@ pub struct TlsStatistics {
 pub struct NotBegun([u64; NotBegun::NAMES.len()]);
 
 impl NotBegun {
-    /// `late`: the generator was the bound. `ports_exhausted`: all tuples that were tried were busy. `unresolved`: nobody
-    /// answers for the next hop. `limit`: of flows at once. `full`: there is no room for more flows.
+    /// `late`: the generator was the bound. `ports_exhausted`: all tuples that were tried were
+    /// busy. `unresolved`: nobody answers for the next hop. `limit`: of flows at once. `full`:
+    /// there is no room for more flows.
     pub const NAMES: [&'static str; 5] = ["late", "ports_exhausted", "unresolved", "limit", "full"];
     pub(crate) const LATE: usize = 0;
     pub(crate) const PORTS: usize = 1;
@@ -214,7 +217,8 @@ pub struct LinkStatistics {
     /// Of these, no valid frame: cut short, wrong lengths or checksums of tunnels.
     pub malformed: u64,
     pub frames_sent: u64,
-    /// Packets that were not sent because nobody has answered for their next hop yet (they are sent again).
+    /// Packets that were not sent because nobody has answered for their next hop yet (they are sent
+    /// again).
     pub unresolved: u64,
     /// Packets that did not fit the port's frames.
     pub too_long: u64,
@@ -228,8 +232,8 @@ pub struct LinkStatistics {
     /// Next hops that answered, and that did not after all tries.
     pub resolved: u64,
     pub resolution_failed: u64,
-    /// Flows to a port that servers of several templates share, from addresses that are none of their clients': a device has
-    /// translated them, and the first template's server was taken.
+    /// Flows to a port that servers of several templates share, from addresses that are none of
+    /// their clients': a device has translated them, and the first template's server was taken.
     pub unknown_clients: u64,
 }
 
@@ -349,7 +353,8 @@ impl FlowStatistics {
         }
     }
 
-    /// The counters under TRex's names (ASTF), which those who come from there look for; where it has none, ours.
+    /// The counters under TRex's names (ASTF), which those who come from there look for; where it
+    /// has none, ours.
     pub fn trex(&self, server: bool) -> BTreeMap<&'static str, u64> {
         let before = [Failure::Refused, Failure::ConnectTimeout, Failure::Unreachable];
         let before = before.iter().map(|f| self.failed.get(*f)).sum::<u64>();
@@ -425,7 +430,12 @@ impl TlsStatistics {
     }
 
     fn light(&self) -> Self {
-        Self { handshake: Histogram::new(), failed: self.failed.clone(), ciphers: self.ciphers.clone(), ..*self }
+        Self {
+            handshake: Histogram::new(),
+            failed: self.failed.clone(),
+            ciphers: self.ciphers.clone(),
+            ..*self
+        }
     }
 }
 

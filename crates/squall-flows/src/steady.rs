@@ -1,6 +1,8 @@
-//! How many flows began and ended in each second, and while the load was whole: neither rising nor falling, nor over.
+//! How many flows began and ended in each second, and while the load was whole: neither rising nor
+//! falling, nor over.
 //!
-//! All of it is made of counters that are there anyway, looked at when an instant has come: once a second, and at both ends.
+//! All of it is made of counters that are there anyway, looked at when an instant has come: once a
+//! second, and at both ends.
 
 use squall_units::Nanos;
 
@@ -95,9 +97,14 @@ impl Steady {
     pub fn look(&mut self, now: Nanos, counted: Tallies) {
         while now >= self.second {
             self.second = self.second + SECOND;
-            for (side, (before, seconds)) in self.before.iter_mut().zip(&mut self.seconds).enumerate() {
-                let sum = |of: fn(&Tally) -> u64| counted.iter().map(|sides| of(&sides[side])).sum::<u64>();
-                let now = Second { attempted: sum(|t| t.attempted), completed: sum(|t| t.completed) };
+            for (side, (before, seconds)) in
+                self.before.iter_mut().zip(&mut self.seconds).enumerate()
+            {
+                let sum = |of: fn(&Tally) -> u64| {
+                    counted.iter().map(|sides| of(&sides[side])).sum::<u64>()
+                };
+                let now =
+                    Second { attempted: sum(|t| t.attempted), completed: sum(|t| t.completed) };
                 seconds.push(Second {
                     attempted: now.attempted - before.attempted,
                     completed: now.completed - before.completed,
@@ -116,9 +123,12 @@ impl Steady {
         self.next = ends.chain([self.second]).min().unwrap_or(NEVER);
     }
 
-    /// How long the load has been whole, and what its clients counted meanwhile, by template; `now` and `counted` are of now.
+    /// How long the load has been whole, and what its clients counted meanwhile, by template; `now`
+    /// and `counted` are of now.
     pub fn so_far(&self, now: Nanos, counted: &Tallies) -> (Nanos, Vec<Tally>) {
-        let Some(first) = &self.first else { return (Nanos::ZERO, vec![Tally::default(); counted.len()]) };
+        let Some(first) = &self.first else {
+            return (Nanos::ZERO, vec![Tally::default(); counted.len()]);
+        };
         // Flows that were the last may be over before the next would have been due.
         let to = if self.told || self.last.is_some() { self.to } else { self.to.min(now) };
         let between = |([first, _], [last, _]): (&[Tally; 2], &[Tally; 2])| Tally {

@@ -52,8 +52,8 @@ impl Begun {
     }
 }
 
-/// What happened, by program: each template has programs of its own, and the conversations of a script are counted as their
-/// template's.
+/// What happened, by program: each template has programs of its own, and the conversations of a
+/// script are counted as their template's.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     programs: Vec<Of>,
@@ -62,7 +62,8 @@ pub(crate) struct Recorder {
     served: Served,
     /// Templates of clients' flows that are gone, to be told to those who begin others.
     ended: Vec<u32>,
-    /// Of the last flow that is gone: how it ended for its program, and whether that came to its end.
+    /// Of the last flow that is gone: how it ended for its program, and whether that came to its
+    /// end.
     gone: Option<(Reason, bool)>,
 }
 
@@ -84,15 +85,31 @@ struct Recorded {
 
 impl Watched {
     pub fn new(apps: Apps<Recorder>) -> Self {
-        Self { apps, serving: None, clients: Vec::new(), begun: Vec::new(), beginning: None, stopping: false }
+        Self {
+            apps,
+            serving: None,
+            clients: Vec::new(),
+            begun: Vec::new(),
+            beginning: None,
+            stopping: false,
+        }
     }
 
     /// Takes a template's program in.
-    pub fn add(&mut self, template: usize, client: bool, program: &Program) -> Result<ProgramId, ProgramError> {
+    pub fn add(
+        &mut self,
+        template: usize,
+        client: bool,
+        program: &Program,
+    ) -> Result<ProgramId, ProgramError> {
         let id = self.apps.add(program)?;
         let recorder = self.apps.observer_mut();
         recorder.own(id, Of { recorded: recorder.recorded.len() as u32, conversation: None });
-        recorder.recorded.push(Recorded { template: template as u32, client, statistics: FlowStatistics::default() });
+        recorder.recorded.push(Recorded {
+            template: template as u32,
+            client,
+            statistics: FlowStatistics::default(),
+        });
         Ok(id)
     }
 
@@ -187,14 +204,18 @@ impl Application for Watched {
     }
 
     fn listens(&self, flow: &Tuple) -> bool {
-        self.serving.as_ref().map_or_else(|| self.apps.on_listens(flow), |serving| serving.listens(flow))
+        self.serving
+            .as_ref()
+            .map_or_else(|| self.apps.on_listens(flow), |serving| serving.listens(flow))
     }
 
-    /// A server may go on for a while after its client has ended, as with speech: that its port is closed would end the flow of
-    /// the server as refused, who has done nothing wrong.
+    /// A server may go on for a while after its client has ended, as with speech: that its port is
+    /// closed would end the flow of the server as refused, who has done nothing wrong.
     fn ended(&self, flow: &Tuple) -> bool {
         let mut ours = self.clients.iter();
-        ours.any(|(clients, servers)| clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some())
+        ours.any(|(clients, servers)| {
+            clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some()
+        })
     }
 }
 
@@ -212,7 +233,11 @@ impl Recorder {
     }
 
     fn own(&mut self, program: ProgramId, of: Of) {
-        assert_eq!(self.programs.len(), usize::from(program.0), "programs are numbered as they come");
+        assert_eq!(
+            self.programs.len(),
+            usize::from(program.0),
+            "programs are numbered as they come"
+        );
         self.programs.push(of);
     }
 
@@ -238,7 +263,14 @@ impl Recorder {
     }
 
     #[inline]
-    fn over(&mut self, program: ProgramId, reason: Reason, stopping: bool, now: Nanos, begun: Begun) {
+    fn over(
+        &mut self,
+        program: ProgramId,
+        reason: Reason,
+        stopping: bool,
+        now: Nanos,
+        begun: Begun,
+    ) {
         let (reason, finished) = self.gone.take().unwrap_or((reason, false));
         let recorded = self.recorded(program);
         let all = &mut recorded.statistics;
@@ -355,7 +387,10 @@ mod tests {
                 let begun = Begun::new(Nanos(start), Nanos(start + waited));
                 let (duration, since_due) = begun.until(Nanos(start + waited + took));
                 assert!(duration.abs_diff(took) <= 256, "{duration} {took}");
-                assert!(since_due.abs_diff(took + waited) <= 1024 + 256, "{since_due} {took} {waited}");
+                assert!(
+                    since_due.abs_diff(took + waited) <= 1024 + 256,
+                    "{since_due} {took} {waited}"
+                );
             }
         }
         assert_eq!(size_of::<Begun>(), 8);

@@ -1,7 +1,9 @@
-//! What a host on a link owes its neighbours: ARP (RFC 826), neighbour discovery (RFC 4861), echo requests and their answers.
+//! What a host on a link owes its neighbours: ARP (RFC 826), neighbour discovery (RFC 4861), echo
+//! requests and their answers.
 //!
-//! Octets go in, values and octets come out. [`Neighbours`] remembers who has which MAC address, and says whom to ask and
-//! when. Knows no clock, no port, and nothing of who lives at an address: callers say which are theirs.
+//! Octets go in, values and octets come out. [`Neighbours`] remembers who has which MAC address,
+//! and says whom to ask and when. Knows no clock, no port, and nothing of who lives at an address:
+//! callers say which are theirs.
 #![forbid(unsafe_code)]
 
 mod neighbours;

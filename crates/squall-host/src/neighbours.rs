@@ -13,7 +13,8 @@ use squall_units::{MacAddr, Nanos};
 #[derive(Debug, Default)]
 pub struct Neighbours {
     table: HashMap<IpAddr, Entry, BuildHasherDefault<Mixer>>,
-    /// Questions by the instant at which they are to be asked; out of date where the entry says otherwise.
+    /// Questions by the instant at which they are to be asked; out of date where the entry says
+    /// otherwise.
     questions: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
     asking: usize,
 }
@@ -48,7 +49,8 @@ const PATIENCE: Nanos = Nanos(100_000_000);
 const TRIES: u8 = 6;
 /// Who was silent is not asked again for so long.
 const REST: Nanos = Nanos(1_000_000_000);
-/// Addresses that are asked for at once at most: further ones have their turn when these have answered.
+/// Addresses that are asked for at once at most: further ones have their turn when these have
+/// answered.
 const ASKING: usize = 1024;
 /// Addresses that are remembered.
 const MOST: usize = 1 << 22;
@@ -76,7 +78,9 @@ impl Neighbours {
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
         let known = self.table.len();
         let was_asked = match self.table.get_mut(&address) {
-            Some(entry) => matches!(std::mem::replace(entry, Entry::Known(mac)), Entry::Asked { .. }),
+            Some(entry) => {
+                matches!(std::mem::replace(entry, Entry::Known(mac)), Entry::Asked { .. })
+            }
             None if known < MOST => self.table.insert(address, Entry::Known(mac)).is_some(),
             None => false,
         };
@@ -90,10 +94,12 @@ impl Neighbours {
         self.questions.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The next address that is to be asked for by `now`; `Err`: nobody answers for this one, it is given up.
+    /// The next address that is to be asked for by `now`; `Err`: nobody answers for this one, it is
+    /// given up.
     pub fn question(&mut self, now: Nanos) -> Option<Result<IpAddr, IpAddr>> {
         loop {
-            let Reverse((due, address)) = *self.questions.peek().filter(|Reverse((due, _))| *due <= now)?;
+            let Reverse((due, address)) =
+                *self.questions.peek().filter(|Reverse((due, _))| *due <= now)?;
             self.questions.pop();
             match self.table.get_mut(&address) {
                 Some(Entry::Asked { tries, next }) if *next == due => {
@@ -114,14 +120,16 @@ impl Neighbours {
     }
 }
 
-/// A hash of addresses that is looked up for each packet. Who could send many that collide could as well send many.
+/// A hash of addresses that is looked up for each packet. Who could send many that collide could as
+/// well send many.
 #[derive(Debug, Default)]
 struct Mixer(u64);
 
 impl Mixer {
     #[inline]
     fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let product =
+            u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         self.0 = (product >> 64) as u64 ^ product as u64;
     }
 }
@@ -159,7 +167,10 @@ mod tests {
     fn who_answers_is_known_and_who_does_not_is_given_up_after_some_tries() {
         let mut neighbours = Neighbours::default();
         let (a, b): (IpAddr, IpAddr) = ("16.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
-        assert_eq!((neighbours.find(Nanos(5), a), neighbours.find(Nanos(5), b)), (Answer::Wait, Answer::Wait));
+        assert_eq!(
+            (neighbours.find(Nanos(5), a), neighbours.find(Nanos(5), b)),
+            (Answer::Wait, Answer::Wait)
+        );
         let mut asked: Vec<_> = std::iter::from_fn(|| neighbours.question(Nanos(5))).collect();
         asked.sort_unstable();
         assert_eq!(asked, [Ok(a), Ok(b)]);

@@ -71,7 +71,8 @@ const ADVERTISEMENT: u8 = 136;
 const ICMPV6: u8 = 58;
 
 impl NeighbourMessage {
-    /// From an IPv6 packet; `None`: something else, cut short, from off the link, or with a wrong checksum (§7.1).
+    /// From an IPv6 packet; `None`: something else, cut short, from off the link, or with a wrong
+    /// checksum (§7.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (header, rest) = packet.split_first_chunk::<40>()?;
         let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -111,16 +112,28 @@ impl NeighbourMessage {
 
     /// The question who has `target`.
     pub fn solicit(source: Ipv6Addr, mac: MacAddr, target: Ipv6Addr) -> Self {
-        Self { solicitation: true, source, destination: solicited_node(target).0, target, mac: Some(mac) }
+        Self {
+            solicitation: true,
+            source,
+            destination: solicited_node(target).0,
+            target,
+            mac: Some(mac),
+        }
     }
 
-    /// The answer of `mac` to this question, and whether it goes to the questioner (else to all nodes).
+    /// The answer of `mac` to this question, and whether it goes to the questioner (else to all
+    /// nodes).
     pub fn advertise(&self, mac: MacAddr) -> (Self, bool) {
         let asked_by_somebody = !self.source.is_unspecified();
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let destination = if asked_by_somebody { self.source } else { all_nodes };
-        let answer =
-            Self { solicitation: false, source: self.target, destination, target: self.target, mac: Some(mac) };
+        let answer = Self {
+            solicitation: false,
+            source: self.target,
+            destination,
+            target: self.target,
+            mac: Some(mac),
+        };
         (answer, asked_by_somebody)
     }
 
@@ -148,11 +161,12 @@ impl NeighbourMessage {
     }
 }
 
-/// Where questions for an address go: the multicast group of its last three octets, and the group's MAC address
-/// (RFC 4291 §2.7.1, RFC 2464 §7).
+/// Where questions for an address go: the multicast group of its last three octets, and the group's
+/// MAC address (RFC 4291 §2.7.1, RFC 2464 §7).
 pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     let [.., a, b, c] = target.octets();
-    let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
+    let group =
+        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
     (group, MacAddr([0x33, 0x33, 0xff, a, b, c]))
 }
 
@@ -161,8 +175,8 @@ fn pseudo(header: &[u8], len: usize) -> u64 {
     sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
 }
 
-/// The answer to the ICMP or ICMPv6 echo request in `packet`, appended to `out`; false if it is none (or its checksum is
-/// wrong).
+/// The answer to the ICMP or ICMPv6 echo request in `packet`, appended to `out`; false if it is
+/// none (or its checksum is wrong).
 pub fn echo_reply(packet: &[u8], out: &mut Vec<u8>) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => echo_reply_v4(packet, out).is_some(),
@@ -206,7 +220,11 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let icmp = rest.get(..len).filter(|icmp| icmp.len() >= 8)?;
     // To one of us only: who asks all is not answered by millions.
     let asked_all = header[24] == 0xff;
-    if asked_all || header[6] != ICMPV6 || icmp[0] != 128 || fold(pseudo(header, len) + sum(icmp)) != 0xffff {
+    if asked_all
+        || header[6] != ICMPV6
+        || icmp[0] != 128
+        || fold(pseudo(header, len) + sum(icmp)) != 0xffff
+    {
         return None;
     }
     let at = out.len();
@@ -270,7 +288,8 @@ impl Echo {
         out
     }
 
-    /// The request that `packet` is the reply to; `None`: it is no echo reply, or its checksum is wrong.
+    /// The request that `packet` is the reply to; `None`: it is no echo reply, or its checksum is
+    /// wrong.
     pub fn of_reply(packet: &[u8]) -> Option<Self> {
         let (source, destination, icmp) = match packet.first()? >> 4 {
             4 => {
@@ -287,7 +306,10 @@ impl Echo {
                 let (ip, rest) = packet.split_first_chunk::<40>()?;
                 let len = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
                 let icmp = rest.get(..len)?;
-                if ip[6] != ICMPV6 || icmp.first() != Some(&129) || fold(pseudo(ip, len) + sum(icmp)) != 0xffff {
+                if ip[6] != ICMPV6
+                    || icmp.first() != Some(&129)
+                    || fold(pseudo(ip, len) + sum(icmp)) != 0xffff
+                {
                     return None;
                 }
                 (v6(&ip[8..])?, v6(&ip[24..])?, icmp)
@@ -354,7 +376,10 @@ mod tests {
         // Ethernet pads short frames.
         request.extend([0; 6]);
         assert!(echo_reply(&request, &mut out));
-        assert_eq!((&out[12..20], &out[24..], out[20]), (&[16, 0, 0, 2, 16, 0, 0, 1][..], &request[24..32], 0));
+        assert_eq!(
+            (&out[12..20], &out[24..], out[20]),
+            (&[16, 0, 0, 2, 16, 0, 0, 1][..], &request[24..32], 0)
+        );
         assert_eq!((fold(sum(&out[..20])), fold(sum(&out[20..]))), (0xffff, 0xffff));
         request[30] ^= 1;
         assert!(!echo_reply(&request, &mut out));
@@ -377,8 +402,12 @@ mod tests {
     #[test]
     fn a_reply_to_our_echo_request_is_known_by_its_numbers() {
         for (source, destination) in [("16.0.0.1", "16.0.0.2"), ("fd00::1", "fd00::2")] {
-            let echo =
-                Echo { source: source.parse().unwrap(), destination: destination.parse().unwrap(), id: 7, seq: 0x1234 };
+            let echo = Echo {
+                source: source.parse().unwrap(),
+                destination: destination.parse().unwrap(),
+                id: 7,
+                seq: 0x1234,
+            };
             let mut reply = vec![];
             assert!(echo_reply(&echo.request(), &mut reply), "{echo:?}");
             assert_eq!(Echo::of_reply(&reply), Some(echo));

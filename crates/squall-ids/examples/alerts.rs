@@ -1,8 +1,9 @@
 //! Alerts of rules on a capture, as an engine would record them; or against such a record.
 //!
-//! `alerts RULES CAPTURE [--sid N]... [--without FILE] [--against RECORD.tsv] [--list]`: prints sid, protocol, source, port,
-//! destination, port and count, or, with a record, recall and precision of its distinct (sid, flow) pairs. `--list` tells of
-//! each pair that is missed or false; `--without`: sids, one a line, that are left out.
+//! `alerts RULES CAPTURE [--sid N]... [--without FILE] [--against RECORD.tsv] [--list]`: prints
+//! sid, protocol, source, port, destination, port and count, or, with a record, recall and
+//! precision of its distinct (sid, flow) pairs. `--list` tells of each pair that is missed or
+//! false; `--without`: sids, one a line, that are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -25,7 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "--without" => {
                 without.extend(
-                    std::fs::read_to_string(value()?)?.lines().filter_map(|line| line.trim().parse::<u32>().ok()),
+                    std::fs::read_to_string(value()?)?
+                        .lines()
+                        .filter_map(|line| line.trim().parse::<u32>().ok()),
                 );
             }
             "--against" => record = Some(value()?),
@@ -47,7 +50,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for refused in &refused {
         eprintln!("sid {}: {refused}", rules.rules[refused.rule].sid);
     }
-    eprintln!("{} rules, {} lines that are none, {} refused", which.len(), rules.problems.len(), refused.len());
+    eprintln!(
+        "{} rules, {} lines that are none, {} refused",
+        which.len(),
+        rules.problems.len(),
+        refused.len()
+    );
     let mut reader = CaptureReader::open(capture)?;
     while let Some(packet) = reader.next()? {
         engine.frame(Nanos(packet.time_ns), packet.data);
@@ -77,8 +85,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     match record {
         None => {
             println!("sid\tproto\tsrc\tsport\tdst\tdport\tcount");
-            for ((sid, protocol, source, source_port, destination, destination_port), count) in found {
-                println!("{sid}\t{protocol}\t{source}\t{source_port}\t{destination}\t{destination_port}\t{count}");
+            for ((sid, protocol, source, source_port, destination, destination_port), count) in
+                found
+            {
+                println!(
+                    "{sid}\t{protocol}\t{source}\t{source_port}\t{destination}\t{destination_port}\t{count}"
+                );
             }
         }
         Some(path) => compare(&found.into_keys().collect(), &read(&path, &sids)?, list),
@@ -92,13 +104,21 @@ fn read(path: &str, sids: &BTreeSet<u32>) -> Result<BTreeSet<Pair>, Box<dyn Erro
     let mut pairs = BTreeSet::new();
     for line in std::fs::read_to_string(path)?.lines().skip(1) {
         let columns: Vec<&str> = line.split('\t').collect();
-        let [sid, protocol, source, source_port, destination, destination_port, ..] = columns[..] else {
+        let [sid, protocol, source, source_port, destination, destination_port, ..] = columns[..]
+        else {
             return Err(format!("{path}: not six columns: {line}").into());
         };
         let sid = sid.parse()?;
         if sids.is_empty() || sids.contains(&sid) {
             let (source_port, destination_port) = (source_port.parse()?, destination_port.parse()?);
-            pairs.insert((sid, protocol.into(), source.into(), source_port, destination.into(), destination_port));
+            pairs.insert((
+                sid,
+                protocol.into(),
+                source.into(),
+                source_port,
+                destination.into(),
+                destination_port,
+            ));
         }
     }
     Ok(pairs)
@@ -108,7 +128,9 @@ fn compare(found: &BTreeSet<Pair>, recorded: &BTreeSet<Pair>, list: bool) {
     let both = found.intersection(recorded).count();
     let share = |of: usize| 100.0 * both as f64 / of.max(1) as f64;
     if list {
-        for (what, pairs) in [("missed", recorded.difference(found)), ("false", found.difference(recorded))] {
+        for (what, pairs) in
+            [("missed", recorded.difference(found)), ("false", found.difference(recorded))]
+        {
             for pair in pairs {
                 println!("{what}\t{pair:?}");
             }

@@ -9,8 +9,8 @@ const ELEMENTS: usize = 256;
 
 /// Whether one of the things that `asked` names is wrong with `octets`.
 ///
-/// Suricata reads elements whole: one whose octets are not all there is none, nor is one whose content its type does not
-/// allow, and nothing behind it is read. Snort believes the lengths.
+/// Suricata reads elements whole: one whose octets are not all there is none, nor is one whose
+/// content its type does not allow, and nothing behind it is read. Snort believes the lengths.
 pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], dialect: Dialect) -> bool {
     let (mut rest, mut wrong) = (octets, false);
     for _ in 0..ELEMENTS {
@@ -29,7 +29,8 @@ pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], dialect: Dialect) -> bool {
     wrong && dialect == Dialect::Snort
 }
 
-/// How many octets the first element takes, and whether something is wrong with it or one inside; `None`: there is none.
+/// How many octets the first element takes, and whether something is wrong with it or one inside;
+/// `None`: there is none.
 fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Option<(usize, bool)> {
     let depth = depth.checked_sub(1)?;
     let header = header(octets)?;
@@ -66,15 +67,21 @@ fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Optio
                 }
                 wrong
             }
-            (tag, false) if dialect == Dialect::Suricata && !is_allowed(tag, content) => return None,
+            (tag, false) if dialect == Dialect::Suricata && !is_allowed(tag, content) => {
+                return None;
+            }
             // More unused bits than octets have, counting the one that says so.
             (BIT_STRING, false) => {
                 asked.bitstring_overflow
-                    && content.first().is_some_and(|&unused| u64::from(unused) > said.saturating_mul(8))
+                    && content
+                        .first()
+                        .is_some_and(|&unused| u64::from(unused) > said.saturating_mul(8))
             }
             // A real number in decimal with more digits than a double's text has room for.
             (REAL, false) => {
-                asked.double_overflow && said > 256 && content.first().is_some_and(|first| first & 0xc0 == 0)
+                asked.double_overflow
+                    && said > 256
+                    && content.first().is_some_and(|first| first & 0xc0 == 0)
             }
             (BIT_STRING, true) if dialect == Dialect::Suricata => return None,
             _ => false,
@@ -88,7 +95,8 @@ const REAL: u32 = 9;
 const SEQUENCE: u32 = 16;
 const SET: u32 = 17;
 
-/// Whether a primitive element of a universal type may hold it, as far as its reader minds (X.690 §8).
+/// Whether a primitive element of a universal type may hold it, as far as its reader minds (X.690
+/// §8).
 fn is_allowed(tag: u32, content: &[u8]) -> bool {
     let all = |allowed: fn(&u8) -> bool| content.iter().all(allowed);
     match tag {
@@ -99,7 +107,9 @@ fn is_allowed(tag: u32, content: &[u8]) -> bool {
         18 => all(|octet| octet.is_ascii_digit() || *octet == b' '),
         19 => all(|octet| octet.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(octet)),
         // Times: digits, and where they are.
-        23 | 24 => content.len() >= 11 && all(|octet| octet.is_ascii_digit() || b"Z+-.".contains(octet)),
+        23 | 24 => {
+            content.len() >= 11 && all(|octet| octet.is_ascii_digit() || b"Z+-.".contains(octet))
+        }
         26 => all(|octet| (0x20..0x7f).contains(octet)),
         7 | 20 | 22 | 25 | 27 => content.is_ascii(),
         30 => content.len().is_multiple_of(2),
@@ -132,15 +142,18 @@ fn header(octets: &[u8]) -> Option<Header> {
         }
     }
     let (&length, mut rest) = rest.split_first()?;
-    let content = match length {
-        0..=0x7f => Some(u64::from(length)),
-        0x80 => None,
-        _ => {
-            let (octets, more) = rest.split_at_checked(usize::from(length & 0x7f))?;
-            rest = more;
-            Some(octets.iter().fold(0u64, |value, &octet| value.saturating_mul(256).saturating_add(octet.into())))
-        }
-    };
+    let content =
+        match length {
+            0..=0x7f => Some(u64::from(length)),
+            0x80 => None,
+            _ => {
+                let (octets, more) = rest.split_at_checked(usize::from(length & 0x7f))?;
+                rest = more;
+                Some(octets.iter().fold(0u64, |value, &octet| {
+                    value.saturating_mul(256).saturating_add(octet.into())
+                }))
+            }
+        };
     Some(Header {
         is_universal: first & 0xc0 == 0,
         is_constructed: first & 0x20 != 0,
@@ -178,8 +191,14 @@ mod tests {
     fn a_bit_string_has_no_more_unused_bits_than_bits() {
         let asked = Asn1 { bitstring_overflow: true, ..Asn1::default() };
         let wrong = |octets: &[u8]| is_wrong(&asked, octets, Dialect::Suricata);
-        assert!(wrong(b"\x03\x01\xff") && wrong(b"\x30\x03\x03\x01\xff") && wrong(b"\x02\x01\x00\x03\x02\x11\xff"));
-        assert!(!wrong(b"\x03\x02\x10\xff") && !wrong(b"\x03\x00") && !wrong(b"\x23\x03\x03\x01\xff"));
+        assert!(
+            wrong(b"\x03\x01\xff")
+                && wrong(b"\x30\x03\x03\x01\xff")
+                && wrong(b"\x02\x01\x00\x03\x02\x11\xff")
+        );
+        assert!(
+            !wrong(b"\x03\x02\x10\xff") && !wrong(b"\x03\x00") && !wrong(b"\x23\x03\x03\x01\xff")
+        );
         // What cannot be read ends it.
         assert!(!wrong(b"\x01\x02\x00\x00\x03\x01\xff"));
     }
@@ -187,7 +206,8 @@ mod tests {
     #[test]
     fn a_real_number_of_many_digits_is_wrong() {
         let asked = Asn1 { double_overflow: true, ..Asn1::default() };
-        let real = |digits: usize| [&[9, 0x82, 1, digits as u8][..], &vec![3; 256 + digits]].concat();
+        let real =
+            |digits: usize| [&[9, 0x82, 1, digits as u8][..], &vec![3; 256 + digits]].concat();
         assert!(is_wrong(&asked, &real(1), Dialect::Suricata));
         assert!(!is_wrong(&asked, &real(0), Dialect::Suricata));
     }

@@ -1,4 +1,5 @@
-//! What rules remember: bits of flows, of addresses and of pairs of them, numbers of flows, counts of alerts.
+//! What rules remember: bits of flows, of addresses and of pairs of them, numbers of flows, counts
+//! of alerts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -69,10 +70,12 @@ pub(crate) fn holds(bits: &Bits, flow: Option<&FlowBits>, hosts: &HostBits, who:
     match bits {
         Bits::Flow { verb, names, all } => {
             let is_set = |name: &String| flow.is_some_and(|flow| flow.bits.contains(name));
-            let asked = |all: bool| if all { names.iter().all(is_set) } else { names.iter().any(is_set) };
+            let asked =
+                |all: bool| if all { names.iter().all(is_set) } else { names.iter().any(is_set) };
             match verb {
                 BitVerb::IsSet => asked(*all),
-                // Of several, one that is not set is enough, as Suricata has it, unless all are asked for.
+                // Of several, one that is not set is enough, as Suricata has it, unless all are
+                // asked for.
                 BitVerb::IsNotSet if flow.is_none() => false,
                 BitVerb::IsNotSet if *all => !names.iter().any(is_set),
                 BitVerb::IsNotSet => !names.iter().all(is_set),
@@ -140,7 +143,8 @@ pub(crate) fn set(bits: &Bits, flow: Option<&mut FlowBits>, hosts: &mut HostBits
         Bits::Host { verb, name, track, seconds } => {
             let scope = who.scope(*track);
             // Without a time they last for Suricata's thirty seconds.
-            let until = Nanos(who.at.0.saturating_add(u64::from(seconds.unwrap_or(30)) * 1_000_000_000));
+            let until =
+                Nanos(who.at.0.saturating_add(u64::from(seconds.unwrap_or(30)) * 1_000_000_000));
             match verb {
                 BitVerb::Set | BitVerb::SetExclusively => hosts.set(name, scope, until, who.at),
                 BitVerb::Unset => {
@@ -207,7 +211,9 @@ impl HostBits {
             self.counts.clear();
         }
         let over = |window: &Window| {
-            count.seconds != 0 && who.at.0.saturating_sub(window.since.0) > u64::from(count.seconds) * 1_000_000_000
+            count.seconds != 0
+                && who.at.0.saturating_sub(window.since.0)
+                    > u64::from(count.seconds) * 1_000_000_000
         };
         let new = Window { since: who.at, count: 0, next: count.count.max(1) };
         let window = self.counts.entry((rule, index, who.scope(count.track))).or_insert(new);
@@ -257,12 +263,16 @@ mod tests {
         assert_eq!(alerts(CountKind::Limit, 1, 60, &[0, 1, 2, 70]), [true, false, false, true]);
         assert_eq!(alerts(CountKind::Threshold, 2, 60, &[0, 1, 2, 3]), [false, true, false, true]);
         assert_eq!(alerts(CountKind::Both, 2, 60, &[0, 1, 2, 3]), [false, true, false, false]);
-        assert_eq!(alerts(CountKind::DetectionFilter, 2, 60, &[0, 1, 2, 3]), [false, false, true, true]);
+        assert_eq!(
+            alerts(CountKind::DetectionFilter, 2, 60, &[0, 1, 2, 3]),
+            [false, false, true, true]
+        );
     }
 
     #[test]
     fn a_bit_of_an_address_ends_with_its_time() {
-        let bit = |verb| Bits::Host { verb, name: "a".into(), track: Track::BySource, seconds: Some(10) };
+        let bit =
+            |verb| Bits::Host { verb, name: "a".into(), track: Track::BySource, seconds: Some(10) };
         let mut hosts = HostBits::default();
         set(&bit(BitVerb::Set), None, &mut hosts, &who(5));
         assert!(holds(&bit(BitVerb::IsSet), None, &hosts, &who(15)));

@@ -3,15 +3,16 @@
 use std::sync::OnceLock;
 
 use squall_rules::{
-    Action, Application, ApplicationTest, BitVerb, Bits, Buffer, Direction, End, IntVerb, Number, Numbers, Operation,
-    PacketTest, Protocol, Rule, RuleSet, Sourced, Step, Transform,
+    Action, Application, ApplicationTest, BitVerb, Bits, Buffer, Direction, End, IntVerb, Number,
+    Numbers, Operation, PacketTest, Protocol, Rule, RuleSet, Sourced, Step, Transform,
 };
 
 use crate::inspect::{self, Ready};
 use crate::packet::{ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 use crate::{Dialect, Refused};
 
-/// Rules of which [`crate::Engine`]s are made. A rule is made ready when it is first asked for, and stays so.
+/// Rules of which [`crate::Engine`]s are made. A rule is made ready when it is first asked for, and
+/// stays so.
 pub struct Compiled<'a> {
     rules: &'a RuleSet,
     made: Vec<OnceLock<Result<Box<Prepared<'a>>, Refused>>>,
@@ -34,8 +35,9 @@ impl<'a> Compiled<'a> {
                 text: format!("there is no rule {index}: the set has {}", self.made.len()),
             });
         };
-        let made =
-            made.get_or_init(|| Prepared::new(index, rule).map(Box::new).map_err(|text| Refused { rule: index, text }));
+        let made = made.get_or_init(|| {
+            Prepared::new(index, rule).map(Box::new).map_err(|text| Refused { rule: index, text })
+        });
         made.as_deref().map_err(Clone::clone)
     }
 }
@@ -47,7 +49,8 @@ pub(crate) struct Prepared<'a> {
     pub rule: &'a Rule,
     /// Rules are looked at in this order: Suricata's.
     pub order: Order,
-    /// Without a buffer: on single packets, on the stream. Both: the stream first. Suricata's way; see [`Prepared::places`].
+    /// Without a buffer: on single packets, on the stream. Both: the stream first. Suricata's way;
+    /// see [`Prepared::places`].
     on_packets: bool,
     on_stream: bool,
     /// Nothing in it asks for single packets or for the stream.
@@ -126,8 +129,11 @@ impl<'a> Prepared<'a> {
             if matches!(buffer, Buffer::Payload | Buffer::RawPayload | Buffer::Base64Data) {
                 continue;
             }
-            if let Some(Transform::Lua(script)) =
-                inspection.transforms.iter().map(|transform| &transform.is).find(|is| matches!(is, Transform::Lua(_)))
+            if let Some(Transform::Lua(script)) = inspection
+                .transforms
+                .iter()
+                .map(|transform| &transform.is)
+                .find(|is| matches!(is, Transform::Lua(_)))
             {
                 return Err(format!("luaxform {script}: scripts are not run here"));
             }
@@ -179,10 +185,12 @@ impl<'a> Prepared<'a> {
             || rule.flow.stream == Some(false)
             || !headers.is_empty()
             || rule.packet.iter().any(|test| needs_packet(&test.is));
-        let stream_only = rule.header.protocol == Protocol::TcpReassembled || rule.flow.stream == Some(true);
+        let stream_only =
+            rule.header.protocol == Protocol::TcpReassembled || rule.flow.stream == Some(true);
         let anywhere = of_tcp && !packet_only && !stream_only && !payload.is_empty();
         // Suricata reads the packet's own payload for it.
-        let packet_only = packet_only || payload.iter().any(|step| matches!(step.operation, Operation::Asn1(_)));
+        let packet_only =
+            packet_only || payload.iter().any(|step| matches!(step.operation, Operation::Asn1(_)));
         let (on_packets, on_stream) = match (packet_only, stream_only) {
             _ if payload.is_empty() || !of_tcp => (true, false),
             (true, false) => (true, false),
@@ -192,12 +200,14 @@ impl<'a> Prepared<'a> {
                     matches!(&step.operation, Operation::Content(content)
                         if !content.is_relative() && (content.offset.is_some() || content.depth.is_some()))
                 });
-                let sized = rule.packet.iter().any(|test| matches!(test.is, PacketTest::StreamSize { .. }));
+                let sized =
+                    rule.packet.iter().any(|test| matches!(test.is, PacketTest::StreamSize { .. }));
                 (placed || sized, true)
             }
         };
         let fast = fast(rule, !looks.is_empty() || !tests.is_empty());
-        let any_port = [is_any_port(&rule.header.source.ports), is_any_port(&rule.header.destination.ports)];
+        let any_port =
+            [is_any_port(&rule.header.source.ports), is_any_port(&rule.header.destination.ports)];
         let addresses_only = payload.is_empty()
             && headers.is_empty()
             && looks.is_empty()
@@ -250,7 +260,9 @@ impl<'a> Prepared<'a> {
             Protocol::Ip => true,
             Protocol::Ip4 => packet.version == 4,
             Protocol::Ip6 => packet.version == 6,
-            Protocol::Tcp | Protocol::TcpSegments | Protocol::TcpReassembled => packet.protocol == TCP,
+            Protocol::Tcp | Protocol::TcpSegments | Protocol::TcpReassembled => {
+                packet.protocol == TCP
+            }
             Protocol::Udp => packet.protocol == UDP,
             Protocol::Icmp => matches!(packet.protocol, ICMP | ICMP6),
             Protocol::Icmp6 => packet.protocol == ICMP6,
@@ -262,7 +274,9 @@ impl<'a> Prepared<'a> {
         }
         let (source, destination) = (&header.source, &header.destination);
         let has_ports = matches!(packet.protocol, TCP | UDP | SCTP) && !packet.is_fragment;
-        let port = |is_any: bool, ports: &Numbers, port: u16| is_any || (has_ports && ports.contains(port.into()));
+        let port = |is_any: bool, ports: &Numbers, port: u16| {
+            is_any || (has_ports && ports.contains(port.into()))
+        };
         let is = |source: &squall_rules::Ends,
                   destination: &squall_rules::Ends,
                   [any_source, any_destination]: [bool; 2]| {
@@ -272,7 +286,8 @@ impl<'a> Prepared<'a> {
                 && source.addresses.contains(packet.source)
         };
         is(source, destination, self.any_port)
-            || (header.direction != Direction::To && is(destination, source, [self.any_port[1], self.any_port[0]]))
+            || (header.direction != Direction::To
+                && is(destination, source, [self.any_port[1], self.any_port[0]]))
     }
 
     /// Whether `spoken` is what it asks for.
@@ -281,25 +296,33 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Why Suricata 8 never raises a rule. Seen of 8.0.6, with traffic in which all that the rules ask for was there.
+/// Why Suricata 8 never raises a rule. Seen of 8.0.6, with traffic in which all that the rules ask
+/// for was there.
 pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
     let of_payload = |inspection: &squall_rules::Inspection| inspection.buffer == Buffer::Payload;
     for test in &rule.application {
         match &test.is {
-            // The state is that of the last message of what was just read, behind which a server's greeting never is.
+            // The state is that of the last message of what was just read, behind which a server's
+            // greeting never is.
             ApplicationTest::SslState { any_of, negated: false }
                 if any_of.iter().all(|state| state == "server_hello") =>
             {
-                return Some("Suricata 8 never sees the state server_hello where it looks at ssl_state");
+                return Some(
+                    "Suricata 8 never sees the state server_hello where it looks at ssl_state",
+                );
             }
             ApplicationTest::FtpBounce if rule.inspections.iter().any(of_payload) => {
-                return Some("Suricata 8 never matches ftpbounce together with contents of the payload");
+                return Some(
+                    "Suricata 8 never matches ftpbounce together with contents of the payload",
+                );
             }
             _ => {}
         }
     }
     let before = |step: &Step| match &step.operation {
-        Operation::Content(content) => matches!(content.offset, Some(Number::Is(offset)) if offset < 0),
+        Operation::Content(content) => {
+            matches!(content.offset, Some(Number::Is(offset)) if offset < 0)
+        }
         _ => false,
     };
     let refused = rule.inspections.iter().flat_map(|inspection| &inspection.steps).any(before);
@@ -312,7 +335,11 @@ pub(crate) fn speaks(spoken: Application, asked: Application) -> bool {
     spoken == asked
         || matches!(
             (spoken, asked),
-            (Http | Http1 | Http2, Http) | (Http, Http1) | (Smb, DceRpc) | (Mdns, Dns) | (Doh2, Http2 | Http | Dns)
+            (Http | Http1 | Http2, Http)
+                | (Http, Http1)
+                | (Smb, DceRpc)
+                | (Mdns, Dns)
+                | (Doh2, Http2 | Http | Dns)
         )
 }
 
@@ -320,7 +347,8 @@ fn is_any_port(ports: &Numbers) -> bool {
     ports.ranges().next().is_some_and(|range| *range.start() == 0 && *range.end() >= 65_535)
 }
 
-/// The pattern of a rule that is looked for first: where it looks into transactions, one of their buffers.
+/// The pattern of a rule that is looked for first: where it looks into transactions, one of their
+/// buffers.
 fn fast(rule: &Rule, of_transactions: bool) -> Option<(Buffer, &[u8])> {
     let mut best: Option<(Buffer, &[u8], bool)> = None;
     for inspection in &rule.inspections {
@@ -332,7 +360,10 @@ fn fast(rule: &Rule, of_transactions: bool) -> Option<(Buffer, &[u8])> {
         };
         if !inspection.transforms.is_empty()
             || rule.header.direction == Direction::Transaction
-            || inspection.steps.iter().any(|step| matches!(step.operation, Operation::Absent { .. }))
+            || inspection
+                .steps
+                .iter()
+                .any(|step| matches!(step.operation, Operation::Absent { .. }))
             || (buffer == Buffer::Payload) == of_transactions
             || is_of_packets(buffer)
         {
@@ -403,7 +434,9 @@ fn is_of_application(event: &str) -> bool {
     ];
     match event.split_once('.') {
         Some((prefix, _)) => !OF_PACKETS.contains(&prefix),
-        None => !event.starts_with("3whs_") && !event.starts_with("est_") && !event.starts_with("fin_"),
+        None => {
+            !event.starts_with("3whs_") && !event.starts_with("est_") && !event.starts_with("fin_")
+        }
     }
 }
 
@@ -423,7 +456,9 @@ fn needs_packet(test: &PacketTest) -> bool {
 
 fn is_read(bits: &Bits) -> bool {
     match bits {
-        Bits::Flow { verb, .. } | Bits::Host { verb, .. } => matches!(verb, BitVerb::IsSet | BitVerb::IsNotSet),
+        Bits::Flow { verb, .. } | Bits::Host { verb, .. } => {
+            matches!(verb, BitVerb::IsSet | BitVerb::IsNotSet)
+        }
         Bits::Int { .. } => true,
     }
 }
@@ -463,7 +498,8 @@ fn application_of(test: &ApplicationTest) -> Option<Application> {
 }
 
 impl Order {
-    /// Pass before drop before reject before alert; who sets before who reads, before who does neither; then by priority.
+    /// Pass before drop before reject before alert; who sets before who reads, before who does
+    /// neither; then by priority.
     fn of(index: usize, rule: &Rule) -> Self {
         let action = match rule.action {
             Action::Pass => 0,
@@ -474,8 +510,12 @@ impl Order {
         let (mut flow, mut numbers, mut host) = ((false, false), (false, false), (false, false));
         for bits in &rule.bits {
             let (seen, reads) = match &bits.is {
-                Bits::Flow { verb, .. } => (&mut flow, matches!(verb, BitVerb::IsSet | BitVerb::IsNotSet)),
-                Bits::Host { verb, .. } => (&mut host, matches!(verb, BitVerb::IsSet | BitVerb::IsNotSet)),
+                Bits::Flow { verb, .. } => {
+                    (&mut flow, matches!(verb, BitVerb::IsSet | BitVerb::IsNotSet))
+                }
+                Bits::Host { verb, .. } => {
+                    (&mut host, matches!(verb, BitVerb::IsSet | BitVerb::IsNotSet))
+                }
                 Bits::Int { verb, .. } => {
                     (&mut numbers, !matches!(verb, IntVerb::Set | IntVerb::Add | IntVerb::Subtract))
                 }

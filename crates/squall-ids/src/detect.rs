@@ -15,8 +15,8 @@ use crate::protocols::{FactIs, Transaction};
 use crate::stream::{Session, State, Stream};
 use crate::{Alert, Engine, parts, tests_of, transforms};
 
-/// With less than this, and nothing that makes it urgent, a stream waits for more: Suricata's `toserver-chunk-size` and
-/// `toclient-chunk-size`.
+/// With less than this, and nothing that makes it urgent, a stream waits for more: Suricata's
+/// `toserver-chunk-size` and `toclient-chunk-size`.
 const CHUNK: u64 = 2560;
 
 /// What is known of a packet beside what is in it.
@@ -51,7 +51,8 @@ impl Window {
         let to = if last { stream.end() } else { stream.acknowledged.min(stream.end()) };
         let from = stream.raw;
         let enough = to.saturating_sub(from) >= CHUNK;
-        (established && to > from && (urgent || enough || stream.trigger)).then_some(Window { from, to })
+        (established && to > from && (urgent || enough || stream.trigger))
+            .then_some(Window { from, to })
     }
 }
 
@@ -75,7 +76,13 @@ struct Match {
 
 impl Engine<'_> {
     /// Looks for all rules. `own`: the packet is one of the flow's own, not an error about it.
-    pub(crate) fn look_at(&mut self, packet: &Packet, mut flow: Option<&mut Flow>, seen: Seen, own: bool) {
+    pub(crate) fn look_at(
+        &mut self,
+        packet: &Packet,
+        mut flow: Option<&mut Flow>,
+        seen: Seen,
+        own: bool,
+    ) {
         let candidates = match (&mut flow, seen.from) {
             (Some(flow), Some(from)) if own => {
                 if flow.candidates[from as usize].is_none() {
@@ -108,7 +115,8 @@ impl Engine<'_> {
                 continue;
             }
             let rule = self.rules[place as usize];
-            if let Some(by_stream) = self.packet_matches(rule, packet, flow.as_deref(), seen, &who) {
+            if let Some(by_stream) = self.packet_matches(rule, packet, flow.as_deref(), seen, &who)
+            {
                 self.after(rule, flow.as_deref_mut(), &who);
                 let of_flow = by_stream || rule.addresses_only || rule.application.is_some();
                 found.push(Match { place, transaction: 0, of_flow });
@@ -119,7 +127,15 @@ impl Engine<'_> {
         {
             flow.addresses_done[from as usize] = true;
             if flow.application.application().is_some() {
-                self.transactions(&candidates.of_transactions, packet, flow, from, seen, &who, &mut found);
+                self.transactions(
+                    &candidates.of_transactions,
+                    packet,
+                    flow,
+                    from,
+                    seen,
+                    &who,
+                    &mut found,
+                );
             }
         }
         if !found.is_empty() {
@@ -166,10 +182,9 @@ impl Engine<'_> {
         if packet.protocol == TCP && on_stream {
             if let (Some(window), Some(session), Some(from)) =
                 (seen.stream, flow.and_then(|flow| flow.session.as_ref()), seen.from)
-                && session.streams[from as usize]
-                    .runs(window.from, window.to)
-                    .iter()
-                    .any(|(_, octets)| inspect::matches(&rule.payload, octets, &mut variables, about))
+                && session.streams[from as usize].runs(window.from, window.to).iter().any(
+                    |(_, octets)| inspect::matches(&rule.payload, octets, &mut variables, about),
+                )
             {
                 return Some(true);
             }
@@ -182,17 +197,34 @@ impl Engine<'_> {
             return None;
         }
         // An empty payload has nothing to look into.
-        (!packet.payload.is_empty() && inspect::matches(&rule.payload, &packet.payload, &mut variables, about))
-            .then_some(false)
+        (!packet.payload.is_empty()
+            && inspect::matches(&rule.payload, &packet.payload, &mut variables, about))
+        .then_some(false)
     }
 
     /// All that a rule asks beside its buffers.
-    fn header_matches(&self, rule: &Prepared<'_>, packet: &Packet, flow: Option<&Flow>, seen: Seen, who: &Who) -> bool {
+    fn header_matches(
+        &self,
+        rule: &Prepared<'_>,
+        packet: &Packet,
+        flow: Option<&Flow>,
+        seen: Seen,
+        who: &Who,
+    ) -> bool {
         tests_of::flow(&rule.rule.flow, packet, seen)
             && rule.packet_tests.iter().all(|test| tests_of::packet(&test.is, packet, flow, seen))
-            && rule.events.iter().all(|event| packet.events.iter().chain(&seen.event).any(|seen| is_event(event, seen)))
-            && rule.protocols.iter().all(|(asked, negated)| tests_of::protocol(*asked, flow) != *negated)
-            && rule.rule.bits.iter().all(|bits| bits::holds(&bits.is, flow.map(|flow| &flow.bits), &self.hosts, who))
+            && rule.events.iter().all(|event| {
+                packet.events.iter().chain(&seen.event).any(|seen| is_event(event, seen))
+            })
+            && rule
+                .protocols
+                .iter()
+                .all(|(asked, negated)| tests_of::protocol(*asked, flow) != *negated)
+            && rule
+                .rule
+                .bits
+                .iter()
+                .all(|bits| bits::holds(&bits.is, flow.map(|flow| &flow.bits), &self.hosts, who))
     }
 
     /// What a rule does once it has matched.
@@ -203,7 +235,12 @@ impl Engine<'_> {
                 Bits::Flow { verb: BitVerb::IsSet | BitVerb::IsNotSet, .. }
                     | Bits::Host { verb: BitVerb::IsSet | BitVerb::IsNotSet, .. }
             ) {
-                bits::set(&bits.is, flow.as_deref_mut().map(|flow| &mut flow.bits), &mut self.hosts, who);
+                bits::set(
+                    &bits.is,
+                    flow.as_deref_mut().map(|flow| &mut flow.bits),
+                    &mut self.hosts,
+                    who,
+                );
             }
         }
     }
@@ -266,7 +303,9 @@ impl Engine<'_> {
                 let transaction = &flow.transactions[index];
                 let present = if rule.of_both { &of_either } else { &present };
                 if rule.looks.iter().any(|look| {
-                    look.absent.is_none() && present[look.buffer as usize / 64] & 1 << (look.buffer as usize % 64) == 0
+                    look.absent.is_none()
+                        && present[look.buffer as usize / 64] & 1 << (look.buffer as usize % 64)
+                            == 0
                 }) || !rule.is_spoken(flow.application.application())
                 {
                     continue;
@@ -280,14 +319,28 @@ impl Engine<'_> {
                 if !partly.header {
                     partly.variables = vec![0; rule.rule.variables.len()];
                     partly.header = self.header_matches(rule, packet, Some(flow), seen, who)
-                        && rule.tests.iter().all(|test| tests_of::application(test, transaction, from, flow));
+                        && rule
+                            .tests
+                            .iter()
+                            .all(|test| tests_of::application(test, transaction, from, flow));
                     if !partly.header {
                         continue;
                     }
                 }
-                let about = About { little_endian: is_little_endian(transaction), dialect: self.settings.dialect };
-                let matched =
-                    transaction_matches(rule, transaction, from, stream.as_deref(), packet, seen, about, &mut partly);
+                let about = About {
+                    little_endian: is_little_endian(transaction),
+                    dialect: self.settings.dialect,
+                };
+                let matched = transaction_matches(
+                    rule,
+                    transaction,
+                    from,
+                    stream.as_deref(),
+                    packet,
+                    seen,
+                    about,
+                    &mut partly,
+                );
                 if matched {
                     partly.done = true;
                     found.push(Match { place, transaction: index, of_flow: true });
@@ -300,15 +353,27 @@ impl Engine<'_> {
             let transaction = &mut flow.transactions[index];
             flow.looked[index].like[from as usize] = like;
             // What is done and was looked at both ways is not needed any more.
-            let over = |like: &Option<(usize, usize, [bool; 2])>| like.is_some_and(|(_, _, done)| done == [true; 2]);
-            if flow.looked[index].like.iter().all(over) && transaction.done == [true; 2] && count > 64 {
+            let over = |like: &Option<(usize, usize, [bool; 2])>| {
+                like.is_some_and(|(_, _, done)| done == [true; 2])
+            };
+            if flow.looked[index].like.iter().all(over)
+                && transaction.done == [true; 2]
+                && count > 64
+            {
                 transaction.buffers = vec![];
             }
         }
     }
 
-    /// Tells of rules that have matched: in their order, no more than one packet may have, none after one that lets it pass.
-    fn alert(&mut self, mut found: Vec<Match>, packet: &Packet, mut flow: Option<&mut Flow>, who: &Who) {
+    /// Tells of rules that have matched: in their order, no more than one packet may have, none
+    /// after one that lets it pass.
+    fn alert(
+        &mut self,
+        mut found: Vec<Match>,
+        packet: &Packet,
+        mut flow: Option<&mut Flow>,
+        who: &Who,
+    ) {
         found.sort_by_key(|found| (found.place, usize::MAX - found.transaction));
         let mut told = 0;
         for one in found {
@@ -421,8 +486,10 @@ fn look_matches(
         if look.transforms.is_empty() {
             return inspect::matches(&look.steps, &octets, variables, about);
         }
-        let made =
-            look.transforms.iter().fold(octets.into_owned(), |octets, transform| transforms::apply(transform, &octets));
+        let made = look
+            .transforms
+            .iter()
+            .fold(octets.into_owned(), |octets, transform| transforms::apply(transform, &octets));
         inspect::matches(&look.steps, &made, variables, about)
     })
 }

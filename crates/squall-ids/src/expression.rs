@@ -3,11 +3,13 @@
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_rules::Pcre;
 
-// Rules match the same on every machine only by the same PCRE2. Its crate takes the system's where it finds one, unless
-// this variable is set when it is built; .cargo/config.toml sets it, but is not read for a build from another folder.
+// Rules match the same on every machine only by the same PCRE2. Its crate takes the system's where
+// it finds one, unless this variable is set when it is built; .cargo/config.toml sets it, but is
+// not read for a build from another folder.
 const _: () = assert!(
     matches!(option_env!("PCRE2_SYS_STATIC"), Some(value) if matches!(value.as_bytes(), b"1")),
-    "PCRE2 would be the system's: build in the repository's folder, or with PCRE2_SYS_STATIC=1 in the environment"
+    "PCRE2 would be the system's: build in the repository's folder, or with PCRE2_SYS_STATIC=1 in \
+     the environment"
 );
 
 /// Suricata's `pcre.match-limit` and `pcre.match-limit-recursion`.
@@ -16,13 +18,17 @@ const LIMITS: &str = "(*LIMIT_MATCH=3500)(*LIMIT_DEPTH=1500)";
 /// # Errors
 /// A sentence, if PCRE2 refuses it.
 pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
-    let body = if pcre.dollar_end_only && !pcre.multiline { end_only(&pcre.pattern) } else { pcre.pattern.clone() };
+    let body = if pcre.dollar_end_only && !pcre.multiline {
+        end_only(&pcre.pattern)
+    } else {
+        pcre.pattern.clone()
+    };
     // Verbs stand before all else.
     let verbs = leading_verbs(&body);
     let (verbs, body) = body.split_at(verbs);
     let ungreedy = if pcre.ungreedy { "(?U)" } else { "" };
-    // \G, not \A: a second try begins further on, and is anchored there. The line end stands before the parenthesis since
-    // an extended expression may end in a comment.
+    // \G, not \A: a second try begins further on, and is anchored there. The line end stands before
+    // the parenthesis since an extended expression may end in a comment.
     let pattern = match (pcre.anchored, pcre.extended) {
         (true, true) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body}\n)"),
         (true, false) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body})"),
@@ -92,7 +98,8 @@ mod tests {
         Pcre { pattern: pattern.into(), ..Pcre::default() }
     }
 
-    /// What is asked is the library that is linked: pcre2::version() is a constant, and of a release before that in the crate.
+    /// What is asked is the library that is linked: pcre2::version() is a constant, and of a
+    /// release before that in the crate.
     #[test]
     fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {
         // upstream/include/pcre2.h of pcre2-sys 0.2.10 (Cargo.lock); a newer crate has another.
@@ -116,7 +123,8 @@ mod tests {
 
     #[test]
     fn an_anchored_expression_is_anchored_where_it_is_tried() {
-        let regex = compile(&Pcre { anchored: true, extended: true, ..pcre("b | c # or") }).unwrap();
+        let regex =
+            compile(&Pcre { anchored: true, extended: true, ..pcre("b | c # or") }).unwrap();
         assert!(!regex.is_match(b"ab").unwrap());
         assert_eq!(regex.find_at(b"ab", 1).unwrap().map(|found| found.start()), Some(1));
     }

@@ -37,7 +37,8 @@ pub(crate) struct Flow {
     pub reader: Option<Box<dyn Reader + Send>>,
     pub transactions: Vec<Transaction>,
     pub looked: Vec<Looked>,
-    /// Rules whose headers are those of packets of this direction, in their order; known from the first such packet on.
+    /// Rules whose headers are those of packets of this direction, in their order; known from the
+    /// first such packet on.
     pub candidates: [Option<std::sync::Arc<Candidates>>; 2],
     pub addresses_done: [bool; 2],
     /// A rule has let it pass.
@@ -94,7 +95,9 @@ impl Spoken {
 impl Flow {
     /// Who of both ends has sent `packet`.
     pub fn sender(&self, packet: &Packet) -> End {
-        if matches!(packet.protocol, TCP | UDP | SCTP) && packet.source_port != packet.destination_port {
+        if matches!(packet.protocol, TCP | UDP | SCTP)
+            && packet.source_port != packet.destination_port
+        {
             let client = packet.source_port == self.client_port && packet.source == self.client
                 || packet.destination_port == self.server_port && packet.destination == self.server;
             return if client { End::Client } else { End::Server };
@@ -105,7 +108,8 @@ impl Flow {
     /// Transactions of which `from` has sent something that was not looked at.
     pub fn has_news(&self, from: End) -> bool {
         self.transactions.iter().enumerate().any(|(index, transaction)| {
-            self.looked.get(index).and_then(|looked| looked.like[from as usize]) != Some(like(transaction))
+            self.looked.get(index).and_then(|looked| looked.like[from as usize])
+                != Some(like(transaction))
         })
     }
 
@@ -217,7 +221,12 @@ fn key(packet: &Packet) -> Key {
 }
 
 fn embedded_key(packet: &Packet, about: &Embedded) -> Key {
-    ordered(about.protocol, packet.vlan, (about.source, about.source_port), (about.destination, about.destination_port))
+    ordered(
+        about.protocol,
+        packet.vlan,
+        (about.source, about.source_port),
+        (about.destination, about.destination_port),
+    )
 }
 
 fn ordered(protocol: u8, vlan: u32, one: (IpAddr, u16), other: (IpAddr, u16)) -> Key {

@@ -58,11 +58,13 @@ impl Part {
 /// Whose octets count where fragments overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Suricata's policy of BSD, its default: what began earlier, or at the same octet, stays. A last fragment that has nothing
-    /// of its own is dropped with the news that it was the last, and the packet waits for ever.
+    /// Suricata's policy of BSD, its default: what began earlier, or at the same octet, stays. A
+    /// last fragment that has nothing of its own is dropped with the news that it was the last, and
+    /// the packet waits for ever.
     #[default]
     Bsd,
-    /// Snort's default: what began earlier stays. That a fragment is the last is known whatever becomes of its octets.
+    /// Snort's default: what began earlier stays. That a fragment is the last is known whatever
+    /// becomes of its octets.
     Linux,
 }
 
@@ -95,8 +97,11 @@ impl Fragments {
     fn forget(&mut self, at: Nanos) {
         self.waiting.retain(|_, waiting| at.0.saturating_sub(waiting.since.0) <= TIMEOUT_NS);
         if self.waiting.len() >= PACKETS
-            && let Some(oldest) =
-                self.waiting.iter().min_by_key(|(key, waiting)| (waiting.since, **key)).map(|(key, _)| *key)
+            && let Some(oldest) = self
+                .waiting
+                .iter()
+                .min_by_key(|(key, waiting)| (waiting.since, **key))
+                .map(|(key, _)| *key)
         {
             self.waiting.remove(&oldest);
         }
@@ -140,7 +145,8 @@ impl Waiting {
             return;
         }
         let at = self.parts.partition_point(|part| part.offset <= offset);
-        self.parts.insert(at, Part { offset, octets: fragment.octets[trimmed..].to_vec(), trimmed: 0 });
+        self.parts
+            .insert(at, Part { offset, octets: fragment.octets[trimmed..].to_vec(), trimmed: 0 });
         if !fragment.more {
             self.last = Some(offset);
         }

@@ -1,11 +1,12 @@
-//! A buffer against the steps that a rule has for it, as Suricata goes through them: a content that is followed by a relative
-//! step is looked for again, further on, when what follows does not match.
+//! A buffer against the steps that a rule has for it, as Suricata goes through them: a content that
+//! is followed by a relative step is looked for again, further on, when what follows does not
+//! match.
 
 use memchr::{memchr2, memmem};
 use pcre2::bytes::{CaptureLocations, Regex};
 use squall_rules::{
-    Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content, IsDataAt, JumpFrom,
-    Number, Operation, Reading, Step,
+    Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
+    IsDataAt, JumpFrom, Number, Operation, Reading, Step,
 };
 
 use crate::{Dialect, expression};
@@ -17,7 +18,8 @@ const STEPS: u32 = 3000;
 #[derive(Debug)]
 pub(crate) struct Ready<'a> {
     operation: &'a Operation,
-    /// The next step begins where this one ends: if it does not match, this one is tried further on.
+    /// The next step begins where this one ends: if it does not match, this one is tried further
+    /// on.
     relative_next: bool,
     expression: Option<Regex>,
     /// What is looked for in what `base64_decode` makes.
@@ -28,7 +30,10 @@ pub(crate) struct Ready<'a> {
 ///
 /// # Errors
 /// A sentence, if PCRE2 refuses an expression.
-pub(crate) fn ready<'a>(steps: &[&'a Step], decoded: &[&'a Step]) -> Result<Vec<Ready<'a>>, String> {
+pub(crate) fn ready<'a>(
+    steps: &[&'a Step],
+    decoded: &[&'a Step],
+) -> Result<Vec<Ready<'a>>, String> {
     let mut decoded = Some(decoded);
     steps
         .iter()
@@ -45,7 +50,8 @@ pub(crate) fn ready<'a>(steps: &[&'a Step], decoded: &[&'a Step]) -> Result<Vec<
                 }
                 _ => vec![],
             };
-            let relative_next = steps.get(index + 1).is_some_and(|next| is_relative(&next.operation));
+            let relative_next =
+                steps.get(index + 1).is_some_and(|next| is_relative(&next.operation));
             Ok(Ready { operation: &step.operation, relative_next, expression, decoded })
         })
         .collect()
@@ -73,8 +79,14 @@ pub(crate) struct About {
     pub dialect: Dialect,
 }
 
-/// Whether `octets` match all of `steps`. `variables` has a place for each of the rule's; what is extracted stays there.
-pub(crate) fn matches(steps: &[Ready<'_>], octets: &[u8], variables: &mut [u64], about: About) -> bool {
+/// Whether `octets` match all of `steps`. `variables` has a place for each of the rule's; what is
+/// extracted stays there.
+pub(crate) fn matches(
+    steps: &[Ready<'_>],
+    octets: &[u8],
+    variables: &mut [u64],
+    about: About,
+) -> bool {
     let mut look = Look { octets, variables, about, cursor: 0, steps: 0 };
     look.from(steps) == Outcome::Match
 }
@@ -131,8 +143,13 @@ impl Look<'_> {
                 if made.is_empty() || step.decoded.is_empty() {
                     return NoMatch;
                 }
-                let mut look =
-                    Look { octets: &made, variables: self.variables, about: self.about, cursor: 0, steps: self.steps };
+                let mut look = Look {
+                    octets: &made,
+                    variables: self.variables,
+                    about: self.about,
+                    cursor: 0,
+                    steps: self.steps,
+                };
                 let outcome = look.from(&step.decoded);
                 self.steps = look.steps;
                 // What is decoded is the last that is looked at.
@@ -146,7 +163,9 @@ impl Look<'_> {
             }
             Operation::Asn1(asn1) => {
                 let base = if asn1.relative { self.cursor } else { 0 };
-                let Some(octets) = base.checked_add_signed(asn1.offset as isize).and_then(|at| self.octets.get(at..))
+                let Some(octets) = base
+                    .checked_add_signed(asn1.offset as isize)
+                    .and_then(|at| self.octets.get(at..))
                 else {
                     return NoMatch;
                 };
@@ -165,7 +184,9 @@ impl Look<'_> {
     fn number(&self, number: Number) -> i64 {
         match number {
             Number::Is(number) => number,
-            Number::Variable(variable) => self.variables.get(usize::from(variable)).map_or(0, |&value| value as i64),
+            Number::Variable(variable) => {
+                self.variables.get(usize::from(variable)).map_or(0, |&value| value as i64)
+            }
         }
     }
 
@@ -173,7 +194,8 @@ impl Look<'_> {
         use Outcome::*;
         let len = self.octets.len() as i64;
         let before = self.cursor as i64;
-        let number = |look: &Self, number: &Option<Number>| number.map(|number| look.number(number));
+        let number =
+            |look: &Self, number: &Option<Number>| number.map(|number| look.number(number));
         // Offsets are 32 bits wide there; values beyond that match nothing anyway.
         let bound = |value: i64| value.clamp(-(1 << 33), 1 << 33);
         let (mut from, mut to);
@@ -185,14 +207,16 @@ impl Look<'_> {
                 to = to.min(before + bound(within) + distance);
             }
             if let Some(depth) = number(self, &content.depth) {
-                to = to.min(before + bound(depth) + bound(number(self, &content.offset).unwrap_or(0)));
+                to = to
+                    .min(before + bound(depth) + bound(number(self, &content.offset).unwrap_or(0)));
             }
             if let Some(offset) = number(self, &content.offset) {
                 from = from.max(bound(offset));
             }
         } else {
             let offset = bound(number(self, &content.offset).unwrap_or(0));
-            // In the model depth counts from the offset, also from one before the buffer's beginning, as Snort 3 allows it.
+            // In the model depth counts from the offset, also from one before the buffer's
+            // beginning, as Snort 3 allows it.
             to = match number(self, &content.depth) {
                 Some(depth) => bound(depth) + offset,
                 None => len,
@@ -260,7 +284,9 @@ impl Look<'_> {
                 return NoMatch;
             }
             // An error is a limit that was reached: no match, whether negated or not.
-            let Ok(found) = regex.captures_read_at(&mut places, subject, from) else { return NoMatch };
+            let Ok(found) = regex.captures_read_at(&mut places, subject, from) else {
+                return NoMatch;
+            };
             match (found, negated) {
                 (Some(_), true) | (None, false) => return NoMatch,
                 (None, true) => return self.from(rest),
@@ -292,8 +318,9 @@ impl Look<'_> {
         (at.checked_add(count)? <= self.octets.len()).then_some(at)
     }
 
-    /// The number in `count` octets at `at`, and how many of them it took; `None` where there is none. No octets are 0; no
-    /// digits, all that follow, as strtoull reads a text whose length nobody says.
+    /// The number in `count` octets at `at`, and how many of them it took; `None` where there is
+    /// none. No octets are 0; no digits, all that follow, as strtoull reads a text whose length
+    /// nobody says.
     fn read(&self, reading: Reading, at: usize, count: usize) -> Option<(u64, usize)> {
         let octets = match (reading.digits, count) {
             (Some(_), 0) => self.octets.get(at..)?,
@@ -304,8 +331,13 @@ impl Look<'_> {
             None if count > 8 => return None,
             None => {
                 let fold = |value: u64, octet: &u8| value << 8 | u64::from(*octet);
-                let little = if reading.dce { self.about.little_endian } else { reading.little_endian };
-                let value = if little { octets.iter().rev().fold(0, fold) } else { octets.iter().fold(0, fold) };
+                let little =
+                    if reading.dce { self.about.little_endian } else { reading.little_endian };
+                let value = if little {
+                    octets.iter().rev().fold(0, fold)
+                } else {
+                    octets.iter().fold(0, fold)
+                };
                 (value, count)
             }
         };
@@ -321,7 +353,9 @@ impl Look<'_> {
         if count > 23 {
             return false;
         }
-        let Some(at) = self.place(test.reading, self.number(test.offset), count) else { return false };
+        let Some(at) = self.place(test.reading, self.number(test.offset), count) else {
+            return false;
+        };
         let Some((found, _)) = self.read(test.reading, at, count) else { return false };
         let value = self.number(test.value) as u64;
         let matched = match test.operator {
@@ -344,7 +378,9 @@ impl Look<'_> {
         if count > 23 {
             return false;
         }
-        let Some(at) = self.place(jump.reading, self.number(jump.offset), count) else { return false };
+        let Some(at) = self.place(jump.reading, self.number(jump.offset), count) else {
+            return false;
+        };
         let Some((value, length)) = self.read(jump.reading, at, count) else { return false };
         let mut value = value.wrapping_mul(jump.multiplier.max(1).into());
         if jump.align && !value.is_multiple_of(4) {
@@ -357,7 +393,8 @@ impl Look<'_> {
             JumpFrom::Beginning => value,
             JumpFrom::End => len + value,
         };
-        // Just behind the last octet is still good: there a relative step with a negative offset may begin.
+        // Just behind the last octet is still good: there a relative step with a negative offset
+        // may begin.
         if to > len {
             return false;
         }
@@ -367,7 +404,9 @@ impl Look<'_> {
 
     fn byte_extract(&mut self, extract: &ByteExtract) -> bool {
         let count = usize::from(extract.count);
-        let Some(at) = self.place(extract.reading, self.number(extract.offset), count) else { return false };
+        let Some(at) = self.place(extract.reading, self.number(extract.offset), count) else {
+            return false;
+        };
         let Some((value, length)) = self.read(extract.reading, at, count) else { return false };
         let mut value = value.wrapping_mul(extract.multiplier.max(1).into());
         let align = u64::from(extract.align);
@@ -383,7 +422,9 @@ impl Look<'_> {
         if count > 23 {
             return false;
         }
-        let Some(at) = self.place(math.reading, self.number(math.offset), count) else { return false };
+        let Some(at) = self.place(math.reading, self.number(math.offset), count) else {
+            return false;
+        };
         let reading = Reading { bitmask: None, ..math.reading };
         let Some((found, length)) = self.read(reading, at, count) else { return false };
         let value = self.number(math.value) as u64;
@@ -433,8 +474,11 @@ impl Look<'_> {
         let is_variable = matches!(at.at, Number::Variable(_));
         let offset = self.number(at.at);
         let len = self.octets.len() as i64;
-        let there =
-            if at.relative { (self.cursor as i64).saturating_add(offset) <= len } else { offset >= 0 && offset < len };
+        let there = if at.relative {
+            (self.cursor as i64).saturating_add(offset) <= len
+        } else {
+            offset >= 0 && offset < len
+        };
         if there != at.negated {
             return Match;
         }
@@ -442,7 +486,8 @@ impl Look<'_> {
         if is_variable || (at.relative && at.negated) { NoMatch } else { Never }
     }
 
-    /// What is decoded: up to the first octet that is none of base64. `None`: there is nothing to decode.
+    /// What is decoded: up to the first octet that is none of base64. `None`: there is nothing to
+    /// decode.
     fn base64(&self, decode: &Base64Decode) -> Option<Vec<u8>> {
         let from = if decode.relative { self.cursor } else { 0 } + decode.offset as usize;
         let octets = self.octets.get(from..).filter(|octets| !octets.is_empty())?;
@@ -475,9 +520,11 @@ fn base64(octets: &[u8]) -> Vec<u8> {
     made
 }
 
-/// As strtoull reads it: blanks, a sign, `0x` before hexadecimal, then digits; how many octets that took. Base 0: as in C.
+/// As strtoull reads it: blanks, a sign, `0x` before hexadecimal, then digits; how many octets that
+/// took. Base 0: as in C.
 fn digits(octets: &[u8], base: u32) -> Option<(u64, usize)> {
-    let mut at = octets.iter().take_while(|octet| octet.is_ascii_whitespace() || **octet == 0x0b).count();
+    let mut at =
+        octets.iter().take_while(|octet| octet.is_ascii_whitespace() || **octet == 0x0b).count();
     let negative = match octets.get(at) {
         Some(b'-') => {
             at += 1;
@@ -489,7 +536,8 @@ fn digits(octets: &[u8], base: u32) -> Option<(u64, usize)> {
         }
         _ => false,
     };
-    let hexadecimal = matches!(octets.get(at..), Some([b'0', b'x' | b'X', next, ..]) if next.is_ascii_hexdigit());
+    let hexadecimal =
+        matches!(octets.get(at..), Some([b'0', b'x' | b'X', next, ..]) if next.is_ascii_hexdigit());
     let base = match base {
         0 if hexadecimal => 16,
         0 if octets.get(at) == Some(&b'0') => 8,

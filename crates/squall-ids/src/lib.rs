@@ -1,9 +1,11 @@
-//! Which rules a capture matches: what goes in are rules and frames in the order of their time, what comes out are alerts.
+//! Which rules a capture matches: what goes in are rules and frames in the order of their time,
+//! what comes out are alerts.
 //!
-//! An exact evaluator, made after what Suricata documents and what was seen of it: it follows flows, puts streams together,
-//! reads the application layer, and looks for each rule in the buffers it names, with real PCRE2. Correct before fast: it is
-//! there to check what was made from rules, and to score what another engine said. Knows nothing of how traffic is made from
-//! a rule (squall-attacks uses it as an examiner and shares no code with it), of files, clocks and ports.
+//! An exact evaluator, made after what Suricata documents and what was seen of it: it follows
+//! flows, puts streams together, reads the application layer, and looks for each rule in the
+//! buffers it names, with real PCRE2. Correct before fast: it is there to check what was made from
+//! rules, and to score what another engine said. Knows nothing of how traffic is made from a rule
+//! (squall-attacks uses it as an examiner and shares no code with it), of files, clocks and ports.
 //!
 //! ```
 //! use squall_ids::{Compiled, Engine, Settings};
@@ -62,20 +64,22 @@ const BEGUN: usize = 16 * 1024;
 /// Connections that were announced and did not come, at most.
 const EXPECTED: usize = 4096;
 
-/// Which engine is followed where they are known to differ. That of Suricata was held against what it says; Snort's is made
-/// after what Snort documents.
+/// Which engine is followed where they are known to differ. That of Suricata was held against what
+/// it says; Snort's is made after what Snort documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Suricata 8 with its usual configuration.
     #[default]
     Suricata,
-    /// Snort 2.9 and 3: contents without a buffer are looked for in packets as well as in the stream, overlapping fragments are
-    /// Linux's, lengths of BER are believed, few alerts of one packet are told.
+    /// Snort 2.9 and 3: contents without a buffer are looked for in packets as well as in the
+    /// stream, overlapping fragments are Linux's, lengths of BER are believed, few alerts of one
+    /// packet are told.
     Snort,
 }
 
 impl Dialect {
-    /// Alerts of one packet that are told: Suricata's `packet-alert-max`, Snort's `event_queue: log`.
+    /// Alerts of one packet that are told: Suricata's `packet-alert-max`, Snort's
+    /// `event_queue: log`.
     fn alerts_per_packet(self) -> usize {
         match self {
             Dialect::Suricata => 15,
@@ -114,7 +118,12 @@ pub struct Settings {
 impl Settings {
     /// Those that are usual with an engine.
     pub fn of(dialect: Dialect) -> Self {
-        Settings { dialect, alerts_per_packet: dialect.alerts_per_packet(), body_limit: 100 * 1024, checksums: true }
+        Settings {
+            dialect,
+            alerts_per_packet: dialect.alerts_per_packet(),
+            body_limit: 100 * 1024,
+            checksums: true,
+        }
     }
 }
 
@@ -165,9 +174,13 @@ pub struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// For the rules `which` of `rules` (indexes); all that they need to be seen first is up to the caller. Rules that the
-    /// engine never raises are not looked for.
-    pub fn new(rules: &'a Compiled<'_>, which: &[usize], settings: Settings) -> (Self, Vec<Refused>) {
+    /// For the rules `which` of `rules` (indexes); all that they need to be seen first is up to the
+    /// caller. Rules that the engine never raises are not looked for.
+    pub fn new(
+        rules: &'a Compiled<'_>,
+        which: &[usize],
+        settings: Settings,
+    ) -> (Self, Vec<Refused>) {
         let (mut ready, mut refused) = (vec![], vec![]);
         for &index in which {
             match rules.rule(index) {
@@ -224,7 +237,8 @@ impl<'a> Engine<'a> {
         };
         if packet.is_icmp_error() {
             let from = if packet.source == flow.client { End::Client } else { End::Server };
-            let seen = Seen { from: Some(from), established: flow.is_established(), ..Seen::default() };
+            let seen =
+                Seen { from: Some(from), established: flow.is_established(), ..Seen::default() };
             self.look_at(packet, Some(&mut flow), seen, false);
             self.flows.put_back(place, flow);
             return;
@@ -245,7 +259,8 @@ impl<'a> Engine<'a> {
         flow.octets[from as usize] +=
             (packet.ip_header.len() + packet.upper_header.len() + packet.payload.len()) as u64;
         flow.last = packet.at;
-        let mut seen = Seen { from: Some(from), established: flow.is_established(), ..Seen::default() };
+        let mut seen =
+            Seen { from: Some(from), established: flow.is_established(), ..Seen::default() };
         match &packet.tcp {
             Some(tcp) => {
                 match &mut flow.session {
@@ -253,7 +268,8 @@ impl<'a> Engine<'a> {
                         let taken = session.packet(from, packet, tcp);
                         seen.in_stream = taken.added;
                         seen.event = taken.event;
-                        // The acknowledgment that ends the handshake counts as established only if it carries something.
+                        // The acknowledgment that ends the handshake counts as established only if
+                        // it carries something.
                         seen.established |= session.is_established() && !packet.payload.is_empty();
                         self.acknowledged(&mut flow, from.other());
                     }
@@ -308,7 +324,13 @@ impl<'a> Engine<'a> {
     }
 
     /// The next octets of the application; whether they completed something.
-    fn application(&mut self, flow: &mut Flow, from: End, octets: &[u8], transport: Transport) -> bool {
+    fn application(
+        &mut self,
+        flow: &mut Flow,
+        from: End,
+        octets: &[u8],
+        transport: Transport,
+    ) -> bool {
         if flow.application == Spoken::Nothing {
             return false;
         }
@@ -408,7 +430,13 @@ impl<'a> Engine<'a> {
         }
         for from in [End::Client, End::Server] {
             let packet = last_packet(&flow, from);
-            let mut seen = Seen { from: Some(from), established: true, last: true, in_stream: true, ..Seen::default() };
+            let mut seen = Seen {
+                from: Some(from),
+                established: true,
+                last: true,
+                in_stream: true,
+                ..Seen::default()
+            };
             if let Some(session) = &mut flow.session {
                 seen.stream = Window::of(session, from, true);
             }
@@ -425,8 +453,11 @@ impl<'a> Engine<'a> {
             let of = |place: u32| self.rules[place as usize];
             if group.first().is_some_and(|&first| of(first).is_for(packet)) {
                 for &place in group {
-                    let list =
-                        if of(place).is_of_transactions() { &mut found.of_transactions } else { &mut found.of_packets };
+                    let list = if of(place).is_of_transactions() {
+                        &mut found.of_transactions
+                    } else {
+                        &mut found.of_packets
+                    };
                     list.push(place);
                 }
             }
@@ -467,7 +498,8 @@ fn done(flow: &Flow, from: End) -> usize {
 /// A packet without anything in it, with which what is left of a flow is looked at.
 fn last_packet(flow: &Flow, from: End) -> Packet {
     let (client, server) = ((flow.client, flow.client_port), (flow.server, flow.server_port));
-    let (source, destination) = if from == End::Client { (client, server) } else { (server, client) };
+    let (source, destination) =
+        if from == End::Client { (client, server) } else { (server, client) };
     Packet {
         at: flow.last,
         vlan: 0,

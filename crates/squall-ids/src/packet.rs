@@ -1,4 +1,5 @@
-//! A frame's octets to the packets in it: headers as the rules ask for them, and what is behind them.
+//! A frame's octets to the packets in it: headers as the rules ask for them, and what is behind
+//! them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +17,8 @@ pub(crate) const SCTP: u8 = 132;
 /// Packets inside packets, at most: as many as Suricata decodes.
 const LAYERS: u8 = 16;
 
-/// An IP packet and what its headers say. Of a fragment that is not put together nothing behind the IP header is known.
+/// An IP packet and what its headers say. Of a fragment that is not put together nothing behind the
+/// IP header is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub at: Nanos,
@@ -87,10 +89,18 @@ pub(crate) struct Embedded {
     pub destination_port: u16,
 }
 
-/// Reads the packets of `frame` (Ethernet, without FCS) into `packets`: an outer one stands before those inside it, a
-/// fragment before the packet that it completes. With `checksums` those whose checksums are wrong are left out.
-pub(crate) fn decode(at: Nanos, frame: &[u8], fragments: &mut Fragments, checksums: bool, packets: &mut Vec<Packet>) {
-    Decoder { at, fragments, checksums, packets, layers: 0, vlan: 0, vlan_layers: 0 }.ethernet(frame);
+/// Reads the packets of `frame` (Ethernet, without FCS) into `packets`: an outer one stands before
+/// those inside it, a fragment before the packet that it completes. With `checksums` those whose
+/// checksums are wrong are left out.
+pub(crate) fn decode(
+    at: Nanos,
+    frame: &[u8],
+    fragments: &mut Fragments,
+    checksums: bool,
+    packets: &mut Vec<Packet>,
+) {
+    Decoder { at, fragments, checksums, packets, layers: 0, vlan: 0, vlan_layers: 0 }
+        .ethernet(frame);
 }
 
 struct Decoder<'a> {
@@ -210,8 +220,12 @@ impl Decoder<'_> {
         let (header, mut rest) = octets[..40 + length].split_at(40);
         let mut packet = Packet {
             version: 6,
-            source: IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(&header[8..24]).unwrap_or_default())),
-            destination: IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(&header[24..40]).unwrap_or_default())),
+            source: IpAddr::V6(Ipv6Addr::from(
+                <[u8; 16]>::try_from(&header[8..24]).unwrap_or_default(),
+            )),
+            destination: IpAddr::V6(Ipv6Addr::from(
+                <[u8; 16]>::try_from(&header[24..40]).unwrap_or_default(),
+            )),
             protocol: header[6],
             ttl: header[7],
             tos: (word(header, 0) >> 4 & 0xff) as u8,
@@ -219,11 +233,15 @@ impl Decoder<'_> {
         };
         loop {
             match packet.protocol {
-                // Hop by hop, routing, destination options, and authentication, whose length is in units of four.
+                // Hop by hop, routing, destination options, and authentication, whose length is in
+                // units of four.
                 0 | 43 | 60 | 51 | 135 | 139 | 140 => {
                     let Some(&[next, units]) = rest.first_chunk() else { break };
-                    let length =
-                        if packet.protocol == 51 { (usize::from(units) + 2) * 4 } else { (usize::from(units) + 1) * 8 };
+                    let length = if packet.protocol == 51 {
+                        (usize::from(units) + 2) * 4
+                    } else {
+                        (usize::from(units) + 1) * 8
+                    };
                     if length > rest.len() {
                         break;
                     }
@@ -289,9 +307,14 @@ impl Decoder<'_> {
         }
     }
 
-    /// Takes a fragment, with its octets behind `header`; if it was the last one missing, the first one's header and all
-    /// octets.
-    fn fragment(&mut self, mut packet: Packet, header: &[u8], octets: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// Takes a fragment, with its octets behind `header`; if it was the last one missing, the first
+    /// one's header and all octets.
+    fn fragment(
+        &mut self,
+        mut packet: Packet,
+        header: &[u8],
+        octets: &[u8],
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
         let whole = self.fragments.add(
             self.at,
             Fragment {
@@ -313,7 +336,8 @@ impl Decoder<'_> {
     /// What is behind the IP header. `pseudo`: the sum of both addresses.
     fn upper(&mut self, mut packet: Packet, octets: &[u8], pseudo: u64) {
         let pseudo = pseudo + u64::from(packet.protocol) + octets.len() as u64;
-        let wrong = |octets: &[u8], pseudo: u64| checksum::fold(checksum::sum(octets) + pseudo) != 0xffff;
+        let wrong =
+            |octets: &[u8], pseudo: u64| checksum::fold(checksum::sum(octets) + pseudo) != 0xffff;
         match packet.protocol {
             TCP => {
                 let Some(length) = octets.get(12).map(|offset| usize::from(offset >> 4) * 4) else {
@@ -321,7 +345,11 @@ impl Decoder<'_> {
                     return self.packets.push(packet);
                 };
                 if length < 20 || length > octets.len() {
-                    packet.events.push(if length < 20 { "tcp.hlen_too_small" } else { "tcp.invalid_optlen" });
+                    packet.events.push(if length < 20 {
+                        "tcp.hlen_too_small"
+                    } else {
+                        "tcp.invalid_optlen"
+                    });
                     return self.packets.push(packet);
                 }
                 if self.checksums && wrong(octets, pseudo) {
@@ -350,12 +378,17 @@ impl Decoder<'_> {
                     packet.events.push("udp.len_invalid");
                     return self.packets.push(packet);
                 }
-                if self.checksums && word(header, 6) != 0 && length == octets.len() && wrong(octets, pseudo) {
+                if self.checksums
+                    && word(header, 6) != 0
+                    && length == octets.len()
+                    && wrong(octets, pseudo)
+                {
                     return;
                 }
                 packet.ports(header);
                 packet.carries(header, &octets[8..length]);
-                let inner = (packet.destination_port == 4789 && length >= 16).then(|| octets[16..length].to_vec());
+                let inner = (packet.destination_port == 4789 && length >= 16)
+                    .then(|| octets[16..length].to_vec());
                 self.packets.push(packet);
                 if let Some(inner) = inner {
                     self.inside(|decoder| decoder.ethernet(&inner));
@@ -378,7 +411,9 @@ impl Decoder<'_> {
                     id: numbered.then(|| word(header, 4)),
                     sequence: numbered.then(|| word(header, 6)),
                     mtu: None,
-                    about: matches!(header[0], 3 | 4 | 5 | 11 | 12).then(|| embedded(&octets[8..])).flatten(),
+                    about: matches!(header[0], 3 | 4 | 5 | 11 | 12)
+                        .then(|| embedded(&octets[8..]))
+                        .flatten(),
                 });
                 packet.carries(header, &octets[8..]);
             }

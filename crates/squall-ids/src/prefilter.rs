@@ -1,4 +1,5 @@
-//! Which of many rules can match at all: one pattern of each is looked for together with those of all others.
+//! Which of many rules can match at all: one pattern of each is looked for together with those of
+//! all others.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! TCP as Suricata follows it when it only listens: the states of a connection, and of each direction the octets that the
-//! other end has acknowledged.
+//! TCP as Suricata follows it when it only listens: the states of a connection, and of each
+//! direction the octets that the other end has acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -69,13 +69,17 @@ pub(crate) struct Taken {
 }
 
 impl Session {
-    /// The session that `packet` opens; `None` if it is no SYN: connections that were open before are not followed.
+    /// The session that `packet` opens; `None` if it is no SYN: connections that were open before
+    /// are not followed.
     pub fn open(tcp: &Tcp) -> Option<Self> {
         if tcp.flags & (SYN | ACK | RST | FIN) != SYN {
             return None;
         }
-        let mut session =
-            Session { state: State::SynSent, streams: Default::default(), scaled: tcp.window_scale.is_some() };
+        let mut session = Session {
+            state: State::SynSent,
+            streams: Default::default(),
+            scaled: tcp.window_scale.is_some(),
+        };
         let client = &mut session.streams[0];
         client.first = tcp.sequence.wrapping_add(1);
         client.known = true;
@@ -178,7 +182,8 @@ impl Session {
             return true;
         }
         let acknowledged =
-            (tcp.acknowledgment.wrapping_sub(other.first.wrapping_add(other.acknowledged as u32))) as i32;
+            (tcp.acknowledgment.wrapping_sub(other.first.wrapping_add(other.acknowledged as u32)))
+                as i32;
         let to = other.acknowledged as i64 + i64::from(acknowledged);
         // One more: the FIN has a number as well.
         if to > other.allowed as i64 + 1 {
@@ -197,7 +202,8 @@ impl Stream {
         near as i64 + i64::from(sequence.wrapping_sub(self.first.wrapping_add(near as u32)) as i32)
     }
 
-    /// Takes the octets of a segment; false if there are none or they are outside of what may be sent.
+    /// Takes the octets of a segment; false if there are none or they are outside of what may be
+    /// sent.
     fn segment(&mut self, sequence: u32, octets: &[u8]) -> bool {
         if octets.is_empty() || !self.known {
             return false;
@@ -220,7 +226,8 @@ impl Stream {
         true
     }
 
-    /// What came first stays: Suricata's policy of Windows, which its configuration names for all hosts.
+    /// What came first stays: Suricata's policy of Windows, which its configuration names for all
+    /// hosts.
     fn insert(&mut self, start: u64, octets: &[u8]) {
         let end = start + octets.len() as u64;
         // All blocks that touch become one.
@@ -244,8 +251,11 @@ impl Stream {
         }
         let first = touched.last().map_or(start, |&at| at.min(start));
         let mut merged = Vec::with_capacity(octets.len());
-        let mut old: Vec<(u64, Vec<u8>)> =
-            touched.iter().rev().filter_map(|at| self.blocks.remove(at).map(|block| (*at, block))).collect();
+        let mut old: Vec<(u64, Vec<u8>)> = touched
+            .iter()
+            .rev()
+            .filter_map(|at| self.blocks.remove(at).map(|block| (*at, block)))
+            .collect();
         for (at, block) in old.drain(..) {
             let have = first + merged.len() as u64;
             if have < at {

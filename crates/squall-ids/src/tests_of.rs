@@ -1,6 +1,8 @@
 //! What rules ask of packets, flows and transactions beside what is in buffers.
 
-use squall_rules::{Application, ApplicationTest, Buffer, End, Flow as Asked, PacketTest, StreamSizeOf, Which};
+use squall_rules::{
+    Application, ApplicationTest, Buffer, End, Flow as Asked, PacketTest, StreamSizeOf, Which,
+};
 
 use crate::compiled::speaks;
 use crate::detect::Seen;
@@ -47,7 +49,12 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
     if seen.last
         && !matches!(
             test,
-            StreamSize { .. } | SameAddress | FlowAge(_) | FlowPackets { .. } | FlowOctets { .. } | IpProtocol(_)
+            StreamSize { .. }
+                | SameAddress
+                | FlowAge(_)
+                | FlowPackets { .. }
+                | FlowOctets { .. }
+                | IpProtocol(_)
         )
     {
         return false;
@@ -59,7 +66,9 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
         Size(sizes) => packet.has_upper && sizes.contains(packet.payload.len() as u64),
         Ttl(numbers) => numbers.contains(packet.ttl.into()),
         Tos(numbers) => packet.version == 4 && numbers.contains(packet.tos.into()),
-        Id(numbers) => packet.version == 4 && packet.id.is_some_and(|id| numbers.contains(id.into())),
+        Id(numbers) => {
+            packet.version == 4 && packet.id.is_some_and(|id| numbers.contains(id.into()))
+        }
         IpOption { kind, negated } => {
             let found = match kind {
                 Some(kind) => packet.ip_options.contains(kind),
@@ -67,36 +76,49 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
             };
             packet.version == 4 && found != *negated
         }
-        FragmentBits { bits: asked, which } => packet.version == 4 && bits(packet.fragment_bits, *asked, *which),
+        FragmentBits { bits: asked, which } => {
+            packet.version == 4 && bits(packet.fragment_bits, *asked, *which)
+        }
         FragmentOffset(numbers) => {
-            (packet.version == 4 || packet.is_fragment) && numbers.contains(packet.fragment_offset.into())
+            (packet.version == 4 || packet.is_fragment)
+                && numbers.contains(packet.fragment_offset.into())
         }
         IpProtocol(numbers) => numbers.contains(packet.protocol.into()),
         Sequence(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.sequence.into())),
-        Acknowledgment(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.acknowledgment.into())),
-        Window(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.window.into())),
-        Mss(numbers) => packet.tcp.and_then(|tcp| tcp.mss).is_some_and(|mss| numbers.contains(mss.into())),
-        WindowScale(numbers) => {
-            packet.tcp.and_then(|tcp| tcp.window_scale).is_some_and(|scale| numbers.contains(scale.into()))
+        Acknowledgment(numbers) => {
+            packet.tcp.is_some_and(|tcp| numbers.contains(tcp.acknowledgment.into()))
         }
+        Window(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.window.into())),
+        Mss(numbers) => {
+            packet.tcp.and_then(|tcp| tcp.mss).is_some_and(|mss| numbers.contains(mss.into()))
+        }
+        WindowScale(numbers) => packet
+            .tcp
+            .and_then(|tcp| tcp.window_scale)
+            .is_some_and(|scale| numbers.contains(scale.into())),
         IcmpType(numbers) => packet.icmp.is_some_and(|icmp| numbers.contains(icmp.kind.into())),
         IcmpCode(numbers) => packet.icmp.is_some_and(|icmp| numbers.contains(icmp.code.into())),
-        IcmpId(numbers) => packet.icmp.and_then(|icmp| icmp.id).is_some_and(|id| numbers.contains(id.into())),
-        IcmpSequence(numbers) => {
-            packet.icmp.and_then(|icmp| icmp.sequence).is_some_and(|sequence| numbers.contains(sequence.into()))
+        IcmpId(numbers) => {
+            packet.icmp.and_then(|icmp| icmp.id).is_some_and(|id| numbers.contains(id.into()))
         }
-        Icmp6Mtu(numbers) => packet.icmp.and_then(|icmp| icmp.mtu).is_some_and(|mtu| numbers.contains(mtu.into())),
+        IcmpSequence(numbers) => packet
+            .icmp
+            .and_then(|icmp| icmp.sequence)
+            .is_some_and(|sequence| numbers.contains(sequence.into())),
+        Icmp6Mtu(numbers) => {
+            packet.icmp.and_then(|icmp| icmp.mtu).is_some_and(|mtu| numbers.contains(mtu.into()))
+        }
         IpVersion(version) => packet.version == *version,
         Other { keyword, numbers } => match *keyword {
             "vlan.id" => {
                 (packet.vlan_layers > 0 && numbers.contains((packet.vlan & 0xfff).into()))
-                    || (packet.vlan_layers > 1 && numbers.contains((packet.vlan >> 16 & 0xfff).into()))
+                    || (packet.vlan_layers > 1
+                        && numbers.contains((packet.vlan >> 16 & 0xfff).into()))
             }
             "vlan.layers" => numbers.contains(packet.vlan_layers.into()),
             // Packets with a wrong one are not looked at.
-            "ipv4-csum" | "tcpv4-csum" | "tcpv6-csum" | "udpv4-csum" | "udpv6-csum" | "icmpv4-csum" | "icmpv6-csum" => {
-                numbers.contains(1)
-            }
+            "ipv4-csum" | "tcpv4-csum" | "tcpv6-csum" | "udpv4-csum" | "udpv6-csum"
+            | "icmpv4-csum" | "icmpv6-csum" => numbers.contains(1),
             _ => false,
         },
         SameAddress => packet.source == packet.destination,
@@ -111,19 +133,25 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
                 StreamSizeOf::Either => size.contains(client) || size.contains(server),
             }
         }
-        FlowAge(seconds) => {
-            flow.is_some_and(|flow| seconds.contains(flow.last.0.saturating_sub(flow.first.0) / 1_000_000_000))
+        FlowAge(seconds) => flow.is_some_and(|flow| {
+            seconds.contains(flow.last.0.saturating_sub(flow.first.0) / 1_000_000_000)
+        }),
+        FlowPackets { of, count } => {
+            flow.is_some_and(|flow| count.contains(of_flow(*of, flow.packets)))
         }
-        FlowPackets { of, count } => flow.is_some_and(|flow| count.contains(of_flow(*of, flow.packets))),
-        FlowOctets { of, count } => flow.is_some_and(|flow| count.contains(of_flow(*of, flow.octets))),
+        FlowOctets { of, count } => {
+            flow.is_some_and(|flow| count.contains(of_flow(*of, flow.octets)))
+        }
     }
 }
 
 /// A call of RFC 5531; over TCP its record mark stands before it.
 fn rpc(packet: &Packet, program: u32, version: Option<u32>, procedure: Option<u32>) -> bool {
-    let octets = if packet.tcp.is_some() { packet.payload.get(4..) } else { Some(&packet.payload[..]) };
+    let octets =
+        if packet.tcp.is_some() { packet.payload.get(4..) } else { Some(&packet.payload[..]) };
     let Some(words) = octets.and_then(|octets| octets.get(..24)) else { return false };
-    let word = |at: usize| u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
+    let word =
+        |at: usize| u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
     word(4) == 0
         && word(8) == 2
         && word(12) == program
@@ -131,15 +159,24 @@ fn rpc(packet: &Packet, program: u32, version: Option<u32>, procedure: Option<u3
         && procedure.is_none_or(|procedure| word(20) == procedure)
 }
 
-pub(crate) fn application(test: &ApplicationTest, transaction: &Transaction, from: End, flow: &Flow) -> bool {
+pub(crate) fn application(
+    test: &ApplicationTest,
+    transaction: &Transaction,
+    from: End,
+    flow: &Flow,
+) -> bool {
     use ApplicationTest::*;
     let numbers = |name: &'static str| {
-        transaction.facts.iter().filter(move |fact| fact.of == from).filter_map(move |fact| match fact.is {
-            FactIs::Number { what, value } if what == name => Some(value),
-            _ => None,
+        transaction.facts.iter().filter(move |fact| fact.of == from).filter_map(move |fact| {
+            match fact.is {
+                FactIs::Number { what, value } if what == name => Some(value),
+                _ => None,
+            }
         })
     };
-    let any = |name: &'static str, asked: &squall_rules::Numbers| numbers(name).any(|value| asked.contains(value));
+    let any = |name: &'static str, asked: &squall_rules::Numbers| {
+        numbers(name).any(|value| asked.contains(value))
+    };
     let texts = |wanted: Buffer| {
         transaction
             .buffers
@@ -147,7 +184,8 @@ pub(crate) fn application(test: &ApplicationTest, transaction: &Transaction, fro
             .filter(move |(buffer, of, _)| *buffer == wanted && *of == from)
             .map(|(_, _, octets)| octets.as_slice())
     };
-    let holds = |text: &[u8], part: &str| crate::inspect::find(text, part.as_bytes(), true).is_some();
+    let holds =
+        |text: &[u8], part: &str| crate::inspect::find(text, part.as_bytes(), true).is_some();
     match test {
         Protocol { is, negated } => protocol(*is, Some(flow)) != *negated,
         Event(name) => transaction.facts.iter().any(|fact| {

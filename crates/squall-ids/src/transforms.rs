@@ -20,7 +20,9 @@ pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
             };
             octets.iter().copied().filter(keeps).collect()
         }
-        Transform::StripWhitespace => octets.iter().copied().filter(|&octet| !is_space(octet)).collect(),
+        Transform::StripWhitespace => {
+            octets.iter().copied().filter(|&octet| !is_space(octet)).collect()
+        }
         Transform::ToLowercase => octets.to_ascii_lowercase(),
         Transform::ToUppercase => octets.to_ascii_uppercase(),
         Transform::ToMd5 => md5::Md5::digest(octets).to_vec(),
@@ -28,7 +30,9 @@ pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
         Transform::ToSha256 => sha2::Sha256::digest(octets).to_vec(),
         Transform::UrlDecode => url_decoded(octets),
         Transform::Xor(key) if key.is_empty() => octets.to_vec(),
-        Transform::Xor(key) => octets.iter().zip(key.iter().cycle()).map(|(octet, key)| octet ^ key).collect(),
+        Transform::Xor(key) => {
+            octets.iter().zip(key.iter().cycle()).map(|(octet, key)| octet ^ key).collect()
+        }
         Transform::DotPrefix => [b".", octets].concat(),
         Transform::HeaderLowercase => header_names_in_lower_case(octets),
         Transform::StripPseudoHeaders => octets
@@ -39,13 +43,17 @@ pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
             .collect(),
         Transform::FromBase64 { octets: count, offset, mode } => {
             let start = (*offset as usize).min(octets.len());
-            let end = count.map_or(octets.len(), |count| start.saturating_add(count as usize).min(octets.len()));
+            let end = count.map_or(octets.len(), |count| {
+                start.saturating_add(count as usize).min(octets.len())
+            });
             match decode_base64(&octets[start..end], *mode) {
                 Some(decoded) if !decoded.is_empty() => decoded,
                 _ => octets.to_vec(),
             }
         }
-        Transform::PcreXform(pattern) => first_group(pattern, octets).unwrap_or_else(|| octets.to_vec()),
+        Transform::PcreXform(pattern) => {
+            first_group(pattern, octets).unwrap_or_else(|| octets.to_vec())
+        }
         Transform::Domain => domain(octets).to_vec(),
         Transform::Tld => suffix(octets).to_vec(),
         Transform::Gunzip => unpacked(&mut flate2::read::MultiGzDecoder::new(octets), octets),
@@ -54,8 +62,9 @@ pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What `text` is the base64 of; `None`: it is none (of [`Base64Mode::Strict`] only). The others take what they can:
-/// [`Base64Mode::Rfc4648`] up to the first character that is none of its alphabet, [`Base64Mode::Rfc2045`] passes over those.
+/// What `text` is the base64 of; `None`: it is none (of [`Base64Mode::Strict`] only). The others
+/// take what they can: [`Base64Mode::Rfc4648`] up to the first character that is none of its
+/// alphabet, [`Base64Mode::Rfc2045`] passes over those.
 pub(crate) fn decode_base64(text: &[u8], mode: Base64Mode) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count, mut padding) = (0u32, 0, 0);
@@ -145,12 +154,14 @@ fn unpacked(reader: &mut dyn std::io::Read, octets: &[u8]) -> Vec<u8> {
     if out.is_empty() { octets.to_vec() } else { out }
 }
 
-/// Names below which names are registered that have more than one label: the most frequent of the public suffix list.
+/// Names below which names are registered that have more than one label: the most frequent of the
+/// public suffix list.
 const SUFFIXES: [&str; 40] = [
-    "co.uk", "org.uk", "ac.uk", "gov.uk", "me.uk", "ltd.uk", "plc.uk", "net.uk", "com.au", "net.au", "org.au",
-    "edu.au", "gov.au", "co.nz", "org.nz", "net.nz", "co.jp", "or.jp", "ne.jp", "ac.jp", "go.jp", "com.br", "net.br",
-    "org.br", "com.cn", "net.cn", "org.cn", "gov.cn", "com.tw", "com.hk", "co.kr", "or.kr", "co.in", "co.za", "com.mx",
-    "com.ar", "com.tr", "com.sg", "co.il", "com.ru",
+    "co.uk", "org.uk", "ac.uk", "gov.uk", "me.uk", "ltd.uk", "plc.uk", "net.uk", "com.au",
+    "net.au", "org.au", "edu.au", "gov.au", "co.nz", "org.nz", "net.nz", "co.jp", "or.jp", "ne.jp",
+    "ac.jp", "go.jp", "com.br", "net.br", "org.br", "com.cn", "net.cn", "org.cn", "gov.cn",
+    "com.tw", "com.hk", "co.kr", "or.kr", "co.in", "co.za", "com.mx", "com.ar", "com.tr", "com.sg",
+    "co.il", "com.ru",
 ];
 
 /// The last label, or the last labels if they are a public suffix.
@@ -206,9 +217,18 @@ mod tests {
     fn digests_are_octets_not_text() {
         let hexadecimal = |octets: Vec<u8>| squall_wire::to_hex(&octets);
         // RFC 1321 A.5, FIPS 180-2 appendices A and B.
-        assert_eq!(hexadecimal(apply(&Transform::ToMd5, b"abc")), "900150983cd24fb0d6963f7d28e17f72");
-        assert_eq!(hexadecimal(apply(&Transform::ToSha1, b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert!(hexadecimal(apply(&Transform::ToSha256, b"abc")).starts_with("ba7816bf8f01cfea414140de5dae2223"));
+        assert_eq!(
+            hexadecimal(apply(&Transform::ToMd5, b"abc")),
+            "900150983cd24fb0d6963f7d28e17f72"
+        );
+        assert_eq!(
+            hexadecimal(apply(&Transform::ToSha1, b"abc")),
+            "a9993e364706816aba3e25717850c26c9cd0d89d"
+        );
+        assert!(
+            hexadecimal(apply(&Transform::ToSha256, b"abc"))
+                .starts_with("ba7816bf8f01cfea414140de5dae2223")
+        );
     }
 
     #[test]
@@ -226,7 +246,10 @@ mod tests {
         use std::io::Write as _;
         let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         gzip.write_all(&vec![b'x'; 200_000]).unwrap();
-        assert_eq!(apply(&Transform::Gunzip, &gzip.finish().unwrap()).len(), MOST_UNPACKED as usize);
+        assert_eq!(
+            apply(&Transform::Gunzip, &gzip.finish().unwrap()).len(),
+            MOST_UNPACKED as usize
+        );
     }
 
     proptest! {

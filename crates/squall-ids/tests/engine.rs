@@ -21,7 +21,8 @@ struct Talk {
 impl Talk {
     /// With a handshake.
     fn open(server_port: u16) -> Self {
-        let mut talk = Talk { frames: vec![], client_port: 40_000, server_port, next: [1000, 5000] };
+        let mut talk =
+            Talk { frames: vec![], client_port: 40_000, server_port, next: [1000, 5000] };
         talk.segment(0, SYN, b"");
         talk.next[0] += 1;
         talk.segment(1, SYN | ACK, b"");
@@ -65,7 +66,13 @@ impl Talk {
 }
 
 /// An Ethernet frame with an IPv4 packet; `fragment`: the field of bits and offset.
-fn ip(source: [u8; 4], destination: [u8; 4], protocol: u8, fragment: u16, octets: &[u8]) -> Vec<u8> {
+fn ip(
+    source: [u8; 4],
+    destination: [u8; 4],
+    protocol: u8,
+    fragment: u16,
+    octets: &[u8],
+) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0]);
     frame.extend((20 + octets.len() as u16).to_be_bytes());
@@ -121,7 +128,10 @@ fn a_content_is_found_across_segments_and_told_of_in_the_direction_of_who_sent_i
     let found = alerts(&rules, &Talk::open(7000).say(0, &[b"nee", b"dle"]).close());
     let [alert] = &found[..] else { panic!("{found:?}") };
     assert_eq!((alert.source.to_string(), alert.source_port), ("203.0.113.1".into(), 40_000));
-    assert_eq!((alert.destination.to_string(), alert.destination_port), ("192.168.1.1".into(), 7000));
+    assert_eq!(
+        (alert.destination.to_string(), alert.destination_port),
+        ("192.168.1.1".into(), 7000)
+    );
     assert!(alerts(&rules, &Talk::open(7000).say(1, &[b"needle"]).close()).is_empty());
     assert!(alerts(&rules, &Talk::open(7001).say(0, &[b"needle"]).close()).is_empty());
 }
@@ -136,7 +146,8 @@ fn a_rule_on_a_packets_size_looks_at_single_packets() {
 #[test]
 fn without_a_handshake_a_segment_is_looked_at_by_itself_and_nothing_is_established() {
     let stateless = r#"alert tcp any any -> any 7000 (msg:"m"; content:"needle"; sid:2;)"#;
-    let mut talk = Talk { frames: vec![], client_port: 40_000, server_port: 7000, next: [1000, 5000] };
+    let mut talk =
+        Talk { frames: vec![], client_port: 40_000, server_port: 7000, next: [1000, 5000] };
     talk.segment(0, PSH | ACK, b"a needle");
     assert_eq!(sids(&format!("{PLAIN}\n{stateless}"), &talk.frames), [2]);
 }
@@ -159,10 +170,12 @@ fn octets_outside_of_the_window_are_no_part_of_the_stream() {
 
 #[test]
 fn a_depth_counts_from_the_beginning_of_what_is_looked_at_together() {
-    let rule = r#"alert tcp any any -> any 7000 (msg:"m"; content:"ab"; depth:2; content:"yz"; sid:1;)"#;
+    let rule =
+        r#"alert tcp any any -> any 7000 (msg:"m"; content:"ab"; depth:2; content:"yz"; sid:1;)"#;
     assert_eq!(sids(rule, &Talk::open(7000).say(0, &[b"a", b"bc", b"yz"]).close()), [1]);
     assert!(sids(rule, &Talk::open(7000).say(0, &[b"xabyz"]).close()).is_empty());
-    // 2,560 octets are enough to look at: what follows is looked at by itself, and a packet by itself as well.
+    // 2,560 octets are enough to look at: what follows is looked at by itself, and a packet by
+    // itself as well.
     let long = [b'.'; 1400];
     let far = Talk::open(7000).say(0, &[&long, &long, b"..", b"abyz"]).close();
     assert_eq!(sids(rule, &far), [1]);
@@ -182,7 +195,8 @@ alert tcp any any -> any 7000 (msg:"in the same packet"; flowbits:isset,c; conte
 
 #[test]
 fn the_acknowledgment_that_ends_the_handshake_is_not_established_unless_it_carries_something() {
-    let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; ack:5001; sid:1;)"#;
+    let rule =
+        r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; ack:5001; sid:1;)"#;
     assert!(sids(rule, &Talk::open(7000).frames).is_empty());
     let mut talk = Talk::open(7000);
     talk.frames.pop();
@@ -208,7 +222,10 @@ fn who_is_let_pass_is_told_of_no_more() {
 fn a_packet_has_no_more_alerts_than_the_settings_say() {
     let rules: Vec<String> = (1..=20)
         .map(|sid| {
-            format!(r#"alert udp any any -> any 7000 (msg:"m"; content:"a"; priority:{}; sid:{sid};)"#, 1 + sid % 2)
+            format!(
+                r#"alert udp any any -> any 7000 (msg:"m"; content:"a"; priority:{}; sid:{sid};)"#,
+                1 + sid % 2
+            )
         })
         .collect();
     let found = sids(&rules.join("\n"), &[ip(CLIENT, SERVER, 17, 0, &udp((1, 7000), b"a"))]);
@@ -240,7 +257,8 @@ fn an_answer_to_an_echo_makes_its_flow_established() {
 #[test]
 fn a_filter_lets_through_what_comes_after_its_count() {
     let rule = r#"alert udp any any -> any 7000 (msg:"m"; content:"a"; detection_filter:track by_src, count 3, seconds 60; sid:1;)"#;
-    let frames: Vec<_> = (0..5).map(|port| ip(CLIENT, SERVER, 17, 0, &udp((port + 1, 7000), b"a"))).collect();
+    let frames: Vec<_> =
+        (0..5).map(|port| ip(CLIENT, SERVER, 17, 0, &udp((port + 1, 7000), b"a"))).collect();
     assert_eq!(sids(rule, &frames), [1, 1]);
 }
 
@@ -255,11 +273,13 @@ fn what_a_rule_asks_of_a_request_and_of_the_stream_are_both_needed() {
 
 #[test]
 fn both_directions_of_a_transaction_are_asked_for_together() {
-    let rule =
-        r#"alert http any any => any any (msg:"m"; http.uri; content:"/x"; http.stat_code; content:"404"; sid:1;)"#;
+    let rule = r#"alert http any any => any any (msg:"m"; http.uri; content:"/x"; http.stat_code; content:"404"; sid:1;)"#;
     let talk = |status: &str| {
         let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
-        Talk::open(80).say(0, &[b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"]).say(1, &[answer.as_bytes()]).close()
+        Talk::open(80)
+            .say(0, &[b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"])
+            .say(1, &[answer.as_bytes()])
+            .close()
     };
     assert_eq!(sids(rule, &talk("404")), [1]);
     assert!(sids(rule, &talk("200")).is_empty());
@@ -267,8 +287,10 @@ fn both_directions_of_a_transaction_are_asked_for_together() {
 
 #[test]
 fn a_rule_that_cannot_be_looked_for_is_refused_and_the_others_are_not() {
-    let rules =
-        set(&format!("{PLAIN}\n{}", r#"alert tcp any any -> any 7000 (msg:"m"; content:"a"; pcre:"/(?<x/"; sid:2;)"#));
+    let rules = set(&format!(
+        "{PLAIN}\n{}",
+        r#"alert tcp any any -> any 7000 (msg:"m"; content:"a"; pcre:"/(?<x/"; sid:2;)"#
+    ));
     let compiled = Compiled::new(&rules);
     let (_, refused) = Engine::new(&compiled, &[0, 1, 7], Settings::default());
     assert_eq!(refused.iter().map(|refused| refused.rule).collect::<Vec<_>>(), [1, 7]);
@@ -290,13 +312,15 @@ fn dialect(rules: &str, frames: &[Vec<u8>], dialect: Dialect) -> Vec<u32> {
 
 #[test]
 fn snort_looks_at_packets_and_at_the_stream_and_tells_of_three_rules_a_packet() {
-    // What was acknowledged late is another chunk of the stream: the content stands at its beginning only in its packet.
+    // What was acknowledged late is another chunk of the stream: the content stands at its
+    // beginning only in its packet.
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"needle"; content:!"hay"; sid:1;)"#;
     let frames = Talk::open(7000).say(0, &[b"hay", b"needle"]).close();
     assert!(dialect(rule, &frames, Dialect::Suricata).is_empty());
     assert_eq!(dialect(rule, &frames, Dialect::Snort), [1]);
-    let many: String =
-        (1..=5).map(|sid| format!("alert udp any any -> any 9 (msg:\"m\"; content:\"x\"; sid:{sid};)\n")).collect();
+    let many: String = (1..=5)
+        .map(|sid| format!("alert udp any any -> any 9 (msg:\"m\"; content:\"x\"; sid:{sid};)\n"))
+        .collect();
     let frames = [ip(CLIENT, SERVER, 17, 0, &udp((40_000, 9), b"x"))];
     assert_eq!(dialect(&many, &frames, Dialect::Suricata).len(), 5);
     assert_eq!(dialect(&many, &frames, Dialect::Snort).len(), 3);
@@ -338,7 +362,11 @@ fn ber_is_looked_at_in_the_packet_that_carries_it() {
 #[test]
 fn of_many_rules_those_are_found_that_few_would_find() {
     let many: Vec<String> = (100..400)
-        .map(|sid| format!(r#"alert tcp any any -> any any (msg:"m"; content:"word{sid}"; nocase; sid:{sid};)"#))
+        .map(|sid| {
+            format!(
+                r#"alert tcp any any -> any any (msg:"m"; content:"word{sid}"; nocase; sid:{sid};)"#
+            )
+        })
         .collect();
     let rules = format!("{PLAIN}\n{}", many.join("\n"));
     let frames = Talk::open(7000).say(0, &[b"needle WORD1", b"23 word200"]).close();

@@ -1,16 +1,20 @@
 //! What is in a capture: lengths, times, protocols, flows ([`Census`]).
 //!
-//! Built for the speed of memory: a packet costs some table increments, and whatever can be found in the tables at the end
-//! is not counted on the way. Memory is that of the tables: 0.5 MB and, at most, the flow table's.
+//! Built for the speed of memory: a packet costs some table increments, and whatever can be found
+//! in the tables at the end is not counted on the way. Memory is that of the tables: 0.5 MB and, at
+//! most, the flow table's.
 
 use std::collections::BTreeMap;
 
 use squall_stats::Histogram;
 use squall_wire::checksum::{fold, sum};
 
-use crate::flow::{FlowCounts, FlowKey, FlowTable, Fragment, HeaderFault, Headers, Link, Seen, protocol};
+use crate::flow::{
+    FlowCounts, FlowKey, FlowTable, Fragment, HeaderFault, Headers, Link, Seen, protocol,
+};
 
-/// Packets that are worked on together: their flows' places are asked for before the first is needed.
+/// Packets that are worked on together: their flows' places are asked for before the first is
+/// needed.
 pub const BATCH: usize = 32;
 /// Lengths below this are counted in a table.
 const SHORT: usize = 1 << 16;
@@ -254,7 +258,8 @@ impl Census {
     /// Checks what can be: whole packets that are not fragments.
     fn verify(&mut self, headers: &Headers, packet: &Sample<'_>) {
         let octets = packet.octets;
-        let (network, transport, end) = (headers.network as usize, headers.transport as usize, headers.end as usize);
+        let (network, transport, end) =
+            (headers.network as usize, headers.transport as usize, headers.end as usize);
         if headers.key.version == 0 || headers.fault.is_some() {
             return;
         }
@@ -272,8 +277,9 @@ impl Census {
             4 => &octets[network + 12..network + 20],
             _ => &octets[network + 8..network + 40],
         };
-        let with_pseudo =
-            |number: u8| fold(sum(addresses) + u64::from(number) + segment.len() as u64 + sum(segment)) == 0xffff;
+        let with_pseudo = |number: u8| {
+            fold(sum(addresses) + u64::from(number) + segment.len() as u64 + sum(segment)) == 0xffff
+        };
         match headers.key.protocol {
             protocol::TCP => self.judge(1, with_pseudo(protocol::TCP)),
             protocol::UDP => {
@@ -284,14 +290,21 @@ impl Census {
                     self.judge(2, with_pseudo(protocol::UDP));
                 } else if !none {
                     let right = len >= 8 && len <= segment.len() && {
-                        let all = sum(addresses) + u64::from(protocol::UDP) + len as u64 + sum(&segment[..len]);
+                        let all = sum(addresses)
+                            + u64::from(protocol::UDP)
+                            + len as u64
+                            + sum(&segment[..len]);
                         fold(all) == 0xffff
                     };
                     self.judge(2, right);
                 }
             }
-            protocol::ICMP if headers.key.version == 4 => self.judge(3, fold(sum(segment)) == 0xffff),
-            protocol::ICMPV6 if headers.key.version == 6 => self.judge(4, with_pseudo(protocol::ICMPV6)),
+            protocol::ICMP if headers.key.version == 4 => {
+                self.judge(3, fold(sum(segment)) == 0xffff)
+            }
+            protocol::ICMPV6 if headers.key.version == 6 => {
+                self.judge(4, with_pseudo(protocol::ICMPV6))
+            }
             _ => {}
         }
     }
@@ -316,7 +329,8 @@ impl Census {
         }
     }
 
-    /// Adds what was found in another capture. Of the two series nothing remains but the greater peak.
+    /// Adds what was found in another capture. Of the two series nothing remains but the greater
+    /// peak.
     pub fn merge(&mut self, other: &Self) {
         for (sum, n) in self.lengths.iter_mut().zip(&other.lengths) {
             *sum += n;
@@ -342,11 +356,16 @@ impl Census {
                 }
             }
         }
-        // Of a flow that goes on from file to file there is one, and what began anew within a file comes on top.
+        // Of a flow that goes on from file to file there is one, and what began anew within a file
+        // comes on top.
         let counts = other.flows.counts();
         let again = counts.flows - other.flows.len() as u64;
         let overflow_packets = counts.overflow_packets + without_room;
-        self.flows.merge_counts(FlowCounts { flows: again, expired: counts.expired, overflow_packets });
+        self.flows.merge_counts(FlowCounts {
+            flows: again,
+            expired: counts.expired,
+            overflow_packets,
+        });
         for (sum, share) in self.apart.iter_mut().zip(&other.apart) {
             *sum += *share;
         }
@@ -381,7 +400,12 @@ impl Census {
 
     /// (length on the wire, packets), ascending, none empty.
     pub fn lengths(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let short = self.lengths.iter().enumerate().filter(|(_, n)| **n > 0).map(|(len, n)| (len as u32, *n));
+        let short = self
+            .lengths
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(len, n)| (len as u32, *n));
         short.chain(self.long.iter().map(|(len, n)| (*len, *n)))
     }
 
@@ -518,8 +542,11 @@ impl Times {
             } else if self.has_time(time) {
                 self.last = time;
             }
-            if time.wrapping_sub(self.series.tick) >= self.series.tick_len && (time != 0 || self.last == 0) {
-                self.series.turn(time, Point { packets: packets + i as u64, octets, new_flows: flows });
+            if time.wrapping_sub(self.series.tick) >= self.series.tick_len
+                && (time != 0 || self.last == 0)
+            {
+                self.series
+                    .turn(time, Point { packets: packets + i as u64, octets, new_flows: flows });
             }
             octets += u64::from(packet.wire_len);
         }
@@ -527,10 +554,12 @@ impl Times {
         if let Some((_, latest)) = &mut self.span {
             *latest = self.last.max(*latest);
         }
-        self.series.totals = Point { packets: packets + batch.len() as u64, octets, new_flows: flows };
+        self.series.totals =
+            Point { packets: packets + batch.len() as u64, octets, new_flows: flows };
     }
 
-    /// Looks at a packet that is not later than the one before: the first, one that goes backward, one without a time.
+    /// Looks at a packet that is not later than the one before: the first, one that goes backward,
+    /// one without a time.
     #[cold]
     fn has_time(&mut self, time: u64) -> bool {
         if time == 0 && self.last > 0 {
@@ -577,14 +606,16 @@ impl Times {
         &self.gaps
     }
 
-    /// Points of equal width, nanoseconds, from the first packet on. What is earlier than that is in point 0.
+    /// Points of equal width, nanoseconds, from the first packet on. What is earlier than that is
+    /// in point 0.
     pub fn series(&self) -> (u64, Vec<Point>) {
         let mut series = self.series.clone();
         series.put_down();
         (series.width, series.points)
     }
 
-    /// The greatest numbers of packets, and of octets, in one second: seconds are counted from the first packet on.
+    /// The greatest numbers of packets, and of octets, in one second: seconds are counted from the
+    /// first packet on.
     pub fn peak_second(&self) -> (u64, u64) {
         let (packets, octets) = self.own_peak();
         (packets.max(self.merged_peak.0), octets.max(self.merged_peak.1))
@@ -611,7 +642,8 @@ impl Times {
         }
         if width <= SECOND {
             let seconds = || points.chunks((SECOND / width) as usize);
-            let most = |f: fn(&Point) -> u64| seconds().map(|s| s.iter().map(f).sum()).max().unwrap_or(0);
+            let most =
+                |f: fn(&Point) -> u64| seconds().map(|s| s.iter().map(f).sum()).max().unwrap_or(0);
             return (most(|p| p.packets), most(|p| p.octets));
         }
         let mut series = self.series.clone();
@@ -709,7 +741,32 @@ mod tests {
     fn udp(port: u8, len: usize) -> Vec<u8> {
         let mut frame = vec![0; len];
         frame[12] = 8;
-        let ip = [0x45, 0, 0, len as u8 - 14, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, port, 0, 9];
+        let ip = [
+            0x45,
+            0,
+            0,
+            len as u8 - 14,
+            0,
+            0,
+            0,
+            0,
+            64,
+            17,
+            0,
+            0,
+            10,
+            0,
+            0,
+            1,
+            10,
+            0,
+            0,
+            2,
+            0,
+            port,
+            0,
+            9,
+        ];
         frame[14..38].copy_from_slice(&ip);
         frame[39] = len as u8 - 34;
         frame
@@ -723,14 +780,21 @@ mod tests {
     fn packets_are_counted_by_length_time_protocol_and_flow() {
         let frames: Vec<Vec<u8>> = (0..100).map(|i| udp(i % 4, 60 + usize::from(i % 2))).collect();
         let mut census = Census::new(Settings::default());
-        let packets: Vec<_> = frames.iter().zip(0u64..).map(|(f, i)| sample(f, 1_000 + i * 500_000)).collect();
+        let packets: Vec<_> =
+            frames.iter().zip(0u64..).map(|(f, i)| sample(f, 1_000 + i * 500_000)).collect();
         census.add(&packets);
         assert_eq!((census.packets(), census.octets()), (100, 6050));
         assert_eq!(census.lengths().collect::<Vec<_>>(), [(60, 50), (61, 50)]);
-        assert_eq!(census.protocols(), BTreeMap::from([((4, 17), Share { packets: 100, octets: 6050 })]));
+        assert_eq!(
+            census.protocols(),
+            BTreeMap::from([((4, 17), Share { packets: 100, octets: 6050 })])
+        );
         assert_eq!((census.flows().len(), census.flow_counts().flows), (4, 4));
         let times = census.times();
-        assert_eq!((times.duration_ns(), times.backward(), times.gaps().count()), (49_500_000, 0, 99));
+        assert_eq!(
+            (times.duration_ns(), times.backward(), times.gaps().count()),
+            (49_500_000, 0, 99)
+        );
         let (width, points) = times.series();
         assert_eq!((width, points.len(), points[7].packets), (1_000_000, 50, 2));
         assert_eq!(points.iter().map(|p| p.octets).sum::<u64>(), 6050);
@@ -752,7 +816,9 @@ mod tests {
         assert!(width > SECOND && points.len() <= MOST_POINTS);
         assert_eq!(points.iter().map(|p| p.packets).sum::<u64>(), 30_000);
         let mut seconds = BTreeMap::<u64, u64>::new();
-        packets.iter().for_each(|p| *seconds.entry((p.time_ns - packets[0].time_ns) / SECOND).or_default() += 1);
+        packets.iter().for_each(|p| {
+            *seconds.entry((p.time_ns - packets[0].time_ns) / SECOND).or_default() += 1
+        });
         assert_eq!(census.times().peak_second().0, *seconds.values().max().unwrap());
     }
 
@@ -775,11 +841,17 @@ mod tests {
         let untimed = Sample { timed: false, ..sample(&frame, 0) };
         census.add(&[untimed, untimed]);
         let times = census.times();
-        assert_eq!((times.span(), times.untimed(), times.gaps().count(), times.series().1.len()), (None, 2, 0, 0));
+        assert_eq!(
+            (times.span(), times.untimed(), times.gaps().count(), times.series().1.len()),
+            (None, 2, 0, 0)
+        );
         census.add(&[sample(&frame, 5_000_000_000), untimed, sample(&frame, 5_000_000_100)]);
         let times = census.times();
         assert_eq!((times.span(), times.untimed()), (Some((5_000_000_000, 5_000_000_100)), 3));
-        assert_eq!((times.backward(), times.gaps().count(), times.series().1[0].packets), (0, 1, 5));
+        assert_eq!(
+            (times.backward(), times.gaps().count(), times.series().1[0].packets),
+            (0, 1, 5)
+        );
     }
 
     #[test]
@@ -802,7 +874,10 @@ mod tests {
         };
         let (mut both, whole) = (of(&packets[..20]), of(&packets));
         both.merge(&of(&packets[20..]));
-        assert_eq!((both.packets(), both.octets(), both.flows().len()), (whole.packets(), whole.octets(), 5));
+        assert_eq!(
+            (both.packets(), both.octets(), both.flows().len()),
+            (whole.packets(), whole.octets(), 5)
+        );
         assert_eq!(both.protocols(), whole.protocols());
         assert_eq!(both.flow_counts().flows, 5);
         assert_eq!((both.times().span(), both.times().gaps().count()), (Some((1, 50)), 48));
@@ -815,7 +890,8 @@ mod tests {
         let checksum = !fold(sum(&frame[14..34]));
         frame[24..26].copy_from_slice(&checksum.to_be_bytes());
         let wrong = udp(2, 60);
-        let mut census = Census::new(Settings { checksums: true, duplicates: 2, ..Settings::default() });
+        let mut census =
+            Census::new(Settings { checksums: true, duplicates: 2, ..Settings::default() });
         census.add(&[&frame, &wrong, &frame, &wrong, &wrong].map(|f| sample(f, 1)));
         assert_eq!(census.checksums()[0], Checked { good: 2, bad: 3 });
         assert_eq!((census.checksums()[2], census.duplicates()), (Checked::default(), 3));

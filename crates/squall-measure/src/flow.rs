@@ -1,8 +1,9 @@
-//! Which flow a frame belongs to, whoever sent it: [`Headers::parse`] finds the headers in any octets, [`FlowTable`] keeps
-//! a value for each flow within bounds.
+//! Which flow a frame belongs to, whoever sent it: [`Headers::parse`] finds the headers in any
+//! octets, [`FlowTable`] keeps a value for each flow within bounds.
 //!
-//! Unlike `squall_wire`'s dissector this explains nothing: it runs once per frame of a capture or of a receiver, in some
-//! tens of nanoseconds, and looks no further than the ports. Tunnels other than MPLS and PPPoE are flows themselves.
+//! Unlike `squall_wire`'s dissector this explains nothing: it runs once per frame of a capture or
+//! of a receiver, in some tens of nanoseconds, and looks no further than the ports. Tunnels other
+//! than MPLS and PPPoE are flows themselves.
 
 use std::{
     fmt,
@@ -78,7 +79,10 @@ impl FlowKey {
         if self.version == 0 {
             // The EtherType belongs to both directions.
             let swapped = self.dst < self.src;
-            return (if swapped { Self { src: self.dst, dst: self.src, ..*self } } else { *self }, swapped);
+            return (
+                if swapped { Self { src: self.dst, dst: self.src, ..*self } } else { *self },
+                swapped,
+            );
         }
         if ports_too(&self.src, self.src_port) <= ports_too(&self.dst, self.dst_port) {
             (*self, false)
@@ -90,8 +94,11 @@ impl FlowKey {
     /// That of an answer.
     #[inline]
     pub fn reversed(&self) -> Self {
-        let (src_port, dst_port) =
-            if self.version == 0 { (self.src_port, self.dst_port) } else { (self.dst_port, self.src_port) };
+        let (src_port, dst_port) = if self.version == 0 {
+            (self.src_port, self.dst_port)
+        } else {
+            (self.dst_port, self.src_port)
+        };
         Self { src: self.dst, dst: self.src, src_port, dst_port, ..*self }
     }
 
@@ -119,15 +126,19 @@ impl FlowKey {
     /// The same for equal keys and one `seed`.
     #[inline]
     pub fn hash_with(&self, seed: u64) -> u64 {
-        // As whole numbers: what `plain` has just put in is then taken from registers, not back from memory.
+        // As whole numbers: what `plain` has just put in is then taken from registers, not back
+        // from memory.
         let half = |octets: &[u8; 16], at: usize| (u128::from_le_bytes(*octets) >> (8 * at)) as u64;
         let rest = u64::from(self.src_port)
             | u64::from(self.dst_port) << 16
             | u64::from(self.protocol) << 32
             | u64::from(self.version) << 40;
-        // Multiply and fold (as wyhash does): one multiplication for IPv4, three for what has long addresses.
-        let mut hash =
-            fold(half(&self.src, 0) ^ half(&self.dst, 0).rotate_left(32) ^ seed, rest ^ 0xa076_1d64_78bd_642f);
+        // Multiply and fold (as wyhash does): one multiplication for IPv4, three for what has long
+        // addresses.
+        let mut hash = fold(
+            half(&self.src, 0) ^ half(&self.dst, 0).rotate_left(32) ^ seed,
+            rest ^ 0xa076_1d64_78bd_642f,
+        );
         if self.version != 4 {
             hash = fold(hash ^ half(&self.src, 0), half(&self.src, 8) ^ 0xe703_7ed1_a0b4_28db);
             hash = fold(hash ^ half(&self.dst, 8), half(&self.dst, 0) ^ 0x8ebc_6af0_9c88_c6e3);
@@ -215,7 +226,8 @@ pub mod ethertype {
     pub const PPPOE: u16 = 0x8864;
     pub const QINQ: u16 = 0x88a8;
 
-    /// Whether a tag of four octets begins here (the last two are QinQ's before there was a standard).
+    /// Whether a tag of four octets begins here (the last two are QinQ's before there was a
+    /// standard).
     #[inline]
     pub(super) fn is_tag(ethertype: u16) -> bool {
         matches!(ethertype, VLAN | QINQ | 0x9100 | 0x9200)
@@ -291,7 +303,8 @@ pub struct Headers {
     pub transport: u32,
     /// Of what the transport carries, for TCP and UDP; else `transport`.
     pub payload: u32,
-    /// Behind the last octet of the IP packet, without what fills an Ethernet frame up; at most the octets there are.
+    /// Behind the last octet of the IP packet, without what fills an Ethernet frame up; at most the
+    /// octets there are.
     pub end: u32,
 }
 
@@ -311,15 +324,17 @@ impl Headers {
         headers.fault = found.err();
         if headers.fault.is_some() {
             let end = headers.end;
-            headers.transport = if headers.transport == 0 { end } else { headers.transport.min(end) };
+            headers.transport =
+                if headers.transport == 0 { end } else { headers.transport.min(end) };
             headers.payload = if headers.payload == 0 { end } else { headers.payload.min(end) };
             headers.network = headers.network.min(end);
         }
         headers
     }
 
-    /// The flow of what most packets are: Ethernet, IPv4 without tags, options and fragments, TCP or UDP with whole headers.
-    /// `None` of all others, for which [`Headers::parse`] is there. Costs a quarter of it.
+    /// The flow of what most packets are: Ethernet, IPv4 without tags, options and fragments, TCP
+    /// or UDP with whole headers. `None` of all others, for which [`Headers::parse`] is there.
+    /// Costs a quarter of it.
     #[inline]
     pub fn plain(octets: &[u8]) -> Option<FlowKey> {
         let header: &[u8; 42] = octets.first_chunk()?;
@@ -375,7 +390,12 @@ impl Headers {
     }
 
     /// `ethertype` says what begins at octet `at`.
-    fn network_of(&mut self, octets: &[u8], mut ethertype: u16, mut at: usize) -> Result<(), HeaderFault> {
+    fn network_of(
+        &mut self,
+        octets: &[u8],
+        mut ethertype: u16,
+        mut at: usize,
+    ) -> Result<(), HeaderFault> {
         self.set_ethertype(ethertype, at);
         while ethertype::is_tag(ethertype) {
             let tag: &[u8; 4] = front(octets, at)?;
@@ -403,13 +423,17 @@ impl Headers {
                 self.set_ethertype(ethertype::LLC, at);
                 // A SNAP header without an organisation brings an EtherType after all (RFC 1042).
                 match octets.get(at..at + 8) {
-                    Some(&[0xaa, 0xaa, 3, 0, 0, 0, high, low]) => match u16::from_be_bytes([high, low]) {
-                        known @ (ethertype::IPV4 | ethertype::IPV6) => self.reach(known, octets, at + 8),
-                        other => {
-                            self.set_ethertype(other, at + 8);
-                            self.ends_at(at + 8)
+                    Some(&[0xaa, 0xaa, 3, 0, 0, 0, high, low]) => {
+                        match u16::from_be_bytes([high, low]) {
+                            known @ (ethertype::IPV4 | ethertype::IPV6) => {
+                                self.reach(known, octets, at + 8)
+                            }
+                            other => {
+                                self.set_ethertype(other, at + 8);
+                                self.ends_at(at + 8)
+                            }
                         }
-                    },
+                    }
                     _ => self.ends_at(at),
                 }
             }
@@ -444,7 +468,8 @@ impl Headers {
                 break;
             }
         }
-        // Labels do not say what they carry: like the field we look at the version (RFC 4928). Else it is a pseudowire.
+        // Labels do not say what they carry: like the field we look at the version (RFC 4928). Else
+        // it is a pseudowire.
         match octets.get(at).map(|o| o >> 4) {
             Some(4) => self.reach(ethertype::IPV4, octets, at),
             Some(6) => self.reach(ethertype::IPV6, octets, at),
@@ -461,8 +486,15 @@ impl Headers {
         }
     }
 
-    /// Linux' cooked headers: the EtherType at `ethertype`, `len` octets, the sender's address at `address`.
-    fn cooked(&mut self, octets: &[u8], ethertype: usize, len: usize, address: usize) -> Result<(), HeaderFault> {
+    /// Linux' cooked headers: the EtherType at `ethertype`, `len` octets, the sender's address at
+    /// `address`.
+    fn cooked(
+        &mut self,
+        octets: &[u8],
+        ethertype: usize,
+        len: usize,
+        address: usize,
+    ) -> Result<(), HeaderFault> {
         let header = octets.get(..len).ok_or(HeaderFault::Cut)?;
         self.key.src[..6].copy_from_slice(&header[address..address + 6]);
         self.network_of(octets, be16(header, ethertype), len)
@@ -470,7 +502,8 @@ impl Headers {
 
     fn loopback(&mut self, octets: &[u8]) -> Result<(), HeaderFault> {
         let family: &[u8; 4] = front(octets, 0)?;
-        let family = if family[0] == 0 { u32::from_be_bytes(*family) } else { u32::from_le_bytes(*family) };
+        let family =
+            if family[0] == 0 { u32::from_be_bytes(*family) } else { u32::from_le_bytes(*family) };
         self.network = 4;
         match family {
             // AF_INET everywhere; AF_INET6 of NetBSD and Linux' libpcap, FreeBSD, Darwin.
@@ -530,7 +563,8 @@ impl Headers {
                     let fragment = be16(front::<8>(octets, at)?, 2);
                     // A fragment that is whole is none (RFC 6946).
                     if fragment & !6 != 0 {
-                        self.fragment = if fragment >> 3 == 0 { Fragment::First } else { Fragment::Later };
+                        self.fragment =
+                            if fragment >> 3 == 0 { Fragment::First } else { Fragment::Later };
                     }
                     8
                 }
@@ -585,7 +619,10 @@ impl FlowKey {
 
 #[inline]
 fn has_ports(protocol: u8) -> bool {
-    matches!(protocol, protocol::TCP | protocol::UDP | protocol::DCCP | protocol::SCTP | protocol::UDP_LITE)
+    matches!(
+        protocol,
+        protocol::TCP | protocol::UDP | protocol::DCCP | protocol::SCTP | protocol::UDP_LITE
+    )
 }
 
 #[inline]
@@ -598,13 +635,16 @@ fn be16(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
 }
 
-/// A value for every flow, at most `limit` of them: memory is bounded, what does not fit is counted.
+/// A value for every flow, at most `limit` of them: memory is bounded, what does not fit is
+/// counted.
 ///
-/// Flows are kept in the order of their first packets, so that nothing depends on the hash. A flow without packets for
-/// longer than `idle_ns` has ended: the next packet begins it anew (as tcpreplay's `--flow-expiry` has it).
+/// Flows are kept in the order of their first packets, so that nothing depends on the hash. A flow
+/// without packets for longer than `idle_ns` has ended: the next packet begins it anew (as
+/// tcpreplay's `--flow-expiry` has it).
 #[derive(Clone, Debug)]
 pub struct FlowTable<V> {
-    /// A power of two, at most half full: 32 bits of the hash, 32 of the index in `flows` + 1; 0 is free.
+    /// A power of two, at most half full: 32 bits of the hash, 32 of the index in `flows` + 1; 0 is
+    /// free.
     slots: Vec<u64>,
     flows: Vec<Flow<V>>,
     limit: usize,
@@ -627,7 +667,8 @@ pub struct Flow<V> {
 pub struct FlowCounts {
     /// Flows begun, with those that began anew after they had expired.
     pub flows: u64,
-    /// Flows that were idle for too long when their next packet came, or when [`FlowTable::expire`] took them out.
+    /// Flows that were idle for too long when their next packet came, or when [`FlowTable::expire`]
+    /// took them out.
     pub expired: u64,
     /// Packets of flows that the table had no room for.
     pub overflow_packets: u64,
@@ -639,23 +680,34 @@ pub enum Seen {
     /// Its first.
     New,
     Again,
-    /// The first after it had expired: a new flow of the same key. The value is that of the flow before.
+    /// The first after it had expired: a new flow of the same key. The value is that of the flow
+    /// before.
     Expired,
 }
 
 impl<V: Default> FlowTable<V> {
-    /// At most `limit` flows, which expire when they are idle for longer than `idle_ns`, if that is given.
+    /// At most `limit` flows, which expire when they are idle for longer than `idle_ns`, if that is
+    /// given.
     ///
     /// # Panics
     /// If `limit` is more than 2^31.
     pub fn new(limit: usize, idle_ns: Option<u64>) -> Self {
         assert!(limit <= 1 << 31, "flows have numbers of 32 bits");
-        // Chance keeps a capture that was made for it from filling one place; no result depends on it.
+        // Chance keeps a capture that was made for it from filling one place; no result depends on
+        // it.
         let seed = RandomState::new().hash_one(0);
-        Self { slots: vec![0; 64], flows: Vec::new(), limit, idle_ns, seed, counts: FlowCounts::default() }
+        Self {
+            slots: vec![0; 64],
+            flows: Vec::new(),
+            limit,
+            idle_ns,
+            seed,
+            counts: FlowCounts::default(),
+        }
     }
 
-    /// The value of the flow `key`, which is made if there is none; `None` if there is no room for it, which is counted.
+    /// The value of the flow `key`, which is made if there is none; `None` if there is no room for
+    /// it, which is counted.
     #[inline]
     pub fn entry(&mut self, key: &FlowKey, now_ns: u64) -> Option<&mut V> {
         self.seen(key, now_ns).map(|(value, _)| value)
@@ -688,8 +740,9 @@ impl<V: Default> FlowTable<V> {
         key.hash_with(self.seed)
     }
 
-    /// Brings the place of `hash` nearer to the processor: to be called for some packets, then [`FlowTable::seen_hashed`]
-    /// for each of them. The result means nothing, but must be used ([`std::hint::black_box`]).
+    /// Brings the place of `hash` nearer to the processor: to be called for some packets, then
+    /// [`FlowTable::seen_hashed`] for each of them. The result means nothing, but must be used
+    /// ([`std::hint::black_box`]).
     #[inline]
     pub fn touch(&self, hash: u64) -> u64 {
         self.slots[hash as usize & (self.slots.len() - 1)]
@@ -722,7 +775,13 @@ impl<V: Default> FlowTable<V> {
     }
 
     #[cold]
-    fn insert(&mut self, key: &FlowKey, hash: u64, at: usize, now_ns: u64) -> Option<(&mut V, Seen)> {
+    fn insert(
+        &mut self,
+        key: &FlowKey,
+        hash: u64,
+        at: usize,
+        now_ns: u64,
+    ) -> Option<(&mut V, Seen)> {
         if self.flows.len() >= self.limit {
             self.counts.overflow_packets += 1;
             return None;
@@ -756,7 +815,8 @@ impl<V: Default> FlowTable<V> {
         self.counts.overflow_packets += other.overflow_packets;
     }
 
-    /// Takes out the flows that have expired at `now_ns`, each shown to `each`: for tables that live long.
+    /// Takes out the flows that have expired at `now_ns`, each shown to `each`: for tables that
+    /// live long.
     pub fn expire(&mut self, now_ns: u64, mut each: impl FnMut(&Flow<V>)) {
         let Some(idle_ns) = self.idle_ns else { return };
         let before = self.flows.len();
@@ -832,7 +892,8 @@ mod tests {
     use super::*;
 
     fn ipv4(protocol: u8, fragment: u16, rest: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let mut packet =
+            vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         packet[2..4].copy_from_slice(&((20 + rest.len()) as u16).to_be_bytes());
         packet[6..8].copy_from_slice(&fragment.to_be_bytes());
         packet.extend(rest);
@@ -865,7 +926,10 @@ mod tests {
         let expected = "10.0.0.1:53 > 10.0.0.2:5353 UDP";
         let plain = ethernet(&[&[8, 0], &udp]);
         let headers = Headers::parse(&plain, Link::Ethernet);
-        assert_eq!((headers.network, headers.transport, headers.payload, headers.end), (14, 34, 42, 46));
+        assert_eq!(
+            (headers.network, headers.transport, headers.payload, headers.end),
+            (14, 34, 42, 46)
+        );
         assert_eq!(headers.key.to_string(), expected);
         let wrapped = [
             ethernet(&[&[0x81, 0, 0, 7, 8, 0], &udp]),
@@ -882,7 +946,8 @@ mod tests {
         assert_eq!(Headers::parse(&wrapped[2], Link::Ethernet).mpls_labels, 2);
         let cooked = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0][..], &udp].concat();
         assert_eq!(key(&cooked, Link::LinuxCookedV1), expected);
-        let cooked = [&[8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &udp].concat();
+        let cooked =
+            [&[8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &udp].concat();
         assert_eq!(key(&cooked, Link::LinuxCookedV2), expected);
         assert_eq!(key(&udp, Link::from(101)), expected);
         assert_eq!(key(&[&[2, 0, 0, 0][..], &udp].concat(), Link::from(0)), expected);
@@ -896,9 +961,15 @@ mod tests {
         let first = ipv6(0, &[&hop[..], &fragment(1), &TCP].concat());
         let headers = Headers::parse(&first, Link::Raw);
         assert_eq!(headers.key.to_string(), "[fe80::1]:80 > [ff02::2]:1024 TCP");
-        assert_eq!((headers.fragment, headers.transport, headers.tcp_flags), (Fragment::First, 56, 0x12));
+        assert_eq!(
+            (headers.fragment, headers.transport, headers.tcp_flags),
+            (Fragment::First, 56, 0x12)
+        );
         let later = Headers::parse(&ipv6(0, &[&hop[..], &fragment(8), &TCP].concat()), Link::Raw);
-        assert_eq!((later.fragment, later.key.src_port, later.key.protocol), (Fragment::Later, 0, 6));
+        assert_eq!(
+            (later.fragment, later.key.src_port, later.key.protocol),
+            (Fragment::Later, 0, 6)
+        );
         let later = Headers::parse(&ipv4(17, 0x2001, &UDP), Link::Raw);
         assert_eq!((later.fragment, later.key.src_port, later.fault), (Fragment::Later, 0, None));
         assert_eq!(Headers::parse(&ipv4(17, 0x2000, &UDP), Link::Raw).fragment, Fragment::First);
@@ -913,7 +984,10 @@ mod tests {
             key(&ethernet(&[&[0x12, 0x34]]), Link::Ethernet),
             "02:00:00:00:00:01 > 02:00:00:00:00:02 EtherType 0x1234"
         );
-        assert_eq!(Headers::parse(&ethernet(&[&[0, 3, 0x42, 0x42, 3]]), Link::Ethernet).ethertype, ethertype::LLC);
+        assert_eq!(
+            Headers::parse(&ethernet(&[&[0, 3, 0x42, 0x42, 3]]), Link::Ethernet).ethertype,
+            ethertype::LLC
+        );
         assert_eq!(key(&ipv4(1, 0, &[8, 0, 0, 0]), Link::Raw), "10.0.0.1 > 10.0.0.2 ICMP");
         let both = Headers::parse(&arp, Link::Ethernet).key;
         assert_eq!(both.reversed().canonical().0, both.canonical().0);
@@ -1021,7 +1095,8 @@ mod tests {
                     prop_assert_eq!((key, parsed.fault, parsed.fragment), (parsed.key, None, Fragment::Whole));
                     prop_assert_eq!((parsed.tags, parsed.mpls_labels), (0, 0));
                 }
-                // Only what ends behind the octets, says no length or has options is left to the parser.
+                // Only what ends behind the octets, says no length or has options is left to the
+                // parser.
                 None => prop_assert!(
                     parsed.fault.is_some() || parsed.fragment != Fragment::Whole || protocol == 1 || version != 0x45
                         || usize::from(len) + 14 > octets.len() || len < 28,

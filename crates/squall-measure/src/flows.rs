@@ -50,7 +50,14 @@ pub struct FlowSettings {
 
 impl Default for FlowSettings {
     fn default() -> Self {
-        Self { by: By::Flow, limit: 10_000, pace: Pace::default(), sequence: Wanted::Auto, wall: None, restarts: true }
+        Self {
+            by: By::Flow,
+            limit: 10_000,
+            pace: Pace::default(),
+            sequence: Wanted::Auto,
+            wall: None,
+            restarts: true,
+        }
     }
 }
 
@@ -74,7 +81,8 @@ pub struct Flows {
     pub table: FlowTable<FlowRx>,
     /// Flows that there was no room for.
     pub rest: Traffic,
-    /// Greatest common divisor of the gaps seen first: what the time stamps are multiples of. 0 as long as there are none.
+    /// Greatest common divisor of the gaps seen first: what the time stamps are multiples of. 0 as
+    /// long as there are none.
     resolution: u64,
 }
 
@@ -144,7 +152,13 @@ impl Flows {
                 Recognised::Known(_) => None,
                 _ => signed(),
             };
-            flow.sequence.take(Packet { octets, headers: &headers }, signed, time, s.sequence, s.wall);
+            flow.sequence.take(
+                Packet { octets, headers: &headers },
+                signed,
+                time,
+                s.sequence,
+                s.wall,
+            );
         }
     }
 
@@ -166,7 +180,8 @@ impl Flows {
     /// The `n` flows with most octets.
     pub fn watch(&self, n: usize) -> Watched {
         let mut top: Vec<_> = self.table.iter().collect();
-        let order = |flow: &&crate::flow::Flow<FlowRx>| std::cmp::Reverse(flow.value.traffic.octets);
+        let order =
+            |flow: &&crate::flow::Flow<FlowRx>| std::cmp::Reverse(flow.value.traffic.octets);
         if top.len() > n {
             top.select_nth_unstable_by_key(n, order);
             top.truncate(n);

@@ -1,8 +1,8 @@
 //! Sequence numbers that others write into their packets, found and read.
 //!
-//! A flow's kind is adopted only after packets that follow one another bear it out ([`Kind::evidence`]); those are then
-//! counted, too. Nothing here reads a clock: when a packet came, and how the receiver's clock stands to the wall's, is
-//! given.
+//! A flow's kind is adopted only after packets that follow one another bear it out
+//! ([`Kind::evidence`]); those are then counted, too. Nothing here reads a clock: when a packet
+//! came, and how the receiver's clock stands to the wall's, is given.
 
 use squall_stats::{DelayTracker, SequenceTracker};
 use squall_units::Nanos;
@@ -49,7 +49,8 @@ impl std::str::FromStr for Wanted {
             name => match kinds.into_iter().find(|kind| kind.name() == name) {
                 Some(kind) => Ok(Self::Only(kind)),
                 None => Err(format!(
-                    "{name:?} is no kind of sequence: expected auto, squall, mgen, crude, trex, iperf3, rtp or none"
+                    "{name:?} is no kind of sequence: expected auto, squall, mgen, crude, trex, \
+                     iperf3, rtp or none"
                 )),
             },
         }
@@ -57,11 +58,12 @@ impl std::str::FromStr for Wanted {
 }
 
 /// In this order they are tried: where two would fit, the one that proves more.
-const KINDS: [Kind; 6] = [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
+const KINDS: [Kind; 6] =
+    [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
 /// Packets of a flow in which a kind is looked for.
 const TRIED: u64 = 64;
-/// Between two packets of which the second bears out the first, numbers may differ by so much: loss and reordering
-/// happen at the begin, too.
+/// Between two packets of which the second bears out the first, numbers may differ by so much: loss
+/// and reordering happen at the begin, too.
 const NEAR: u32 = 100;
 /// Nanoseconds by which two clocks may differ and be taken for one.
 const ONE_CLOCK: u64 = 2_000_000_000;
@@ -83,8 +85,9 @@ impl Kind {
         matches!(self, Self::Mgen | Self::Crude)
     }
 
-    /// By how many packets, each numbered one above the one before it, a kind is borne out. The length, port and address
-    /// in an MGEN header are 80 bits that fit or do not, so two are plenty; an RTP header has 2 fixed bits and a constant.
+    /// By how many packets, each numbered one above the one before it, a kind is borne out. The
+    /// length, port and address in an MGEN header are 80 bits that fit or do not, so two are
+    /// plenty; an RTP header has 2 fixed bits and a constant.
     fn evidence(self) -> usize {
         match self {
             Self::Squall => 1,
@@ -141,7 +144,8 @@ impl<'a> Packet<'a> {
     /// The UDP payload.
     fn payload(&self) -> Option<&'a [u8]> {
         let h = self.headers;
-        let udp = h.key.protocol == protocol::UDP && h.fault.is_none() && h.fragment != Fragment::Later;
+        let udp =
+            h.key.protocol == protocol::UDP && h.fault.is_none() && h.fragment != Fragment::Later;
         self.octets.get(self.headers.payload as usize..self.headers.end as usize).filter(|_| udp)
     }
 
@@ -164,8 +168,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// messageSize (16 bits), version (8), flags (8), flowId (32), sequenceNumber (32), txTime (64), dstPort (16),
-    /// dstAddrType (8; 1 is IPv4, 2 IPv6), dstAddrLen (8), dstAddr.
+    /// messageSize (16 bits), version (8), flags (8), flowId (32), sequenceNumber (32), txTime
+    /// (64), dstPort (16), dstAddrType (8; 1 is IPv4, 2 IPv6), dstAddrLen (8), dstAddr.
     fn mgen(&self) -> Option<Mark> {
         let p = self.payload()?;
         let dst = self.dst();
@@ -181,8 +185,8 @@ impl<'a> Packet<'a> {
         Some(Mark { sequence: be32(p, 8)?, stamp, id: be32(p, 4)?.into() })
     }
 
-    /// Sequence number, seconds, microseconds, flow id (32 bits each), then the IPv4 address it goes to or a
-    /// `sockaddr_storage` with that.
+    /// Sequence number, seconds, microseconds, flow id (32 bits each), then the IPv4 address it
+    /// goes to or a `sockaddr_storage` with that.
     fn crude(&self) -> Option<Mark> {
         let p = self.payload()?;
         let dst = self.dst();
@@ -192,8 +196,9 @@ impl<'a> Packet<'a> {
         Some(Mark { sequence: be32(p, 0)?, stamp, id: be32(p, 12)?.into() })
     }
 
-    /// The last 16 octets, of the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16), seq (32), time_stamp
-    /// (64). In IPv4 the identification is 0xffff, too; it begins with 0xff on the NICs that filter so.
+    /// The last 16 octets, of the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16),
+    /// seq (32), time_stamp (64). In IPv4 the identification is 0xffff, too; it begins with 0xff on
+    /// the NICs that filter so.
     fn trex(&self) -> Option<Mark> {
         let h = self.headers;
         let fixed = match h.key.version {
@@ -208,7 +213,8 @@ impl<'a> Packet<'a> {
         fits.then(|| Mark { sequence: word(4), stamp: Stamp::Ticks(stamp), id: u64::from(word(0)) })
     }
 
-    /// Seconds, microseconds (32 bits each), packet count (32 bits, or 64 of which the lower end at `low` + 4).
+    /// Seconds, microseconds (32 bits each), packet count (32 bits, or 64 of which the lower end at
+    /// `low` + 4).
     fn iperf3(&self, low: usize) -> Option<Mark> {
         let p = self.payload()?;
         Some(Mark { sequence: be32(p, low)?, stamp: timeval(p, 0)?, id: 0 })
@@ -219,13 +225,20 @@ impl<'a> Packet<'a> {
         let p = self.payload()?;
         let (flags, payload_type) = (*p.first()?, *p.get(1)? & 0x7f);
         let header = 12 + 4 * usize::from(flags & 15);
-        let extension = if flags & 0x10 == 0 { 0 } else { 4 + 4 * usize::from(be16(p, header + 2)?) };
+        let extension =
+            if flags & 0x10 == 0 { 0 } else { 4 + 4 * usize::from(be16(p, header + 2)?) };
         let padding = if flags & 0x20 == 0 { 0 } else { usize::from(*p.last()?).max(1) };
         // RFC 5761 §4: 64 to 95 would be RTCP.
-        let fits = flags >> 6 == 2 && !(64..96).contains(&payload_type) && header + extension + padding <= p.len();
+        let fits = flags >> 6 == 2
+            && !(64..96).contains(&payload_type)
+            && header + extension + padding <= p.len();
         let (sequence, stamp) = (be16(p, 2)?, be32(p, 4)?);
         let id = u64::from(be32(p, 8)?) << 8 | u64::from(payload_type);
-        fits.then(|| Mark { sequence: sequence.into(), stamp: Stamp::Media(stamp, media_rate(payload_type)), id })
+        fits.then(|| Mark {
+            sequence: sequence.into(),
+            stamp: Stamp::Media(stamp, media_rate(payload_type)),
+            id,
+        })
     }
 }
 
@@ -257,16 +270,20 @@ fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
     }
     match (then.stamp, now.stamp) {
         // A quarter of a second: queues.
-        (Stamp::Nanos(then), Stamp::Nanos(now)) => (now - then).abs_diff(passed as i64) < 250_000_000,
+        (Stamp::Nanos(then), Stamp::Nanos(now)) => {
+            (now - then).abs_diff(passed as i64) < 250_000_000
+        }
         (Stamp::Ticks(then), Stamp::Ticks(now)) => then != now,
         // Ten seconds of video.
-        (Stamp::Media(then, _), Stamp::Media(now, _)) => (now.wrapping_sub(then) as i32).unsigned_abs() < 900_000,
+        (Stamp::Media(then, _), Stamp::Media(now, _)) => {
+            (now.wrapping_sub(then) as i32).unsigned_abs() < 900_000
+        }
         _ => false,
     }
 }
 
-/// Whether a send time, where there is one, went on as arrivals did, over all packets from the first on, which came
-/// `passed` before. A field that stands, or counts packets, does not.
+/// Whether a send time, where there is one, went on as arrivals did, over all packets from the
+/// first on, which came `passed` before. A field that stands, or counts packets, does not.
 fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     match (first.stamp, last.stamp) {
         (Stamp::Nanos(first), Stamp::Nanos(last)) => {
@@ -310,8 +327,8 @@ pub struct Sequenced {
     media: Option<(u32, i64)>,
 }
 
-/// How the receiver's clock stands to the wall's: wall = receiver's + this, nanoseconds; `None` where the receiver's is
-/// none (virtual time).
+/// How the receiver's clock stands to the wall's: wall = receiver's + this, nanoseconds; `None`
+/// where the receiver's is none (virtual time).
 pub type WallOffset = Option<i64>;
 
 impl Sequenced {
@@ -366,9 +383,10 @@ impl Sequenced {
         (self.first_arrival, self.media) = (arrival, None);
     }
 
-    /// A number from before that was sent after all others is of a sender that counts from the start again. So is one
-    /// that is further ahead than four times what the flow has sent in this time until now. (RFC 3550 appendix A.1 asks for
-    /// two packets in a row where, as in RTP, time stamps prove nothing.)
+    /// A number from before that was sent after all others is of a sender that counts from the
+    /// start again. So is one that is further ahead than four times what the flow has sent in this
+    /// time until now. (RFC 3550 appendix A.1 asks for two packets in a row where, as in RTP, time
+    /// stamps prove nothing.)
     fn begins_anew(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
         let borne_out = self.suspect.take() == Some(sequence);
         let behind = self.sequence.is_behind(sequence);
@@ -407,7 +425,9 @@ impl Sequenced {
                 if self.clock == SenderClock::None {
                     self.clock = match () {
                         () if own.unsigned_abs() < ONE_CLOCK => SenderClock::Receiver,
-                        () if on_wall.is_some_and(|delay| delay.unsigned_abs() < ONE_CLOCK) => SenderClock::Wall,
+                        () if on_wall.is_some_and(|delay| delay.unsigned_abs() < ONE_CLOCK) => {
+                            SenderClock::Wall
+                        }
                         () => SenderClock::Other,
                     };
                 }
@@ -419,7 +439,11 @@ impl Sequenced {
                 let (last, so_far) = self.media.unwrap_or((stamp, 0));
                 let ticks = so_far + i64::from(stamp.wrapping_sub(last) as i32);
                 self.media = Some((stamp, ticks));
-                Some(arrival.wrapping_sub((i128::from(ticks) * 1_000_000_000 / i128::from(rate)) as i64))
+                Some(
+                    arrival.wrapping_sub(
+                        (i128::from(ticks) * 1_000_000_000 / i128::from(rate)) as i64,
+                    ),
+                )
             }
             Stamp::Ticks(_) => None,
         }
@@ -460,16 +484,28 @@ impl Recognised {
         match self {
             Self::New | Self::Unknown | Self::Signed(_) => 0,
             Self::Looking(looking) => {
-                let marks = looking.candidates.iter().map(|c| c.marks.capacity() * size_of::<(Mark, Nanos)>());
+                let marks = looking
+                    .candidates
+                    .iter()
+                    .map(|c| c.marks.capacity() * size_of::<(Mark, Nanos)>());
                 size_of::<Looking>() + marks.sum::<usize>()
             }
-            Self::Known(known) => size_of::<Sequenced>() + known.sequence.memory() + known.delay.memory(),
+            Self::Known(known) => {
+                size_of::<Sequenced>() + known.sequence.memory() + known.delay.memory()
+            }
         }
     }
 
     /// The flow has a packet; `signed`: one of ours, with the number of its stream.
     #[inline]
-    pub fn take(&mut self, packet: Packet<'_>, signed: Option<u16>, arrival: Nanos, wanted: Wanted, wall: WallOffset) {
+    pub fn take(
+        &mut self,
+        packet: Packet<'_>,
+        signed: Option<u16>,
+        arrival: Nanos,
+        wanted: Wanted,
+        wall: WallOffset,
+    ) {
         match self {
             Self::Unknown => {}
             Self::Known(sequenced) => match packet.mark(sequenced.kind) {
@@ -486,7 +522,14 @@ impl Recognised {
     }
 
     #[cold]
-    fn look(&mut self, packet: Packet<'_>, signed: Option<u16>, arrival: Nanos, wanted: Wanted, wall: WallOffset) {
+    fn look(
+        &mut self,
+        packet: Packet<'_>,
+        signed: Option<u16>,
+        arrival: Nanos,
+        wanted: Wanted,
+        wall: WallOffset,
+    ) {
         let kinds: &[Kind] = match &wanted {
             Wanted::None => &[],
             Wanted::Only(Kind::Iperf3) => &[Kind::Iperf3Wide, Kind::Iperf3],
@@ -497,13 +540,16 @@ impl Recognised {
             *self = Self::Signed(signed);
             return;
         }
-        // Later fragments have no header of the kind, and a flow without UDP none of any but TRex's.
+        // Later fragments have no header of the kind, and a flow without UDP none of any but
+        // TRex's.
         let mut looking = match std::mem::take(self) {
             Self::Looking(looking) => looking,
             _ => Box::default(),
         };
         looking.tried += 1;
-        if let Some(mut known) = looking.take(packet, kinds, arrival, matches!(wanted, Wanted::Only(_)), wall) {
+        if let Some(mut known) =
+            looking.take(packet, kinds, arrival, matches!(wanted, Wanted::Only(_)), wall)
+        {
             let numbered = known.sequence.counts().received + known.unnumbered;
             known.unnumbered += looking.tried.saturating_sub(numbered);
             *self = Self::Known(known);
@@ -558,7 +604,9 @@ impl Looking {
                 (false, _) => kind.evidence(),
             };
             let (first, begun) = candidate.marks[0];
-            let in_time = forced || kind.is_addressed() || keeps_time(&first, &mark, arrival.saturating_sub(begun).0);
+            let in_time = forced
+                || kind.is_addressed()
+                || keeps_time(&first, &mark, arrival.saturating_sub(begun).0);
             if candidate.agreed >= enough && in_time {
                 let arrival = begun;
                 let mut known = Box::new(Sequenced::new(kind, &first, arrival));

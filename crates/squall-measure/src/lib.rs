@@ -1,8 +1,9 @@
 //! A received frame -> its stream, sequence and delay.
 //!
-//! In go octets with their arrival instant ([`Receiver::observe`]); out come counters and trackers per stream, found by
-//! the signature at the frame's end, and, when asked for, of every flow ([`flows`]), by the sequence numbers that other
-//! senders write ([`kinds`]). Frames without one are counted, not judged. Does not know ports or clocks.
+//! In go octets with their arrival instant ([`Receiver::observe`]); out come counters and trackers
+//! per stream, found by the signature at the frame's end, and, when asked for, of every flow
+//! ([`flows`]), by the sequence numbers that other senders write ([`kinds`]). Frames without one
+//! are counted, not judged. Does not know ports or clocks.
 #![forbid(unsafe_code)]
 
 pub mod census;
@@ -17,7 +18,9 @@ pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 
 use flow::Link;
 use squall_program::signature::Signature;
-use squall_stats::{DelaySummary, DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
+use squall_stats::{
+    DelaySummary, DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker,
+};
 use squall_units::{Cut, FCS_LEN, Nanos};
 use squall_wire::Segments;
 use std::sync::Arc;
@@ -93,8 +96,8 @@ pub struct StreamGlance {
 
 /// Flows in a copy for watching.
 const WATCHED: usize = 10;
-/// A sender of ours numbers its frames from 0 on, and is not back within 5 ms. Workers that share a stream send its frames
-/// a little out of order, each with its own time: that is no new beginning.
+/// A sender of ours numbers its frames from 0 on, and is not back within 5 ms. Workers that share a
+/// stream send its frames a little out of order, each with its own time: that is no new beginning.
 const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
 
@@ -160,7 +163,8 @@ impl Row {
     }
 }
 
-/// Octets of a frame with its FCS. What a capture claims of a frame's length may be all that 32 bits hold.
+/// Octets of a frame with its FCS. What a capture claims of a frame's length may be all that 32
+/// bits hold.
 #[inline]
 fn with_fcs(wire_len: u32) -> u64 {
     u64::from(wire_len) + u64::from(FCS_LEN)
@@ -178,14 +182,18 @@ impl Receiver {
             count_only: measure.count_only,
             fingerprint: measure.fingerprint.then(Fingerprint::default),
             gap_bins: measure.gap_bins.clone(),
-            flows: measure.flows.as_ref().map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
+            flows: measure
+                .flows
+                .as_ref()
+                .map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
             tracked: (!measure.places.is_empty()).then(|| Box::new(Tracked::new(&measure.places))),
             restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
             ..Self::default()
         }
     }
 
-    /// Takes one frame: `octets` as they came, `wire_len` octets without FCS, at `time` on the sender's clock.
+    /// Takes one frame: `octets` as they came, `wire_len` octets without FCS, at `time` on the
+    /// sender's clock.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], wire_len: u32, time: Nanos) {
         let len = with_fcs(wire_len);
@@ -215,10 +223,14 @@ impl Receiver {
         stream.one(signature.sequence, signature.delay(time.0), time.0, restarts);
     }
 
-    /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire without FCS, instant).
-    /// Frames of one stream that come in order cost a third of what they cost singly.
+    /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire
+    /// without FCS, instant). Frames of one stream that come in order cost a third of what they
+    /// cost singly.
     #[inline]
-    pub fn observe_all<'a>(&mut self, mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)> + Clone) {
+    pub fn observe_all<'a>(
+        &mut self,
+        mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)> + Clone,
+    ) {
         if self.count_only && self.fingerprint.is_none() {
             for (_, wire_len, _) in frames {
                 self.packets += 1;
@@ -226,8 +238,13 @@ impl Receiver {
             }
             return;
         }
-        if self.count_only || self.fingerprint.is_some() || self.gap_bins.is_some() || self.tracked.is_some() {
-            return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
+        if self.count_only
+            || self.fingerprint.is_some()
+            || self.gap_bins.is_some()
+            || self.tracked.is_some()
+        {
+            return frames
+                .for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
         }
         if let Some(flows) = &mut self.flows {
             let each = |(octets, wire_len, time)| flows.observe(octets, with_fcs(wire_len), time);
@@ -288,7 +305,8 @@ impl Receiver {
         }
     }
 
-    /// Takes frames that came joined as one of `wire_len` octets, and counts those that it is cut into.
+    /// Takes frames that came joined as one of `wire_len` octets, and counts those that it is cut
+    /// into.
     pub fn observe_joined(&mut self, octets: &[u8], wire_len: u32, cut: Cut, time: Nanos) {
         let segments = u64::from(cut.segments(wire_len));
         if segments > 1 {
@@ -301,7 +319,8 @@ impl Receiver {
             self.octets += cut.octets(wire_len);
             return;
         }
-        // No stream of ours signs frames that are cut, but a NIC may join frames that were signed each.
+        // No stream of ours signs frames that are cut, but a NIC may join frames that were signed
+        // each.
         if whole && Signature::read(octets).is_some() {
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
             return segments_of(octets, cut).for_each(&mut Vec::new(), each);
@@ -311,7 +330,8 @@ impl Receiver {
         self.unsigned += segments;
         self.arrival(time);
         if let Some(flows) = &mut self.flows {
-            let each = |frame: &[u8]| flows.observe(frame, (frame.len() as u32 + FCS_LEN).into(), time);
+            let each =
+                |frame: &[u8]| flows.observe(frame, (frame.len() as u32 + FCS_LEN).into(), time);
             // What was cut off is no flow of its own: as one frame.
             match whole {
                 true => segments_of(octets, cut).for_each(&mut Vec::new(), each),
@@ -364,8 +384,8 @@ impl Receiver {
         }
     }
 
-    /// A copy with the histograms of streams, and the largest flows alone: a copy of all of them takes longer than a queue
-    /// has room for.
+    /// A copy with the histograms of streams, and the largest flows alone: a copy of all of them
+    /// takes longer than a queue has room for.
     pub fn watching(&self) -> Self {
         Self {
             streams: self.streams.clone(),
@@ -439,7 +459,10 @@ mod tests {
         rx.observe(&[0; 60], 60, Nanos(500));
         assert_eq!((rx.packets, rx.octets, rx.unsigned), (4, 256, 1));
         let stream = rx.stream(7).unwrap();
-        assert_eq!((stream.packets, stream.sequence.lost(4), stream.sequence.missing_so_far()), (3, 1, 1));
+        assert_eq!(
+            (stream.packets, stream.sequence.lost(4), stream.sequence.missing_so_far()),
+            (3, 1, 1)
+        );
         assert_eq!((stream.delay.delay().min(), stream.delay.delay().max()), (50, 60));
         assert_eq!(rx.streams().map(|s| s.0).collect::<Vec<_>>(), [7]);
         assert!(rx.stream(6).is_none() && rx.stream(8).is_none());
@@ -450,12 +473,14 @@ mod tests {
         let flows = Some(FlowSettings::default());
         let mut rx = Receiver::new(&Measure { flows, ..Measure::default() });
         let mut send = |numbers: std::ops::Range<u32>, begin: u64| {
-            let frames: Vec<_> =
-                numbers.map(|n| (frame(7, n, begin + u64::from(n)), Nanos(begin + u64::from(n) + 50))).collect();
+            let frames: Vec<_> = numbers
+                .map(|n| (frame(7, n, begin + u64::from(n)), Nanos(begin + u64::from(n) + 50)))
+                .collect();
             rx.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
         };
         send(0..500, 1000);
-        // A copy is older than what has come, and a worker that is late stamps anew: neither begins anything.
+        // A copy is older than what has come, and a worker that is late stamps anew: neither begins
+        // anything.
         send(300..310, 1000);
         send(490..495, 100_000);
         send(0..100, 1_000_000_000);
@@ -470,7 +495,8 @@ mod tests {
 
     #[test]
     fn frames_taken_together_count_as_one_by_one() {
-        let (mut all, mut each) = (Receiver::new(&Measure::default()), Receiver::new(&Measure::default()));
+        let (mut all, mut each) =
+            (Receiver::new(&Measure::default()), Receiver::new(&Measure::default()));
         let mut sequences = [0u32; 3];
         let mut time = 1000;
         for k in 0..300u64 {
@@ -492,7 +518,10 @@ mod tests {
             all.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
             frames.iter().for_each(|(octets, time)| each.observe(octets, 60, *time));
         }
-        assert_eq!((all.packets, all.octets, all.unsigned), (each.packets, each.octets, each.unsigned));
+        assert_eq!(
+            (all.packets, all.octets, all.unsigned),
+            (each.packets, each.octets, each.unsigned)
+        );
         assert!(all.packets > 20_000 && all.unsigned > 0);
         assert_eq!(all.gaps, each.gaps);
         for (number, stream) in each.streams() {
@@ -501,7 +530,10 @@ mod tests {
             assert_eq!(stream.sequence.counts(), other.sequence.counts());
             assert_eq!(stream.sequence.loss_periods(), other.sequence.loss_periods());
             assert_eq!(stream.delay.delay(), other.delay.delay());
-            assert_eq!((stream.delay.ipdv(), stream.delay.gap()), (other.delay.ipdv(), other.delay.gap()));
+            assert_eq!(
+                (stream.delay.ipdv(), stream.delay.gap()),
+                (other.delay.ipdv(), other.delay.gap())
+            );
             assert_eq!(stream.delay.jitter_ns(), other.delay.jitter_ns());
         }
     }
@@ -523,6 +555,10 @@ mod tests {
         assert_eq!(rx.fingerprint, Some(fingerprint(&octets, cut)));
         octets.truncate(90);
         rx.observe_joined(&octets, 106, cut, Nanos(150));
-        assert_eq!((rx.packets, rx.octets, rx.unsigned), (8, 8 * 62, 4), "what was cut off is counted, too");
+        assert_eq!(
+            (rx.packets, rx.octets, rx.unsigned),
+            (8, 8 * 62, 4),
+            "what was cut off is counted, too"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! What frames of ours hold where they arrive: how often each value of chosen bits came, stream by stream.
+//! What frames of ours hold where they arrive: how often each value of chosen bits came, stream by
+//! stream.
 //!
-//! Whatever stands between sender and receiver may change frames: mark them, translate their addresses, put them into
-//! tunnels. Their signature says which stream they are of; this says what became of them.
+//! Whatever stands between sender and receiver may change frames: mark them, translate their
+//! addresses, put them into tunnels. Their signature says which stream they are of; this says what
+//! became of them.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -17,7 +19,8 @@ pub struct Bits {
     pub count: usize,
 }
 
-/// Bits that are looked at together, [`Place::BITS`] at most; the first ones are the highest of the value.
+/// Bits that are looked at together, [`Place::BITS`] at most; the first ones are the highest of the
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place(Vec<Bits>);
 
@@ -53,9 +56,11 @@ impl Place {
 
     /// `None` where the frame ends before.
     fn read(&self, octets: &[u8]) -> Option<u128> {
-        // Shifted by all of its bits, a number would stay as it is, but then these are the only ones.
-        let add =
-            |value: u128, bits: &Bits| Some(value.checked_shl(bits.count as u32).unwrap_or(0) | bits.read(octets)?);
+        // Shifted by all of its bits, a number would stay as it is, but then these are the only
+        // ones.
+        let add = |value: u128, bits: &Bits| {
+            Some(value.checked_shl(bits.count as u32).unwrap_or(0) | bits.read(octets)?)
+        };
         self.0.iter().try_fold(0, add)
     }
 
@@ -87,7 +92,14 @@ impl Tracked {
         Self { places: places.clone(), found: HashMap::new(), beyond: 0 }
     }
 
-    pub(crate) fn observe(&mut self, octets: &[u8], len: u64, stream: u16, delay_ns: i64, arrival_ns: u64) {
+    pub(crate) fn observe(
+        &mut self,
+        octets: &[u8],
+        len: u64,
+        stream: u16,
+        delay_ns: i64,
+        arrival_ns: u64,
+    ) {
         for (place, bits) in self.places.iter().enumerate() {
             let Some(value) = bits.read(octets) else { continue };
             let full = self.found.len() >= MOST;
@@ -118,7 +130,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn place(bits: &[(usize, usize)]) -> Place {
-        Place::new(bits.iter().map(|&(first, count)| Bits { first, count }).collect()).expect("few bits")
+        Place::new(bits.iter().map(|&(first, count)| Bits { first, count }).collect())
+            .expect("few bits")
     }
 
     #[test]
@@ -132,7 +145,10 @@ mod tests {
         let whole = [0xab; 16];
         assert_eq!(place(&[(0, 128)]).read(&whole), Some(u128::from_be_bytes(whole)));
         assert_eq!(place(&[(0, 128)]).parts(7), [7]);
-        assert_eq!(Place::new(vec![Bits { first: 0, count: 128 }, Bits { first: 0, count: 1 }]), None);
+        assert_eq!(
+            Place::new(vec![Bits { first: 0, count: 128 }, Bits { first: 0, count: 1 }]),
+            None
+        );
     }
 
     #[test]
@@ -142,7 +158,8 @@ mod tests {
             tracked.observe(&octets, 64, stream, 5, 100);
         }
         tracked.observe(&[0], 64, 0, 5, 100);
-        let mut rows: Vec<_> = tracked.rows().map(|(key, seen)| (key, seen.packets, seen.octets)).collect();
+        let mut rows: Vec<_> =
+            tracked.rows().map(|(key, seen)| (key, seen.packets, seen.octets)).collect();
         rows.sort_unstable();
         assert_eq!(rows, [((0, 0, 1), 2, 128), ((0, 0, 2), 1, 64), ((3, 0, 1), 1, 64)]);
         assert_eq!(tracked.beyond, 0);

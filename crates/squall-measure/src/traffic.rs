@@ -57,7 +57,8 @@ pub struct Bursts {
 }
 
 impl Traffic {
-    /// A frame of `octets` (with FCS) at `time`; gives the gap to the one before it, 0 where the clock stepped back.
+    /// A frame of `octets` (with FCS) at `time`; gives the gap to the one before it, 0 where the
+    /// clock stepped back.
     #[inline]
     pub fn arrive(&mut self, octets: u64, time: Nanos, pace: Pace) -> Option<u64> {
         let first = self.packets == 0;
@@ -80,8 +81,8 @@ impl Traffic {
         self.last.saturating_sub(self.first)
     }
 
-    /// Adds what another queue saw of the same. Gaps across queues are unknown, and so are bursts and peaks that stand on
-    /// both: the larger of the two is what surely was.
+    /// Adds what another queue saw of the same. Gaps across queues are unknown, and so are bursts
+    /// and peaks that stand on both: the larger of the two is what surely was.
     pub fn merge(&mut self, other: &Self) {
         if other.packets == 0 {
             return;

@@ -9,7 +9,9 @@ use squall_units::Nanos;
 
 /// Ethernet, IPv4 10.0.0.1 > 10.0.0.2 (identification 0xffff), UDP 5000 > 6000.
 fn udp(payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0xff, 0xff, 0, 0, 64, 17, 0, 0];
+    let mut frame = vec![
+        2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0xff, 0xff, 0, 0, 64, 17, 0, 0,
+    ];
     frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0x17, 0x70, 0, 0, 0, 0]);
     let len = payload.len() as u16;
     frame[16..18].copy_from_slice(&(28 + len).to_be_bytes());
@@ -36,21 +38,33 @@ fn packet(kind: Kind, sequence: u64, ns: u64) -> Vec<u8> {
         ]
         .concat(),
         Kind::Crude => [&number[..], &timeval(ns), &[0, 0, 0, 3, 10, 0, 0, 2], &[0; 20]].concat(),
-        Kind::Trex => {
-            [&[0; 20][..], &[0xab, 1, 5, 0], &(sequence as u32).to_le_bytes(), &(ns * 3).to_le_bytes()].concat()
-        }
+        Kind::Trex => [
+            &[0; 20][..],
+            &[0xab, 1, 5, 0],
+            &(sequence as u32).to_le_bytes(),
+            &(ns * 3).to_le_bytes(),
+        ]
+        .concat(),
         Kind::Iperf3 => [&timeval(ns)[..], &number, &[0x5a; 40]].concat(),
         Kind::Iperf3Wide => [&timeval(ns)[..], &sequence.to_be_bytes(), &[0x5a; 40]].concat(),
         Kind::Rtp => {
             let stamp = (ns / 125_000) as u32;
-            [&[0x80, 0][..], &(sequence as u16).to_be_bytes(), &stamp.to_be_bytes(), &[1, 2, 3, 4], &[0; 160]].concat()
+            [
+                &[0x80, 0][..],
+                &(sequence as u16).to_be_bytes(),
+                &stamp.to_be_bytes(),
+                &[1, 2, 3, 4],
+                &[0; 160],
+            ]
+            .concat()
         }
         Kind::Squall => unreachable!("has no packets of its own"),
     };
     udp(&payload)
 }
 
-const KINDS: [Kind; 6] = [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3, Kind::Iperf3Wide, Kind::Rtp];
+const KINDS: [Kind; 6] =
+    [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3, Kind::Iperf3Wide, Kind::Rtp];
 const START: u64 = 1_700_000_000_000_000_000;
 const GAP: u64 = 20_000_000;
 const DELAY: u64 = 300_000;
@@ -68,7 +82,8 @@ fn seen(wanted: Wanted, frames: impl IntoIterator<Item = (Vec<u8>, u64)>) -> Rec
 /// Numbers in order of arrival, one each 20 ms, each sent at its turn.
 fn known(kind: Kind, numbers: impl IntoIterator<Item = u64>) -> Box<Sequenced> {
     let frames = numbers.into_iter().enumerate();
-    let frames = frames.map(|(i, n)| (packet(kind, n, START + n * GAP), START + i as u64 * GAP + DELAY));
+    let frames =
+        frames.map(|(i, n)| (packet(kind, n, START + n * GAP), START + i as u64 * GAP + DELAY));
     match seen(Wanted::Auto, frames) {
         Recognised::Known(known) => known,
         other => panic!("{kind:?} is {other:?}"),
@@ -81,7 +96,11 @@ fn every_kind_is_recognised_and_counted_from_its_first_packet() {
         let known = known(kind, 5..205);
         assert_eq!((known.kind, known.unnumbered), (kind, 0), "{kind:?}");
         let counts = known.sequence.counts();
-        assert_eq!((counts.received, counts.unique, known.sequence.missing_so_far()), (200, 200, 0), "{kind:?}");
+        assert_eq!(
+            (counts.received, counts.unique, known.sequence.missing_so_far()),
+            (200, 200, 0),
+            "{kind:?}"
+        );
         let clock = match kind {
             Kind::Trex => SenderClock::None,
             Kind::Rtp => SenderClock::Other,
@@ -89,7 +108,11 @@ fn every_kind_is_recognised_and_counted_from_its_first_packet() {
         };
         assert_eq!(known.clock, clock, "{kind:?}");
         if kind != Kind::Trex {
-            assert_eq!((known.delay.ipdv().count(), known.delay.ipdv().max()), (199, 0), "{kind:?}");
+            assert_eq!(
+                (known.delay.ipdv().count(), known.delay.ipdv().max()),
+                (199, 0),
+                "{kind:?}"
+            );
         }
     }
 }
@@ -97,16 +120,25 @@ fn every_kind_is_recognised_and_counted_from_its_first_packet() {
 #[test]
 fn loss_duplicates_and_order_are_exact_in_every_kind() {
     // 30 and 40..43 are lost, 50 comes twice, 60 comes behind 62.
-    let mut numbers: Vec<u64> = (0..100).filter(|n| *n != 30 && !(40..43).contains(n) && *n != 60).collect();
+    let mut numbers: Vec<u64> =
+        (0..100).filter(|n| *n != 30 && !(40..43).contains(n) && *n != 60).collect();
     numbers.insert(numbers.iter().position(|n| *n == 50).unwrap(), 50);
     numbers.insert(numbers.iter().position(|n| *n == 63).unwrap(), 60);
     for kind in KINDS {
         let known = known(kind, numbers.iter().copied());
         let counts = known.sequence.counts();
         assert_eq!((counts.unique, counts.duplicates, counts.reordered), (96, 1, 1), "{kind:?}");
-        assert_eq!((known.sequence.missing_so_far(), known.sequence.restarts()), (4, 0), "{kind:?}");
+        assert_eq!(
+            (known.sequence.missing_so_far(), known.sequence.restarts()),
+            (4, 0),
+            "{kind:?}"
+        );
         let patterns = known.sequence.patterns();
-        assert_eq!((patterns.periods.periods, patterns.periods.longest, patterns.extents.max()), (2, 3, 2), "{kind:?}");
+        assert_eq!(
+            (patterns.periods.periods, patterns.periods.longest, patterns.extents.max()),
+            (2, 3, 2),
+            "{kind:?}"
+        );
     }
 }
 
@@ -123,11 +155,21 @@ fn a_sender_that_begins_anew_has_lost_nothing() {
             }
             (frame, sent)
         });
-        let Recognised::Known(known) = seen(Wanted::Auto, first.chain(second)) else { panic!("{kind:?}") };
+        let Recognised::Known(known) = seen(Wanted::Auto, first.chain(second)) else {
+            panic!("{kind:?}")
+        };
         // RTP needs a second packet for proof, and the first is not counted.
         let proof = u64::from(kind == Kind::Rtp);
-        assert_eq!((known.sequence.restarts(), known.sequence.missing_so_far()), (1, 0), "{kind:?}");
-        assert_eq!((known.sequence.counts().unique, known.unnumbered), (550 - proof, proof), "{kind:?}");
+        assert_eq!(
+            (known.sequence.restarts(), known.sequence.missing_so_far()),
+            (1, 0),
+            "{kind:?}"
+        );
+        assert_eq!(
+            (known.sequence.counts().unique, known.unnumbered),
+            (550 - proof, proof),
+            "{kind:?}"
+        );
         assert_eq!(known.sequence.counts().duplicates, 0, "{kind:?}");
     }
 }
@@ -146,10 +188,14 @@ fn numbers_that_wrap_go_on() {
 #[test]
 fn an_outage_is_loss_and_a_leap_in_no_time_is_not() {
     let sent = |n: u64| (packet(Kind::Mgen, n, START + n * GAP), START + n * GAP);
-    let Recognised::Known(outage) = seen(Wanted::Auto, (0..100).chain(20_100..20_200).map(sent)) else { panic!() };
+    let Recognised::Known(outage) = seen(Wanted::Auto, (0..100).chain(20_100..20_200).map(sent))
+    else {
+        panic!()
+    };
     assert_eq!((outage.sequence.missing_so_far(), outage.sequence.restarts()), (20_000, 0));
     let leap = (0..100).chain(1_000_000..1_000_100).enumerate();
-    let leap = leap.map(|(i, n)| (packet(Kind::Mgen, n, START + i as u64 * GAP), START + i as u64 * GAP));
+    let leap =
+        leap.map(|(i, n)| (packet(Kind::Mgen, n, START + i as u64 * GAP), START + i as u64 * GAP));
     let Recognised::Known(leap) = seen(Wanted::Auto, leap) else { panic!() };
     assert_eq!((leap.sequence.missing_so_far(), leap.sequence.restarts()), (0, 1));
 }
@@ -159,22 +205,36 @@ fn packets_before_the_numbers_are_counted_apart() {
     // iperf3's client says hello first.
     let hello = (udp(&[0x39, 0x38, 0x37, 0x36]), START);
     let rest = (1..100).map(|n| (packet(Kind::Iperf3, n, START + n * GAP), START + n * GAP));
-    let Recognised::Known(known) = seen(Wanted::Auto, [hello].into_iter().chain(rest)) else { panic!() };
-    assert_eq!((known.kind, known.unnumbered, known.sequence.counts().received), (Kind::Iperf3, 1, 99));
+    let Recognised::Known(known) = seen(Wanted::Auto, [hello].into_iter().chain(rest)) else {
+        panic!()
+    };
+    assert_eq!(
+        (known.kind, known.unnumbered, known.sequence.counts().received),
+        (Kind::Iperf3, 1, 99)
+    );
 }
 
 #[test]
 fn a_clock_elsewhere_gives_variation_and_no_delay() {
-    let frames = (0..100).map(|n| (packet(Kind::Mgen, n, START + n * GAP), 77_000_000_000 + n * GAP + n % 2 * 5000));
+    let frames = (0..100)
+        .map(|n| (packet(Kind::Mgen, n, START + n * GAP), 77_000_000_000 + n * GAP + n % 2 * 5000));
     let Recognised::Known(known) = seen(Wanted::Auto, frames.clone()) else { panic!() };
-    assert_eq!((known.clock, known.delay.delay().count(), known.delay.negative()), (SenderClock::Other, 0, 0));
+    assert_eq!(
+        (known.clock, known.delay.delay().count(), known.delay.negative()),
+        (SenderClock::Other, 0, 0)
+    );
     assert_eq!((known.delay.ipdv().count(), known.delay.ipdv().min()), (99, 5000));
     // Where the receiver's clock stands to the wall's is known: it is the wall's.
     let wall = Some((START - 77_000_000_000) as i64 + 1000);
     let mut flows = Flows::new(&FlowSettings { wall, ..FlowSettings::default() }, None);
     frames.for_each(|(frame, time)| flows.observe(&frame, 64, Nanos(time)));
-    let Recognised::Known(known) = &flows.table.iter().next().unwrap().value.sequence else { panic!() };
-    assert_eq!((known.clock, known.delay.delay().min(), known.delay.delay().max()), (SenderClock::Wall, 1000, 6000));
+    let Recognised::Known(known) = &flows.table.iter().next().unwrap().value.sequence else {
+        panic!()
+    };
+    assert_eq!(
+        (known.clock, known.delay.delay().min(), known.delay.delay().max()),
+        (SenderClock::Wall, 1000, 6000)
+    );
 }
 
 #[test]
@@ -188,10 +248,12 @@ fn a_kind_that_is_asked_for_needs_no_evidence_and_others_are_not_taken() {
 
 #[test]
 fn what_counts_otherwise_is_not_taken_for_any_kind() {
-    // A DNS-like identification, constant octets, a counter at every place in turn, octets of chance.
+    // A DNS-like identification, constant octets, a counter at every place in turn, octets of
+    // chance.
     let mut state = 1u64;
     let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u8
     };
     for at in 0..24 {
@@ -203,17 +265,25 @@ fn what_counts_otherwise_is_not_taken_for_any_kind() {
             payload[9] = random();
             (udp(&payload), START + u64::from(n) * GAP)
         });
-        assert!(matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognised::Unknown), "{at}");
+        assert!(
+            matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognised::Unknown),
+            "{at}"
+        );
     }
-    // A counter where the microseconds of iperf3 would be, and another behind it; and a clock that stands.
+    // A counter where the microseconds of iperf3 would be, and another behind it; and a clock that
+    // stands.
     for step in [0, 1] {
         let frames = (0..200u32).map(|n| {
             let payload = [[0; 4], (n * step).to_be_bytes(), n.to_be_bytes(), [7; 4]].concat();
             (udp(&payload), START + u64::from(n) * GAP)
         });
-        assert!(matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognised::Unknown), "{step}");
+        assert!(
+            matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognised::Unknown),
+            "{step}"
+        );
     }
-    let noise: Vec<_> = (0..200).map(|n| (udp(&[(); 60].map(|()| random())), START + n * GAP)).collect();
+    let noise: Vec<_> =
+        (0..200).map(|n| (udp(&[(); 60].map(|()| random())), START + n * GAP)).collect();
     assert!(matches!(seen(Wanted::Auto, noise), Recognised::Unknown));
 }
 

@@ -1,4 +1,5 @@
-//! How long a configuration of many flows takes: `cargo run --release -p squall-otg --example translate [FLOWS | FILE]`.
+//! How long a configuration of many flows takes:
+//! `cargo run --release -p squall-otg --example translate [FLOWS | FILE]`.
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -11,14 +12,20 @@ fn main() {
             "ports": [{ "name": "p1", "location": "loop:0" }, { "name": "p2", "location": "loop:0" }],
             "flows": (0..flows).map(flow).collect::<Vec<_>>(),
         }),
-        Err(_) => serde_json::from_str(&std::fs::read_to_string(&what).expect("a file")).expect("JSON"),
+        Err(_) => {
+            serde_json::from_str(&std::fs::read_to_string(&what).expect("a file")).expect("JSON")
+        }
     };
     let config = Config::from_json(&value).expect("an object");
     let start = Instant::now();
     match translate(&config) {
         Ok(translated) => {
             let streams = translated.profile.streams.len();
-            println!("{} flows, {streams} streams in {:?}", translated.flows.len(), start.elapsed());
+            println!(
+                "{} flows, {streams} streams in {:?}",
+                translated.flows.len(),
+                start.elapsed()
+            );
             translated.warnings.iter().for_each(|warning| println!("{warning}"));
         }
         Err(problems) => println!("{problems}\nin {:?}", start.elapsed()),

@@ -11,7 +11,8 @@ type Place = (&'static str, usize, usize);
 
 const ETHERNET: &[Place] = &[("src", 48, 48), ("dst", 0, 48), ("ether_type", 96, 16)];
 /// Of the first tag.
-const VLAN: &[Place] = &[("priority", 112, 3), ("cfi", 115, 1), ("id", 116, 12), ("protocol", 128, 16)];
+const VLAN: &[Place] =
+    &[("priority", 112, 3), ("cfi", 115, 1), ("id", 116, 12), ("protocol", 128, 16)];
 /// Behind Ethernet without a tag.
 const IPV4: &[Place] = &[
     ("version", 112, 4),
@@ -46,7 +47,10 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
         node.known(&["name", "port_names", "filters", "overwrite", "packet_size", "format"], notes);
         let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
         if captures.iter().any(|capture| capture.name == name) {
-            notes.problem(&node.at("name").path, format!("{name:?} is the name of another capture, too"));
+            notes.problem(
+                &node.at("name").path,
+                format!("{name:?} is the name of another capture, too"),
+            );
         }
         let port_names = node.texts("port_names", notes);
         if port_names.is_empty() {
@@ -55,10 +59,16 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
         for port in port_names.iter().filter(|name| !ports.iter().any(|port| port.name == **name)) {
             notes.problem(&node.at("port_names").path, format!("there is no port {port:?}"));
         }
-        for port in port_names.iter().filter(|name| captures.iter().any(|c| c.port_names.contains(*name))) {
-            notes.problem(&node.at("port_names").path, format!("port {port:?} has another capture, too"));
+        for port in
+            port_names.iter().filter(|name| captures.iter().any(|c| c.port_names.contains(*name)))
+        {
+            notes.problem(
+                &node.at("port_names").path,
+                format!("port {port:?} has another capture, too"),
+            );
         }
-        let filters: Vec<String> = node.list("filters", notes).iter().filter_map(|f| filter(f, notes)).collect();
+        let filters: Vec<String> =
+            node.list("filters", notes).iter().filter_map(|f| filter(f, notes)).collect();
         captures.push(CaptureInfo {
             name,
             port_names,
@@ -128,7 +138,10 @@ fn term(node: &Node<'_>, bit: usize, bits: usize, notes: &mut Notes) -> Option<S
     let place = |number: &[u8]| {
         let mut out = vec![0u8; len];
         for i in 0..bits {
-            let set = number.len().checked_sub(1 + i / 8).is_some_and(|at| number[at] >> (i % 8) & 1 == 1);
+            let set = number
+                .len()
+                .checked_sub(1 + i / 8)
+                .is_some_and(|at| number[at] >> (i % 8) & 1 == 1);
             let to = i + shift;
             if set {
                 out[len - 1 - to / 8] |= 1 << (to % 8);
@@ -146,7 +159,8 @@ fn term(node: &Node<'_>, bit: usize, bits: usize, notes: &mut Notes) -> Option<S
             2 | 3 => 2,
             _ => 1,
         };
-        let number = |octets: &[u8]| octets[at..at + size].iter().fold(0u32, |n, o| n << 8 | u32::from(*o));
+        let number =
+            |octets: &[u8]| octets[at..at + size].iter().fold(0u32, |n, o| n << 8 | u32::from(*o));
         let (value, mask) = (number(&value), number(&mask));
         let whole = u32::MAX >> (32 - 8 * size as u32);
         let place = format!("ether[{}:{size}]", from + at);

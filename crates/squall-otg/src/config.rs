@@ -7,8 +7,8 @@ use crate::{
     read::{Node, Notes},
 };
 
-/// What `set_config` said, and what `append`, `update` and `delete` made of it. An object, or nothing else is known of it
-/// until [`crate::translate`] has read it.
+/// What `set_config` said, and what `append`, `update` and `delete` made of it. An object, or
+/// nothing else is known of it until [`crate::translate`] has read it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config(pub(crate) Value);
 
@@ -35,8 +35,8 @@ impl Config {
         self.0.clone()
     }
 
-    /// `ConfigAppend`: `{"config_append_list": [{"choice": "flows", "flows": [...]}]}`. Names must be new, which
-    /// [`crate::translate`] sees.
+    /// `ConfigAppend`: `{"config_append_list": [{"choice": "flows", "flows": [...]}]}`. Names must
+    /// be new, which [`crate::translate`] sees.
     ///
     /// # Errors
     /// What is wrong with it; the configuration stays as it was.
@@ -54,7 +54,8 @@ impl Config {
         notes.end(Some(config))
     }
 
-    /// `ConfigUpdate`: `{"choice": "flows", "flows": {"property_names": ["rate"], "flows": [{"name": ...}]}}`.
+    /// `ConfigUpdate`:
+    /// `{"choice": "flows", "flows": {"property_names": ["rate"], "flows": [{"name": ...}]}}`.
     ///
     /// # Errors
     /// As [`Config::append`].
@@ -72,8 +73,13 @@ impl Config {
         }
         inner.known(&["property_names", "flows"], &mut notes);
         let properties = inner.texts("property_names", &mut notes);
-        for property in properties.iter().filter(|property| !["rate", "size"].contains(&property.as_str())) {
-            notes.problem(inner.at("property_names").path, format!("found {property:?}, expected rate or size"));
+        for property in
+            properties.iter().filter(|property| !["rate", "size"].contains(&property.as_str()))
+        {
+            notes.problem(
+                inner.at("property_names").path,
+                format!("found {property:?}, expected rate or size"),
+            );
         }
         for node in inner.list("flows", &mut notes) {
             let Some(name) = node.needed_text("name", &mut notes) else { continue };
@@ -108,7 +114,9 @@ impl Config {
             }
             for name in node.texts("flows", &mut notes) {
                 let before = config.flows().len();
-                config.flows().retain(|flow| flow.get("name").and_then(Value::as_str) != Some(&name));
+                config
+                    .flows()
+                    .retain(|flow| flow.get("name").and_then(Value::as_str) != Some(&name));
                 if config.flows().len() == before {
                     notes.problem(node.at("flows").path, format!("there is no flow {name:?}"));
                 }

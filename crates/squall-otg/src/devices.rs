@@ -1,4 +1,5 @@
-//! Emulated devices: interfaces that answer for their addresses, and what flows between them put into packets.
+//! Emulated devices: interfaces that answer for their addresses, and what flows between them put
+//! into packets.
 
 use std::{
     collections::HashMap,
@@ -33,22 +34,39 @@ pub(crate) struct Endpoint {
 impl Devices {
     pub fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Self {
         const KEYS: [&str; 4] = ["name", "ethernets", "ipv4_loopbacks", "ipv6_loopbacks"];
-        const PROTOCOLS: [&str; 10] =
-            ["isis", "bgp", "vxlan", "rsvp", "dhcp_server", "ospfv2", "ospfv3", "macsec", "rocev2", "bmp"];
+        const PROTOCOLS: [&str; 10] = [
+            "isis",
+            "bgp",
+            "vxlan",
+            "rsvp",
+            "dhcp_server",
+            "ospfv2",
+            "ospfv3",
+            "macsec",
+            "rocev2",
+            "bmp",
+        ];
         let mut devices = Self::default();
         for node in root.list("devices", notes) {
             node.known(&[KEYS.as_slice(), &PROTOCOLS].concat(), notes);
             let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
             for key in PROTOCOLS.iter().chain(&KEYS[2..]) {
                 if let Some(protocol) = node.get(key) {
-                    notes.unsupported(&protocol, "devices speak ARP, neighbour discovery and echo only");
+                    notes.unsupported(
+                        &protocol,
+                        "devices speak ARP, neighbour discovery and echo only",
+                    );
                 }
             }
             let first = devices.list.len();
             for ethernet in node.list("ethernets", notes) {
                 devices.ethernet(&name, &ethernet, ports, notes);
             }
-            let all = (first..devices.list.len()).map(|interface| Endpoint { interface, ipv4: None, ipv6: None });
+            let all = (first..devices.list.len()).map(|interface| Endpoint {
+                interface,
+                ipv4: None,
+                ipv6: None,
+            });
             let all: Vec<Endpoint> = all.collect();
             devices.name(&node, name, all, notes);
         }
@@ -62,7 +80,8 @@ impl Devices {
     }
 
     fn ethernet(&mut self, device: &str, node: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) {
-        let keys = ["name", "connection", "ipv4_addresses", "ipv6_addresses", "mac", "mtu", "vlans"];
+        let keys =
+            ["name", "connection", "ipv4_addresses", "ipv6_addresses", "mac", "mtu", "vlans"];
         node.known(&[keys.as_slice(), &["dhcpv4_interfaces", "dhcpv6_interfaces"]].concat(), notes);
         for key in ["dhcpv4_interfaces", "dhcpv6_interfaces"] {
             if let Some(dhcp) = node.get(key) {
@@ -71,7 +90,8 @@ impl Devices {
         }
         let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
         let connection = node.at("connection");
-        connection.known(&["choice", "port_name", "lag_name", "vxlan_name", "simulated_link"], notes);
+        connection
+            .known(&["choice", "port_name", "lag_name", "vxlan_name", "simulated_link"], notes);
         let choices = ["port_name", "lag_name", "vxlan_name", "simulated_link"];
         let port = match connection.choice(&choices, Some("port_name"), notes) {
             Some("port_name") => connection.needed_text("port_name", notes),
@@ -84,22 +104,36 @@ impl Devices {
         let port = port.filter(|port| {
             let known = ports.iter().any(|p| p.name == *port);
             if !known {
-                notes.problem(&connection.at("port_name").path, format!("there is no port {port:?}"));
+                notes.problem(
+                    &connection.at("port_name").path,
+                    format!("there is no port {port:?}"),
+                );
             }
             known
         });
-        // Without one of its own, an interface has a MAC address by its number, locally administered.
+        // Without one of its own, an interface has a MAC address by its number, locally
+        // administered.
         let number = self.list.len() as u32;
         let [_, a, b, c] = number.to_be_bytes();
-        let mac = address(node, "mac", "a MAC address", notes).unwrap_or(MacAddr([0x02, 0x53, 0x51, a, b, c]));
+        let mac = address(node, "mac", "a MAC address", notes)
+            .unwrap_or(MacAddr([0x02, 0x53, 0x51, a, b, c]));
         let mtu = node.uint("mtu", 65_535, notes).unwrap_or(1500) as u32;
         let vlans = node.list("vlans", notes).iter().map(|vlan| read_vlan(vlan, notes)).collect();
-        let ipv4: Vec<IpInfo<Ipv4Addr>> =
-            node.list("ipv4_addresses", notes).iter().filter_map(|a| read_ip(a, &V4, notes)).collect();
-        let ipv6: Vec<IpInfo<Ipv6Addr>> =
-            node.list("ipv6_addresses", notes).iter().filter_map(|a| read_ip(a, &V6, notes)).collect();
+        let ipv4: Vec<IpInfo<Ipv4Addr>> = node
+            .list("ipv4_addresses", notes)
+            .iter()
+            .filter_map(|a| read_ip(a, &V4, notes))
+            .collect();
+        let ipv6: Vec<IpInfo<Ipv6Addr>> = node
+            .list("ipv6_addresses", notes)
+            .iter()
+            .filter_map(|a| read_ip(a, &V6, notes))
+            .collect();
         let interface = self.list.len();
-        let own = ipv4.iter().map(|a| IpAddr::V4(a.address)).chain(ipv6.iter().map(|a| IpAddr::V6(a.address)));
+        let own = ipv4
+            .iter()
+            .map(|a| IpAddr::V4(a.address))
+            .chain(ipv6.iter().map(|a| IpAddr::V6(a.address)));
         self.macs.extend(own.map(|address| (address, mac)));
         for (i, address) in ipv4.iter().enumerate() {
             let endpoint = Endpoint { interface, ipv4: Some(i), ipv6: None };
@@ -123,7 +157,8 @@ impl Devices {
         &self.list[endpoint.interface].port
     }
 
-    /// What packets from one to the other have. A gateway that is nobody's is noted in `unresolved`.
+    /// What packets from one to the other have. A gateway that is nobody's is noted in
+    /// `unresolved`.
     pub fn ends(
         &self,
         from: Endpoint,
@@ -172,18 +207,24 @@ impl Devices {
 
 fn read_vlan(node: &Node<'_>, notes: &mut Notes) -> VlanInfo {
     node.known(&["tpid", "priority", "id", "name"], notes);
-    let word = node.word("tpid", &["x8100", "x88A8", "x9100", "x9200", "x9300"], Some("x8100"), notes);
+    let word =
+        node.word("tpid", &["x8100", "x88A8", "x9100", "x9200", "x9300"], Some("x8100"), notes);
     let tpid = word.and_then(|word| u16::from_str_radix(&word[1..], 16).ok()).unwrap_or(0x8100);
     let priority = node.uint("priority", 7, notes).unwrap_or(0) as u8;
     VlanInfo { tpid, priority, id: node.uint("id", 4095, notes).unwrap_or(1) as u16 }
 }
 
-fn read_ip<A: std::str::FromStr>(node: &Node<'_>, version: &Version, notes: &mut Notes) -> Option<IpInfo<A>> {
+fn read_ip<A: std::str::FromStr>(
+    node: &Node<'_>,
+    version: &Version,
+    notes: &mut Notes,
+) -> Option<IpInfo<A>> {
     node.known(&["name", "address", "gateway", "gateway_mac", "prefix"], notes);
     let name = node.needed_text("name", notes)?.to_owned();
     let address = needed(node, "address", version.expected, notes);
     let gateway = needed(node, "gateway", version.expected, notes);
-    let prefix = node.uint("prefix", version.bits, notes).map_or(version.prefix, |prefix| prefix as u8);
+    let prefix =
+        node.uint("prefix", version.bits, notes).map_or(version.prefix, |prefix| prefix as u8);
     let gateway_mac = gateway_mac(node, notes);
     Some(IpInfo { name, address: address?, gateway: gateway?, prefix, gateway_mac })
 }
@@ -207,14 +248,24 @@ fn gateway_mac(node: &Node<'_>, notes: &mut Notes) -> Option<MacAddr> {
     }
 }
 
-fn needed<T: std::str::FromStr>(node: &Node<'_>, key: &str, expected: &str, notes: &mut Notes) -> Option<T> {
+fn needed<T: std::str::FromStr>(
+    node: &Node<'_>,
+    key: &str,
+    expected: &str,
+    notes: &mut Notes,
+) -> Option<T> {
     if node.get(key).is_none() {
         notes.problem(&node.at(key).path, format!("missing: expected {expected}"));
     }
     address(node, key, expected, notes)
 }
 
-fn address<T: std::str::FromStr>(node: &Node<'_>, key: &str, expected: &str, notes: &mut Notes) -> Option<T> {
+fn address<T: std::str::FromStr>(
+    node: &Node<'_>,
+    key: &str,
+    expected: &str,
+    notes: &mut Notes,
+) -> Option<T> {
     let text = node.text(key, notes)?;
     let value = text.parse().ok();
     if value.is_none() {

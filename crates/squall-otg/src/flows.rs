@@ -12,7 +12,8 @@ use crate::{
     patterns::{What, lcm},
     read::{Node, Notes},
     translate::{
-        Counting, EgressInfo, EgressTag, FlowInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Unresolved,
+        Counting, EgressInfo, EgressTag, FlowInfo, MetricsInfo, PortInfo, Resolved, StreamInfo,
+        TagValue, Unresolved,
     },
 };
 
@@ -51,7 +52,8 @@ struct Size {
 
 impl<'a> Flows<'a> {
     pub fn new(ports: &'a [PortInfo], devices: &'a Devices, resolved: &'a Resolved) -> Self {
-        let port_index = ports.iter().enumerate().map(|(i, port)| (port.name.as_str(), i)).collect();
+        let port_index =
+            ports.iter().enumerate().map(|(i, port)| (port.name.as_str(), i)).collect();
         let (streams, infos, unresolved, names) = Default::default();
         Self { ports, devices, resolved, streams, infos, unresolved, port_index, names }
     }
@@ -61,7 +63,10 @@ impl<'a> Flows<'a> {
         for node in root.list("flows", notes) {
             let name = node.needed_text("name", notes).unwrap_or_default();
             if !names.insert(name.to_owned()) {
-                notes.problem(&node.at("name").path, format!("{name:?} is the name of another flow, too"));
+                notes.problem(
+                    &node.at("name").path,
+                    format!("{name:?} is the name of another flow, too"),
+                );
             }
             self.flow(&node, name, notes);
             if self.streams.len() > MOST_STREAMS {
@@ -72,7 +77,17 @@ impl<'a> Flows<'a> {
     }
 
     fn flow(&mut self, node: &Node<'_>, name: &str, notes: &mut Notes) {
-        let keys = ["name", "tx_rx", "packet", "egress_packet", "size", "rate", "duration", "metrics", "payload"];
+        let keys = [
+            "name",
+            "tx_rx",
+            "packet",
+            "egress_packet",
+            "size",
+            "rate",
+            "duration",
+            "metrics",
+            "payload",
+        ];
         node.known(&keys, notes);
         let before = notes.problems.len();
         let headers = Headers::read(&node.list("packet", notes), &node.at("packet").path, notes);
@@ -88,11 +103,14 @@ impl<'a> Flows<'a> {
         }
         let need = headers.octets() as u32 + FCS_LEN;
         if size.min < need {
-            let found = format!("{} octets are less than the headers take, {need} with the FCS", size.min);
+            let found =
+                format!("{} octets are less than the headers take, {need} with the FCS", size.min);
             notes.problem(&node.at("size").path, found);
             return;
         }
-        let Some(timing) = read_duration(&node.at("duration"), rate, &size, &self.ports[parts[0].tx], notes) else {
+        let Some(timing) =
+            read_duration(&node.at("duration"), rate, &size, &self.ports[parts[0].tx], notes)
+        else {
             return;
         };
         let (metrics, copies, by_port) = metrics;
@@ -130,9 +148,14 @@ impl<'a> Flows<'a> {
             let turn = Turn { first: i as u64, every: count };
             self.part(node, part, built, turn, &timing, &size, by_port, &mut info, notes);
         }
-        if info.egress.is_some() && info.streams.iter().any(|stream| stream.counting == Counting::Unsigned) {
+        if info.egress.is_some()
+            && info.streams.iter().any(|stream| stream.counting == Counting::Unsigned)
+        {
             let why = match info.metrics.enable {
-                true => "frames have no room for the 16 octets by which they are known; try a larger size",
+                true => {
+                    "frames have no room for the 16 octets by which they are known; try a larger \
+                     size"
+                }
                 false => "metrics of the flow are off; try metrics.enable",
             };
             notes.problem(&node.at("egress_packet").path, why);
@@ -159,7 +182,11 @@ impl<'a> Flows<'a> {
         let signed = info.metrics.enable && built.room;
         if info.metrics.enable && !built.room {
             let path = &node.at("size").path;
-            notes.warn(path, "no room for 16 octets behind the headers: frames received are told by their port, and there is no latency");
+            notes.warn(
+                path,
+                "no room for 16 octets behind the headers: frames received are told by their \
+                 port, and there is no latency",
+            );
         }
         for class in 0..classes {
             let turn = Turn { first: turn.first + class * turn.every, every: turn.every * classes };
@@ -169,7 +196,10 @@ impl<'a> Flows<'a> {
             for varying in &built.varying {
                 // Parts of a mesh each have all values; classes share them.
                 let Some(what) = varying.law.each(class, classes) else {
-                    notes.problem(&varying.path, "not supported: this many values together with these metric_tags");
+                    notes.problem(
+                        &varying.path,
+                        "not supported: this many values together with these metric_tags",
+                    );
                     return;
                 };
                 match what {
@@ -191,9 +221,10 @@ impl<'a> Flows<'a> {
                 for (varying, law) in variations {
                     match varying.vary(&law, &frame) {
                         Some(v) => vary.push(v),
-                        None => {
-                            notes.problem(&varying.path, "not supported: varying at this place, behind other headers")
-                        }
+                        None => notes.problem(
+                            &varying.path,
+                            "not supported: varying at this place, behind other headers",
+                        ),
                     }
                 }
             }
@@ -243,14 +274,20 @@ impl<'a> Flows<'a> {
 
     /// The flow's own name where it is one stream.
     fn unique(&mut self, flow: &str, turn: Turn) -> String {
-        let mut name = if turn.every == 1 { flow.to_owned() } else { format!("{flow} #{}", turn.first + 1) };
+        let mut name =
+            if turn.every == 1 { flow.to_owned() } else { format!("{flow} #{}", turn.first + 1) };
         while !self.names.insert(name.clone()) {
             name.push('\'');
         }
         name
     }
 
-    fn parts(&mut self, node: &Node<'_>, headers: &Headers, notes: &mut Notes) -> Option<Vec<Part>> {
+    fn parts(
+        &mut self,
+        node: &Node<'_>,
+        headers: &Headers,
+        notes: &mut Notes,
+    ) -> Option<Vec<Part>> {
         node.known(&["choice", "port", "device"], notes);
         if !node.is_there() {
             notes.problem(&node.path, "missing: expected the port that sends");
@@ -263,7 +300,9 @@ impl<'a> Flows<'a> {
         inner.known(&["tx_name", "rx_name", "rx_names"], notes);
         let tx = self.port(&inner.at("tx_name"), inner.needed_text("tx_name", notes)?, notes);
         let mut rx = inner.texts("rx_names", notes);
-        if let Some(one) = inner.text("rx_name", notes).filter(|one| !rx.iter().any(|name| name == one)) {
+        if let Some(one) =
+            inner.text("rx_name", notes).filter(|one| !rx.iter().any(|name| name == one))
+        {
             rx.push(one.to_owned());
         }
         for name in &rx {
@@ -280,24 +319,36 @@ impl<'a> Flows<'a> {
         index
     }
 
-    fn device_parts(&mut self, node: &Node<'_>, headers: &Headers, notes: &mut Notes) -> Option<Vec<Part>> {
+    fn device_parts(
+        &mut self,
+        node: &Node<'_>,
+        headers: &Headers,
+        notes: &mut Notes,
+    ) -> Option<Vec<Part>> {
         node.known(&["mode", "tx_names", "rx_names", "bidirectional"], notes);
         if node.flag("bidirectional", false, notes) {
-            notes.unsupported(&node.at("bidirectional"), "write a second flow for the other direction");
+            notes.unsupported(
+                &node.at("bidirectional"),
+                "write a second flow for the other direction",
+            );
         }
         let mode = node.word("mode", &["mesh", "one_to_one"], Some("mesh"), notes)?;
         let mut ends = |key: &str| {
             let mut found: Vec<Endpoint> = Vec::new();
             let names = node.texts(key, notes);
             if names.is_empty() {
-                notes.problem(&node.at(key).path, "missing: expected names of devices, interfaces or addresses");
+                notes.problem(
+                    &node.at(key).path,
+                    "missing: expected names of devices, interfaces or addresses",
+                );
             }
             for name in names {
                 match self.devices.find(&name) {
                     Some(endpoints) => found.extend(endpoints),
-                    None => {
-                        notes.problem(&node.at(key).path, format!("there is no device, interface or address {name:?}"))
-                    }
+                    None => notes.problem(
+                        &node.at(key).path,
+                        format!("there is no device, interface or address {name:?}"),
+                    ),
                 }
             }
             found
@@ -306,7 +357,11 @@ impl<'a> Flows<'a> {
         let pairs: Vec<(Endpoint, Endpoint)> = match mode {
             "one_to_one" => {
                 if tx.len() != rx.len() {
-                    let found = format!("{} senders and {} receivers: one to one needs as many", tx.len(), rx.len());
+                    let found = format!(
+                        "{} senders and {} receivers: one to one needs as many",
+                        tx.len(),
+                        rx.len()
+                    );
                     notes.problem(&node.path, found);
                     return None;
                 }
@@ -317,7 +372,10 @@ impl<'a> Flows<'a> {
                     notes.unsupported(node, "a mesh of more than 65536 pairs");
                     return None;
                 }
-                tx.iter().flat_map(|tx| rx.iter().map(move |rx| (*tx, *rx))).filter(|(tx, rx)| tx != rx).collect()
+                tx.iter()
+                    .flat_map(|tx| rx.iter().map(move |rx| (*tx, *rx)))
+                    .filter(|(tx, rx)| tx != rx)
+                    .collect()
             }
         };
         if pairs.is_empty() {
@@ -344,12 +402,17 @@ impl<'a> Flows<'a> {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// Also how many copies arrive of each frame (`None`: one a receiving port), and whether receivers are told apart.
+    /// Also how many copies arrive of each frame (`None`: one a receiving port), and whether
+    /// receivers are told apart.
     fn metrics(&self, node: &Node<'_>, notes: &mut Notes) -> (MetricsInfo, Option<f64>, bool) {
-        node.known(&["enable", "loss", "rx_tx_ratio", "timestamps", "latency", "predefined_metric_tags"], notes);
+        node.known(
+            &["enable", "loss", "rx_tx_ratio", "timestamps", "latency", "predefined_metric_tags"],
+            notes,
+        );
         let latency = node.at("latency");
         latency.known(&["enable", "mode"], notes);
-        let mode = latency.word("mode", &["store_forward", "cut_through"], Some("store_forward"), notes);
+        let mode =
+            latency.word("mode", &["store_forward", "cut_through"], Some("store_forward"), notes);
         let ratio = node.at("rx_tx_ratio");
         ratio.known(&["choice", "rx_count", "value"], notes);
         let copies = match ratio.choice(&["rx_count", "value"], Some("value"), notes) {
@@ -377,15 +440,21 @@ fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
         if varying.law.at(0).is_none() {
             notes.problem(
                 &tag.path,
-                "not supported: tags of random values; values, increment and decrement can be told apart",
+                "not supported: tags of random values; values, increment and decrement can be \
+                 told apart",
             );
             return None;
         }
-        classes = lcm(classes, varying.law.period()).filter(|classes| *classes <= MOST_TAGGED).or_else(|| {
-            let found = format!("not supported: more than {MOST_TAGGED} combinations of values to be told apart");
-            notes.problem(&tag.path, found);
-            None
-        })?;
+        classes = lcm(classes, varying.law.period())
+            .filter(|classes| *classes <= MOST_TAGGED)
+            .or_else(|| {
+                let found = format!(
+                    "not supported: more than {MOST_TAGGED} combinations of values to be told \
+                     apart"
+                );
+                notes.problem(&tag.path, found);
+                None
+            })?;
     }
     Some(classes)
 }
@@ -417,7 +486,11 @@ fn egress(node: &Node<'_>, notes: &mut Notes) -> Option<EgressInfo> {
         notes.unsupported(node, &format!("{bits} bits in metric_tags; at most 128 together"));
         return None;
     }
-    let tags = built.tags.into_iter().map(|tag| EgressTag { name: tag.name, bit: tag.bit, bits: tag.bits }).collect();
+    let tags = built
+        .tags
+        .into_iter()
+        .map(|tag| EgressTag { name: tag.name, bit: tag.bit, bits: tag.bits })
+        .collect();
     Some(EgressInfo { tags })
 }
 
@@ -447,7 +520,8 @@ fn read_size(node: &Node<'_>, notes: &mut Notes) -> Option<Size> {
             }
             // The last size is the last that steps come to.
             let max = end - (end - min) % step;
-            let law = if max == min { SizeLaw::Fixed(min) } else { SizeLaw::Range { min, max, step } };
+            let law =
+                if max == min { SizeLaw::Fixed(min) } else { SizeLaw::Range { min, max, step } };
             Size { law, min, max, mean: f64::from(min + max) / 2.0 }
         }
         "random" => {
@@ -470,7 +544,11 @@ fn read_size(node: &Node<'_>, notes: &mut Notes) -> Option<Size> {
     Some(size)
 }
 
-fn weight_pairs(node: &Node<'_>, least: &mut dyn FnMut(u64) -> u32, notes: &mut Notes) -> Option<Vec<(u32, u32)>> {
+fn weight_pairs(
+    node: &Node<'_>,
+    least: &mut dyn FnMut(u64) -> u32,
+    notes: &mut Notes,
+) -> Option<Vec<(u32, u32)>> {
     const IMIX: &[(u64, u32)] = &[(64, 7), (570, 4), (1518, 1)];
     const IPSEC: &[(u64, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1418, 1567)];
     const IPV6: &[(u64, u32)] = &[(60, 5867), (496, 200), (594, 2366), (1518, 1567)];
@@ -502,7 +580,8 @@ fn weight_pairs(node: &Node<'_>, least: &mut dyn FnMut(u64) -> u32, notes: &mut 
         return None;
     }
     let scale = if sum > 4e6 { 4e9 / sum } else { 1000.0 };
-    let pairs: Vec<(u32, u32)> = pairs.into_iter().map(|(size, weight)| (size, (weight * scale) as u32)).collect();
+    let pairs: Vec<(u32, u32)> =
+        pairs.into_iter().map(|(size, weight)| (size, (weight * scale) as u32)).collect();
     let pairs: Vec<(u32, u32)> = pairs.into_iter().filter(|pair| pair.1 > 0).collect();
     if pairs.is_empty() {
         notes.problem(&node.at("custom").path, "expected weights of 0.001 or more");
@@ -520,7 +599,8 @@ fn weighted(pairs: &[(u32, u32)]) -> Size {
     Size { law, min, max, mean }
 }
 
-/// Bits a second are those of the link, with preamble and gap: the schema's least, 672, is one frame of 64 octets.
+/// Bits a second are those of the link, with preamble and gap: the schema's least, 672, is one
+/// frame of 64 octets.
 fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
     let choices = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
@@ -538,7 +618,8 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
         }
         // As it was written: a float of 32 bits becomes one of 64 on its way.
         let short = percent as f32;
-        let text = if f64::from(short) == percent { format!("{short} %") } else { format!("{percent} %") };
+        let text =
+            if f64::from(short) == percent { format!("{short} %") } else { format!("{percent} %") };
         return match text.parse::<Rate>() {
             Ok(rate) if rate.is_zero() => zero(notes),
             Ok(rate) => Some(rate),
@@ -555,7 +636,8 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
         "mbps" => (1_000, 1_000_000),
         _ => (1, 1_000_000_000),
     };
-    let number = if inner.is_there() { node.uint(choice, u64::MAX / factor, notes)? } else { default };
+    let number =
+        if inner.is_there() { node.uint(choice, u64::MAX / factor, notes)? } else { default };
     if number == 0 {
         return zero(notes);
     }
@@ -592,10 +674,13 @@ impl Timing {
     /// What a part of the flow does; `None`: nothing is left for it.
     fn share(&self, turn: Turn) -> Option<(Rate, Mode)> {
         let rate = self.rate.scaled(1, turn.every)?;
-        let share = |packets: u64| (packets + turn.every - 1).saturating_sub(turn.first) / turn.every;
+        let share =
+            |packets: u64| (packets + turn.every - 1).saturating_sub(turn.first) / turn.every;
         let mode = match self.mode {
             Mode::Burst(packets) => Mode::Burst(share(packets)),
-            Mode::Bursts { bursts, packets, gap } => Mode::Bursts { bursts, packets: share(packets), gap },
+            Mode::Bursts { bursts, packets, gap } => {
+                Mode::Bursts { bursts, packets: share(packets), gap }
+            }
             Mode::Continuous => Mode::Continuous,
         };
         (!matches!(mode, Mode::Burst(0) | Mode::Bursts { packets: 0, .. })).then_some((rate, mode))
@@ -606,7 +691,13 @@ impl Timing {
     }
 }
 
-fn read_duration(node: &Node<'_>, rate: Rate, size: &Size, port: &PortInfo, notes: &mut Notes) -> Option<Timing> {
+fn read_duration(
+    node: &Node<'_>,
+    rate: Rate,
+    size: &Size,
+    port: &PortInfo,
+    notes: &mut Notes,
+) -> Option<Timing> {
     let choices = ["fixed_packets", "fixed_seconds", "burst", "continuous"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
     let (choice, inner) = node.member(&choices, Some("continuous"), notes)?;
@@ -627,13 +718,15 @@ fn read_duration(node: &Node<'_>, rate: Rate, size: &Size, port: &PortInfo, note
     if inner.uint("gap", u64::from(u32::MAX), notes).unwrap_or(12) != 12 {
         notes.warn(&inner.at("gap").path, "has no effect: gaps follow from the rate");
     }
-    let delay = if choice == "burst" { Nanos::ZERO } else { wait(&inner.at("delay"), 0.0, speed, notes)? };
+    let delay =
+        if choice == "burst" { Nanos::ZERO } else { wait(&inner.at("delay"), 0.0, speed, notes)? };
     let mode = match choice {
         "fixed_packets" => Mode::Burst(at_least_one(&inner, "packets", notes)?),
         "fixed_seconds" => {
             let seconds = inner.float("seconds", notes).unwrap_or(1.0);
             let Some(pps) = pps else {
-                let why = "seconds at a share of a speed that is not known: say the speed of the port in layer1, or the rate in pps or bps";
+                let why = "seconds at a share of a speed that is not known: say the speed of the \
+                           port in layer1, or the rate in pps or bps";
                 notes.unsupported(&inner, why);
                 return None;
             };
@@ -670,10 +763,18 @@ fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> 
     node.known(&["choice", "bytes", "nanoseconds", "microseconds"], notes);
     let limit = |ns: f64| Nanos(ns.clamp(0.0, 1e16) as u64);
     match node.choice(&["bytes", "nanoseconds", "microseconds"], Some("bytes"), notes)? {
-        "nanoseconds" => Some(limit(node.float("nanoseconds", notes).unwrap_or(if octets > 0.0 { 96.0 } else { 0.0 }))),
-        "microseconds" => {
-            Some(limit(1e3 * node.float("microseconds", notes).unwrap_or(if octets > 0.0 { 0.096 } else { 0.0 })))
-        }
+        "nanoseconds" => Some(limit(node.float("nanoseconds", notes).unwrap_or(if octets > 0.0 {
+            96.0
+        } else {
+            0.0
+        }))),
+        "microseconds" => Some(limit(
+            1e3 * node.float("microseconds", notes).unwrap_or(if octets > 0.0 {
+                0.096
+            } else {
+                0.0
+            }),
+        )),
         _ => {
             let octets = node.float("bytes", notes).unwrap_or(octets);
             match speed {
@@ -681,7 +782,8 @@ fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> 
                 _ if octets <= f64::from(L1_OVERHEAD) => Some(Nanos::ZERO),
                 Some(speed) => Some(limit(octets * 8e9 / speed as f64)),
                 None => {
-                    let why = "octets of a link whose speed is not known: say the speed of the port in layer1, or nanoseconds";
+                    let why = "octets of a link whose speed is not known: say the speed of the \
+                               port in layer1, or nanoseconds";
                     notes.unsupported(&node.at("bytes"), why);
                     None
                 }

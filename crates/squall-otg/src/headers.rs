@@ -1,4 +1,5 @@
-//! The table of headers: every field that a packet of the schema has, where its bits are, and what it is unless set.
+//! The table of headers: every field that a packet of the schema has, where its bits are, and what
+//! it is unless set.
 
 /// One header of `packet`.
 #[derive(Debug)]

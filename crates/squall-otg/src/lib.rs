@@ -1,8 +1,9 @@
 //! Open Traffic Generator: what its clients say, as values of ours.
 //!
-//! In goes a configuration as JSON ([`Config`]); out comes a [`squall_profile::Profile`] with what OTG calls its parts
-//! ([`translate`]), or each thing that is wrong or not supported, with its path ([`Problems`]). [`replies`] are the other
-//! messages. Does not know how a configuration comes here, nor how it is run.
+//! In goes a configuration as JSON ([`Config`]); out comes a [`squall_profile::Profile`] with what
+//! OTG calls its parts ([`translate`]), or each thing that is wrong or not supported, with its path
+//! ([`Problems`]). [`replies`] are the other messages. Does not know how a configuration comes
+//! here, nor how it is run.
 //!
 //! ```
 //! use serde_json::json;
@@ -35,6 +36,7 @@ pub use config::Config;
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{
-    CaptureInfo, Counting, DeviceInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, MetricsInfo, PortInfo, Resolved,
-    StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
+    CaptureInfo, Counting, DeviceInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, MetricsInfo,
+    PortInfo, Resolved, StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate,
+    translate_with,
 };

@@ -104,11 +104,17 @@ impl Payload {
     }
 
     pub fn read(node: &Node<'_>, notes: &mut Notes) -> Self {
-        let choices = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
+        let choices =
+            ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
         node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
-        let Some((choice, inner)) = node.member(&choices, Some("fixed"), notes) else { return Self::zeros() };
+        let Some((choice, inner)) = node.member(&choices, Some("fixed"), notes) else {
+            return Self::zeros();
+        };
         if choice != "fixed" {
-            return Self::Count { down: choice.starts_with("decrement"), words: choice.ends_with("word") };
+            return Self::Count {
+                down: choice.starts_with("decrement"),
+                words: choice.ends_with("word"),
+            };
         }
         inner.known(&["pattern", "repeat"], notes);
         let pattern = inner.text("pattern", notes).map_or_else(|| Some(vec![0]), hex);
@@ -131,7 +137,10 @@ impl Payload {
                 }
             }
             Self::Count { down, words: false } => {
-                octets.iter_mut().enumerate().for_each(|(i, o)| *o = if *down { !(i as u8) } else { i as u8 });
+                octets
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(i, o)| *o = if *down { !(i as u8) } else { i as u8 });
             }
             Self::Count { down, words: true } => {
                 for (i, chunk) in octets.chunks_mut(2).enumerate() {
@@ -183,7 +192,9 @@ impl Headers {
         for (i, layer) in self.0.iter().enumerate() {
             let Kind::Header { header, said, .. } = &layer.kind else { continue };
             let v6 = header.role == Role::Ipv6;
-            for (field, _) in header.fields.iter().zip(said).filter(|(_, said)| said.first().is_none()) {
+            for (field, _) in
+                header.fields.iter().zip(said).filter(|(_, said)| said.first().is_none())
+            {
                 match field.fill {
                     Fill::DeviceMac if i == 0 => used.src_mac = ends.src_mac,
                     Fill::GatewayMac if i == 0 => used.dst_mac = ends.dst_mac,
@@ -202,14 +213,23 @@ impl Headers {
     /// Whether the destination of the first Ethernet header follows from elsewhere.
     pub fn wants_gateway(&self) -> bool {
         match self.0.first().map(|layer| &layer.kind) {
-            Some(Kind::Header { header, said, .. }) if header.role == Role::Ethernet => said[0].first().is_none(),
+            Some(Kind::Header { header, said, .. }) if header.role == Role::Ethernet => {
+                said[0].first().is_none()
+            }
             _ => false,
         }
     }
 
-    /// The frame at `longest` octets without FCS; `shortest` may be less, and then lengths and checksums have to be such
-    /// that they follow.
-    pub fn build(&self, shortest: usize, longest: usize, payload: &Payload, ends: &Ends, notes: &mut Notes) -> Built {
+    /// The frame at `longest` octets without FCS; `shortest` may be less, and then lengths and
+    /// checksums have to be such that they follow.
+    pub fn build(
+        &self,
+        shortest: usize,
+        longest: usize,
+        payload: &Payload,
+        ends: &Ends,
+        notes: &mut Notes,
+    ) -> Built {
         let mut octets = vec![0; longest];
         let behind = self.octets();
         payload.fill(&mut octets[behind..]);
@@ -221,7 +241,8 @@ impl Headers {
         let mut starts = Vec::new();
         for (i, layer) in self.0.iter().enumerate() {
             starts.push(at);
-            // An Ethernet frame inside of another has its own FCS, which nothing inside of it counts.
+            // An Ethernet frame inside of another has its own FCS, which nothing inside of it
+            // counts.
             if i > 0 && fixed && layer.kind.role() == Some(Role::Ethernet) {
                 end = end.saturating_sub(FCS).max(behind);
             }
@@ -230,7 +251,13 @@ impl Headers {
                     built.octets[at..at + octets.len()].copy_from_slice(octets);
                     for (name, offset, length) in tags {
                         let (bit, path) = (at * 8 + offset, layer.path.clone());
-                        built.tags.push(Tag { name: name.clone(), path, bit, bits: *length, varying: None });
+                        built.tags.push(Tag {
+                            name: name.clone(),
+                            path,
+                            bit,
+                            bits: *length,
+                            varying: None,
+                        });
                     }
                 }
                 Kind::Header { header, said, more } => {
@@ -254,7 +281,8 @@ impl Headers {
     fn judge(&self, built: &mut Built, sums: &[Sum], shortest: usize, notes: &mut Notes) {
         let frame = Frame::dissect(built.octets.clone());
         let used = built.varying.iter().map(|v| (v.bit + v.bits).div_ceil(8)).max().unwrap_or(0);
-        built.room = frame.trailer == 0 && shortest >= frame.payload.max(used).max(self.octets()) + SIGNATURE;
+        built.room = frame.trailer == 0
+            && shortest >= frame.payload.max(used).max(self.octets()) + SIGNATURE;
         for sum in sums.iter().filter(|sum| sum.right) {
             if frame.checksums.iter().any(|kept| kept.at == sum.at) {
                 continue;
@@ -264,10 +292,16 @@ impl Headers {
                 let path = &varying.path;
                 notes.problem(
                     path,
-                    format!("not supported: varying under the checksum of {}, behind other headers", sum.path),
+                    format!(
+                        "not supported: varying under the checksum of {}, behind other headers",
+                        sum.path
+                    ),
                 );
             } else if shortest != built.octets.len() {
-                notes.problem(&sum.path, "not supported: a checksum over sizes that vary, behind other headers");
+                notes.problem(
+                    &sum.path,
+                    "not supported: a checksum over sizes that vary, behind other headers",
+                );
             } else if built.room && sum.covers(built.octets.len() - SIGNATURE, built.octets.len()) {
                 // The mark would make it wrong.
                 built.room = false;
@@ -278,8 +312,12 @@ impl Headers {
 
 impl Kind {
     fn read(node: &Node<'_>, notes: &mut Notes) -> Option<Self> {
-        let names: Vec<&'static str> =
-            HEADERS.iter().map(|h| h.name).chain(["custom"]).chain(UNSUPPORTED.iter().map(|u| u.0)).collect();
+        let names: Vec<&'static str> = HEADERS
+            .iter()
+            .map(|h| h.name)
+            .chain(["custom"])
+            .chain(UNSUPPORTED.iter().map(|u| u.0))
+            .collect();
         node.known(&[names.as_slice(), &["choice"]].concat(), notes);
         let (name, inner) = node.member(&names, Some("ethernet"), notes)?;
         if let Some((_, why)) = UNSUPPORTED.iter().find(|u| u.0 == name) {
@@ -310,7 +348,10 @@ impl Kind {
             let offset = tag.uint("offset", bits - 1, notes).unwrap_or(0);
             let length = tag.uint("length", bits, notes).unwrap_or(1);
             if length == 0 || length > 128 || offset + length > bits {
-                notes.problem(&tag.path, format!("expected 1 to 128 bits within the {bits} there are"));
+                notes.problem(
+                    &tag.path,
+                    format!("expected 1 to 128 bits within the {bits} there are"),
+                );
                 continue;
             }
             tags.push((name.to_owned(), offset as usize, length as usize));
@@ -359,10 +400,11 @@ impl Kind {
 impl Header {
     /// Members that the schema has not, and those that are not supported.
     fn check_names(&self, node: &Node<'_>, chosen: Option<&str>, notes: &mut Notes) {
-        let (base, own) = match chosen.filter(|_| self.choice.as_ref().is_some_and(|c| c.at.is_empty())) {
-            Some(chosen) => (node.at(chosen), true),
-            None => (node.clone(), false),
-        };
+        let (base, own) =
+            match chosen.filter(|_| self.choice.as_ref().is_some_and(|c| c.at.is_empty())) {
+                Some(chosen) => (node.at(chosen), true),
+                None => (node.clone(), false),
+            };
         let name = |field: &Field| {
             let mut parts = field.name.split('.');
             if own { parts.nth(1) } else { parts.next() }.unwrap_or_default()
@@ -378,8 +420,13 @@ impl Header {
         base.known(&names, notes);
         // Inside of priority.tos and priority.dscp.
         if let Some(chosen) = chosen.filter(|_| !own) {
-            let inner = self.choice.as_ref().map_or_else(|| node.clone(), |choice| node.at(choice.at).at(chosen));
-            let parts = |field: &'static Field| field.name.split('.').nth(2).filter(|_| field.within == Some(chosen));
+            let inner = self
+                .choice
+                .as_ref()
+                .map_or_else(|| node.clone(), |choice| node.at(choice.at).at(chosen));
+            let parts = |field: &'static Field| {
+                field.name.split('.').nth(2).filter(|_| field.within == Some(chosen))
+            };
             let names: Vec<&str> = self.fields.iter().filter_map(parts).collect();
             if !names.is_empty() {
                 inner.known(&names, notes);
@@ -406,12 +453,16 @@ impl Header {
             Role::Gtpv1 => {
                 let mut octets = Vec::new();
                 for extension in node.list("extension_headers", notes) {
-                    extension.known(&["extension_length", "contents", "next_extension_header"], notes);
+                    extension
+                        .known(&["extension_length", "contents", "next_extension_header"], notes);
                     let mut one = |name: &'static str, bits: usize| {
                         let field = plain(name, bits);
                         let said = Said::read(&extension.at(name), &field, notes);
                         if matches!(said.what, What::Varying(_)) || !said.tags.is_empty() {
-                            notes.unsupported(&extension.at(name), "varying in an extension header; one value");
+                            notes.unsupported(
+                                &extension.at(name),
+                                "varying in an extension header; one value",
+                            );
                         }
                         let value = said.first().unwrap_or(0);
                         octets.extend_from_slice(&value.to_be_bytes()[16 - bits / 8..]);
@@ -461,7 +512,9 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
     for option in node.list("options", notes) {
         option.known(&["choice", "router_alert", "custom", "timestamp", "end_of_options"], notes);
         let choices = ["router_alert", "custom", "timestamp", "end_of_options"];
-        let Some((choice, inner)) = option.member(&choices, Some("router_alert"), notes) else { continue };
+        let Some((choice, inner)) = option.member(&choices, Some("router_alert"), notes) else {
+            continue;
+        };
         match choice {
             "router_alert" => octets.extend_from_slice(&[148, 4, 0, 0]),
             "end_of_options" => octets.push(0),
@@ -476,10 +529,13 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
                     }
                     said.first().unwrap_or(0) as u8
                 };
-                let kind = part("copied_flag", 1) << 7 | part("option_class", 2) << 5 | part("option_number", 5);
+                let kind = part("copied_flag", 1) << 7
+                    | part("option_class", 2) << 5
+                    | part("option_number", 5);
                 let value = inner.text("value", notes).unwrap_or("0000");
                 let Some(value) = hex(value).filter(|value| value.len() <= 38) else {
-                    notes.problem(&inner.at("value").path, "expected up to 38 octets in hex digits");
+                    notes
+                        .problem(&inner.at("value").path, "expected up to 38 octets in hex digits");
                     continue;
                 };
                 let length = inner.at("length");
@@ -496,7 +552,10 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
     }
     octets.resize(octets.len().next_multiple_of(4), 0);
     if octets.len() > 40 {
-        notes.problem(&node.at("options").path, format!("{} octets of options, at most 40", octets.len()));
+        notes.problem(
+            &node.at("options").path,
+            format!("{} octets of options, at most 40", octets.len()),
+        );
         octets.truncate(40);
     }
     octets
@@ -515,7 +574,8 @@ struct Place<'a> {
 impl Place<'_> {
     fn write(&self, header: &'static Header, said: &[Said], more: &[u8], built: &mut Built) {
         let fixed = header.fixed(said);
-        // A later field stands for an earlier one's bits where a header is short of some: see `bit_of`.
+        // A later field stands for an earlier one's bits where a header is short of some: see
+        // `bit_of`.
         for (field, said) in header.fields.iter().zip(said) {
             let Some(bit) = self.bit_of(header, field, fixed) else { continue };
             if field.form == Form::Checksum {
@@ -527,22 +587,29 @@ impl Place<'_> {
             let unset = field.within.is_some() && said.what == What::Nothing && field.default == 0;
             let front = self.front_tpid(header, field, said);
             let (bit, value) = match (front, said.first()) {
-                // The type in front of the tag has been written; the one behind it follows from what comes.
-                (true, _) | (false, None) if !unset => (bit, self.filled(header, field, fixed + more.len())),
+                // The type in front of the tag has been written; the one behind it follows from
+                // what comes.
+                (true, _) | (false, None) if !unset => {
+                    (bit, self.filled(header, field, fixed + more.len()))
+                }
                 (_, Some(value)) => (bit, value),
                 _ => continue,
             };
             put(&mut built.octets, bit, field.bits, value);
             let varying = match &said.what {
                 What::Varying(law) if !front => {
-                    let path = format!("{}.{}.{}", self.layers[self.index].path, header.name, field.name);
+                    let path =
+                        format!("{}.{}.{}", self.layers[self.index].path, header.name, field.name);
                     built.varying.push(Varying { bit, bits: field.bits, law: law.clone(), path });
                     Some(built.varying.len() - 1)
                 }
                 _ => None,
             };
             for tag in &said.tags {
-                let path = format!("{}.{}.{}.metric_tags", self.layers[self.index].path, header.name, field.name);
+                let path = format!(
+                    "{}.{}.{}.metric_tags",
+                    self.layers[self.index].path, header.name, field.name
+                );
                 let (name, bit, bits) = (tag.name.clone(), bit + tag.offset, tag.length);
                 built.tags.push(Tag { name, path, bit, bits, varying });
             }
@@ -598,9 +665,11 @@ impl Place<'_> {
                     self.ends.dst_ipv4
                 }
             }
-            Fill::Default | Fill::DeviceMac | Fill::GatewayMac | Fill::DeviceAddress | Fill::PeerAddress => {
-                field.default
-            }
+            Fill::Default
+            | Fill::DeviceMac
+            | Fill::GatewayMac
+            | Fill::DeviceAddress
+            | Fill::PeerAddress => field.default,
             Fill::EtherType => self.next_type().unwrap_or(field.default),
             Fill::Protocol => match self.next() {
                 Some(Role::Icmp) => 1,
@@ -635,7 +704,9 @@ impl Place<'_> {
     }
 
     fn next_type(&self) -> Option<u128> {
-        let Kind::Header { header, said, .. } = &self.layers.get(self.index + 1)?.kind else { return None };
+        let Kind::Header { header, said, .. } = &self.layers.get(self.index + 1)?.kind else {
+            return None;
+        };
         Some(match header.role {
             Role::Vlan => match said.last()?.what {
                 What::Value(tpid) if TPIDS.contains(&tpid) => tpid,
@@ -682,7 +753,15 @@ impl Place<'_> {
         };
         let path = format!("{}.{}", self.layers[self.index].path, header.name);
         let right = said[index].what != What::BadChecksum;
-        Some(Sum { at: bit / 8, from: self.at, to, pseudo, udp: header.role == Role::Udp, right, path })
+        Some(Sum {
+            at: bit / 8,
+            from: self.at,
+            to,
+            pseudo,
+            udp: header.role == Role::Udp,
+            right,
+            path,
+        })
     }
 }
 
@@ -715,19 +794,26 @@ impl Sum {
 
     fn covers(&self, from: usize, to: usize) -> bool {
         let pseudo = self.pseudo.map(|(range, _)| range);
-        [Some((self.from, self.to)), pseudo].into_iter().flatten().any(|(start, end)| from < end && start < to)
+        [Some((self.from, self.to)), pseudo]
+            .into_iter()
+            .flatten()
+            .any(|(start, end)| from < end && start < to)
     }
 }
 
 impl Varying {
-    /// As the profile says it: by its name if the field is one of the table of the engine, else by its place. `None`: no
-    /// such variable can be made.
+    /// As the profile says it: by its name if the field is one of the table of the engine, else by
+    /// its place. `None`: no such variable can be made.
     pub fn vary(&self, law: &Law, frame: &Frame) -> Option<Vary> {
         let named = |frame: &Frame| {
-            let holds = |layer: &&LayerAt| (layer.offset * 8..(layer.offset + layer.len) * 8).contains(&self.bit);
+            let holds = |layer: &&LayerAt| {
+                (layer.offset * 8..(layer.offset + layer.len) * 8).contains(&self.bit)
+            };
             frame.layers.iter().filter(holds).find_map(|layer| {
-                let index =
-                    frame.layers.iter().filter(|l| l.header.name == layer.header.name && l.offset < layer.offset);
+                let index = frame
+                    .layers
+                    .iter()
+                    .filter(|l| l.header.name == layer.header.name && l.offset < layer.offset);
                 let (name, index) = (layer.header.name, index.count());
                 layer.header.fields.iter().find_map(|field| {
                     let text = if index == 0 {
@@ -765,7 +851,10 @@ pub(crate) fn hex(text: &str) -> Option<Vec<u8>> {
         .filter(|c| !matches!(c, ' ' | ':'))
         .map(|c| c.to_digit(16).map(|d| d as u8))
         .collect::<Option<_>>()?;
-    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+    digits
+        .len()
+        .is_multiple_of(2)
+        .then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// Writes the low `bits` bits of `value` at bit `at`.
@@ -782,5 +871,6 @@ pub(crate) fn put(octets: &mut [u8], at: usize, bits: usize, value: u128) {
 
 /// The `bits` bits at bit `at`, 128 at most.
 pub(crate) fn get(octets: &[u8], at: usize, bits: usize) -> u128 {
-    (at..at + bits).fold(0, |value, bit| value << 1 | u128::from(octets[bit / 8] >> (7 - bit % 8) & 1))
+    (at..at + bits)
+        .fold(0, |value, bit| value << 1 | u128::from(octets[bit / 8] >> (7 - bit % 8) & 1))
 }

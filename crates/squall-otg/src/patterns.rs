@@ -70,8 +70,14 @@ impl Said {
             choices.push("random");
         }
         node.known(&[choices.as_slice(), &["choice", "metric_tags"]].concat(), notes);
-        let default = if field.auto && !matches!(field.form, Form::Ipv4 | Form::Ipv6) { "auto" } else { "value" };
-        let Some(choice) = node.choice(&choices, Some(default), notes) else { return Self::default() };
+        let default = if field.auto && !matches!(field.form, Form::Ipv4 | Form::Ipv6) {
+            "auto"
+        } else {
+            "value"
+        };
+        let Some(choice) = node.choice(&choices, Some(default), notes) else {
+            return Self::default();
+        };
         let inner = node.at(choice);
         let what = match choice {
             "auto" => automatic(&inner, field, notes),
@@ -108,7 +114,9 @@ fn checksum(node: &Node<'_>, notes: &mut Notes) -> What {
             Some(value) => What::Value(value.into()),
             None => What::Value(0),
         },
-        Some(_) if node.word("generated", &["good", "bad"], Some("good"), notes) == Some("bad") => What::BadChecksum,
+        Some(_) if node.word("generated", &["good", "bad"], Some("good"), notes) == Some("bad") => {
+            What::BadChecksum
+        }
         _ => What::Nothing,
     }
 }
@@ -124,7 +132,8 @@ fn automatic(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<What> 
 
 fn values(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<What> {
     let list = node.list("values", notes);
-    let values: Vec<u128> = list.iter().map(|item| number(item, field, notes)).collect::<Option<_>>()?;
+    let values: Vec<u128> =
+        list.iter().map(|item| number(item, field, notes)).collect::<Option<_>>()?;
     Some(match values.as_slice() {
         [] => What::Nothing,
         [one] => What::Value(*one),
@@ -152,7 +161,10 @@ fn steps(node: &Node<'_>, field: &Field, down: bool, notes: &mut Notes) -> Optio
         return Some(What::Varying(Law::Step { start, step, count, down }));
     }
     if count > LONGEST_LIST {
-        notes.unsupported(node, &format!("{count} values that go past the end of the field; at most {LONGEST_LIST}"));
+        notes.unsupported(
+            node,
+            &format!("{count} values that go past the end of the field; at most {LONGEST_LIST}"),
+        );
         return None;
     }
     let add = if down { wrap(0u128.wrapping_sub(step), most) } else { step };
@@ -178,7 +190,11 @@ fn random(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<What> {
         notes.problem(&node.path, "min is more than max");
         return None;
     }
-    Some(if min == max { What::Value(min) } else { What::Varying(Law::Random { min, max, seed, count }) })
+    Some(if min == max {
+        What::Value(min)
+    } else {
+        What::Varying(Law::Random { min, max, seed, count })
+    })
 }
 
 fn tags(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Vec<TagDef> {
@@ -190,15 +206,28 @@ fn tags(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Vec<TagDef> {
         let offset = tag.uint("offset", bits - 1, notes).unwrap_or(0);
         let length = tag.uint("length", bits, notes).unwrap_or(bits - offset);
         if length == 0 || offset + length > bits {
-            notes.problem(&tag.path, format!("offset and length reach beyond the {bits} bits of the field"));
+            notes.problem(
+                &tag.path,
+                format!("offset and length reach beyond the {bits} bits of the field"),
+            );
             continue;
         }
-        tags.push(TagDef { name: name.to_owned(), offset: offset as usize, length: length as usize });
+        tags.push(TagDef {
+            name: name.to_owned(),
+            offset: offset as usize,
+            length: length as usize,
+        });
     }
     tags
 }
 
-fn member(node: &Node<'_>, key: &str, default: u128, field: &Field, notes: &mut Notes) -> Option<u128> {
+fn member(
+    node: &Node<'_>,
+    key: &str,
+    default: u128,
+    field: &Field,
+    notes: &mut Notes,
+) -> Option<u128> {
     match node.get(key) {
         Some(node) => number(&node, field, notes),
         None => Some(default),
@@ -213,7 +242,9 @@ pub(crate) fn number(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Optio
     };
     let (value, expected) = match field.form {
         Form::Number | Form::Checksum => {
-            return node.own_uint(u64::try_from(field.most()).unwrap_or(u64::MAX), notes).map(u128::from);
+            return node
+                .own_uint(u64::try_from(field.most()).unwrap_or(u64::MAX), notes)
+                .map(u128::from);
         }
         Form::Mac => (mac(text), "a MAC address as 00:00:5e:00:53:01"),
         Form::Ipv4 => (text.parse().ok().map(|a: Ipv4Addr| a.to_bits().into()), "an IPv4 address"),
@@ -235,7 +266,8 @@ impl Field {
         if self.bits >= 128 { u128::MAX } else { (1 << self.bits) - 1 }
     }
 
-    /// Where counters begin unless they say so; the schema's defaults are those of the field's value.
+    /// Where counters begin unless they say so; the schema's defaults are those of the field's
+    /// value.
     fn counter_default(&self) -> u128 {
         self.default
     }
@@ -262,8 +294,8 @@ impl Law {
         }
     }
 
-    /// What frames `first`, `first + every`, `first + 2 * every` ... have; `None`: more different values than a list may
-    /// have.
+    /// What frames `first`, `first + every`, `first + 2 * every` ... have; `None`: more different
+    /// values than a list may have.
     pub fn each(&self, first: u64, every: u64) -> Option<What> {
         if every == 1 {
             return Some(What::Varying(self.clone()));
@@ -287,7 +319,12 @@ impl Law {
             && period.is_multiple_of(every)
         {
             let start = self.at(first)?;
-            return Some(What::Varying(Self::Step { start, step: step * u128::from(every), count: left, down: *down }));
+            return Some(What::Varying(Self::Step {
+                start,
+                step: step * u128::from(every),
+                count: left,
+                down: *down,
+            }));
         }
         if left > LONGEST_LIST {
             return None;
@@ -302,7 +339,8 @@ impl Law {
             Self::List(values) => Op::List { values: values.clone(), init: 0 },
             Self::Step { start, step, count, down } => {
                 let reach = step * u128::from(count - 1);
-                let (min, max) = if *down { (start - reach, *start) } else { (*start, start + reach) };
+                let (min, max) =
+                    if *down { (start - reach, *start) } else { (*start, start + reach) };
                 let step = i128::try_from(*step).unwrap_or(i128::MAX);
                 Op::Step { min, max, init: *start, step: if *down { -step } else { step } }
             }

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::{Problem, Problems};
 
-/// Problems are told up to here: a message with a million mistakes is as wrong as one with a thousand.
+/// Problems are told up to here: a message with a million mistakes is as wrong as one with a
+/// thousand.
 const MOST: usize = 1000;
 
 /// What was noticed while reading.
@@ -61,7 +62,8 @@ impl<'a> Node<'a> {
 
     /// The member, `null` if there is none.
     pub fn at(&self, key: &str) -> Self {
-        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        let path =
+            if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
         Self { value: self.value.get(key).unwrap_or(&NOTHING), path }
     }
 
@@ -79,11 +81,14 @@ impl<'a> Node<'a> {
                     notes.problem(&self.at(key).path, "not known here");
                 }
             }
-            other => notes.problem(&self.path, format!("found {}, expected an object", brief(other))),
+            other => {
+                notes.problem(&self.path, format!("found {}, expected an object", brief(other)))
+            }
         }
     }
 
-    /// Which of `choices` is chosen: as `choice` says, or else the one that is there, or else `default`.
+    /// Which of `choices` is chosen: as `choice` says, or else the one that is there, or else
+    /// `default`.
     pub fn choice(
         &self,
         choices: &[&'static str],
@@ -104,16 +109,25 @@ impl<'a> Node<'a> {
                 let found = choices.iter().find(|choice| *choice == word).copied();
                 if found.is_none() {
                     let expected = choices.join(", ");
-                    notes.problem(&self.at("choice").path, format!("found {word:?}, expected one of {expected}"));
+                    notes.problem(
+                        &self.at("choice").path,
+                        format!("found {word:?}, expected one of {expected}"),
+                    );
                 }
                 return found;
             }
             Some(other) => {
-                notes.problem(&self.at("choice").path, format!("found {}, expected a word", brief(other)));
+                notes.problem(
+                    &self.at("choice").path,
+                    format!("found {}, expected a word", brief(other)),
+                );
                 return None;
             }
         }
-        let there = choices.iter().copied().find(|choice| self.value.get(choice).is_some_and(|v| !v.is_null()));
+        let there = choices
+            .iter()
+            .copied()
+            .find(|choice| self.value.get(choice).is_some_and(|v| !v.is_null()));
         if there.or(default).is_none() {
             notes.problem(&self.path, format!("expected one of {}", choices.join(", ")));
         }
@@ -146,7 +160,10 @@ impl<'a> Node<'a> {
             Value::String(word) => {
                 let found = words.iter().find(|known| *known == word).copied();
                 if found.is_none() {
-                    notes.problem(&node.path, format!("found {word:?}, expected one of {}", words.join(", ")));
+                    notes.problem(
+                        &node.path,
+                        format!("found {word:?}, expected one of {}", words.join(", ")),
+                    );
                 }
                 return found;
             }
@@ -186,7 +203,8 @@ impl<'a> Node<'a> {
             Value::Null => default,
             Value::Bool(flag) => *flag,
             other => {
-                notes.problem(&node.path, format!("found {}, expected true or false", brief(other)));
+                notes
+                    .problem(&node.path, format!("found {}, expected true or false", brief(other)));
                 default
             }
         }
@@ -206,13 +224,19 @@ impl<'a> Node<'a> {
         let number = match self.value {
             Value::Number(number) => number.as_u64().or_else(|| {
                 // Some clients' numbers are all of one kind.
-                number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1.8e19).contains(n)).map(|n| n as u64)
+                number
+                    .as_f64()
+                    .filter(|n| n.fract() == 0.0 && (0.0..1.8e19).contains(n))
+                    .map(|n| n as u64)
             }),
             Value::String(text) => text.parse().ok(),
             _ => None,
         };
         if number.is_none_or(|number| number > max) {
-            notes.problem(&self.path, format!("found {}, expected a whole number up to {max}", brief(self.value)));
+            notes.problem(
+                &self.path,
+                format!("found {}, expected a whole number up to {max}", brief(self.value)),
+            );
             return None;
         }
         number
@@ -228,7 +252,10 @@ impl<'a> Node<'a> {
         };
         let number = number.filter(|number: &f64| number.is_finite() && *number >= 0.0);
         if number.is_none() {
-            notes.problem(&node.path, format!("found {}, expected a number from 0", brief(node.value)));
+            notes.problem(
+                &node.path,
+                format!("found {}, expected a number from 0", brief(node.value)),
+            );
         }
         number
     }
@@ -254,7 +281,9 @@ impl<'a> Node<'a> {
         for node in self.list(key, notes) {
             match node.value {
                 Value::String(text) => texts.push(text.clone()),
-                other => notes.problem(&node.path, format!("found {}, expected a text", brief(other))),
+                other => {
+                    notes.problem(&node.path, format!("found {}, expected a text", brief(other)))
+                }
             }
         }
         texts
@@ -270,7 +299,11 @@ pub(crate) fn brief(value: &Value) -> String {
         Value::Object(_) => "an object".into(),
         other => {
             let text = other.to_string();
-            if text.chars().count() > LONGEST { text.chars().take(LONGEST).chain(['…']).collect() } else { text }
+            if text.chars().count() > LONGEST {
+                text.chars().take(LONGEST).chain(['…']).collect()
+            } else {
+                text
+            }
         }
     }
 }

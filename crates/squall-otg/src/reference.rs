@@ -10,7 +10,8 @@ pub fn reference() -> String {
     for header in HEADERS {
         section(&mut out, header);
     }
-    out += "\n### custom\n\n`bytes`: octets in hex digits, as they are; `metric_tags` by bits from their start.\n";
+    out += "\n### custom\n\n`bytes`: octets in hex digits, as they are; `metric_tags` by bits \
+            from their start.\n";
     out += "\n### Not supported\n\n";
     for (name, instead) in UNSUPPORTED {
         let _ = writeln!(out, "- {name}: {instead}");
@@ -22,7 +23,12 @@ fn section(out: &mut String, header: &Header) {
     let _ = write!(out, "\n### {}\n\n{}.", header.name, header.title);
     if let Some(choice) = &header.choice {
         let of = if choice.at.is_empty() { header.name } else { choice.at };
-        let _ = write!(out, " `{of}` is one of {}, `{}` unless said.", choice.of.join(", "), choice.default);
+        let _ = write!(
+            out,
+            " `{of}` is one of {}, `{}` unless said.",
+            choice.of.join(", "),
+            choice.default
+        );
     }
     out.push_str("\n\n| field | bit | bits | unless said | patterns |\n|---|---|---|---|---|\n");
     for field in header.fields {
@@ -41,9 +47,11 @@ fn section(out: &mut String, header: &Header) {
 fn default(field: &Field) -> String {
     let value = match field.form {
         Form::Number => field.default.to_string(),
-        Form::Mac => {
-            (0..6).rev().map(|i| format!("{:02x}", field.default >> (8 * i) & 255)).collect::<Vec<_>>().join(":")
-        }
+        Form::Mac => (0..6)
+            .rev()
+            .map(|i| format!("{:02x}", field.default >> (8 * i) & 255))
+            .collect::<Vec<_>>()
+            .join(":"),
         Form::Ipv4 => "0.0.0.0".into(),
         Form::Ipv6 => "::".into(),
         Form::Checksum => return "generated, good".into(),
@@ -54,8 +62,12 @@ fn default(field: &Field) -> String {
         Fill::GatewayMac => format!("the gateway's, or {value}"),
         Fill::DeviceAddress => format!("the sending device's, or {value}"),
         Fill::PeerAddress => format!("the receiving device's, or {value}"),
-        Fill::EtherType | Fill::Protocol | Fill::PppProtocol => format!("as the next header says, or {value}"),
-        Fill::UdpPort => format!("4789 before vxlan, 2152 before gtpv1, 2123 before gtpv2, or {value}"),
+        Fill::EtherType | Fill::Protocol | Fill::PppProtocol => {
+            format!("as the next header says, or {value}")
+        }
+        Fill::UdpPort => {
+            format!("4789 before vxlan, 2152 before gtpv1, 2123 before gtpv2, or {value}")
+        }
         Fill::Words => "octets of the header / 4".into(),
         Fill::Length => "octets of the header and of what follows".into(),
         Fill::Behind(behind) => format!("octets behind the first {behind}"),

@@ -1,7 +1,8 @@
 //! The other messages: requests that come beside a configuration, and replies.
 //!
-//! Replies hold nothing that the schema has not, since some clients refuse what they do not know. 64-bit counts travel as
-//! text, as protobuf's JSON has them; other numbers never in scientific notation, which Python's client reads as text.
+//! Replies hold nothing that the schema has not, since some clients refuse what they do not know.
+//! 64-bit counts travel as text, as protobuf's JSON has them; other numbers never in scientific
+//! notation, which Python's client reads as text.
 
 use std::net::IpAddr;
 
@@ -113,20 +114,29 @@ impl ControlState {
                 inner.known(&["port_names", "state"], notes);
                 let ports = inner.texts("port_names", notes);
                 Some(match choice {
-                    "link" => Self::Link { ports, up: inner.word("state", &["up", "down"], None, notes)? == "up" },
-                    _ => {
-                        Self::Capture { ports, start: inner.word("state", &["start", "stop"], None, notes)? == "start" }
-                    }
+                    "link" => Self::Link {
+                        ports,
+                        up: inner.word("state", &["up", "down"], None, notes)? == "up",
+                    },
+                    _ => Self::Capture {
+                        ports,
+                        start: inner.word("state", &["start", "stop"], None, notes)? == "start",
+                    },
                 })
             }
             _ => {
                 let kinds = ["all", "route", "lacp", "bgp", "isis", "ospfv2", "ospfv3", "rocev2"];
                 let (choice, inner) = inner.member(&kinds, None, notes)?;
                 if choice != "all" {
-                    notes.unsupported(&inner, "devices speak ARP, neighbour discovery and echo only");
+                    notes.unsupported(
+                        &inner,
+                        "devices speak ARP, neighbour discovery and echo only",
+                    );
                     return None;
                 }
-                Some(Self::Protocols { start: inner.word("state", &["start", "stop"], None, notes)? == "start" })
+                Some(Self::Protocols {
+                    start: inner.word("state", &["start", "stop"], None, notes)? == "start",
+                })
             }
         }
     }
@@ -163,27 +173,29 @@ impl MetricsRequest {
         let node = Node::root(value);
         let choices: Vec<&'static str> = ["port", "flow"].into_iter().chain(OTHERS).collect();
         node.known(&[&["choice"], choices.as_slice()].concat(), &mut notes);
-        let request = node.member(&choices, Some("port"), &mut notes).and_then(|(choice, inner)| match choice {
-            "port" => {
-                inner.known(&["port_names", "column_names"], &mut notes);
-                Some(Self::Ports {
-                    names: inner.texts("port_names", &mut notes),
-                    columns: inner.texts("column_names", &mut notes),
-                })
-            }
-            "flow" => {
-                inner.known(&["flow_names", "metric_names", "tagged_metrics"], &mut notes);
-                Some(Self::Flows {
-                    names: inner.texts("flow_names", &mut notes),
-                    columns: inner.texts("metric_names", &mut notes),
-                    tagged: TaggedRequest::read(&inner.at("tagged_metrics"), &mut notes),
-                })
-            }
-            _ => {
-                notes.unsupported(&inner, "there are metrics of ports and of flows");
-                None
-            }
-        });
+        let request = node.member(&choices, Some("port"), &mut notes).and_then(
+            |(choice, inner)| match choice {
+                "port" => {
+                    inner.known(&["port_names", "column_names"], &mut notes);
+                    Some(Self::Ports {
+                        names: inner.texts("port_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                    })
+                }
+                "flow" => {
+                    inner.known(&["flow_names", "metric_names", "tagged_metrics"], &mut notes);
+                    Some(Self::Flows {
+                        names: inner.texts("flow_names", &mut notes),
+                        columns: inner.texts("metric_names", &mut notes),
+                        tagged: TaggedRequest::read(&inner.at("tagged_metrics"), &mut notes),
+                    })
+                }
+                _ => {
+                    notes.unsupported(&inner, "there are metrics of ports and of flows");
+                    None
+                }
+            },
+        );
         notes.end(request)
     }
 }
@@ -200,7 +212,10 @@ impl TaggedRequest {
                 .iter()
                 .map(|filter| {
                     filter.known(&["name", "values"], notes);
-                    (filter.text("name", notes).unwrap_or_default().to_owned(), filter.texts("values", notes))
+                    (
+                        filter.text("name", notes).unwrap_or_default().to_owned(),
+                        filter.texts("values", notes),
+                    )
                 })
                 .collect(),
         }
@@ -246,18 +261,24 @@ impl StatesRequest {
         ];
         let mut notes = Notes::default();
         let node = Node::root(value);
-        let choices: Vec<&'static str> = ["ipv4_neighbors", "ipv6_neighbors"].into_iter().chain(OTHERS).collect();
-        let request = node.member(&choices, Some("ipv4_neighbors"), &mut notes).and_then(|(choice, inner)| {
-            let ethernets = inner.texts("ethernet_names", &mut notes);
-            match choice {
-                "ipv4_neighbors" => Some(Self::Ipv4Neighbors { ethernets }),
-                "ipv6_neighbors" => Some(Self::Ipv6Neighbors { ethernets }),
-                _ => {
-                    notes.unsupported(&inner, "there are states of ipv4_neighbors and ipv6_neighbors");
-                    None
+        let choices: Vec<&'static str> =
+            ["ipv4_neighbors", "ipv6_neighbors"].into_iter().chain(OTHERS).collect();
+        let request = node.member(&choices, Some("ipv4_neighbors"), &mut notes).and_then(
+            |(choice, inner)| {
+                let ethernets = inner.texts("ethernet_names", &mut notes);
+                match choice {
+                    "ipv4_neighbors" => Some(Self::Ipv4Neighbors { ethernets }),
+                    "ipv6_neighbors" => Some(Self::Ipv6Neighbors { ethernets }),
+                    _ => {
+                        notes.unsupported(
+                            &inner,
+                            "there are states of ipv4_neighbors and ipv6_neighbors",
+                        );
+                        None
+                    }
                 }
-            }
-        });
+            },
+        );
         notes.end(request)
     }
 }
@@ -296,7 +317,11 @@ impl ControlAction {
                 let what = format!("found {address:?}, expected an {family} address");
                 notes.problem(request.at("dst_ip").path, what);
             }
-            Some(PingRequest { source: source?.to_owned(), target: target?, path: request.path.clone() })
+            Some(PingRequest {
+                source: source?.to_owned(),
+                target: target?,
+                path: request.path.clone(),
+            })
         });
         Some(Self::Ping { v6, requests: requests.collect() })
     }
@@ -317,7 +342,8 @@ impl PingReply {
             let result = if *answered { "succeeded" } else { "failed" };
             json!({ "src_name": request.source, "dst_ip": request.target.to_string(), "result": result })
         });
-        let ping = json!({ "choice": "ping", "ping": { "responses": responses.collect::<Vec<_>>() } });
+        let ping =
+            json!({ "choice": "ping", "ping": { "responses": responses.collect::<Vec<_>>() } });
         let family = if self.v6 { "ipv6" } else { "ipv4" };
         let protocol = json!({ "choice": family, family: ping });
         json!({ "response": { "choice": "protocol", "protocol": protocol }, "warnings": self.warnings })
@@ -553,7 +579,11 @@ impl Version {
 
     /// Of an application of this version.
     pub fn of(app_version: &str) -> Self {
-        Self { api_spec_version: Self::API_SPEC.into(), sdk_version: String::new(), app_version: app_version.into() }
+        Self {
+            api_spec_version: Self::API_SPEC.into(),
+            sdk_version: String::new(),
+            app_version: app_version.into(),
+        }
     }
 }
 

@@ -26,8 +26,9 @@ pub struct Translated {
     pub flows: Vec<FlowInfo>,
     pub captures: Vec<CaptureInfo>,
     pub devices: Vec<DeviceInfo>,
-    /// Gateways whose MAC address packets need: whoever runs this asks for them (ARP, neighbour discovery) and calls
-    /// [`translate_with`] with the answers. Until then the packets hold 00:00:00:00:00:00.
+    /// Gateways whose MAC address packets need: whoever runs this asks for them (ARP, neighbour
+    /// discovery) and calls [`translate_with`] with the answers. Until then the packets hold
+    /// 00:00:00:00:00:00.
     pub unresolved: Vec<Unresolved>,
     /// What has no effect: for the reply of `set_config`.
     pub warnings: Vec<String>,
@@ -54,18 +55,21 @@ pub struct FlowInfo {
     pub tx_port: String,
     /// Empty: wherever it arrives.
     pub rx_ports: Vec<String>,
-    /// Indices into `profile.streams`. More than one where devices send to several, or where tags tell frames apart.
+    /// Indices into `profile.streams`. More than one where devices send to several, or where tags
+    /// tell frames apart.
     pub streams: Vec<StreamInfo>,
     pub metrics: MetricsInfo,
     /// Frames that it sends in all; `None`: no end, or one in time.
     pub packets: Option<u64>,
     /// Frame length with FCS, if all have the same.
     pub size: Option<u32>,
-    /// The names of its tags, in order: `tagged_metrics` are of the streams with the same [`StreamInfo::tags`].
+    /// The names of its tags, in order: `tagged_metrics` are of the streams with the same
+    /// [`StreamInfo::tags`].
     pub tag_names: Vec<String>,
     /// Tags of its frames as they are received.
     pub egress: Option<EgressInfo>,
-    /// So many frames are to be received for each that is sent (`rx_tx_ratio`): 1 unless said, or one a receiving port.
+    /// So many frames are to be received for each that is sent (`rx_tx_ratio`): 1 unless said, or
+    /// one a receiving port.
     pub rx_copies: f64,
 }
 
@@ -100,8 +104,8 @@ pub struct EgressTag {
 pub enum Counting {
     /// They carry a signature: counts, loss, delay of the stream.
     Signature,
-    /// They have no room for one, or metrics are off: they are among the frames without a signature of the ports that
-    /// they go to.
+    /// They have no room for one, or metrics are off: they are among the frames without a signature
+    /// of the ports that they go to.
     Unsigned,
 }
 
@@ -139,7 +143,8 @@ pub struct CaptureInfo {
     pub filter: Option<String>,
 }
 
-/// An Ethernet interface of an emulated device: it answers ARP, neighbour discovery and echo for its addresses.
+/// An Ethernet interface of an emulated device: it answers ARP, neighbour discovery and echo for
+/// its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     pub device: String,
@@ -221,7 +226,11 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         origin: "<otg>".into(),
         ports: ports
             .iter()
-            .map(|port| Port { name: port.name.clone(), address: port.address.clone(), at: At::default() })
+            .map(|port| Port {
+                name: port.name.clone(),
+                address: port.address.clone(),
+                at: At::default(),
+            })
             .collect(),
         streams,
         flows: None,
@@ -231,7 +240,15 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
     };
     let warnings = std::mem::take(&mut notes.warnings);
     let devices = devices.list;
-    notes.end(Some(Translated { profile, ports, flows: infos, captures, devices, unresolved, warnings }))
+    notes.end(Some(Translated {
+        profile,
+        ports,
+        flows: infos,
+        captures,
+        devices,
+        unresolved,
+        warnings,
+    }))
 }
 
 fn ports(root: &Node<'_>, notes: &mut Notes) -> Vec<PortInfo> {
@@ -241,15 +258,26 @@ fn ports(root: &Node<'_>, notes: &mut Notes) -> Vec<PortInfo> {
         node.known(&["name", "location"], notes);
         let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
         if !names.insert(name.clone()) {
-            notes.problem(&node.at("name").path, format!("{name:?} is the name of another port, too"));
+            notes.problem(
+                &node.at("name").path,
+                format!("{name:?} is the name of another port, too"),
+            );
         }
         let location = node.text("location", notes).unwrap_or_default().to_owned();
         if location.trim().is_empty() {
-            let message = "missing: expected the address of a port, as af_packet:eth1, or the name of an interface";
+            let message = "missing: expected the address of a port, as af_packet:eth1, or the \
+                           name of an interface";
             notes.problem(&node.at("location").path, message);
         }
         let address = location.trim().to_owned();
-        ports.push(PortInfo { name, location, address, speed_bps: 0, mtu: None, promiscuous: true });
+        ports.push(PortInfo {
+            name,
+            location,
+            address,
+            speed_bps: 0,
+            mtu: None,
+            promiscuous: true,
+        });
     }
     ports
 }
@@ -271,23 +299,36 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
         ("speed_800_gbps", 800_000),
     ];
     // The link is as its driver made it.
-    const NO_EFFECT: [&str; 5] = ["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"];
+    const NO_EFFECT: [&str; 5] =
+        ["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"];
     for node in root.list("layer1", notes) {
-        node.known(&[NO_EFFECT.as_slice(), &["name", "port_names", "speed", "promiscuous", "mtu"]].concat(), notes);
+        node.known(
+            &[NO_EFFECT.as_slice(), &["name", "port_names", "speed", "promiscuous", "mtu"]]
+                .concat(),
+            notes,
+        );
         for key in NO_EFFECT {
             if let Some(setting) = node.get(key) {
                 notes.warn(&setting.path, "has no effect: links are as their drivers made them");
             }
         }
         let names: Vec<&'static str> = SPEEDS.iter().map(|speed| speed.0).collect();
-        let speed = node.get("speed").and_then(|_| node.word("speed", &names, Some("speed_10_gbps"), notes));
-        let mbps = speed.and_then(|speed| SPEEDS.iter().find(|s| s.0 == speed)).map_or(0, |speed| speed.1);
+        let speed = node
+            .get("speed")
+            .and_then(|_| node.word("speed", &names, Some("speed_10_gbps"), notes));
+        let mbps =
+            speed.and_then(|speed| SPEEDS.iter().find(|s| s.0 == speed)).map_or(0, |speed| speed.1);
         let mtu = node.uint("mtu", 14_000, notes).map(|mtu| mtu as u32);
         let promiscuous = node.flag("promiscuous", true, notes);
         for name in node.texts("port_names", notes) {
             match ports.iter_mut().find(|port| port.name == name) {
-                Some(port) => (port.speed_bps, port.mtu, port.promiscuous) = (mbps * 1_000_000, mtu, promiscuous),
-                None => notes.problem(&node.at("port_names").path, format!("there is no port {name:?}")),
+                Some(port) => {
+                    (port.speed_bps, port.mtu, port.promiscuous) =
+                        (mbps * 1_000_000, mtu, promiscuous)
+                }
+                None => {
+                    notes.problem(&node.at("port_names").path, format!("there is no port {name:?}"))
+                }
             }
         }
     }
@@ -318,13 +359,17 @@ fn others(root: &Node<'_>, notes: &mut Notes) {
     }
     let options = root.at("options");
     options.known(&["port_options", "protocol_options", "per_port_options", "flow_options"], notes);
-    for (group, key) in [("port_options", "data_integrity"), ("port_options", "location_preemption")] {
+    for (group, key) in
+        [("port_options", "data_integrity"), ("port_options", "location_preemption")]
+    {
         if options.at(group).flag(key, false, notes) {
             notes.warn(&options.at(group).at(key).path, "has no effect");
         }
     }
     for key in ["per_port_options", "flow_options"] {
-        if let Some(option) = options.get(key).filter(|o| o.value.as_array().is_none_or(|list| !list.is_empty())) {
+        if let Some(option) =
+            options.get(key).filter(|o| o.value.as_array().is_none_or(|list| !list.is_empty()))
+        {
             notes.warn(&option.path, "has no effect");
         }
     }

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use squall_otg::{Config, Counting, Problems, Resolved, TagValue, Translated, translate, translate_with};
+use squall_otg::{
+    Config, Counting, Problems, Resolved, TagValue, Translated, translate, translate_with,
+};
 use squall_profile::{Mode, Op, PacketSource, SizeLaw};
 use squall_units::{Nanos, RateUnit};
 
@@ -14,7 +16,8 @@ fn read(value: &Value) -> Result<Translated, Problems> {
 
 /// Two ports, and one flow between them with these members beside.
 fn with(members: Value) -> Value {
-    let mut flow = json!({ "name": "f", "tx_rx": { "port": { "tx_name": "p1", "rx_names": ["p2"] } } });
+    let mut flow =
+        json!({ "name": "f", "tx_rx": { "port": { "tx_name": "p1", "rx_names": ["p2"] } } });
     for (key, value) in members.as_object().unwrap() {
         flow[key] = value.clone();
     }
@@ -53,7 +56,10 @@ fn a_flow_without_anything_is_as_the_schema_says() {
     frame[12..14].fill(0xff);
     assert_eq!(octets(&translated, 0), frame);
     let flow = &translated.flows[0];
-    assert_eq!((flow.tx_port.as_str(), flow.rx_ports.as_slice(), flow.size), ("p1", &["p2".to_owned()][..], Some(64)));
+    assert_eq!(
+        (flow.tx_port.as_str(), flow.rx_ports.as_slice(), flow.size),
+        ("p1", &["p2".to_owned()][..], Some(64))
+    );
     assert_eq!(flow.packets, None);
 }
 
@@ -84,17 +90,23 @@ fn everything_that_is_wrong_is_told_at_once_with_its_path() {
         "flows[1].packet[1].ipv4.tos: not known here",
         "flows[1].packet[1].ipv4.src.auto: not supported: addresses from DHCP",
         "flows[1].packet[2].rsvp: not supported: write the octets",
-        "flows[1].packet[3].udp.src_port.values[1]: found 65536, expected a whole number up to 65535",
+        "flows[1].packet[3].udp.src_port.values[1]: found 65536, expected a whole number up to \
+         65535",
     ] {
-        assert!(told.iter().any(|told| told.starts_with(expected)), "{expected}\nnot in\n{}", told.join("\n"));
+        assert!(
+            told.iter().any(|told| told.starts_with(expected)),
+            "{expected}\nnot in\n{}",
+            told.join("\n")
+        );
     }
     assert_eq!(told.len(), 11, "{}", told.join("\n"));
 }
 
 #[test]
 fn a_choice_that_is_missing_follows_from_what_is_there() {
-    let translated =
-        ok(json!({ "rate": { "percentage": 12.5 }, "size": { "increment": { "start": 64, "end": 100, "step": 10 } } }));
+    let translated = ok(
+        json!({ "rate": { "percentage": 12.5 }, "size": { "increment": { "start": 64, "end": 100, "step": 10 } } }),
+    );
     let stream = &translated.profile.streams[0];
     assert_eq!((stream.rate.unit, stream.rate.value()), (RateUnit::Percent, 12.5));
     assert_eq!(stream.size, SizeLaw::Range { min: 64, max: 94, step: 10 });
@@ -105,29 +117,43 @@ fn a_choice_that_is_missing_follows_from_what_is_there() {
         (RateUnit::BpsL1, 672_000)
     );
     let translated = ok(json!({ "rate": { "percentage": f64::from(0.1f32) } }));
-    assert_eq!((translated.profile.streams[0].rate.num, translated.profile.streams[0].rate.den), (1, 10));
+    assert_eq!(
+        (translated.profile.streams[0].rate.num, translated.profile.streams[0].rate.den),
+        (1, 10)
+    );
 }
 
 #[test]
 fn durations_are_numbers_of_frames_and_bursts() {
     let mode = |duration: Value| {
         let translated = ok(json!({ "duration": duration, "rate": { "pps": 1000 } }));
-        (translated.profile.streams[0].mode, translated.profile.streams[0].start_delay, translated.flows[0].packets)
+        (
+            translated.profile.streams[0].mode,
+            translated.profile.streams[0].start_delay,
+            translated.flows[0].packets,
+        )
     };
     let delay = json!({ "choice": "microseconds", "microseconds": 1.5 });
     assert_eq!(
         mode(json!({ "fixed_packets": { "packets": 7, "delay": delay } })),
         (Mode::Burst(7), Nanos(1500), Some(7))
     );
-    assert_eq!(mode(json!({ "fixed_seconds": { "seconds": 2.5 } })), (Mode::Burst(2500), Nanos(0), Some(2500)));
+    assert_eq!(
+        mode(json!({ "fixed_seconds": { "seconds": 2.5 } })),
+        (Mode::Burst(2500), Nanos(0), Some(2500))
+    );
     let gap = json!({ "choice": "nanoseconds", "nanoseconds": 5e6 });
     let bursts = Mode::Bursts { bursts: 3, packets: 4, gap: Nanos(4_000_000) };
     let burst = json!({ "burst": { "bursts": 3, "packets": 4, "inter_burst_gap": gap } });
     assert_eq!(mode(burst), (bursts, Nanos(0), Some(12)));
     let endless = Mode::Bursts { bursts: u64::MAX, packets: 4, gap: Nanos(0) };
     assert_eq!(mode(json!({ "burst": { "packets": 4 } })), (endless, Nanos(0), None));
-    let told = problems(json!({ "duration": { "fixed_seconds": {} }, "rate": { "percentage": 10 } }));
-    assert!(told[0].starts_with("flows[0].duration.fixed_seconds: not supported: seconds at a share"), "{told:?}");
+    let told =
+        problems(json!({ "duration": { "fixed_seconds": {} }, "rate": { "percentage": 10 } }));
+    assert!(
+        told[0].starts_with("flows[0].duration.fixed_seconds: not supported: seconds at a share"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -138,7 +164,10 @@ fn sizes_have_to_hold_the_headers() {
     }));
     assert_eq!(told, ["flows[0].size: 64 octets are less than the headers take, 78 with the FCS"]);
     let translated = ok(json!({ "size": { "weight_pairs": { "predefined": "imix" } } }));
-    assert_eq!(translated.profile.streams[0].size, SizeLaw::Weights(vec![(64, 7), (570, 4), (1518, 1)]));
+    assert_eq!(
+        translated.profile.streams[0].size,
+        SizeLaw::Weights(vec![(64, 7), (570, 4), (1518, 1)])
+    );
 }
 
 /// IPv4 and UDP leave 18 octets of 64, TCP 6; a measured stream's mark takes 16.
@@ -150,7 +179,11 @@ fn frames_without_room_for_a_mark_are_sent_without() {
     let tcp = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "tcp" }]);
     let translated = ok(json!({ "packet": tcp, "metrics": { "enable": true } }));
     assert_eq!(translated.flows[0].streams[0].counting, Counting::Unsigned);
-    assert!(translated.warnings[0].starts_with("flows[0].size: no room"), "{:?}", translated.warnings);
+    assert!(
+        translated.warnings[0].starts_with("flows[0].size: no room"),
+        "{:?}",
+        translated.warnings
+    );
 }
 
 #[test]
@@ -165,7 +198,10 @@ fn steps_wrap_at_the_end_of_a_field() {
     };
     assert_eq!(step("increment", 10, 5, 3), Some(Op::Step { min: 10, max: 20, init: 10, step: 5 }));
     assert_eq!(step("decrement", 10, 5, 3), Some(Op::Step { min: 0, max: 10, init: 10, step: -5 }));
-    assert_eq!(step("increment", 65_534, 1, 3), Some(Op::List { values: vec![65_534, 65_535, 0], init: 0 }));
+    assert_eq!(
+        step("increment", 65_534, 1, 3),
+        Some(Op::List { values: vec![65_534, 65_535, 0], init: 0 })
+    );
     assert_eq!(step("decrement", 1, 1, 3), Some(Op::List { values: vec![1, 0, 65_535], init: 0 }));
     assert_eq!(step("increment", 10, 5, 1), None);
     let random = op(json!({ "random": { "min": 1, "max": 9, "seed": 3, "count": 5 } }));
@@ -184,17 +220,26 @@ fn frames_with_tags_are_told_apart_by_streams_that_together_send_what_one_would(
         "duration": { "fixed_packets": { "packets": 7 } } });
     let translated = ok(members);
     let flow = &translated.flows[0];
-    assert_eq!((flow.tag_names.as_slice(), flow.packets), (&["dscp".to_owned(), "low".into()][..], Some(7)));
+    assert_eq!(
+        (flow.tag_names.as_slice(), flow.packets),
+        (&["dscp".to_owned(), "low".into()][..], Some(7))
+    );
     let hex = |digits: &str| TagValue::Hex(digits.into());
     assert_eq!(flow.streams[0].tags, [hex("0a"), hex("0")]);
     assert_eq!(flow.streams[1].tags, [hex("2e"), hex("0")]);
     let streams = &translated.profile.streams;
-    assert_eq!(streams.iter().map(|s| s.mode).collect::<Vec<_>>(), [Mode::Burst(4), Mode::Burst(3)]);
+    assert_eq!(
+        streams.iter().map(|s| s.mode).collect::<Vec<_>>(),
+        [Mode::Burst(4), Mode::Burst(3)]
+    );
     assert_eq!(streams[1].start_delay, Nanos(10_000_000));
     assert!(streams.iter().all(|stream| stream.rate.value() == 50.0));
     for (i, stream) in streams.iter().enumerate() {
         let first = 0x0a00_0001 + i as u128;
-        assert_eq!(stream.vary[0].op, Op::Step { min: first, max: first + 4, init: first, step: 2 });
+        assert_eq!(
+            stream.vary[0].op,
+            Op::Step { min: first, max: first + 4, init: first, step: 2 }
+        );
         // The header's checksum is right in each.
         let frame = squall_wire::Frame::dissect(octets(&translated, i).to_vec());
         assert!(frame.checksums.iter().any(|sum| sum.at == 24), "stream {i}");
@@ -211,7 +256,8 @@ fn tags_of_received_frames_stand_where_their_headers_say() {
     let translated = ok(flow(100, &egress));
     assert_eq!(translated.profile.streams.len(), 1);
     let found = translated.flows[0].egress.as_ref().expect("there are tags");
-    let found: Vec<_> = found.tags.iter().map(|tag| (tag.name.as_str(), tag.bit, tag.bits)).collect();
+    let found: Vec<_> =
+        found.tags.iter().map(|tag| (tag.name.as_str(), tag.bit, tag.bits)).collect();
     assert_eq!(found, [("vlan", 14 * 8 + 4, 12), ("net", (18 + 16) * 8 + 8, 16)]);
     let long = json!([{ "choice": "ethernet", "ethernet": { "src": { "metric_tags": [{ "name": "mac" }] } } },
         { "choice": "ipv6", "ipv6": { "src": { "metric_tags": [{ "name": "ip" }] } } }]);
@@ -231,7 +277,9 @@ fn tags_of_random_values_are_refused() {
         "src_port": { "random": { "count": 9 }, "metric_tags": [{ "name": "port" }] } } }]);
     let told = problems(json!({ "packet": packet, "metrics": { "enable": true } }));
     assert!(
-        told[0].starts_with("flows[0].packet[2].udp.src_port.metric_tags: not supported: tags of random"),
+        told[0].starts_with(
+            "flows[0].packet[2].udp.src_port.metric_tags: not supported: tags of random"
+        ),
         "{told:?}"
     );
 }
@@ -258,7 +306,10 @@ fn flows_between_devices_have_their_addresses_and_the_gateways_that_were_asked()
     let translated = translate(&config).unwrap();
     let wanted = &translated.unresolved[0];
     let gateway: IpAddr = "10.0.1.254".parse().unwrap();
-    assert_eq!((wanted.ethernet.as_str(), wanted.port.as_str(), wanted.gateway), ("e1", "p1", gateway));
+    assert_eq!(
+        (wanted.ethernet.as_str(), wanted.port.as_str(), wanted.gateway),
+        ("e1", "p1", gateway)
+    );
     let mac = "02:00:00:00:00:09".parse().unwrap();
     let resolved: Resolved = [(("e1".to_owned(), gateway), mac)].into();
     let translated = translate_with(&config, &resolved).unwrap();
@@ -287,8 +338,9 @@ fn captures_have_filters_of_tcpdump() {
     assert_eq!(
         capture.filter.as_deref(),
         Some(
-            "(ether[6:4] = 0x1122 and ether[10:2] = 0x3344) and (ether[12:2] = 0x0800 and not (ether[23:1] = 0x11)) and \
-             (ether[12:2] = 0x8100 and ether[14:2] & 0xfff = 0x5) and (ether[40:1] & 0xf0 = 0xa0)"
+            "(ether[6:4] = 0x1122 and ether[10:2] = 0x3344) and (ether[12:2] = 0x0800 and not \
+             (ether[23:1] = 0x11)) and (ether[12:2] = 0x8100 and ether[14:2] & 0xfff = 0x5) and \
+             (ether[40:1] & 0xf0 = 0xa0)"
         )
     );
 }
@@ -297,20 +349,33 @@ fn captures_have_filters_of_tcpdump() {
 fn flows_are_appended_updated_and_deleted_by_name() {
     let config = Config::from_json(&with(json!({}))).unwrap();
     let more = json!({ "name": "g", "tx_rx": { "port": { "tx_name": "p2" } } });
-    let both = config.append(&json!({ "config_append_list": [{ "choice": "flows", "flows": [more] }] })).unwrap();
+    let both = config
+        .append(&json!({ "config_append_list": [{ "choice": "flows", "flows": [more] }] }))
+        .unwrap();
     assert_eq!(translate(&both).unwrap().flows.len(), 2);
-    assert!(translate(&both.append(&json!({ "config_append_list": [{ "flows": [more] }] })).unwrap()).is_err());
+    assert!(
+        translate(&both.append(&json!({ "config_append_list": [{ "flows": [more] }] })).unwrap())
+            .is_err()
+    );
 
     let update = |name: &str, property: &str| {
         both.update(&json!({ "choice": "flows", "flows": { "property_names": [property],
             "flows": [{ "name": name, "rate": { "choice": "pps", "pps": 7 }, "size": { "fixed": 1000 } }] } }))
     };
     let updated = translate(&update("g", "rate").unwrap()).unwrap();
-    assert_eq!((updated.profile.streams[1].rate.num, &updated.profile.streams[1].size), (7, &SizeLaw::Fixed(64)));
-    assert_eq!(update("h", "rate").unwrap_err().texts(), ["flows.flows[0].name: there is no flow \"h\""]);
+    assert_eq!(
+        (updated.profile.streams[1].rate.num, &updated.profile.streams[1].size),
+        (7, &SizeLaw::Fixed(64))
+    );
+    assert_eq!(
+        update("h", "rate").unwrap_err().texts(),
+        ["flows.flows[0].name: there is no flow \"h\""]
+    );
     assert_eq!(update("g", "colour").unwrap_err().0.len(), 1);
 
-    let delete = |name: &str| both.delete(&json!({ "config_delete_list": [{ "choice": "flows", "flows": [name] }] }));
+    let delete = |name: &str| {
+        both.delete(&json!({ "config_delete_list": [{ "choice": "flows", "flows": [name] }] }))
+    };
     assert_eq!(delete("f").unwrap().to_json()["flows"], json!([more]));
     assert!(delete("h").is_err());
 }

@@ -19,7 +19,8 @@ fn frames(translated: &Translated) -> String {
         let PacketSource::Octets(octets) = &stream.packet else { panic!("streams are of octets") };
         let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
         let signed = if stream.latency { " signed" } else { "" };
-        writeln!(text, "{} {} {}{signed}", stream.name, stream.rate, hex.trim_end_matches("00")).unwrap();
+        writeln!(text, "{} {} {}{signed}", stream.name, stream.rate, hex.trim_end_matches("00"))
+            .unwrap();
         for vary in &stream.vary {
             writeln!(text, "  {} {:?}", vary.field, vary.op).unwrap();
         }

@@ -37,13 +37,20 @@ fn frames(config: &str) -> Vec<(String, Vec<Vec<u8>>)> {
     };
     let limits = vec![limits; profile.ports.len()];
     let options = Options { cpus: 1, ..Options::default() };
-    let plan = compile(&profile, &limits, &NoFiles, &options).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let plan = compile(&profile, &limits, &NoFiles, &options)
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let first = |stream: &squall_plan::PlanStream| {
         let (mut cursor, mut scratch) = (stream.program.cursor(0, 1, 0), Scratch::default());
         let (mut base, mut meta) = (vec![0; STRIDE * 8], [TxMeta::default(); 8]);
         (0..8).for_each(|i| meta[i].len = stream.program.sizes().at(i as u64));
         let memory = (&mut base[..], STRIDE, &mut meta[..]);
-        stream.program.fill(&mut cursor, &mut scratch, memory, &Run { start: 0, count: 8 }, Some(Nanos(1_234_567)));
+        stream.program.fill(
+            &mut cursor,
+            &mut scratch,
+            memory,
+            &Run { start: 0, count: 8 },
+            Some(Nanos(1_234_567)),
+        );
         let octets = |i: usize| base[i * STRIDE..][..meta[i].len as usize].to_vec();
         (stream.name.clone(), (0..8).map(octets).collect())
     };
@@ -52,7 +59,8 @@ fn frames(config: &str) -> Vec<(String, Vec<Vec<u8>>)> {
 
 #[test]
 fn every_checksum_and_length_is_right_in_every_frame() {
-    // Headers, right checksums in each frame, and right lengths; an inner frame has an FCS that its lengths leave out.
+    // Headers, right checksums in each frame, and right lengths; an inner frame has an FCS that its
+    // lengths leave out.
     let expected = [
         ("udp", "eth/vlan/ipv4/udp", 2, 2),
         ("tcp6", "eth/ipv6/tcp", 1, 1),

@@ -1,7 +1,8 @@
 //! Two sides of this crate for those who hold it against others:
 //!
-//! `captures write FOLDER` writes captures with all that the writers know, for tests/interop/captures.py.
-//! `captures read FILE` prints each packet, and each fault with what is skipped behind it.
+//! `captures write FOLDER` writes captures with all that the writers know, for
+//! tests/interop/captures.py. `captures read FILE` prints each packet, and each fault with what is
+//! skipped behind it.
 
 use std::{error::Error, path::Path, process::ExitCode};
 
@@ -41,8 +42,11 @@ fn frame(len: usize) -> Vec<u8> {
 }
 
 fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
-    let frames: Vec<_> = (0..40).map(|i| (START + i * 1_000_001, frame(42 + 37 * i as usize))).collect();
-    for (name, nanoseconds, snaplen) in [("us", false, 262_144), ("ns", true, 262_144), ("snap", true, 96)] {
+    let frames: Vec<_> =
+        (0..40).map(|i| (START + i * 1_000_001, frame(42 + 37 * i as usize))).collect();
+    for (name, nanoseconds, snaplen) in
+        [("us", false, 262_144), ("ns", true, 262_144), ("snap", true, 96)]
+    {
         let format = PcapFormat { nanoseconds, snaplen, ..PcapFormat::default() };
         let mut writer = PcapWriter::create(folder.join(format!("{name}.pcap")), format)?;
         for (time, octets) in &frames {
@@ -82,8 +86,11 @@ fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
         snaplen: 96,
         ..InterfaceFormat::default()
     };
-    let mut writer =
-        PcapngWriter::with_section(std::fs::File::create(folder.join("all.pcapng"))?, &section, vec![eth, tun])?;
+    let mut writer = PcapngWriter::with_section(
+        std::fs::File::create(folder.join("all.pcapng"))?,
+        &section,
+        vec![eth, tun],
+    )?;
     for (i, (time, octets)) in frames.iter().enumerate() {
         let notes = PacketNotes {
             direction: Some([Direction::Inbound, Direction::Outbound][i % 2]),

@@ -1,4 +1,5 @@
-//! Packets some at a time: what looks at every packet of a large file spends more on asking for them than on reading.
+//! Packets some at a time: what looks at every packet of a large file spends more on asking for
+//! them than on reading.
 
 use std::ops::Range;
 
@@ -52,13 +53,20 @@ impl<'a> Batch<'a> {
             interface: record.interface,
             number,
             data: &self.window[record.data.start as usize..record.data.end as usize],
-            options: PacketOptions { endian: self.endian, octets: self.options, dropped: self.dropped },
+            options: PacketOptions {
+                endian: self.endian,
+                octets: self.options,
+                dropped: self.dropped,
+            },
         })
     }
 }
 
 impl std::fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("first", &self.first).field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Batch")
+            .field("first", &self.first)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }

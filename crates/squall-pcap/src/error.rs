@@ -9,8 +9,8 @@ use crate::unpack::{Compression, Damaged};
 pub struct CaptureError {
     /// The file, where the reader knows it.
     pub path: Option<PathBuf>,
-    /// Of the record, block or header that is faulty, from the beginning of the file; of what it decompresses to, if it
-    /// is compressed.
+    /// Of the record, block or header that is faulty, from the beginning of the file; of what it
+    /// decompresses to, if it is compressed.
     pub offset: u64,
     pub compression: Option<Compression>,
     /// Given before the fault.
@@ -27,19 +27,24 @@ pub enum Fault {
     Read(io::Error),
     #[error("the file is empty; expected a pcap or pcapng header (24 or more octets)")]
     Empty,
-    #[error("begins with {found:02x?}; expected the magic number of pcap or pcapng; `file` may tell what it is")]
+    #[error(
+        "begins with {found:02x?}; expected the magic number of pcap or pcapng; `file` may tell \
+         what it is"
+    )]
     NotACapture { found: [u8; 4] },
     #[error("the {by} data that it is compressed to {}: {reason}", if *.cut { "was cut off, or is still being written" } else { "is damaged" })]
     Compressed { by: Compression, reason: String, cut: bool },
     #[error("version {major}.{minor} of {format}; expected version {expected}")]
     Version { format: &'static str, major: u16, minor: u16, expected: &'static str },
     #[error(
-        "a section with the byte-order magic {found:02x?}; expected 1a 2b 3c 4d or its reverse; the file is damaged here"
+        "a section with the byte-order magic {found:02x?}; expected 1a 2b 3c 4d or its reverse; \
+         the file is damaged here"
     )]
     ByteOrder { found: [u8; 4] },
     /// `need` octets from the offset on were expected, `have` are there.
     #[error(
-        "the file ends inside {what}: {need} octets expected, {have} found; it was cut off, or is still being written"
+        "the file ends inside {what}: {need} octets expected, {have} found; it was cut off, or is \
+         still being written"
     )]
     Truncated { what: &'static str, need: u64, have: u64 },
     #[error("{what} of {len} octets; expected at most {limit}; the file is damaged here")]
@@ -47,7 +52,8 @@ pub enum Fault {
     #[error("{what} of {len} octets; expected {expected}; the file is damaged here")]
     Length { what: &'static str, len: u64, expected: String },
     #[error(
-        "a packet of interface {interface}, which is not described: {known} are, or were damaged; the file is damaged here"
+        "a packet of interface {interface}, which is not described: {known} are, or were damaged; \
+         the file is damaged here"
     )]
     NoSuchInterface { interface: u32, known: usize },
     #[error("more than {limit} interfaces; the file is damaged here")]
@@ -68,7 +74,10 @@ impl fmt::Display for CaptureError {
         }
         // An offset says nothing about what concerns the file as a whole.
         match self.fault {
-            Fault::Open(_) | Fault::Empty | Fault::NotACapture { .. } | Fault::NoSuchPacket { .. } => {}
+            Fault::Open(_)
+            | Fault::Empty
+            | Fault::NotACapture { .. }
+            | Fault::NoSuchPacket { .. } => {}
             _ => {
                 write!(f, "at octet {}", self.offset)?;
                 if self.compression.is_some() {
@@ -109,7 +118,9 @@ impl Fault {
     pub(crate) fn of_the_data(self) -> Self {
         let Self::Read(error) = &self else { return self };
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Damaged>()) {
-            Some(Damaged { by, reason, cut }) => Self::Compressed { by: *by, reason: reason.clone(), cut: *cut },
+            Some(Damaged { by, reason, cut }) => {
+                Self::Compressed { by: *by, reason: reason.clone(), cut: *cut }
+            }
             None => self,
         }
     }

@@ -53,10 +53,15 @@ impl<R: Read> Input<R> {
     #[inline]
     pub fn need(&mut self, len: usize, what: &'static str) -> Result<(), Fault> {
         let have = if self.end - self.start < len { self.fill(len)? } else { len };
-        if have < len { Err(Fault::Truncated { what, need: len as u64, have: have as u64 }) } else { Ok(()) }
+        if have < len {
+            Err(Fault::Truncated { what, need: len as u64, have: have as u64 })
+        } else {
+            Ok(())
+        }
     }
 
-    /// Takes `len` octets that are ready. The range is good for [`Self::window`] until more is needed.
+    /// Takes `len` octets that are ready. The range is good for [`Self::window`] until more is
+    /// needed.
     #[inline]
     pub fn take(&mut self, len: usize) -> Range<usize> {
         assert!(len <= self.end - self.start, "only what `need` made ready is taken");
@@ -80,12 +85,12 @@ impl<R: Read> Input<R> {
         &self.window[range]
     }
 
-    /// Reads until `len` octets are ready or the file ends; the number that are. The window grows with what really comes:
-    /// a length in a damaged file allocates nothing.
+    /// Reads until `len` octets are ready or the file ends; the number that are. The window grows
+    /// with what really comes: a length in a damaged file allocates nothing.
     #[cold]
     fn fill(&mut self, len: usize) -> Result<usize, Fault> {
-        // Only if there is no room behind, and then half of the window at most: in a damaged file each step of some octets
-        // may want to see many, and must not move them all.
+        // Only if there is no room behind, and then half of the window at most: in a damaged file
+        // each step of some octets may want to see many, and must not move them all.
         if self.start > 0 && (self.start == self.end || self.window.len() - self.start < len) {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;

@@ -1,11 +1,12 @@
-//! Captures as streams: [`CaptureReader`] takes a pcap or pcapng file (or pipe) and gives one packet after the other;
-//! [`PcapWriter`] and [`PcapngWriter`] take packets and give files.
+//! Captures as streams: [`CaptureReader`] takes a pcap or pcapng file (or pipe) and gives one
+//! packet after the other; [`PcapWriter`] and [`PcapngWriter`] take packets and give files.
 //!
-//! Memory does not grow with the file. Frames never hold the FCS, whatever the file says it holds. Nothing here knows
-//! what is in a packet.
+//! Memory does not grow with the file. Frames never hold the FCS, whatever the file says it holds.
+//! Nothing here knows what is in a packet.
 //!
-//! Reader and writers are our own rather than a library's: we owe the user the offset and the reason of each fault,
-//! all packets before it, and the speed of the disk, which leaves little for a library to do.
+//! Reader and writers are our own rather than a library's: we owe the user the offset and the
+//! reason of each fault, all packets before it, and the speed of the disk, which leaves little for
+//! a library to do.
 //!
 //! ```
 //! use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
@@ -41,7 +42,10 @@ pub use link::LinkType;
 pub use packet::{Packet, PacketOptions};
 pub use reader::{CaptureReader, Interface, Resolution, Skipped};
 pub use unpack::Compression;
-pub use writer::{Direction, InterfaceFormat, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Section, Statistics};
+pub use writer::{
+    Direction, InterfaceFormat, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Section,
+    Statistics,
+};
 
 /// A packet that was copied out of its capture.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ impl LinkType {
     pub const IPV6: Self = Self(229);
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// As tcpdump.org names it, without `LINKTYPE_`: "ETHERNET", "LINUX_SLL2"; `None` of one that is not in the table.
+    /// As tcpdump.org names it, without `LINKTYPE_`: "ETHERNET", "LINUX_SLL2"; `None` of one that
+    /// is not in the table.
     pub fn name(self) -> Option<&'static str> {
         NAMES.binary_search_by_key(&self.0, |&(number, ..)| number).ok().map(|i| NAMES[i].1)
     }

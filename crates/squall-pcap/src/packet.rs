@@ -7,14 +7,16 @@ use crate::{Direction, LinkType, input::Endian, pcapng::options};
 /// A packet of a capture, lent until the next is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Since 1970-01-01 UTC; 0 if the file has none (pcapng's simple packets), clamped to what fits (the year 2554).
+    /// Since 1970-01-01 UTC; 0 if the file has none (pcapng's simple packets), clamped to what fits
+    /// (the year 2554).
     pub time_ns: u64,
     /// Whether the file has a time for it: pcapng's simple packets have none.
     pub timed: bool,
     /// Octets on the wire, without FCS; never less than there are in `data`.
     pub wire_len: u32,
     pub link_type: LinkType,
-    /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces): counted through all sections of the file.
+    /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces): counted through
+    /// all sections of the file.
     pub interface: u32,
     /// From 1, as in Wireshark.
     pub number: u64,
@@ -50,7 +52,8 @@ impl<'a> PacketOptions<'a> {
         self.find(4, 8).map(|value| self.endian.u64(value, 0)).or(self.dropped.map(u64::from))
     }
 
-    /// Of the packet by the one who captured it: the algorithm's number in the first octet (epb_hash).
+    /// Of the packet by the one who captured it: the algorithm's number in the first octet
+    /// (epb_hash).
     pub fn hash(&self) -> Option<&'a [u8]> {
         self.find(3, 1)
     }
@@ -59,13 +62,16 @@ impl<'a> PacketOptions<'a> {
         self.iter().filter(|&(code, _)| code == 1).map(|(_, text)| String::from_utf8_lossy(text))
     }
 
-    /// Code and value of each, those that have no method here too; numbers in the octets' order of the section.
+    /// Code and value of each, those that have no method here too; numbers in the octets' order of
+    /// the section.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         options(self.endian, self.octets)
     }
 
     fn find(&self, code: u16, at_least: usize) -> Option<&'a [u8]> {
-        self.iter().find(|&(found, value)| found == code && value.len() >= at_least).map(|(_, value)| value)
+        self.iter()
+            .find(|&(found, value)| found == code && value.len() >= at_least)
+            .map(|(_, value)| value)
     }
 }
 

@@ -12,9 +12,11 @@ use crate::{
 
 pub const MAGIC_US: u32 = 0xa1b2_c3d4;
 pub const MAGIC_NS: u32 = 0xa1b2_3c4d;
-/// Alexey Kuznetsov's modified format: 8 more octets (interface, protocol, packet type) in each record's header.
+/// Alexey Kuznetsov's modified format: 8 more octets (interface, protocol, packet type) in each
+/// record's header.
 pub const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
-/// Ixia's lcap, of hardware (nanoseconds) and of software (microseconds): 4 more octets in the file's header.
+/// Ixia's lcap, of hardware (nanoseconds) and of software (microseconds): 4 more octets in the
+/// file's header.
 const MAGIC_IXIA_NS: u32 = 0x1c00_01ac;
 const MAGIC_IXIA_US: u32 = 0x1c00_01ab;
 
@@ -47,8 +49,12 @@ enum Swapped {
 }
 
 impl Pcap {
-    /// Takes the file header if its magic number is one of ours. `interface` is the index that its interface gets.
-    pub fn begin<R: Read>(input: &mut Input<R>, interface: u32) -> Result<Option<(Self, Interface)>, Fault> {
+    /// Takes the file header if its magic number is one of ours. `interface` is the index that its
+    /// interface gets.
+    pub fn begin<R: Read>(
+        input: &mut Input<R>,
+        interface: u32,
+    ) -> Result<Option<(Self, Interface)>, Fault> {
         let Some((endian, magic)) = magic(input.peek()) else {
             return Ok(None);
         };
@@ -61,7 +67,8 @@ impl Pcap {
             return Err(Fault::Version { format: "pcap", major, minor, expected: "2" });
         }
         let snaplen = endian.u32(header, 16);
-        // Above the link type: 4 bits of FCS length in units of 16 bits, and a bit that says they mean it.
+        // Above the link type: 4 bits of FCS length in units of 16 bits, and a bit that says they
+        // mean it.
         let network = endian.u32(header, 20);
         let link_type = LinkType(network as u16);
         let ns_per_tick = if matches!(magic, MAGIC_NS | MAGIC_IXIA_NS) { 1 } else { 1_000 };
@@ -93,7 +100,11 @@ impl Pcap {
         input.need(self.record_header, "a packet's header")?;
         let Header { seconds, fraction, captured, wire_len } = self.header(input.peek());
         if captured > self.limit {
-            return Err(Fault::TooLong { what: "a packet", len: captured.into(), limit: self.limit.into() });
+            return Err(Fault::TooLong {
+                what: "a packet",
+                len: captured.into(),
+                limit: self.limit.into(),
+            });
         }
         if captured == 0 {
             if (seconds, fraction, wire_len) == (0, 0, 0) && self.is_hole(input) {
@@ -110,7 +121,8 @@ impl Pcap {
         data.start += self.record_header;
         Ok(Some(without_fcs(
             Record {
-                time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.ns_per_tick,
+                time_ns: u64::from(seconds) * 1_000_000_000
+                    + u64::from(fraction) * self.ns_per_tick,
                 timed: true,
                 wire_len: wire_len.max(captured),
                 link_type: self.link_type,
@@ -123,9 +135,16 @@ impl Pcap {
         )))
     }
 
-    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is where `octets` begin in
-    /// the window. Ends before whatever is not plain: [`Self::next`] knows what to do with it.
-    pub fn batch(&self, octets: &[u8], at: usize, max: usize, into: &mut Vec<BatchRecord>) -> usize {
+    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is
+    /// where `octets` begin in the window. Ends before whatever is not plain: [`Self::next`] knows
+    /// what to do with it.
+    pub fn batch(
+        &self,
+        octets: &[u8],
+        at: usize,
+        max: usize,
+        into: &mut Vec<BatchRecord>,
+    ) -> usize {
         match (self.endian, self.record_header, &self.swapped_lengths) {
             (Endian::Little, 16, Swapped::No) => self.batch_of::<true>(octets, at, max, into),
             (Endian::Big, 16, Swapped::No) => self.batch_of::<false>(octets, at, max, into),
@@ -144,7 +163,10 @@ impl Pcap {
         const HEADER: usize = 16;
         let mut at = 0;
         for _ in 0..max {
-            let Some(header) = octets.get(at..).and_then(|rest| rest.first_chunk::<HEADER>()) else { break };
+            let Some(header) = octets.get(at..).and_then(|rest| rest.first_chunk::<HEADER>())
+            else {
+                break;
+            };
             let number = |at: usize| {
                 let octets = [header[at], header[at + 1], header[at + 2], header[at + 3]];
                 if LITTLE { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) }
@@ -157,7 +179,8 @@ impl Pcap {
             let start = (window + at + HEADER) as u32;
             let wire_len = wire_len.max(captured).saturating_sub(self.fcs_len);
             into.push(BatchRecord {
-                time_ns: u64::from(number(0)) * 1_000_000_000 + u64::from(number(4)) * self.ns_per_tick,
+                time_ns: u64::from(number(0)) * 1_000_000_000
+                    + u64::from(number(4)) * self.ns_per_tick,
                 data: start..start + captured.min(wire_len),
                 wire_len,
                 interface: self.interface,
@@ -168,8 +191,9 @@ impl Pcap {
         at
     }
 
-    /// Whether the zeros that the input begins with are a hole of the file, rather than packets of no octets in 1970: they
-    /// go on for too long, or nothing that can be a packet follows them. A hole ends in the midst of a packet.
+    /// Whether the zeros that the input begins with are a hole of the file, rather than packets of
+    /// no octets in 1970: they go on for too long, or nothing that can be a packet follows them. A
+    /// hole ends in the midst of a packet.
     #[cold]
     fn is_hole<R: Read>(&self, input: &mut Input<R>) -> bool {
         let at_end = input.need(HOLE + REACH, "").is_err();
@@ -195,17 +219,20 @@ impl Pcap {
         Header { seconds: number(0), fraction: number(4), captured, wire_len }
     }
 
-    /// Whether packets can be read from the start of `octets` on: three headers in a row that make sense, or as many as
-    /// there are up to the end. A header has few bits that cannot be anything, but three are not in line by chance.
-    /// Nothing is made of the packets before: what was read last may have been the damage.
+    /// Whether packets can be read from the start of `octets` on: three headers in a row that make
+    /// sense, or as many as there are up to the end. A header has few bits that cannot be anything,
+    /// but three are not in line by chance. Nothing is made of the packets before: what was read
+    /// last may have been the damage.
     pub fn begins(&self, octets: &[u8], at_end: bool) -> bool {
         let (mut at, mut last_s) = (0, None::<u32>);
         for records in 0..3 {
             if at == octets.len() && at_end {
                 return records > 0;
             }
-            let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header) else {
-                // The packet before may be cut off here, but not the first; where more may come, the reach is at an end.
+            let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header)
+            else {
+                // The packet before may be cut off here, but not the first; where more may come,
+                // the reach is at an end.
                 return records > usize::from(at_end);
             };
             let Header { seconds, fraction, captured, wire_len } = self.header(rest);
@@ -235,7 +262,8 @@ const A_YEAR: u32 = 365 * 86_400;
 fn magic(octets: &[u8]) -> Option<(Endian, u32)> {
     [Endian::Little, Endian::Big].into_iter().find_map(|endian| {
         let magic = endian.u32(octets, 0);
-        matches!(magic, MAGIC_US | MAGIC_NS | MAGIC_MODIFIED | MAGIC_IXIA_NS | MAGIC_IXIA_US).then_some((endian, magic))
+        matches!(magic, MAGIC_US | MAGIC_NS | MAGIC_MODIFIED | MAGIC_IXIA_NS | MAGIC_IXIA_US)
+            .then_some((endian, magic))
     })
 }
 

@@ -1,4 +1,5 @@
-//! The block format (draft-ietf-opsawg-pcapng): sections of blocks, each with its length at both ends.
+//! The block format (draft-ietf-opsawg-pcapng): sections of blocks, each with its length at both
+//! ends.
 
 use std::io::Read;
 
@@ -23,8 +24,8 @@ const DECRYPTION_SECRETS: u32 = 10;
 const CUSTOM: u32 = 0xbad;
 const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
 
-/// A longer block is damaged: it would hide all that follows. Wireshark's limit, which counts the packet and not what is
-/// said of it.
+/// A longer block is damaged: it would hide all that follows. Wireshark's limit, which counts the
+/// packet and not what is said of it.
 const MAX_BLOCK: u32 = 17 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 
@@ -68,13 +69,15 @@ struct Block {
 }
 
 impl Pcapng {
-    /// Takes the first section's header if the file begins with one, behind `known` interfaces of other files.
+    /// Takes the first section's header if the file begins with one, behind `known` interfaces of
+    /// other files.
     pub fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<Option<Self>, Fault> {
         if Endian::Big.u32(input.peek(), 0) != SECTION_HEADER {
             return Ok(None);
         }
         let clocks = vec![Clock::default(); known];
-        let mut pcapng = Self { endian: Endian::Big, section: known, clocks, header: Section::nothing() };
+        let mut pcapng =
+            Self { endian: Endian::Big, section: known, clocks, header: Section::nothing() };
         pcapng.begin_section(input)?;
         Ok(Some(pcapng))
     }
@@ -90,9 +93,11 @@ impl Pcapng {
                 return Ok(None);
             }
             input.need(8, "a block's header")?;
-            // The type of a section header reads the same from both ends, for its endian is not known yet.
+            // The type of a section header reads the same from both ends, for its endian is not
+            // known yet.
             if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
-                // Even of one with a fault: what follows it does not belong to the interfaces before it.
+                // Even of one with a fault: what follows it does not belong to the interfaces
+                // before it.
                 self.section = interfaces.len();
                 let endian = self.endian;
                 self.begin_section(input).inspect_err(|_| self.endian = endian)?;
@@ -114,7 +119,9 @@ impl Pcapng {
                 }
                 INTERFACE_DESCRIPTION => {
                     let whole = self.whole(input, &block, "an interface description");
-                    if let Err(fault) = whole.and_then(|()| self.describe_interface(input, &block, interfaces)) {
+                    if let Err(fault) =
+                        whole.and_then(|()| self.describe_interface(input, &block, interfaces))
+                    {
                         // Those behind it must not be taken for it.
                         if interfaces.len() < MAX_INTERFACES {
                             interfaces.push(Interface::default());
@@ -127,7 +134,8 @@ impl Pcapng {
                     self.whole(input, &block, "interface statistics")?;
                     self.count_drops(input, &block, interfaces)?;
                 }
-                // Name resolution, secrets, journals, custom blocks, and what is invented after this was written.
+                // Name resolution, secrets, journals, custom blocks, and what is invented after
+                // this was written.
                 _ => {
                     self.whole(input, &block, "a block")?;
                     input.take(block.len as usize);
@@ -136,8 +144,9 @@ impl Pcapng {
         }
     }
 
-    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is where `octets` begin in
-    /// the window. Ends before whatever is not plain: [`Self::next`] knows what to do with it.
+    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is
+    /// where `octets` begin in the window. Ends before whatever is not plain: [`Self::next`] knows
+    /// what to do with it.
     pub fn batch(
         &self,
         octets: &[u8],
@@ -153,7 +162,10 @@ impl Pcapng {
             let (len, captured) = (number(4), number(20));
             let padded = u64::from(captured).next_multiple_of(4);
             // Without options, which may hold a length of the FCS.
-            if number(0) != ENHANCED_PACKET || u64::from(len) != padded + 32 || len as usize > rest.len() {
+            if number(0) != ENHANCED_PACKET
+                || u64::from(len) != padded + 32
+                || len as usize > rest.len()
+            {
                 break;
             }
             let Ok(index) = self.interface(number(8), interfaces) else { break };
@@ -222,7 +234,12 @@ impl Pcapng {
 
     /// Makes the whole block ready, and sees that it ends with its length.
     #[inline]
-    fn whole<R: Read>(&self, input: &mut Input<R>, block: &Block, what: &'static str) -> Result<(), Fault> {
+    fn whole<R: Read>(
+        &self,
+        input: &mut Input<R>,
+        block: &Block,
+        what: &'static str,
+    ) -> Result<(), Fault> {
         if block.len > MAX_BLOCK {
             return Err(Fault::TooLong { what, len: block.len.into(), limit: MAX_BLOCK.into() });
         }
@@ -256,7 +273,9 @@ impl Pcapng {
                 (2, name) => interface.name = text(name),
                 (3, description) => interface.description = text(description),
                 (6, mac) if mac.len() >= 6 => interface.mac = mac.first_chunk().copied(),
-                (8, speed) if speed.len() >= 8 => interface.speed_bps = Some(self.endian.u64(speed, 0)),
+                (8, speed) if speed.len() >= 8 => {
+                    interface.speed_bps = Some(self.endian.u64(speed, 0))
+                }
                 (9, &[resolution, ..]) => {
                     interface.resolution = Resolution(resolution);
                     clock.unit = Unit::of(resolution);
@@ -265,7 +284,9 @@ impl Pcapng {
                 (12, os) => interface.os = text(os),
                 (15, hardware) => interface.hardware = text(hardware),
                 (13, &[len, ..]) => clock.fcs_len = len.into(),
-                (14, seconds) if seconds.len() >= 8 => clock.offset = self.endian.u64(seconds, 0) as i64,
+                (14, seconds) if seconds.len() >= 8 => {
+                    clock.offset = self.endian.u64(seconds, 0) as i64
+                }
                 _ => {}
             }
         }
@@ -366,7 +387,12 @@ impl Pcapng {
             0 => wire_len,
             snaplen => wire_len.min(snaplen),
         };
-        self.packet(input, block, interfaces, Head { index, ticks: None, captured, wire_len, at: 12, dropped: None })
+        self.packet(
+            input,
+            block,
+            interfaces,
+            Head { index, ticks: None, captured, wire_len, at: 12, dropped: None },
+        )
     }
 
     /// Takes the block and gives its packet.
@@ -381,11 +407,19 @@ impl Pcapng {
         let room = block.len - 4 - head.at;
         if head.captured > room {
             let (what, len) = ("a packet", head.captured.into());
-            return Err(Fault::Length { what, len, expected: format!("at most the {room} that its block holds") });
+            return Err(Fault::Length {
+                what,
+                len,
+                expected: format!("at most the {room} that its block holds"),
+            });
         }
         let limit = limit(interfaces[head.index].snaplen);
         if head.captured > limit {
-            return Err(Fault::TooLong { what: "a packet", len: head.captured.into(), limit: limit.into() });
+            return Err(Fault::TooLong {
+                what: "a packet",
+                len: head.captured.into(),
+                limit: limit.into(),
+            });
         }
         let clock = &self.clocks[head.index];
         let mut fcs_len = clock.fcs_len;
@@ -394,7 +428,8 @@ impl Pcapng {
         if has_options {
             let octets = &input.peek()[(head.at + padded) as usize..block.len as usize - 4];
             for (code, value) in options(self.endian, octets) {
-                // epb_flags and pack_flags: bits 5 to 8 are the FCS length, zero if it is not known.
+                // epb_flags and pack_flags: bits 5 to 8 are the FCS length, zero if it is not
+                // known.
                 if code == 2 && value.len() >= 4 {
                     let len = self.endian.u32(value, 0) >> 5 & 0xf;
                     fcs_len = if len > 0 { len } else { fcs_len };
@@ -422,15 +457,17 @@ impl Pcapng {
         self.endian
     }
 
-    /// The octets of the block that `octets` begin with, if it is whole and both its lengths are the same.
+    /// The octets of the block that `octets` begin with, if it is whole and both its lengths are
+    /// the same.
     pub fn whole_block(&self, octets: &[u8]) -> Option<usize> {
         let block = octets.get(..8).and_then(|octets| self.block(octets).ok())?;
         let len = block.len as usize;
         (octets.len() >= len && self.endian.u32(octets, len - 4) == block.len).then_some(len)
     }
 
-    /// Whether blocks can be read from the start of `octets` on: one of a known kind that is whole, both its lengths the
-    /// same, and, if it is a packet's, of an interface that is in the reader's table.
+    /// Whether blocks can be read from the start of `octets` on: one of a known kind that is whole,
+    /// both its lengths the same, and, if it is a packet's, of an interface that is in the reader's
+    /// table.
     pub fn begins(&self, octets: &[u8], interfaces: &[Interface]) -> bool {
         let Some(len) = self.whole_block(octets) else { return false };
         let number = |at| self.endian.u32(octets, at);
@@ -438,9 +475,14 @@ impl Pcapng {
             SECTION_HEADER => is_section_header(octets),
             INTERFACE_DESCRIPTION => len >= 20,
             ENHANCED_PACKET | PACKET_OBSOLETE => {
-                let interface =
-                    if number(0) == ENHANCED_PACKET { number(8) } else { self.endian.u16(octets, 8).into() };
-                len >= 32 && self.interface(interface, interfaces).is_ok() && number(20) as usize <= len - 32
+                let interface = if number(0) == ENHANCED_PACKET {
+                    number(8)
+                } else {
+                    self.endian.u16(octets, 8).into()
+                };
+                len >= 32
+                    && self.interface(interface, interfaces).is_ok()
+                    && number(20) as usize <= len - 32
             }
             SIMPLE_PACKET => len >= 16 && self.interface(0, interfaces).is_ok(),
             INTERFACE_STATISTICS => len >= 24,
@@ -454,7 +496,9 @@ impl Pcapng {
     fn interface(&self, number: u32, interfaces: &[Interface]) -> Result<usize, Fault> {
         let known = interfaces.len() - self.section;
         match usize::try_from(number) {
-            Ok(index) if index < known && self.clocks[self.section + index].known => Ok(self.section + index),
+            Ok(index) if index < known && self.clocks[self.section + index].known => {
+                Ok(self.section + index)
+            }
             _ => Err(Fault::NoSuchInterface { interface: number, known }),
         }
     }
@@ -509,7 +553,9 @@ pub fn is_section_header(octets: &[u8]) -> bool {
     if octets.len() < 28 || Endian::Big.u32(octets, 0) != SECTION_HEADER {
         return false;
     }
-    let Some(endian) = [Endian::Little, Endian::Big].into_iter().find(|e| e.u32(octets, 8) == BYTE_ORDER) else {
+    let Some(endian) =
+        [Endian::Little, Endian::Big].into_iter().find(|e| e.u32(octets, 8) == BYTE_ORDER)
+    else {
         return false;
     };
     let len = endian.u32(octets, 4) as usize;
@@ -525,7 +571,8 @@ fn text(octets: &[u8]) -> Option<String> {
 /// Code and value of each option; ends at the end mark, or where one does not fit.
 pub fn options(endian: Endian, mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
-        let (code, len) = (octets.len() >= 4).then(|| (endian.u16(octets, 0), endian.u16(octets, 2) as usize))?;
+        let (code, len) =
+            (octets.len() >= 4).then(|| (endian.u16(octets, 0), endian.u16(octets, 2) as usize))?;
         let value = octets.get(4..4 + len).filter(|_| code != 0)?;
         octets = octets.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
         Some((code, value))

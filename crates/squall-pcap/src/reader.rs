@@ -11,17 +11,20 @@ use crate::{
     unpack::Source,
 };
 
-/// A packet may always be that long (libpcap's MAXIMUM_SNAPLEN), whatever snap length the file says ...
+/// A packet may always be that long (libpcap's MAXIMUM_SNAPLEN), whatever snap length the file says
+/// ...
 const MAX_LEN: u32 = 256 << 10;
 /// ... and never longer than this.
 pub const MAX_LEN_EVER: u32 = 16 << 20;
 
-/// How far [`CaptureReader::recover`] looks ahead from where a packet may begin. It finds no packet longer than this.
+/// How far [`CaptureReader::recover`] looks ahead from where a packet may begin. It finds no packet
+/// longer than this.
 pub const REACH: usize = 1 << 20;
 
-/// Reads pcap (microseconds, nanoseconds, modified, lcap; either endian; versions 2.0 to 2.4) and pcapng (all packet
-/// blocks, several interfaces and sections) from a file or a pipe; as they are, or compressed with gzip, zstd, lz4, xz or
-/// bzip2, even twice. All offsets are those of what a file decompresses to.
+/// Reads pcap (microseconds, nanoseconds, modified, lcap; either endian; versions 2.0 to 2.4) and
+/// pcapng (all packet blocks, several interfaces and sections) from a file or a pipe; as they are,
+/// or compressed with gzip, zstd, lz4, xz or bzip2, even twice. All offsets are those of what a
+/// file decompresses to.
 ///
 /// After an error [`next`](Self::next) gives no more, unless [`recover`](Self::recover) is called:
 ///
@@ -124,8 +127,8 @@ pub struct Interface {
     /// When the capture began and ended, as last told in the file (pcapng).
     pub start_ns: Option<u64>,
     pub end_ns: Option<u64>,
-    /// Packets that the interface received, that its filter accepted and that came to the program, as last counted in the
-    /// file (pcapng).
+    /// Packets that the interface received, that its filter accepted and that came to the program,
+    /// as last counted in the file (pcapng).
     pub received: Option<u64>,
     pub accepted: Option<u64>,
     pub delivered: Option<u64>,
@@ -180,7 +183,8 @@ impl CaptureReader {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let path = path.as_ref();
         let in_file = |error: CaptureError| CaptureError { path: Some(path.into()), ..error };
-        let file = File::open(path).map_err(|error| in_file(CaptureError::new(Fault::Open(error))))?;
+        let file =
+            File::open(path).map_err(|error| in_file(CaptureError::new(Fault::Open(error))))?;
         let mut reader = Self::from_read(file).map_err(in_file)?;
         reader.path = Some(path.into());
         Ok(reader)
@@ -222,15 +226,35 @@ impl<R: Read> CaptureReader<R> {
         }
         let (record, endian) = match &mut self.format {
             Format::Pcap(pcap) => (pcap.next(&mut self.input), Endian::Little),
-            Format::Pcapng(pcapng) => (pcapng.next(&mut self.input, &mut self.interfaces), pcapng.endian()),
+            Format::Pcapng(pcapng) => {
+                (pcapng.next(&mut self.input, &mut self.interfaces), pcapng.endian())
+            }
         };
         match record {
-            Ok(Some(Record { time_ns, timed, wire_len, link_type, interface, data, options, dropped })) => {
+            Ok(Some(Record {
+                time_ns,
+                timed,
+                wire_len,
+                link_type,
+                interface,
+                data,
+                options,
+                dropped,
+            })) => {
                 self.packets += 1;
                 let data = self.input.window(data);
                 let options = PacketOptions { endian, octets: self.input.window(options), dropped };
                 let number = self.packets;
-                Ok(Some(Packet { time_ns, timed, wire_len, link_type, interface, number, data, options }))
+                Ok(Some(Packet {
+                    time_ns,
+                    timed,
+                    wire_len,
+                    link_type,
+                    interface,
+                    number,
+                    data,
+                    options,
+                }))
             }
             Ok(None) => {
                 self.ended = true;
@@ -240,8 +264,8 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next packets, at most [`MAX_BATCH`]; none at the end, and after an error. Gives what [`next`](Self::next)
-    /// gives, at a fraction of its cost; both may be called by turns.
+    /// The next packets, at most [`MAX_BATCH`]; none at the end, and after an error. Gives what
+    /// [`next`](Self::next) gives, at a fraction of its cost; both may be called by turns.
     ///
     /// # Errors
     /// When there is no packet before the fault.
@@ -252,7 +276,9 @@ impl<R: Read> CaptureReader<R> {
             let (octets, at) = (self.input.peek(), self.input.window_at());
             let taken = match &self.format {
                 Format::Pcap(pcap) => pcap.batch(octets, at, MAX_BATCH, &mut self.batch),
-                Format::Pcapng(pcapng) => pcapng.batch(octets, at, MAX_BATCH, &self.interfaces, &mut self.batch),
+                Format::Pcapng(pcapng) => {
+                    pcapng.batch(octets, at, MAX_BATCH, &self.interfaces, &mut self.batch)
+                }
             };
             self.input.take(taken);
         }
@@ -283,7 +309,15 @@ impl<R: Read> CaptureReader<R> {
         let first = self.packets + 1;
         self.packets += self.batch.len() as u64;
         let window = self.input.window(0..self.input.window_len());
-        Ok(Batch { window, records: &self.batch, first, endian, options: &window[options], dropped, timed })
+        Ok(Batch {
+            window,
+            records: &self.batch,
+            first,
+            endian,
+            options: &window[options],
+            dropped,
+            timed,
+        })
     }
 
     #[cold]
@@ -300,14 +334,16 @@ impl<R: Read> CaptureReader<R> {
         self.error(if appended { Fault::Appended } else { fault })
     }
 
-    /// After an error: goes to where packets can be read again, so that [`next`](Self::next) gives them.
+    /// After an error: goes to where packets can be read again, so that [`next`](Self::next) gives
+    /// them.
     ///
-    /// That is where a block of pcapng is whole, of a known kind and with the same length at both ends; or where several
-    /// records of a pcap are in line, each with a length that can be, less than a year apart; or where another file begins.
-    /// Data that was itself a capture and was sent over the network may deceive it.
+    /// That is where a block of pcapng is whole, of a known kind and with the same length at both
+    /// ends; or where several records of a pcap are in line, each with a length that can be, less
+    /// than a year apart; or where another file begins. Data that was itself a capture and was sent
+    /// over the network may deceive it.
     ///
-    /// Takes time in proportion to what it skips, and 2 MiB of memory at most. Nothing can be found behind a fault of the
-    /// disk or of compressed data.
+    /// Takes time in proportion to what it skips, and 2 MiB of memory at most. Nothing can be found
+    /// behind a fault of the disk or of compressed data.
     pub fn recover(&mut self) -> Skipped {
         let from = self.input.offset();
         let found = match self.fault.take() {
@@ -425,7 +461,10 @@ impl<R: Read> std::fmt::Debug for CaptureReader<R> {
 }
 
 /// Takes a file's header; `known` interfaces are of other files before it.
-fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<(Format, Option<Interface>), Fault> {
+fn begin<R: Read>(
+    input: &mut Input<R>,
+    known: usize,
+) -> Result<(Format, Option<Interface>), Fault> {
     input.begin_record();
     if input.at_end()? {
         return Err(Fault::Empty);
@@ -455,7 +494,8 @@ pub struct Record {
     pub dropped: Option<u16>,
 }
 
-/// How long a packet may be claimed to be: by the snap length, but files exist with more than they say.
+/// How long a packet may be claimed to be: by the snap length, but files exist with more than they
+/// say.
 #[inline]
 pub fn limit(snaplen: u32) -> u32 {
     snaplen.clamp(MAX_LEN, MAX_LEN_EVER)

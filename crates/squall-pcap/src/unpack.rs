@@ -1,7 +1,8 @@
 //! Compressed captures, decompressed as they are read.
 //!
-//! All that can be decompressed in front of a fault is given before the fault is told. What is held is a buffer of what
-//! comes, one of what goes, and the window of the format, which is bounded whatever the file asks for.
+//! All that can be decompressed in front of a fault is given before the fault is told. What is held
+//! is a buffer of what comes, one of what goes, and the window of the format, which is bounded
+//! whatever the file asks for.
 
 use std::{
     fmt,
@@ -230,10 +231,19 @@ impl<R: Read> Packed<R> {
             if produced > 0 {
                 return Ok(produced);
             }
-            if consumed == 0 && !self.between && self.failed.is_none() && (self.at_end || self.start < self.end) {
-                // No codec refuses input that it could use; but if one does, it must not do so for ever.
+            if consumed == 0
+                && !self.between
+                && self.failed.is_none()
+                && (self.at_end || self.start < self.end)
+            {
+                // No codec refuses input that it could use; but if one does, it must not do so for
+                // ever.
                 let cut = self.at_end;
-                self.fail(if cut { "the data has no end mark" } else { "nothing comes of the data" }.into(), cut);
+                self.fail(
+                    if cut { "the data has no end mark" } else { "nothing comes of the data" }
+                        .into(),
+                    cut,
+                );
             }
         }
     }
@@ -262,7 +272,11 @@ impl<R: Read> Packed<R> {
             }
             if zeros == 0 {
                 let cut = rest.len() < 6;
-                let damaged = Damaged { by: self.by, reason: format!("what follows the data is not {}", self.by), cut };
+                let damaged = Damaged {
+                    by: self.by,
+                    reason: format!("what follows the data is not {}", self.by),
+                    cut,
+                };
                 self.failed = Some(damaged.clone());
                 return Err(damaged.error());
             }
@@ -304,7 +318,8 @@ impl Codec {
                     Ok(status) => Ok(status == flate2::Status::StreamEnd),
                     Err(error) => Err(error.to_string()),
                 };
-                let (consumed, produced) = (codec.total_in() - consumed, codec.total_out() - produced);
+                let (consumed, produced) =
+                    (codec.total_in() - consumed, codec.total_out() - produced);
                 Step { consumed: consumed as usize, produced: produced as usize, ended }
             }
             Self::Bzip2(codec) => {
@@ -313,7 +328,8 @@ impl Codec {
                     Ok(status) => Ok(status == bzip2::Status::StreamEnd),
                     Err(error) => Err(error.to_string()),
                 };
-                let (consumed, produced) = (codec.total_in() - consumed, codec.total_out() - produced);
+                let (consumed, produced) =
+                    (codec.total_in() - consumed, codec.total_out() - produced);
                 Step { consumed: consumed as usize, produced: produced as usize, ended }
             }
             Self::Xz(codec) => {
@@ -330,8 +346,13 @@ impl Codec {
                         Step { consumed: 0, produced: 0, ended: Ok(false) }
                     }
                     Err(error) => {
-                        let (consumed, produced) = (codec.total_in() - consumed, codec.total_out() - produced);
-                        Step { consumed: consumed as usize, produced: produced as usize, ended: Err(error.to_string()) }
+                        let (consumed, produced) =
+                            (codec.total_in() - consumed, codec.total_out() - produced);
+                        Step {
+                            consumed: consumed as usize,
+                            produced: produced as usize,
+                            ended: Err(error.to_string()),
+                        }
                     }
                 }
             }
@@ -340,8 +361,8 @@ impl Codec {
     }
 }
 
-/// A fault costs all that the call in which it is found would have given. So no call gets more than a block, nor anything
-/// before what the last one left is fetched.
+/// A fault costs all that the call in which it is found would have given. So no call gets more than
+/// a block, nor anything before what the last one left is fetched.
 struct Zstd {
     codec: zstd::stream::raw::Decoder<'static>,
     /// What it wants next: a block's rest and the header of the next.
@@ -401,7 +422,11 @@ struct Watched<R: Read> {
 impl<R: Read> Lz4<R> {
     fn new(source: Source<R>) -> Self {
         let source = BufReader::with_capacity(CHUNK, source);
-        Self { decoder: FrameDecoder::new(Watched { source, at_end: false }), between: true, failed: None }
+        Self {
+            decoder: FrameDecoder::new(Watched { source, at_end: false }),
+            between: true,
+            failed: None,
+        }
     }
 
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
@@ -413,8 +438,11 @@ impl<R: Read> Lz4<R> {
                 return Ok(0);
             }
             match self.decoder.read(out) {
-                // At the end of a frame; but the library takes the end of the file for one, wherever it is.
-                Ok(0) if self.decoder.get_ref().at_end => self.fail("a frame without its end mark".into(), true),
+                // At the end of a frame; but the library takes the end of the file for one,
+                // wherever it is.
+                Ok(0) if self.decoder.get_ref().at_end => {
+                    self.fail("a frame without its end mark".into(), true)
+                }
                 Ok(0) => self.between = true,
                 Ok(n) => {
                     self.between = false;
@@ -422,8 +450,12 @@ impl<R: Read> Lz4<R> {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // That of a layer inside, or of the disk.
-                Err(error) if is_damaged(&error) || error.raw_os_error().is_some() => return Err(error),
-                Err(error) => self.fail(error.to_string(), error.kind() == ErrorKind::UnexpectedEof),
+                Err(error) if is_damaged(&error) || error.raw_os_error().is_some() => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.fail(error.to_string(), error.kind() == ErrorKind::UnexpectedEof)
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
-//! Captures out. What a record or block looks like is written by the `write_..` methods of [`PcapFormat`], [`Section`],
-//! [`InterfaceFormat`] and [`Statistics`], into whatever takes octets: a `Vec`, a slice of fixed size, a file. The two
-//! writers put a buffer and a file behind them, so that a packet costs a copy.
+//! Captures out. What a record or block looks like is written by the `write_..` methods of
+//! [`PcapFormat`], [`Section`], [`InterfaceFormat`] and [`Statistics`], into whatever takes octets:
+//! a `Vec`, a slice of fixed size, a file. The two writers put a buffer and a file behind them, so
+//! that a packet costs a copy.
 
 use std::{
     fs::File,
@@ -11,7 +12,9 @@ use std::{
 use crate::{
     LinkType,
     pcap::{MAGIC_NS, MAGIC_US},
-    pcapng::{BYTE_ORDER, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS, SECTION_HEADER},
+    pcapng::{
+        BYTE_ORDER, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS, SECTION_HEADER,
+    },
 };
 
 const BUFFER: usize = 256 << 10;
@@ -59,17 +62,28 @@ impl PcapFormat {
         16 + captured.min(self.snaplen as usize)
     }
 
-    /// Writes the record of a packet that had `wire_len` octets (without FCS), of which `data` are known.
+    /// Writes the record of a packet that had `wire_len` octets (without FCS), of which `data` are
+    /// known.
     ///
     /// # Errors
-    /// Beside those of `out`: a time past the year 2106 does not fit; `wire_len` below the length of `data`. Nothing is
-    /// written then.
+    /// Beside those of `out`: a time past the year 2106 does not fit; `wire_len` below the length
+    /// of `data`. Nothing is written then.
     #[inline]
-    pub fn write_packet(&self, out: &mut impl Write, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
+    pub fn write_packet(
+        &self,
+        out: &mut impl Write,
+        time_ns: u64,
+        wire_len: u32,
+        data: &[u8],
+    ) -> io::Result<()> {
         let data = kept(data, wire_len, self.snaplen)?;
         let (seconds, ns) = (time_ns / 1_000_000_000, (time_ns % 1_000_000_000) as u32);
-        let seconds = u32::try_from(seconds)
-            .map_err(|_| Error::new(ErrorKind::InvalidInput, "a pcap holds no time past 2106; write pcapng instead"))?;
+        let seconds = u32::try_from(seconds).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidInput,
+                "a pcap holds no time past 2106; write pcapng instead",
+            )
+        })?;
         let fraction = if self.nanoseconds { ns } else { ns / 1_000 };
         let mut header = [0; 16];
         put(&mut header, [seconds, fraction, data.len() as u32, wire_len]);
@@ -78,7 +92,8 @@ impl PcapFormat {
     }
 }
 
-/// Writes a pcap, little-endian. Call [`finish`](Self::finish): what a drop fails to write, nobody hears of.
+/// Writes a pcap, little-endian. Call [`finish`](Self::finish): what a drop fails to write, nobody
+/// hears of.
 #[derive(Debug)]
 pub struct PcapWriter<W: Write = File> {
     write: BufWriter<W>,
@@ -102,7 +117,8 @@ impl<W: Write> PcapWriter<W> {
     /// Writes a packet that had `wire_len` octets (without FCS), of which `data` are known.
     ///
     /// # Errors
-    /// Beside those of the file: a time past the year 2106 does not fit; `wire_len` below the length of `data`.
+    /// Beside those of the file: a time past the year 2106 does not fit; `wire_len` below the
+    /// length of `data`.
     #[inline]
     pub fn write(&mut self, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
         self.format.write_packet(&mut self.write, time_ns, wire_len, data)
@@ -118,7 +134,8 @@ impl<W: Write> PcapWriter<W> {
     }
 }
 
-/// What a pcapng says of the machine and the program that captured. Each text at most 65,535 octets, else it is cut.
+/// What a pcapng says of the machine and the program that captured. Each text at most 65,535
+/// octets, else it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// "AMD EPYC 9B45": shb_hardware.
@@ -150,14 +167,16 @@ impl Section {
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
         body.extend([1, 0, 0, 0]); // version 1.0
         body.extend([0xff; 8]); // the section's length is not known
-        let texts = [(COMMENT, &self.comment), (2, &self.hardware), (3, &self.os), (4, &self.application)];
+        let texts =
+            [(COMMENT, &self.comment), (2, &self.hardware), (3, &self.os), (4, &self.application)];
         text_options(&mut body, &texts);
         end_options(&mut body, 16);
         block(out, SECTION_HEADER, &body)
     }
 }
 
-/// What goes into a pcapng's description of an interface. Each text at most 65,535 octets, else it is cut.
+/// What goes into a pcapng's description of an interface. Each text at most 65,535 octets, else it
+/// is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFormat {
     pub name: Option<String>,
@@ -195,7 +214,8 @@ impl Default for InterfaceFormat {
 }
 
 impl InterfaceFormat {
-    /// Writes the description. The first in a section is interface 0; all times of its packets are in nanoseconds.
+    /// Writes the description. The first in a section is interface 0; all times of its packets are
+    /// in nanoseconds.
     ///
     /// # Errors
     /// Those of `out`.
@@ -227,8 +247,8 @@ impl InterfaceFormat {
         32 + self.kept_len(captured).next_multiple_of(4) + notes.len()
     }
 
-    /// Writes the block of a packet that had `wire_len` octets (without FCS), of which `data` are known. `index` is this
-    /// interface's in its section.
+    /// Writes the block of a packet that had `wire_len` octets (without FCS), of which `data` are
+    /// known. `index` is this interface's in its section.
     ///
     /// # Errors
     /// Beside those of `out`: `wire_len` below the length of `data`. Nothing is written then.
@@ -273,12 +293,14 @@ pub enum Direction {
     Outbound,
 }
 
-/// What a pcapng can say of a packet beside its octets. Without any, a packet's block is as short as can be.
+/// What a pcapng can say of a packet beside its octets. Without any, a packet's block is as short
+/// as can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketNotes<'a> {
     /// epb_flags.
     pub direction: Option<Direction>,
-    /// Packets of the interface lost since the one before, or since the start: epb_dropcount, written unless 0.
+    /// Packets of the interface lost since the one before, or since the start: epb_dropcount,
+    /// written unless 0.
     pub dropped: u64,
     /// At most 65,535 octets, else it is cut.
     pub comment: Option<&'a str>,
@@ -296,8 +318,11 @@ impl PacketNotes<'_> {
         if self.is_empty() {
             return 0;
         }
-        let comment = self.comment.map_or(0, |text| 4 + text.len().min(MAX_TEXT).next_multiple_of(4));
-        4 + comment + if self.direction.is_some() { 8 } else { 0 } + if self.dropped > 0 { 12 } else { 0 }
+        let comment =
+            self.comment.map_or(0, |text| 4 + text.len().min(MAX_TEXT).next_multiple_of(4));
+        4 + comment
+            + if self.direction.is_some() { 8 } else { 0 }
+            + if self.dropped > 0 { 12 } else { 0 }
     }
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -306,7 +331,8 @@ impl PacketNotes<'_> {
             option(&mut body, COMMENT, text.as_bytes());
             out.write_all(&body)?;
         }
-        // Both at once: nearly every packet of a capture has the first, and nothing is allocated for it.
+        // Both at once: nearly every packet of a capture has the first, and nothing is allocated
+        // for it.
         let (mut options, mut len) = ([0; 24], 0);
         if let Some(direction) = self.direction {
             let flags = if direction == Direction::Inbound { 1 } else { 2 };
@@ -337,7 +363,8 @@ pub struct Statistics {
     pub accepted: Option<u64>,
     /// Packets lost in the operating system: isb_osdrop.
     pub dropped_by_system: Option<u64>,
-    /// Packets that reached the program: isb_usrdeliv. What of them is not in the file, the program lost.
+    /// Packets that reached the program: isb_usrdeliv. What of them is not in the file, the program
+    /// lost.
     pub delivered: Option<u64>,
 }
 
@@ -375,7 +402,8 @@ impl Statistics {
     }
 }
 
-/// Writes a pcapng of one section, little-endian, in nanoseconds. Call [`finish`](Self::finish), as for a pcap.
+/// Writes a pcapng of one section, little-endian, in nanoseconds. Call [`finish`](Self::finish), as
+/// for a pcap.
 ///
 /// ```
 /// use squall_pcap::{InterfaceFormat, PcapngWriter, Statistics};
@@ -406,7 +434,11 @@ impl<W: Write> PcapngWriter<W> {
     }
 
     /// As [`new`](Self::new), of a machine and a program that the file names.
-    pub fn with_section(write: W, section: &Section, interfaces: Vec<InterfaceFormat>) -> io::Result<Self> {
+    pub fn with_section(
+        write: W,
+        section: &Section,
+        interfaces: Vec<InterfaceFormat>,
+    ) -> io::Result<Self> {
         let mut write = BufWriter::with_capacity(BUFFER, write);
         section.write_header(&mut write)?;
         for interface in &interfaces {
@@ -415,12 +447,19 @@ impl<W: Write> PcapngWriter<W> {
         Ok(Self { write, interfaces })
     }
 
-    /// Writes a packet of `interface` that had `wire_len` octets (without FCS), of which `data` are known.
+    /// Writes a packet of `interface` that had `wire_len` octets (without FCS), of which `data` are
+    /// known.
     ///
     /// # Errors
     /// Beside those of the file: an unknown interface; `wire_len` below the length of `data`.
     #[inline]
-    pub fn write(&mut self, interface: u32, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
+    pub fn write(
+        &mut self,
+        interface: u32,
+        time_ns: u64,
+        wire_len: u32,
+        data: &[u8],
+    ) -> io::Result<()> {
         self.write_with(interface, time_ns, wire_len, data, &PacketNotes::default())
     }
 
@@ -439,7 +478,12 @@ impl<W: Write> PcapngWriter<W> {
     }
 
     /// Writes what `interface` had counted at `time_ns`; the last ones in a file count.
-    pub fn statistics(&mut self, interface: u32, time_ns: u64, statistics: Statistics) -> io::Result<()> {
+    pub fn statistics(
+        &mut self,
+        interface: u32,
+        time_ns: u64,
+        statistics: Statistics,
+    ) -> io::Result<()> {
         known(&self.interfaces, interface)?;
         statistics.write_block(&mut self.write, interface, time_ns)
     }
@@ -458,7 +502,10 @@ impl<W: Write> PcapngWriter<W> {
 fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFormat> {
     interfaces.get(index as usize).ok_or_else(|| {
         let known = interfaces.len();
-        Error::new(ErrorKind::InvalidInput, format!("interface {index} of a capture that has {known}, from 0"))
+        Error::new(
+            ErrorKind::InvalidInput,
+            format!("interface {index} of a capture that has {known}, from 0"),
+        )
     })
 }
 
@@ -466,7 +513,8 @@ fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFor
 #[inline]
 fn kept(data: &[u8], wire_len: u32, snaplen: u32) -> io::Result<&[u8]> {
     if data.len() as u64 > u64::from(wire_len) {
-        let message = format!("a packet of {wire_len} octets of which {} were captured", data.len());
+        let message =
+            format!("a packet of {wire_len} octets of which {} were captured", data.len());
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     Ok(&data[..data.len().min(snaplen as usize)])

@@ -1,6 +1,6 @@
-//! Captures that are broken in every way that we could think of, some thousand of them, made here. Of each: no panic, no
-//! end without an end, memory within bounds; every packet in front of the fault, octet for octet; the fault with its
-//! place; and behind it, whatever can be found.
+//! Captures that are broken in every way that we could think of, some thousand of them, made here.
+//! Of each: no panic, no end without an end, memory within bounds; every packet in front of the
+//! fault, octet for octet; the fault with its place; and behind it, whatever can be found.
 
 use std::{
     fs,
@@ -16,7 +16,8 @@ use octets::Order::{self, Big, Little};
 /// 2023-11-14 22:13:20 UTC.
 const S: u32 = 1_700_000_000;
 const PACKETS: usize = 8;
-/// Of a whole run of all cases, beyond what the process had: twice the longest block that is read, and the window of xz.
+/// Of a whole run of all cases, beyond what the process had: twice the longest block that is read,
+/// and the window of xz.
 const MEMORY: u64 = 160 << 20;
 
 /// A sound capture, and where in it its packets are.
@@ -99,7 +100,11 @@ fn pcapng(name: &str, order: Order) -> Base {
     };
     add(order.section(), false);
     add(
-        order.interface(1, 0, &[order.option(9, &[6]), order.option(2, b"eth0"), order.option(0, &[])].concat()),
+        order.interface(
+            1,
+            0,
+            &[order.option(9, &[6]), order.option(2, b"eth0"), order.option(0, &[])].concat(),
+        ),
         false,
     );
     add(order.interface(1, 0, &order.option(9, &[6])), false);
@@ -111,25 +116,48 @@ fn pcapng(name: &str, order: Order) -> Base {
             3 => add(order.block(3, &[order.u32(data.len() as u32), data].concat()), true),
             4 => {
                 let time = [(ticks >> 32) as u32, ticks as u32, data.len() as u32, wire];
-                add(order.block(2, &[order.u16(1), order.u16(2), order.u32s(&time), data].concat()), true);
+                add(
+                    order.block(2, &[order.u16(1), order.u16(2), order.u32s(&time), data].concat()),
+                    true,
+                );
             }
-            5 => add(order.packet(1, ticks, wire, &data, &[&flags[..], &order.option(0, &[])].concat()), true),
+            5 => add(
+                order.packet(1, ticks, wire, &data, &[&flags[..], &order.option(0, &[])].concat()),
+                true,
+            ),
             _ => add(order.packet(i as u32 % 2, ticks, wire, &data, &[]), true),
         }
         match i {
             // One of each kind that holds none, between them.
             0 => add(
-                order.block(4, &[order.option(1, b"\x7f\0\0\x01localhost\0"), order.option(0, &[])].concat()),
+                order.block(
+                    4,
+                    &[order.option(1, b"\x7f\0\0\x01localhost\0"), order.option(0, &[])].concat(),
+                ),
                 false,
             ),
-            1 => add(order.block(10, &[order.u32(0x544c_534b), order.u32(8), b"CLIENT_R".to_vec()].concat()), false),
-            2 => add(order.block(0xbad, &[order.u32(32_473), b"anything".to_vec()].concat()), false),
+            1 => add(
+                order.block(
+                    10,
+                    &[order.u32(0x544c_534b), order.u32(8), b"CLIENT_R".to_vec()].concat(),
+                ),
+                false,
+            ),
+            2 => {
+                add(order.block(0xbad, &[order.u32(32_473), b"anything".to_vec()].concat()), false)
+            }
             5 => add(order.block(0x4000_0bad, &order.u32(32_473)), false),
             6 => add(order.block(9, b"__REALTIME_TIMESTAMP=1\n\0"), false),
             _ => {}
         }
     }
-    add(order.block(5, &[order.u32s(&[0, 0, 0]), order.option(4, &[9; 8]), order.option(0, &[])].concat()), false);
+    add(
+        order.block(
+            5,
+            &[order.u32s(&[0, 0, 0]), order.option(4, &[9; 8]), order.option(0, &[])].concat(),
+        ),
+        false,
+    );
     Base { name: name.into(), octets, packets, starts, order }
 }
 
@@ -137,9 +165,12 @@ fn bases() -> Vec<Base> {
     let mut bases = Vec::new();
     for (order, endian) in [(Little, "le"), (Big, "be")] {
         bases.push(pcapng(&format!("pcapng-{endian}"), order));
-        for (magic, kind) in
-            [(0xa1b2_c3d4, "us"), (0xa1b2_3c4d, "ns"), (0xa1b2_cd34, "modified"), (0x1c00_01ac, "lcap")]
-        {
+        for (magic, kind) in [
+            (0xa1b2_c3d4, "us"),
+            (0xa1b2_3c4d, "ns"),
+            (0xa1b2_cd34, "modified"),
+            (0x1c00_01ac, "lcap"),
+        ] {
             bases.push(pcap(&format!("pcap-{kind}-{endian}"), order, magic, 4));
         }
     }
@@ -164,7 +195,8 @@ fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
         match reader.next() {
             Ok(Some(packet)) => {
                 assert!(packet.data.len() <= packet.wire_len as usize, "{name}");
-                let to = if outcome.first.is_none() { &mut outcome.before } else { &mut outcome.behind };
+                let to =
+                    if outcome.first.is_none() { &mut outcome.before } else { &mut outcome.behind };
                 to.push((packet.time_ns, packet.data.to_vec()));
                 assert!(reader.offset() > offset, "{name}: a packet of no octets of the file");
             }
@@ -179,7 +211,10 @@ fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
                 assert!(matches!(reader.next(), Ok(None)), "{name}: nothing without recover");
                 let skip = reader.recover();
                 skipped += skip.octets;
-                assert!(skip.octets > 0 || !skip.found || outcome.faults < 4, "{name}: recovered in place");
+                assert!(
+                    skip.octets > 0 || !skip.found || outcome.faults < 4,
+                    "{name}: recovered in place"
+                );
                 assert!(outcome.faults <= octets + 4, "{name}: does not end");
             }
         }
@@ -197,10 +232,15 @@ fn sound(base: &Base) -> Vec<Given> {
     outcome.before
 }
 
-/// What must hold whatever was done to `base` from octet `from` on: all packets before are given as they were.
+/// What must hold whatever was done to `base` from octet `from` on: all packets before are given as
+/// they were.
 fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from: usize) {
     let whole = base.packets.iter().filter(|&&(_, end)| end <= from).count();
-    assert!(outcome.before.len() >= whole, "{name}: {} of {whole} in front of octet {from}", outcome.before.len());
+    assert!(
+        outcome.before.len() >= whole,
+        "{name}: {} of {whole} in front of octet {from}",
+        outcome.before.len()
+    );
     assert_eq!(outcome.before[..whole], all[..whole], "{name}");
     if let Some(error) = &outcome.first {
         let last = whole.checked_sub(1).map_or(0, |last| base.packets[last].1);
@@ -208,15 +248,19 @@ fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from:
     }
 }
 
-/// And what must hold behind it: each packet whose record begins behind the first fault, and is not touched, is found.
-/// `shift` is by how much what follows octet `to` has moved.
+/// And what must hold behind it: each packet whose record begins behind the first fault, and is not
+/// touched, is found. `shift` is by how much what follows octet `to` has moved.
 fn check_behind(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
     let Some(error) = &outcome.first else { return };
     let found: Vec<&[u8]> = outcome.behind.iter().map(|(_, data)| data.as_slice()).collect();
     for (i, &(start, _)) in base.packets.iter().enumerate() {
         if start >= to && start as i64 + shift > error.offset as i64 {
             let data = payload(i);
-            assert!(found.contains(&data.as_slice()), "{name}: {error}: packet {} behind it is not found", i + 1);
+            assert!(
+                found.contains(&data.as_slice()),
+                "{name}: {error}: packet {} behind it is not found",
+                i + 1
+            );
         }
     }
 }
@@ -224,7 +268,8 @@ fn check_behind(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i6
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    line.and_then(|v| v.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()).unwrap_or(0) << 10
+    line.and_then(|v| v.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()).unwrap_or(0)
+        << 10
 }
 
 /// Counts the cases of a test, and holds it to the memory that all may take.
@@ -261,8 +306,12 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
             assert_eq!(outcome.first.is_none(), may_end, "{name}");
             assert!(outcome.behind.is_empty(), "{name}: nothing is made up");
             if let Some(error) = outcome.first {
-                assert!(matches!(error.fault, Fault::Truncated { .. } | Fault::Empty), "{name}: {error}");
-                let start = base.starts.iter().rev().find(|&&start| start < cut).copied().unwrap_or(0);
+                assert!(
+                    matches!(error.fault, Fault::Truncated { .. } | Fault::Empty),
+                    "{name}: {error}"
+                );
+                let start =
+                    base.starts.iter().rev().find(|&&start| start < cut).copied().unwrap_or(0);
                 assert_eq!(error.offset, start as u64, "{name}: {error}");
             }
             bounds.cases += 1;
@@ -274,20 +323,28 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
 #[test]
 fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
     let mut bounds = Bounds::new();
-    let numbers = [0, 1, 3, 11, 12, 28, 60, 0xffff, 1 << 20, 0x7fff_ffff, 0x8000_0000, 0xffff_fffc, u32::MAX];
+    let numbers =
+        [0, 1, 3, 11, 12, 28, 60, 0xffff, 1 << 20, 0x7fff_ffff, 0x8000_0000, 0xffff_fffc, u32::MAX];
     for base in bases() {
         let all = sound(&base);
         for at in 0..base.octets.len() - 3 {
             let start = *base.starts.iter().rev().find(|&&start| start <= at).unwrap();
-            let end = base.starts.iter().find(|&&start| start > at).copied().unwrap_or(base.octets.len());
-            // Numbers of headers, and those at the end of blocks: the octets of packets may be anything.
+            let end =
+                base.starts.iter().find(|&&start| start > at).copied().unwrap_or(base.octets.len());
+            // Numbers of headers, and those at the end of blocks: the octets of packets may be
+            // anything.
             if (at - start) % 4 != 0 || (at - start >= 28 && at + 4 != end) {
                 continue;
             }
             let old: [u8; 4] = base.octets[at..at + 4].try_into().unwrap();
             let was = u32::from_le_bytes(old);
-            let others =
-                [was.swap_bytes(), was.wrapping_add(1), was.wrapping_sub(1), was.wrapping_add(4), was ^ 1 << 31];
+            let others = [
+                was.swap_bytes(),
+                was.wrapping_add(1),
+                was.wrapping_sub(1),
+                was.wrapping_add(4),
+                was ^ 1 << 31,
+            ];
             for number in numbers.into_iter().chain(others) {
                 let mut octets = base.octets.clone();
                 let new = if number == was { continue } else { base.order.u32(number) };
@@ -297,8 +354,9 @@ fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
                 if at >= 28 {
                     check_before(&name, &base, &all, &outcome, at);
                 }
-                // A section's or an interface's description may change what is behind it; and a time stamp that is years
-                // later makes the next packets implausible, which is asked for.
+                // A section's or an interface's description may change what is behind it; and a
+                // time stamp that is years later makes the next packets implausible, which is asked
+                // for.
                 let is_packet = base.packets.iter().any(|&(first, _)| first == start);
                 if is_packet && at - start >= 8 {
                     check_behind(&name, &base, &outcome, end, 0);
@@ -320,10 +378,14 @@ fn garbage_between_packets_costs_none_of_them() {
             // In front of an interface's description, nobody knows yet what follows.
             for len in [1, 2, 3, 4, 7, 16, 24, 31, 100, 5_000] {
                 let noise = chance.octets(len);
-                let text: Vec<u8> = b"GET /index.html HTTP/1.1\r\n".iter().copied().cycle().take(len).collect();
-                for (kind, garbage) in
-                    [("zeros", vec![0; len]), ("ones", vec![0xff; len]), ("noise", noise), ("text", text)]
-                {
+                let text: Vec<u8> =
+                    b"GET /index.html HTTP/1.1\r\n".iter().copied().cycle().take(len).collect();
+                for (kind, garbage) in [
+                    ("zeros", vec![0; len]),
+                    ("ones", vec![0xff; len]),
+                    ("noise", noise),
+                    ("text", text),
+                ] {
                     let mut octets = base.octets.clone();
                     octets.splice(start..start, garbage);
                     let name = format!("{} with {len} {kind} at {start}", base.name);
@@ -352,12 +414,19 @@ fn blocks_that_are_missing_swapped_or_doubled_cost_no_others() {
             doubled.splice(start..start, base.octets[start..end].to_vec());
             // Each number of the block in the other order of octets.
             let mut reversed = base.octets.clone();
-            reversed[start..end].as_chunks_mut::<4>().0.iter_mut().for_each(|number| number.reverse());
+            reversed[start..end]
+                .as_chunks_mut::<4>()
+                .0
+                .iter_mut()
+                .for_each(|number| number.reverse());
             let mut zeroed = base.octets.clone();
             zeroed[start..end].fill(0);
-            for (kind, octets) in
-                [("missing", missing), ("doubled", doubled), ("reversed", reversed), ("zeroed", zeroed)]
-            {
+            for (kind, octets) in [
+                ("missing", missing),
+                ("doubled", doubled),
+                ("reversed", reversed),
+                ("zeroed", zeroed),
+            ] {
                 let name = format!("{} with block {i} {kind}", base.name);
                 let outcome = read(&name, octets.as_slice(), octets.len());
                 check_before(&name, &base, &all, &outcome, start);
@@ -382,14 +451,22 @@ fn headers_with_absurd_values_cost_no_packet() {
             let mut octets = base.octets.clone();
             octets[16..20].copy_from_slice(&base.order.u32(snaplen));
             let outcome = read("snaplen", octets.as_slice(), octets.len());
-            assert!(outcome.first.is_none() && outcome.before.len() == PACKETS, "{} snaplen {snaplen}", base.name);
+            assert!(
+                outcome.first.is_none() && outcome.before.len() == PACKETS,
+                "{} snaplen {snaplen}",
+                base.name
+            );
             bounds.cases += 1;
         }
         for at in 0..24 {
             for octet in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut octets = base.octets.clone();
                 octets[at] = octet;
-                let outcome = read(&format!("{} {octet} at {at}", base.name), octets.as_slice(), octets.len());
+                let outcome = read(
+                    &format!("{} {octet} at {at}", base.name),
+                    octets.as_slice(),
+                    octets.len(),
+                );
                 assert!(outcome.before.len() == PACKETS || outcome.first.is_some());
                 bounds.cases += 1;
             }
@@ -408,7 +485,8 @@ fn files_appended_to_another_are_read_after_it() {
                 // Its lengths swapped, a section's header is a packet of one octet.
                 continue;
             }
-            // lcap's header is longer than a record's, and its numbers are no packet's: it is found as well.
+            // lcap's header is longer than a record's, and its numbers are no packet's: it is found
+            // as well.
             for cut in [0, 5] {
                 let kept = first.octets.len() - cut;
                 let octets = [&first.octets[..kept], &second.octets[..]].concat();
@@ -418,11 +496,15 @@ fn files_appended_to_another_are_read_after_it() {
                 // The last record of the first may swallow a piece of the second.
                 let expected = sound(second);
                 let lost = if cut == 0 { 0 } else { 2 };
-                let found = expected.iter().filter(|packet| all.iter().any(|given| given.1 == packet.1)).count();
+                let found = expected
+                    .iter()
+                    .filter(|packet| all.iter().any(|given| given.1 == packet.1))
+                    .count();
                 assert!(found + lost >= PACKETS, "{name}: {found}; {:?}", outcome.first);
                 if cut == 0 {
                     assert!(all.len() >= 2 * PACKETS, "{name}: {}", all.len());
-                    let both_pcapng = first.name.starts_with("pcapng") && second.name.starts_with("pcapng");
+                    let both_pcapng =
+                        first.name.starts_with("pcapng") && second.name.starts_with("pcapng");
                     assert_eq!(outcome.first.is_none(), both_pcapng, "{name}: {:?}", outcome.first);
                 }
                 bounds.cases += 1;
@@ -446,7 +528,11 @@ fn any_damage_leaves_what_is_before_it() {
                 match chance.below(4) {
                     0 => octets[at] = chance.next() as u8,
                     1 => octets[at] ^= 1 << chance.below(8),
-                    2 => drop(octets.drain(at..(at + 1 + chance.below(40)).min(base.octets.len() / 2).max(at))),
+                    2 => {
+                        drop(octets.drain(
+                            at..(at + 1 + chance.below(40)).min(base.octets.len() / 2).max(at),
+                        ))
+                    }
                     _ => {
                         let noise = chance.octets(1 + n % 50);
                         octets.splice(at..at, noise);
@@ -468,7 +554,8 @@ fn any_damage_leaves_what_is_before_it() {
 
 #[test]
 fn a_long_file_of_nothing_but_faults_is_read_in_time() {
-    // Each claims what only more octets than there are could refute; each makes the reader look for the next.
+    // Each claims what only more octets than there are could refute; each makes the reader look for
+    // the next.
     let block = [Little.u32s(&[6, 16 << 20, 0, 0]), Little.packet(0, 7, 4, &[1; 4], &[])].concat();
     let mut file = [Little.section(), Little.interface(1, 0, &[])].concat();
     for _ in 0..200_000 {
@@ -477,7 +564,8 @@ fn a_long_file_of_nothing_but_faults_is_read_in_time() {
     let outcome = read("claims", file.as_slice(), file.len());
     assert_eq!((outcome.behind.len(), outcome.faults), (200_000, 200_000));
 
-    let record = [Little.u32s(&[S, 0, 200_000, 0]), Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
+    let record =
+        [Little.u32s(&[S, 0, 200_000, 0]), Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
     let file = [Little.pcap(0xa1b2_c3d4, 4, 1), record.repeat(100_000)].concat();
     assert!(read("claims", file.as_slice(), file.len()).faults > 0);
     let zeros = vec![0; 8 << 20];
@@ -493,7 +581,8 @@ const CODECS: [Compression; 5] =
 fn packed(by: Compression, octets: &[u8]) -> Vec<u8> {
     match by {
         Compression::Gzip => {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
             encoder.write_all(octets).unwrap();
             encoder.finish().unwrap()
         }
@@ -504,7 +593,8 @@ fn packed(by: Compression, octets: &[u8]) -> Vec<u8> {
             encoder.finish().unwrap()
         }
         Compression::Lz4 => {
-            let info = lz4_flex::frame::FrameInfo::new().block_size(lz4_flex::frame::BlockSize::Max64KB);
+            let info =
+                lz4_flex::frame::FrameInfo::new().block_size(lz4_flex::frame::BlockSize::Max64KB);
             let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
             encoder.write_all(octets).unwrap();
             encoder.finish().unwrap()
@@ -516,7 +606,8 @@ fn packed(by: Compression, octets: &[u8]) -> Vec<u8> {
             encoder.finish().unwrap()
         }
         Compression::Bzip2 => {
-            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::default());
+            let mut encoder =
+                bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::default());
             encoder.write_all(octets).unwrap();
             encoder.finish().unwrap()
         }
@@ -535,9 +626,13 @@ fn compressed_captures_are_read_whole_in_parts_and_in_layers() {
     };
     for by in CODECS {
         whole(&format!("{by}"), &packed(by, &base.octets));
-        assert_eq!(CaptureReader::from_read(packed(by, &base.octets).as_slice()).unwrap().compression(), Some(by));
+        assert_eq!(
+            CaptureReader::from_read(packed(by, &base.octets).as_slice()).unwrap().compression(),
+            Some(by)
+        );
         for cut in 0..base.octets.len() {
-            let members = [packed(by, &base.octets[..cut]), packed(by, &base.octets[cut..])].concat();
+            let members =
+                [packed(by, &base.octets[..cut]), packed(by, &base.octets[cut..])].concat();
             whole(&format!("{by} in two members, the first of {cut}"), &members);
             bounds.cases += 1;
         }
@@ -550,7 +645,8 @@ fn compressed_captures_are_read_whole_in_parts_and_in_layers() {
             whole(&format!("{by} in {outer}"), &twice);
             let deep = packed(by, &packed(by, &twice));
             whole(&format!("{by} in {outer} in {by} twice"), &deep);
-            let error = read("five layers", packed(by, &deep).as_slice(), 0).first.expect("too deep");
+            let error =
+                read("five layers", packed(by, &deep).as_slice(), 0).first.expect("too deep");
             assert!(matches!(error.fault, Fault::NotACapture { .. }), "{error}");
             bounds.cases += 3;
         }
@@ -563,7 +659,8 @@ fn compressed_captures_are_read_whole_in_parts_and_in_layers() {
 #[test]
 fn compressed_captures_that_are_cut_or_damaged_give_what_is_before() {
     let mut bounds = Bounds::new();
-    // Longer than the blocks of the codecs, so that something is before the fault; and one that is short.
+    // Longer than the blocks of the codecs, so that something is before the fault; and one that is
+    // short.
     let mut long = Little.pcap(0xa1b2_3c4d, 4, 1);
     let mut chance = Chance(9);
     for i in 0..3_000 {
@@ -595,10 +692,19 @@ fn compressed_captures_that_are_cut_or_damaged_give_what_is_before() {
                 let outcome = read(&name, damaged.as_slice(), octets.len());
                 // A damage may be found at the end only, by the checksum.
                 let right = outcome.before.iter().zip(&all).take_while(|(a, b)| a == b).count();
-                assert!(outcome.before.len() == all.len() || outcome.first.is_some() || right < all.len(), "{name}");
+                assert!(
+                    outcome.before.len() == all.len()
+                        || outcome.first.is_some()
+                        || right < all.len(),
+                    "{name}"
+                );
                 bounds.cases += 2;
             }
-            assert!(step == 3 || most > all.len() / 3, "{by}: {most} of {} packets at the most", all.len());
+            assert!(
+                step == 3 || most > all.len() / 3,
+                "{by}: {most} of {} packets at the most",
+                all.len()
+            );
         }
     }
     bounds.end(1_000);
@@ -610,7 +716,10 @@ fn compressed_data_that_asks_for_gigabytes_gets_none() {
     // A window of 2 GiB in a zstd frame: descriptor 0xa8, 2^(10 + 21).
     let zstd = [0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0, 0, 0, 0];
     let error = read("zstd", zstd.as_slice(), 0).first.unwrap();
-    assert!(matches!(error.fault, Fault::Compressed { by: Compression::Zstd, cut: false, .. }), "{error}");
+    assert!(
+        matches!(error.fault, Fault::Compressed { by: Compression::Zstd, cut: false, .. }),
+        "{error}"
+    );
 
     // A dictionary of 4 GiB in xz: the block header's property 40, its CRC made right.
     let mut xz = packed(Compression::Xz, &[7; 100]);
@@ -621,7 +730,10 @@ fn compressed_data_that_asks_for_gigabytes_gets_none() {
     crc.update(&xz[header.start..header.end - 4]);
     xz[header.end - 4..header.end].copy_from_slice(&crc.sum().to_le_bytes());
     let error = read("xz", xz.as_slice(), 0).first.unwrap();
-    assert!(matches!(error.fault, Fault::Compressed { by: Compression::Xz, cut: false, .. }), "{error}");
+    assert!(
+        matches!(error.fault, Fault::Compressed { by: Compression::Xz, cut: false, .. }),
+        "{error}"
+    );
 
     // 16 MiB of nothing in some KiB.
     for by in CODECS {
@@ -645,7 +757,8 @@ fn tcpdump_and_tshark_read_the_same_packets_before_a_fault() {
     }
 }
 
-/// Whether `tool` writes the packets that we read, of captures that are cut or have a length that cannot be.
+/// Whether `tool` writes the packets that we read, of captures that are cut or have a length that
+/// cannot be.
 fn compare(tool: &str, at_least: usize) {
     let (mut compared, mut chance) = (0, Chance(7));
     let folder = std::env::temp_dir().join(format!("squall-broken-{tool}-{}", std::process::id()));
@@ -656,7 +769,8 @@ fn compare(tool: &str, at_least: usize) {
         for n in 0..at_least.div_ceil(7) {
             let mut octets = base.octets.clone();
             let &(start, end) = &base.packets[chance.below(PACKETS)];
-            // tshark guesses from the first records which pcap it is; an absurd length makes it guess wrong.
+            // tshark guesses from the first records which pcap it is; an absurd length makes it
+            // guess wrong.
             if n % 2 == 0 || (tool == "tshark" && base.name.starts_with("pcap-")) {
                 octets.truncate(start + 1 + chance.below(end - start - 1));
             } else {
@@ -668,14 +782,24 @@ fn compare(tool: &str, at_least: usize) {
             let _ = fs::remove_file(&to);
             let form: &[&str] = if tool == "tcpdump" { &["-Z", "root"] } else { &["-F", "pcapng"] };
             let mut command = Command::new(tool);
-            let output = command.arg("-n").arg("-r").arg(&from).arg("-w").arg(&to).args(form).output().unwrap();
+            let output = command
+                .arg("-n")
+                .arg("-r")
+                .arg(&from)
+                .arg("-w")
+                .arg(&to)
+                .args(form)
+                .output()
+                .unwrap();
             let ours = read(&base.name, octets.as_slice(), octets.len());
             let Ok(kept) = fs::read(&to) else {
                 assert!(ours.before.is_empty(), "{tool} wrote nothing: {output:?}");
                 continue;
             };
             let theirs = read(tool, kept.as_slice(), kept.len()).before;
-            let data = |packets: &[Given]| packets.iter().map(|(_, data)| data.clone()).collect::<Vec<_>>();
+            let data = |packets: &[Given]| {
+                packets.iter().map(|(_, data)| data.clone()).collect::<Vec<_>>()
+            };
             assert_eq!(data(&ours.before), data(&theirs), "{} {n}: {tool}", base.name);
             compared += 1;
         }

@@ -33,7 +33,13 @@ fn read(file: impl Read) -> (Vec<Owned>, Option<CaptureError>) {
             Ok(Some(Packet { time_ns, wire_len, link_type, interface, number, data, .. })) => {
                 assert_eq!(number, packets.len() as u64 + 1);
                 assert!(data.len() <= wire_len as usize);
-                packets.push(Owned { time_ns, wire_len, link_type, interface, data: data.to_vec() });
+                packets.push(Owned {
+                    time_ns,
+                    wire_len,
+                    link_type,
+                    interface,
+                    data: data.to_vec(),
+                });
             }
             Ok(None) => break None,
             Err(error) => break Some(error),
@@ -72,7 +78,9 @@ impl Read for Trickle<'_> {
 #[test]
 fn each_magic_in_each_endian_gives_the_same_packet() {
     for order in [Little, Big] {
-        for (magic, ns, extra) in [(0xa1b2_c3d4, 5_000, 0), (0xa1b2_3c4d, 5, 0), (0xa1b2_cd34, 5_000, 8)] {
+        for (magic, ns, extra) in
+            [(0xa1b2_c3d4, 5_000, 0), (0xa1b2_3c4d, 5, 0), (0xa1b2_cd34, 5_000, 8)]
+        {
             let record = [order.u32s(&[S, 5, 3, 60]), vec![0xee; extra], vec![1, 2, 3]].concat();
             let file = [order.pcap(magic, 4, 1), record.clone(), record].concat();
             let packet = Owned {
@@ -90,7 +98,12 @@ fn each_magic_in_each_endian_gives_the_same_packet() {
 #[test]
 fn lengths_of_old_versions_are_swapped_back() {
     for (minor, lengths) in [(2, [60, 3]), (3, [60, 3]), (3, [3, 60]), (4, [3, 60])] {
-        let file = [Little.pcap(0xa1b2_c3d4, minor, 1), Little.u32s(&[S, 0]), Little.u32s(&lengths), vec![9; 3]];
+        let file = [
+            Little.pcap(0xa1b2_c3d4, minor, 1),
+            Little.u32s(&[S, 0]),
+            Little.u32s(&lengths),
+            vec![9; 3],
+        ];
         let packets = whole(&file.concat());
         assert_eq!((packets[0].wire_len, packets[0].data.len()), (60, 3), "2.{minor} {lengths:?}");
     }
@@ -101,9 +114,13 @@ fn a_captured_fcs_is_cut_off() {
     // FCS length 2 x 16 bits, and the bit that says so.
     let header = Little.pcap(0xa1b2_c3d4, 4, 0x2400_0001);
     for (captured, kept) in [(64, 60), (62, 60), (60, 60), (20, 20)] {
-        let file = [header.clone(), Little.u32s(&[S, 0, captured, 64]), vec![7; captured as usize]].concat();
+        let file = [header.clone(), Little.u32s(&[S, 0, captured, 64]), vec![7; captured as usize]]
+            .concat();
         let packet = &whole(&file)[0];
-        assert_eq!((packet.data.len(), packet.wire_len, packet.link_type), (kept, 60, LinkType::ETHERNET));
+        assert_eq!(
+            (packet.data.len(), packet.wire_len, packet.link_type),
+            (kept, 60, LinkType::ETHERNET)
+        );
     }
     let tiny = [header, Little.u32s(&[S, 0, 3, 3]), vec![7; 3]].concat();
     assert_eq!((whole(&tiny)[0].wire_len, whole(&tiny)[0].data.len()), (0, 0));
@@ -119,7 +136,11 @@ fn headers_of_zeros_are_packets_of_no_octets_where_packets_follow() {
         for behind in [&packet[..], &packet.repeat(5), &[], &[0; 9]] {
             let (packets, error) = read(file(16 * headers, behind).as_slice());
             let cut = behind == [0; 9];
-            assert_eq!(packets.len(), 1 + headers + behind.len() / packet.len(), "{headers} {behind:?} {error:?}");
+            assert_eq!(
+                packets.len(),
+                1 + headers + behind.len() / packet.len(),
+                "{headers} {behind:?} {error:?}"
+            );
             assert_eq!(error.is_some(), cut, "{error:?}");
             assert_eq!((packets[1].wire_len, packets[1].time_ns), (0, 0));
         }
@@ -136,12 +157,16 @@ fn headers_of_zeros_are_packets_of_no_octets_where_packets_follow() {
 #[test]
 fn absurd_lengths_are_refused_with_their_place() {
     let good = [Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
-    let file = [Little.pcap(0xa1b2_c3d4, 4, 1), good, Little.u32s(&[S, 0, u32::MAX, 60]), vec![1; 99]].concat();
+    let file =
+        [Little.pcap(0xa1b2_c3d4, 4, 1), good, Little.u32s(&[S, 0, u32::MAX, 60]), vec![1; 99]]
+            .concat();
     let (packets, error) = read(file.as_slice());
     assert_eq!((packets.len(), error.as_ref().unwrap().offset), (1, 44));
     let message = error.unwrap().to_string();
     assert!(
-        message.contains("at octet 44, behind packet 1: a packet of 4294967295 octets; expected at most 262144"),
+        message.contains(
+            "at octet 44, behind packet 1: a packet of 4294967295 octets; expected at most 262144"
+        ),
         "{message}"
     );
 }
@@ -149,7 +174,9 @@ fn absurd_lengths_are_refused_with_their_place() {
 #[test]
 fn a_packet_larger_than_the_buffer_is_read_whole() {
     let data: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
-    let mut writer = PcapWriter::new(Vec::new(), PcapFormat { snaplen: 1 << 20, ..PcapFormat::default() }).unwrap();
+    let mut writer =
+        PcapWriter::new(Vec::new(), PcapFormat { snaplen: 1 << 20, ..PcapFormat::default() })
+            .unwrap();
     for _ in 0..3 {
         writer.write(S_NS, data.len() as u32, &data).unwrap();
         writer.write(S_NS, 3, &[1, 2, 3]).unwrap();
@@ -174,14 +201,23 @@ fn sections_of_both_endians_with_interfaces_of_their_own_are_read_in_turn() {
         Little.interface(113, 0, &ns(Little)),
         Little.block(0x0bad, &[0; 1_000]),
         Little.packet(0, S_NS + 9, 44, &[3; 44], &[]),
-        Little.block(5, &[Little.u32s(&[0, 0, 0]), Little.option(5, &[9, 0, 0, 0, 0, 0, 0, 0])].concat()),
+        Little.block(
+            5,
+            &[Little.u32s(&[0, 0, 0]), Little.option(5, &[9, 0, 0, 0, 0, 0, 0, 0])].concat(),
+        ),
     ]
     .concat();
     let packets = whole(&file);
-    let expected =
-        [(0, LinkType::ETHERNET, 7_000, 60, 5), (1, LinkType::RAW, 7, 1_500, 96), (2, LinkType::LINUX_SLL, 9, 44, 44)];
+    let expected = [
+        (0, LinkType::ETHERNET, 7_000, 60, 5),
+        (1, LinkType::RAW, 7, 1_500, 96),
+        (2, LinkType::LINUX_SLL, 9, 44, 44),
+    ];
     for (packet, (interface, link_type, ns, wire_len, captured)) in packets.iter().zip(expected) {
-        assert_eq!((packet.interface, packet.link_type, packet.time_ns), (interface, link_type, S_NS + ns));
+        assert_eq!(
+            (packet.interface, packet.link_type, packet.time_ns),
+            (interface, link_type, S_NS + ns)
+        );
         assert_eq!((packet.wire_len, packet.data.len()), (wire_len, captured));
     }
     assert_eq!(packets.len(), 3);
@@ -189,14 +225,21 @@ fn sections_of_both_endians_with_interfaces_of_their_own_are_read_in_turn() {
     let mut reader = CaptureReader::from_read(file.as_slice()).unwrap();
     while reader.next().unwrap().is_some() {}
     assert_eq!(reader.interfaces()[1].name.as_deref(), Some("tun0"));
-    assert_eq!((reader.interfaces()[1].snaplen, reader.interfaces()[2].dropped_by_interface), (96, Some(9)));
+    assert_eq!(
+        (reader.interfaces()[1].snaplen, reader.interfaces()[2].dropped_by_interface),
+        (96, Some(9))
+    );
     assert_eq!((reader.packets(), reader.offset()), (3, file.len() as u64));
 }
 
 #[test]
 fn time_resolutions_and_offsets_come_out_in_nanoseconds() {
     let time = |options: &[u8], ticks: u64| {
-        let file = [Little.section(), Little.interface(1, 0, options), Little.packet(0, ticks, 4, &[0; 4], &[])];
+        let file = [
+            Little.section(),
+            Little.interface(1, 0, options),
+            Little.packet(0, ticks, 4, &[0; 4], &[]),
+        ];
         whole(&file.concat())[0].time_ns
     };
     let resolution = |r: u8| Little.option(9, &[r]);
@@ -220,7 +263,8 @@ fn time_resolutions_and_offsets_come_out_in_nanoseconds() {
 #[test]
 fn simple_and_obsolete_packets_are_read() {
     for order in [Little, Big] {
-        let obsolete = [order.u16(0), order.u16(3), order.u32s(&[0, 8, 5, 60]), vec![4; 5]].concat();
+        let obsolete =
+            [order.u16(0), order.u16(3), order.u32s(&[0, 8, 5, 60]), vec![4; 5]].concat();
         let file = [
             order.section(),
             order.interface(1, 10, &[]),
@@ -228,7 +272,8 @@ fn simple_and_obsolete_packets_are_read() {
             order.block(3, &[order.u32(6), vec![6; 6]].concat()),
             order.block(2, &obsolete),
         ];
-        let found: Vec<_> = whole(&file.concat()).into_iter().map(|p| (p.time_ns, p.wire_len, p.data)).collect();
+        let found: Vec<_> =
+            whole(&file.concat()).into_iter().map(|p| (p.time_ns, p.wire_len, p.data)).collect();
         assert_eq!(found, [(0, 60, vec![5; 10]), (0, 6, vec![6; 6]), (8_000, 60, vec![4; 5])]);
     }
 }
@@ -245,7 +290,10 @@ fn an_fcs_by_interface_or_by_packet_is_cut_off() {
         Little.packet(1, 0, 64, &[0; 64], &[flags(4 << 5), Little.option(0, &[])].concat()),
         Little.packet(1, 0, 64, &[0; 64], &flags(1)),
     ];
-    assert_eq!(whole(&file.concat()).iter().map(|p| p.data.len()).collect::<Vec<_>>(), [60, 62, 60, 64]);
+    assert_eq!(
+        whole(&file.concat()).iter().map(|p| p.data.len()).collect::<Vec<_>>(),
+        [60, 62, 60, 64]
+    );
 }
 
 #[test]
@@ -269,9 +317,18 @@ fn faults_of_blocks_say_where_and_what() {
         (changed(20, u32::MAX), "a packet of 4294967295 octets"),
         (changed(88, 7), "a block of 92 octets; expected 7, the length at its end"),
         (with(Little.block(6, &[0; 16])), "a packet block of 28 octets; expected at least 32"),
-        (with(Little.block(1, &[0; 4])), "an interface description of 16 octets; expected at least 20"),
-        (with(Little.u32s(&[99, u32::MAX - 3, 1, 2])), "a block of 4294967292 octets; expected at most 17825792"),
-        (with(Little.u32s(&[99, 1 << 20, 1, 2])), "inside a block: 1048576 octets expected, 16 found"),
+        (
+            with(Little.block(1, &[0; 4])),
+            "an interface description of 16 octets; expected at least 20",
+        ),
+        (
+            with(Little.u32s(&[99, u32::MAX - 3, 1, 2])),
+            "a block of 4294967292 octets; expected at most 17825792",
+        ),
+        (
+            with(Little.u32s(&[99, 1 << 20, 1, 2])),
+            "inside a block: 1048576 octets expected, 16 found",
+        ),
         (
             with(Little.u32s(&[0x0a0d_0d0a, 28, 5, 0, 0, 0, 28])),
             "at octet 48: a section with the byte-order magic [05, 00",
@@ -287,18 +344,26 @@ fn faults_of_blocks_say_where_and_what() {
 fn what_is_no_capture_is_named() {
     assert!(fault(b"").contains("the file is empty"));
     assert!(fault(b"\xa1\xb2").contains("inside the magic number: 4 octets expected, 2 found"));
-    assert!(fault(b"PK\x03\x04....").contains("begins with [50, 4b, 03, 04]; expected the magic number"));
     assert!(
-        fault(&Little.pcap(0xa1b2_c3d4, 4, 1)[..23]).contains("inside the file header: 24 octets expected, 23 found")
+        fault(b"PK\x03\x04....")
+            .contains("begins with [50, 4b, 03, 04]; expected the magic number")
     );
-    assert!(fault(&[&Little.u32(0xa1b2_c3d4)[..], &[9; 20]].concat()).contains("version 2313.2313 of pcap; expected"));
+    assert!(
+        fault(&Little.pcap(0xa1b2_c3d4, 4, 1)[..23])
+            .contains("inside the file header: 24 octets expected, 23 found")
+    );
+    assert!(
+        fault(&[&Little.u32(0xa1b2_c3d4)[..], &[9; 20]].concat())
+            .contains("version 2313.2313 of pcap; expected")
+    );
     let message = CaptureReader::open("/no/such.pcap").err().unwrap().to_string();
     assert!(message.starts_with("/no/such.pcap: cannot be opened: No such file"), "{message}");
 }
 
 #[test]
 fn a_frame_is_fetched_by_its_number() {
-    let path = std::env::temp_dir().join(format!("squall-frame-number-{}.pcap", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("squall-frame-number-{}.pcap", std::process::id()));
     let mut writer = PcapWriter::create(&path, PcapFormat::default()).unwrap();
     for n in 1..=3u8 {
         writer.write(S_NS + u64::from(n), 60, &[n; 40]).unwrap();
@@ -309,7 +374,9 @@ fn a_frame_is_fetched_by_its_number() {
     for number in [0, 4] {
         let message = frame_number(&path, number).unwrap_err().to_string();
         assert!(
-            message.contains(&format!("packet {number} was asked for; the file has 3, numbered from 1")),
+            message.contains(&format!(
+                "packet {number} was asked for; the file has 3, numbered from 1"
+            )),
             "{message}"
         );
         assert!(message.starts_with(path.to_str().unwrap()), "{message}");
@@ -321,10 +388,22 @@ fn a_frame_is_fetched_by_its_number() {
 fn writers_refuse_what_does_not_fit() {
     let mut writer = PcapWriter::new(Vec::new(), PcapFormat::default()).unwrap();
     assert!(writer.write(u64::MAX, 4, &[0; 4]).unwrap_err().to_string().contains("2106"));
-    assert!(writer.write(0, 3, &[0; 4]).unwrap_err().to_string().contains("3 octets of which 4 were captured"));
+    assert!(
+        writer
+            .write(0, 3, &[0; 4])
+            .unwrap_err()
+            .to_string()
+            .contains("3 octets of which 4 were captured")
+    );
     assert_eq!(writer.finish().unwrap().len(), 24);
     let mut writer = PcapngWriter::new(Vec::new(), vec![InterfaceFormat::default()]).unwrap();
-    assert!(writer.write(1, 0, 4, &[0; 4]).unwrap_err().to_string().contains("interface 1 of a capture that has 1"));
+    assert!(
+        writer
+            .write(1, 0, 4, &[0; 4])
+            .unwrap_err()
+            .to_string()
+            .contains("interface 1 of a capture that has 1")
+    );
     assert!(writer.statistics(1, 0, Statistics::default()).is_err());
 }
 
@@ -361,7 +440,11 @@ fn write_pcap(packets: &[(u64, Vec<u8>, u32)], format: PcapFormat) -> (Vec<u8>, 
 }
 
 fn write_pcapng(packets: &[(u64, Vec<u8>, u32)]) -> (Vec<u8>, Vec<usize>) {
-    let interface = |link_type| InterfaceFormat { link_type, name: Some("eth1".into()), ..InterfaceFormat::default() };
+    let interface = |link_type| InterfaceFormat {
+        link_type,
+        name: Some("eth1".into()),
+        ..InterfaceFormat::default()
+    };
     let interfaces = vec![interface(LinkType::ETHERNET), interface(LinkType::RAW)];
     let mut writer = PcapngWriter::new(Vec::new(), interfaces).unwrap();
     // Section header with its one option, and two descriptions with two options.
@@ -386,12 +469,19 @@ fn lengths_told_in_advance_are_those_written() {
     let interface = InterfaceFormat { snaplen: 50, ..InterfaceFormat::default() };
     for len in 0..70usize {
         for comment in [None, Some("late"), Some("")] {
-            for (direction, dropped) in [(None, 0), (Some(Direction::Inbound), 0), (Some(Direction::Outbound), 7)] {
+            for (direction, dropped) in
+                [(None, 0), (Some(Direction::Inbound), 0), (Some(Direction::Outbound), 7)]
+            {
                 let (notes, mut out) = (PacketNotes { direction, dropped, comment }, Vec::new());
                 interface.write_packet(&mut out, 0, S_NS, 70, &vec![1; len], &notes).unwrap();
                 assert_eq!(out.len(), interface.packet_len(len, &notes));
-                let file = [Little.section(), Little.interface(1, 50, &Little.option(9, &[9])), out].concat();
-                assert_eq!((whole(&file)[0].time_ns, whole(&file)[0].data.len()), (S_NS, len.min(50)));
+                let file =
+                    [Little.section(), Little.interface(1, 50, &Little.option(9, &[9])), out]
+                        .concat();
+                assert_eq!(
+                    (whole(&file)[0].time_ns, whole(&file)[0].data.len()),
+                    (S_NS, len.min(50))
+                );
             }
         }
         let (format, mut out) = (PcapFormat { snaplen: 50, ..PcapFormat::default() }, Vec::new());

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use squall_profile::{
-    At, Departures, Diagnostic, Diagnostics, FieldRef, Mode, Op, PacketSource, Profile, SizeLaw, Stream, Vary,
+    At, Departures, Diagnostic, Diagnostics, FieldRef, Mode, Op, PacketSource, Profile, SizeLaw,
+    Stream, Vary,
 };
-use squall_program::{Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature};
+use squall_program::{
+    Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature,
+};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
 use squall_wire::{BuildError, Frame};
 
@@ -23,8 +26,8 @@ const MAX_SIGNED: usize = 1 << 16;
 /// Compiles `profile` for ports with `limits` (one each, in the profile's order).
 ///
 /// # Errors
-/// All mistakes that only show against packets, ports and files: a field that is not in the packet, a size that the
-/// headers do not fit, a rate that the port cannot carry.
+/// All mistakes that only show against packets, ports and files: a field that is not in the packet,
+/// a size that the headers do not fit, a rate that the port cannot carry.
 pub fn compile(
     profile: &Profile,
     limits: &[PortLimits],
@@ -60,7 +63,16 @@ pub fn compile(
     let mut streams = Vec::new();
     for ((stream, program), rate) in made.into_iter().zip(rates) {
         let port = &profile.ports[stream.port].name;
-        match schedule(profile.seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes) {
+        match schedule(
+            profile.seed,
+            stream,
+            program,
+            rate,
+            &limits[stream.port],
+            port,
+            assets,
+            &mut notes,
+        ) {
             Ok(planned) => streams.push(planned),
             Err(problem) => problems.push(problem),
         }
@@ -70,7 +82,8 @@ pub fn compile(
     }
     let longest = |port: usize, cut: bool| {
         let of_port = streams.iter().filter(|s| s.port == port).map(|s| &s.program);
-        let by_engine = |p: &Program| !p.cut().is_whole() && limits[port].segmentation == Segmentation::Engine;
+        let by_engine =
+            |p: &Program| !p.cut().is_whole() && limits[port].segmentation == Segmentation::Engine;
         let lens = of_port.map(|p| match (by_engine(p), cut) {
             (true, false) => p.max_len().min(u32::from(p.cut().payload) + u32::from(p.cut().size)),
             (false, true) => 0,
@@ -96,7 +109,8 @@ pub fn compile(
     notes.extend(warnings.into_notes());
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
-    let (workers, counted) = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
+    let (workers, counted) =
+        place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
     let (seed, stop, replay) = (profile.seed, profile.stop, options.replay.clone());
     let flows = options.flows.iter().map(|flows| flows.port).collect();
     Ok(Plan { seed, stop, counted, ports, streams, replay, flows, workers, notes })
@@ -105,7 +119,8 @@ pub fn compile(
 /// Octets of frames made ahead, over all streams: half of a usual second level cache.
 const RINGS: usize = 256 << 10;
 
-/// Frames that soon repeat are made once, before the run: a copy costs a third of what two fields with their checksums do.
+/// Frames that soon repeat are made once, before the run: a copy costs a third of what two fields
+/// with their checksums do.
 fn make_ahead(streams: &mut [PlanStream]) {
     let mut room = RINGS;
     for stream in streams {
@@ -129,7 +144,8 @@ fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
         Diagnostic::at(
             stream.at,
             format!(
-                "stream {:?}: next = {:?} is on port {}, this one on port {}: a chain stays on its port",
+                "stream {:?}: next = {:?} is on port {}, this one on port {}: a chain stays on \
+                 its port",
                 stream.name,
                 next.name,
                 port(next),
@@ -140,7 +156,12 @@ fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     })
 }
 
-fn warn_of_overload(ports: &[PlanPort], limits: &[PortLimits], streams: &[PlanStream], notes: &mut Vec<String>) {
+fn warn_of_overload(
+    ports: &[PlanPort],
+    limits: &[PortLimits],
+    streams: &[PlanStream],
+    notes: &mut Vec<String>,
+) {
     for (i, port) in ports.iter().enumerate() {
         let Some(speed) = limits[i].speed_bps else { continue };
         let l1: f64 = streams
@@ -150,7 +171,8 @@ fn warn_of_overload(ports: &[PlanPort], limits: &[PortLimits], streams: &[PlanSt
             .sum();
         if l1 > speed as f64 * 1.000_001 {
             notes.push(format!(
-                "port {}: streams ask for {:.3} Gb/s L1 together, the link carries {:.3}: expect late frames",
+                "port {}: streams ask for {:.3} Gb/s L1 together, the link carries {:.3}: expect \
+                 late frames",
                 port.name,
                 l1 / 1e9,
                 speed as f64 / 1e9
@@ -159,9 +181,12 @@ fn warn_of_overload(ports: &[PlanPort], limits: &[PortLimits], streams: &[PlanSt
     }
 }
 
-/// A seed of its own for each use, from names, so that adding a stream leaves the others as they are.
+/// A seed of its own for each use, from names, so that adding a stream leaves the others as they
+/// are.
 fn seed_of(seed: u64, stream: &str, purpose: u64) -> u64 {
-    let hash = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let hash = stream
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     mix(mix(seed, hash), purpose)
 }
 
@@ -169,14 +194,18 @@ const SIZE_SEED: u64 = 1 << 32;
 const GAP_SEED: u64 = 2 << 32;
 const PAYLOAD_SEED: u64 = 3 << 32;
 
-/// Warnings about frames, each with its first stream and the number of streams: thousands of streams make one note.
+/// Warnings about frames, each with its first stream and the number of streams: thousands of
+/// streams make one note.
 #[derive(Default)]
 struct Warnings(Vec<(String, String, u64)>);
 
 impl Warnings {
     fn check(&mut self, stream: &Stream, frame: &Frame) {
-        // The frame holds only one value of a field that varies: no warning where such a field decides.
-        let decides = |name: &str| ["dst", "ttl", "hop_limit", "]"].iter().any(|end| name.trim_end().ends_with(end));
+        // The frame holds only one value of a field that varies: no warning where such a field
+        // decides.
+        let decides = |name: &str| {
+            ["dst", "ttl", "hop_limit", "]"].iter().any(|end| name.trim_end().ends_with(end))
+        };
         let varies = stream.vary.iter().any(|vary| match &vary.field {
             FieldRef::Name(name) => decides(name),
             FieldRef::Offset { .. } => true,
@@ -210,7 +239,11 @@ fn program(
     if stream.latency && index >= MAX_SIGNED {
         return Err(Diagnostic::at(
             stream.at,
-            format!("stream {name:?} is number {}, but only the first {MAX_SIGNED} can have latency = true", index + 1),
+            format!(
+                "stream {name:?} is number {}, but only the first {MAX_SIGNED} can have latency = \
+                 true",
+                index + 1
+            ),
             vec!["try fewer streams, or a stream with variables instead of many streams".into()],
         ));
     }
@@ -220,9 +253,15 @@ fn program(
     if longest > limits.max_frame && stream.segment.is_none() {
         return Err(Diagnostic::at(
             stream.size_at,
-            format!("stream {name:?}: frames of {} octets are longer than port {port} takes", longest + FCS_LEN),
+            format!(
+                "stream {name:?}: frames of {} octets are longer than port {port} takes",
+                longest + FCS_LEN
+            ),
             vec![
-                format!("port {port} takes frames of up to {} octets (FCS included)", limits.max_frame + FCS_LEN),
+                format!(
+                    "port {port} takes frames of up to {} octets (FCS included)",
+                    limits.max_frame + FCS_LEN
+                ),
                 "try a smaller size, or a larger MTU on the interface".into(),
             ],
         ));
@@ -232,7 +271,9 @@ fn program(
     let shown = frame.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/");
     let cut = cut(stream, &frame, &sizes, &vars, limits, port)?;
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
-    Program::build(spec).map(|program| program.with_cut(cut)).map_err(|e| explain(e, stream, &shown))
+    Program::build(spec)
+        .map(|program| program.with_cut(cut))
+        .map_err(|e| explain(e, stream, &shown))
 }
 
 /// The frame at its longest, and the law of lengths without FCS.
@@ -245,22 +286,32 @@ fn frame(
 ) -> Result<(Frame, Sizes), Diagnostic> {
     let name = &stream.name;
     let load = |path: &str| assets.payload(path);
-    let problem = |at: At, message: String, details: Vec<String>| Diagnostic::at(at, message, details);
+    let problem =
+        |at: At, message: String, details: Vec<String>| Diagnostic::at(at, message, details);
     let without = |len: u32| len.saturating_sub(FCS_LEN);
     let sizes = match &stream.size {
         SizeLaw::Natural => None,
         SizeLaw::Fixed(len) => Some(Sizes::fixed(without(*len))),
-        SizeLaw::List(sizes) => Some(Sizes::list(sizes.iter().map(|&s| without(s)).collect::<Vec<_>>())),
-        SizeLaw::Range { min, max, step } => {
-            Some(Sizes::list((*min..=*max).step_by((*step).max(1) as usize).map(without).collect::<Vec<_>>()))
+        SizeLaw::List(sizes) => {
+            Some(Sizes::list(sizes.iter().map(|&s| without(s)).collect::<Vec<_>>()))
         }
-        SizeLaw::Uniform { min, max } => Some(Sizes::uniform(without(*min), without(*max), size_seed)),
+        SizeLaw::Range { min, max, step } => Some(Sizes::list(
+            (*min..=*max).step_by((*step).max(1) as usize).map(without).collect::<Vec<_>>(),
+        )),
+        SizeLaw::Uniform { min, max } => {
+            Some(Sizes::uniform(without(*min), without(*max), size_seed))
+        }
         SizeLaw::Normal { mean, sd: 0.0, .. } => Some(Sizes::fixed(without(mean.round() as u32))),
-        SizeLaw::Normal { mean, sd, min, max } => {
-            Some(Sizes::normal(mean - f64::from(FCS_LEN), *sd, without(*min), without(*max), size_seed))
-        }
+        SizeLaw::Normal { mean, sd, min, max } => Some(Sizes::normal(
+            mean - f64::from(FCS_LEN),
+            *sd,
+            without(*min),
+            without(*max),
+            size_seed,
+        )),
         SizeLaw::Weights(weights) => {
-            let weights: Vec<_> = weights.iter().map(|&(s, w)| (without(s), f64::from(w))).collect();
+            let weights: Vec<_> =
+                weights.iter().map(|&(s, w)| (without(s), f64::from(w))).collect();
             Some(Sizes::weighted(&weights, size_seed))
         }
     };
@@ -280,9 +331,15 @@ fn frame(
             if let Some(sizes) = sizes {
                 let cut = built.bytes.len() as u32;
                 // `truncate(n)` decides about the length, whatever the size says.
-                return Ok(if cut < sizes.range().1 { (built, Sizes::fixed(cut)) } else { (built, sizes) });
+                return Ok(if cut < sizes.range().1 {
+                    (built, Sizes::fixed(cut))
+                } else {
+                    (built, sizes)
+                });
             }
-            if let Some(len) = stream.segment.and_then(|segment| natural_len(&built, segment, limits)) {
+            if let Some(len) =
+                stream.segment.and_then(|segment| natural_len(&built, segment, limits))
+            {
                 built = build(Some(len))?;
             }
             let wanted = built.payload + signature::LEN;
@@ -308,8 +365,9 @@ fn frame(
         return Ok((frame, Sizes::fixed(len)));
     };
     let (least, most) = sizes.range();
-    // A packet given as octets is sent as it was given, with padding after it, so its lengths stay. Not where it does not
-    // fit, nor with a signature or segmentation, which need payload up to the end of the frame.
+    // A packet given as octets is sent as it was given, with padding after it, so its lengths stay.
+    // Not where it does not fit, nor with a signature or segmentation, which need payload up to the
+    // end of the frame.
     let packet_end = frame.bytes.len() - frame.trailer;
     if least as usize >= packet_end && !stream.latency && stream.segment.is_none() {
         frame.pad(most as usize);
@@ -317,32 +375,50 @@ fn frame(
     }
     frame.resize(most as usize).map_err(|e| match e {
         BuildError::TooShort { need, len } => too_short(stream, need, len),
-        other => problem(stream.size_at, format!("stream {name:?}: {other}"), vec!["try a smaller size".into()]),
+        other => problem(
+            stream.size_at,
+            format!("stream {name:?}: {other}"),
+            vec!["try a smaller size".into()],
+        ),
     })?;
     Ok((frame, sizes))
 }
 
-fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Vec<VarSpec>, Diagnostic> {
+fn vars(
+    stream: &Stream,
+    frame: &Frame,
+    seeds: impl Fn(u64) -> u64,
+) -> Result<Vec<VarSpec>, Diagnostic> {
     let mut specs: Vec<VarSpec> = Vec::new();
     for (i, vary) in stream.vary.iter().enumerate() {
         let (bit, bits) = place_of(vary, frame, &stream.name)?;
         let law = law(&vary.op, seeds(i as u64)).map_err(|wrong| {
             let hint = "try an init further from the end, or a range from init to the end";
-            Diagnostic::at(vary.at, format!("stream {:?}: a field {wrong}", stream.name), vec![hint.into()])
+            Diagnostic::at(
+                vary.at,
+                format!("stream {:?}: a field {wrong}", stream.name),
+                vec![hint.into()],
+            )
         })?;
         let (every, phase) = match &vary.op {
             Op::After { of, .. } => {
                 let of = &specs[*of];
-                let period = of.law.period().and_then(|p| p.checked_mul(of.every)).ok_or_else(|| {
-                    Diagnostic::at(
-                        vary.at,
-                        format!(
-                            "stream {:?}: a variable that depends on one that never wraps would never change",
-                            stream.name
-                        ),
-                        vec!["try op = \"increment\" with min and max, or a list, for the one it depends on".into()],
-                    )
-                })?;
+                let period =
+                    of.law.period().and_then(|p| p.checked_mul(of.every)).ok_or_else(|| {
+                        Diagnostic::at(
+                            vary.at,
+                            format!(
+                                "stream {:?}: a variable that depends on one that never wraps \
+                                 would never change",
+                                stream.name
+                            ),
+                            vec![
+                                "try op = \"increment\" with min and max, or a list, for the one \
+                                 it depends on"
+                                    .into(),
+                            ],
+                        )
+                    })?;
                 (period, of.phase + of.law.start() * of.every)
             }
             _ => (1, 0),
@@ -355,9 +431,9 @@ fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Ve
 fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), Diagnostic> {
     match &vary.field {
         FieldRef::Name(name) => {
-            let field = frame
-                .field(name)
-                .map_err(|e| Diagnostic::at(vary.at, format!("stream {stream:?}: field = {name:?}: {e}"), vec![]))?;
+            let field = frame.field(name).map_err(|e| {
+                Diagnostic::at(vary.at, format!("stream {stream:?}: field = {name:?}: {e}"), vec![])
+            })?;
             Ok((field.bit, field.bits))
         }
         FieldRef::Offset { offset, octets, mask } => {
@@ -366,7 +442,10 @@ fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), 
             if bits == 0 || !whole || low + bits > octets * 8 {
                 return Err(Diagnostic::at(
                     vary.at,
-                    format!("stream {stream:?}: mask = {mask:#x} is not one run of bits within {octets} octets"),
+                    format!(
+                        "stream {stream:?}: mask = {mask:#x} is not one run of bits within \
+                         {octets} octets"
+                    ),
                     vec!["try a mask like 0xff00, and a second variable for a second run".into()],
                 ));
             }
@@ -380,7 +459,8 @@ fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
     Ok(match op {
         Op::Step { min, max, init, step } => {
             let size = step.unsigned_abs().max(1);
-            // Values are as far from `init` as steps go, so the first one need not be an end of the range.
+            // Values are as far from `init` as steps go, so the first one need not be an end of the
+            // range.
             let (first, before, after) = if *step < 0 {
                 let before = (max - init) / size;
                 (init + before * size, before, (init - min) / size)
@@ -389,14 +469,24 @@ fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
                 (init - before * size, before, (max - init) / size)
             };
             // 2^64 is 0 in a law.
-            match u64::try_from(before.saturating_add(after)).map(|most| (most.wrapping_add(1), before as u64)) {
+            match u64::try_from(before.saturating_add(after))
+                .map(|most| (most.wrapping_add(1), before as u64))
+            {
                 Ok((count, start)) => Law::Step { first, step: *step, count, start },
-                // No run comes to the end of 2^64 steps; to a nearer one it may, and go on from the other side.
-                Err(_) if after >= 1 << 64 => Law::Step { first: *init, step: *step, count: 0, start: 0 },
-                Err(_) => return Err("has more than 2^64 values, and begins so near their end that it would wrap"),
+                // No run comes to the end of 2^64 steps; to a nearer one it may, and go on from the
+                // other side.
+                Err(_) if after >= 1 << 64 => {
+                    Law::Step { first: *init, step: *step, count: 0, start: 0 }
+                }
+                Err(_) => {
+                    return Err("has more than 2^64 values, and begins so near their end that it \
+                                would wrap");
+                }
             }
         }
-        Op::List { values, init } => Law::List { values: values.clone().into(), start: *init as u64 },
+        Op::List { values, init } => {
+            Law::List { values: values.clone().into(), start: *init as u64 }
+        }
         Op::Random { min, max, limit, seed: own } => {
             let (min, limit, seed) = (*min, *limit, own.map_or(seed, |own| mix(own, 0)));
             match u64::try_from(max - min) {
@@ -416,7 +506,10 @@ fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
         format!("stream {:?}: size = {} is less than its headers take", stream.name, len + fcs),
         vec![
             format!("headers and payload take {} octets (FCS included)", need + fcs),
-            format!("try size = {}, or truncate({len}) at the packet's end to cut it on purpose", need + fcs),
+            format!(
+                "try size = {}, or truncate({len}) at the packet's end to cut it on purpose",
+                need + fcs
+            ),
         ],
     )
 }
@@ -432,28 +525,46 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
     match error {
         ProgramError::OutsideFrame { index, end, shortest } => Diagnostic::at(
             at(index),
-            format!("stream {name:?}: field {} ends at octet {end}, but the shortest frame has {shortest}", var(index)),
+            format!(
+                "stream {name:?}: field {} ends at octet {end}, but the shortest frame has \
+                 {shortest}",
+                var(index)
+            ),
             vec![format!("try size = {} or more", end + fcs)],
         ),
         ProgramError::Overlap { first, second } => Diagnostic::at(
             at(second),
-            format!("stream {name:?}: fields {} and {} write the same bits", var(first), var(second)),
+            format!(
+                "stream {name:?}: fields {} and {} write the same bits",
+                var(first),
+                var(second)
+            ),
             vec!["try one variable, or a mask".into()],
         ),
         ProgramError::TooWide { index, bits, value } => Diagnostic::at(
             at(index),
-            format!("stream {name:?}: value {value} of field {} does not fit its {bits} bits", var(index)),
-            vec![format!("the largest value is {}", if bits < 128 { (1u128 << bits) - 1 } else { u128::MAX })],
+            format!(
+                "stream {name:?}: value {value} of field {} does not fit its {bits} bits",
+                var(index)
+            ),
+            vec![format!(
+                "the largest value is {}",
+                if bits < 128 { (1u128 << bits) - 1 } else { u128::MAX }
+            )],
         ),
         ProgramError::Unaligned { index } => Diagnostic::at(
             at(index),
-            format!("stream {name:?}: field {} is wider than 8 octets at a place between octets", var(index)),
+            format!(
+                "stream {name:?}: field {} is wider than 8 octets at a place between octets",
+                var(index)
+            ),
             vec!["try two variables of up to 64 bits".into()],
         ),
         ProgramError::Straddles { index } => Diagnostic::at(
             at(index),
             format!(
-                "stream {name:?}: field {} lies half inside and half outside of what a checksum covers",
+                "stream {name:?}: field {} lies half inside and half outside of what a checksum \
+                 covers",
                 var(index)
             ),
             vec!["try two variables, one inside and one outside".into()],
@@ -463,7 +574,8 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
             Diagnostic::at(
                 stream.size_at,
                 format!(
-                    "stream {name:?}: latency = true needs {least} octets of payload, {layers} has {free} at its shortest"
+                    "stream {name:?}: latency = true needs {least} octets of payload, {layers} \
+                     has {free} at its shortest"
                 ),
                 vec![format!("try a size that is larger by {} or more", least - free.min(least))],
             )
@@ -493,7 +605,9 @@ fn schedule(
         Departures::Pareto { shape } => GapLaw::Pareto { shape: *shape },
         Departures::Weibull { shape } => GapLaw::Weibull { shape: *shape },
         Departures::Gamma { shape } => GapLaw::Gamma { shape: *shape },
-        Departures::OnOff { on, off } => GapLaw::OnOff { on: Picos::from(*on), off: Picos::from(*off) },
+        Departures::OnOff { on, off } => {
+            GapLaw::OnOff { on: Picos::from(*on), off: Picos::from(*off) }
+        }
         Departures::File { path } => {
             let (law, mean) = gaps(stream, path, assets)?;
             // "max" says that no rate scales the gaps of the file.
@@ -541,13 +655,19 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
         Diagnostic::at(
             stream.at,
             format!("stream {:?}: departures from {path:?}: {message}", stream.name),
-            vec!["expected one gap a line, nanoseconds, their sum above 0; lines that begin with # are skipped".into()],
+            vec![
+                "expected one gap a line, nanoseconds, their sum above 0; lines that begin with # \
+                 are skipped"
+                    .into(),
+            ],
         )
     };
     let octets = assets.file(path).map_err(|e| problem(e.to_string()))?;
     let text = String::from_utf8(octets).map_err(|_| problem("is not text".into()))?;
     let mut gaps = Vec::new();
-    for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#')) {
+    for (i, line) in
+        text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#'))
+    {
         match line.trim().parse::<f64>() {
             Ok(gap) if gap.is_finite() && gap >= 0.0 => gaps.push(gap),
             _ => return Err(problem(format!("line {}: {:?} is not a gap", i + 1, line.trim()))),
@@ -561,6 +681,9 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
     if mean * gaps.len() as f64 > 9e15 {
         return Err(problem("the gaps come to more than 104 days".into()));
     }
-    let picos = Gap::PerFrame { num: (mean * gaps.len() as f64 * 1000.0).round() as u64, den: gaps.len() as u64 };
+    let picos = Gap::PerFrame {
+        num: (mean * gaps.len() as f64 * 1000.0).round() as u64,
+        den: gaps.len() as u64,
+    };
     Ok((GapLaw::List(gaps.into_iter().map(|g| g / mean).collect()), picos))
 }

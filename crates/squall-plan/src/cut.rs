@@ -23,7 +23,9 @@ impl Headers {
     fn of(frame: &Frame) -> Option<Self> {
         let mut layers = frame.layers.iter().filter(|l| l.len > 0 && l.offset < frame.payload);
         layers.next().filter(|l| l.header.name == "eth")?;
-        let network = layers.find(|l| l.header.name != "vlan").filter(|l| matches!(l.header.name, "ipv4" | "ipv6"))?;
+        let network = layers
+            .find(|l| l.header.name != "vlan")
+            .filter(|l| matches!(l.header.name, "ipv4" | "ipv6"))?;
         let transport = layers.next().filter(|l| matches!(l.header.name, "tcp" | "udp"))?;
         layers.next().is_none().then_some(Self {
             ipv4: network.header.name == "ipv4",
@@ -77,27 +79,51 @@ pub(crate) fn cut(
 ) -> Result<Cut, Diagnostic> {
     let Some(segment) = stream.segment else { return Ok(Cut::WHOLE) };
     let problem = |at: At, message: &str, hint: &str| {
-        Err(Diagnostic::at(at, format!("stream {:?}: segment = {segment}: {message}", stream.name), vec![hint.into()]))
+        Err(Diagnostic::at(
+            at,
+            format!("stream {:?}: segment = {segment}: {message}", stream.name),
+            vec![hint.into()],
+        ))
     };
     let at = stream.segment_at;
     if limits.segmentation == Segmentation::Nowhere {
-        let hint = "try af_packet:IFACE, where the kernel or the NIC cuts, or another port, for which Squall does";
-        return problem(at, &format!("port {port} makes its frames itself and cannot cut any"), hint);
+        let hint = "try af_packet:IFACE, where the kernel or the NIC cuts, or another port, for \
+                    which Squall does";
+        return problem(
+            at,
+            &format!("port {port} makes its frames itself and cannot cut any"),
+            hint,
+        );
     }
     if stream.latency {
         let hint = "try latency = false, or a second stream that is signed, without segment";
-        return problem(at, "the frames that are cut cannot carry the signature of latency = true", hint);
+        return problem(
+            at,
+            "the frames that are cut cannot carry the signature of latency = true",
+            hint,
+        );
     }
     let Some(headers) = Headers::of(frame).filter(|h| h.payload <= 255) else {
         let message = format!("{} cannot be cut", frame.names());
-        return problem(at, &message, "expected eth, any vlan, ipv4 or ipv6, tcp or udp, and payload");
+        return problem(
+            at,
+            &message,
+            "expected eth, any vlan, ipv4 or ipv6, tcp or udp, and payload",
+        );
     };
     let Some(len) = sizes.only() else {
-        return problem(stream.size_at, "the frames to be cut are of one size", "try one size, or a stream for each");
+        return problem(
+            stream.size_at,
+            "the frames to be cut are of one size",
+            "try one size, or a stream for each",
+        );
     };
     let kept = |at: usize| {
         frame.lengths.iter().any(|l| l.at == at)
-            || frame.checksums.iter().any(|c| c.at == at && c.to.is_none_or(|to| to <= headers.transport))
+            || frame
+                .checksums
+                .iter()
+                .any(|c| c.at == at && c.to.is_none_or(|to| to <= headers.transport))
     };
     if frame.trailer > 0 || !headers.written().into_iter().all(kept) {
         let hint = "leave lengths and checksums out of the packet, and padding behind it";
@@ -107,33 +133,58 @@ pub(crate) fn cut(
             hint,
         );
     }
-    let touches = |v: &VarSpec, at: usize, octets: usize| v.bit < (at + octets) * 8 && at * 8 < v.bit + v.bits;
+    let touches = |v: &VarSpec, at: usize, octets: usize| {
+        v.bit < (at + octets) * 8 && at * 8 < v.bit + v.bits
+    };
     let touched = |v: &VarSpec| {
         headers.written().into_iter().any(|at| touches(v, at, 2))
             || headers.structure().into_iter().any(|at| touches(v, at, 1))
     };
     if let Some(i) = vars.iter().position(touched) {
-        return problem(stream.vary[i].at, "a length, checksum or header type cannot change from frame to frame", "");
+        return problem(
+            stream.vary[i].at,
+            "a length, checksum or header type cannot change from frame to frame",
+            "",
+        );
     }
-    let cut = Cut { size: segment as u16, transport: headers.transport as u8, payload: headers.payload as u8 };
+    let cut = Cut {
+        size: segment as u16,
+        transport: headers.transport as u8,
+        payload: headers.payload as u8,
+    };
     let longest = u32::from(cut.payload) + segment.min(len - u32::from(cut.payload));
     if longest > limits.max_frame {
-        let message = format!("its frames of {} octets are longer than port {port} takes", longest + FCS_LEN);
+        let message =
+            format!("its frames of {} octets are longer than port {port} takes", longest + FCS_LEN);
         let most = limits.max_frame.saturating_sub(cut.payload.into());
-        return problem(at, &message, &format!("try segment = {most}, or a larger MTU on the interface"));
+        return problem(
+            at,
+            &message,
+            &format!("try segment = {most}, or a larger MTU on the interface"),
+        );
     }
     if let Segmentation::Port(offload) = limits.segmentation {
         if len > offload.max_frame {
             let most = offload.max_frame + FCS_LEN;
-            let message = format!("a frame of {} octets is longer than port {port} takes to cut", len + FCS_LEN);
+            let message = format!(
+                "a frame of {} octets is longer than port {port} takes to cut",
+                len + FCS_LEN
+            );
             return problem(stream.size_at, &message, &format!("try size = {most}, or less"));
         }
         let most = most_segments(&headers, limits).unwrap_or(u32::MAX);
         if cut.segments(len) > most {
             let kind = headers.kind();
-            let message = format!("port {port} cuts {kind} into {most} frames at most, not {}", cut.segments(len));
+            let message = format!(
+                "port {port} cuts {kind} into {most} frames at most, not {}",
+                cut.segments(len)
+            );
             let fits = u32::from(cut.payload) + most * segment + FCS_LEN;
-            return problem(stream.size_at, &message, &format!("try size = {fits}, or larger segments"));
+            return problem(
+                stream.size_at,
+                &message,
+                &format!("try size = {fits}, or larger segments"),
+            );
         }
     }
     Ok(cut)

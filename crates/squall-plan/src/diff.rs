@@ -7,8 +7,8 @@ use crate::{Plan, PlanStream};
 /// One step from a plan to the next. Streams are told apart by name.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A stream that was not there; it starts when it is applied, after its start delay. With the name of its `next`,
-    /// because numbers differ from plan to plan.
+    /// A stream that was not there; it starts when it is applied, after its start delay. With the
+    /// name of its `next`, because numbers differ from plan to plan.
     Add(Box<PlanStream>, Option<String>),
     /// Stops at the next frame; its counters stay in the report.
     Remove(String),
@@ -17,8 +17,8 @@ pub enum Change {
 }
 
 impl Plan {
-    /// Steps from `self` to `new`: streams of the same name, packet and variables keep running, at their new rate;
-    /// others are removed and added.
+    /// Steps from `self` to `new`: streams of the same name, packet and variables keep running, at
+    /// their new rate; others are removed and added.
     pub fn diff(&self, new: &Self) -> Vec<Change> {
         let old_of = |s: &PlanStream| self.streams.iter().find(|old| old.name == s.name);
         let same = |s: &PlanStream| {
@@ -30,16 +30,21 @@ impl Plan {
         };
         let mut kept: Vec<bool> = new.streams.iter().map(same).collect();
         // An arrow to a stream that is replaced would point to the one that is gone.
-        let breaks = |kept: &[bool], i: usize| kept[i] && new.streams[i].next.is_some_and(|n| !kept[n.stream]);
+        let breaks = |kept: &[bool], i: usize| {
+            kept[i] && new.streams[i].next.is_some_and(|n| !kept[n.stream])
+        };
         while let Some(i) = (0..kept.len()).find(|&i| breaks(&kept, i)) {
             kept[i] = false;
         }
-        let stays = |old: &PlanStream| new.streams.iter().zip(&kept).any(|(s, kept)| *kept && s.name == old.name);
+        let stays = |old: &PlanStream| {
+            new.streams.iter().zip(&kept).any(|(s, kept)| *kept && s.name == old.name)
+        };
         let gone = self.streams.iter().filter(|old| !stays(old));
         let mut changes: Vec<Change> = gone.map(|old| Change::Remove(old.name.clone())).collect();
         for (s, kept) in new.streams.iter().zip(&kept) {
             if !kept {
-                changes.push(Change::Add(Box::new(s.clone()), new.name_of_next(s).map(str::to_owned)));
+                changes
+                    .push(Change::Add(Box::new(s.clone()), new.name_of_next(s).map(str::to_owned)));
             } else if old_of(s).is_some_and(|old| old.gap != s.gap) {
                 changes.push(Change::Rate(s.name.clone(), s.gap, s.asked_pps));
             }
@@ -53,10 +58,11 @@ impl Plan {
 }
 
 impl PlanStream {
-    /// Everything but the rate is the same, and the number in the signature, which moves when an earlier stream
-    /// goes: the engine keeps its own.
+    /// Everything but the rate is the same, and the number in the signature, which moves when an
+    /// earlier stream goes: the engine keeps its own.
     fn same_frames(&self, other: &Self) -> bool {
-        let unnumbered = |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);
+        let unnumbered =
+            |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);
         self.port == other.port
             && self.law == other.law
             && self.pattern == other.pattern

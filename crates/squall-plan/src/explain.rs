@@ -20,8 +20,8 @@ pub struct Preview {
     pub summary: String,
 }
 
-/// The first `count` frames of the plan in the order of their departures. Streams that send as fast as possible take
-/// turns at the instant 0; streams that others start are not followed.
+/// The first `count` frames of the plan in the order of their departures. Streams that send as fast
+/// as possible take turns at the instant 0; streams that others start are not followed.
 pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
     let mut scratch = Scratch::default();
     let mut lines: Vec<(Cursor, Timeline)> = plan
@@ -43,7 +43,13 @@ pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
         let mut octets = vec![0; len as usize];
         let mut meta = [TxMeta { len, due: due.as_nanos(), ..TxMeta::default() }];
         let (slots, stride) = (&mut octets[..], len as usize);
-        program.fill(cursor, &mut scratch, (slots, stride, &mut meta), &Run { start: 0, count: 1 }, None::<Nanos>);
+        program.fill(
+            cursor,
+            &mut scratch,
+            (slots, stride, &mut meta),
+            &Run { start: 0, count: 1 },
+            None::<Nanos>,
+        );
         timeline.advance(len);
         let summary = Frame::dissect(octets.clone()).summary();
         shown.push(Preview { stream, index, due, octets, summary });

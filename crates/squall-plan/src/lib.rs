@@ -1,7 +1,9 @@
-//! `compile(Profile, port limits, cores) -> Plan`: what each worker will send, from what template, with which field
-//! operations, at which instants. A value: it can be printed ([`explain`]), compared ([`Plan::diff`]) and tested.
+//! `compile(Profile, port limits, cores) -> Plan`: what each worker will send, from what template,
+//! with which field operations, at which instants. A value: it can be printed ([`explain`]),
+//! compared ([`Plan::diff`]) and tested.
 //!
-//! Pure but for files that a profile names, which are read through [`Assets`]. Does not know backends or clocks.
+//! Pure but for files that a profile names, which are read through [`Assets`]. Does not know
+//! backends or clocks.
 #![forbid(unsafe_code)]
 
 mod compile;
@@ -30,8 +32,8 @@ pub struct PortLimits {
     pub tx_queues: u32,
     /// 0: nothing can be received, or nothing is to be.
     pub rx_queues: u32,
-    /// What leaves by queue i arrives in queue i of the other end (a loop), so as many are listened to as are sent on.
-    /// Else the port spreads what comes over all of its queues.
+    /// What leaves by queue i arrives in queue i of the other end (a loop), so as many are listened
+    /// to as are sent on. Else the port spreads what comes over all of its queues.
     pub paired_queues: bool,
     /// NUMA node of the device, where there is one.
     pub node: Option<u32>,
@@ -65,10 +67,12 @@ pub struct Options {
     pub cores: Option<usize>,
     /// CPUs of the machine, at least 1.
     pub cpus: usize,
-    /// CPUs that workers may have to themselves, the better ones first; `None`: the system moves them as it likes.
+    /// CPUs that workers may have to themselves, the better ones first; `None`: the system moves
+    /// them as it likes.
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
-    /// Ports that captures are replayed on, in the order of the replay; one worker serves them all. Streams have others.
+    /// Ports that captures are replayed on, in the order of the replay; one worker serves them all.
+    /// Streams have others.
     pub replay: Vec<usize>,
     /// Ports that flows are played on, which have no streams.
     pub flows: Vec<FlowPort>,
@@ -106,7 +110,8 @@ pub enum Multiplier {
 pub struct Plan {
     pub seed: u64,
     pub stop: Stop,
-    /// The packets or octets of `stop` are already the length of the one stream, and so each worker's share of it.
+    /// The packets or octets of `stop` are already the length of the one stream, and so each
+    /// worker's share of it.
     pub counted: bool,
     pub ports: Vec<PlanPort>,
     pub streams: Vec<PlanStream>,
@@ -170,7 +175,8 @@ pub struct PlanWorker {
 }
 
 impl PlanStream {
-    /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends as fast as the port goes.
+    /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends
+    /// as fast as the port goes.
     pub fn fastest_pps(&self) -> f64 {
         let seconds = self.gap.seconds(self.program.sizes().mean());
         if seconds > 0.0 { 1.0 / seconds } else { 0.0 }
@@ -206,7 +212,8 @@ impl Plan {
         match s.placement {
             Placement::Worker(w) => (w == worker).then_some((0, 1)),
             Placement::Shared => {
-                let servers: Vec<usize> = (0..self.workers.len()).filter(|&w| serving(&self.workers[w])).collect();
+                let servers: Vec<usize> =
+                    (0..self.workers.len()).filter(|&w| serving(&self.workers[w])).collect();
                 let i = servers.iter().position(|&w| w == worker)?;
                 Some((i as u64, servers.len() as u64))
             }

@@ -14,23 +14,31 @@ pub(crate) fn place(
     options: &Options,
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
-    let players = if options.flows.is_empty() { Vec::new() } else { place_flows(limits, streams, options, notes) };
+    let players = if options.flows.is_empty() {
+        Vec::new()
+    } else {
+        place_flows(limits, streams, options, notes)
+    };
     if !players.is_empty() && streams.is_empty() && options.replay.is_empty() {
         return (bound(players, limits, options, notes), false);
     }
     // What flows leave.
     let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
     let cpus = options.cpus.saturating_sub(players.len()).max(1);
-    let sending: Vec<usize> = (0..ports.len()).filter(|&p| streams.iter().any(|s| s.port == p)).collect();
-    let receiving: Vec<usize> =
-        (0..ports.len()).filter(|&p| limits[p].rx_queues > 0 && options.flows.iter().all(|f| f.port != p)).collect();
+    let sending: Vec<usize> =
+        (0..ports.len()).filter(|&p| streams.iter().any(|s| s.port == p)).collect();
+    let receiving: Vec<usize> = (0..ports.len())
+        .filter(|&p| limits[p].rx_queues > 0 && options.flows.iter().all(|f| f.port != p))
+        .collect();
     // A total over all streams is exact, and the same on any machine, only when one worker counts.
     let mut counted = stop.packets.is_some() || stop.octets.is_some();
     let mut divided = false;
     if counted && cores.is_some_and(|c| c > 1) {
         match cut(streams, stop) {
             Ok(()) => (counted, divided) = (false, true),
-            Err(why) => notes.push(format!("packets or octets stop the run, and {why}: one core sends")),
+            Err(why) => {
+                notes.push(format!("packets or octets stop the run, and {why}: one core sends"))
+            }
         }
     }
     let extra = usize::from(!receiving.is_empty());
@@ -48,37 +56,48 @@ pub(crate) fn place(
         None => sending.len().clamp(1, count),
     };
     for (i, &port) in sending.iter().enumerate() {
-        let serving =
-            (0..senders).filter(|w| if senders >= sending.len() { w % sending.len() == i } else { i % senders == *w });
+        let serving = (0..senders).filter(|w| {
+            if senders >= sending.len() { w % sending.len() == i } else { i % senders == *w }
+        });
         for (queue, w) in serving.take(limits[port].tx_queues.max(1) as usize).enumerate() {
             workers[w].tx.push((port, queue as u32));
         }
     }
-    // All on one worker, which keeps the order of the captures over the ports; behind those of streams, if there is one.
+    // All on one worker, which keeps the order of the captures over the ports; behind those of
+    // streams, if there is one.
     if !options.replay.is_empty() {
         let replayer = if sending.len() < count { sending.len() } else { 0 };
         workers[replayer].tx.extend(options.replay.iter().map(|&port| (port, 0)));
     }
-    // Those that only receive, if there are such; a port that sends receives where it sends, so that what a loop carries
-    // stays on its core.
+    // Those that only receive, if there are such; a port that sends receives where it sends, so
+    // that what a loop carries stays on its core.
     let idle: Vec<usize> = (0..count).filter(|&w| workers[w].tx.is_empty()).collect();
     for (i, &port) in receiving.iter().enumerate() {
         let paired = workers.iter().flat_map(|w| &w.tx).map(|t| t.1 + 1).max().unwrap_or(1);
-        let queues =
-            if limits[port].paired_queues { limits[port].rx_queues.min(paired) } else { limits[port].rx_queues };
-        let beside: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
+        let queues = if limits[port].paired_queues {
+            limits[port].rx_queues.min(paired)
+        } else {
+            limits[port].rx_queues
+        };
+        let beside: Vec<usize> =
+            (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
         let listeners = match (&idle[..], &beside[..]) {
             ([], []) => (0..count).collect(),
             ([], beside) => beside.to_vec(),
             (idle, _) => idle.to_vec(),
         };
         // Ports of one queue each do not all end up on the first worker.
-        let first = if idle.is_empty() && (limits[port].paired_queues || !beside.is_empty()) { 0 } else { i };
-        let measured = streams.is_empty() || streams.iter().any(|s| s.program.signature().is_some());
+        let first = if idle.is_empty() && (limits[port].paired_queues || !beside.is_empty()) {
+            0
+        } else {
+            i
+        };
+        let measured =
+            streams.is_empty() || streams.iter().any(|s| s.program.signature().is_some());
         if queues > 1 && measured {
             notes.push(format!(
-                "port {} receives on {queues} queues: order, gaps and IPDV are those within a queue, loss and duplicates those \
-                 of all",
+                "port {} receives on {queues} queues: order, gaps and IPDV are those within a \
+                 queue, loss and duplicates those of all",
                 ports[port].name
             ));
         }
@@ -87,7 +106,8 @@ pub(crate) fn place(
         }
     }
     for port in sending {
-        let servers: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
+        let servers: Vec<usize> =
+            (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
         spread(streams, port, &servers, notes);
     }
     workers.extend(players);
@@ -106,15 +126,18 @@ fn bound(
         let bound = pin(&mut workers, limits, cpus);
         if !bound && options.cores.is_some() {
             let (count, cpus) = (workers.len(), cpus.len());
-            notes.push(format!("workers are not bound to CPUs: there are {count}, and {cpus} free for them"));
+            notes.push(format!(
+                "workers are not bound to CPUs: there are {count}, and {cpus} free for them"
+            ));
         }
     }
     workers
 }
 
-/// Flows are received where they are sent. What leaves by queue i of a pair arrives in queue i of the other end: there each
-/// worker has a queue of every port, and its share of the flows; other ports have a worker each, at most.
-/// Streams beside them have workers of their own: these spin for the next frame, those sleep until one comes.
+/// Flows are received where they are sent. What leaves by queue i of a pair arrives in queue i of
+/// the other end: there each worker has a queue of every port, and its share of the flows; other
+/// ports have a worker each, at most. Streams beside them have workers of their own: these spin for
+/// the next frame, those sleep until one comes.
 fn place_flows(
     limits: &[PortLimits],
     streams: &[PlanStream],
@@ -123,7 +146,12 @@ fn place_flows(
 ) -> Vec<PlanWorker> {
     let of = |flows: &crate::FlowPort| &limits[flows.port];
     let paired = options.flows.iter().all(|flows| of(flows).paired_queues);
-    let queues = options.flows.iter().map(|flows| of(flows).tx_queues.min(of(flows).rx_queues)).min().unwrap_or(1);
+    let queues = options
+        .flows
+        .iter()
+        .map(|flows| of(flows).tx_queues.min(of(flows).rx_queues))
+        .min()
+        .unwrap_or(1);
     let most = if paired { queues as usize } else { options.flows.len() };
     let alone = streams.is_empty() && options.replay.is_empty();
     let cores = options.cores.map(|cores| if alone { cores } else { (cores / 2).max(1) });
@@ -151,7 +179,8 @@ fn place_flows(
     }
     if cores.is_some_and(|cores| cores > count) {
         notes.push(format!(
-            "flows of these ports are played by {count} workers at most: what is received has to find them"
+            "flows of these ports are played by {count} workers at most: what is received has to \
+             find them"
         ));
     }
     workers
@@ -159,7 +188,9 @@ fn place_flows(
 
 /// Makes a total of packets or octets the length of the stream, if there is but one; else why not.
 fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
-    let [stream] = streams else { return Err("only one core knows which stream sends the last frame") };
+    let [stream] = streams else {
+        return Err("only one core knows which stream sends the last frame");
+    };
     if stream.next.is_some() || stream.pattern.bursts != 1 {
         return Err("its bursts do not divide");
     }
@@ -177,8 +208,8 @@ fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A CPU for each worker: on the node of its port's device, a core of its own before the second half of one.
-/// Whether there are enough; else none is bound.
+/// A CPU for each worker: on the node of its port's device, a core of its own before the second
+/// half of one. Whether there are enough; else none is bound.
 fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool {
     if cpus.len() < workers.len() {
         return false;
@@ -186,7 +217,8 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     let mut free: Vec<Cpu> = cpus.to_vec();
     for worker in workers.iter_mut() {
         let node = worker.tx.iter().chain(&worker.rx).find_map(|&(port, _)| limits[port].node);
-        let taken = |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && !free.contains(c)).count();
+        let taken =
+            |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && !free.contains(c)).count();
         let away = |cpu: &Cpu| node.is_some_and(|node| node != cpu.node);
         // The first of equals: they come in order of preference.
         let best = (0..free.len()).min_by_key(|&i| (away(&free[i]), taken(&free[i])));
@@ -196,8 +228,8 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     true
 }
 
-/// Streams of `port` over its `servers`: those too big for one are shared, the others go where the load is least.
-/// Streams linked by `next` stay together, because one starts when another ends.
+/// Streams of `port` over its `servers`: those too big for one are shared, the others go where the
+/// load is least. Streams linked by `next` stay together, because one starts when another ends.
 fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mut Vec<String>) {
     let mut chain: Vec<usize> = (0..streams.len()).collect();
     let mut linked = vec![false; streams.len()];
@@ -209,7 +241,8 @@ fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mu
         }
     }
     let load = |s: &PlanStream| s.asked_pps.unwrap_or(f64::INFINITY);
-    let share = streams.iter().filter(|s| s.port == port).map(load).sum::<f64>() / servers.len() as f64;
+    let share =
+        streams.iter().filter(|s| s.port == port).map(load).sum::<f64>() / servers.len() as f64;
     let mut busy = vec![0.0f64; servers.len()];
     let mut home = vec![None; streams.len()];
     let mut order: Vec<usize> = (0..streams.len()).filter(|&i| streams[i].port == port).collect();
@@ -220,7 +253,8 @@ fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mu
             streams[i].placement = Placement::Shared;
             if streams[i].program.signature().is_some() {
                 notes.push(format!(
-                    "stream {:?} is sent by {} workers, which keep no order among each other: expect reordering",
+                    "stream {:?} is sent by {} workers, which keep no order among each other: \
+                     expect reordering",
                     streams[i].name,
                     servers.len()
                 ));
@@ -241,7 +275,16 @@ mod tests {
     fn limits(node: Option<u32>, rx_queues: u32, paired_queues: bool) -> PortLimits {
         let (max_frame, speed_bps, tx_queues, virtual_time) = (1514, None, 64, false);
         let segmentation = squall_units::Segmentation::Engine;
-        PortLimits { max_frame, speed_bps, tx_queues, rx_queues, paired_queues, node, virtual_time, segmentation }
+        PortLimits {
+            max_frame,
+            speed_bps,
+            tx_queues,
+            rx_queues,
+            paired_queues,
+            node,
+            virtual_time,
+            segmentation,
+        }
     }
 
     fn cpus_of(workers: usize, node: Option<u32>, cpus: &[Cpu]) -> Vec<Option<u32>> {

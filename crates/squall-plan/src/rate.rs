@@ -24,7 +24,10 @@ impl Multiplier {
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         match self {
             Self::Factor { num: n, den: d } => {
-                let (num, den) = squall_units::near(u128::from(n) * u128::from(num), u128::from(d) * u128::from(den))?;
+                let (num, den) = squall_units::near(
+                    u128::from(n) * u128::from(num),
+                    u128::from(d) * u128::from(den),
+                )?;
                 Some(Self::Factor { num, den })
             }
             Self::Total(rate) => rate.times(num, den).map(Self::Total),
@@ -50,13 +53,18 @@ impl FromStr for Multiplier {
         match (decimal(number), text.parse::<Rate>()) {
             (Some((0, _)), _) => Err("sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            // A number in another form (1e3) would be a rate in frames a second, which nobody means here.
-            _ if number.parse::<f64>().is_ok() => Err("expected a factor in plain digits (2, 0.5)".into()),
+            // A number in another form (1e3) would be a rate in frames a second, which nobody means
+            // here.
+            _ if number.parse::<f64>().is_ok() => {
+                Err("expected a factor in plain digits (2, 0.5)".into())
+            }
             (None, Ok(rate)) if rate == Rate::MAX || rate.is_zero() => {
                 Err("expected a factor or a rate above 0 and below max".into())
             }
             (None, Ok(rate)) => Ok(Self::Total(rate)),
-            (None, Err(_)) => Err("expected a factor (2, 0.5) or a rate (1mpps, 50%, 2gbps)".into()),
+            (None, Err(_)) => {
+                Err("expected a factor (2, 0.5) or a rate (1mpps, 50%, 2gbps)".into())
+            }
         }
     }
 }
@@ -80,7 +88,9 @@ pub(crate) fn scaled(
     let factor = |s: &Stream, num, den| s.rate.scaled(num, den).ok_or_else(too_big);
     match multiplier {
         None => Ok(streams.iter().map(|(s, _)| s.rate).collect()),
-        Some(Multiplier::Factor { num, den }) => streams.iter().map(|(s, _)| factor(s, num, den)).collect(),
+        Some(Multiplier::Factor { num, den }) => {
+            streams.iter().map(|(s, _)| factor(s, num, den)).collect()
+        }
         Some(Multiplier::Total(total)) => {
             let mut rates = Vec::new();
             for (s, _) in streams {
@@ -88,7 +98,10 @@ pub(crate) fn scaled(
                 let (mut packets, mut wanted, mut l1, mut l2) = (0.0, 0.0, 0.0, 0.0);
                 for (t, len) in streams.iter().filter(|(t, _)| t.port == s.port) {
                     let pps = t.rate.as_pps(*len, speed).ok_or_else(|| {
-                        format!("--mult {total} needs rates to scale, but stream {:?} has {}", t.name, t.rate)
+                        format!(
+                            "--mult {total} needs rates to scale, but stream {:?} has {}",
+                            t.name, t.rate
+                        )
                     })?;
                     packets += pps;
                     l1 += pps * 8.0 * (len + f64::from(L1_OVERHEAD));
@@ -102,11 +115,14 @@ pub(crate) fn scaled(
                         Some(speed) => total.value() / 100.0 * speed as f64 / l1,
                         None => {
                             return Err(format!(
-                                "--mult {total}: port has no speed to take a share of; give pps or bps"
+                                "--mult {total}: port has no speed to take a share of; give pps \
+                                 or bps"
                             ));
                         }
                     },
-                    RateUnit::Max => return Err("--mult takes a factor or a rate, not max".to_owned()),
+                    RateUnit::Max => {
+                        return Err("--mult takes a factor or a rate, not max".to_owned());
+                    }
                 };
                 const DEN: u64 = 1_000_000_000_000;
                 rates.push(factor(s, (wanted * DEN as f64).round() as u64, DEN)?);
@@ -125,7 +141,8 @@ pub(crate) fn gap(
     port: &str,
     notes: &mut Vec<String>,
 ) -> Result<Gap, Diagnostic> {
-    let problem = |message: String, details: Vec<String>| Diagnostic::at(s.rate_at, message, details);
+    let problem =
+        |message: String, details: Vec<String>| Diagnostic::at(s.rate_at, message, details);
     let (sizes, len) = (program.sizes(), program.mean_wire_len());
     if rate.is_zero() {
         return Err(problem(
@@ -137,28 +154,44 @@ pub(crate) fn gap(
     if rate.unit == RateUnit::Max && limits.virtual_time {
         let speed = limits.speed_bps.unwrap_or(FILE_SPEED_BPS);
         rate = Rate { num: speed, den: 1, unit: RateUnit::BpsL1 };
-        notes.push(format!("stream {:?}: port {port} runs on virtual time, rate \"max\" became {rate}", s.name));
+        notes.push(format!(
+            "stream {:?}: port {port} runs on virtual time, rate \"max\" became {rate}",
+            s.name
+        ));
     }
     if rate.unit == RateUnit::Percent {
         let Some(speed) = limits.speed_bps else {
             return Err(problem(
-                format!("stream {:?}: rate = {rate} is a share of a speed that port {port} does not have", s.name),
-                vec!["try a rate in pps or bps, or give the port a speed: \"...,speed=10Gbps\"".into()],
+                format!(
+                    "stream {:?}: rate = {rate} is a share of a speed that port {port} does not \
+                     have",
+                    s.name
+                ),
+                vec![
+                    "try a rate in pps or bps, or give the port a speed: \"...,speed=10Gbps\""
+                        .into(),
+                ],
             ));
         };
         rate = Rate { num: speed, den: 1, unit: RateUnit::BpsL1 }
             .scaled(rate.num, rate.den.saturating_mul(100))
-            .ok_or_else(|| problem(format!("stream {:?}: rate = {rate} is too large", s.name), vec![]))?;
+            .ok_or_else(|| {
+                problem(format!("stream {:?}: rate = {rate} is too large", s.name), vec![])
+            })?;
     }
     if let (Some(pps), Some(speed)) = (rate.as_pps(len, None), limits.speed_bps) {
         let most = speed as f64 / 8.0 / (len + f64::from(L1_OVERHEAD));
         // A millionth of tolerance: 100 % computed from a rounded mean size is no mistake.
         if pps > most * 1.000_001 {
             return Err(problem(
-                format!("stream {:?}: rate = {} is more than port {port} can carry", s.name, s.rate),
+                format!(
+                    "stream {:?}: rate = {} is more than port {port} can carry",
+                    s.name, s.rate
+                ),
                 vec![
                     format!(
-                        "port {port} is a {} Gb/s link: at most {:.4} Mpps of {len:.0}-octet frames, {:.3} Gbps of L2",
+                        "port {port} is a {} Gb/s link: at most {:.4} Mpps of {len:.0}-octet \
+                         frames, {:.3} Gbps of L2",
                         speed as f64 / 1e9,
                         most / 1e6,
                         most * len * 8.0 / 1e9
@@ -171,14 +204,19 @@ pub(crate) fn gap(
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
         // A super-frame comes as seldom as it is many frames.
-        RateUnit::Pps => Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into())),
+        RateUnit::Pps => {
+            Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into()))
+        }
         RateUnit::BpsL1 | RateUnit::Percent => Gap::from_bps(rate.num, rate.den, true),
         RateUnit::BpsL2 => Gap::from_bps(rate.num, rate.den, false),
     };
     // 1e-6 pps is a frame in eleven days; beyond that picoseconds no longer fit.
     if gap.seconds(f64::from(sizes.range().1)) > 1e6 {
         return Err(problem(
-            format!("stream {:?}: rate = {rate} is less than one frame in a million seconds", s.name),
+            format!(
+                "stream {:?}: rate = {rate} is less than one frame in a million seconds",
+                s.name
+            ),
             vec!["try a larger rate, or mode = {burst = 1} with a start_delay".into()],
         ));
     }

@@ -1,5 +1,6 @@
 //! What a dpdk port costs a frame, on one thread, in CPU time:
-//! `cargo run --release -p squall-port-dpdk --example dpdk_cost [ADDRESS]...` (`null:` and net_null without one).
+//! `cargo run --release -p squall-port-dpdk --example dpdk_cost [ADDRESS]...` (`null:` and net_null
+//! without one).
 //!
 //! The frames are not filled; what is measured is lending, lengths, sending, and the driver.
 
@@ -20,9 +21,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut port = open(address)?;
         let mut tx = port.open_tx(0, 60)?;
         ns_per_frame(&mut *tx)?;
-        let mut runs: Vec<_> = (0..RUNS).map(|_| ns_per_frame(&mut *tx)).collect::<Result<_, _>>()?;
+        let mut runs: Vec<_> =
+            (0..RUNS).map(|_| ns_per_frame(&mut *tx)).collect::<Result<_, _>>()?;
         runs.sort_by(f64::total_cmp);
-        println!("{address:24} {:6.2} ns/frame ({:.2} to {:.2})", runs[RUNS / 2], runs[0], runs[RUNS - 1]);
+        println!(
+            "{address:24} {:6.2} ns/frame ({:.2} to {:.2})",
+            runs[RUNS / 2],
+            runs[0],
+            runs[RUNS - 1]
+        );
     }
     Ok(())
 }
@@ -31,7 +38,8 @@ fn open(address: &str) -> io::Result<Box<dyn Port>> {
     let address = address.parse()?;
     match squall_port::open(&address)? {
         Some(port) => Ok(port),
-        None => squall_port_dpdk::open(&address)?.ok_or_else(|| io::Error::other("not a port of these crates")),
+        None => squall_port_dpdk::open(&address)?
+            .ok_or_else(|| io::Error::other("not a port of these crates")),
     }
 }
 

@@ -45,7 +45,12 @@ impl DeviceClock {
     pub fn instant(&self, ticks: u64) -> Nanos {
         // Near the last reading, on either side of it: so small a difference is exact in an f64.
         let since = ticks.wrapping_sub(self.last.ticks) as i64;
-        Nanos(self.last.monotonic.0.saturating_add_signed((since as f64 / self.ticks_per_ns).round() as i64))
+        Nanos(
+            self.last
+                .monotonic
+                .0
+                .saturating_add_signed((since as f64 / self.ticks_per_ns).round() as i64),
+        )
     }
 
     /// For the shim, which turns dues into ticks; each `later` ns later.
@@ -89,7 +94,8 @@ mod tests {
     fn launch_times_are_dues_and_the_delay_asked_for() {
         let pair = DeviceClock::new(reading(0, 0), reading(1000, 2000)).pair(100);
         // As the shim has it.
-        let ticks = |due: i64| pair.ticks + ((due - pair.monotonic_ns) as f64 * pair.ticks_per_ns) as i64;
+        let ticks =
+            |due: i64| pair.ticks + ((due - pair.monotonic_ns) as f64 * pair.ticks_per_ns) as i64;
         assert_eq!(ticks(1000), 2200);
         assert_eq!(ticks(5000), 10_200);
     }

@@ -38,12 +38,22 @@ pub enum Bus {
 }
 
 impl DeviceName {
-    /// `vdev=NAME[;ARGUMENT]...` or `DOMAIN:BUS:DEVICE.FUNCTION[;ARGUMENT]...`, the domain being 0000 if left out.
+    /// `vdev=NAME[;ARGUMENT]...` or `DOMAIN:BUS:DEVICE.FUNCTION[;ARGUMENT]...`, the domain being
+    /// 0000 if left out.
     pub fn parse(address: &Address) -> io::Result<Self> {
         let (front, arguments) = address.name().split_once(';').unwrap_or((address.name(), ""));
-        let arguments = arguments.split(';').map(str::trim).filter(|a| !a.is_empty()).collect::<Vec<_>>().join(",");
+        let arguments = arguments
+            .split(';')
+            .map(str::trim)
+            .filter(|a| !a.is_empty())
+            .collect::<Vec<_>>()
+            .join(",");
         let (bus, name) = match front.strip_prefix("vdev=") {
-            Some("") => return Err(address.error("no name of a virtual device, expected vdev=net_ring0").into()),
+            Some("") => {
+                return Err(address
+                    .error("no name of a virtual device, expected vdev=net_ring0")
+                    .into());
+            }
             Some(name) => (Bus::Virtual, name.to_owned()),
             None => match pci_address(front) {
                 Some(pci) => (Bus::Pci, pci),
@@ -58,8 +68,8 @@ impl DeviceName {
 
     fn problem(front: &str) -> String {
         let mut problem = format!(
-            "{front:?} is no device, expected a PCI address such as dpdk:0000:01:00.0, or a virtual device such as \
-             dpdk:vdev=net_ring0"
+            "{front:?} is no device, expected a PCI address such as dpdk:0000:01:00.0, or a \
+             virtual device such as dpdk:vdev=net_ring0"
         );
         if front.starts_with("net_") {
             problem += &format!("; did you mean dpdk:vdev={front}?");
@@ -78,7 +88,8 @@ impl DeviceName {
 /// `0000:01:00.0` as DPDK writes it; `None` if it is none.
 fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str, digits: usize| {
-        let good = (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let good =
+            (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
         good.then(|| u32::from_str_radix(text, 16).ok()).flatten()
     };
     let (rest, function) = text.rsplit_once('.')?;
@@ -102,7 +113,8 @@ pub struct Device {
     /// Drivers look at their registers: one at a time.
     looking: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
-    /// Frames that the device has taken, by transmit queue: each written by the one who sends, on a cache line of its own.
+    /// Frames that the device has taken, by transmit queue: each written by the one who sends, on a
+    /// cache line of its own.
     taken: Box<[Taken]>,
 }
 
@@ -119,15 +131,23 @@ impl Taken {
 }
 
 impl Device {
-    pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -> io::Result<Self> {
+    pub fn open(
+        address: &Address,
+        eal: Eal,
+        name: &DeviceName,
+        options: &Options,
+    ) -> io::Result<Self> {
         clear_stale_socket(&name.arguments);
         let api = eal.api;
-        let text = |text: &str| CString::new(text).expect("no 0 octet: DeviceName::parse has looked");
+        let text =
+            |text: &str| CString::new(text).expect("no 0 octet: DeviceName::parse has looked");
         let (device, arguments) = (text(&name.name), text(&name.arguments));
         api.take_log();
         let mut port = u16::MAX;
         // SAFETY: three texts with a final 0, and a place for the answer.
-        let code = unsafe { (api.attach)(name.bus().as_ptr(), device.as_ptr(), arguments.as_ptr(), &mut port) };
+        let code = unsafe {
+            (api.attach)(name.bus().as_ptr(), device.as_ptr(), arguments.as_ptr(), &mut port)
+        };
         if code != 0 {
             return Err(attach_error(address, &eal, name, code));
         }
@@ -151,15 +171,15 @@ impl Device {
     fn configure(&mut self, bus: Bus, options: &Options) -> io::Result<()> {
         let facts = &self.facts;
         let most = |asked: Option<u32>, max: u32, otherwise: u32, key: &str| match asked {
-            Some(n) if n > max => {
-                Err(self.address.error(format!("{key}={n}, but {} has at most {max}", self.driver())))
-            }
+            Some(n) if n > max => Err(self
+                .address
+                .error(format!("{key}={n}, but {} has at most {max}", self.driver()))),
             Some(n) => Ok(n),
             None => Ok(otherwise.min(max)),
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        // Both ends of a memif must have as many queues, a tap as many one way as the other. And net_null gives frames
-        // that nobody sent, as fast as one asks.
+        // Both ends of a memif must have as many queues, a tap as many one way as the other. And
+        // net_null gives frames that nobody sent, as fast as one asks.
         let (sending, receiving) = match (bus, self.driver().as_str()) {
             (_, "net_null") => (cpus, 0),
             (Bus::Virtual, _) => (1, 1),
@@ -175,7 +195,12 @@ impl Device {
             using: self.facts.offers & shim::MULTI_SEGS,
         };
         if facts.max_mtu != 0 && config.mtu > facts.max_mtu {
-            let problem = format!("mtu={}, but {} takes at most {}", config.mtu, self.driver(), facts.max_mtu);
+            let problem = format!(
+                "mtu={}, but {} takes at most {}",
+                config.mtu,
+                self.driver(),
+                facts.max_mtu
+            );
             return Err(self.address.error(problem).into());
         }
         // These drivers would change the interface's MTU and flags for good.
@@ -185,7 +210,12 @@ impl Device {
         if config.rx_queues > 1 {
             config.using |= facts.offers & shim::RSS;
         }
-        self.demand(options.hardware_timestamps, "timestamps=hardware", shim::RX_TIMESTAMP, &mut config)?;
+        self.demand(
+            options.hardware_timestamps,
+            "timestamps=hardware",
+            shim::RX_TIMESTAMP,
+            &mut config,
+        )?;
         self.demand(options.launch_ns.is_some(), "launch", shim::TX_LAUNCH, &mut config)?;
 
         // SAFETY: `port` was attached, and nothing of it is in use yet.
@@ -195,8 +225,11 @@ impl Device {
                 "configure it ({} transmit and {} receive queues, mtu {})",
                 config.tx_queues, config.rx_queues, config.mtu
             );
-            // Not InvalidInput, whatever it was to the driver: of the address nothing is known to be wrong.
-            return Err(io::Error::other(self.eal.api.error(&self.address, &doing, code).to_string()));
+            // Not InvalidInput, whatever it was to the driver: of the address nothing is known to
+            // be wrong.
+            return Err(io::Error::other(
+                self.eal.api.error(&self.address, &doing, code).to_string(),
+            ));
         }
         self.eal.api.take_log();
         self.taken = (0..config.tx_queues).map(|_| Taken::default()).collect();
@@ -282,7 +315,8 @@ impl Device {
 
     fn is_up(&self) -> bool {
         let mut speed = 0;
-        // SAFETY: a port of ours, and a place for the answer. Devices that do not know are not 0 (down).
+        // SAFETY: a port of ours, and a place for the answer. Devices that do not know are not 0
+        // (down).
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
     }
 
@@ -367,15 +401,18 @@ fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> i
     if error.kind() == io::ErrorKind::AlreadyExists {
         return address.error(format!("the device {} is open already", name.name)).into();
     }
-    let mut error = eal.api.error(address, &format!("add the device {}", name.name), code).to_string();
+    let mut error =
+        eal.api.error(address, &format!("add the device {}", name.name), code).to_string();
     error += match name.bus {
         Bus::Pci => {
-            "\n  the device must be there and bound to vfio-pci (dpdk-devbind.py -b vfio-pci ADDRESS), unless its driver \
-             shares it with the kernel (mlx5); the driver must be in DPDK's folder of drivers"
+            "\n  the device must be there and bound to vfio-pci (dpdk-devbind.py -b vfio-pci \
+             ADDRESS), unless its driver shares it with the kernel (mlx5); the driver must be in \
+             DPDK's folder of drivers"
         }
         Bus::Virtual => {
-            "\n  the name is that of a driver and a number: net_null0, net_ring0, net_memif0, net_pcap0, net_af_packet0, \
-             net_af_xdp0, net_tap0; what follows behind ; is for the driver"
+            "\n  the name is that of a driver and a number: net_null0, net_ring0, net_memif0, \
+             net_pcap0, net_af_packet0, net_af_xdp0, net_tap0; what follows behind ; is for the \
+             driver"
         }
     };
     io::Error::new(io::ErrorKind::NotFound, error)
@@ -383,7 +420,8 @@ fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> i
 
 /// A memif server that was killed leaves its socket behind, and the next one cannot bind to it.
 fn clear_stale_socket(arguments: &str) {
-    let value = |key: &str| arguments.split(',').find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
+    let value =
+        |key: &str| arguments.split(',').find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
     if let (Some("server" | "master"), Some(socket)) = (value("role"), value("socket")) {
         // Nobody listens on it; whatever else is there answers otherwise, or is no socket.
         let refused = UnixStream::connect(Path::new(socket)).err().map(|e| e.kind());
@@ -415,7 +453,14 @@ mod tests {
         assert_eq!(parse("dpdk:0000:01:00.0"), device(Bus::Pci, "0000:01:00.0", ""));
         assert_eq!(parse("dpdk:5e:1F.7,queues=4"), device(Bus::Pci, "0000:5e:1f.7", ""));
         assert_eq!(parse("dpdk:0000:01:00.0;a=1;b=2"), device(Bus::Pci, "0000:01:00.0", "a=1,b=2"));
-        for wrong in ["dpdk:0000:01:20.0", "dpdk:01:00.8", "dpdk:00000:01:00.0", "dpdk:01:00", "dpdk:eth0", "dpdk:"] {
+        for wrong in [
+            "dpdk:0000:01:20.0",
+            "dpdk:01:00.8",
+            "dpdk:00000:01:00.0",
+            "dpdk:01:00",
+            "dpdk:eth0",
+            "dpdk:",
+        ] {
             let error = parse(wrong).expect_err(wrong);
             assert!(error.contains("expected a PCI address"), "{error}");
         }
@@ -429,7 +474,11 @@ mod tests {
             device(Bus::Virtual, "net_memif0", "role=server,socket=/run/x")
         );
         assert!(parse("dpdk:vdev=").expect_err("no name").contains("vdev=net_ring0"));
-        assert!(parse("dpdk:net_null0").expect_err("no vdev=").contains("did you mean dpdk:vdev=net_null0?"));
+        assert!(
+            parse("dpdk:net_null0")
+                .expect_err("no vdev=")
+                .contains("did you mean dpdk:vdev=net_null0?")
+        );
     }
 
     #[test]

@@ -47,8 +47,10 @@ pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Ea
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     if started.is_none() {
         let memory = Memory::choose(address, api, options)?;
-        *started =
-            Some(run(api, address, options, memory.arguments(bus), memory.about()).map_err(|error| error.to_string()));
+        *started = Some(
+            run(api, address, options, memory.arguments(bus), memory.about())
+                .map_err(|error| error.to_string()),
+        );
     }
     let eal = match started.as_ref().expect("it was just set") {
         Ok(eal) => eal.clone(),
@@ -56,7 +58,8 @@ pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Ea
     };
     if *options != EalOptions::default() && *options != eal.options {
         let text = format!(
-            "huge, memory and eal are for the first dpdk port of a process: {} has started DPDK already",
+            "huge, memory and eal are for the first dpdk port of a process: {} has started DPDK \
+             already",
             eal.by
         );
         return Err(address.error(text).into());
@@ -82,28 +85,33 @@ impl Memory {
             Some(mb) if fit(mb) => Ok(Self::Hugepages { mb: Some(mb) }),
             Some(mb) => {
                 let text = format!(
-                    "{address}: there are no {mb} MB of hugepages to be had\n  try: echo {} | sudo tee \
-                     /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or huge=0 to go without",
+                    "{address}: there are no {mb} MB of hugepages to be had\n  try: echo {} | \
+                     sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or huge=0 \
+                     to go without",
                     mb.div_ceil(2)
                 );
                 Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
             }
-            None if options.memory_mb.is_none() && fit(WORTHWHILE_MB) => Ok(Self::Hugepages { mb: None }),
+            None if options.memory_mb.is_none() && fit(WORTHWHILE_MB) => {
+                Ok(Self::Hugepages { mb: None })
+            }
             None => Ok(pages),
         }
     }
 
     fn arguments(self, bus: Bus) -> Vec<String> {
         match self {
-            // Nothing in /dev/hugepages nor /run: the kernel clears up when the process ends, however it ends.
+            // Nothing in /dev/hugepages nor /run: the kernel clears up when the process ends,
+            // however it ends.
             Self::Hugepages { mb } => {
                 let amount = mb.into_iter().flat_map(|mb| ["-m".to_owned(), mb.to_string()]);
-                // By physical addresses, as DPDK chooses where it may, a large stretch is rarely to be had. A NIC without an
-                // IOMMU needs them; others do not.
+                // By physical addresses, as DPDK chooses where it may, a large stretch is rarely to
+                // be had. A NIC without an IOMMU needs them; others do not.
                 let by_virtual = (bus == Bus::Virtual).then(|| "--iova-mode=va".to_owned());
                 ["--in-memory".to_owned()].into_iter().chain(by_virtual).chain(amount).collect()
             }
-            // --in-memory is refused beside --no-huge (22.11); what it does is --no-shconf and no files of hugepages.
+            // --in-memory is refused beside --no-huge (22.11); what it does is --no-shconf and no
+            // files of hugepages.
             Self::Pages { mb } => ["--no-huge", "--no-shconf", "--iova-mode=va", "-m"]
                 .map(str::to_owned)
                 .into_iter()
@@ -116,8 +124,8 @@ impl Memory {
         match self {
             Self::Hugepages { .. } => "with hugepages".into(),
             Self::Pages { mb } => format!(
-                "without hugepages ({mb} MB of ordinary pages: more TLB misses, and a NIC needs an IOMMU; huge=MB takes \
-                 hugepages)"
+                "without hugepages ({mb} MB of ordinary pages: more TLB misses, and a NIC needs \
+                 an IOMMU; huge=MB takes hugepages)"
             ),
         }
     }
@@ -133,17 +141,19 @@ fn run(
     let mut arguments = vec![
         "squall".to_owned(),
         "--no-telemetry".into(),
-        // Names an empty folder in /run/dpdk, which the shim removes: not one for each process, as a process that is
-        // killed in between leaves it.
+        // Names an empty folder in /run/dpdk, which the shim removes: not one for each process, as
+        // a process that is killed in between leaves it.
         "--file-prefix=squall".into(),
-        // One logical core, which is no core in particular: our threads stay where they are, and DPDK's own may run
-        // wherever this process may.
+        // One logical core, which is no core in particular: our threads stay where they are, and
+        // DPDK's own may run wherever this process may.
         format!("--lcores=0@({})", allowed_cpus()),
-        // No device but those that are asked for, which are added one by one; there is none with this address.
+        // No device but those that are asked for, which are added one by one; there is none with
+        // this address.
         "--allow=ffff:ff:1f.7".into(),
     ];
     arguments.extend(memory);
-    arguments.extend(options.arguments.iter().flat_map(|a| a.split(';')).map(|a| a.trim().to_owned()));
+    arguments
+        .extend(options.arguments.iter().flat_map(|a| a.split(';')).map(|a| a.trim().to_owned()));
     let texts: Vec<CString> = arguments
         .iter()
         .map(|a| CString::new(a.as_str()))
@@ -153,14 +163,16 @@ fn run(
     let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
         pointers.push(std::ptr::null_mut());
-        // SAFETY: as main()'s: so many texts, then NULL. The EAL moves the pointers about, not the texts, and keeps
-        // copies.
+        // SAFETY: as main()'s: so many texts, then NULL. The EAL moves the pointers about, not the
+        // texts, and keeps copies.
         let code = unsafe { (api.start)(texts.len() as i32, pointers.as_mut_ptr()) };
         // Kept all the same: getopt(3) remembers where it was.
         std::mem::forget(texts);
         code
     })?;
-    let code = starting.join().map_err(|_| io::Error::other("the thread that starts DPDK has panicked"))?;
+    let code = starting
+        .join()
+        .map_err(|_| io::Error::other("the thread that starts DPDK has panicked"))?;
     if code != 0 {
         return Err(api.error(address, "start", code));
     }
@@ -189,8 +201,14 @@ mod tests {
             Memory::Pages { mb: 512 }.arguments(Bus::Pci),
             ["--no-huge", "--no-shconf", "--iova-mode=va", "-m", "512"]
         );
-        assert_eq!(Memory::Hugepages { mb: None }.arguments(Bus::Virtual), ["--in-memory", "--iova-mode=va"]);
-        assert_eq!(Memory::Hugepages { mb: Some(64) }.arguments(Bus::Pci), ["--in-memory", "-m", "64"]);
+        assert_eq!(
+            Memory::Hugepages { mb: None }.arguments(Bus::Virtual),
+            ["--in-memory", "--iova-mode=va"]
+        );
+        assert_eq!(
+            Memory::Hugepages { mb: Some(64) }.arguments(Bus::Pci),
+            ["--in-memory", "-m", "64"]
+        );
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! `dpdk:DEVICE`: frames through DPDK, by PCI address (`dpdk:0000:01:00.0`) or as a virtual device
-//! (`dpdk:vdev=net_ring0`, `dpdk:vdev=net_memif0;role=server;socket=/run/x`: `;` stands for DPDK's `,`).
+//! (`dpdk:vdev=net_ring0`, `dpdk:vdev=net_memif0;role=server;socket=/run/x`: `;` stands for DPDK's
+//! `,`).
 //!
-//! In goes an [`Address`], out comes a [`Port`]; nothing here knows what is in a frame. DPDK is no part of the build: its
-//! inline functions are in a C shim (`shim/`, built by `make dpdk`) which is loaded when the first such port opens.
+//! In goes an [`Address`], out comes a [`Port`]; nothing here knows what is in a frame. DPDK is no
+//! part of the build: its inline functions are in a C shim (`shim/`, built by `make dpdk`) which is
+//! loaded when the first such port opens.
 //!
-//! Frames are written where the device reads them, without allocation or atomic operation a frame (see
-//! `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch is one stretch of memory of which nothing may
-//! change while it is looked at, and mbufs lie among others that the device writes.
+//! Frames are written where the device reads them, without allocation or atomic operation a frame
+//! (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch is one stretch of
+//! memory of which nothing may change while it is looked at, and mbufs lie among others that the
+//! device writes.
 //!
 //! Options: see [`Options`]. The EAL starts once in a process, with the options of the first port.
 
@@ -27,8 +30,8 @@ use eal::EalOptions;
 /// The port at `address`; `None` if its kind is not `dpdk`.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] for an address that says nothing; [`io::ErrorKind::NotFound`] where the shim, DPDK or
-/// the device is missing, and what DPDK said otherwise.
+/// [`io::ErrorKind::InvalidInput`] for an address that says nothing; [`io::ErrorKind::NotFound`]
+/// where the shim, DPDK or the device is missing, and what DPDK said otherwise.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     if address.kind() != "dpdk" {
         return Ok(None);
@@ -90,11 +93,16 @@ impl Options {
             descriptors: a.take_in("descriptors", 64..=32_768, 0)?,
             mbufs: a.take_in("mbufs", 512..=1 << 20, 0)?,
             mtu: a.take_in("mtu", 68..=16_000, 1500)?,
-            hardware_timestamps: match a.take::<String>("timestamps", "process or hardware")?.as_deref() {
+            hardware_timestamps: match a
+                .take::<String>("timestamps", "process or hardware")?
+                .as_deref()
+            {
                 None | Some("process") => false,
                 Some("hardware") => true,
                 Some(other) => {
-                    return Err(address.error(format!("timestamps={other}, expected process or hardware")).into());
+                    return Err(address
+                        .error(format!("timestamps={other}, expected process or hardware"))
+                        .into());
                 }
             },
             launch_ns: take_number(&mut a, "launch", 0..=1_000_000)?.map(|us| us * 1000),
@@ -108,7 +116,9 @@ impl Options {
         };
         if eal.arguments.is_some() && shim::is_elevated() {
             // -d loads any file.
-            return Err(address.error("eal= is not taken by a program with file capabilities, try sudo").into());
+            return Err(address
+                .error("eal= is not taken by a program with file capabilities, try sudo")
+                .into());
         }
         a.finish(Self::KEYS)?;
         Ok((options, eal))
@@ -116,7 +126,11 @@ impl Options {
 }
 
 /// As [`Address::take_in`], but where the option is not given there is no number.
-fn take_number(a: &mut Address, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, AddressError> {
+fn take_number(
+    a: &mut Address,
+    key: &str,
+    range: RangeInclusive<u32>,
+) -> Result<Option<u32>, AddressError> {
     let expected = format!("a number from {} to {}", range.start(), range.end());
     match a.take(key, &expected)? {
         Some(n) if !range.contains(&n) => Err(a.error(format!("{key}={n}, expected {expected}"))),

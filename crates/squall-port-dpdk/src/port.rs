@@ -8,8 +8,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Link, LinkState, Port, PortFacts, RxBatch, RxFrame,
-    RxQueue, Segmentation, SendError, Timestamps, TxBatch, TxMeta, TxQueue,
+    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Link, LinkState, Port, PortFacts,
+    RxBatch, RxFrame, RxQueue, Segmentation, SendError, Timestamps, TxBatch, TxMeta, TxQueue,
 };
 use squall_units::Nanos;
 
@@ -30,7 +30,12 @@ const CACHE_LINE: u32 = 64;
 // The shim reads dues as 64-bit numbers.
 const _: () = assert!(size_of::<Nanos>() == size_of::<u64>());
 
-pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -> io::Result<Box<dyn Port>> {
+pub fn open(
+    address: &Address,
+    eal: Eal,
+    name: &DeviceName,
+    options: &Options,
+) -> io::Result<Box<dyn Port>> {
     let about = eal.about.clone();
     let device = Device::open(address, eal, name, options)?;
     let uses = |bit| device.config.using & bit != 0;
@@ -42,7 +47,11 @@ pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -
         mac: device.mac(),
         tx_queues: device.config.tx_queues,
         rx_queues: device.config.rx_queues,
-        timestamps: if uses(shim::RX_TIMESTAMP) { Timestamps::Hardware } else { Timestamps::Process },
+        timestamps: if uses(shim::RX_TIMESTAMP) {
+            Timestamps::Hardware
+        } else {
+            Timestamps::Process
+        },
         virtual_time: false,
         batch: BATCH,
         segmentation: Segmentation::Engine,
@@ -84,7 +93,8 @@ impl Port for DpdkPort {
         }
         self.device.wait_for_link();
         self.watch()?;
-        DpdkTx::open(self.device.clone(), queue, max_frame, self.launch_ns).map(|tx| Box::new(tx) as _)
+        DpdkTx::open(self.device.clone(), queue, max_frame, self.launch_ns)
+            .map(|tx| Box::new(tx) as _)
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
@@ -133,26 +143,45 @@ struct DpdkTx {
     device: Arc<Device>,
 }
 
-// SAFETY: the queue and its slots are nobody else's; DPDK's queues may be used from any one thread at a time.
+// SAFETY: the queue and its slots are nobody else's; DPDK's queues may be used from any one thread
+// at a time.
 unsafe impl Send for DpdkTx {}
 
 impl DpdkTx {
-    fn open(device: Arc<Device>, queue: u32, max_frame: u32, launch_ns: Option<u32>) -> io::Result<Self> {
+    fn open(
+        device: Arc<Device>,
+        queue: u32,
+        max_frame: u32,
+        launch_ns: Option<u32>,
+    ) -> io::Result<Self> {
         let api = device.eal.api;
         let mut tx = std::ptr::null_mut();
         let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
         let launch = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
         let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
         // SAFETY: a queue of a started port, not opened before; places for the answers.
-        let code = unsafe { (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots) };
+        let code = unsafe {
+            (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots)
+        };
         if code != 0 {
             let doing = format!(
-                "find memory for transmit queue {queue} (memory=MB gives more; without an IOMMU, 1 GB hugepages or fewer descriptors)"
+                "find memory for transmit queue {queue} (memory=MB gives more; without an IOMMU, \
+                 1 GB hugepages or fewer descriptors)"
             );
             return Err(api.error(&device.address, &doing, code));
         }
         let meta = vec![TxMeta::default(); slots.count as usize].into_boxed_slice();
-        Ok(Self { api, tx, slots, meta, lent: Lent::default(), queue, launch_ns, blocked: 0, device })
+        Ok(Self {
+            api,
+            tx,
+            slots,
+            meta,
+            lent: Lent::default(),
+            queue,
+            launch_ns,
+            blocked: 0,
+            device,
+        })
     }
 
     /// A full queue, or no link.
@@ -176,8 +205,9 @@ impl TxQueue for DpdkTx {
         self.lent.lend(first, n);
         let stride = self.slots.stride as usize;
         let at = self.slots.base.wrapping_add(first * stride);
-        // SAFETY: the shim lends these slots of its `count`, which neither it nor the device touches until they are sent;
-        // they lie beside each other, and `&mut self` is borrowed as long as they are.
+        // SAFETY: the shim lends these slots of its `count`, which neither it nor the device
+        // touches until they are sent; they lie beside each other, and `&mut self` is borrowed as
+        // long as they are.
         let base = unsafe { std::slice::from_raw_parts_mut(at, n * stride) };
         TxBatch { base, stride, meta: &mut self.meta[first..first + n] }
     }
@@ -193,8 +223,11 @@ impl TxQueue for DpdkTx {
         let first = self.meta[slots].as_ptr().cast::<u8>();
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
-        // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; a clock where launch times are used.
-        let taken = unsafe { (self.api.tx_send)(self.tx, n as u32, lengths, dues, size_of::<TxMeta>(), clock) };
+        // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; a clock
+        // where launch times are used.
+        let taken = unsafe {
+            (self.api.tx_send)(self.tx, n as u32, lengths, dues, size_of::<TxMeta>(), clock)
+        };
         match taken {
             0 => self.full(),
             1.. => {
@@ -205,7 +238,11 @@ impl TxQueue for DpdkTx {
             }
             refused => {
                 self.lent.pass(1);
-                Err(SendError::Frame(if refused == shim::TOO_SHORT { "too_short" } else { "too_long" }))
+                Err(SendError::Frame(if refused == shim::TOO_SHORT {
+                    "too_short"
+                } else {
+                    "too_long"
+                }))
             }
         }
     }
@@ -215,12 +252,16 @@ impl TxQueue for DpdkTx {
         loop {
             // SAFETY: an open queue, used by this thread alone.
             let held = unsafe { (self.api.tx_held)(self.tx) };
-            // Drivers keep frames that have left, and another port of this process those that it has not looked at.
+            // Drivers keep frames that have left, and another port of this process those that it
+            // has not looked at.
             if held == 0 || self.device.all_sent() {
                 return Ok(());
             }
             if Instant::now() > patience {
-                let text = format!("{}: {held} frames still wait in the device after 2 s", self.device.address);
+                let text = format!(
+                    "{}: {held} frames still wait in the device after 2 s",
+                    self.device.address
+                );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -230,7 +271,8 @@ impl TxQueue for DpdkTx {
 
 impl Drop for DpdkTx {
     fn drop(&mut self) {
-        // SAFETY: opened, and not used hereafter. Frames that the device still has keep their memory.
+        // SAFETY: opened, and not used hereafter. Frames that the device still has keep their
+        // memory.
         unsafe { (self.api.tx_close)(self.tx) };
     }
 }
@@ -279,10 +321,16 @@ impl DpdkRx {
 impl RxQueue for DpdkRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         let mut now = 0;
-        // SAFETY: an open queue, used by this thread alone; `octets` has `room`, a multiple of 64, for each of 64 frames,
-        // and `raw` a place for each.
+        // SAFETY: an open queue, used by this thread alone; `octets` has `room`, a multiple of 64,
+        // for each of 64 frames, and `raw` a place for each.
         let n = unsafe {
-            (self.api.rx_receive)(self.rx, self.octets.as_mut_ptr(), self.room, self.raw.as_mut_ptr(), &mut now)
+            (self.api.rx_receive)(
+                self.rx,
+                self.octets.as_mut_ptr(),
+                self.room,
+                self.raw.as_mut_ptr(),
+                &mut now,
+            )
         };
         self.frames.clear();
         if n == 0 {
@@ -312,7 +360,8 @@ impl RxQueue for DpdkRx {
         if self.queue == 0 { self.device.drops() } else { Vec::new() }
     }
 
-    /// A thousand descriptors are full in 10 us at 100 Gb/s, and most devices' frames are stamped when they are read.
+    /// A thousand descriptors are full in 10 us at 100 Gb/s, and most devices' frames are stamped
+    /// when they are read.
     fn rest(&self) -> Nanos {
         Nanos::ZERO
     }

@@ -117,7 +117,8 @@ pub struct Api {
     pub start: unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int,
     pub log: unsafe extern "C" fn(*mut c_char, usize),
 
-    pub attach: unsafe extern "C" fn(*const c_char, *const c_char, *const c_char, *mut u16) -> c_int,
+    pub attach:
+        unsafe extern "C" fn(*const c_char, *const c_char, *const c_char, *mut u16) -> c_int,
     pub describe: unsafe extern "C" fn(u16, *mut DeviceFacts) -> c_int,
     pub configure: unsafe extern "C" fn(u16, *mut Config) -> c_int,
     pub link: unsafe extern "C" fn(u16, *mut u32) -> c_int,
@@ -127,7 +128,14 @@ pub struct Api {
 
     pub tx_open: unsafe extern "C" fn(u16, u16, u32, u32, *mut *mut Tx, *mut SlotPlace) -> c_int,
     pub tx_lend: unsafe extern "C" fn(*mut Tx, u32, *mut u32) -> u32,
-    pub tx_send: unsafe extern "C" fn(*mut Tx, u32, *const u32, *const u64, usize, *const ClockPair) -> c_int,
+    pub tx_send: unsafe extern "C" fn(
+        *mut Tx,
+        u32,
+        *const u32,
+        *const u64,
+        usize,
+        *const ClockPair,
+    ) -> c_int,
     pub tx_held: unsafe extern "C" fn(*mut Tx) -> u32,
     pub tx_close: unsafe extern "C" fn(*mut Tx),
 
@@ -188,19 +196,23 @@ pub fn load(address: &Address) -> io::Result<&'static Api> {
     Ok(api)
 }
 
-/// Where the shim is: named, beside the program, in ../lib/squall, in a build's target folder; else the bare name, which
-/// the system's loader looks for. Of a program that has more rights than who started it: in folders of the system alone.
+/// Where the shim is: named, beside the program, in ../lib/squall, in a build's target folder; else
+/// the bare name, which the system's loader looks for. Of a program that has more rights than who
+/// started it: in folders of the system alone.
 fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Result<PathBuf> {
     let named = named.filter(|v| !v.is_empty());
     if elevated {
         if named.is_some() {
             let text = format!(
-                "{address}: {VARIABLE} is not taken by a program with file capabilities, which would run it\n  {FIXED}"
+                "{address}: {VARIABLE} is not taken by a program with file capabilities, which \
+                 would run it\n  {FIXED}"
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        // The program's own folder may be anybody's: a second name of it (a hard link) has its capabilities, too.
-        let found = FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
+        // The program's own folder may be anybody's: a second name of it (a hard link) has its
+        // capabilities, too.
+        let found =
+            FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
         return Ok(found.unwrap_or_else(|| PathBuf::from(FILE)));
     }
     if let Some(named) = named {
@@ -212,35 +224,50 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
         return Ok(named);
     }
     let program = std::env::current_exe().unwrap_or_default();
-    Ok(places(&program).into_iter().find(|place| place.is_file()).unwrap_or_else(|| PathBuf::from(FILE)))
+    Ok(places(&program)
+        .into_iter()
+        .find(|place| place.is_file())
+        .unwrap_or_else(|| PathBuf::from(FILE)))
 }
 
-/// Whether the program got rights by its file (`setcap`, set-user-id), and so is told by its user what it must not believe.
+/// Whether the program got rights by its file (`setcap`, set-user-id), and so is told by its user
+/// what it must not believe.
 pub fn is_elevated() -> bool {
     // SAFETY: takes no pointers.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Libraries of drivers load further ones that variables name (`RDMAV_DRIVERS`), and look at user ids only to find out whether
-/// they may: file capabilities change none.
+/// Libraries of drivers load further ones that variables name (`RDMAV_DRIVERS`), and look at user
+/// ids only to find out whether they may: file capabilities change none.
 fn forget_environment() {
     for (name, _) in std::env::vars_os() {
         if !KEPT.iter().any(|kept| name == *kept) {
-            // SAFETY: readers in Rust share a lock with this. Of libraries none runs yet: ports open before workers start.
+            // SAFETY: readers in Rust share a lock with this. Of libraries none runs yet: ports
+            // open before workers start.
             unsafe { std::env::remove_var(name) };
         }
     }
 }
 
-const KEPT: [&str; 9] =
-    ["HOME", "LANG", "NO_COLOR", "PATH", "SQUALL_TOKEN", "TERM", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"];
+const KEPT: [&str; 9] = [
+    "HOME",
+    "LANG",
+    "NO_COLOR",
+    "PATH",
+    "SQUALL_TOKEN",
+    "TERM",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+];
 
 /// Only root writes there.
 const FOLDERS: [&str; 2] = ["/usr/local/lib/squall", "/usr/lib/squall"];
 const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall by sudo";
 
-const HELP: &str = "try `make dpdk` in Squall's source folder (it needs DPDK 22.11 or newer with its development \
-                    files, in Debian `apt-get install libdpdk-dev`), or set SQUALL_DPDK_SHIM to the file";
+const HELP: &str = "try `make dpdk` in Squall's source folder (it needs DPDK 22.11 or newer with \
+                    its development files, in Debian `apt-get install libdpdk-dev`), or set \
+                    SQUALL_DPDK_SHIM to the file";
 
 fn places(program: &Path) -> Vec<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new("."));
@@ -252,14 +279,15 @@ fn places(program: &Path) -> Vec<PathBuf> {
 }
 
 fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
-    // SAFETY: the file is the shim, by name and place; its constructors register a kind of mempool and nothing else.
+    // SAFETY: the file is the shim, by name and place; its constructors register a kind of mempool
+    // and nothing else.
     let library = unsafe { Library::new(file) }.map_err(|error| {
         let error = cause(&error);
         let found = file.components().count() > 1;
         let text = if found {
             format!(
-                "{address}: the DPDK shim {} does not load: {error}\n  DPDK's libraries may be missing, or be of another \
-                 release than it was built for; {HELP}",
+                "{address}: the DPDK shim {} does not load: {error}\n  DPDK's libraries may be \
+                 missing, or be of another release than it was built for; {HELP}",
                 file.display()
             )
         } else {
@@ -279,7 +307,9 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     // SAFETY: takes nothing and touches nothing.
     let found = unsafe { abi() };
     if found != ABI {
-        return Err(strange(format!("is a shim of interface {found}, expected {ABI}: built from another release")));
+        return Err(strange(format!(
+            "is a shim of interface {found}, expected {ABI}: built from another release"
+        )));
     }
     // SAFETY: as above.
     let api = unsafe { library.get::<unsafe extern "C" fn(u32) -> *const Api>(c"squall_dpdk_api") }
@@ -287,7 +317,9 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     // SAFETY: any number may be asked for.
     let api = unsafe { api(ABI) };
     // SAFETY: NULL, or a static table of the layout that its number says.
-    unsafe { api.as_ref() }.filter(|api| api.abi == ABI).ok_or_else(|| strange("gives no table".into()))
+    unsafe { api.as_ref() }
+        .filter(|api| api.abi == ABI)
+        .ok_or_else(|| strange("gives no table".into()))
 }
 
 /// The loader's own words: libloading says no more than that it failed.
@@ -306,9 +338,15 @@ mod tests {
         let named = std::env::current_exe().unwrap();
         assert_eq!(find(&address, Some(named.clone().into()), false).unwrap(), named);
         let refused = find(&address, Some(named.into()), true).unwrap_err().to_string();
-        assert!(refused.contains("file capabilities") && refused.contains("/usr/local/lib/squall"), "{refused}");
+        assert!(
+            refused.contains("file capabilities") && refused.contains("/usr/local/lib/squall"),
+            "{refused}"
+        );
         let found = find(&address, None, true).unwrap();
-        assert!(found == Path::new(FILE) || FOLDERS.iter().any(|folder| found.starts_with(folder)), "{found:?}");
+        assert!(
+            found == Path::new(FILE) || FOLDERS.iter().any(|folder| found.starts_with(folder)),
+            "{found:?}"
+        );
         assert!(!is_elevated());
     }
 

@@ -1,5 +1,5 @@
-//! DPDK's virtual devices. Each test has a process of its own, as DPDK starts once in a process, and those that need
-//! interfaces a network namespace.
+//! DPDK's virtual devices. Each test has a process of its own, as DPDK starts once in a process,
+//! and those that need interfaces a network namespace.
 
 use std::{
     io,
@@ -31,8 +31,14 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_receives_all", af_xdp_receives_all),
     ("tap_conforms_outwards", tap_conforms_outwards),
     ("tap_conforms_inwards", tap_conforms_inwards),
-    ("a_slot_that_the_other_port_still_has_is_not_lent", a_slot_that_the_other_port_still_has_is_not_lent),
-    ("a_queue_may_close_before_its_frames_are_received", a_queue_may_close_before_its_frames_are_received),
+    (
+        "a_slot_that_the_other_port_still_has_is_not_lent",
+        a_slot_that_the_other_port_still_has_is_not_lent,
+    ),
+    (
+        "a_queue_may_close_before_its_frames_are_received",
+        a_queue_may_close_before_its_frames_are_received,
+    ),
     ("several_queues_send_and_are_counted_together", several_queues_send_and_are_counted_together),
     ("a_port_can_be_opened_again_and_not_twice", a_port_can_be_opened_again_and_not_twice),
     ("jumbo_frames_pass_whole", jumbo_frames_pass_whole),
@@ -97,7 +103,9 @@ impl std::fmt::Display for Skip {
 impl std::error::Error for Skip {}
 
 fn run(name: &str) -> ExitCode {
-    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else {
+        return ExitCode::FAILURE;
+    };
     told(name, needs_shim(name).and_then(|()| test()))
 }
 
@@ -122,7 +130,9 @@ fn needs_shim(name: &str) -> Outcome {
     }
     // So much that DPDK is not started for it: with its threads a process enters no namespace.
     match squall_port_dpdk::open(&"dpdk:vdev=net_null0,huge=1000000".parse()?) {
-        Err(error) if error.to_string().contains("make dpdk") => Err(Skip(error.to_string().replace('\n', " ")).into()),
+        Err(error) if error.to_string().contains("make dpdk") => {
+            Err(Skip(error.to_string().replace('\n', " ")).into())
+        }
         _ => Ok(()),
     }
 }
@@ -210,7 +220,8 @@ fn memif_between_two_processes_carries_all() -> Outcome {
     let mut numbers = vec![];
     let mut next = 0;
     let patience = Instant::now() + Duration::from_secs(60);
-    // No more under way than the rings hold: what a memif ring has no room for is the sender's to keep.
+    // No more under way than the rings hold: what a memif ring has no room for is the sender's to
+    // keep.
     while (numbers.len() as u32) < FRAMES && Instant::now() < patience {
         if next - (numbers.len() as u32) < 512 && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
@@ -268,14 +279,16 @@ fn hold(address: &str) -> Outcome {
 fn pcap_conforms() -> Outcome {
     let folder = std::env::temp_dir().join(format!("squall-dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    // Written by the first port, and read back by the second when the link is opened again; a check that sends nothing does
-    // not open it again.
+    // Written by the first port, and read back by the second when the link is opened again; a check
+    // that sends nothing does not open it again.
     let mut calls = 0;
     let mut written: Option<std::path::PathBuf> = None;
     let open = &mut || {
         const HEADER: u64 = 24;
         calls += 1;
-        let full = |file: &std::path::PathBuf| std::fs::metadata(file).is_ok_and(|file| file.len() > HEADER);
+        let full = |file: &std::path::PathBuf| {
+            std::fs::metadata(file).is_ok_and(|file| file.len() > HEADER)
+        };
         if let Some(file) = written.take().filter(full) {
             let read = format!("dpdk:vdev=net_pcap{calls};rx_pcap={}", file.display());
             return Ok((port("null:")?, Some(port(&read)?)));
@@ -302,7 +315,8 @@ fn af_packet_conforms() -> Outcome {
 }
 
 fn af_packet_receives_all() -> Outcome {
-    // The driver puts VLAN tags back as 802.1Q, whatever they were, so the suite, which has others too, is not for it.
+    // The driver puts VLAN tags back as 802.1Q, whatever they were, so the suite, which has others
+    // too, is not for it.
     receives_all("dpdk:vdev=net_af_packet0;iface=veth-b", 128)
 }
 
@@ -320,14 +334,16 @@ fn af_xdp_conforms() -> Outcome {
 }
 
 fn af_xdp_receives_all() -> Outcome {
-    // Its ring holds 2048 frames and the suite sends more at a time: a veth loses what its peer has no room for.
+    // Its ring holds 2048 frames and the suite sends more at a time: a veth loses what its peer has
+    // no room for.
     receives_all("dpdk:vdev=net_af_xdp0;iface=veth-b", 1024)
 }
 
 /// What is sent to `address`, at veth-b, with at most `window` frames under way.
 fn receives_all(address: &str, window: u32) -> Outcome {
     const FRAMES: u32 = 20_000;
-    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 }).map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })
+        .map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
     let (mut a, mut b) = (port("af_packet:veth-a")?, port(address)?);
     let (mut tx, mut rx) = (a.open_tx(0, 1518)?, b.open_rx(0)?);
     let mut numbers = vec![];
@@ -364,7 +380,8 @@ fn receives_all(address: &str, window: u32) -> Outcome {
 
 fn tap_conforms_outwards() -> Outcome {
     enter()?;
-    let open = &mut || Ok((port("dpdk:vdev=net_tap0;iface=sqtap0")?, Some(port("af_packet:sqtap0")?)));
+    let open =
+        &mut || Ok((port("dpdk:vdev=net_tap0;iface=sqtap0")?, Some(port("af_packet:sqtap0")?)));
     check(Bench { open, stored: false });
     Ok(())
 }
@@ -465,7 +482,8 @@ fn a_port_can_be_opened_again_and_not_twice() -> Outcome {
         assert_eq!(send(&mut *again.open_tx(0, 60)?, 0, 64)?, 64);
         assert!(again.open_tx(0, 60).is_err_and(|e| e.to_string().contains("open already")));
     }
-    let error = port("dpdk:vdev=net_null5,memory=1024").err().expect("DPDK runs already").to_string();
+    let error =
+        port("dpdk:vdev=net_null5,memory=1024").err().expect("DPDK runs already").to_string();
     assert!(error.contains("first dpdk port") && error.contains("started DPDK already"), "{error}");
     Ok(())
 }
@@ -497,18 +515,29 @@ fn the_process_is_left_as_it_was() -> Outcome {
 
 fn a_killed_process_leaves_nothing() -> Outcome {
     // An MTU that no driver would choose.
-    lab::enter_private(&LabOptions { mtu: 1700, queues: 8 }).map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
+    lab::enter_private(&LabOptions { mtu: 1700, queues: 8 })
+        .map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
     let socket = std::env::temp_dir().join(format!("squall-memif-{}", std::process::id()));
-    let memif = format!("dpdk:vdev=net_memif0;role=server;socket={};socket-abstract=no,wait=0", socket.display());
+    let memif = format!(
+        "dpdk:vdev=net_memif0;role=server;socket={};socket-abstract=no,wait=0",
+        socket.display()
+    );
     let look = || -> Vec<String> {
-        let names = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+        let names = |folder: &str| {
+            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path())
+        };
         let folders = ["/dev/hugepages", "/run/dpdk", "/var/run/dpdk", "/tmp/dpdk", "/dev/shm"];
-        let mut all: Vec<_> = folders.into_iter().flat_map(names).map(|p| p.display().to_string()).collect();
+        let mut all: Vec<_> =
+            folders.into_iter().flat_map(names).map(|p| p.display().to_string()).collect();
         // Other processes of this machine start DPDK meanwhile.
         all.retain(|name| !name.ends_with("/dpdk/squall"));
-        let flags = |name: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/flags")).unwrap_or_default();
+        let flags = |name: &str| {
+            std::fs::read_to_string(format!("/sys/class/net/{name}/flags")).unwrap_or_default()
+        };
         let interfaces = squall_port_linux::list_interfaces().into_iter().flatten();
-        all.extend(interfaces.map(|i| format!("{} mtu {} flags {}", i.name, i.mtu, flags(&i.name).trim())));
+        all.extend(
+            interfaces.map(|i| format!("{} mtu {} flags {}", i.name, i.mtu, flags(&i.name).trim())),
+        );
         all.sort();
         all
     };
@@ -536,14 +565,19 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         assert_eq!(look(), before, "{address}");
     }
     // The host's traffic passes on: no XDP program eats it.
-    check(Bench { open: &mut || Ok((port("af_packet:veth-b")?, Some(port("af_packet:veth-a")?))), stored: false });
-    std::fs::remove_file(&socket).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    check(Bench {
+        open: &mut || Ok((port("af_packet:veth-b")?, Some(port("af_packet:veth-a")?))),
+        stored: false,
+    });
+    std::fs::remove_file(&socket)
+        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
     Ok(())
 }
 
 fn nobody_at_the_other_end_is_told() -> Outcome {
     let name = format!("squall-test-{}", std::process::id());
-    let mut alone = port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1,on_link_down=stop"))?;
+    let mut alone =
+        port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1,on_link_down=stop"))?;
     let mut tx = alone.open_tx(0, 60)?;
     let patience = Instant::now() + Duration::from_secs(30);
     let lost = loop {
@@ -553,7 +587,10 @@ fn nobody_at_the_other_end_is_told() -> Outcome {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&lost, SendError::Port(e) if e.kind() == io::ErrorKind::NetworkDown), "{lost}");
+    assert!(
+        matches!(&lost, SendError::Port(e) if e.kind() == io::ErrorKind::NetworkDown),
+        "{lost}"
+    );
     assert!(lost.to_string().contains("the link went down"), "{lost}");
     drop((tx, alone));
     let mut alone = port(&format!("dpdk:vdev=net_memif1;role=server;socket={name}-b,wait=0"))?;
@@ -603,7 +640,10 @@ fn without_the_shim_it_is_told_how_to_build_it() -> Outcome {
         unsafe { std::env::set_var("SQUALL_DPDK_SHIM", "/nonexistent/libsquall_dpdk.so") };
         port("dpdk:vdev=net_null0").err().expect("there is no shim").to_string()
     };
-    assert!(error.contains("SQUALL_DPDK_SHIM=/nonexistent") && error.contains("make dpdk"), "{error}");
+    assert!(
+        error.contains("SQUALL_DPDK_SHIM=/nonexistent") && error.contains("make dpdk"),
+        "{error}"
+    );
     let wrong = std::env::temp_dir().join(format!("squall-noshim-{}.so", std::process::id()));
     std::fs::write(&wrong, "no library")?;
     // SAFETY: as above.

@@ -1,4 +1,5 @@
-//! Frames a second over a private veth pair from one thread, and what of them a receiving thread got.
+//! Frames a second over a private veth pair from one thread, and what of them a receiving thread
+//! got.
 //!
 //! `cargo run --release -p squall-port-linux --example af_packet_rate -- [OCTETS] [SECONDS] [ADDRESS-OPTIONS] [rx|norx]`
 
@@ -13,13 +14,15 @@ use squall_units::Nanos;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let argument = |i: usize, default: &str| arguments.get(i).map_or(default.to_owned(), String::clone);
+    let argument =
+        |i: usize, default: &str| arguments.get(i).map_or(default.to_owned(), String::clone);
     let octets: usize = argument(0, "60").parse()?;
     let seconds: f64 = argument(1, "3").parse()?;
     let options = argument(2, "");
     let [a, b] = lab::enter_private(&lab::LabOptions::default())?;
     let port = |name: &str| -> std::io::Result<Box<dyn Port>> {
-        Ok(open(&format!("af_packet:{name}{options}").parse()?)?.expect("af_packet is of this crate"))
+        Ok(open(&format!("af_packet:{name}{options}").parse()?)?
+            .expect("af_packet is of this crate"))
     };
     let (mut sender, mut receiver) = (port(&a)?, port(&b)?);
     let mut tx = sender.open_tx(0, octets as u32)?;
@@ -37,7 +40,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 if n == 0 {
                     std::thread::sleep(Duration::from_micros(200));
                 }
-                last = if n == 0 && stop.load(Ordering::Relaxed) { last.or(Some(Instant::now())) } else { None };
+                last = if n == 0 && stop.load(Ordering::Relaxed) {
+                    last.or(Some(Instant::now()))
+                } else {
+                    None
+                };
             }
             (received, rx.drops())
         });

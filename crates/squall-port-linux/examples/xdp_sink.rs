@@ -1,7 +1,9 @@
-//! Counts what arrives on an interface, in XDP: `xdp_sink IFACE SECONDS [gaps=NOMINAL_NS] [after=SECONDS]`. Says `ready`,
-//! and at the end one JSON object. The time begins `after` the first frame.
+//! Counts what arrives on an interface, in XDP:
+//! `xdp_sink IFACE SECONDS [gaps=NOMINAL_NS] [after=SECONDS]`. Says `ready`, and at the end one
+//! JSON object. The time begins `after` the first frame.
 //!
-//! With `gaps`: how many gaps are within 250 ns of the nominal one, and by how much the mean differs.
+//! With `gaps`: how many gaps are within 250 ns of the nominal one, and by how much the mean
+//! differs.
 
 use std::{io::Write, process::ExitCode, thread, time::Duration};
 
@@ -9,9 +11,12 @@ use squall_port_linux::sink::{BIN_NS, Sink};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let option = |key: &str| arguments.iter().find_map(|a| a.strip_prefix(key)).and_then(|a| a.parse::<f64>().ok());
+    let option = |key: &str| {
+        arguments.iter().find_map(|a| a.strip_prefix(key)).and_then(|a| a.parse::<f64>().ok())
+    };
     let nominal = option("gaps=").map(|ns| ns as u64);
-    let seconds = arguments.get(1).and_then(|a| a.parse::<f64>().ok()).filter(|s| *s > 0.0 && *s < 1e6);
+    let seconds =
+        arguments.get(1).and_then(|a| a.parse::<f64>().ok()).filter(|s| *s > 0.0 && *s < 1e6);
     let (Some(interface), Some(seconds)) = (arguments.first(), seconds) else {
         eprintln!("xdp_sink: expected IFACE SECONDS [gaps=NANOSECONDS] [after=SECONDS]");
         return ExitCode::from(2);
@@ -45,11 +50,13 @@ fn main() -> ExitCode {
         let mut gaps = sink.gaps();
         gaps.iter_mut().zip(gaps_before).for_each(|(gap, before)| *gap -= before);
         let all: u64 = gaps.iter().sum();
-        let near = |(i, _): &(usize, &u64)| (*i as u64 * BIN_NS + BIN_NS / 2).abs_diff(nominal) <= 250;
+        let near =
+            |(i, _): &(usize, &u64)| (*i as u64 * BIN_NS + BIN_NS / 2).abs_diff(nominal) <= 250;
         let within: u64 = gaps.iter().enumerate().filter(near).map(|(_, n)| n).sum();
         let mean = (after.lasted_ns - before.lasted_ns) as f64 / frames.max(1) as f64;
         print!(
-            ", \"gaps\": {all}, \"within_250_ns\": {:.5}, \"mean_gap_ns\": {mean:.3}, \"mean_error_ppm\": {:.2}",
+            ", \"gaps\": {all}, \"within_250_ns\": {:.5}, \"mean_gap_ns\": {mean:.3}, \
+             \"mean_error_ppm\": {:.2}",
             within as f64 / all.max(1) as f64,
             (mean / nominal as f64 - 1.0) * 1e6
         );

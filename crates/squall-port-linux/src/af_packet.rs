@@ -1,28 +1,31 @@
 //! `af_packet:IFACE`: frames through packet sockets, on any Ethernet interface.
 //!
-//! Sends by sendmmsg(2) from slots of our own: what it returns is taken for good. Over veth that costs less than the
-//! transmit ring (PACKET_TX_RING, version 2, 512 slots) with a copy into it: 0.53 against 0.50 million frames a CPU second at
-//! 60 octets, 0.50 against 0.43 at 1514 (medians of 6 by turns, spread 10 %, 2 shared cores, Linux 6.18). And a ring
-//! lends the kernel its pages: a slot is free again when the frame's first owner lets go of it, and who still has a clone
-//! of the frame then reads the next one in it.
+//! Sends by sendmmsg(2) from slots of our own: what it returns is taken for good. Over veth that
+//! costs less than the transmit ring (PACKET_TX_RING, version 2, 512 slots) with a copy into it:
+//! 0.53 against 0.50 million frames a CPU second at 60 octets, 0.50 against 0.43 at 1514 (medians
+//! of 6 by turns, spread 10 %, 2 shared cores, Linux 6.18). And a ring lends the kernel its pages:
+//! a slot is free again when the frame's first owner lets go of it, and who still has a clone of
+//! the frame then reads the next one in it.
 //!
-//! Receives from a TPACKET_V3 ring without copying, everything that comes in (promiscuous), with the kernel's arrival
-//! instants. VLAN tags, which the kernel takes off, are put back. Filters run in the kernel, so that what is not wanted is
-//! not copied (docs/adr/0020-filters.md). From interfaces without Ethernet, and from all at once (`any`), it receives only:
-//! packets with no header in front (LINKTYPE_RAW), or with one that says what Linux knows (LINKTYPE_LINUX_SLL2).
+//! Receives from a TPACKET_V3 ring without copying, everything that comes in (promiscuous), with
+//! the kernel's arrival instants. VLAN tags, which the kernel takes off, are put back. Filters run
+//! in the kernel, so that what is not wanted is not copied (docs/adr/0020-filters.md). From
+//! interfaces without Ethernet, and from all at once (`any`), it receives only: packets with no
+//! header in front (LINKTYPE_RAW), or with one that says what Linux knows (LINKTYPE_LINUX_SLL2).
 //!
-//! With `frames=1` the ring is one of TPACKET_V2: a frame is handed over when it has come, not with its block. That is for
-//! who answers frames (flows); it costs a reader of millions of frames a look at each of them. Super-frames, which are
-//! longer than its places, come by recv(2).
+//! With `frames=1` the ring is one of TPACKET_V2: a frame is handed over when it has come, not with
+//! its block. That is for who answers frames (flows); it costs a reader of millions of frames a
+//! look at each of them. Super-frames, which are longer than its places, come by recv(2).
 //!
-//! The ring, 64 MiB a queue in the kernel's memory, holds what comes while its reader is away: 0.4 s of 60-octet frames at
-//! 1 Mpps, 40 ms of 1514-octet ones.
+//! The ring, 64 MiB a queue in the kernel's memory, holds what comes while its reader is away: 0.4
+//! s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
 //!
-//! Options: `batch=N` (frames in one system call), `rx_queues=N` (a flow stays in one of them), `blocks=N` and
-//! `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed over after),
-//! `frames=1` (each frame is handed over at once), `bypass=0` (leave through
-//! the interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only what the interface takes
-//! anyway), `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
+//! Options: `batch=N` (frames in one system call), `rx_queues=N` (a flow stays in one of them),
+//! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed
+//! over after), `frames=1` (each frame is handed over at once), `bypass=0` (leave through the
+//! interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only what
+//! the interface takes anyway), `on_link_down=stop` (a link that goes down ends sending, instead of
+//! making it wait).
 
 mod frames;
 
@@ -40,8 +43,9 @@ use std::{
 use libc::c_int;
 use squall_bpf::classic::{self, Instruction};
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, Filter, InterfaceCounters, Lent, LinkState, Offload, OnLinkDown, Port, PortFacts,
-    RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags, Timestamps, TxBatch, TxQueue, monotonic,
+    Address, BATCH, Cut, ETHERNET, Filter, InterfaceCounters, Lent, LinkState, Offload, OnLinkDown,
+    Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags, Timestamps,
+    TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -112,8 +116,20 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     };
     let address = address.clone();
     // All interfaces together have no link that goes down.
-    let watched = (link.index > 0).then(|| PortLink::new(&link.name, link.index, on_link_down)).transpose()?;
-    Ok(Box::new(PacketPort { facts, options, address, link, watched, shape, netlink, fanout: None, filter: None }))
+    let watched = (link.index > 0)
+        .then(|| PortLink::new(&link.name, link.index, on_link_down))
+        .transpose()?;
+    Ok(Box::new(PacketPort {
+        facts,
+        options,
+        address,
+        link,
+        watched,
+        shape,
+        netlink,
+        fanout: None,
+        filter: None,
+    }))
 }
 
 const OPTIONS: [&str; 11] = [
@@ -194,8 +210,12 @@ impl Shape {
         let is_loopback = |link: &Link| link.hardware == libc::ARPHRD_LOOPBACK;
         let cooked = |link, loopback| Self { link_type: LINUX_SLL2, cooked: true, loopback, link };
         if address.name() == ANY {
-            let loopback = netlink.links()?.iter().find(|link| is_loopback(link)).map(|link| link.index);
-            return Ok(cooked(Link { name: ANY.into(), mtu: MOST_OCTETS, ..Link::default() }, loopback));
+            let loopback =
+                netlink.links()?.iter().find(|link| is_loopback(link)).map(|link| link.index);
+            return Ok(cooked(
+                Link { name: ANY.into(), mtu: MOST_OCTETS, ..Link::default() },
+                loopback,
+            ));
         }
         let link = find_link(address, netlink)?;
         check_up(address, &link)?;
@@ -205,7 +225,9 @@ impl Shape {
                 Self { link_type: ETHERNET, cooked: false, loopback, link }
             }
             // Tunnels whose packets are IP with nothing in front.
-            libc::ARPHRD_NONE | ARPHRD_RAWIP => Self { link_type: RAW, cooked: false, loopback: None, link },
+            libc::ARPHRD_NONE | ARPHRD_RAWIP => {
+                Self { link_type: RAW, cooked: false, loopback: None, link }
+            }
             _ => cooked(link, None),
         })
     }
@@ -220,12 +242,16 @@ fn most_udp_segments() -> u32 {
 }
 
 /// The interface that `address` names, if frames can be sent there.
-pub(crate) fn ethernet_link(address: &Address, netlink: &Netlink) -> io::Result<(Link, InterfaceInfo)> {
+pub(crate) fn ethernet_link(
+    address: &Address,
+    netlink: &Netlink,
+) -> io::Result<(Link, InterfaceInfo)> {
     let link = find_link(address, netlink)?;
     check_up(address, &link)?;
     let interface = describe(&link, &Ethtool::open()?);
     if !interface.ethernet {
-        let text = format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
+        let text =
+            format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok((link, interface))
@@ -246,9 +272,17 @@ fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
         return Ok(links.swap_remove(at));
     }
     let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-    let near = names.iter().map(|name| (distance(name, address.name()), name)).min().filter(|(d, _)| *d <= 2);
+    let near = names
+        .iter()
+        .map(|name| (distance(name, address.name()), name))
+        .min()
+        .filter(|(d, _)| *d <= 2);
     let near = near.map(|(_, name)| format!("\n  did you mean {name}?")).unwrap_or_default();
-    let text = format!("{address}: no interface {:?}{near}\n  there are {}", address.name(), names.join(", "));
+    let text = format!(
+        "{address}: no interface {:?}{near}\n  there are {}",
+        address.name(),
+        names.join(", ")
+    );
     Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
@@ -288,8 +322,8 @@ fn packet_socket_of(address: &Address, kind: c_int) -> io::Result<Socket> {
         Some(libc::EPERM | libc::EACCES) => io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "{address}: packet sockets need CAP_NET_RAW\n  \
-                 try sudo, or: sudo setcap cap_net_raw+ep $(command -v squall), or the private lab: squall lab up"
+                "{address}: packet sockets need CAP_NET_RAW\n  try sudo, or: sudo setcap \
+                 cap_net_raw+ep $(command -v squall), or the private lab: squall lab up"
             ),
         ),
         _ => error,
@@ -308,7 +342,8 @@ struct PacketPort {
     netlink: Netlink,
     /// The group of the receive queues, once there is one.
     fanout: Option<u16>,
-    /// Of the queues that are opened from now on: what the kernel runs, and the octets that are wanted of a frame.
+    /// Of the queues that are opened from now on: what the kernel runs, and the octets that are
+    /// wanted of a frame.
     filter: Option<(Vec<Instruction>, u32)>,
 }
 
@@ -340,14 +375,24 @@ impl Port for PacketPort {
         let (program, snaplen) = match &self.filter {
             Some((program, snaplen)) => (Some(program.clone()), *snaplen),
             // Which frames come may be for a filter to say, even if all of these are wanted.
-            None => (self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1), u32::MAX),
+            None => (
+                self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1),
+                u32::MAX,
+            ),
         };
         let socket = packet_socket_of(&self.address, kind)?;
         let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
         let ring: Box<dyn Receives> = match self.options.frames {
             true => {
                 let longest = self.facts.max_frame;
-                Box::new(FrameRing::new(socket, link, &self.options, &self.shape, snaplen, longest)?)
+                Box::new(FrameRing::new(
+                    socket,
+                    link,
+                    &self.options,
+                    &self.shape,
+                    snaplen,
+                    longest,
+                )?)
             }
             false => Box::new(Ring::new(socket, link, &self.options, &self.shape, snaplen)?),
         };
@@ -358,7 +403,8 @@ impl Port for PacketPort {
         if self.options.promiscuous && self.link.index > 0 {
             be_promiscuous(socket, self.link.index)?;
         }
-        // Without it the kernel stamps a frame when it has come as far as this socket, not when it arrived.
+        // Without it the kernel stamps a frame when it has come as far as this socket, not when it
+        // arrived.
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         // Deaf until in its group: a queue alone would get the other queues' frames too.
         socket.attach_deaf_filter()?;
@@ -377,8 +423,11 @@ impl Port for PacketPort {
         // The tag is not in the octets any more when the kernel filters.
         let program = match filter.tags {
             Tags::InPlace if self.shape.link_type == ETHERNET => {
-                let compiled = filter::compile_for(&self.link.name, &filter.expression, filter.snaplen);
-                compiled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?
+                let compiled =
+                    filter::compile_for(&self.link.name, &filter.expression, filter.snaplen);
+                compiled.map_err(|error| {
+                    io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
+                })?
             }
             _ => filter.program.clone(),
         };
@@ -391,8 +440,8 @@ impl Port for PacketPort {
         let hidden = !self.ignores_outgoing();
         let text = || {
             format!(
-                "{}: what leaves past the queueing discipline is not received: that of squall over af_packet (but with bypass=0), \
-                 af_xdp, xdp_live and dpdk",
+                "{}: what leaves past the queueing discipline is not received: that of squall \
+                 over af_packet (but with bypass=0), af_xdp, xdp_live and dpdk",
                 self.link.name
             )
         };
@@ -412,7 +461,8 @@ impl PacketPort {
     /// On one loopback interface all that is sent arrives.
     fn ignores_outgoing(&self) -> bool {
         let all_arrive = self.shape.loopback.is_some() && self.shape.link.index > 0;
-        self.options.direction == Direction::In || (self.options.direction == Direction::Both && all_arrive)
+        self.options.direction == Direction::In
+            || (self.options.direction == Direction::Both && all_arrive)
     }
 
     /// What the kernel is to run for `program`; `None` if it cannot.
@@ -453,7 +503,8 @@ struct PacketTx {
     socket: Socket,
     interface: String,
     link: Arc<Watched>,
-    /// The kernel copies a frame before sendmmsg returns: one batch of slots is enough, and stays in the cache.
+    /// The kernel copies a frame before sendmmsg returns: one batch of slots is enough, and stays
+    /// in the cache.
     slots: Slots,
     lent: Lent,
     /// In one system call.
@@ -466,7 +517,8 @@ struct PacketTx {
     cuts: bool,
 }
 
-/// struct virtio_net_hdr, in the machine's order: what the kernel has still to do to a frame, or has not done.
+/// struct virtio_net_hdr, in the machine's order: what the kernel has still to do to a frame, or
+/// has not done.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct VirtioHeader {
@@ -490,8 +542,8 @@ const GSO_ECN: u8 = 0x80;
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
-/// One message of two parts for each slot, of which plain frames need but the second; from batch to batch only what the
-/// parts are changes.
+/// One message of two parts for each slot, of which plain frames need but the second; from batch to
+/// batch only what the parts are changes.
 struct Messages {
     headers: Box<[libc::mmsghdr]>,
     /// What `headers` point at.
@@ -500,8 +552,8 @@ struct Messages {
     virtio: Box<[VirtioHeader]>,
 }
 
-// SAFETY: the pointers are into the other boxes and, over a system call, into the slots of the same queue: they move
-// together.
+// SAFETY: the pointers are into the other boxes and, over a system call, into the slots of the same
+// queue: they move together.
 unsafe impl Send for Messages {}
 
 impl Messages {
@@ -509,7 +561,8 @@ impl Messages {
         let mut virtio = vec![VirtioHeader::default(); BATCH].into_boxed_slice();
         let virtio_at = virtio.as_mut_ptr();
         let part = |i| {
-            let header = libc::iovec { iov_base: virtio_at.wrapping_add(i).cast(), iov_len: VIRTIO_HEADER };
+            let header =
+                libc::iovec { iov_base: virtio_at.wrapping_add(i).cast(), iov_len: VIRTIO_HEADER };
             [header, libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }]
         };
         let mut parts: Box<[_]> = (0..BATCH).map(part).collect();
@@ -535,11 +588,11 @@ impl Messages {
 }
 
 impl VirtioHeader {
-    /// How `frame` is to be cut. In place of its TCP or UDP checksum it is left the sum of the pseudo-header, to which
-    /// the kernel or the NIC adds the rest.
+    /// How `frame` is to be cut. In place of its TCP or UDP checksum it is left the sum of the
+    /// pseudo-header, to which the kernel or the NIC adds the rest.
     fn of(frame: &mut [u8], cut: Cut) -> Self {
-        // One segment is a plain frame with its own checksum: the kernel would take it as such, and leave the checksum to
-        // a NIC that a veth has not.
+        // One segment is a plain frame with its own checksum: the kernel would take it as such, and
+        // leave the checksum to a NIC that a veth has not.
         if cut.is_whole() || frame.len() <= usize::from(cut.payload) + usize::from(cut.size) {
             return Self::default();
         }
@@ -550,8 +603,9 @@ impl VirtioHeader {
         let ipv4 = frame[network] >> 4 == 4;
         let addresses = if ipv4 { network + 12..network + 20 } else { network + 8..network + 40 };
         let words = frame[addresses].as_chunks::<2>().0.iter();
-        let sum =
-            words.map(|w| u64::from(u16::from_be_bytes(*w))).sum::<u64>() + protocol + (frame.len() - transport) as u64;
+        let sum = words.map(|w| u64::from(u16::from_be_bytes(*w))).sum::<u64>()
+            + protocol
+            + (frame.len() - transport) as u64;
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
         let at = transport + usize::from(offset);
@@ -579,8 +633,8 @@ impl VirtioHeader {
         }
     }
 
-    /// What `frame` is to be cut into, if it is to be cut and says where. A guest or a tap may say anything: where the
-    /// headers do not lie in their order, it is one frame.
+    /// What `frame` is to be cut into, if it is to be cut and says where. A guest or a tap may say
+    /// anything: where the headers do not lie in their order, it is one frame.
     fn cut(self, frame: &[u8]) -> Cut {
         let transport = usize::from(self.csum_start);
         if self.gso_type == 0 || self.flags & NEEDS_CHECKSUM == 0 || frame.len() < transport + 20 {
@@ -598,9 +652,13 @@ impl VirtioHeader {
             _ => return Cut::WHOLE,
         };
         // A VLAN tag comes on top.
-        match (u8::try_from(transport), u8::try_from(payload).ok().filter(|p| *p < u8::MAX - VLAN_TAG as u8).ok_or(()))
-        {
-            (Ok(transport), Ok(payload)) if usize::from(payload) < frame.len() && self.gso_size > 0 => {
+        match (
+            u8::try_from(transport),
+            u8::try_from(payload).ok().filter(|p| *p < u8::MAX - VLAN_TAG as u8).ok_or(()),
+        ) {
+            (Ok(transport), Ok(payload))
+                if usize::from(payload) < frame.len() && self.gso_size > 0 =>
+            {
                 Cut { size: self.gso_size, transport, payload }
             }
             // Behind longer headers (tunnels) it stays one frame.
@@ -619,7 +677,13 @@ fn network_header(frame: &[u8]) -> usize {
 }
 
 impl PacketTx {
-    fn new(socket: Socket, interface: &str, link: Arc<Watched>, batch: usize, max_frame: u32) -> Self {
+    fn new(
+        socket: Socket,
+        interface: &str,
+        link: Arc<Watched>,
+        batch: usize,
+        max_frame: u32,
+    ) -> Self {
         // Super-frames are many frames each: as few as stay in the cache.
         let slots = if max_frame > LONG { SUPER_BATCH } else { BATCH };
         Self {
@@ -645,7 +709,8 @@ impl PacketTx {
             let octets = &mut batch.base[..meta.len as usize];
             if self.cuts || !meta.cut.is_whole() {
                 if !self.cuts {
-                    // Past the qdisc the kernel drops what it had to cut itself, where the interface does not.
+                    // Past the qdisc the kernel drops what it had to cut itself, where the
+                    // interface does not.
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0)?;
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
                     self.messages.with_virtio();
@@ -653,12 +718,15 @@ impl PacketTx {
                 }
                 self.messages.virtio[i] = VirtioHeader::of(octets, meta.cut);
             }
-            self.messages.parts[i][1] = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
+            self.messages.parts[i][1] =
+                libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
         }
         let headers = &mut self.messages.headers[slots];
-        // SAFETY: each header names one part or two, a frame in our slots and what stands in front of it, which the kernel
-        // only reads.
-        let sent = unsafe { libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _) };
+        // SAFETY: each header names one part or two, a frame in our slots and what stands in front
+        // of it, which the kernel only reads.
+        let sent = unsafe {
+            libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _)
+        };
         Ok(sys::check(sent)? as usize)
     }
 
@@ -666,8 +734,8 @@ impl PacketTx {
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
         let next = self.lent.range(1).start;
         match error.raw_os_error() {
-            // ENOBUFS is what a full queue of the driver says, or of a veth's peer; that no frame of this kind will ever be
-            // taken; and that there is no carrier.
+            // ENOBUFS is what a full queue of the driver says, or of a veth's peer; that no frame
+            // of this kind will ever be taken; and that there is no carrier.
             Some(code @ (libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => {
                 self.blocked += 1;
                 if self.blocked.is_multiple_of(LOOK_AFTER) && self.link.look() != LinkState::Up {
@@ -811,16 +879,19 @@ impl Look {
     }
 }
 
-/// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255 octets.
+/// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255
+/// octets.
 const HEADERS: u32 = 256;
 /// Frames of one size lie in even steps; of others the hardware finds the headers.
 const HEADERS_AHEAD: usize = 8;
-/// Octets of a frame that are fetched before it is read: of a batch no more than a second-level cache holds.
+/// Octets of a frame that are fetched before it is read: of a batch no more than a second-level
+/// cache holds.
 const PREFETCHED: usize = 2048;
 /// From a frame's `tpacket3_hdr`.
 const SOCKET_ADDRESS: usize = 48;
 
-// struct tpacket_block_desc: version, offset_to_priv, then block_status, num_pkts, offset_to_first_pkt.
+// struct tpacket_block_desc: version, offset_to_priv, then block_status, num_pkts,
+// offset_to_first_pkt.
 const BLOCK_STATUS: usize = 8;
 const BLOCK_FRAMES: usize = 12;
 const BLOCK_FIRST: usize = 16;
@@ -834,7 +905,11 @@ impl Ring {
         snaplen: u32,
     ) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
-        socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int)?;
+        socket.set(
+            libc::SOL_PACKET,
+            libc::PACKET_VERSION,
+            libc::tpacket_versions::TPACKET_V3 as c_int,
+        )?;
         let gro = options.gro
             && shape.link_type == ETHERNET
             && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
@@ -851,7 +926,10 @@ impl Ring {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request).map_err(|error| {
             let size = (blocks * block_octets) >> 20;
-            io::Error::new(error.kind(), format!("no receive ring of {size} MiB: {error}; try blocks=8"))
+            io::Error::new(
+                error.kind(),
+                format!("no receive ring of {size} MiB: {error}; try blocks=8"),
+            )
         })?;
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
@@ -895,7 +973,8 @@ impl Ring {
             }
             self.held = true;
             let at = self.map.at(self.block * self.block_octets, self.block_octets);
-            // SAFETY: the status says that the kernel is done with the block; until we give it back it is ours alone.
+            // SAFETY: the status says that the kernel is done with the block; until we give it back
+            // it is ours alone.
             let block = unsafe { std::slice::from_raw_parts(at.as_ptr(), self.block_octets) };
             self.left = word(block, BLOCK_FRAMES) as usize;
             self.next = word(block, BLOCK_FIRST) as usize;
@@ -938,13 +1017,13 @@ impl RxQueue for Ring {
             return Ok(RxBatch::empty());
         }
         let at = self.map.at(self.block * self.block_octets, self.block_octets);
-        // SAFETY: `take_block` made the block ours until it gives it back, which takes `&mut self`; nothing else refers
-        // to it now.
+        // SAFETY: `take_block` made the block ours until it gives it back, which takes `&mut self`;
+        // nothing else refers to it now.
         let block = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.block_octets) };
         for _ in 0..self.left.min(BATCH) {
             let (frame, step) = read_frame(block, self.next, &self.clock, self.gro, self.look);
-            // The kernel wrote them on another CPU, perhaps: all lines of a batch are on their way at once, not one after
-            // the other where they are read.
+            // The kernel wrote them on another CPU, perhaps: all lines of a batch are on their way
+            // at once, not one after the other where they are read.
             sys::prefetch(block, self.next + HEADERS_AHEAD * step, SOCKET_ADDRESS);
             sys::prefetch(block, frame.offset, (frame.len as usize).min(PREFETCHED));
             self.frames.push(frame);
@@ -980,7 +1059,8 @@ impl RxQueue for Ring {
     }
 }
 
-/// Octets per second that a kernel writes into a ring at most: what the memory takes of a core, about.
+/// Octets per second that a kernel writes into a ring at most: what the memory takes of a core,
+/// about.
 const FILL: u64 = 8_000_000_000;
 
 /// What the kernel says of a frame, by either version.
@@ -1016,23 +1096,39 @@ impl Said {
     }
 }
 
-/// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
-fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool, look: Look) -> (RxFrame, usize) {
+/// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back
+/// in.
+fn read_frame(
+    block: &mut [u8],
+    at: usize,
+    clock: &WallClock,
+    gro: bool,
+    look: Look,
+) -> (RxFrame, usize) {
     // One check of bounds for all of it.
-    let header: &[u8; 48] = block[at..].first_chunk().expect("the kernel puts whole headers into blocks");
+    let header: &[u8; 48] =
+        block[at..].first_chunk().expect("the kernel puts whole headers into blocks");
     let (said, step) = Said::v3(header);
     (make_frame(block, at, said, clock, gro, look), step)
 }
 
 /// The frame whose entry is at `at`. Puts the VLAN tag back in.
-fn make_frame(block: &mut [u8], at: usize, said: Said, clock: &WallClock, gro: bool, look: Look) -> RxFrame {
+fn make_frame(
+    block: &mut [u8],
+    at: usize,
+    said: Said,
+    clock: &WallClock,
+    gro: bool,
+    look: Look,
+) -> RxFrame {
     let Said { mut len, mut wire_len, status, tci, tpid, .. } = said;
     let time = clock.monotonic(said.time.0, said.time.1);
     let mut offset = at + said.offset;
     let mut cut = Cut::WHOLE;
     // Before a VLAN tag is put in its place.
     if gro && block[offset - VIRTIO_HEADER + 1] != 0 {
-        let (header, frame) = block[offset - VIRTIO_HEADER..offset + len as usize].split_at(VIRTIO_HEADER);
+        let (header, frame) =
+            block[offset - VIRTIO_HEADER..offset + len as usize].split_at(VIRTIO_HEADER);
         cut = VirtioHeader::read(header).cut(frame);
     }
     let outgoing = look.outgoing && block[at + said.address + 10] == libc::PACKET_OUTGOING;
@@ -1057,10 +1153,16 @@ fn make_frame(block: &mut [u8], at: usize, said: Said, clock: &WallClock, gro: b
     RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing }
 }
 
-/// Puts the header of LINKTYPE_LINUX_SLL2 in front of the packet at `offset`, whose `sockaddr_ll` is at `address`; with its
-/// VLAN tag, if it had one. How many octets these are.
-fn cook(block: &mut [u8], address: usize, offset: usize, (status, tpid, tci): (u32, u16, u16)) -> usize {
-    let from: [u8; 20] = *block[address..].first_chunk().expect("the kernel puts whole addresses into blocks");
+/// Puts the header of LINKTYPE_LINUX_SLL2 in front of the packet at `offset`, whose `sockaddr_ll`
+/// is at `address`; with its VLAN tag, if it had one. How many octets these are.
+fn cook(
+    block: &mut [u8],
+    address: usize,
+    offset: usize,
+    (status, tpid, tci): (u32, u16, u16),
+) -> usize {
+    let from: [u8; 20] =
+        *block[address..].first_chunk().expect("the kernel puts whole addresses into blocks");
     let protocol = [from[2], from[3]];
     let mut header = [0; SLL2 + VLAN_TAG];
     header[..2].copy_from_slice(&protocol);
@@ -1170,7 +1272,8 @@ mod tests {
                 continue;
             }
             cuts += 1;
-            let segments = Segments::new(&frame, cut.size.into(), cut.transport.into(), cut.payload.into());
+            let segments =
+                Segments::new(&frame, cut.size.into(), cut.transport.into(), cut.payload.into());
             assert_eq!(segments.count() as u32, cut.segments(frame.len() as u32));
             assert_eq!(cut.is_udp(), header.gso_type == GSO_UDP);
             let mut octets = 0;

@@ -1,12 +1,14 @@
-//! `af_xdp:IFACE`: frames through AF_XDP sockets, past the host's network stack, on any Ethernet interface.
+//! `af_xdp:IFACE`: frames through AF_XDP sockets, past the host's network stack, on any Ethernet
+//! interface.
 //!
-//! Sends from the memory that is shared with the kernel: a frame is written once, where the driver (zero-copy) or the
-//! kernel (copy mode) finds it. Receives by an XDP program of our own, which is on the interface as long as the port is open
-//! for receiving: by a link, so that the kernel removes it when this process ends, however it ends. The program stamps
-//! each frame that it takes and lets the others pass to the host (docs/adr/0011-taking-frames.md).
+//! Sends from the memory that is shared with the kernel: a frame is written once, where the driver
+//! (zero-copy) or the kernel (copy mode) finds it. Receives by an XDP program of our own, which is
+//! on the interface as long as the port is open for receiving: by a link, so that the kernel
+//! removes it when this process ends, however it ends. The program stamps each frame that it takes
+//! and lets the others pass to the host (docs/adr/0011-taking-frames.md).
 //!
-//! Native where the driver takes a program, else generic; without copying where the driver can, else in copy mode;
-//! [`Port::notes`] tells what was chosen and why.
+//! Native where the driver takes a program, else generic; without copying where the driver can,
+//! else in copy mode; [`Port::notes`] tells what was chosen and why.
 
 mod program;
 mod ring;
@@ -21,8 +23,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, ETHERNET, Hosts, InterfaceCounters, OnLinkDown, Port, PortFacts, RxQueue, Segmentation, Timestamps,
-    TxQueue,
+    Address, BATCH, ETHERNET, Hosts, InterfaceCounters, OnLinkDown, Port, PortFacts, RxQueue,
+    Segmentation, Timestamps, TxQueue,
 };
 
 use self::{
@@ -72,7 +74,9 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
             None => vec![XdpMode::Native, XdpMode::Generic],
             Some("native") => vec![XdpMode::Native],
             Some("generic") => vec![XdpMode::Generic],
-            Some(other) => return Err(a.error(format!("mode={other}, expected native or generic")).into()),
+            Some(other) => {
+                return Err(a.error(format!("mode={other}, expected native or generic")).into());
+            }
         },
         zero_copy: a.take_flag("zerocopy")?,
         take: a.take("take", Take::EXPECTED)?,
@@ -83,7 +87,10 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         busy_poll_us: a.take_in("busy_poll", 0..=1_000_000, 0)?,
         busy_budget: a.take_in("busy_budget", 1..=65_535, BATCH as u32)?,
         tx_stamps: a.take_flag("tx_stamps")?.unwrap_or(false),
-        launch_us: a.take("launch", "microseconds from the due instant to the launch by the device's clock")?,
+        launch_us: a.take(
+            "launch",
+            "microseconds from the due instant to the launch by the device's clock",
+        )?,
     };
     let on_link_down = OnLinkDown::take(&mut a)?;
     a.finish(&OPTIONS)?;
@@ -191,8 +198,8 @@ fn xdp_socket(address: &Address) -> io::Result<Socket> {
         Some(libc::EPERM | libc::EACCES) => io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "{address}: AF_XDP sockets need CAP_NET_RAW, and CAP_BPF and CAP_NET_ADMIN to receive\n  \
-                 try sudo, or the private lab: squall lab up"
+                "{address}: AF_XDP sockets need CAP_NET_RAW, and CAP_BPF and CAP_NET_ADMIN to \
+                 receive\n  try sudo, or the private lab: squall lab up"
             ),
         ),
         Some(libc::EAFNOSUPPORT) => io::Error::new(
@@ -260,11 +267,15 @@ impl Port for XdpPort {
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
         if let Some(why) = &self.deaf {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", self.facts.address)));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{}: {why}", self.facts.address),
+            ));
         }
         self.facts.check_rx(queue)?;
         let receiving = self.program()?;
-        let ours = self.device_queues.clone().skip(queue as usize).step_by(self.facts.rx_queues as usize);
+        let ours =
+            self.device_queues.clone().skip(queue as usize).step_by(self.facts.rx_queues as usize);
         let mut sides = Vec::new();
         for device_queue in ours {
             let side = self.side(device_queue, Direction::Rx, queue);
@@ -274,7 +285,12 @@ impl Port for XdpPort {
             }
             sides.push((device_queue, side?));
         }
-        let rx = XdpRx::new(sides, self.watched.watch()?, self.options.busy_poll_us > 0, receiving.clone())?;
+        let rx = XdpRx::new(
+            sides,
+            self.watched.watch()?,
+            self.options.busy_poll_us > 0,
+            receiving.clone(),
+        )?;
         self.listen(&receiving)?;
         self.unclaimed = receiving.counters().unclaimed();
         Ok(Box::new(rx))
@@ -285,9 +301,11 @@ impl Port for XdpPort {
         if self.options.take.is_some() {
             return Ok(());
         }
-        self.options.take = Some(Take::Hosts(ranges(hosts).map_err(|problem| self.address.error(problem))?));
+        self.options.take =
+            Some(Take::Hosts(ranges(hosts).map_err(|problem| self.address.error(problem))?));
         if self.loaded.is_some() {
-            self.loaded = Some(Receiving::load(&self.options.take(), self.link.mac, self.device_queues.end)?);
+            self.loaded =
+                Some(Receiving::load(&self.options.take(), self.link.mac, self.device_queues.end)?);
         }
         Ok(())
     }
@@ -310,11 +328,16 @@ impl Port for XdpPort {
         let passed = self.counters.as_ref().map_or(0, |counters| counters.for_host());
         if passed > 0 {
             let name = &self.link.name;
-            notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));
+            notes.push(format!(
+                "{name}: {passed} frames were for the host and passed on (take=all takes them, \
+                 too)"
+            ));
         }
         if self.unclaimed > 0 {
             let (name, n) = (&self.link.name, self.unclaimed);
-            notes.push(format!("{name}: {n} frames came while its queues were opened, and passed on to the host"));
+            notes.push(format!(
+                "{name}: {n} frames came while its queues were opened, and passed on to the host"
+            ));
         }
         let departures = self.departures.as_ref().and_then(|departures| departures.told());
         notes.extend(departures.map(|told| format!("{}: {told}", self.link.name)));
@@ -343,8 +366,9 @@ impl XdpPort {
         Ok(receiving)
     }
 
-    /// Puts the program on the interface. The first queue's sockets stand in its map by now: no frame that it sees finds
-    /// nobody, and whoever looks whether we listen already (by the program, by promiscuity) is told the truth.
+    /// Puts the program on the interface. The first queue's sockets stand in its map by now: no
+    /// frame that it sees finds nobody, and whoever looks whether we listen already (by the
+    /// program, by promiscuity) is told the truth.
     fn listen(&mut self, receiving: &Receiving) -> io::Result<()> {
         if receiving.is_attached() {
             return Ok(());
@@ -364,14 +388,18 @@ impl XdpPort {
             busy_budget: self.options.busy_budget,
         };
         let side = match self.queues.get(&device_queue) {
-            Some(open) if (direction == Direction::Rx && open.rx) || (direction == Direction::Tx && open.tx) => {
+            Some(open)
+                if (direction == Direction::Rx && open.rx)
+                    || (direction == Direction::Tx && open.tx) =>
+            {
                 return Err(self.facts.already_open(queue));
             }
             Some(open) => open.umem.second(direction, &binding)?,
             None => self.first_side(direction, &binding)?,
         };
         let open = self.queues.entry(device_queue);
-        let open = open.or_insert_with(|| DeviceQueue { umem: side.umem.clone(), rx: false, tx: false });
+        let open =
+            open.or_insert_with(|| DeviceQueue { umem: side.umem.clone(), rx: false, tx: false });
         match direction {
             Direction::Rx => open.rx = true,
             Direction::Tx => open.tx = true,
@@ -390,30 +418,46 @@ impl XdpPort {
         let with_metadata = self.options.launch_us.is_some() || self.options.tx_stamps;
         let mut rx_chunks = if self.facts.rx_queues == 0 { 0 } else { self.rx_chunks() };
         loop {
-            let layout = Layout::new(zero_copy, max_frame, TX_OCTETS, rx_chunks, self.options.tx_ring);
+            let layout =
+                Layout::new(zero_copy, max_frame, TX_OCTETS, rx_chunks, self.options.tx_ring);
             let least = layout.tx_stride(max_frame) * BATCH + TX_HEADROOM;
-            let layout = Layout::new(zero_copy, max_frame, least.max(TX_OCTETS), rx_chunks, self.options.tx_ring);
+            let layout = Layout::new(
+                zero_copy,
+                max_frame,
+                least.max(TX_OCTETS),
+                rx_chunks,
+                self.options.tx_ring,
+            );
             match Umem::bind(layout, with_metadata, direction, binding) {
                 Ok(side) => {
                     if rx_chunks > 0 && rx_chunks < self.rx_chunks() {
                         let octets = layout.octets() >> 10;
                         let name = &self.link.name;
                         self.note(format!(
-                            "{name}: ring={rx_chunks}: this user may not lock more memory ({octets} KiB)"
+                            "{name}: ring={rx_chunks}: this user may not lock more memory \
+                             ({octets} KiB)"
                         ));
                     }
                     if !side.umem.pieces && layout.chunk < max_frame {
-                        let text =
-                            format!("{}: frames of more than {} octets need pieces", self.link.name, layout.chunk);
+                        let text = format!(
+                            "{}: frames of more than {} octets need pieces",
+                            self.link.name, layout.chunk
+                        );
                         return Err(io::Error::new(
                             io::ErrorKind::Unsupported,
-                            format!("{text}, which kernel or driver do not take\n  try af_packet, or a smaller MTU"),
+                            format!(
+                                "{text}, which kernel or driver do not take\n  try af_packet, or \
+                                 a smaller MTU"
+                            ),
                         ));
                     }
                     return Ok(side);
                 }
                 // RLIMIT_MEMLOCK, or no memory.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) && rx_chunks > 512 => {
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+                        && rx_chunks > 512 =>
+                {
                     rx_chunks /= 2;
                 }
                 Err(error) => return Err(self.explain(error, binding.queue)),
@@ -432,16 +476,25 @@ impl XdpPort {
         if self.options.zero_copy == Some(false) {
             return Ok(false);
         }
-        let layout = Layout::new(true, self.facts.max_frame as usize, 64 << 10, 64, self.options.tx_ring);
+        let layout =
+            Layout::new(true, self.facts.max_frame as usize, 64 << 10, 64, self.options.tx_ring);
         match Umem::bind(layout, false, direction, binding) {
             Ok(_) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(self.explain(error, binding.queue)),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                Err(self.explain(error, binding.queue))
+            }
             Err(error) if self.options.zero_copy == Some(true) => {
-                let text = format!("{}: the driver gives no zero-copy: {error}\n  try zerocopy=0", self.link.name);
+                let text = format!(
+                    "{}: the driver gives no zero-copy: {error}\n  try zerocopy=0",
+                    self.link.name
+                );
                 Err(io::Error::new(io::ErrorKind::Unsupported, text))
             }
             Err(error) => {
-                self.note(format!("{}: frames are copied, as the driver gives no zero-copy ({error})", self.link.name));
+                self.note(format!(
+                    "{}: frames are copied, as the driver gives no zero-copy ({error})",
+                    self.link.name
+                ));
                 Ok(false)
             }
         }
@@ -456,10 +509,13 @@ impl XdpPort {
     fn explain(&self, error: io::Error, queue: u32) -> io::Error {
         let name = &self.link.name;
         let text = match error.raw_os_error() {
-            Some(libc::EBUSY) => format!("{name}: another AF_XDP socket has queue {queue}: a queue has one owner"),
+            Some(libc::EBUSY) => {
+                format!("{name}: another AF_XDP socket has queue {queue}: a queue has one owner")
+            }
             Some(libc::ENOBUFS | libc::ENOMEM) => {
                 format!(
-                    "{name}: this user may not lock the memory that a ring needs\n  try ulimit -l 65536, or tx_ring=512"
+                    "{name}: this user may not lock the memory that a ring needs\n  try ulimit -l \
+                     65536, or tx_ring=512"
                 )
             }
             _ => format!("{name}: AF_XDP on queue {queue}: {error}"),

@@ -1,5 +1,5 @@
-//! Programs and maps in the kernel, by bpf(2). All of it lives as long as its descriptors do, links included: a process
-//! that is killed leaves nothing attached.
+//! Programs and maps in the kernel, by bpf(2). All of it lives as long as its descriptors do, links
+//! included: a process that is killed leaves nothing attached.
 
 use std::{
     ffi::CString,
@@ -110,7 +110,8 @@ impl Program {
         &self.maps[index]
     }
 
-    /// Attaches an XDP program by a link: it goes with this process, and nobody else's program is replaced.
+    /// Attaches an XDP program by a link: it goes with this process, and nobody else's program is
+    /// replaced.
     ///
     /// # Errors
     /// EBUSY: another program is attached. EOPNOTSUPP: the driver has no native XDP.
@@ -123,7 +124,12 @@ impl Program {
             attach_type: u32,
             flags: u32,
         }
-        let attr = Attr { prog_fd: self.fd.as_raw_fd() as u32, ifindex, attach_type: ATTACH_XDP, flags: mode as u32 };
+        let attr = Attr {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            ifindex,
+            attach_type: ATTACH_XDP,
+            flags: mode as u32,
+        };
         // SAFETY: the attribute has no pointers.
         unsafe { bpf_fd(LINK_CREATE, attr) }.map(Attached)
     }
@@ -141,13 +147,15 @@ impl Program {
             _pad: u32,
         }
         let name = CString::new(name).map_err(io::Error::other)?;
-        let attr = Attr { name: name.as_ptr() as u64, prog_fd: self.fd.as_raw_fd() as u32, _pad: 0 };
+        let attr =
+            Attr { name: name.as_ptr() as u64, prog_fd: self.fd.as_raw_fd() as u32, _pad: 0 };
         // SAFETY: `name` ends with a zero and lives over the call.
         unsafe { bpf_fd(RAW_TRACEPOINT_OPEN, attr) }.map(Attached)
     }
 
-    /// Runs the program on frames that really go where it sends them (`BPF_F_TEST_XDP_LIVE_FRAMES`); returns when
-    /// `repeat` is reached, or with EINTR when the thread gets a signal.
+    /// Runs the program on frames that really go where it sends them
+    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`); returns when `repeat` is reached, or with EINTR when the
+    /// thread gets a signal.
     pub fn run_live(&self, run: &LiveRun<'_>) -> io::Result<()> {
         #[repr(C)]
         #[derive(Clone, Copy)]
@@ -210,7 +218,11 @@ impl Program {
         // struct bpf_prog_info: type, id, ...
         let mut info = [0u32; 64];
         let out = info.as_mut_ptr();
-        let attr = Attr { fd: self.fd.as_raw_fd() as u32, len: mem::size_of_val(&info) as u32, info: out as u64 };
+        let attr = Attr {
+            fd: self.fd.as_raw_fd() as u32,
+            len: mem::size_of_val(&info) as u32,
+            info: out as u64,
+        };
         // SAFETY: `info` is writable, as long as said, and asks for no arrays, as it is all zero.
         unsafe { bpf(OBJECT_INFO, attr) }?;
         Ok(info[1])
@@ -253,9 +265,13 @@ impl BpfMap {
     }
 
     /// # Panics
-    /// If key or value are not of the map's lengths (of a per-CPU map, values are 8 octets a CPU and more).
+    /// If key or value are not of the map's lengths (of a per-CPU map, values are 8 octets a CPU
+    /// and more).
     pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        assert_eq!((key.len(), value.len()), (self.spec.key_octets as usize, self.spec.value_octets as usize));
+        assert_eq!(
+            (key.len(), value.len()),
+            (self.spec.key_octets as usize, self.spec.value_octets as usize)
+        );
         let attr = self.element(key, value.as_ptr() as u64);
         // SAFETY: key and value are readable and as long as the map's.
         unsafe { bpf(MAP_UPDATE, attr) }.map(drop)
@@ -263,7 +279,10 @@ impl BpfMap {
 
     /// Reads the value of `key` into `value`, which must be as long as the map's.
     pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-        assert_eq!((key.len(), value.len()), (self.spec.key_octets as usize, self.spec.value_octets as usize));
+        assert_eq!(
+            (key.len(), value.len()),
+            (self.spec.key_octets as usize, self.spec.value_octets as usize)
+        );
         let attr = self.element(key, value.as_mut_ptr() as u64);
         // SAFETY: the key is readable, the value writable, both as long as the map's.
         unsafe { bpf(MAP_LOOKUP, attr) }.map(drop)
@@ -277,7 +296,13 @@ impl BpfMap {
     }
 
     fn element(&self, key: &[u8], value: u64) -> Element {
-        Element { map_fd: self.fd.as_raw_fd() as u32, _pad: 0, key: key.as_ptr() as u64, value, flags: 0 }
+        Element {
+            map_fd: self.fd.as_raw_fd() as u32,
+            _pad: 0,
+            key: key.as_ptr() as u64,
+            value,
+            flags: 0,
+        }
     }
 
     /// The whole of an array made with `mmap`, as memory: entries are 8-octet aligned.
@@ -303,14 +328,16 @@ impl BpfMap {
     }
 }
 
-/// Memory that is shared with a program in the kernel: words that either side may write at any time.
+/// Memory that is shared with a program in the kernel: words that either side may write at any
+/// time.
 #[derive(Debug)]
 pub struct MappedArray {
     base: NonNull<u64>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written atomically.
+// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written
+// atomically.
 unsafe impl Send for MappedArray {}
 // SAFETY: as above.
 unsafe impl Sync for MappedArray {}
@@ -328,8 +355,8 @@ impl MappedArray {
         unsafe { std::sync::atomic::AtomicU64::from_ptr(word.as_ptr()) }
     }
 
-    /// `len` octets from octet `offset` on, mapped as long as `self` lives; who writes them, and when, is between the caller
-    /// and the program.
+    /// `len` octets from octet `offset` on, mapped as long as `self` lives; who writes them, and
+    /// when, is between the caller and the program.
     ///
     /// # Panics
     /// If they lie outside.
@@ -466,8 +493,14 @@ fn load_btf(object: &Object) -> io::Result<(OwnedFd, Vec<[u32; 2]>)> {
         _rest: u32,
     }
     let (btf, info) = functions_btf(&object.functions);
-    let attr =
-        Attr { btf: btf.as_ptr() as u64, log_buf: 0, btf_size: btf.len() as u32, log_size: 0, log_level: 0, _rest: 0 };
+    let attr = Attr {
+        btf: btf.as_ptr() as u64,
+        log_buf: 0,
+        btf_size: btf.len() as u32,
+        log_size: 0,
+        log_level: 0,
+        _rest: 0,
+    };
     // SAFETY: the BTF is readable, as long as said, and lives over the call.
     let fd = unsafe { bpf_fd(BTF_LOAD, attr) }.map_err(explain_permission)?;
     Ok((fd, info))
@@ -478,7 +511,8 @@ fn explain_permission(error: io::Error) -> io::Error {
         Some(libc::EPERM | libc::EACCES) => io::Error::new(
             io::ErrorKind::PermissionDenied,
             "loading a BPF program needs CAP_BPF and CAP_NET_ADMIN in the first user namespace\n  \
-             try sudo, or: sudo setcap cap_bpf,cap_net_admin,cap_net_raw,cap_perfmon+ep $(command -v squall)",
+             try sudo, or: sudo setcap cap_bpf,cap_net_admin,cap_net_raw,cap_perfmon+ep $(command \
+             -v squall)",
         ),
         _ => error,
     }
@@ -524,7 +558,8 @@ mod tests {
 
     #[test]
     fn a_program_with_a_map_and_a_callback_is_loaded_and_run() {
-        // Counts to 1000 by a callback, in an array that is shared; drops frames of 60 octets and more.
+        // Counts to 1000 by a callback, in an array that is shared; drops frames of 60 octets and
+        // more.
         let mut a = Asm::new("test");
         let count = a.map(MapSpec {
             name: "count".into(),
@@ -535,15 +570,27 @@ mod tests {
             mmap: true,
         });
         let (step, short) = (a.label(), a.label());
-        a.mov(R6, R1).mov(R1, 1000).load_function(R2, step).mov(R3, 0).mov(R4, 0).call(helper::LOOP);
+        a.mov(R6, R1)
+            .mov(R1, 1000)
+            .load_function(R2, step)
+            .mov(R3, 0)
+            .mov(R4, 0)
+            .call(helper::LOOP);
         a.load(Size::U32, R2, R6, xdp_md::DATA).load(Size::U32, R3, R6, xdp_md::DATA_END);
         a.add(R2, 60).jump_if(Cond::Gt, R2, R3, short).mov(R0, xdp_action::DROP).exit();
         a.bind(short).mov(R0, xdp_action::PASS).exit();
-        a.function("step", step).load_map_value(R1, count, 8).mov(R2, 1).atomic_add(Size::U64, R1, 0, R2);
+        a.function("step", step).load_map_value(R1, count, 8).mov(R2, 1).atomic_add(
+            Size::U64,
+            R1,
+            0,
+            R2,
+        );
         a.mov(R0, 0).exit();
         let program = match Program::load(&a.finish(), Kind::Xdp { frags: true }) {
             Ok(program) => program,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return println!("SKIPPED: {error}");
+            }
             Err(error) => panic!("{error}"),
         };
         let shared = program.map(0).mapped().unwrap();
@@ -559,8 +606,12 @@ mod tests {
         let mut a = Asm::new("bad");
         a.load(Size::U32, R2, R1, xdp_md::DATA).load(Size::U32, R0, R2, 0).exit();
         match Program::load(&a.finish(), Kind::Xdp { frags: false }) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => println!("SKIPPED: {error}"),
-            Err(error) => assert!(error.to_string().contains("invalid access to packet"), "{error}"),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                println!("SKIPPED: {error}")
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("invalid access to packet"), "{error}")
+            }
             Ok(_) => panic!("there is no test of the frame's end"),
         }
     }

@@ -1,5 +1,5 @@
-//! Another program as a child that does not outlive us: bound to a CPU, out of reach of the terminal's Ctrl-C, and with
-//! what /proc says of its CPU time, its memory and its sockets.
+//! Another program as a child that does not outlive us: bound to a CPU, out of reach of the
+//! terminal's Ctrl-C, and with what /proc says of its CPU time, its memory and its sockets.
 
 use std::{
     collections::HashSet,
@@ -24,14 +24,15 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// As this one is shared among user and system, but adding up to `total`, which is known better; this one where `total`
-    /// is nothing.
+    /// As this one is shared among user and system, but adding up to `total`, which is known
+    /// better; this one where `total` is nothing.
     pub fn of_total(self, total: Duration) -> Self {
         if total.is_zero() {
             return self;
         }
         let ticks = self.total();
-        let share = if ticks.is_zero() { 0.0 } else { self.user.as_secs_f64() / ticks.as_secs_f64() };
+        let share =
+            if ticks.is_zero() { 0.0 } else { self.user.as_secs_f64() / ticks.as_secs_f64() };
         let user = total.mul_f64(share);
         Self { user, system: total.saturating_sub(user) }
     }
@@ -39,12 +40,15 @@ impl CpuTime {
     /// What has come since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         let Self { user, system } = self;
-        Self { user: user.saturating_sub(earlier.user), system: system.saturating_sub(earlier.system) }
+        Self {
+            user: user.saturating_sub(earlier.user),
+            system: system.saturating_sub(earlier.system),
+        }
     }
 }
 
-/// Starts `command` on CPU `cpu`, as the leader of a process group of its own. It is killed when the calling thread ends,
-/// however that ends.
+/// Starts `command` on CPU `cpu`, as the leader of a process group of its own. It is killed when
+/// the calling thread ends, however that ends.
 ///
 /// # Errors
 /// As [`Command::spawn`]; a CPU that this process may not use.
@@ -56,11 +60,14 @@ pub fn spawn(command: &mut Command, cpu: Option<u32>) -> io::Result<Child> {
         sys::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
         if let Some(set) = &set {
             // SAFETY: `set` is that many readable octets.
-            sys::check(unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), set) })?;
+            sys::check(unsafe {
+                libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), set)
+            })?;
         }
         Ok(())
     };
-    // SAFETY: `prepare` makes two system calls and touches memory that it owns; it takes no lock and allocates nothing.
+    // SAFETY: `prepare` makes two system calls and touches memory that it owns; it takes no lock
+    // and allocates nothing.
     unsafe { command.pre_exec(prepare) };
     command.spawn()
 }
@@ -80,7 +87,8 @@ fn one_cpu(cpu: u32) -> libc::cpu_set_t {
     set
 }
 
-/// Asks the process group that [`spawn`] made for process `pid` to end, as Ctrl-C on a terminal does.
+/// Asks the process group that [`spawn`] made for process `pid` to end, as Ctrl-C on a terminal
+/// does.
 pub fn interrupt(pid: u32) {
     signal_group(pid, libc::SIGINT);
 }
@@ -102,17 +110,20 @@ fn signal_group(leader: u32, signal: libc::c_int) {
     }
 }
 
-/// Of a process and of the children that it has waited for; of one that has ended, too, until somebody waits for it. In
-/// steps of 10 ms.
+/// Of a process and of the children that it has waited for; of one that has ended, too, until
+/// somebody waits for it. In steps of 10 ms.
 pub fn cpu_time(pid: u32) -> CpuTime {
     let fields = stat(pid).unwrap_or_default();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows. Fields 14 to 17, of which the state is the third.
-    let time = |own: usize, children: usize| Duration::from_millis(10 * (ticks(own) + ticks(children)));
+    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows. Fields 14 to 17, of which the
+    // state is the third.
+    let time =
+        |own: usize, children: usize| Duration::from_millis(10 * (ticks(own) + ticks(children)));
     CpuTime { user: time(11, 13), system: time(12, 14) }
 }
 
-/// Nanoseconds that all threads of a process have run, its children not counted; exact, and gone with the process.
+/// Nanoseconds that all threads of a process have run, its children not counted; exact, and gone
+/// with the process.
 pub fn run_time(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let nanos = |task: fs::DirEntry| -> Option<u64> {
@@ -121,7 +132,8 @@ pub fn run_time(pid: u32) -> Duration {
     Duration::from_nanos(tasks.filter_map(nanos).sum())
 }
 
-/// The most memory that a process has had in RAM, octets; rings shared with the kernel count once they are mapped.
+/// The most memory that a process has had in RAM, octets; rings shared with the kernel count once
+/// they are mapped.
 pub fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -131,7 +143,8 @@ pub fn peak_memory(pid: u32) -> u64 {
 
 /// Whether it has ended, though nobody has waited for it.
 pub fn has_ended(pid: u32) -> bool {
-    stat(pid).is_none_or(|fields| fields.first().is_none_or(|state| matches!(state.as_str(), "Z" | "X")))
+    stat(pid)
+        .is_none_or(|fields| fields.first().is_none_or(|state| matches!(state.as_str(), "Z" | "X")))
 }
 
 /// The fields of /proc/PID/stat from the third on.
@@ -142,8 +155,9 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// Whether someone who is not this process receives what comes in on `interface`: through a packet socket bound there (or
-/// to all), or by an XDP program. In the network namespace of the calling thread.
+/// Whether someone who is not this process receives what comes in on `interface`: through a packet
+/// socket bound there (or to all), or by an XDP program. In the network namespace of the calling
+/// thread.
 pub fn is_listened_to(interface: &str) -> bool {
     let Ok(interfaces) = interface::list_interfaces() else { return false };
     let Some(found) = interfaces.into_iter().find(|i| i.name == interface) else { return false };
@@ -152,7 +166,8 @@ pub fn is_listened_to(interface: &str) -> bool {
     }
     let sockets = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
     let ours = own_sockets();
-    packet_sockets(&sockets).any(|s| s.receives && !ours.contains(&s.inode) && [0, found.index].contains(&s.interface))
+    packet_sockets(&sockets)
+        .any(|s| s.receives && !ours.contains(&s.inode) && [0, found.index].contains(&s.interface))
 }
 
 struct PacketSocket {
@@ -168,7 +183,11 @@ fn packet_sockets(text: &str) -> impl Iterator<Item = PacketSocket> + '_ {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, _, _, protocol, interface, running, _, _, inode] = fields[..] else { return None };
         let receives = running == "1" && u16::from_str_radix(protocol, 16).is_ok_and(|p| p != 0);
-        Some(PacketSocket { interface: interface.parse().ok()?, receives, inode: inode.parse().ok()? })
+        Some(PacketSocket {
+            interface: interface.parse().ok()?,
+            receives,
+            inode: inode.parse().ok()?,
+        })
     })
 }
 
@@ -195,11 +214,12 @@ mod tests {
 
     #[test]
     fn packet_sockets_are_those_that_receive() {
-        let text = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n\
-                    0000000077170161 3      3    0003   2     1 0      0      835950\n\
-                    000000004f96296b 2      3    0000   0     0 0      0      835513\n\
-                    half a line\n";
-        let sockets: Vec<_> = packet_sockets(text).map(|s| (s.interface, s.receives, s.inode)).collect();
+        let text = "sk               RefCnt Type Proto  Iface R Rmem   User   \
+                    Inode\n0000000077170161 3      3    0003   2     1 0      0      \
+                    835950\n000000004f96296b 2      3    0000   0     0 0      0      \
+                    835513\nhalf a line\n";
+        let sockets: Vec<_> =
+            packet_sockets(text).map(|s| (s.interface, s.receives, s.inode)).collect();
         assert_eq!(sockets, [(2, true, 835_950), (0, false, 835_513)]);
     }
 
@@ -224,11 +244,17 @@ mod tests {
         let ticks = CpuTime { user: ms(10), system: ms(30) };
         assert_eq!(ticks.of_total(ms(44)), CpuTime { user: ms(11), system: ms(33) });
         assert_eq!(ticks.of_total(Duration::ZERO), ticks);
-        assert_eq!(CpuTime::default().of_total(ms(7)), CpuTime { user: Duration::ZERO, system: ms(7) });
+        assert_eq!(
+            CpuTime::default().of_total(ms(7)),
+            CpuTime { user: Duration::ZERO, system: ms(7) }
+        );
     }
 
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
-        assert_eq!(spawn(&mut Command::new("no-such-program"), None).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            spawn(&mut Command::new("no-such-program"), None).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Capture filters in the language of tcpdump (pcap-filter(7)), compiled by libpcap, which is loaded when first needed.
+//! Capture filters in the language of tcpdump (pcap-filter(7)), compiled by libpcap, which is
+//! loaded when first needed.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
@@ -10,13 +11,19 @@ use squall_bpf::classic::{Filter, Instruction};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    #[error("capture filters are compiled by libpcap, which is not here: {0}\n  try: apt install libpcap0.8")]
+    #[error(
+        "capture filters are compiled by libpcap, which is not here: {0}\n  try: apt install \
+         libpcap0.8"
+    )]
     NoLibrary(String),
     #[error(
-        "filter {expression:?}: {problem}\n  the language is that of tcpdump: man pcap-filter; such as 'udp and port 53'"
+        "filter {expression:?}: {problem}\n  the language is that of tcpdump: man pcap-filter; \
+         such as 'udp and port 53'"
     )]
     Expression { expression: String, problem: String },
-    #[error("filter {expression:?}, which says vlan, cannot be compiled for {interface}: {problem}")]
+    #[error(
+        "filter {expression:?}, which says vlan, cannot be compiled for {interface}: {problem}"
+    )]
     Interface { expression: String, interface: String, problem: String },
 }
 
@@ -51,7 +58,8 @@ struct Libpcap {
     _library: Library,
 }
 
-/// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet), of which `snaplen` octets are kept.
+/// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet), of which
+/// `snaplen` octets are kept.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -66,7 +74,8 @@ pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter,
     Handle { handle, pcap }.compile(expression)
 }
 
-/// What libpcap calls a link type inside: for a few it is not the number that stands in files (`pcap-common.c`, Linux).
+/// What libpcap calls a link type inside: for a few it is not the number that stands in files
+/// (`pcap-common.c`, Linux).
 fn data_link_type(link_type: u16) -> c_int {
     match link_type {
         // ATM_RFC1483, RAW, SLIP_BSDOS, PPP_BSDOS, ATM_CLIP.
@@ -79,12 +88,17 @@ fn data_link_type(link_type: u16) -> c_int {
     }
 }
 
-/// As [`compile`], as a packet socket on the Ethernet interface `interface` wants it: the kernel has taken the outer VLAN tag
-/// off, and programs ask it what was in there. libpcap compiles so for an open interface only; it is open for the call.
+/// As [`compile`], as a packet socket on the Ethernet interface `interface` wants it: the kernel
+/// has taken the outer VLAN tag off, and programs ask it what was in there. libpcap compiles so for
+/// an open interface only; it is open for the call.
 ///
 /// # Errors
 /// [`FilterError`].
-pub(crate) fn compile_for(interface: &str, expression: &str, snaplen: u32) -> Result<Filter, FilterError> {
+pub(crate) fn compile_for(
+    interface: &str,
+    expression: &str,
+    snaplen: u32,
+) -> Result<Filter, FilterError> {
     let pcap = libpcap()?;
     let bad = |problem: String| FilterError::Interface {
         expression: expression.to_owned(),
@@ -130,28 +144,38 @@ struct Handle {
 
 impl Handle {
     fn compile(&self, expression: &str) -> Result<Filter, FilterError> {
-        let bad = |problem: String| FilterError::Expression { expression: expression.to_owned(), problem };
+        let bad = |problem: String| FilterError::Expression {
+            expression: expression.to_owned(),
+            problem,
+        };
         // libpcap's time grows with the square of an expression's length.
         if expression.len() > LONGEST {
             let problem = format!("{} octets, expected at most {LONGEST}", expression.len());
             let start = expression.chars().take(60).collect::<String>() + "...";
             return Err(FilterError::Expression { expression: start, problem });
         }
-        let text = CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
+        let text =
+            CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
         let mut program = Program { len: 0, insns: std::ptr::null_mut() };
-        // PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused.
-        // SAFETY: the handle is open, the text ends in a zero octet, and the program is ours to write.
-        let status = unsafe { (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 1, u32::MAX) };
+        // PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused. SAFETY: the handle is open, the
+        // text ends in a zero octet, and the program is ours to write.
+        let status = unsafe {
+            (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 1, u32::MAX)
+        };
         if status != 0 {
             let mut problem = self.error();
             if problem.contains("rejects all") && says_vlan(expression) {
-                problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan and udp', not 'udp and vlan'";
+                problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan \
+                            and udp', not 'udp and vlan'";
             }
             return Err(bad(problem));
         }
         // SAFETY: so many instructions are there until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
-        let insns = insns.iter().map(|&Instruction4 { code, jt, jf, k }| Instruction { code, jt, jf, k }).collect();
+        let insns = insns
+            .iter()
+            .map(|&Instruction4 { code, jt, jf, k }| Instruction { code, jt, jf, k })
+            .collect();
         // SAFETY: compiled just now, and freed once.
         unsafe { (self.pcap.freecode)(&raw mut program) };
         Filter::new(insns).map_err(|e| bad(e.to_string()))
@@ -177,7 +201,8 @@ pub(crate) struct Sight {
     pub loopback: Option<u32>,
     /// Only frames that this host sends.
     pub outgoing_only: bool,
-    /// Frames come without their link-layer header, before which we put that of LINKTYPE_LINUX_SLL2.
+    /// Frames come without their link-layer header, before which we put that of
+    /// LINKTYPE_LINUX_SLL2.
     pub cooked: bool,
     /// Of a frame that is taken so many octets are wanted, even if the program says fewer.
     pub least: u32,
@@ -188,7 +213,8 @@ const LOAD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// `program` as the kernel is to run it on a packet socket; `None` if the kernel does not show what it looks at.
+/// `program` as the kernel is to run it on a packet socket; `None` if the kernel does not show what
+/// it looks at.
 pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instruction>> {
     let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
@@ -199,12 +225,16 @@ pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instructi
         all.extend([insn(JUMP_EQUAL, 1, 0, outgoing), insn(RETURN, 0, 0, 0)]);
     } else if let Some(loopback) = sight.loopback {
         all.push(insn(LOAD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)));
-        all.extend([insn(JUMP_EQUAL, 0, 3, outgoing), insn(LOAD, 0, 0, ancillary(libc::SKF_AD_IFINDEX))]);
+        all.extend([
+            insn(JUMP_EQUAL, 0, 3, outgoing),
+            insn(LOAD, 0, 0, ancillary(libc::SKF_AD_IFINDEX)),
+        ]);
         all.extend([insn(JUMP_EQUAL, 0, 1, loopback), insn(RETURN, 0, 0, 0)]);
     }
     for &instruction in program.instructions() {
         let mut instruction = instruction;
-        let is_load = instruction.code & 7 <= 1 && matches!(instruction.code & 0xe0, 0x20 | 0x40 | 0xa0);
+        let is_load =
+            instruction.code & 7 <= 1 && matches!(instruction.code & 0xe0, 0x20 | 0x40 | 0xa0);
         if is_load && sight.cooked {
             instruction.k = uncooked(instruction.k)?;
         }
@@ -315,10 +345,10 @@ mod tests {
                     _ => random() % 0xff00_0000,
                 };
                 let codes = [
-                    0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04,
-                    0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84,
-                    0x94, 0x9c, 0xa4, 0xac, 0x05, 0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d, 0x06, 0x16, 0x07,
-                    0x87,
+                    0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1,
+                    0x02, 0x03, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54,
+                    0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84, 0x94, 0x9c, 0xa4, 0xac, 0x05, 0x15, 0x1d,
+                    0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d, 0x06, 0x16, 0x07, 0x87,
                 ];
                 let code = codes[random() as usize % codes.len()];
                 let k = if code == 0x05 { k % 4 } else { k };
@@ -329,7 +359,8 @@ mod tests {
         program
     }
 
-    /// A datagram socket runs its filter on what is sent to it, and cuts that to what the filter returns, but for one octet.
+    /// A datagram socket runs its filter on what is sent to it, and cuts that to what the filter
+    /// returns, but for one octet.
     #[test]
     fn programs_give_what_the_kernel_gives() {
         use std::os::{fd::AsRawFd, unix::net::UnixDatagram};
@@ -391,10 +422,14 @@ mod tests {
         let sight = Sight { loopback: None, outgoing_only: false, cooked: true, least: 200 };
         let fixed = for_socket(&program, sight).unwrap();
         for what in [0xffff_f000, 0xffff_f004] {
-            assert!(fixed.iter().any(|i| i.k == what), "protocol and type of the packet: {fixed:x?}");
+            assert!(
+                fixed.iter().any(|i| i.k == what),
+                "protocol and type of the packet: {fixed:x?}"
+            );
         }
         assert!(
-            fixed.iter().any(|i| i.code == RETURN && i.k == 200) && fixed.iter().all(|i| i.code != RETURN || i.k != 96)
+            fixed.iter().any(|i| i.code == RETURN && i.k == 200)
+                && fixed.iter().all(|i| i.code != RETURN || i.k != 96)
         );
         let address = Filter::new(vec![
             Instruction { code: 0x20, jt: 0, jf: 0, k: 12 },

@@ -113,9 +113,11 @@ pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     let links = netlink.links()?;
     let routed = with_those_below(netlink.default_routes()?, &links);
     let mut all: Vec<_> = links.iter().map(|link| describe(link, &ethtool)).collect();
-    all.iter_mut().for_each(|interface| interface.default_route = routed.contains(&interface.index));
+    all.iter_mut()
+        .for_each(|interface| interface.default_route = routed.contains(&interface.index));
     if let Some(netdev) = GenericNetlink::open("netdev") {
-        all.iter_mut().for_each(|interface| netdev.xdp_features(interface.index, &mut interface.xdp));
+        all.iter_mut()
+            .for_each(|interface| netdev.xdp_features(interface.index, &mut interface.xdp));
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(all)
@@ -128,7 +130,8 @@ pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
     Ok(link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?.counters)
 }
 
-/// Switches generic receive offload. A veth with it polls, and only then takes frames from its peer's XDP.
+/// Switches generic receive offload. A veth with it polls, and only then takes frames from its
+/// peer's XDP.
 ///
 /// # Errors
 /// Not permitted, or not known to the driver.
@@ -171,12 +174,18 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     }
 }
 
-/// What frames of those interfaces pass as well: members of a bridge or bond, the interface of a VLAN.
+/// What frames of those interfaces pass as well: members of a bridge or bond, the interface of a
+/// VLAN.
 fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     let mut at = 0;
     while let Some(&upper) = indexes.get(at) {
-        let lower = links.iter().find(|link| link.index == upper).map(|link| link.lower).filter(|&lower| lower != 0);
-        let members = links.iter().filter(|link| link.master == upper && upper != 0).map(|link| link.index);
+        let lower = links
+            .iter()
+            .find(|link| link.index == upper)
+            .map(|link| link.lower)
+            .filter(|&lower| lower != 0);
+        let members =
+            links.iter().filter(|link| link.master == upper && upper != 0).map(|link| link.index);
         for below in members.chain(lower).collect::<Vec<_>>() {
             if !indexes.contains(&below) {
                 indexes.push(below);
@@ -187,12 +196,17 @@ fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     indexes
 }
 
-/// Of a PCI device. Its place in sysfs, unlike that of the interface, is the same in every network namespace.
+/// Of a PCI device. Its place in sysfs, unlike that of the interface, is the same in every network
+/// namespace.
 fn numa_node(bus: &str) -> Option<u32> {
     if bus.is_empty() || bus.contains('/') {
         return None;
     }
-    std::fs::read_to_string(format!("/sys/bus/pci/devices/{bus}/numa_node")).ok()?.trim().parse().ok()
+    std::fs::read_to_string(format!("/sys/bus/pci/devices/{bus}/numa_node"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The ethtool ioctl; like netlink, it stays in the namespace it was opened in.
@@ -219,7 +233,8 @@ impl Ethtool {
 
     /// Driver and bus.
     fn driver(&self, name: &str) -> Option<(String, String)> {
-        // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32], ... 196 octets.
+        // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32], ...
+        // 196 octets.
         let mut info = [0; 64];
         info[0] = ETHTOOL_GDRVINFO;
         self.0.ethtool(name, &mut info).ok()?;
@@ -227,7 +242,8 @@ impl Ethtool {
     }
 
     fn channels(&self, name: &str) -> Option<Channels> {
-        // struct ethtool_channels: cmd, the most of rx, tx, other, combined, then what there is of each.
+        // struct ethtool_channels: cmd, the most of rx, tx, other, combined, then what there is of
+        // each.
         let mut info = [0; 9];
         info[0] = ETHTOOL_GCHANNELS;
         self.0.ethtool(name, &mut info).ok()?;
@@ -236,7 +252,8 @@ impl Ethtool {
     }
 
     fn rss_entries(&self, name: &str) -> Option<u32> {
-        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; sizes of 0 ask for the sizes.
+        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; sizes of 0 ask for the
+        // sizes.
         let mut info = [0; 8];
         info[0] = ETHTOOL_GRSSH;
         self.0.ethtool(name, &mut info).ok()?;
@@ -245,14 +262,20 @@ impl Ethtool {
 
     fn offloads(&self, name: &str) -> Option<Vec<Offload>> {
         let names = self.feature_names(name)?;
-        // struct ethtool_gfeatures: cmd, size, then for each 32 features available, requested, active, never_changed.
+        // struct ethtool_gfeatures: cmd, size, then for each 32 features available, requested,
+        // active, never_changed.
         let blocks = names.len().div_ceil(32);
         let mut info = vec![0; 2 + 4 * blocks];
         (info[0], info[1]) = (ETHTOOL_GFEATURES, blocks as u32);
         self.0.ethtool(name, &mut info).ok()?;
-        let bit = |feature: usize, word: usize| info[2 + feature / 32 * 4 + word] >> (feature % 32) & 1 == 1;
+        let bit = |feature: usize, word: usize| {
+            info[2 + feature / 32 * 4 + word] >> (feature % 32) & 1 == 1
+        };
         let find = |kernels: &[&str]| -> Vec<usize> {
-            kernels.iter().filter_map(|kernel| names.iter().position(|name| name == kernel)).collect()
+            kernels
+                .iter()
+                .filter_map(|kernel| names.iter().position(|name| name == kernel))
+                .collect()
         };
         let offload = |(name, kernels): &(&'static str, &[&str])| {
             let features = find(kernels);
@@ -264,7 +287,8 @@ impl Ethtool {
 
     /// Of all features that this kernel knows, in the order of their bits.
     fn feature_names(&self, name: &str) -> Option<Vec<String>> {
-        // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), a count for each set asked for.
+        // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), a count for each set asked
+        // for.
         let mask = (1u64 << ETH_SS_FEATURES).to_ne_bytes();
         let (low, high) = mask.split_at(4);
         let word = |octets: &[u8]| u32::from_ne_bytes([octets[0], octets[1], octets[2], octets[3]]);
@@ -281,8 +305,9 @@ impl Ethtool {
     }
 
     fn speed_bps(&self, name: &str) -> Option<u64> {
-        // struct ethtool_link_settings: cmd, speed, ..., link_mode_masks_nwords at octet 15, 48 octets, then the masks.
-        // The first call says, as a negative number, how many words a mask has; the second must say it back.
+        // struct ethtool_link_settings: cmd, speed, ..., link_mode_masks_nwords at octet 15, 48
+        // octets, then the masks. The first call says, as a negative number, how many words a mask
+        // has; the second must say it back.
         let mut settings = [0u32; 12 + 3 * 128];
         settings[0] = ETHTOOL_GLINKSETTINGS;
         self.0.ethtool(name, &mut settings).ok()?;
@@ -304,7 +329,8 @@ impl Ethtool {
     }
 
     fn timestamping(&self, name: &str) -> Option<Timestamping> {
-        // struct ethtool_ts_info: cmd, so_timestamping, phc_index, tx_types, reserved[3], rx_filters, reserved[3].
+        // struct ethtool_ts_info: cmd, so_timestamping, phc_index, tx_types, reserved[3],
+        // rx_filters, reserved[3].
         let mut info = [0; 11];
         info[0] = ETHTOOL_GET_TS_INFO;
         self.0.ethtool(name, &mut info).ok()?;

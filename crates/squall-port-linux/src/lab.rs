@@ -1,10 +1,13 @@
-//! A private lab: a network namespace of one's own, and in it a veth pair, for root and for an ordinary user.
+//! A private lab: a network namespace of one's own, and in it a veth pair, for root and for an
+//! ordinary user.
 //!
-//! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests). A [`Lab`] stays until
-//! taken down (`squall lab up|exec|down`): a small process holds its namespaces.
+//! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests).
+//! A [`Lab`] stays until taken down (`squall lab up|exec|down`): a small process holds its
+//! namespaces.
 //!
-//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was sent on purpose. Those of a
-//! [`Lab`] poll (GRO is on), so that each takes frames from an XDP program on the other.
+//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was
+//! sent on purpose. Those of a [`Lab`] poll (GRO is on), so that each takes frames from an XDP
+//! program on the other.
 
 use std::{
     ffi::OsStr,
@@ -49,13 +52,16 @@ impl Default for LabOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     #[error(
-        "no lab: the kernel does not let user {uid} make a user namespace ({source})\n  \
-         see sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), \
-         kernel.apparmor_restrict_unprivileged_userns (Ubuntu), or the container's seccomp profile\n  \
-         try sudo, or the loop port"
+        "no lab: the kernel does not let user {uid} make a user namespace ({source})\n  see \
+         sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), \
+         kernel.apparmor_restrict_unprivileged_userns (Ubuntu), or the container's seccomp \
+         profile\n  try sudo, or the loop port"
     )]
     Forbidden { uid: u32, source: io::Error },
-    #[error("no lab: this process has {0} threads, and only one that has a single thread can enter a user namespace")]
+    #[error(
+        "no lab: this process has {0} threads, and only one that has a single thread can enter a \
+         user namespace"
+    )]
     Threads(usize),
     #[error("lab {name:?}: {problem}")]
     Name { name: String, problem: String },
@@ -68,7 +74,8 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
     move |source| LabError::Io { what, source }
 }
 
-/// Moves this process into a network namespace of its own with a veth pair in it, and gives the interfaces' names.
+/// Moves this process into a network namespace of its own with a veth pair in it, and gives the
+/// interfaces' names.
 ///
 /// To be called while the process has one thread: threads there are already would stay behind.
 pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
@@ -76,8 +83,8 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
     if threads > 1 {
         return Err(LabError::Threads(threads));
     }
-    // Root keeps its user namespace, and with it what belongs to its user id outside; a root without CAP_SYS_ADMIN, as in
-    // containers, is an ordinary user here.
+    // Root keeps its user namespace, and with it what belongs to its user id outside; a root
+    // without CAP_SYS_ADMIN, as in containers, is an ordinary user here.
     if sys::unshare(libc::CLONE_NEWNET).is_err() {
         enter_user_namespace()?;
     }
@@ -87,21 +94,28 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
 
 fn enter_user_namespace() -> Result<(), LabError> {
     let (uid, gid) = (sys::euid(), sys::egid());
-    // A program with file capabilities (setcap cap_net_raw+ep) may not write its own /proc/self otherwise.
+    // A program with file capabilities (setcap cap_net_raw+ep) may not write its own /proc/self
+    // otherwise.
     sys::set_dumpable();
-    sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET).map_err(|source| LabError::Forbidden { uid, source })?;
-    // user_namespaces(7): groups can be mapped by an ordinary user only when setgroups is denied. Mapped to 0, because a
-    // program started in here keeps its capabilities over exec as user 0 only.
-    for (file, content) in
-        [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {uid} 1")), ("gid_map", format!("0 {gid} 1"))]
-    {
-        fs::write(format!("/proc/self/{file}"), content).map_err(|source| LabError::Forbidden { uid, source })?;
+    sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)
+        .map_err(|source| LabError::Forbidden { uid, source })?;
+    // user_namespaces(7): groups can be mapped by an ordinary user only when setgroups is denied.
+    // Mapped to 0, because a program started in here keeps its capabilities over exec as user 0
+    // only.
+    for (file, content) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("0 {uid} 1")),
+        ("gid_map", format!("0 {gid} 1")),
+    ] {
+        fs::write(format!("/proc/self/{file}"), content)
+            .map_err(|source| LabError::Forbidden { uid, source })?;
     }
     Ok(())
 }
 
 fn make_links(options: &LabOptions) -> Result<(), LabError> {
-    // Two ways, because /proc/sys is read-only in some containers, and an old kernel may refuse the other.
+    // Two ways, because /proc/sys is read-only in some containers, and an old kernel may refuse the
+    // other.
     for which in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
@@ -112,14 +126,17 @@ fn make_links(options: &LabOptions) -> Result<(), LabError> {
     for link in netlink.links().map_err(io_error("list of links"))? {
         if INTERFACES.contains(&link.name.as_str()) {
             let _ = netlink.set_no_ipv6_address(link.index);
-            netlink.set_alias(link.index, ALIAS).map_err(io_error(format!("{} alias", link.name)))?;
+            netlink
+                .set_alias(link.index, ALIAS)
+                .map_err(io_error(format!("{} alias", link.name)))?;
         }
         netlink.set_up(link.index).map_err(io_error(format!("{} up", link.name)))?;
     }
     wait_for_carrier(&netlink)
 }
 
-/// The kernel tells of a carrier a little after the interface is up; who looks before that sees a dead link.
+/// The kernel tells of a carrier a little after the interface is up; who looks before that sees a
+/// dead link.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("list of links"))?;
@@ -137,7 +154,8 @@ pub struct Lab {
     pub name: String,
     /// Of the process that holds the namespaces.
     pub pid: u32,
-    /// Of that process, in clock ticks since boot: another process with the same id is told from it.
+    /// Of that process, in clock ticks since boot: another process with the same id is told from
+    /// it.
     start_time: u64,
 }
 
@@ -150,7 +168,8 @@ impl Lab {
             return Err(LabError::Threads(threads));
         }
         if let Ok(lab) = Self::find(name) {
-            let problem = format!("is up already (process {}), try squall lab down {name}", lab.pid);
+            let problem =
+                format!("is up already (process {}), try squall lab down {name}", lab.pid);
             return Err(LabError::Name { name: name.into(), problem });
         }
         let pid = start_holder(options, &state_directory()?.join(file_name(name)))?;
@@ -167,7 +186,11 @@ impl Lab {
         let file = state_directory()?.join(file_name(name));
         let lab = fs::read_to_string(&file).ok().and_then(|text| {
             let (pid, start_time) = text.trim().split_once(' ')?;
-            Some(Self { name: name.into(), pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+            Some(Self {
+                name: name.into(),
+                pid: pid.parse().ok()?,
+                start_time: start_time.parse().ok()?,
+            })
         });
         match lab {
             Some(lab) if lab.is_up() => Ok(lab),
@@ -175,7 +198,10 @@ impl Lab {
                 if stale.is_some() {
                     let _ = fs::remove_file(file);
                 }
-                Err(LabError::Name { name: name.into(), problem: format!("is not up, try squall lab up {name}") })
+                Err(LabError::Name {
+                    name: name.into(),
+                    problem: format!("is not up, try squall lab up {name}"),
+                })
             }
         }
     }
@@ -183,7 +209,8 @@ impl Lab {
     /// The labs that are up.
     pub fn list() -> Result<Vec<Self>, LabError> {
         let directory = state_directory()?;
-        let entries = fs::read_dir(&directory).map_err(io_error(directory.display().to_string()))?;
+        let entries =
+            fs::read_dir(&directory).map_err(io_error(directory.display().to_string()))?;
         let names = entries.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             Some(name.strip_prefix("lab-")?.to_owned())
@@ -201,7 +228,8 @@ impl Lab {
         fs::remove_file(&file).map_err(io_error(file.display().to_string()))
     }
 
-    /// Becomes `argv`, inside of the lab; returns only if that fails. The calling process must have one thread.
+    /// Becomes `argv`, inside of the lab; returns only if that fails. The calling process must have
+    /// one thread.
     pub fn exec<S: AsRef<OsStr>>(name: &str, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
             return LabError::Name { name: name.into(), problem: "no command given".into() };
@@ -250,16 +278,17 @@ impl Lab {
     }
 }
 
-/// sysfs shows the interfaces of the namespace in which it was mounted: programs that read /sys/class/net need another.
-/// A kernel or container that forbids it leaves things as they were.
+/// sysfs shows the interfaces of the namespace in which it was mounted: programs that read
+/// /sys/class/net need another. A kernel or container that forbids it leaves things as they were.
 fn show_own_sysfs() {
     if sys::unshare(libc::CLONE_NEWNS).is_ok() && sys::make_mounts_private().is_ok() {
         let _ = sys::mount_sysfs();
     }
 }
 
-/// Forks the process that holds the namespaces, and waits until the links are there. It notes itself in `state`: who
-/// started it may be killed at any moment, and a lab without a name would stay for ever.
+/// Forks the process that holds the namespaces, and waits until the links are there. It notes
+/// itself in `state`: who started it may be killed at any moment, and a lab without a name would
+/// stay for ever.
 fn start_holder(options: &LabOptions, state: &Path) -> Result<u32, LabError> {
     let (mut reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
     match sys::fork().map_err(io_error("fork"))? {
@@ -267,8 +296,8 @@ fn start_holder(options: &LabOptions, state: &Path) -> Result<u32, LabError> {
             drop(reader);
             sys::become_daemon("squall-lab");
             let outcome = enter_private(options).and_then(|interfaces| {
-                // A veth takes frames from XDP (xdp_live) while its peer polls. Where the driver has no such setting, all else
-                // works.
+                // A veth takes frames from XDP (xdp_live) while its peer polls. Where the driver
+                // has no such setting, all else works.
                 interfaces.iter().for_each(|interface| _ = set_gro(interface, true));
                 let pid = std::process::id();
                 let text = format!("{pid} {}\n", start_time(pid).unwrap_or(0));
@@ -310,8 +339,8 @@ pub fn set_up(interface: &str) -> io::Result<()> {
 }
 
 fn check_name(name: &str) -> Result<(), LabError> {
-    let ok =
-        (1..=32).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));
+    let ok = (1..=32).contains(&name.len())
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));
     if ok {
         return Ok(());
     }
@@ -323,7 +352,8 @@ fn file_name(name: &str) -> String {
     format!("lab-{name}")
 }
 
-/// Where the labs that are up are noted: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; ours alone.
+/// Where the labs that are up are noted: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; ours
+/// alone.
 pub fn state_directory() -> Result<PathBuf, LabError> {
     // Under su and sudo it may be another user's.
     let is_ours = |d: &PathBuf| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == sys::uid());
@@ -333,14 +363,19 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
     };
     let what = directory.display().to_string();
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(what)(error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io_error(what)(error));
+        }
         _ => {}
     }
-    // /tmp is everybody's: another user's directory or link would have us signal processes of their choice.
+    // /tmp is everybody's: another user's directory or link would have us signal processes of their
+    // choice.
     let metadata = fs::symlink_metadata(&directory).map_err(io_error(what.clone()))?;
     if !metadata.is_dir() || metadata.uid() != sys::uid() || metadata.mode() & 0o022 != 0 {
-        let source =
-            io::Error::new(io::ErrorKind::PermissionDenied, "is not a directory that only this user can write");
+        let source = io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "is not a directory that only this user can write",
+        );
         return Err(io_error(what)(source));
     }
     Ok(directory)

@@ -1,6 +1,8 @@
-//! Linux: the [`af_packet`], [`af_xdp`] and [`xdp_live`] ports, the machine's interfaces, and the private [`lab`].
+//! Linux: the [`af_packet`], [`af_xdp`] and [`xdp_live`] ports, the machine's interfaces, and the
+//! private [`lab`].
 //!
-//! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what is in a frame.
+//! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what
+//! is in a frame.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -26,7 +28,8 @@ use std::io;
 use squall_port::{Address, Port};
 
 pub use interface::{
-    Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters, list_interfaces, set_gro,
+    Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters,
+    list_interfaces, set_gro,
 };
 pub use link::LinkWatch;
 pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};

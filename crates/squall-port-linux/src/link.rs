@@ -1,5 +1,5 @@
-//! Watches an interface's link: a thread waits for the kernel to say that something changed, and whoever is refused a frame
-//! asks at once.
+//! Watches an interface's link: a thread waits for the kernel to say that something changed, and
+//! whoever is refused a frame asks at once.
 
 use std::{
     io::{self, PipeReader, PipeWriter},
@@ -17,7 +17,8 @@ use crate::{
     sys,
 };
 
-/// The kernel tells of a carrier that a NIC lost up to a second late (linkwatch), but knows at once.
+/// The kernel tells of a carrier that a NIC lost up to a second late (linkwatch), but knows at
+/// once.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Where nothing waits for the link, it need not be asked for as often.
 const LOOK_IDLY: Duration = Duration::from_millis(200);
@@ -113,7 +114,8 @@ impl PortLink {
                 sys::go_elsewhere();
                 watch(&theirs, news.as_ref(), &ended, every);
             };
-            self.thread = Some((end, thread::Builder::new().name("squall-link".into()).spawn(work)?));
+            self.thread =
+                Some((end, thread::Builder::new().name("squall-link".into()).spawn(work)?));
         }
         Ok(self.watched.clone())
     }

@@ -1,8 +1,8 @@
-//! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and delete them; whose the other end
-//! of a TCP connection is.
+//! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and
+//! delete them; whose the other end of a TCP connection is.
 //!
-//! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the network namespace of
-//! the thread that opened it.
+//! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the
+//! network namespace of the thread that opened it.
 
 use std::{
     io,
@@ -67,14 +67,16 @@ pub enum XdpMode {
     Hardware,
 }
 
-/// enum netdev_xdp_act, netdev_xsk_flags and netdev_xdp_rx_metadata (Documentation/netlink/specs/netdev.yaml).
+/// enum netdev_xdp_act, netdev_xsk_flags and netdev_xdp_rx_metadata
+/// (Documentation/netlink/specs/netdev.yaml).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures {
     /// Programs run in the driver.
     pub native: bool,
     /// They may redirect to other interfaces.
     pub redirect: bool,
-    /// Others may redirect to this one. Of a veth, only while its peer receives by NAPI (a program there, or GRO).
+    /// Others may redirect to this one. Of a veth, only while its peer receives by NAPI (a program
+    /// there, or GRO).
     pub redirect_target: bool,
     /// AF_XDP sockets without copies.
     pub zero_copy: bool,
@@ -179,7 +181,10 @@ impl Netlink {
     }
 
     pub fn set_down(&self, index: u32) -> io::Result<()> {
-        self.ask(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, libc::IFF_UP as u32), |_| ())
+        self.ask(
+            Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, libc::IFF_UP as u32),
+            |_| (),
+        )
     }
 
     pub fn set_alias(&self, index: u32, alias: &str) -> io::Result<()> {
@@ -208,11 +213,14 @@ impl Netlink {
         Ok(out)
     }
 
-    /// No link-local address, hence no neighbour discovery nor router solicitation, on this interface.
+    /// No link-local address, hence no neighbour discovery nor router solicitation, on this
+    /// interface.
     pub fn set_no_ipv6_address(&self, index: u32) -> io::Result<()> {
         let mut r = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, 0);
         r.nest(libc::IFLA_AF_SPEC, |r| {
-            r.nest(libc::AF_INET6 as u16, |r| r.attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]));
+            r.nest(libc::AF_INET6 as u16, |r| {
+                r.attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])
+            });
         });
         self.ask(r, |_| ())
     }
@@ -305,10 +313,13 @@ impl GenericNetlink {
         let _ = ask(&self.socket, request, |message| {
             let find = |wanted| generic_attributes(message).find(|(kind, _)| *kind == wanted);
             let flags = |wanted| {
-                find(wanted).and_then(|(_, v)| v.first_chunk()).map_or(0, |c: &[u8; 8]| u64::from_ne_bytes(*c))
+                find(wanted)
+                    .and_then(|(_, v)| v.first_chunk())
+                    .map_or(0, |c: &[u8; 8]| u64::from_ne_bytes(*c))
             };
             if find(NETDEV_A_DEV_XDP_FEATURES).is_some() {
-                let (act, xsk) = (flags(NETDEV_A_DEV_XDP_FEATURES), flags(NETDEV_A_DEV_XSK_FEATURES));
+                let (act, xsk) =
+                    (flags(NETDEV_A_DEV_XDP_FEATURES), flags(NETDEV_A_DEV_XSK_FEATURES));
                 let metadata = flags(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES);
                 xdp.features = Some(XdpFeatures {
                     native: act & 1 != 0,
@@ -343,7 +354,11 @@ fn ask(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Re
                 libc::NLMSG_DONE => return Ok(()),
                 libc::NLMSG_ERROR => {
                     let code = body.first_chunk().map_or(-libc::EPROTO, |c| i32::from_ne_bytes(*c));
-                    return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
+                    return if code == 0 {
+                        Ok(())
+                    } else {
+                        Err(io::Error::from_raw_os_error(-code))
+                    };
                 }
                 _ => each(body),
             }
@@ -429,8 +444,9 @@ fn next_hops(mut octets: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The user of the process that holds the other end of a TCP connection of this machine: its socket is at `peer`, and is
-/// connected to `local`. `None`: there is no such socket (any more), or it is of a user that this namespace does not know.
+/// The user of the process that holds the other end of a TCP connection of this machine: its socket
+/// is at `peer`, and is connected to `local`. `None`: there is no such socket (any more), or it is
+/// of a user that this namespace does not know.
 pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
     let (peer, local) = (canonical(peer), canonical(local));
     // struct inet_diag_req_v2: family, protocol, ext, pad, states, then struct inet_diag_sockid.
@@ -453,7 +469,8 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
     let request = Request::with_header(SOCK_DIAG_BY_FAMILY, libc::NLM_F_ACK, &request);
     let mut user = None;
     let asked = ask(&socket, request, |found| {
-        // struct inet_diag_msg: family, state, timer, retrans; the same id; expires, rqueue, wqueue, uid, inode.
+        // struct inet_diag_msg: family, state, timer, retrans; the same id; expires, rqueue,
+        // wqueue, uid, inode.
         let (Some(&state), Some(id), Some(&[uid, inode])) = (
             found.get(1),
             found.get(4..40),
@@ -462,10 +479,12 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
             return;
         };
         // The kernel gives the listener of that port where there is no such connection.
-        let same =
-            id[..2] == peer.port().to_be_bytes() && id[2..4] == local.port().to_be_bytes() && id[4..] == addresses;
+        let same = id[..2] == peer.port().to_be_bytes()
+            && id[2..4] == local.port().to_be_bytes()
+            && id[4..] == addresses;
         let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
-        // A socket that its process has closed has no inode and, whoever that was, counts as root's.
+        // A socket that its process has closed has no inode and, whoever that was, counts as
+        // root's.
         if same && open && inode != 0 && uid != OVERFLOW_UID {
             user = Some(uid);
         }
@@ -500,7 +519,9 @@ fn xdp_program((kind, value): (u16, &[u8])) -> Option<(XdpMode, u32)> {
 
 /// `struct rtnl_link_stats64`.
 fn counters(value: &[u8]) -> InterfaceCounters {
-    let at = |i: usize| value.get(8 * i..).and_then(|v| v.first_chunk()).map_or(0, |c| u64::from_ne_bytes(*c));
+    let at = |i: usize| {
+        value.get(8 * i..).and_then(|v| v.first_chunk()).map_or(0, |c| u64::from_ne_bytes(*c))
+    };
     InterfaceCounters {
         rx_packets: at(0),
         tx_packets: at(1),

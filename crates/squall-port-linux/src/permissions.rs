@@ -1,4 +1,5 @@
-//! What this process may do, as /proc tells it: for words about it, not for decisions, which the kernel makes.
+//! What this process may do, as /proc tells it: for words about it, not for decisions, which the
+//! kernel makes.
 
 use std::fs;
 
@@ -10,12 +11,13 @@ pub struct Permissions {
     pub uid: u32,
     /// Effective capabilities, a bit each (capabilities(7)).
     pub capabilities: u64,
-    /// In a user namespace that is not the machine's: capabilities hold for what belongs to it (the lab's interfaces),
-    /// and never for the BPF system call.
+    /// In a user namespace that is not the machine's: capabilities hold for what belongs to it (the
+    /// lab's interfaces), and never for the BPF system call.
     pub user_namespace: bool,
     /// Memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
     pub memlock: Option<u64>,
-    /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` where the kernel has no BPF.
+    /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` where the kernel has no
+    /// BPF.
     pub unprivileged_bpf_disabled: Option<u8>,
 }
 
@@ -41,11 +43,14 @@ impl Permissions {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        let namespace = fs::read_link("/proc/self/ns/user").map(|link| link.to_string_lossy().into_owned());
+        let namespace =
+            fs::read_link("/proc/self/ns/user").map(|link| link.to_string_lossy().into_owned());
         let bpf = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
         Self {
             uid: sys::euid(),
-            capabilities: capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0),
+            capabilities: capabilities
+                .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
+                .unwrap_or(0),
             user_namespace: namespace.is_ok_and(|name| name != MACHINES_USER_NAMESPACE),
             memlock: memlock(&limits),
             unprivileged_bpf_disabled: bpf.ok().and_then(|text| text.trim().parse().ok()),
@@ -69,7 +74,8 @@ impl Permissions {
         if self.has(NET_RAW) {
             return Ok(());
         }
-        Err("needs CAP_NET_RAW; try sudo, or setcap cap_net_raw+ep on the binary, or the private lab: squall lab up"
+        Err("needs CAP_NET_RAW; try sudo, or setcap cap_net_raw+ep on the binary, or the private \
+             lab: squall lab up"
             .into())
     }
 
@@ -79,17 +85,17 @@ impl Permissions {
     /// What is missing, and what to do.
     pub fn xdp_programs(&self) -> Result<(), String> {
         if self.user_namespace {
-            return Err(
-                "needs BPF, which the kernel keeps from user namespaces; try the lab as root: sudo squall lab up"
-                    .into(),
-            );
+            return Err("needs BPF, which the kernel keeps from user namespaces; try the lab as \
+                        root: sudo squall lab up"
+                .into());
         }
         let bpf = self.has(BPF) || self.has(SYS_ADMIN);
-        let missing: Vec<_> = [(bpf, "CAP_BPF"), (self.has(NET_ADMIN) || self.has(SYS_ADMIN), "CAP_NET_ADMIN")]
-            .into_iter()
-            .filter(|(has, _)| !has)
-            .map(|(_, name)| name)
-            .collect();
+        let missing: Vec<_> =
+            [(bpf, "CAP_BPF"), (self.has(NET_ADMIN) || self.has(SYS_ADMIN), "CAP_NET_ADMIN")]
+                .into_iter()
+                .filter(|(has, _)| !has)
+                .map(|(_, name)| name)
+                .collect();
         match missing[..] {
             [] => Ok(()),
             _ => Err(format!(
@@ -100,7 +106,8 @@ impl Permissions {
     }
 }
 
-/// `Max locked memory         8388608              8388608              bytes`: the first is the one that holds.
+/// `Max locked memory         8388608              8388608              bytes`: the first is the
+/// one that holds.
 fn memlock(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -125,7 +132,12 @@ mod tests {
 
     #[test]
     fn a_limit_is_read_and_none_is_none() {
-        let line = |soft: &str| format!("Max processes 1 1 processes\nMax locked memory         {soft}  9   bytes\n");
-        assert_eq!((memlock(&line("8388608")), memlock(&line("unlimited"))), (Some(8_388_608), None));
+        let line = |soft: &str| {
+            format!("Max processes 1 1 processes\nMax locked memory         {soft}  9   bytes\n")
+        };
+        assert_eq!(
+            (memlock(&line("8388608")), memlock(&line("unlimited"))),
+            (Some(8_388_608), None)
+        );
     }
 }

@@ -1,13 +1,15 @@
-//! Tells a frame that a driver will never take from one that finds no room now: both are refused in the same words (ENOBUFS,
-//! EBUSY). A frame longer than a veth's peer takes is of the first kind: the interface counts each try as a drop, which it
-//! does not while a device's queue is stopped (pause frames, for example).
+//! Tells a frame that a driver will never take from one that finds no room now: both are refused in
+//! the same words (ENOBUFS, EBUSY). A frame longer than a veth's peer takes is of the first kind:
+//! the interface counts each try as a drop, which it does not while a device's queue is stopped
+//! (pause frames, for example).
 
 use squall_port::monotonic;
 use squall_units::Nanos;
 
 /// A frame that is dropped for so long, ...
 const PATIENCE: Nanos = Nanos(10_000_000);
-/// ... and so often, is not one that only waits for room: a machine may stand still for the time alone.
+/// ... and so often, is not one that only waits for room: a machine may stand still for the time
+/// alone.
 const TRIES: u32 = 16;
 
 /// Of one queue.
@@ -18,7 +20,8 @@ pub(crate) struct Refused {
     since: Nanos,
     /// What the interface had dropped when these tries began, once patience was at an end.
     dropped: Option<u64>,
-    /// Frames of so many octets were given up, and none as long has left since: others as long need no patience.
+    /// Frames of so many octets were given up, and none as long has left since: others as long need
+    /// no patience.
     hopeless: Option<u32>,
 }
 
@@ -34,8 +37,8 @@ impl Refused {
         }
     }
 
-    /// The next frame, of `len` octets, was refused once more: whether to give it up. `dropped` asks the interface how many
-    /// frames it has dropped.
+    /// The next frame, of `len` octets, was refused once more: whether to give it up. `dropped`
+    /// asks the interface how many frames it has dropped.
     pub fn again(&mut self, len: u32, dropped: impl FnOnce() -> Option<u64>) -> bool {
         let now = monotonic();
         if self.tries == 0 {
@@ -43,7 +46,8 @@ impl Refused {
         }
         self.tries += 1;
         if self.hopeless.is_none_or(|hopeless| len < hopeless) {
-            let enough = self.tries.is_multiple_of(TRIES) && now.saturating_sub(self.since) >= PATIENCE;
+            let enough =
+                self.tries.is_multiple_of(TRIES) && now.saturating_sub(self.since) >= PATIENCE;
             let Some(counted) = enough.then(dropped).flatten() else { return false };
             let before = self.dropped.replace(counted);
             if before.is_none_or(|before| counted.wrapping_sub(before) < u64::from(TRIES)) {

@@ -1,7 +1,8 @@
 //! Files and folders in places that others write to as well: /tmp, /run/lock, /dev/shm.
 //!
-//! There anybody can have made what a name leads to: a FIFO that waits for its other end when it is opened, a link to a file
-//! of ours, a folder whose owner changes what is in it. So nothing is opened there by name but here.
+//! There anybody can have made what a name leads to: a FIFO that waits for its other end when it is
+//! opened, a link to a file of ours, a folder whose owner changes what is in it. So nothing is
+//! opened there by name but here.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -21,7 +22,8 @@ pub fn own_file(path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(new).mode(0o644).custom_flags(SAFELY).open(path)
     };
-    // Not both at a time: to open for making what is there already is refused in /tmp, by fs.protected_regular.
+    // Not both at a time: to open for making what is there already is refused in /tmp, by
+    // fs.protected_regular.
     let file = match open(true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(false)?,
         other => other?,
@@ -57,8 +59,11 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
         let path = folder.join(format!("{prefix}-{process}-{number}"));
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Ok(path),
-            // Of a process of that number before, in another namespace of them, or of somebody who guessed it.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100_000 => number += 1,
+            // Of a process of that number before, in another namespace of them, or of somebody who
+            // guessed it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100_000 => {
+                number += 1
+            }
             Err(error) => return Err(error),
         }
     }
@@ -66,7 +71,8 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
 
 /// Whether this is a folder, not a link to one, that only this user can write to.
 pub fn is_own_folder(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == sys::euid() && m.mode() & 0o022 == 0)
+    fs::symlink_metadata(path)
+        .is_ok_and(|m| m.is_dir() && m.uid() == sys::euid() && m.mode() & 0o022 == 0)
 }
 
 /// A FIFO is not waited for, a link not followed.

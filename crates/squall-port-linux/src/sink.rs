@@ -1,5 +1,5 @@
-//! An XDP program that counts what arrives and lets nothing through: the honest receiver of benchmarks and tests, as near
-//! to the wire as a program gets.
+//! An XDP program that counts what arrives and lets nothing through: the honest receiver of
+//! benchmarks and tests, as near to the wire as a program gets.
 
 use std::{io, sync::atomic::Ordering};
 
@@ -44,17 +44,16 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Attaches to `interface`, in the driver where it can. With `gaps`, the instants of arrival are taken too, which costs
-    /// some 30 ns a frame.
+    /// Attaches to `interface`, in the driver where it can. With `gaps`, the instants of arrival
+    /// are taken too, which costs some 30 ns a frame.
     ///
     /// # Errors
     /// No such interface, a program that is there already, no permission.
     pub fn attach(interface: &str, gaps: bool) -> io::Result<Self> {
         let links = Netlink::open()?.links()?;
-        let link = links
-            .into_iter()
-            .find(|l| l.name == interface)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}")))?;
+        let link = links.into_iter().find(|l| l.name == interface).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}"))
+        })?;
         // Else a veth of jumbo frames takes it behind the driver only.
         let program = Program::load(&object(gaps), Kind::Xdp { frags: true })?;
         let attached = program
@@ -67,8 +66,11 @@ impl Sink {
     /// Of one moment, unless frames come faster than that can be read.
     pub fn seen(&self) -> Seen {
         let word = |i: usize| self.memory.word(i).load(Ordering::Acquire);
-        let read =
-            || Seen { frames: word(FRAMES), octets: word(OCTETS), lasted_ns: word(LAST).saturating_sub(word(FIRST)) };
+        let read = || Seen {
+            frames: word(FRAMES),
+            octets: word(OCTETS),
+            lasted_ns: word(LAST).saturating_sub(word(FIRST)),
+        };
         let mut seen = read();
         for _ in 0..1000 {
             let again = read();

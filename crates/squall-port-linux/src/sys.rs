@@ -16,8 +16,9 @@ pub fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Gives memory that was freed back to the system, where the allocator would keep it: glibc's, whose heaps shrink from
-/// their end only. Takes milliseconds a gigabyte, in which no other thread of a heap may allocate.
+/// Gives memory that was freed back to the system, where the allocator would keep it: glibc's,
+/// whose heaps shrink from their end only. Takes milliseconds a gigabyte, in which no other thread
+/// of a heap may allocate.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time from any thread (malloc_trim(3)).
@@ -26,9 +27,10 @@ pub fn give_back_memory() {
     }
 }
 
-/// For a process that lives long, before it has threads: [`give_back_memory`] finds whole pages to give back. By default the
-/// allocator spreads threads over eight arenas for each CPU, and what is still used lies scattered over all of them (after a
-/// configuration of 20,000 flows 150 MB of 1 GB stayed; with two arenas, 10).
+/// For a process that lives long, before it has threads: [`give_back_memory`] finds whole pages to
+/// give back. By default the allocator spreads threads over eight arenas for each CPU, and what is
+/// still used lies scattered over all of them (after a configuration of 20,000 flows 150 MB of 1 GB
+/// stayed; with two arenas, 10).
 pub fn keep_memory_together() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes numbers alone (mallopt(3)).
@@ -89,7 +91,10 @@ impl Socket {
     pub fn set<T: Plain>(&self, level: c_int, name: c_int, value: T) -> io::Result<()> {
         let value: *const T = &value;
         // SAFETY: `value` is that many readable octets.
-        check(unsafe { libc::setsockopt(self.fd(), level, name, value.cast(), mem::size_of::<T>() as u32) }).map(drop)
+        check(unsafe {
+            libc::setsockopt(self.fd(), level, name, value.cast(), mem::size_of::<T>() as u32)
+        })
+        .map(drop)
     }
 
     pub fn get<T: Plain>(&self, level: c_int, name: c_int, mut value: T) -> io::Result<T> {
@@ -118,13 +123,21 @@ impl Socket {
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = protocol.to_be();
         address.sll_ifindex = index as c_int;
-        let (address, len): (*const libc::sockaddr_ll, _) = (&address, mem::size_of::<libc::sockaddr_ll>() as u32);
+        let (address, len): (*const libc::sockaddr_ll, _) =
+            (&address, mem::size_of::<libc::sockaddr_ll>() as u32);
         // SAFETY: `address` is `len` readable octets.
         check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
     }
 
-    /// Binds an AF_XDP socket to a device's queue. `shared`: another socket, whose memory and rings it uses too.
-    pub fn bind_xdp(&self, index: u32, queue: u32, flags: u16, shared: Option<&Socket>) -> io::Result<()> {
+    /// Binds an AF_XDP socket to a device's queue. `shared`: another socket, whose memory and rings
+    /// it uses too.
+    pub fn bind_xdp(
+        &self,
+        index: u32,
+        queue: u32,
+        flags: u16,
+        shared: Option<&Socket>,
+    ) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: flags,
@@ -132,7 +145,8 @@ impl Socket {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: shared.map_or(0, |s| s.fd() as u32),
         };
-        let (address, len): (*const libc::sockaddr_xdp, _) = (&address, mem::size_of::<libc::sockaddr_xdp>() as u32);
+        let (address, len): (*const libc::sockaddr_xdp, _) =
+            (&address, mem::size_of::<libc::sockaddr_xdp>() as u32);
         // SAFETY: `address` is `len` readable octets.
         check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
     }
@@ -142,7 +156,8 @@ impl Socket {
     pub fn kick_tx(&self) -> io::Result<()> {
         let nothing = std::ptr::null();
         // SAFETY: there is nothing to be read.
-        let sent = unsafe { libc::sendto(self.fd(), nothing, 0, libc::MSG_DONTWAIT, nothing.cast(), 0) };
+        let sent =
+            unsafe { libc::sendto(self.fd(), nothing, 0, libc::MSG_DONTWAIT, nothing.cast(), 0) };
         check(sent as c_int).map(drop)
     }
 
@@ -184,16 +199,21 @@ impl Socket {
 
     /// An ethtool request: `buffer` starts with the command, and takes the answer, which must fit.
     pub fn ethtool(&self, name: &str, buffer: &mut [u32]) -> io::Result<()> {
-        let mut ifreq = EthtoolReq { name: interface_name(name)?, data: buffer.as_mut_ptr().cast(), _rest: [0; 16] };
+        let mut ifreq = EthtoolReq {
+            name: interface_name(name)?,
+            data: buffer.as_mut_ptr().cast(),
+            _rest: [0; 16],
+        };
         // SAFETY: `data` is writable, and as large as the command's struct: the callers' promise.
         check(unsafe { libc::ioctl(self.fd(), libc::SIOCETHTOOL as _, &mut ifreq) }).map(drop)
     }
 }
 
-/// Waits at most `timeout` until one of `descriptors` can be read, or its other end is closed: which of them, all false when
-/// the time is up or a signal came.
+/// Waits at most `timeout` until one of `descriptors` can be read, or its other end is closed:
+/// which of them, all false when the time is up or a signal came.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Vec<bool> {
-    let wait = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let wait =
+        |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut waits: Vec<_> = descriptors.iter().map(wait).collect();
     let ms = timeout.as_millis().min(c_int::MAX as u128) as c_int;
     // SAFETY: an array of as many entries, which are written.
@@ -205,11 +225,16 @@ pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Vec<b
 pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
     let plain = |i: &Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
     let mut program: Vec<_> = program.iter().map(plain).collect();
-    let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let len =
+        u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let fprog = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-    let (fprog, len): (*const libc::sock_fprog, _) = (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
+    let (fprog, len): (*const libc::sock_fprog, _) =
+        (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
     // SAFETY: `fprog` and the instructions it points at live over the call, which copies them.
-    check(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len) }).map(drop)
+    check(unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len)
+    })
+    .map(drop)
 }
 
 #[repr(C)]
@@ -237,7 +262,8 @@ pub struct Map {
 
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Map {}
-// SAFETY: gives out addresses only: whoever reads or writes through one has to say why that is sound.
+// SAFETY: gives out addresses only: whoever reads or writes through one has to say why that is
+// sound.
 unsafe impl Sync for Map {}
 
 impl Map {
@@ -250,9 +276,11 @@ impl Map {
         Self::make(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.fd(), offset as libc::off_t)
     }
 
-    /// Zeros that belong to no file; `huge`: on pages of 2 MiB, where the machine has set such aside.
+    /// Zeros that belong to no file; `huge`: on pages of 2 MiB, where the machine has set such
+    /// aside.
     pub fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
-        let huge = if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE } else { 0 };
+        let huge =
+            if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE } else { 0 };
         Self::make(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
     }
 
@@ -284,8 +312,8 @@ impl Drop for Map {
     }
 }
 
-/// `len` octets from `at` on will be read soon; what is outside of `octets` is left out. Does nothing where the machine
-/// has no such hint that we know.
+/// `len` octets from `at` on will be read soon; what is outside of `octets` is left out. Does
+/// nothing where the machine has no such hint that we know.
 #[inline]
 pub fn prefetch(octets: &[u8], at: usize, len: usize) {
     const LINE: usize = 64;
@@ -310,7 +338,8 @@ pub fn clock(clock: libc::clockid_t) -> i64 {
 }
 
 pub fn unshare(flags: c_int) -> io::Result<()> {
-    // SAFETY: takes no pointers; changes the calling thread's namespaces, which is what is asked for.
+    // SAFETY: takes no pointers; changes the calling thread's namespaces, which is what is asked
+    // for.
     check(unsafe { libc::unshare(flags) }).map(drop)
 }
 
@@ -395,7 +424,8 @@ pub fn reap(pid: u32) {
 pub fn make_mounts_private() -> io::Result<()> {
     let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_SLAVE);
     // SAFETY: the strings end with zeros; a change of propagation reads no others.
-    check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), none, flags, none.cast()) }).map(drop)
+    check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), none, flags, none.cast()) })
+        .map(drop)
 }
 
 pub fn mount_sysfs() -> io::Result<()> {
@@ -411,14 +441,15 @@ pub fn thread_id() -> c_int {
     unsafe { libc::gettid() }
 }
 
-/// Lets the calling thread run on the CPUs that the process may use and the thread may not, if there are any: away from
-/// who started it, and is bound to its own.
+/// Lets the calling thread run on the CPUs that the process may use and the thread may not, if
+/// there are any: away from who started it, and is bound to its own.
 pub fn go_elsewhere() {
     let read = |of: c_int| {
         // SAFETY: all zero is an empty set.
         let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
         // SAFETY: `set` is writable, and of the size said.
-        let done = unsafe { libc::sched_getaffinity(of, mem::size_of::<libc::cpu_set_t>(), &mut set) };
+        let done =
+            unsafe { libc::sched_getaffinity(of, mem::size_of::<libc::cpu_set_t>(), &mut set) };
         (done == 0).then_some(set)
     };
     // SAFETY: takes and changes nothing.
@@ -429,7 +460,8 @@ pub fn go_elsewhere() {
     let mut any = false;
     for cpu in 0..libc::CPU_SETSIZE as usize {
         // SAFETY: below CPU_SETSIZE.
-        let (is_ours, is_there) = unsafe { (libc::CPU_ISSET(cpu, &ours), libc::CPU_ISSET(cpu, &all)) };
+        let (is_ours, is_there) =
+            unsafe { (libc::CPU_ISSET(cpu, &ours), libc::CPU_ISSET(cpu, &all)) };
         if is_there && !is_ours {
             // SAFETY: below CPU_SETSIZE.
             unsafe { libc::CPU_SET(cpu, &mut others) };
@@ -448,8 +480,8 @@ pub fn signal_thread(thread: c_int, signal: c_int) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
 }
 
-/// Signals the thread that made it, again and again, unless it is put off. The kernel does that alone, also while no thread of
-/// this process has its turn.
+/// Signals the thread that made it, again and again, unless it is put off. The kernel does that
+/// alone, also while no thread of this process has its turn.
 pub struct Alarm {
     timer: libc::timer_t,
     every: Nanos,
@@ -476,7 +508,8 @@ impl Alarm {
 
     /// It is as if it were new.
     pub fn put_off(&self) {
-        let (tv_sec, tv_nsec) = ((self.every.0 / 1_000_000_000) as _, (self.every.0 % 1_000_000_000) as _);
+        let (tv_sec, tv_nsec) =
+            ((self.every.0 / 1_000_000_000) as _, (self.every.0 % 1_000_000_000) as _);
         let every = libc::timespec { tv_sec, tv_nsec };
         let when = libc::itimerspec { it_interval: every, it_value: every };
         // SAFETY: the timer is ours until it is dropped; the old setting is not asked for.
@@ -503,7 +536,8 @@ pub fn unblock(signal: c_int) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// From now on `signal` ends system calls (EINTR) and does nothing else, unless somebody has a handler for it already.
+/// From now on `signal` ends system calls (EINTR) and does nothing else, unless somebody has a
+/// handler for it already.
 pub fn ignore_audibly(signal: c_int, once: &std::sync::Once) {
     extern "C" fn nothing(_: c_int) {}
     once.call_once(|| {

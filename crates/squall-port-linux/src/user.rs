@@ -22,7 +22,8 @@ const IPC_LOCK: u8 = 14;
 const PERFMON: u8 = 38;
 const BPF: u8 = 39;
 
-/// What a kind of port needs; as squall.service gives it to all. `None`: of root's, more than capabilities.
+/// What a kind of port needs; as squall.service gives it to all. `None`: of root's, more than
+/// capabilities.
 pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
     match kind {
         "af_packet" => Some(&[NET_RAW]),
@@ -37,15 +38,24 @@ impl User {
     /// # Errors
     /// There is no such user; it is root.
     pub fn find(name: &str) -> io::Result<Self> {
-        let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("user {name:?} {why}"));
+        let wrong =
+            |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("user {name:?} {why}"));
         let text = CString::new(name).map_err(|_| wrong("is no name"))?;
         let mut buffer = vec![0; 1 << 16];
         // SAFETY: all zero is a valid `passwd`.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = std::ptr::null_mut();
-        // SAFETY: the name ends with 0, the buffer is as long as said, and all of it outlives the call.
-        let error =
-            unsafe { libc::getpwnam_r(text.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
+        // SAFETY: the name ends with 0, the buffer is as long as said, and all of it outlives the
+        // call.
+        let error = unsafe {
+            libc::getpwnam_r(
+                text.as_ptr(),
+                &mut entry,
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &mut found,
+            )
+        };
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error));
         }
@@ -58,8 +68,8 @@ impl User {
         Ok(Self { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })
     }
 
-    /// Makes this process that user's, with those of its capabilities and no way to more. It must have one thread, as others
-    /// would keep theirs.
+    /// Makes this process that user's, with those of its capabilities and no way to more. It must
+    /// have one thread, as others would keep theirs.
     ///
     /// # Errors
     /// The process is not root's, or has threads; nothing is promised of its rights then.
@@ -74,7 +84,9 @@ impl User {
         check(unsafe { libc::initgroups(name.as_ptr(), self.gid) })?;
         for capability in 0..=63u8 {
             // The last that this kernel knows ends it.
-            if !keep.contains(&capability) && prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err() {
+            if !keep.contains(&capability)
+                && prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err()
+            {
                 break;
             }
         }
@@ -97,7 +109,8 @@ fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
 
 /// Of the calling thread: these, effective and permitted, and none to be inherited.
 fn set_capabilities(keep: &[u8]) -> io::Result<()> {
-    // struct __user_cap_header_struct and two of struct __user_cap_data_struct (linux/capability.h), version 3.
+    // struct __user_cap_header_struct and two of struct __user_cap_data_struct
+    // (linux/capability.h), version 3.
     const VERSION: u32 = 0x2008_0522;
     let header = [VERSION, 0];
     let set = keep.iter().fold(0u64, |set, capability| set | 1 << capability);
@@ -116,9 +129,13 @@ mod tests {
     fn users_are_found_by_name_and_root_is_none() {
         let nobody = User::find("nobody").unwrap();
         assert!(nobody.uid > 0 && nobody.name == "nobody");
-        for (name, why) in [("root", "is root"), ("no such user", "not known"), ("a\0b", "no name")] {
+        for (name, why) in [("root", "is root"), ("no such user", "not known"), ("a\0b", "no name")]
+        {
             assert!(User::find(name).unwrap_err().to_string().contains(why), "{name}");
         }
-        assert!(capabilities_of("dpdk").is_none() && capabilities_of("loop").is_some_and(<[u8]>::is_empty));
+        assert!(
+            capabilities_of("dpdk").is_none()
+                && capabilities_of("loop").is_some_and(<[u8]>::is_empty)
+        );
     }
 }

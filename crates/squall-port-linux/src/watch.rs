@@ -1,4 +1,5 @@
-//! Whether a receiver's interface is still there: nothing that arrives says that nothing can arrive any more.
+//! Whether a receiver's interface is still there: nothing that arrives says that nothing can arrive
+//! any more.
 
 use std::{
     io,
@@ -10,7 +11,8 @@ use squall_port::LinkState;
 
 use crate::link::Watched;
 
-/// Every so many times that there is nothing, somebody looks: who does not sleep finds nothing a million times a second.
+/// Every so many times that there is nothing, somebody looks: who does not sleep finds nothing a
+/// million times a second.
 const LOOKS: u32 = 16;
 
 /// Looks after the interface of one receiving queue.
@@ -31,12 +33,13 @@ impl Watch {
         Self { link, patience, empty: 0, lost: None }
     }
 
-    /// To be called when nothing has come; `changed` is asked now and then whether the socket says that its interface may
-    /// have been taken down, or away. It has to take that sign off: poll(2) would return at once as long as it is there.
+    /// To be called when nothing has come; `changed` is asked now and then whether the socket says
+    /// that its interface may have been taken down, or away. It has to take that sign off: poll(2)
+    /// would return at once as long as it is there.
     ///
     /// # Errors
-    /// The interface is gone, or is down and must not be ([`squall_port::OnLinkDown`]), when what had come before was given.
-    /// While it is down and may come up again, nothing comes.
+    /// The interface is gone, or is down and must not be ([`squall_port::OnLinkDown`]), when what
+    /// had come before was given. While it is down and may come up again, nothing comes.
     pub fn nothing_came(&mut self, changed: impl FnOnce() -> io::Result<bool>) -> io::Result<()> {
         self.empty = self.empty.wrapping_add(1);
         let Some(link) = &self.link else { return Ok(()) };

@@ -1,17 +1,20 @@
-//! `xdp_live:IFACE`: frames that an XDP program fills inside the kernel and redirects to the interface: made there from
-//! streams ([`Port::open_generator`]), or taken from a ring that user space writes ([`queue`]).
+//! `xdp_live:IFACE`: frames that an XDP program fills inside the kernel and redirects to the
+//! interface: made there from streams ([`Port::open_generator`]), or taken from a ring that user
+//! space writes ([`queue`]).
 //!
-//! The program runs over live frames (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18): a thread sits in
-//! one long system call, in which the kernel takes pages from a pool, lets the program fill them and gives them to the
-//! driver's `ndo_xdp_xmit`. It sends only; what comes in is for an af_xdp or af_packet port.
+//! The program runs over live frames (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux
+//! 5.18): a thread sits in one long system call, in which the kernel takes pages from a pool, lets
+//! the program fill them and gives them to the driver's `ndo_xdp_xmit`. It sends only; what comes
+//! in is for an af_xdp or af_packet port.
 //!
-//! A call costs some 25 ms beside the frames, so it is made as long as can be, and ended by a signal (SIGURG, which does
-//! nothing). Where the CPU time of the process has a quota, the call uses all of it up, and who would end it waits for his
-//! turn: when the call has not been attended to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel
-//! is held by descriptors: a process that is killed leaves nothing.
+//! A call costs some 25 ms beside the frames, so it is made as long as can be, and ended by a
+//! signal (SIGURG, which does nothing). Where the CPU time of the process has a quota, the call
+//! uses all of it up, and who would end it waits for his turn: when the call has not been attended
+//! to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel is held by
+//! descriptors: a process that is killed leaves nothing.
 //!
-//! Options: `batch=N` (frames handed over at once, instead of what suits the rate), `on_link_down=stop` (a link that goes
-//! down ends sending, instead of making it wait).
+//! Options: `batch=N` (frames handed over at once, instead of what suits the rate),
+//! `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
 
 mod program;
 mod queue;
@@ -26,8 +29,8 @@ use std::{
 
 use squall_bpf::Object;
 use squall_port::{
-    Address, BATCH, ETHERNET, Generation, Generator, InterfaceCounters, LinkState, OnLinkDown, Port, PortFacts, Remote,
-    RxQueue, Segmentation, Timestamps, TxQueue, monotonic,
+    Address, BATCH, ETHERNET, Generation, Generator, InterfaceCounters, LinkState, OnLinkDown,
+    Port, PortFacts, Remote, RxQueue, Segmentation, Timestamps, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -53,12 +56,13 @@ const MOST_OCTETS: u32 = 3328;
 /// Threads that may generate for one interface.
 const TX_QUEUES: u32 = 64;
 const MOST_BATCH: u32 = 256;
-/// Of a ring: as the kernel hands over to a driver, which then takes all or the first of what the program was run for.
+/// Of a ring: as the kernel hands over to a driver, which then takes all or the first of what the
+/// program was run for.
 const MOST_RING_BATCH: u32 = 16;
 /// Runs of the program in a call: minutes.
 const REPEAT: u32 = 1 << 30;
-/// A call that nobody looks after for so long ends: longer than a busy machine lets threads wait as a rule, since frames that
-/// are due meanwhile are late.
+/// A call that nobody looks after for so long ends: longer than a busy machine lets threads wait as
+/// a rule, since frames that are due meanwhile are late.
 const UNATTENDED: Nanos = Nanos(500_000_000);
 /// So often that is put off.
 const PUT_OFF: Nanos = Nanos(100_000_000);
@@ -92,7 +96,8 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, watched, netlink }))
 }
 
-/// Whether frames made in the kernel can leave there, as far as that is known without trying; why not.
+/// Whether frames made in the kernel can leave there, as far as that is known without trying; why
+/// not.
 pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), String> {
     rights.xdp_programs()?;
     if interface.state == InterfaceState::Down {
@@ -106,8 +111,9 @@ pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), Stri
 
 fn no_target(name: &str) -> String {
     format!(
-        "{name} takes no frames from XDP: a veth does while its peer is up and polls (ethtool -K PEER gro on, or an af_xdp port \
-         there), other drivers when they have ndo_xdp_xmit; else try af_xdp:{name} or af_packet:{name}"
+        "{name} takes no frames from XDP: a veth does while its peer is up and polls (ethtool -K \
+         PEER gro on, or an af_xdp port there), other drivers when they have ndo_xdp_xmit; else \
+         try af_xdp:{name} or af_packet:{name}"
     )
 }
 
@@ -141,13 +147,17 @@ impl Port for LivePort {
         // As long as any is: growing a frame costs more than shrinking it.
         let frame = vec![0; layout.longest as usize];
         let batch = if self.batch == 0 { MOST_RING_BATCH } else { self.batch.min(MOST_RING_BATCH) };
-        let call = self.load(&object, &witnesses, (program::MEMORY, program::EXIT), frame, batch)?;
+        let call =
+            self.load(&object, &witnesses, (program::MEMORY, program::EXIT), frame, batch)?;
         Ok(Box::new(LiveTx::new(call, layout)?))
     }
 
     fn open_rx(&mut self, _: u32) -> io::Result<Box<dyn RxQueue>> {
         let name = &self.link.name;
-        let text = format!("{}: sends only\n  try af_xdp:{name} or af_packet:{name} to receive", self.address);
+        let text = format!(
+            "{}: sends only\n  try af_xdp:{name} or af_packet:{name} to receive",
+            self.address
+        );
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
@@ -158,8 +168,12 @@ impl Port for LivePort {
     fn open_generator(&mut self, queue: u32, g: &Generation) -> io::Result<Box<dyn Generator>> {
         self.facts.check_tx(queue, g.frame.len() as u32)?;
         let batch = if self.batch == 0 { g.batch } else { self.batch };
-        let call = self.load(&g.object, &g.witnesses, (g.memory, g.exit), g.frame.clone(), batch)?;
-        call.program.map(g.tables.0).update(&0u32.to_ne_bytes(), &g.tables.1).map_err(|e| self.told(e))?;
+        let call =
+            self.load(&g.object, &g.witnesses, (g.memory, g.exit), g.frame.clone(), batch)?;
+        call.program
+            .map(g.tables.0)
+            .update(&0u32.to_ne_bytes(), &g.tables.1)
+            .map_err(|e| self.told(e))?;
         for (i, word) in g.words.iter().enumerate() {
             call.station.memory.word(i).store(*word, Ordering::Relaxed);
         }
@@ -180,8 +194,9 @@ impl LivePort {
         io::Error::new(error.kind(), format!("{}: {error}", self.address))
     }
 
-    /// Loads a program and its witnesses; of its maps, `memory` is shared and `exit` leads to the interface. `frame` is what
-    /// live frames hold at first, `batch` how many may be handed over together.
+    /// Loads a program and its witnesses; of its maps, `memory` is shared and `exit` leads to the
+    /// interface. `frame` is what live frames hold at first, `batch` how many may be handed over
+    /// together.
     fn load(
         &mut self,
         object: &Object,
@@ -190,11 +205,16 @@ impl LivePort {
         frame: Vec<u8>,
         batch: u32,
     ) -> io::Result<Call> {
-        let program = Program::load(object, Kind::Xdp { frags: false }).map_err(|e| self.told(e))?;
+        let program =
+            Program::load(object, Kind::Xdp { frags: false }).map_err(|e| self.told(e))?;
         let index = 0u32.to_ne_bytes();
-        program.map(exit).update(&index, &self.link.index.to_ne_bytes()).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENODEV | libc::EINVAL) => self.told(io::Error::other("the interface is gone")),
-            _ => self.told(e),
+        program.map(exit).update(&index, &self.link.index.to_ne_bytes()).map_err(|e| {
+            match e.raw_os_error() {
+                Some(libc::ENODEV | libc::EINVAL) => {
+                    self.told(io::Error::other("the interface is gone"))
+                }
+                _ => self.told(e),
+            }
         })?;
         let memory = program.map(memory).mapped().map_err(|e| self.told(e))?;
         let attach = |(tracepoint, object): &(&'static str, Object)| {
@@ -204,7 +224,8 @@ impl LivePort {
             });
             witness.map_err(|e| {
                 let text = format!(
-                    "{}: tracepoint {tracepoint}: {e}\n  without it, what the driver drops would not be known",
+                    "{}: tracepoint {tracepoint}: {e}\n  without it, what the driver drops would \
+                     not be known",
                     self.address
                 );
                 io::Error::new(e.kind(), text)
@@ -260,7 +281,10 @@ impl Call {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("{}: this kernel has no live frames (Linux 5.18 has them): {error}", self.station.interface),
+                format!(
+                    "{}: this kernel has no live frames (Linux 5.18 has them): {error}",
+                    self.station.interface
+                ),
             )),
             other => other,
         }
@@ -306,7 +330,11 @@ impl Remote for Station {
         let last = Nanos(self.attended.load(Ordering::Relaxed));
         if now.saturating_sub(last) >= PUT_OFF {
             self.attended.store(now.0, Ordering::Relaxed);
-            self.alarm.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Alarm::put_off);
+            self.alarm
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+                .for_each(Alarm::put_off);
         }
     }
 

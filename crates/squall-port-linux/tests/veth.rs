@@ -1,4 +1,5 @@
-//! af_packet over a veth pair, and the lab it is in: as this user and, if that is root, as an ordinary user too.
+//! af_packet over a veth pair, and the lab it is in: as this user and, if that is root, as an
+//! ordinary user too.
 //!
 //! Each test is a process of its own, so that it has one thread when it enters its namespaces.
 
@@ -47,12 +48,18 @@ const TESTS: &[(&str, Test)] = &[
     ("a_receiver_is_told_how_a_super_frame_is_cut", a_receiver_is_told_how_a_super_frame_is_cut),
     ("what_cannot_be_cut_is_refused_alone", what_cannot_be_cut_is_refused_alone),
     ("what_a_full_ring_loses_is_counted", what_a_full_ring_loses_is_counted),
-    ("half_a_million_frames_at_full_speed_all_arrive", half_a_million_frames_at_full_speed_all_arrive),
+    (
+        "half_a_million_frames_at_full_speed_all_arrive",
+        half_a_million_frames_at_full_speed_all_arrive,
+    ),
     ("a_frame_shorter_than_its_header_is_refused", a_frame_shorter_than_its_header_is_refused),
     ("sending_waits_for_the_link_and_goes_on", sending_waits_for_the_link_and_goes_on),
     ("a_link_that_must_not_go_down_ends_sending", a_link_that_must_not_go_down_ends_sending),
     ("an_interface_that_is_gone_is_a_lost_port", an_interface_that_is_gone_is_a_lost_port),
-    ("what_the_peer_never_takes_is_given_up_and_named", what_the_peer_never_takes_is_given_up_and_named),
+    (
+        "what_the_peer_never_takes_is_given_up_and_named",
+        what_the_peer_never_takes_is_given_up_and_named,
+    ),
     ("so_does_one_of_single_frames", so_does_one_of_single_frames),
     (
         "a_receiver_gives_what_came_and_tells_that_its_link_went_down",
@@ -63,7 +70,10 @@ const TESTS: &[(&str, Test)] = &[
     ("the_lab_is_quiet", the_lab_is_quiet),
     ("interfaces_are_listed_with_their_facts", interfaces_are_listed_with_their_facts),
     ("a_lab_stays_until_taken_down", a_lab_stays_until_taken_down),
-    ("a_lab_is_told_from_another_process_with_its_id", a_lab_is_told_from_another_process_with_its_id),
+    (
+        "a_lab_is_told_from_another_process_with_its_id",
+        a_lab_is_told_from_another_process_with_its_id,
+    ),
     ("af_xdp_conforms", af_xdp::af_xdp_conforms),
     ("af_xdp_conforms_behind_the_driver_too", af_xdp::af_xdp_conforms_behind_the_driver_too),
     (
@@ -81,8 +91,14 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_lets_pass_what_is_for_the_host", af_xdp::af_xdp_lets_pass_what_is_for_the_host),
     ("the_host_answers_while_af_xdp_receives", af_xdp::the_host_answers_while_af_xdp_receives),
     ("af_xdp_killed_leaves_no_program", af_xdp::af_xdp_killed_leaves_no_program),
-    ("af_xdp_without_bpf_sends_only_and_says_so", af_xdp::af_xdp_without_bpf_sends_only_and_says_so),
-    ("af_xdp_tells_a_bad_frame_and_a_link_that_goes_down", af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down),
+    (
+        "af_xdp_without_bpf_sends_only_and_says_so",
+        af_xdp::af_xdp_without_bpf_sends_only_and_says_so,
+    ),
+    (
+        "af_xdp_tells_a_bad_frame_and_a_link_that_goes_down",
+        af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down,
+    ),
     ("af_xdp_waits_for_the_link_and_goes_on", af_xdp::af_xdp_waits_for_the_link_and_goes_on),
     (
         "an_af_xdp_receiver_gives_what_came_and_tells_that_its_link_went_down",
@@ -116,7 +132,10 @@ const TESTS: &[(&str, Test)] = &[
         "frames_that_are_due_while_the_link_is_down_are_told_so",
         xdp_live::frames_that_are_due_while_the_link_is_down_are_told_so,
     ),
-    ("a_call_that_nobody_attends_to_ends_by_itself", xdp_live::a_call_that_nobody_attends_to_ends_by_itself),
+    (
+        "a_call_that_nobody_attends_to_ends_by_itself",
+        xdp_live::a_call_that_nobody_attends_to_ends_by_itself,
+    ),
 ];
 
 /// Tells a test who runs it.
@@ -149,7 +168,8 @@ fn main() -> ExitCode {
         // What `squall lab exec` would find of an offload.
         ["--has", interface, offload] => {
             let on = list_interfaces().is_ok_and(|all| {
-                let offloads = all.into_iter().filter(|i| i.name == interface).flat_map(|i| i.offloads);
+                let offloads =
+                    all.into_iter().filter(|i| i.name == interface).flat_map(|i| i.offloads);
                 offloads.into_iter().any(|o| o.name == offload && o.on)
             });
             println!("{interface}: {offload} {}", if on { "on" } else { "off" });
@@ -166,14 +186,16 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
-    let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    let root =
+        std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
         for as_nobody in [false, true] {
             if as_nobody && !root {
                 continue;
             }
-            let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
+            let mut command =
+                Command::new(std::env::current_exe().expect("a test knows where it is"));
             command.args(["--run", name]);
             if as_nobody {
                 command.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
@@ -205,12 +227,16 @@ fn main() -> ExitCode {
 }
 
 fn run(name: &str) -> ExitCode {
-    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else {
+        return ExitCode::FAILURE;
+    };
     match test() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error)
             if error.is::<Skipped>()
-                || error.downcast_ref::<LabError>().is_some_and(|e| matches!(e, LabError::Forbidden { .. })) =>
+                || error
+                    .downcast_ref::<LabError>()
+                    .is_some_and(|e| matches!(e, LabError::Forbidden { .. })) =>
         {
             println!("SKIPPED: {name} ({}): {error}", std::env::var(USER).unwrap_or_default());
             ExitCode::from(77)
@@ -233,8 +259,12 @@ fn port(address: &str) -> std::io::Result<Box<dyn Port>> {
 fn af_packet_conforms() -> Outcome {
     enter()?;
     for frames in ["", ",frames=1"] {
-        let open =
-            &mut || Ok((port("af_packet:veth-a")?, Some(port(&format!("af_packet:veth-b,blocks=128{frames}"))?)));
+        let open = &mut || {
+            Ok((
+                port("af_packet:veth-a")?,
+                Some(port(&format!("af_packet:veth-b,blocks=128{frames}"))?),
+            ))
+        };
         check(Bench { open, stored: false });
     }
     Ok(())
@@ -242,8 +272,12 @@ fn af_packet_conforms() -> Outcome {
 
 fn through_the_qdisc_af_packet_conforms_too() -> Outcome {
     enter()?;
-    let open =
-        &mut || Ok((port("af_packet:veth-b,bypass=0,batch=7")?, Some(port("af_packet:veth-a,block=128,retire=10")?)));
+    let open = &mut || {
+        Ok((
+            port("af_packet:veth-b,bypass=0,batch=7")?,
+            Some(port("af_packet:veth-a,block=128,retire=10")?),
+        ))
+    };
     check(Bench { open, stored: false });
     Ok(())
 }
@@ -284,7 +318,11 @@ fn receive(rx: &mut dyn RxQueue) -> std::io::Result<Vec<u32>> {
     let mut silent = 0;
     while silent < 50 {
         let batch = rx.receive()?;
-        numbers.extend(batch.iter().map(|(octets, _)| u32::from_be_bytes(octets[56..60].try_into().expect("four"))));
+        numbers.extend(
+            batch
+                .iter()
+                .map(|(octets, _)| u32::from_be_bytes(octets[56..60].try_into().expect("four"))),
+        );
         silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
         if silent > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -296,17 +334,25 @@ fn receive(rx: &mut dyn RxQueue) -> std::io::Result<Vec<u32>> {
 fn several_receive_queues_share_the_frames() -> Outcome {
     enter()?;
     for queues in [2, 5] {
-        let (mut a, mut b) =
-            (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b,rx_queues={queues},blocks=32,retire=20"))?);
-        let mut queues = (0..queues).map(|queue| b.open_rx(queue)).collect::<std::io::Result<Vec<_>>>()?;
+        let (mut a, mut b) = (
+            port("af_packet:veth-a")?,
+            port(&format!("af_packet:veth-b,rx_queues={queues},blocks=32,retire=20"))?,
+        );
+        let mut queues =
+            (0..queues).map(|queue| b.open_rx(queue)).collect::<std::io::Result<Vec<_>>>()?;
         send(&mut *a.open_tx(0, 60)?, 10_000)?;
-        let queues = queues.iter_mut().map(|rx| receive(&mut **rx)).collect::<std::io::Result<Vec<_>>>()?;
+        let queues =
+            queues.iter_mut().map(|rx| receive(&mut **rx)).collect::<std::io::Result<Vec<_>>>()?;
         // 16 flows, each anywhere.
         assert!(queues.iter().filter(|q| !q.is_empty()).count() > 1, "one queue has all");
         for queue in &queues {
             for flow in 0..16 {
                 let numbers: Vec<_> = queue.iter().filter(|n| *n % 16 == flow).collect();
-                assert!(numbers.is_empty() || numbers.len() == 625, "a flow is in one queue: {}", numbers.len());
+                assert!(
+                    numbers.is_empty() || numbers.len() == 625,
+                    "a flow is in one queue: {}",
+                    numbers.len()
+                );
                 assert!(numbers.is_sorted(), "in order");
             }
         }
@@ -320,7 +366,11 @@ fn several_receive_queues_share_the_frames() -> Outcome {
 /// Super-frames (text, octets) and the payload of their segments.
 const SUPER_FRAMES: [(&str, usize, u16); 12] = [
     ("eth/ipv4(id=65530)/tcp(seq=4294960000,flags=FPAC)/payload(random)", 65_000, 1460),
-    ("eth/ipv4(tos=3)/tcp(flags=SPAUEC,options=[mss(1460),nop,timestamp(7,8)])/payload(random)", 20_001, 1000),
+    (
+        "eth/ipv4(tos=3)/tcp(flags=SPAUEC,options=[mss(1460),nop,timestamp(7,8)])/payload(random)",
+        20_001,
+        1000,
+    ),
     ("eth/vlan(id=7)/ipv4(flags=DF)/tcp(flags=PA)/payload(random)", 9000, 1448),
     ("eth/ipv6/tcp(flags=PA)/payload(random)", 60_000, 1440),
     ("eth/vlan(id=8)/ipv6/tcp(flags=FA)/payload(random)", 1500, 100),
@@ -337,8 +387,14 @@ const SUPER_FRAMES: [(&str, usize, u16); 12] = [
 fn super_frame(index: usize) -> (Vec<u8>, Cut) {
     let (text, len, size) = SUPER_FRAMES[index];
     let packet = Packet::parse(text).expect("packet text");
-    let frame = packet.build(Some(len), &|_| unreachable!(), index as u64).expect("the headers fit");
-    let transport = frame.layers.iter().find(|l| matches!(l.header.name, "tcp" | "udp")).expect("one of both").offset;
+    let frame =
+        packet.build(Some(len), &|_| unreachable!(), index as u64).expect("the headers fit");
+    let transport = frame
+        .layers
+        .iter()
+        .find(|l| matches!(l.header.name, "tcp" | "udp"))
+        .expect("one of both")
+        .offset;
     (frame.bytes, Cut { size, transport: transport as u8, payload: frame.payload as u8 })
 }
 
@@ -385,11 +441,17 @@ fn send_super_frames_and(
 }
 
 /// Takes what comes to `frames` until they are `count`, or nothing has come for 10 s.
-fn receive_until(rx: &mut dyn RxQueue, frames: &mut Vec<(Vec<u8>, Cut, u32)>, count: usize) -> std::io::Result<()> {
+fn receive_until(
+    rx: &mut dyn RxQueue,
+    frames: &mut Vec<(Vec<u8>, Cut, u32)>,
+    count: usize,
+) -> std::io::Result<()> {
     let mut last = Instant::now();
     while frames.len() < count && last.elapsed() < Duration::from_secs(10) {
         let batch = rx.receive()?;
-        frames.extend(batch.iter().map(|(octets, frame)| (octets.to_vec(), frame.cut, frame.wire_len)));
+        frames.extend(
+            batch.iter().map(|(octets, frame)| (octets.to_vec(), frame.cut, frame.wire_len)),
+        );
         if batch.frames.is_empty() {
             std::thread::sleep(Duration::from_micros(100));
         } else {
@@ -405,7 +467,9 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     let mut empty = 0;
     while empty < 50 {
         let batch = rx.receive()?;
-        frames.extend(batch.iter().map(|(octets, frame)| (octets.to_vec(), frame.cut, frame.wire_len)));
+        frames.extend(
+            batch.iter().map(|(octets, frame)| (octets.to_vec(), frame.cut, frame.wire_len)),
+        );
         empty = if batch.frames.is_empty() { empty + 1 } else { 0 };
         if batch.frames.is_empty() {
             std::thread::sleep(Duration::from_millis(1));
@@ -414,10 +478,13 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     Ok(frames)
 }
 
-/// An interface that takes nothing over from the kernel: octet for octet what [`Segments`] makes of it.
+/// An interface that takes nothing over from the kernel: octet for octet what [`Segments`] makes of
+/// it.
 fn the_kernel_cuts_as_we_do() -> Outcome {
     enter()?;
-    let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"].into_iter().flat_map(|feature| [feature, "off"]);
+    let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]
+        .into_iter()
+        .flat_map(|feature| [feature, "off"]);
     match Command::new("ethtool").args(["-K", "veth-a"]).args(off).output() {
         Ok(done) if done.status.success() => {}
         other => {
@@ -425,11 +492,14 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
         }
     }
     for bypass in ["", ",bypass=0"] {
-        let (mut a, mut b) = (port(&format!("af_packet:veth-a{bypass}"))?, port("af_packet:veth-b,blocks=512")?);
+        let (mut a, mut b) =
+            (port(&format!("af_packet:veth-a{bypass}"))?, port("af_packet:veth-b,blocks=512")?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
         let sent = send_super_frames(&mut *tx)?;
-        let expected: Vec<_> =
-            sent.iter().flat_map(|f| if f.1.is_whole() { vec![f.0.clone()] } else { segments(f) }).collect();
+        let expected: Vec<_> = sent
+            .iter()
+            .flat_map(|f| if f.1.is_whole() { vec![f.0.clone()] } else { segments(f) })
+            .collect();
         let received = receive_frames(&mut *rx)?;
         assert_eq!(received.len(), expected.len());
         for (i, (found, expected)) in received.iter().zip(&expected).enumerate() {
@@ -447,19 +517,29 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
 
 fn a_receiver_is_told_how_a_super_frame_is_cut() -> Outcome {
     enter()?;
-    for (gro, told) in
-        [(",retire=1", true), (",gro=0,retire=1", false), (",frames=1", true), (",gro=0,frames=1", false)]
-    {
+    for (gro, told) in [
+        (",retire=1", true),
+        (",gro=0,retire=1", false),
+        (",frames=1", true),
+        (",gro=0,frames=1", false),
+    ] {
         let (mut a, mut b) = (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b{gro}"))?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
-        // Where each is handed over when it has come, long ones wait in the socket's queue, which without privileges holds
-        // net.core.rmem_max. How many the sender has on their way depends on net.core.wmem_max.
+        // Where each is handed over when it has come, long ones wait in the socket's queue, which
+        // without privileges holds net.core.rmem_max. How many the sender has on their way depends
+        // on net.core.wmem_max.
         let mut received = Vec::new();
-        let sent = send_super_frames_and(&mut *tx, |count| Ok(receive_until(&mut *rx, &mut received, count)?))?;
+        let sent = send_super_frames_and(&mut *tx, |count| {
+            Ok(receive_until(&mut *rx, &mut received, count)?)
+        })?;
         received.extend(receive_frames(&mut *rx)?);
         assert_eq!(received.len(), sent.len(), "veth hands them on whole");
         for (i, (found, sent)) in received.iter().zip(&sent).enumerate() {
-            assert_eq!((found.0.len(), found.2 as usize), (sent.0.len(), sent.0.len()), "nothing is cut off: {i}");
+            assert_eq!(
+                (found.0.len(), found.2 as usize),
+                (sent.0.len(), sent.0.len()),
+                "nothing is cut off: {i}"
+            );
             let joined = sent.1.segments(sent.0.len() as u32) > 1;
             assert_eq!(found.1, if told && joined { sent.1 } else { Cut::WHOLE }, "{i}");
             if told && joined {
@@ -495,8 +575,10 @@ fn what_cannot_be_cut_is_refused_alone() -> Outcome {
 fn what_a_full_ring_loses_is_counted() -> Outcome {
     enter()?;
     for frames in ["", ",frames=1"] {
-        let (mut a, mut b) =
-            (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b,blocks=2,block=128{frames}"))?);
+        let (mut a, mut b) = (
+            port("af_packet:veth-a")?,
+            port(&format!("af_packet:veth-b,blocks=2,block=128{frames}"))?,
+        );
         let mut rx = b.open_rx(0)?;
         send(&mut *a.open_tx(0, 60)?, 20_000)?;
         let received = receive(&mut *rx)?;
@@ -527,7 +609,10 @@ fn half_a_million_frames_at_full_speed_all_arrive() -> Outcome {
         outcome.map(|()| receiver.join().expect("the receiver does not panic"))
     })??;
     assert!(received.into_iter().eq(0..500_000), "all, in order; drops: {:?}", rx.drops());
-    let (tx, rx) = (a.interface_counters().expect("veth counts"), b.interface_counters().expect("veth counts"));
+    let (tx, rx) = (
+        a.interface_counters().expect("veth counts"),
+        b.interface_counters().expect("veth counts"),
+    );
     assert_eq!((tx.tx_packets, tx.tx_octets), (500_000, 500_000 * 60));
     assert_eq!((rx.rx_packets, rx.rx_octets), (500_000, 500_000 * 60));
     Ok(())
@@ -615,12 +700,21 @@ fn a_link_that_must_not_go_down_ends_sending() -> Outcome {
     lab::set_down("veth-b")?;
     for (end, tx) in [("veth-a", &mut from_a), ("veth-b", &mut from_b)] {
         let lost = (0..100_000).find_map(|_| send(&mut **tx, 1).err()).expect("nothing can leave");
-        assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown), "{lost}");
-        assert!(lost.to_string().contains(end) && lost.to_string().contains("on_link_down=stop"), "{lost}");
+        assert!(
+            matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown),
+            "{lost}"
+        );
+        assert!(
+            lost.to_string().contains(end) && lost.to_string().contains("on_link_down=stop"),
+            "{lost}"
+        );
     }
     let error = port("af_packet:veth-b").err().expect("the interface is down").to_string();
     assert!(error.contains("ip link set veth-b up"), "{error}");
-    let error = port("af_packet:veth-a,on_link_down=pause").err().expect("there is no such way").to_string();
+    let error = port("af_packet:veth-a,on_link_down=pause")
+        .err()
+        .expect("there is no such way")
+        .to_string();
     assert!(error.contains("wait or stop"), "{error}");
     Ok(())
 }
@@ -635,7 +729,10 @@ fn an_interface_that_is_gone_is_a_lost_port() -> Outcome {
         return Err(Skipped("needs ip".into()).into());
     }
     let lost = (0..100_000).find_map(|_| send(&mut *tx, 1).err()).expect("nothing can leave");
-    assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NotFound), "{lost}");
+    assert!(
+        matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NotFound),
+        "{lost}"
+    );
     assert_eq!(lost.to_string(), "port lost: veth-a: the interface is gone");
     let deadline = Instant::now() + Duration::from_secs(60);
     let error = loop {
@@ -671,7 +768,9 @@ fn what_the_peer_never_takes_is_given_up_and_named() -> Outcome {
             assert!(Instant::now() < deadline, "{sent} sent, {dropped} dropped");
             match tx.send(left) {
                 Ok(n) => (sent, left) = (sent + n, left - n),
-                Err(SendError::Frame("dropped_by_driver")) => (dropped, left) = (dropped + 1, left - 1),
+                Err(SendError::Frame("dropped_by_driver")) => {
+                    (dropped, left) = (dropped + 1, left - 1)
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -704,7 +803,10 @@ fn gives_what_came_and_tells_the_end(address: &str) -> Outcome {
             Ok(batch) => came += batch.frames.len(),
             Err(error) => break error,
         }
-        assert!(Instant::now() < deadline, "{address} never says that its interface was taken down");
+        assert!(
+            Instant::now() < deadline,
+            "{address} never says that its interface was taken down"
+        );
         std::thread::sleep(Duration::from_micros(100));
     };
     assert!(came >= 100, "{came}");
@@ -716,7 +818,12 @@ fn gives_what_came_and_tells_the_end(address: &str) -> Outcome {
 fn a_wrong_interface_names_near_ones() -> Outcome {
     enter()?;
     let error = port("af_packet:veht-a").err().expect("there is no such interface").to_string();
-    assert!(error.contains("did you mean veth-a?") && error.contains("lo, ") && error.contains("veth-b"), "{error}");
+    assert!(
+        error.contains("did you mean veth-a?")
+            && error.contains("lo, ")
+            && error.contains("veth-b"),
+        "{error}"
+    );
     let error = port("af_packet:quite-else").err().expect("there is no such interface").to_string();
     assert!(!error.contains("did you mean"), "{error}");
     let error = port("af_packet:veth-a,bacth=3").err().expect("there is no such option");
@@ -726,11 +833,17 @@ fn a_wrong_interface_names_near_ones() -> Outcome {
 
 fn without_permission_the_capability_is_named() -> Outcome {
     match port("af_packet:lo") {
-        Ok(_) => println!("without_permission_the_capability_is_named: this user has it; nobody, who has not, is next"),
+        Ok(_) => println!(
+            "without_permission_the_capability_is_named: this user has it; nobody, who has not, \
+             is next"
+        ),
         Err(error) => {
             assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
             let error = error.to_string();
-            assert!(error.contains("setcap cap_net_raw+ep") && error.contains("squall lab"), "{error}");
+            assert!(
+                error.contains("setcap cap_net_raw+ep") && error.contains("squall lab"),
+                "{error}"
+            );
         }
     }
     Ok(())
@@ -753,10 +866,20 @@ fn interfaces_are_listed_with_their_facts() -> Outcome {
     let names: Vec<_> = all.iter().map(|i| i.name.as_str()).collect();
     assert_eq!(names, ["lo", "veth-a", "veth-b"]);
     let veth = &all[1];
-    assert_eq!((veth.driver.as_str(), veth.mtu, veth.tx_queues, veth.rx_queues), ("veth", 4000, 3, 3));
-    assert_eq!((veth.state, veth.speed_bps), (InterfaceState::Up, None), "the speed of a veth means nothing");
+    assert_eq!(
+        (veth.driver.as_str(), veth.mtu, veth.tx_queues, veth.rx_queues),
+        ("veth", 4000, 3, 3)
+    );
+    assert_eq!(
+        (veth.state, veth.speed_bps),
+        (InterfaceState::Up, None),
+        "the speed of a veth means nothing"
+    );
     assert!(veth.mac.is_some() && veth.ethernet && veth.timestamping.software_rx, "{veth:?}");
-    assert_eq!((&veth.bus[..], veth.numa_node, veth.timestamping.clock, veth.rss_entries), ("", None, None, 0));
+    assert_eq!(
+        (&veth.bus[..], veth.numa_node, veth.timestamping.clock, veth.rss_entries),
+        ("", None, None, 0)
+    );
     let on = |name| veth.offloads.iter().find(|o| o.name == name).map(|o| o.on);
     assert_eq!(
         (on("tx_checksum"), on("tso"), on("gro"), on("rx_vlan")),
@@ -767,7 +890,10 @@ fn interfaces_are_listed_with_their_facts() -> Outcome {
     }
     // Told by kernels from 6.3 on.
     if let Some(features) = veth.xdp.features {
-        assert!(features.native && features.redirect && features.multi_buffer && !features.zero_copy, "{features:?}");
+        assert!(
+            features.native && features.redirect && features.multi_buffer && !features.zero_copy,
+            "{features:?}"
+        );
         assert!(!all[0].xdp.features.is_some_and(|lo| lo.native), "{:?}", all[0]);
     }
     assert!(veth.xdp.programs.is_empty(), "{veth:?}");
@@ -786,7 +912,10 @@ fn a_lab_stays_until_taken_down() -> Outcome {
         return Err(error.into());
     }
     let outcome = std::panic::catch_unwind(|| {
-        assert!(Lab::up(&name, &LabOptions::default()).is_err_and(|e| e.to_string().contains("is up already")));
+        assert!(
+            Lab::up(&name, &LabOptions::default())
+                .is_err_and(|e| e.to_string().contains("is up already"))
+        );
         assert!(Lab::list().expect("a list").iter().any(|lab| lab.name == name));
         for _ in 0..2 {
             let seen = in_lab(&name, &["cat", "/proc/net/dev"]);
@@ -797,7 +926,11 @@ fn a_lab_stays_until_taken_down() -> Outcome {
         let ourselves = std::env::current_exe().expect("a test knows where it is");
         for interface in INTERFACES {
             let seen = in_lab(&name, &[&ourselves.to_string_lossy(), "--has", interface, "gro"]);
-            assert_eq!(seen.trim(), format!("{interface}: gro on"), "its peer takes frames from XDP only then");
+            assert_eq!(
+                seen.trim(),
+                format!("{interface}: gro on"),
+                "its peer takes frames from XDP only then"
+            );
         }
     });
     Lab::down(&name)?;
@@ -812,14 +945,21 @@ fn a_lab_stays_until_taken_down() -> Outcome {
 /// The output of a command in the lab: run by a process of ours that becomes it.
 fn in_lab(name: &str, argv: &[&str]) -> String {
     let ourselves = std::env::current_exe().expect("a test knows where it is");
-    let output = Command::new(ourselves).args(["--exec", name]).args(argv).output().expect("a test can run itself");
+    let output = Command::new(ourselves)
+        .args(["--exec", name])
+        .args(argv)
+        .output()
+        .expect("a test can run itself");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn a_lab_is_told_from_another_process_with_its_id() -> Outcome {
     let name = format!("stale-{}", std::process::id());
     for bad in ["", "a/b", "..", "a b", &"x".repeat(33)] {
-        assert!(Lab::find(bad).is_err_and(|e| e.to_string().contains("expected a name")), "{bad:?}");
+        assert!(
+            Lab::find(bad).is_err_and(|e| e.to_string().contains("expected a name")),
+            "{bad:?}"
+        );
     }
     // As if the process with this id had been another one, once.
     let directory = lab::state_directory()?;

@@ -1,4 +1,5 @@
-//! What the ports in memory cost a frame, on one thread: `cargo run --release -p squall-port --example port_cost`.
+//! What the ports in memory cost a frame, on one thread:
+//! `cargo run --release -p squall-port --example port_cost`.
 
 use std::{hint::black_box, time::Instant};
 
@@ -6,12 +7,16 @@ use squall_port::{Port, open};
 use squall_units::Nanos;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for (address, octets) in [("null:", 60), ("loop:cost", 60), ("loop:cost", 1514), ("loop:cost", 9014)] {
+    for (address, octets) in
+        [("null:", 60), ("loop:cost", 60), ("loop:cost", 1514), ("loop:cost", 9014)]
+    {
         for batch in [1, 64] {
-            let mut runs: Vec<_> = (0..5).map(|_| ns_per_frame(address, octets, batch)).collect::<Result<_, _>>()?;
+            let mut runs: Vec<_> =
+                (0..5).map(|_| ns_per_frame(address, octets, batch)).collect::<Result<_, _>>()?;
             runs.sort_by(f64::total_cmp);
             println!(
-                "{address:10} {octets:5} octets, batches of {batch:2}: {:7.2} ns/frame ({:.2}..{:.2})",
+                "{address:10} {octets:5} octets, batches of {batch:2}: {:7.2} ns/frame \
+                 ({:.2}..{:.2})",
                 runs[2], runs[0], runs[4]
             );
         }
@@ -20,7 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Lend, set length and due, send, receive, look at each frame's first octet.
-fn ns_per_frame(address: &str, octets: usize, batch: usize) -> Result<f64, Box<dyn std::error::Error>> {
+fn ns_per_frame(
+    address: &str,
+    octets: usize,
+    batch: usize,
+) -> Result<f64, Box<dyn std::error::Error>> {
     let mut port: Box<dyn Port> = open(&address.parse()?)?.ok_or("not a port of this crate")?;
     let (mut tx, mut rx) = (port.open_tx(0, octets as u32)?, port.open_rx(0)?);
     let frames = 4_000_000 / (1 + octets / 100);

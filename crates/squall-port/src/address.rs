@@ -2,9 +2,11 @@
 
 use std::{fmt, io, str::FromStr};
 
-/// A parsed address: `af_packet:eth1,queue=0`, `loop:0,drop=0.01`, `null:`, or a bare interface name, `eth1`.
+/// A parsed address: `af_packet:eth1,queue=0`, `loop:0,drop=0.01`, `null:`, or a bare interface
+/// name, `eth1`.
 ///
-/// A backend takes the options it knows with [`Address::take`] and ends with [`Address::finish`], which refuses the rest:
+/// A backend takes the options it knows with [`Address::take`] and ends with [`Address::finish`],
+/// which refuses the rest:
 /// ```
 /// let mut address: squall_port::Address = "loop:0,ring=4096".parse()?;
 /// assert_eq!((address.kind(), address.name()), ("loop", "0"));
@@ -44,9 +46,15 @@ impl Address {
     }
 
     /// Gives and removes option `key`; `expected` is for the message: "frames, 1 or more".
-    pub fn take<T: FromStr>(&mut self, key: &str, expected: &str) -> Result<Option<T>, AddressError> {
+    pub fn take<T: FromStr>(
+        &mut self,
+        key: &str,
+        expected: &str,
+    ) -> Result<Option<T>, AddressError> {
         let Some(value) = self.remove(key) else { return Ok(None) };
-        let value = value.ok_or_else(|| self.error(format!("{key} has no value, expected {key}=<{expected}>")))?;
+        let value = value.ok_or_else(|| {
+            self.error(format!("{key} has no value, expected {key}=<{expected}>"))
+        })?;
         match value.parse() {
             Ok(parsed) => Ok(Some(parsed)),
             Err(_) => Err(self.error(format!("{key}={value}, expected {expected}"))),
@@ -62,7 +70,9 @@ impl Address {
     ) -> Result<u32, AddressError> {
         let expected = format!("a number from {} to {}", range.start(), range.end());
         match self.take(key, &expected)? {
-            Some(n) if !range.contains(&n) => Err(self.error(format!("{key}={n}, expected {expected}"))),
+            Some(n) if !range.contains(&n) => {
+                Err(self.error(format!("{key}={n}, expected {expected}")))
+            }
             given => Ok(given.unwrap_or(default)),
         }
     }
@@ -82,11 +92,16 @@ impl Address {
     pub fn finish(self, known: &[&str]) -> Result<(), AddressError> {
         match self.options.first() {
             None => Ok(()),
-            Some((key, _)) if known.contains(&key.as_str()) => Err(self.error(format!("option {key} is given twice"))),
+            Some((key, _)) if known.contains(&key.as_str()) => {
+                Err(self.error(format!("option {key} is given twice")))
+            }
             Some((key, _)) if known.is_empty() => {
                 Err(self.error(format!("unknown option {key}: {} takes none", self.kind)))
             }
-            Some((key, _)) => Err(self.error(format!("unknown option {key}, expected one of {}", known.join(", ")))),
+            Some((key, _)) => {
+                Err(self
+                    .error(format!("unknown option {key}, expected one of {}", known.join(", "))))
+            }
         }
     }
 
@@ -103,11 +118,14 @@ impl Address {
 impl FromStr for Address {
     type Err = AddressError;
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (front, options) = text.split_once(',').map_or((text, None), |(front, rest)| (front, Some(rest)));
+        let (front, options) =
+            text.split_once(',').map_or((text, None), |(front, rest)| (front, Some(rest)));
         let (kind, name) = front.split_once(':').unwrap_or(("", front));
-        let options = options.into_iter().flat_map(|o| o.split(',')).map(|option| match option.split_once('=') {
-            Some((key, value)) => (key.trim().to_owned(), Some(value.trim().to_owned())),
-            None => (option.trim().to_owned(), None),
+        let options = options.into_iter().flat_map(|o| o.split(',')).map(|option| {
+            match option.split_once('=') {
+                Some((key, value)) => (key.trim().to_owned(), Some(value.trim().to_owned())),
+                None => (option.trim().to_owned(), None),
+            }
         });
         let address = Self {
             text: text.to_owned(),
@@ -116,10 +134,14 @@ impl FromStr for Address {
             options: options.collect(),
         };
         if address.options.iter().any(|(key, _)| key.is_empty()) {
-            return Err(address.error("an option without a name, expected KIND:NAME[,key=value]..."));
+            return Err(
+                address.error("an option without a name, expected KIND:NAME[,key=value]...")
+            );
         }
         if address.kind.is_empty() && address.name.is_empty() {
-            return Err(address.error("nothing there; try af_packet:eth1, pcap:out.pcap, loop:0 or null:"));
+            return Err(
+                address.error("nothing there; try af_packet:eth1, pcap:out.pcap, loop:0 or null:")
+            );
         }
         Ok(address)
     }
@@ -157,10 +179,16 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_what_was_expected() {
-        let error = parse("loop:0,ring=big").take::<u32>("ring", "frames, 1 or more").unwrap_err().to_string();
+        let error = parse("loop:0,ring=big")
+            .take::<u32>("ring", "frames, 1 or more")
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "port address \"loop:0,ring=big\": ring=big, expected frames, 1 or more");
         let error = parse("loop:0,rnig=4").finish(&["ring", "queues"]).unwrap_err().to_string();
-        assert_eq!(error, "port address \"loop:0,rnig=4\": unknown option rnig, expected one of ring, queues");
+        assert_eq!(
+            error,
+            "port address \"loop:0,rnig=4\": unknown option rnig, expected one of ring, queues"
+        );
         let error = parse("loop:0,ring=0").take_in("ring", 1..=9, 4).unwrap_err().to_string();
         assert_eq!(error, "port address \"loop:0,ring=0\": ring=0, expected a number from 1 to 9");
         assert!("".parse::<Address>().is_err());

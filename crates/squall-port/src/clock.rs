@@ -11,13 +11,14 @@ pub fn monotonic() -> Nanos {
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// `CLOCK_MONOTONIC` for one thread that reads it all the time: the CPU's time stamp counter, tied to the clock anew
-/// every 100 us. Never goes back.
+/// `CLOCK_MONOTONIC` for one thread that reads it all the time: the CPU's time stamp counter, tied
+/// to the clock anew every 100 us. Never goes back.
 ///
-/// clock_gettime costs 32 to 65 ns on our machines, this 10: at three readings a batch of 64 that is 1 to 2 ns a frame.
-/// Between two ties it differs from the clock by what the clock's rate changed within the last 20 ms, times 100 us: a step
-/// of NTP's strongest slew, 500 ppm, shows as 50 ns until it is learnt. Where the kernel does not trust the counter, or it
-/// turns out not to be steady, every reading is clock_gettime's.
+/// clock_gettime costs 32 to 65 ns on our machines, this 10: at three readings a batch of 64 that
+/// is 1 to 2 ns a frame. Between two ties it differs from the clock by what the clock's rate
+/// changed within the last 20 ms, times 100 us: a step of NTP's strongest slew, 500 ppm, shows as
+/// 50 ns until it is learnt. Where the kernel does not trust the counter, or it turns out not to be
+/// steady, every reading is clock_gettime's.
 #[derive(Debug)]
 pub struct FastClock {
     counter: Option<Counter>,
@@ -51,7 +52,8 @@ struct Tie {
 const TIE: u64 = 100_000;
 /// Nanoseconds from which a rate is computed: an error of 30 ns in a tie is then 3 ppm.
 const RATE: u64 = 10_000_000;
-/// Nanoseconds that a prediction may be off, beside a thousandth of its distance, before the rate is learnt anew.
+/// Nanoseconds that a prediction may be off, beside a thousandth of its distance, before the rate
+/// is learnt anew.
 const OFF: u64 = 2_000;
 /// A counter that was wrong so often is not used any more.
 const MISSES: u32 = 16;
@@ -108,7 +110,8 @@ impl Counter {
     fn learn(&mut self, at: Tie) -> bool {
         let passed = at.ns - self.at.ns;
         if self.rate != 0 {
-            let predicted = (u128::from(at.ticks.wrapping_sub(self.at.ticks)) * u128::from(self.rate)) >> 32;
+            let predicted =
+                (u128::from(at.ticks.wrapping_sub(self.at.ticks)) * u128::from(self.rate)) >> 32;
             if predicted.abs_diff(u128::from(passed)) > u128::from(OFF + passed / 1000) {
                 self.misses += 1;
                 (self.rate, self.valid, self.older, self.newer) = (0, 0, at, at);
@@ -127,8 +130,8 @@ impl Counter {
     }
 }
 
-/// Both clocks at once: the clock between two readings of the counter. Of some tries the closest, as a thread may lose
-/// its CPU in between.
+/// Both clocks at once: the clock between two readings of the counter. Of some tries the closest,
+/// as a thread may lose its CPU in between.
 fn tie() -> Tie {
     let once = || {
         let before = read_counter();
@@ -137,7 +140,8 @@ fn tie() -> Tie {
         (took, Tie { ticks: before.wrapping_add(took / 2), ns })
     };
     let (mut best, second) = (once(), once());
-    // Tries cost about the same; one that took twice as long was interrupted, and who knows about the other.
+    // Tries cost about the same; one that took twice as long was interrupted, and who knows about
+    // the other.
     if best.0.max(second.0) / 2 > best.0.min(second.0) {
         best = if second.0 < best.0 { second } else { best };
         let third = once();
@@ -146,15 +150,18 @@ fn tie() -> Tie {
     if second.0 < best.0 { second.1 } else { best.1 }
 }
 
-/// Whether the kernel trusts the counter: it watches it and takes another source when it is not steady on all CPUs.
-/// kvm-clock is the same counter under a host's supervision.
+/// Whether the kernel trusts the counter: it watches it and takes another source when it is not
+/// steady on all CPUs. kvm-clock is the same counter under a host's supervision.
 fn is_trusted() -> bool {
     static TRUSTED: OnceLock<bool> = OnceLock::new();
     let look = || {
-        let source =
-            std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok()?;
+        let source = std::fs::read_to_string(
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+        )
+        .ok()?;
         let cpu = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-        let flags: Vec<&str> = cpu.lines().find(|line| line.starts_with("flags"))?.split_whitespace().collect();
+        let flags: Vec<&str> =
+            cpu.lines().find(|line| line.starts_with("flags"))?.split_whitespace().collect();
         let steady = flags.contains(&"constant_tsc") && flags.contains(&"nonstop_tsc");
         Some(steady && matches!(source.trim(), "tsc" | "kvm-clock"))
     };
@@ -195,9 +202,14 @@ mod tests {
             last = now;
             off.push(before.saturating_sub(now).0.max(now.saturating_sub(after).0));
         }
-        // A thread that loses its CPU within a tie reads worse until the next: the median is not absolute speed.
+        // A thread that loses its CPU within a tie reads worse until the next: the median is not
+        // absolute speed.
         off.sort_unstable();
-        assert!(off[off.len() / 2] < 1000, "half of all readings were {} ns off or more", off[off.len() / 2]);
+        assert!(
+            off[off.len() / 2] < 1000,
+            "half of all readings were {} ns off or more",
+            off[off.len() / 2]
+        );
     }
 
     #[test]
@@ -209,10 +221,16 @@ mod tests {
                 assert!(counter.learn(tie));
                 let later = tie_at(1_000_000_000 + step * TIE + TIE - 1000, hz, 40);
                 match counter.at(later.ticks) {
-                    Some(ns) => assert!(ns.abs_diff(later.ns) <= 1 + 2_000_000_000 / hz, "{hz}: {ns} {later:?}"),
+                    Some(ns) => assert!(
+                        ns.abs_diff(later.ns) <= 1 + 2_000_000_000 / hz,
+                        "{hz}: {ns} {later:?}"
+                    ),
                     None => assert!(step < 200, "no law after {step} ties"),
                 }
-                assert_eq!(counter.at(tie_at(1_000_000_000 + step * TIE + 2 * TIE, hz, 40).ticks), None);
+                assert_eq!(
+                    counter.at(tie_at(1_000_000_000 + step * TIE + 2 * TIE, hz, 40).ticks),
+                    None
+                );
             }
         }
     }
@@ -226,7 +244,8 @@ mod tests {
             for _ in 0..300 {
                 ns += TIE;
                 let tie = tie_at(ns, 1_000_000_000, 0);
-                kept = counter.learn(Tie { ticks: tie.ticks.wrapping_sub(u64::from(jump) * 50_000), ..tie });
+                kept = counter
+                    .learn(Tie { ticks: tie.ticks.wrapping_sub(u64::from(jump) * 50_000), ..tie });
             }
             assert!(counter.rate != 0 || jump == MISSES, "learnt again");
         }

@@ -1,4 +1,5 @@
-//! What every port promises, as checks that panic with the promise that was broken. Each backend's tests run them.
+//! What every port promises, as checks that panic with the promise that was broken. Each backend's
+//! tests run them.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +10,8 @@ use std::{
 use squall_bpf::classic;
 
 use crate::{
-    BATCH, ETHERNET, Fate, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch, TxQueue, monotonic,
+    BATCH, ETHERNET, Fate, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch,
+    TxQueue, monotonic,
 };
 
 /// A way to open links of the kind under test.
@@ -73,7 +75,8 @@ fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, 60);
     let (mut calls_that_took_none, mut drained) = (0, 0);
     while link.sent.next < 20_000 && calls_that_took_none < 3 {
-        // What takes so many has no end of its own: then it is the receiver's ring that must not be full.
+        // What takes so many has no end of its own: then it is the receiver's ring that must not be
+        // full.
         if link.sent.next >= drained + 6000 {
             drained = link.sent.next;
             link.drain();
@@ -112,7 +115,10 @@ fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
             } else {
                 let len = meta.mark as usize;
                 let content = &batch.base[i * batch.stride..][..len];
-                assert!(content == frame(meta.owner - 1, len, link.max_frame), "the content stays with its marks");
+                assert!(
+                    content == frame(meta.owner - 1, len, link.max_frame),
+                    "the content stays with its marks"
+                );
                 used_again += 1;
             }
             let len = 60 + (first as usize + i) % 100;
@@ -123,7 +129,8 @@ fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
         let taken = link.send(n);
         let lengths: Vec<_> = (0..taken).map(|i| 60 + (first as usize + i) % 100).collect();
         link.sent.expect(first, &lengths, &vec![Nanos::ZERO; taken], before);
-        // What was not taken has its marks in the slots all the same: its numbers are not used again.
+        // What was not taken has its marks in the slots all the same: its numbers are not used
+        // again.
         link.sent.next = first + n as u32;
         link.drain();
     }
@@ -146,10 +153,21 @@ fn a_frame_too_long_is_refused_alone(bench: &mut Bench<'_>) {
         write(&mut batch, i, seq, len, Nanos(5), link.max_frame);
     }
     let before = monotonic();
-    assert_eq!(link.tx.send(3).expect("the first frame is good"), 1, "those before the bad frame are taken");
+    assert_eq!(
+        link.tx.send(3).expect("the first frame is good"),
+        1,
+        "those before the bad frame are taken"
+    );
     let refused = link.tx.send(2);
-    assert!(matches!(refused, Err(SendError::Frame("too_long"))), "a frame too long is told as such: {refused:?}");
-    assert_eq!(link.tx.send(1).expect("the third frame is good"), 1, "the next call goes on behind the bad frame");
+    assert!(
+        matches!(refused, Err(SendError::Frame("too_long"))),
+        "a frame too long is told as such: {refused:?}"
+    );
+    assert_eq!(
+        link.tx.send(1).expect("the third frame is good"),
+        1,
+        "the next call goes on behind the bad frame"
+    );
     link.sent.expect(0, &[60, 60], &[Nanos(5); 2], before);
     link.finish();
 }
@@ -157,10 +175,16 @@ fn a_frame_too_long_is_refused_alone(bench: &mut Bench<'_>) {
 fn what_cannot_be_is_refused_when_opening(bench: &mut Bench<'_>) {
     let (mut a, b) = (bench.open)().expect("the link opens");
     let facts = a.facts().clone();
-    assert!(a.open_tx(facts.tx_queues, 60).is_err(), "there are as many transmit queues as the facts say");
+    assert!(
+        a.open_tx(facts.tx_queues, 60).is_err(),
+        "there are as many transmit queues as the facts say"
+    );
     assert!(a.open_tx(0, facts.max_slot() + 1).is_err(), "no slot is longer than the facts say");
     if let Some(mut b) = b {
-        assert!(b.open_rx(b.facts().rx_queues).is_err(), "there are as many receive queues as the facts say");
+        assert!(
+            b.open_rx(b.facts().rx_queues).is_err(),
+            "there are as many receive queues as the facts say"
+        );
     }
     assert!((1..=BATCH).contains(&facts.batch), "a batch is of 1 to {BATCH} frames");
 }
@@ -349,7 +373,10 @@ impl Sent {
         let fates = tx.fates().expect("the port is there");
         for fate in fates {
             let Fate::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
-            assert!(at >= self.left_at && at <= monotonic(), "frames leave one after the other: {at:?}");
+            assert!(
+                at >= self.left_at && at <= monotonic(),
+                "frames leave one after the other: {at:?}"
+            );
             (self.left, self.left_at) = (self.left + 1, at);
         }
         assert!(self.left <= self.taken, "what was taken is told once");
@@ -374,7 +401,14 @@ impl<'a> Link<'a> {
             open: if bench.stored { Some(&mut *bench.open) } else { None },
             max_frame: facts.max_frame as usize,
             has_receiver,
-            sent: Sent { next: 0, octets: 0, taken: 0, left: 0, left_at: Nanos::ZERO, outstanding: VecDeque::new() },
+            sent: Sent {
+                next: 0,
+                octets: 0,
+                taken: 0,
+                left: 0,
+                left_at: Nanos::ZERO,
+                outstanding: VecDeque::new(),
+            },
             received: 0,
             last_time: Nanos::ZERO,
         }
@@ -419,24 +453,45 @@ impl<'a> Link<'a> {
                     continue;
                 }
                 let seq = u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]);
-                let expected = self.sent.outstanding.pop_front().expect("no frame arrives that was not taken");
-                assert_eq!(seq, expected.seq, "frames arrive in order, none missing, none twice, none forgotten");
+                let expected =
+                    self.sent.outstanding.pop_front().expect("no frame arrives that was not taken");
+                assert_eq!(
+                    seq, expected.seq,
+                    "frames arrive in order, none missing, none twice, none forgotten"
+                );
                 assert_eq!(octets.len(), expected.len, "frames arrive in their length");
-                assert_eq!(rx_frame.wire_len, rx_frame.len, "a whole frame is as long as on the wire");
-                assert!(octets == frame(seq, expected.len, self.max_frame), "octets arrive as they were sent");
+                assert_eq!(
+                    rx_frame.wire_len, rx_frame.len,
+                    "a whole frame is as long as on the wire"
+                );
+                assert!(
+                    octets == frame(seq, expected.len, self.max_frame),
+                    "octets arrive as they were sent"
+                );
                 let time = rx_frame.time;
-                assert!(time >= self.last_time, "arrival instants do not go back: {time:?} after {:?}", self.last_time);
+                assert!(
+                    time >= self.last_time,
+                    "arrival instants do not go back: {time:?} after {:?}",
+                    self.last_time
+                );
                 self.last_time = time;
                 match self.timestamps {
                     Timestamps::Virtual => {
-                        assert_eq!(time, expected.due, "in virtual time a frame arrives when it is due");
+                        assert_eq!(
+                            time, expected.due,
+                            "in virtual time a frame arrives when it is due"
+                        );
                         // Dues of later batches may start again.
                         self.last_time = Nanos::ZERO;
                     }
                     Timestamps::Process | Timestamps::Kernel => {
-                        // The kernel stamps by another clock, whose offset is known to some microseconds.
+                        // The kernel stamps by another clock, whose offset is known to some
+                        // microseconds.
                         let slack = Nanos(100_000);
-                        assert!(time + slack >= expected.before, "no frame arrives before it was sent");
+                        assert!(
+                            time + slack >= expected.before,
+                            "no frame arrives before it was sent"
+                        );
                         assert!(time <= now + slack, "no frame arrives after it was received");
                     }
                     Timestamps::None | Timestamps::Hardware => {}
@@ -450,7 +505,11 @@ impl<'a> Link<'a> {
     fn finish(&mut self) {
         self.tx.finish().expect("the end is reached");
         while self.sent.ask(&mut *self.tx) {}
-        assert_eq!(self.sent.left, if self.is_ahead() { self.sent.taken } else { 0 }, "all that was taken is told of");
+        assert_eq!(
+            self.sent.left,
+            if self.is_ahead() { self.sent.taken } else { 0 },
+            "all that was taken is told of"
+        );
         if let Some(open) = &mut self.open {
             let mut port = open().expect("the link opens again").1.expect("a file is read back");
             self.rx = Some(port.open_rx(0).expect("queue 0 opens to receive"));
@@ -466,8 +525,15 @@ impl<'a> Link<'a> {
             std::thread::sleep(Duration::from_millis(20));
             self.drain();
             let drops = self.rx.as_mut().map(|rx| rx.drops()).unwrap_or_default();
-            assert!(self.sent.outstanding.is_empty(), "all arrive: {} missing, {drops:?}", self.sent.outstanding.len());
-            assert!(drops.iter().all(|(_, n)| *n == 0), "what arrives is not counted as dropped: {drops:?}");
+            assert!(
+                self.sent.outstanding.is_empty(),
+                "all arrive: {} missing, {drops:?}",
+                self.sent.outstanding.len()
+            );
+            assert!(
+                drops.iter().all(|(_, n)| *n == 0),
+                "what arrives is not counted as dropped: {drops:?}"
+            );
         }
         if let Some(counters) = self.ports.0.interface_counters() {
             let sent = counters.tx_packets - self.tx_packets_before;
@@ -481,12 +547,15 @@ const MAC_PREFIX: [u8; 3] = [0x02, b'S', b'Q'];
 
 /// All short ones, those around powers of two and usual limits, and the longest.
 fn interesting_lengths(max: usize) -> impl Iterator<Item = usize> {
-    let around = [128, 256, 512, 1024, 1500, 1514, 1518, 2048, 4096, 9000, 9014, 9216, 16_384, 32_768, 65_535];
+    let around = [
+        128, 256, 512, 1024, 1500, 1514, 1518, 2048, 4096, 9000, 9014, 9216, 16_384, 32_768, 65_535,
+    ];
     let near = around.into_iter().flat_map(|n| n - 2..=n + 2);
     (14..=80).chain(near).chain(max - 6..=max).filter(move |len| *len <= max)
 }
 
-/// Frame number `seq` of `len` octets, 14 or more: its number in the source address, and every octet a function of it.
+/// Frame number `seq` of `len` octets, 14 or more: its number in the source address, and every
+/// octet a function of it.
 fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     let mut rng = u64::from(seq) + 1;
@@ -494,8 +563,8 @@ fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     octets[..3].copy_from_slice(&MAC_PREFIX);
     octets[6..8].copy_from_slice(&MAC_PREFIX[..2]);
     octets[8..12].copy_from_slice(&seq.to_be_bytes());
-    // An experimental EtherType; a VLAN tag now and then, and where only a tagged frame may be as long. From 20 octets
-    // on: Linux drops what is tagged and has no EtherType behind the tag.
+    // An experimental EtherType; a VLAN tag now and then, and where only a tagged frame may be as
+    // long. From 20 octets on: Linux drops what is tagged and has no EtherType behind the tag.
     let tagged = len >= 20 && (seq.is_multiple_of(5) || len + 4 > max_frame);
     octets[12..14].copy_from_slice(if tagged && seq.is_multiple_of(2) && len + 4 <= max_frame {
         &[0x88, 0xa8]

@@ -1,8 +1,10 @@
-//! What a device on the path does to frames that come too fast: a [`Policer`] drops them, a [`Buffer`] keeps as many as
-//! it holds and sends them at its own rate. Both decide by the instants that frames bring, and by nothing else: the same
-//! instants and lengths give the same drops, on any machine.
+//! What a device on the path does to frames that come too fast: a [`Policer`] drops them, a
+//! [`Buffer`] keeps as many as it holds and sends them at its own rate. Both decide by the instants
+//! that frames bring, and by nothing else: the same instants and lengths give the same drops, on
+//! any machine.
 //!
-//! All arithmetic is exact, in fractions of a frame or a bit: a stream at the very rate of a policer passes for ever.
+//! All arithmetic is exact, in fractions of a frame or a bit: a stream at the very rate of a
+//! policer passes for ever.
 
 use std::collections::VecDeque;
 
@@ -16,8 +18,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `depth` is in frames where `rate` is in frames a second; else in octets, counted as the rate counts them: with FCS,
-    /// and with preamble and gap too if it is a rate of layer 1.
+    /// `depth` is in frames where `rate` is in frames a second; else in octets, counted as the rate
+    /// counts them: with FCS, and with preamble and gap too if it is a rate of layer 1.
     ///
     /// # Errors
     /// What was expected: a rate above 0 that is no share of a port's, and a depth of at least 1.
@@ -55,8 +57,8 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// A token bucket: full at first, filled at the rate, never above the depth. A frame for which there are no tokens is
-/// dropped and takes none.
+/// A token bucket: full at first, filled at the rate, never above the depth. A frame for which
+/// there are no tokens is dropped and takes none.
 #[derive(Clone, Debug)]
 pub struct Policer {
     limit: Limit,
@@ -67,11 +69,16 @@ pub struct Policer {
 
 impl Policer {
     pub fn new(limit: Limit) -> Self {
-        Self { limit, credit: limit.work(u64::from(limit.depth)), last: None, counts: Counts::default() }
+        Self {
+            limit,
+            credit: limit.work(u64::from(limit.depth)),
+            last: None,
+            counts: Counts::default(),
+        }
     }
 
-    /// Whether a frame passes that comes at `now`. One that comes before the one ahead of it (another queue's) counts as if
-    /// it came together with it.
+    /// Whether a frame passes that comes at `now`. One that comes before the one ahead of it
+    /// (another queue's) counts as if it came together with it.
     pub fn takes(&mut self, now: Nanos, wire_len: u32) -> bool {
         let now = now.max(self.last.unwrap_or(now));
         let passed = now - self.last.replace(now).unwrap_or(now);
@@ -92,8 +99,8 @@ impl Policer {
     }
 }
 
-/// A queue that is served at the rate, first come first served. The depth counts the frame that is just being sent, too. A
-/// frame that finds no room is dropped (tail drop).
+/// A queue that is served at the rate, first come first served. The depth counts the frame that is
+/// just being sent, too. A frame that finds no room is dropped (tail drop).
 #[derive(Clone, Debug)]
 pub struct Buffer {
     limit: Limit,
@@ -117,7 +124,9 @@ impl Buffer {
         self.last = self.last.max(now);
         let num = u128::from(self.limit.rate.num);
         let arrival = u128::from(self.last.0) * num;
-        while let Some((departure, size)) = self.waiting.front().copied().filter(|(left, _)| *left <= arrival) {
+        while let Some((departure, size)) =
+            self.waiting.front().copied().filter(|(left, _)| *left <= arrival)
+        {
             debug_assert!(departure <= self.idle_from);
             self.waiting.pop_front();
             self.filled -= size;
@@ -161,7 +170,11 @@ mod tests {
         let mut policer = Policer::new(limit("10kpps", 40));
         // 12,500 a second for 8 s against 80,000 and the burst.
         let passed = paced(100_000, 80_000).filter(|now| policer.takes(*now, 60)).count();
-        assert_eq!(passed, 80_000 + 39, "the last of 80,000 intervals is that behind the last frame");
+        assert_eq!(
+            passed,
+            80_000 + 39,
+            "the last of 80,000 intervals is that behind the last frame"
+        );
         assert_eq!(policer.counts(), Counts { frames: 100_000, dropped: 100_000 - passed as u64 });
     }
 
@@ -169,7 +182,10 @@ mod tests {
     fn a_burst_passes_up_to_the_depth_and_again_when_the_bucket_is_full() {
         let mut policer = Policer::new(limit("1kpps", 8));
         let mut burst = |at: u64| (0..20).filter(|_| policer.takes(Nanos(at), 60)).count();
-        assert_eq!([burst(0), burst(3_999_999), burst(4_000_000), burst(1_000_000_000)], [8, 3, 1, 8]);
+        assert_eq!(
+            [burst(0), burst(3_999_999), burst(4_000_000), burst(1_000_000_000)],
+            [8, 3, 1, 8]
+        );
     }
 
     #[test]
@@ -179,16 +195,26 @@ mod tests {
             let mut policer = Policer::new(limit(rate, 1250));
             assert_eq!((0..100).filter(|_| policer.takes(Nanos(7), 60)).count(), passing, "{rate}");
             let mut buffer = Buffer::new(limit(rate, 1250));
-            assert_eq!((0..100).filter(|_| buffer.departure(Nanos(7), 60).is_some()).count(), passing, "{rate}");
+            assert_eq!(
+                (0..100).filter(|_| buffer.departure(Nanos(7), 60).is_some()).count(),
+                passing,
+                "{rate}"
+            );
         }
-        assert_eq!(Buffer::new(limit("1Mbps", 1250)).departure(Nanos(5), 996), Some(Nanos(8_000_005)));
+        assert_eq!(
+            Buffer::new(limit("1Mbps", 1250)).departure(Nanos(5), 996),
+            Some(Nanos(8_000_005))
+        );
     }
 
     #[test]
     fn a_buffer_delays_a_burst_by_its_rate_and_drops_what_finds_it_full() {
         let mut buffer = Buffer::new(limit("1kpps", 3));
         let burst: Vec<_> = (0..5).map(|_| buffer.departure(Nanos(500), 60)).collect();
-        assert_eq!(burst, [Some(Nanos(1_000_500)), Some(Nanos(2_000_500)), Some(Nanos(3_000_500)), None, None]);
+        assert_eq!(
+            burst,
+            [Some(Nanos(1_000_500)), Some(Nanos(2_000_500)), Some(Nanos(3_000_500)), None, None]
+        );
         assert_eq!(buffer.departure(Nanos(1_000_499), 60), None, "the first is being sent still");
         assert_eq!(buffer.departure(Nanos(1_000_500), 60), Some(Nanos(4_000_500)));
         assert_eq!(buffer.departure(Nanos(9_000_000), 60), Some(Nanos(10_000_000)));
@@ -209,9 +235,17 @@ mod tests {
 
     /// Rates whose interval is some hundreds of nanoseconds, exact or not.
     fn limits() -> impl Strategy<Value = Limit> {
-        let rates = prop::sample::select(vec!["1Mpps", "3333333pps", "7000000.5pps", "1Gbps", "700Mbps", "999Mbps_l1"]);
-        (rates, 1..20u32, 14..1000u32)
-            .prop_map(|(rate, frames, octets)| limit(rate, if rate.ends_with("pps") { frames } else { octets + 200 }))
+        let rates = prop::sample::select(vec![
+            "1Mpps",
+            "3333333pps",
+            "7000000.5pps",
+            "1Gbps",
+            "700Mbps",
+            "999Mbps_l1",
+        ]);
+        (rates, 1..20u32, 14..1000u32).prop_map(|(rate, frames, octets)| {
+            limit(rate, if rate.ends_with("pps") { frames } else { octets + 200 })
+        })
     }
 
     fn timed(arrivals: &[(u64, u32)]) -> Vec<(u64, u32)> {
@@ -224,8 +258,9 @@ mod tests {
     }
 
     proptest! {
-        /// The other definition of a token bucket (network calculus): a frame conforms if over every interval that ends
-        /// with it what has passed is at most the depth and the rate over that time.
+        /// The other definition of a token bucket (network calculus): a frame conforms if over
+        /// every interval that ends with it what has passed is at most the depth and the rate over
+        /// that time.
         #[test]
         fn a_policer_passes_what_conforms_over_every_interval(limit in limits(), arrivals in arrivals()) {
             let mut policer = Policer::new(limit);
@@ -285,8 +320,8 @@ mod tests {
             prop_assert_eq!(taken, left);
         }
 
-        /// What comes out of a buffer keeps its rate: a policer behind it that takes one frame (or the largest) at a time
-        /// drops nothing.
+        /// What comes out of a buffer keeps its rate: a policer behind it that takes one frame (or
+        /// the largest) at a time drops nothing.
         #[test]
         fn what_leaves_a_buffer_conforms_to_its_rate(arrivals in arrivals()) {
             let mut buffer = Buffer::new(limit("1Mpps", 10));

@@ -1,12 +1,14 @@
 //! Faults on purpose, for the tests of every counter of loss: a layer over any port.
 //!
-//! Keys of an address (`loop:0,drop=0.01,seed=7`). The value is a probability, or `1/n`: exactly every nth frame.
-//! What this port receives: `drop`, `dup`, `reorder` (the frame comes one later), `corrupt` (one bit), and `delay=NS`
-//! (added to each arrival instant, nothing is held). What it sends: `full` (the queue takes no more in this call),
-//! `refuse` (the frame is not sent: reason `fault`). `seed` seeds all of them.
+//! Keys of an address (`loop:0,drop=0.01,seed=7`). The value is a probability, or `1/n`: exactly
+//! every nth frame. What this port receives: `drop`, `dup`, `reorder` (the frame comes one later),
+//! `corrupt` (one bit), and `delay=NS` (added to each arrival instant, nothing is held). What it
+//! sends: `full` (the queue takes no more in this call), `refuse` (the frame is not sent: reason
+//! `fault`). `seed` seeds all of them.
 //!
-//! A device of known behaviour ([`crate::device`]) on the path to this port: `police=RATE,burst=N` and
-//! `drain=RATE,buffer=N`, in this order. They are the port's, not a queue's, and go by the arrival instants.
+//! A device of known behaviour ([`crate::device`]) on the path to this port: `police=RATE,burst=N`
+//! and `drain=RATE,buffer=N`, in this order. They are the port's, not a queue's, and go by the
+//! arrival instants.
 
 use std::{
     io,
@@ -17,8 +19,8 @@ use std::{
 use squall_units::Rate;
 
 use crate::{
-    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port, PortFacts, RxBatch,
-    RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
+    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
+    PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
     device::{Buffer, Counts, Limit, Policer},
 };
 
@@ -60,13 +62,18 @@ impl FromStr for Chance {
 }
 
 impl Faults {
-    pub const KEYS: &'static [&'static str] =
-        &["drop", "dup", "reorder", "corrupt", "delay", "police", "burst", "drain", "buffer", "full", "refuse", "seed"];
+    pub const KEYS: &'static [&'static str] = &[
+        "drop", "dup", "reorder", "corrupt", "delay", "police", "burst", "drain", "buffer", "full",
+        "refuse", "seed",
+    ];
 
     /// Takes the keys out of `address`.
     pub fn take(address: &mut Address) -> Result<Self, AddressError> {
-        let mut chance =
-            |key| address.take(key, "a probability from 0 to 1, or 1/n for every nth").map(Option::unwrap_or_default);
+        let mut chance = |key| {
+            address
+                .take(key, "a probability from 0 to 1, or 1/n for every nth")
+                .map(Option::unwrap_or_default)
+        };
         Ok(Self {
             drop: chance("drop")?,
             dup: chance("dup")?,
@@ -86,7 +93,8 @@ impl Faults {
         if (Self { seed: 0, ..self }) == Self::default() {
             return port;
         }
-        let path = Path { policer: self.police.map(Policer::new), buffer: self.buffer.map(Buffer::new) };
+        let path =
+            Path { policer: self.police.map(Policer::new), buffer: self.buffer.map(Buffer::new) };
         Box::new(FaultPort { port, faults: self, path: Arc::new(Mutex::new(path)) })
     }
 
@@ -114,7 +122,9 @@ fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>
         (None, Some(_)) => missing(address, depth, rate, RATE),
         (Some(given), Some(n)) => match Limit::new(given, n) {
             Ok(limit) => Ok(Some(limit)),
-            Err(expected) => Err(address.error(format!("{rate}={given},{depth}={n}, expected {expected}"))),
+            Err(expected) => {
+                Err(address.error(format!("{rate}={given},{depth}={n}, expected {expected}")))
+            }
         },
     }
 }
@@ -143,7 +153,9 @@ impl Path {
         let policer = self.policer.as_ref().map(|policer| ("policer", policer.counts()));
         let buffer = self.buffer.as_ref().map(|buffer| ("buffer", buffer.counts()));
         let came = [policer, buffer].into_iter().flatten().filter(|(_, counts)| counts.frames > 0);
-        came.map(|(name, Counts { frames, dropped })| format!("the {name} dropped {dropped} of {frames} frames"))
+        came.map(|(name, Counts { frames, dropped })| {
+            format!("the {name} dropped {dropped} of {frames} frames")
+        })
     }
 }
 
@@ -327,12 +339,15 @@ impl FaultRx {
             self.octets.extend_from_slice(octets);
         };
         let batch = self.inner.receive()?;
-        let mut path = self.path.as_ref().map(|path| path.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut path =
+            self.path.as_ref().map(|path| path.lock().unwrap_or_else(PoisonError::into_inner));
         for (octets, frame) in batch.iter() {
             if self.drop.hits() {
                 continue;
             }
-            let passes = path.as_mut().map_or(Some(frame.time), |path| path.passes(frame.time, frame.wire_len));
+            let passes = path
+                .as_mut()
+                .map_or(Some(frame.time), |path| path.passes(frame.time, frame.wire_len));
             let Some(time) = passes else { continue };
             let mut frame = RxFrame { time: time + self.delay, ..*frame };
             let mut changed;
@@ -369,7 +384,8 @@ impl FaultRx {
 }
 
 impl RxQueue for FaultRx {
-    /// Empty only when the queue below is: a batch of which nothing is left is no sign that none follows.
+    /// Empty only when the queue below is: a batch of which nothing is left is no sign that none
+    /// follows.
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.octets.clear();
         self.frames.clear();
@@ -432,8 +448,8 @@ impl Die {
 mod tests {
     use super::*;
 
-    /// Sends 10,000 numbered frames over a loop with `faults` at both ends: the numbers that came, the refusals, and the
-    /// calls that found the queue full.
+    /// Sends 10,000 numbered frames over a loop with `faults` at both ends: the numbers that came,
+    /// the refusals, and the calls that found the queue full.
     fn run(name: &str, faults: &str) -> (Vec<u32>, u32, u32) {
         let address: Address = format!("loop:{name},{faults}").parse().unwrap();
         let open = || crate::loopback::open(&address).unwrap();
@@ -442,14 +458,17 @@ mod tests {
         let (mut next, mut refused, mut full, mut received) = (0u32, 0, 0, Vec::new());
         let mut take = |rx: &mut dyn RxQueue| {
             let batch = rx.receive().unwrap();
-            received.extend(batch.iter().map(|(octets, _)| u32::from_be_bytes(octets[..4].try_into().unwrap())));
+            received.extend(
+                batch.iter().map(|(octets, _)| u32::from_be_bytes(octets[..4].try_into().unwrap())),
+            );
             !batch.frames.is_empty()
         };
         while next < 10_000 {
             let mut batch = tx.lend(50);
             let mut left = batch.len();
             for i in 0..left {
-                batch.frame(i, 60, Nanos::ZERO)[..4].copy_from_slice(&(next + i as u32).to_be_bytes());
+                batch.frame(i, 60, Nanos::ZERO)[..4]
+                    .copy_from_slice(&(next + i as u32).to_be_bytes());
             }
             next += left as u32;
             while left > 0 {
@@ -501,8 +520,8 @@ mod tests {
         assert_eq!(last_one.len(), 10_000, "a held frame comes though none follows it");
     }
 
-    /// The numbers of `frames` frames, one each `gap` ns of virtual time, that came over `loop:NAME,virtual` with `faults`,
-    /// with their instants; and the port's notes.
+    /// The numbers of `frames` frames, one each `gap` ns of virtual time, that came over
+    /// `loop:NAME,virtual` with `faults`, with their instants; and the port's notes.
     fn paced(name: &str, faults: &str, frames: u64, gap: u64) -> (Vec<(u32, Nanos)>, Vec<String>) {
         let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
         let open = || crate::loopback::open(&address).unwrap();
@@ -514,7 +533,9 @@ mod tests {
             tx.lend(1).frame(0, 60, Nanos(1_000_000 + number * gap))[..4].copy_from_slice(&octets);
             assert_eq!(tx.send(1).unwrap(), 1);
             let batch = rx.receive().unwrap();
-            received.extend(batch.iter().map(|(o, f)| (u32::from_be_bytes(o[..4].try_into().unwrap()), f.time)));
+            received.extend(
+                batch.iter().map(|(o, f)| (u32::from_be_bytes(o[..4].try_into().unwrap()), f.time)),
+            );
         }
         (received, b.notes())
     }
@@ -523,16 +544,26 @@ mod tests {
     fn a_policer_drops_what_comes_faster_than_its_rate_and_counts_it() {
         let (received, notes) = paced("fault-police", "police=10kpps,burst=5", 1000, 50_000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers[..12], [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14], "five at once, then every second");
+        assert_eq!(
+            numbers[..12],
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14],
+            "five at once, then every second"
+        );
         assert_eq!(numbers.len(), 504);
-        assert!(received.iter().all(|(number, time)| *time == Nanos(1_000_000 + u64::from(*number) * 50_000)));
-        let note = "loop:fault-police,virtual,police=10kpps,burst=5: the policer dropped 496 of 1000 frames";
+        assert!(
+            received
+                .iter()
+                .all(|(number, time)| *time == Nanos(1_000_000 + u64::from(*number) * 50_000))
+        );
+        let note = "loop:fault-police,virtual,police=10kpps,burst=5: the policer dropped 496 of \
+                    1000 frames";
         assert_eq!(notes, [note]);
     }
 
     #[test]
     fn a_buffer_delays_what_it_takes_and_drops_what_finds_it_full() {
-        let (received, notes) = paced("fault-buffer", "drain=10kpps,buffer=3,delay=7", 1000, 50_000);
+        let (received, notes) =
+            paced("fault-buffer", "drain=10kpps,buffer=3,delay=7", 1000, 50_000);
         let times: Vec<u64> = received.iter().map(|(_, time)| time.0).collect();
         assert_eq!(times[0], 1_100_007);
         assert!(times.windows(2).all(|w| w[1] - w[0] == 100_000), "at the rate of the buffer");

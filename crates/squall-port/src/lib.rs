@@ -1,7 +1,9 @@
-//! Ports move batches of octets and know nothing else: [`TxQueue`] takes frames, [`RxQueue`] gives them.
+//! Ports move batches of octets and know nothing else: [`TxQueue`] takes frames, [`RxQueue`] gives
+//! them.
 //!
-//! Here are the trait and the ports that need no operating system: [`null`], [`loopback`] and [`pcap`]. Frames never
-//! hold the FCS. Ports do not know what is in a frame, nor when it is due: the engine hands them what is to leave now.
+//! Here are the trait and the ports that need no operating system: [`null`], [`loopback`] and
+//! [`pcap`]. Frames never hold the FCS. Ports do not know what is in a frame, nor when it is due:
+//! the engine hands them what is to leave now.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -35,7 +37,8 @@ use squall_units::{MacAddr, Nanos};
 /// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
 pub const BATCH: usize = 64;
 
-/// The port at `address`; `None` if its kind is not one of this crate. Bad addresses are [`io::ErrorKind::InvalidInput`].
+/// The port at `address`; `None` if its kind is not one of this crate. Bad addresses are
+/// [`io::ErrorKind::InvalidInput`].
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "null" => null::open(address).map(Some),
@@ -62,14 +65,16 @@ pub struct PortFacts {
     pub timestamps: Timestamps,
     /// The port has no time of its own: it may run on virtual time (files).
     pub virtual_time: bool,
-    /// Frames in one hand-over to the kernel that still leave close together; the engine's batch limit.
+    /// Frames in one hand-over to the kernel that still leave close together; the engine's batch
+    /// limit.
     pub batch: usize,
     /// Who cuts frames that are to be cut ([`TxMeta::cut`]).
     pub segmentation: Segmentation,
     /// What received frames begin with, in the tcpdump.org list of link types.
     pub link_type: u16,
-    /// So far ahead of their due instants frames may be sent: the port itself waits until each is due, and tells later what
-    /// became of it ([`TxQueue::fates`]). Zero: frames leave when they are sent.
+    /// So far ahead of their due instants frames may be sent: the port itself waits until each is
+    /// due, and tells later what became of it ([`TxQueue::fates`]). Zero: frames leave when they
+    /// are sent.
     pub ahead: Nanos,
 }
 
@@ -89,9 +94,9 @@ impl PortFacts {
     pub fn check_tx(&self, queue: u32, max_frame: u32) -> io::Result<()> {
         let most = self.max_slot();
         if max_frame > most {
-            return Err(
-                self.refuse(format!("frames of {max_frame} octets (without FCS) do not fit, expected at most {most}"))
-            );
+            return Err(self.refuse(format!(
+                "frames of {max_frame} octets (without FCS) do not fit, expected at most {most}"
+            )));
         }
         self.check_queue(queue, self.tx_queues, "transmit")
     }
@@ -133,16 +138,17 @@ pub enum Timestamps {
 /// A port as opened from an address. Queues are opened once each and move to their worker.
 pub trait Port: Send {
     fn facts(&self) -> &PortFacts;
-    /// `max_frame`: the largest frame that will be sent, octets without FCS; super-frames included where the port cuts.
+    /// `max_frame`: the largest frame that will be sent, octets without FCS; super-frames included
+    /// where the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
-    /// What the user should know of how the port works, a line each: what was fallen back to and why. Asked for when it is
-    /// open, and again at the end of a run.
+    /// What the user should know of how the port works, a line each: what was fallen back to and
+    /// why. Asked for when it is open, and again at the end of a run.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Queues that are opened from now on give but the frames that `filter` takes, and as much of each as it says; false
-    /// if that is left to the caller, who then gets all.
+    /// Queues that are opened from now on give but the frames that `filter` takes, and as much of
+    /// each as it says; false if that is left to the caller, who then gets all.
     ///
     /// # Errors
     /// The port filters and cannot do so by this filter.
@@ -150,8 +156,8 @@ pub trait Port: Send {
         Ok(false)
     }
 
-    /// Queues that are opened from now on are for `hosts` of our own: what is for these is given to them, also where the port
-    /// leaves to the machine's stack what it takes for that one's.
+    /// Queues that are opened from now on are for `hosts` of our own: what is for these is given to
+    /// them, also where the port leaves to the machine's stack what it takes for that one's.
     ///
     /// # Errors
     /// The port tells frames apart, and cannot do so for these.
@@ -159,14 +165,20 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// Whether the port makes its frames itself: then it has a generator for each sending queue, and no [`TxQueue`].
+    /// Whether the port makes its frames itself: then it has a generator for each sending queue,
+    /// and no [`TxQueue`].
     fn generates(&self) -> bool {
         false
     }
 
     /// Of a port that makes its frames itself. Opened once each.
-    fn open_generator(&mut self, queue: u32, _generation: &Generation) -> io::Result<Box<dyn Generator>> {
-        let text = format!("{}: queue {queue} sends frames that are put into it", self.facts().address);
+    fn open_generator(
+        &mut self,
+        queue: u32,
+        _generation: &Generation,
+    ) -> io::Result<Box<dyn Generator>> {
+        let text =
+            format!("{}: queue {queue} sends frames that are put into it", self.facts().address);
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
@@ -175,7 +187,8 @@ pub trait Port: Send {
         None
     }
 
-    /// The port's link, watched as long as a queue is open; `None` where there is none that can go down.
+    /// The port's link, watched as long as a queue is open; `None` where there is none that can go
+    /// down.
     fn link(&self) -> Option<Arc<Link>> {
         None
     }
@@ -202,7 +215,8 @@ pub struct InterfaceCounters {
     /// Arrived, and dropped by kernel or driver.
     pub rx_dropped: u64,
     pub rx_errors: u64,
-    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or `rx_errors`, too.
+    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or
+    /// `rx_errors`, too.
     pub rx_missed: u64,
     /// The device's queue overran; as for `rx_missed`.
     pub rx_fifo: u64,
@@ -210,25 +224,26 @@ pub struct InterfaceCounters {
 
 /// One direction of one queue of a port.
 pub trait TxQueue: Send {
-    /// At most `want` (and [`BATCH`]) frames to fill; fewer or none when the queue is full. Frames lent earlier and not
-    /// sent are forgotten.
+    /// At most `want` (and [`BATCH`]) frames to fill; fewer or none when the queue is full. Frames
+    /// lent earlier and not sent are forgotten.
     fn lend(&mut self, want: usize) -> TxBatch<'_>;
 
-    /// Sends the next `n` of the lent frames, in order, and says how many the port has taken: for good, unless it takes
-    /// frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue is full or the link is down ([`Port::link`]), call
-    /// again for the rest. An error is that of the first frame not yet taken, which is dropped: the next call goes on
-    /// behind it.
+    /// Sends the next `n` of the lent frames, in order, and says how many the port has taken: for
+    /// good, unless it takes frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue is
+    /// full or the link is down ([`Port::link`]), call again for the rest. An error is that of the
+    /// first frame not yet taken, which is dropped: the next call goes on behind it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
-    /// Frames that have left of the super-frame that is to be sent next: the queue was full in its midst. Behind an error:
-    /// of the one that was dropped, before the next call.
+    /// Frames that have left of the super-frame that is to be sent next: the queue was full in its
+    /// midst. Behind an error: of the one that was dropped, before the next call.
     fn partly(&self) -> u32 {
         0
     }
 
-    /// Of a port that takes frames ahead of their time ([`PortFacts::ahead`]): what has become of those that
-    /// [`TxQueue::send`] took, each told once, in order; some at a time, none when no more is known. Slots whose frames were
-    /// not told are not lent again. Other ports have nothing to tell: what they take is gone for good.
+    /// Of a port that takes frames ahead of their time ([`PortFacts::ahead`]): what has become of
+    /// those that [`TxQueue::send`] took, each told once, in order; some at a time, none when no
+    /// more is known. Slots whose frames were not told are not lent again. Other ports have nothing
+    /// to tell: what they take is gone for good.
     ///
     /// # Errors
     /// The port is of no further use: what was not told has not left.
@@ -236,8 +251,9 @@ pub trait TxQueue: Send {
         Ok(&[])
     }
 
-    /// Of such a port: takes back the frames that are not about to leave, the last that were taken, and says how many. They
-    /// are not told; those before them are, some of them perhaps a little later.
+    /// Of such a port: takes back the frames that are not about to leave, the last that were taken,
+    /// and says how many. They are not told; those before them are, some of them perhaps a little
+    /// later.
     fn take_back(&mut self) -> usize {
         0
     }
@@ -260,7 +276,8 @@ pub enum Fate {
 /// A frame that did not leave, or a port that is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// This frame cannot be sent; the next may. The text is the counter's reason: `too_long`, `no_buffer`.
+    /// This frame cannot be sent; the next may. The text is the counter's reason: `too_long`,
+    /// `no_buffer`.
     #[error("frame not sent: {0}")]
     Frame(&'static str),
     /// The port is of no further use.
@@ -270,7 +287,8 @@ pub enum SendError {
 
 /// Frames to be filled: equal slots in one stretch of memory.
 pub struct TxBatch<'a> {
-    /// `stride * meta.len()` octets. Slots keep their content from use to use: see [`TxMeta::owner`].
+    /// `stride * meta.len()` octets. Slots keep their content from use to use: see
+    /// [`TxMeta::owner`].
     pub base: &'a mut [u8],
     pub stride: usize,
     pub meta: &'a mut [TxMeta],
@@ -304,7 +322,8 @@ impl TxBatch<'_> {
 }
 
 pub trait RxQueue: Send {
-    /// What has come since the last call, perhaps nothing; never waits. The next call takes the frames back.
+    /// What has come since the last call, perhaps nothing; never waits. The next call takes the
+    /// frames back.
     fn receive(&mut self) -> io::Result<RxBatch<'_>>;
 
     /// Frames that came and were lost before [`RxQueue::receive`], so far, by reason.
@@ -312,27 +331,27 @@ pub trait RxQueue: Send {
         Vec::new()
     }
 
-    /// Frames that came as far as this queue, so far: behind the port's filter, and whether or not there was room. Those
-    /// that [`RxQueue::receive`] has given, those that still wait there, and [`RxQueue::drops`] add up to it; a
-    /// super-frame is one. `None` where nobody counts them.
+    /// Frames that came as far as this queue, so far: behind the port's filter, and whether or not
+    /// there was room. Those that [`RxQueue::receive`] has given, those that still wait there, and
+    /// [`RxQueue::drops`] add up to it; a super-frame is one. `None` where nobody counts them.
     fn received(&mut self) -> Option<u64> {
         None
     }
 
-    /// Nothing new comes any more. What has come until now is still given by [`RxQueue::receive`], some of it perhaps a few
-    /// milliseconds later.
+    /// Nothing new comes any more. What has come until now is still given by [`RxQueue::receive`],
+    /// some of it perhaps a few milliseconds later.
     fn stop(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Adds the descriptors that poll(2) can wait on for frames; false where there are none, and [`RxQueue::receive`] is
-    /// to be called now and then.
+    /// Adds the descriptors that poll(2) can wait on for frames; false where there are none, and
+    /// [`RxQueue::receive`] is to be called now and then.
     fn poll_on<'a>(&'a self, _descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
         false
     }
 
-    /// For so long nobody need look for frames however fast they come: they find room, and are stamped when they come and
-    /// not when they are looked for. Zero: who receives must not rest.
+    /// For so long nobody need look for frames however fast they come: they find room, and are
+    /// stamped when they come and not when they are looked for. Zero: who receives must not rest.
     fn rest(&self) -> Nanos {
         REST
     }
@@ -356,10 +375,11 @@ pub struct Filter {
 /// What a filter makes of an Ethernet frame's outer VLAN tag (docs/adr/0020-filters.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tags {
-    /// It is in its place: `udp` takes no tagged frame, `vlan` finds the tag in the octets. So tcpdump reads files.
+    /// It is in its place: `udp` takes no tagged frame, `vlan` finds the tag in the octets. So
+    /// tcpdump reads files.
     InPlace,
-    /// It is not there: `udp` takes tagged frames, too. So Linux shows frames to packet sockets, and tcpdump filters on
-    /// an interface.
+    /// It is not there: `udp` takes tagged frames, too. So Linux shows frames to packet sockets,
+    /// and tcpdump filters on an interface.
     Aside,
 }
 
@@ -370,7 +390,8 @@ impl Filter {
         Self { expression: String::new(), snaplen, program, tags: Tags::Aside }
     }
 
-    /// How many of `octets` are wanted, tags counted; 0: the frame is not. `wire_len`: octets that it had on the wire.
+    /// How many of `octets` are wanted, tags counted; 0: the frame is not. `wire_len`: octets that
+    /// it had on the wire.
     #[inline]
     pub fn keep(&self, octets: &[u8], wire_len: u32) -> u32 {
         let kept = match self.tags {
@@ -381,12 +402,14 @@ impl Filter {
     }
 }
 
-/// Takes what a receiving queue gives, on the worker that has the queue: a capture, an emulated host.
+/// Takes what a receiving queue gives, on the worker that has the queue: a capture, an emulated
+/// host.
 pub trait Sink: Send {
     /// The frames are lent for the call. Never waits: what cannot be taken is counted by the sink.
     fn take(&mut self, frames: &RxBatch<'_>);
 
-    /// Nothing came, at `now` on the engine's clock: what was kept back to be handed on with more may go.
+    /// Nothing came, at `now` on the engine's clock: what was kept back to be handed on with more
+    /// may go.
     fn idle(&mut self, _now: Nanos) {}
 
     /// Nothing comes any more. Called once.
@@ -408,8 +431,9 @@ pub struct RxFrame {
     pub len: u32,
     /// Octets the frame had on the wire, without FCS.
     pub wire_len: u32,
-    /// Whole for a frame as it was on the wire. Else several that the kernel or the NIC has joined or not cut yet: one
-    /// super-frame of `wire_len` octets, to be cut so. Checksums in it may be missing.
+    /// Whole for a frame as it was on the wire. Else several that the kernel or the NIC has joined
+    /// or not cut yet: one super-frame of `wire_len` octets, to be cut so. Checksums in it may be
+    /// missing.
     pub cut: Cut,
     /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
     pub time: Nanos,

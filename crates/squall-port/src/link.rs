@@ -90,7 +90,12 @@ impl Link {
     /// A link that is up.
     pub fn new(name: impl Into<String>, on_down: OnLinkDown) -> Self {
         let seen = Seen { up: true, gone: false, events: Vec::new(), last: None };
-        Self { name: name.into(), on_down, state: AtomicU8::new(LinkState::Up as u8), seen: Mutex::new(seen) }
+        Self {
+            name: name.into(),
+            on_down,
+            state: AtomicU8::new(LinkState::Up as u8),
+            seen: Mutex::new(seen),
+        }
     }
 
     #[inline]
@@ -192,7 +197,10 @@ mod tests {
         link.flapped(Nanos(5));
         assert_eq!(link.state(), LinkState::Up);
         let event = |at, up| LinkEvent { at: Nanos(at), up };
-        assert_eq!(link.events(), [event(2, false), event(4, true), event(5, false), event(5, true)]);
+        assert_eq!(
+            link.events(),
+            [event(2, false), event(4, true), event(5, false), event(5, true)]
+        );
         link.lose(Nanos(6));
         link.set(true, Nanos(7));
         assert_eq!((link.state(), link.changes()), (LinkState::Lost, 5));

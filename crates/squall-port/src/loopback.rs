@@ -1,13 +1,15 @@
-//! `loop:NAME`: two ports opened with the same address are the ends of one link in memory; one alone is a link to itself.
+//! `loop:NAME`: two ports opened with the same address are the ends of one link in memory; one
+//! alone is a link to itself.
 //!
-//! Queue i of one end sends to queue i of the other. A full ring is a full queue: nothing is lost between the ends. As on
-//! a wire, frames towards an end on which nobody listens are gone.
+//! Queue i of one end sends to queue i of the other. A full ring is a full queue: nothing is lost
+//! between the ends. As on a wire, frames towards an end on which nobody listens are gone.
 //!
-//! Options: `queues=N`, `ring=FRAMES` (in flight a queue), `max_frame=OCTETS`, `virtual` (run on virtual time), and the
-//! keys of [`crate::fault`]. Both ends must agree on all but the faults.
+//! Options: `queues=N`, `ring=FRAMES` (in flight a queue), `max_frame=OCTETS`, `virtual` (run on
+//! virtual time), and the keys of [`crate::fault`]. Both ends must agree on all but the faults.
 //!
-//! The arrival instant is `CLOCK_MONOTONIC` read by the sender once in [`TxQueue::send`], so the delay of the receiving
-//! thread is not in it; with `virtual` it is the instant at which the frame was due.
+//! The arrival instant is `CLOCK_MONOTONIC` read by the sender once in [`TxQueue::send`], so the
+//! delay of the receiving thread is not in it; with `virtual` it is the instant at which the frame
+//! was due.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +23,8 @@ use std::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Address, AddressError, BATCH, ETHERNET, FastClock, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
-    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
+    Address, AddressError, BATCH, ETHERNET, FastClock, Lent, Nanos, Port, PortFacts, RxBatch,
+    RxFrame, RxQueue, Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -95,7 +97,10 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
         let mut state = link.lock();
         if !state.settled && !state.has_second {
             if link.shape != *shape {
-                return Err(address.error(format!("the first end was opened with other options: {:?}", link.shape)));
+                return Err(address.error(format!(
+                    "the first end was opened with other options: {:?}",
+                    link.shape
+                )));
             }
             state.has_second = true;
             drop(state);
@@ -185,11 +190,19 @@ struct Receiver {
 }
 
 fn channel(capacity: usize) -> (Sender, Receiver) {
-    // A parcel holds a frame at least, so neither ring can be full while at most `capacity` frames are in flight.
+    // A parcel holds a frame at least, so neither ring can be full while at most `capacity` frames
+    // are in flight.
     let (parcels, parcels_rx) = RingBuffer::new(capacity);
     let (returned_tx, returned) = RingBuffer::new(capacity);
     let listening = Arc::new(AtomicBool::new(false));
-    let sender = Sender { parcels, returned, idle: Vec::new(), in_flight: 0, capacity, listening: listening.clone() };
+    let sender = Sender {
+        parcels,
+        returned,
+        idle: Vec::new(),
+        in_flight: 0,
+        capacity,
+        listening: listening.clone(),
+    };
     (sender, Receiver { parcels: parcels_rx, returned: returned_tx, current: None, listening })
 }
 
@@ -199,7 +212,8 @@ impl Sender {
     fn room(&mut self) -> usize {
         while let Ok(parcel) = self.returned.pop() {
             self.in_flight -= parcel.frames.len();
-            // Single frames need many parcels, and each has once grown to a whole batch: let the surplus go.
+            // Single frames need many parcels, and each has once grown to a whole batch: let the
+            // surplus go.
             if self.idle.len() <= self.capacity / BATCH + 8 {
                 self.idle.push(parcel);
             }
@@ -280,7 +294,10 @@ impl RxQueue for Receiver {
             let _ = self.returned.push(parcel);
         }
         self.current = self.parcels.pop().ok();
-        Ok(self.current.as_ref().map_or(RxBatch::empty(), |p| RxBatch { base: &p.octets, frames: &p.frames }))
+        Ok(self
+            .current
+            .as_ref()
+            .map_or(RxBatch::empty(), |p| RxBatch { base: &p.octets, frames: &p.frames }))
     }
 }
 
@@ -361,7 +378,8 @@ mod tests {
     #[test]
     fn between_two_threads_all_frames_arrive_in_order() {
         const FRAMES: u64 = 300_000;
-        let (mut a, mut b) = (port("loop:threads,ring=256,virtual"), port("loop:threads,ring=256,virtual"));
+        let (mut a, mut b) =
+            (port("loop:threads,ring=256,virtual"), port("loop:threads,ring=256,virtual"));
         let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
         std::thread::scope(|scope| {
             scope.spawn(move || {

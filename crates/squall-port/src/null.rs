@@ -1,19 +1,22 @@
 //! `null:` takes every frame at once and sends none: what a program costs without a port.
 //!
-//! Options: `virtual` (run on virtual time; `null:virtual` says the same), `queues=N`, `max_frame=OCTETS`.
+//! Options: `virtual` (run on virtual time; `null:virtual` says the same), `queues=N`,
+//! `max_frame=OCTETS`.
 
 use std::io;
 
 use crate::{
-    Address, BATCH, ETHERNET, Nanos, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError, Slots, Timestamps,
-    TxBatch, TxQueue,
+    Address, BATCH, ETHERNET, Nanos, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError,
+    Slots, Timestamps, TxBatch, TxQueue,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
     let virtual_time = a.take_flag("virtual")?.unwrap_or(address.name() == "virtual");
     if !matches!(address.name(), "" | "virtual") {
-        return Err(address.error("there is but one null port, without a name: try null: or null:virtual").into());
+        return Err(address
+            .error("there is but one null port, without a name: try null: or null:virtual")
+            .into());
     }
     let queues = a.take_in("queues", 1..=256, 64)?;
     let max_frame = a.take_in("max_frame", 14..=65_535, 65_535)?;

@@ -1,8 +1,10 @@
-//! `pcap:FILE` writes the frames sent, with the instants at which they are due; `pcap:FILE,read` gives a file's frames.
+//! `pcap:FILE` writes the frames sent, with the instants at which they are due; `pcap:FILE,read`
+//! gives a file's frames.
 //!
-//! Written as pcap with nanoseconds, or as pcapng if FILE ends so; read in every form that `squall-pcap` knows. A file has
-//! no time of its own: instants are those of the engine's clock, from the start of the epoch or from `epoch=SECONDS`
-//! after it, which is added when writing and taken off when reading. Faults on purpose are keys of [`crate::fault`].
+//! Written as pcap with nanoseconds, or as pcapng if FILE ends so; read in every form that
+//! `squall-pcap` knows. A file has no time of its own: instants are those of the engine's clock,
+//! from the start of the epoch or from `epoch=SECONDS` after it, which is added when writing and
+//! taken off when reading. Faults on purpose are keys of [`crate::fault`].
 
 use std::{
     fs::File,
@@ -10,11 +12,13 @@ use std::{
     path::Path,
 };
 
-use squall_pcap::{CaptureError, CaptureReader, Fault, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section};
+use squall_pcap::{
+    CaptureError, CaptureReader, Fault, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section,
+};
 
 use crate::{
-    Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
-    Timestamps, TxBatch, TxQueue, fault::Faults,
+    Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
+    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -58,13 +62,15 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     })))
 }
 
-/// Of the file's first packet. A fault is told when the frames are asked for; a pipe cannot be read twice.
+/// Of the file's first packet. A fault is told when the frames are asked for; a pipe cannot be read
+/// twice.
 fn link_of(path: &Path) -> u16 {
     if !path.is_file() {
         return ETHERNET;
     }
-    let first =
-        CaptureReader::open(path).ok().and_then(|mut reader| reader.next().ok().flatten().map(|p| p.link_type.0));
+    let first = CaptureReader::open(path)
+        .ok()
+        .and_then(|mut reader| reader.next().ok().flatten().map(|p| p.link_type.0));
     first.unwrap_or(ETHERNET)
 }
 
@@ -77,7 +83,11 @@ struct PcapPort {
 
 impl PcapPort {
     fn once(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.opened, true) { Err(self.facts.already_open(0)) } else { Ok(()) }
+        if std::mem::replace(&mut self.opened, true) {
+            Err(self.facts.already_open(0))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -130,13 +140,15 @@ fn capture_error(error: CaptureError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// A file that is written call by call: what stays in a buffer when the disk is full was counted and is nowhere.
+/// A file that is written call by call: what stays in a buffer when the disk is full was counted
+/// and is nowhere.
 struct Writer {
     file: File,
     format: Format,
     /// Records that are in no file yet.
     octets: Vec<u8>,
-    /// Octets of the file, up to the end of its last whole record; `None` where it cannot be cut (a pipe).
+    /// Octets of the file, up to the end of its last whole record; `None` where it cannot be cut (a
+    /// pipe).
     len: Option<u64>,
 }
 
@@ -160,7 +172,8 @@ impl Writer {
             Format::Pcap(format)
         };
         file.write_all(&head)?;
-        let len = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|_| head.len() as u64);
+        let len =
+            file.metadata().ok().filter(std::fs::Metadata::is_file).map(|_| head.len() as u64);
         Ok(Self { file, format, octets: Vec::new(), len })
     }
 
@@ -177,8 +190,8 @@ impl Writer {
         Ok(self.octets.len())
     }
 
-    /// How many of the records that end at `ends` are in the file now; fewer than all only with an error. Of the one that is
-    /// not whole nothing stays, as far as a file can be cut.
+    /// How many of the records that end at `ends` are in the file now; fewer than all only with an
+    /// error. Of the one that is not whole nothing stays, as far as a file can be cut.
     fn write_out(&mut self, ends: &[usize]) -> (usize, Option<io::Error>) {
         let (at, failure) = write_as_much(&mut self.file, &self.octets);
         self.octets.clear();
@@ -217,7 +230,8 @@ struct PcapTx {
     lent: Lent,
     max_frame: u32,
     epoch: u64,
-    /// None after the end, and after a failure: what follows a half-written frame is no capture any more.
+    /// None after the end, and after a failure: what follows a half-written frame is no capture any
+    /// more.
     writer: Option<Writer>,
     /// Of the records of this call.
     ends: Vec<usize>,
@@ -305,17 +319,26 @@ impl RxQueue for PcapRx {
                 Ok(None) => break,
                 Ok(Some(packet)) if packet.link_type != self.link_type => {
                     let text = format!(
-                        "packet {} is of link type {}, those before are {}; a port has one link type: split the file, \
-                         as with tshark -Y 'frame.interface_id == 0' -w",
+                        "packet {} is of link type {}, those before are {}; a port has one link \
+                         type: split the file, as with tshark -Y 'frame.interface_id == 0' -w",
                         packet.number, packet.link_type, self.link_type
                     );
-                    self.failure = Some(in_file(&self.path, &io::Error::new(io::ErrorKind::InvalidData, text)));
+                    self.failure = Some(in_file(
+                        &self.path,
+                        &io::Error::new(io::ErrorKind::InvalidData, text),
+                    ));
                 }
                 Ok(Some(packet)) => {
                     let (offset, len) = (self.octets.len(), packet.data.len() as u32);
                     let time = Nanos(packet.time_ns.saturating_sub(self.epoch));
                     self.octets.extend_from_slice(packet.data);
-                    self.frames.push(RxFrame { offset, len, wire_len: packet.wire_len, time, ..RxFrame::default() });
+                    self.frames.push(RxFrame {
+                        offset,
+                        len,
+                        wire_len: packet.wire_len,
+                        time,
+                        ..RxFrame::default()
+                    });
                 }
                 Err(error) => self.failure = Some(capture_error(error)),
             }
@@ -344,7 +367,8 @@ mod tests {
 
     #[test]
     fn a_file_holds_the_due_instants_from_its_epoch_on() {
-        let path = std::env::temp_dir().join(format!("squall-port-epoch-{}.pcap", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-port-epoch-{}.pcap", std::process::id()));
         let address = format!("pcap:{},epoch=1700000000", path.display());
         let mut tx = port(&address).unwrap().open_tx(0, 60).unwrap();
         assert_eq!(send_one(&mut *tx, 60, Nanos(1_500_000_007)).unwrap(), 1);
@@ -358,9 +382,11 @@ mod tests {
 
     #[test]
     fn a_file_tells_its_link_type_and_a_packet_of_another_is_a_fault() {
-        let path = std::env::temp_dir().join(format!("squall-port-links-{}.pcapng", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-port-links-{}.pcapng", std::process::id()));
         let links = [LinkType::RAW, LinkType::RAW, LinkType::ETHERNET];
-        let interfaces = links.map(|link_type| InterfaceFormat { link_type, ..InterfaceFormat::default() });
+        let interfaces =
+            links.map(|link_type| InterfaceFormat { link_type, ..InterfaceFormat::default() });
         let mut writer = PcapngWriter::create(&path, interfaces.to_vec()).unwrap();
         for interface in 0..3 {
             writer.write(interface, 1, 40, &[0x45; 40]).unwrap();
@@ -372,12 +398,19 @@ mod tests {
         assert_eq!(rx.receive().unwrap().frames.len(), 2);
         let error = rx.receive().err().expect("a port has one link type").to_string();
         std::fs::remove_file(&path).unwrap();
-        assert!(error.contains("packet 3 is of link type Ethernet, those before are raw IP"), "{error}");
+        assert!(
+            error.contains("packet 3 is of link type Ethernet, those before are raw IP"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_full_disk_is_reported_with_the_name_of_the_file() {
-        let error = port("pcap:/dev/full").unwrap().open_tx(0, 1514).err().expect("not even the header fits");
+        let error = port("pcap:/dev/full")
+            .unwrap()
+            .open_tx(0, 1514)
+            .err()
+            .expect("not even the header fits");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(error.to_string().contains("/dev/full"), "{error}");
     }
@@ -412,7 +445,8 @@ mod tests {
 
     #[test]
     fn of_a_record_that_was_cut_nothing_stays_and_it_is_not_counted() {
-        let path = std::env::temp_dir().join(format!("squall-port-full-{}.pcap", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-port-full-{}.pcap", std::process::id()));
         let mut writer = Writer::create(&path).unwrap();
         let whole = writer.add(1, &[0x55; 100]).unwrap();
         writer.add(1, &[0x55; 100]).unwrap();
@@ -428,7 +462,8 @@ mod tests {
 
     #[test]
     fn the_frames_before_a_fault_are_given_and_then_the_fault() {
-        let path = std::env::temp_dir().join(format!("squall-port-cut-{}.pcap", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-port-cut-{}.pcap", std::process::id()));
         let mut tx = port(&format!("pcap:{}", path.display())).unwrap().open_tx(0, 60).unwrap();
         for i in 0..3 {
             send_one(&mut *tx, 60, Nanos(i)).unwrap();

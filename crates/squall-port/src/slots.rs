@@ -90,8 +90,9 @@ impl Lent {
     }
 }
 
-/// Octets from slot to slot for frames of up to `max_frame` octets: an odd number of cache lines. At a multiple of
-/// 1 KiB the same field of all slots falls into a few sets of the cache, and writing a batch of 64 costs a quarter more.
+/// Octets from slot to slot for frames of up to `max_frame` octets: an odd number of cache lines.
+/// At a multiple of 1 KiB the same field of all slots falls into a few sets of the cache, and
+/// writing a batch of 64 costs a quarter more.
 pub fn stride(max_frame: usize) -> usize {
     (max_frame.div_ceil(CACHE_LINE).max(1) | 1) * CACHE_LINE
 }

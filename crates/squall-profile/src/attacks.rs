@@ -1,5 +1,5 @@
-//! Attacks as values: which rules or which template, how often, from whom. Rules, addresses and options stay text here, with
-//! their places: whoever compiles them knows what they mean.
+//! Attacks as values: which rules or which template, how often, from whom. Rules, addresses and
+//! options stay text here, with their places: whoever compiles them knows what they mean.
 
 use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
@@ -14,11 +14,13 @@ use crate::{
 pub struct Attack {
     pub name: String,
     pub what: AttackOf,
-    /// Index into [`crate::Profile::ports`]: clients stand there; if there is no other, servers as well.
+    /// Index into [`crate::Profile::ports`]: clients stand there; if there is no other, servers as
+    /// well.
     pub port: usize,
     /// Servers.
     pub port2: Option<usize>,
-    /// Conversations are spoken by TCP and UDP of our own where they can be; otherwise all frames leave as they were made.
+    /// Conversations are spoken by TCP and UDP of our own where they can be; otherwise all frames
+    /// leave as they were made.
     pub live: bool,
     pub pace: AttackPace,
     /// When the first begins.
@@ -118,7 +120,9 @@ impl Attack {
     /// As the schema describes it; `port` names ports.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
         let mut entries = Map::new();
-        let mut set = |key: &str, value: Option<Json>| entries.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            entries.extend(value.map(|value| (key.to_owned(), value)))
+        };
         let text = |said: &Option<Said>| said.as_ref().map(|said| json!(said.text));
         set("name", Some(json!(self.name)));
         match &self.what {

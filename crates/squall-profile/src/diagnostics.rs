@@ -65,12 +65,16 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
         .iter()
         .map(|k| (distance(&lower, &k.to_lowercase()), *k))
         // Of a name of one letter any other is but a letter away.
-        .filter(|(d, k)| *d <= 1 + k.len().min(lower.len()) / 4 && *d < k.len().max(lower.len()).max(1))
+        .filter(|(d, k)| {
+            *d <= 1 + k.len().min(lower.len()) / 4 && *d < k.len().max(lower.len()).max(1)
+        })
         .min();
     match near {
         Some((_, name)) => format!("did you mean {name:?}?"),
         None if known.is_empty() => "there is none".into(),
-        None if known.len() > MOST => format!("there is {} and {} more", known[..MOST].join(", "), known.len() - MOST),
+        None if known.len() > MOST => {
+            format!("there is {} and {} more", known[..MOST].join(", "), known.len() - MOST)
+        }
         None => format!("there is {}", known.join(", ")),
     }
 }
@@ -79,7 +83,8 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
 fn distance(a: &str, b: &str) -> usize {
     // Names are short; whoever writes more than this has not mistyped one.
     const LONGEST: usize = 64;
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
+    let (a, b): (Vec<char>, Vec<char>) =
+        (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
     for i in 0..a.len() {
         rows[2][0] = i + 1;
@@ -131,9 +136,13 @@ mod tests {
 
     #[test]
     fn distance_counts_inserts_drops_replacements_and_swaps() {
-        for (a, b, expected) in
-            [("", "", 0), ("", "ab", 2), ("rate", "rate", 0), ("raet", "rate", 1), ("kitten", "sitting", 3)]
-        {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("rate", "rate", 0),
+            ("raet", "rate", 1),
+            ("kitten", "sitting", 3),
+        ] {
             assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
         }
     }

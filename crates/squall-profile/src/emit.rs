@@ -1,4 +1,5 @@
-//! A profile back to text: the form that a person would have written, and that reads back to the same values.
+//! A profile back to text: the form that a person would have written, and that reads back to the
+//! same values.
 
 use std::fmt::Write;
 
@@ -6,23 +7,31 @@ use serde_json::{Map, Value as Json, json};
 use squall_units::{MacAddr, Nanos};
 use squall_wire::{FieldKind, to_hex};
 
-use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary};
+use crate::{
+    Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary,
+};
 
 impl Profile {
-    /// The profile as the schema describes it: what [`Profile::from_value`] reads. Paths are as seen from where Squall
-    /// runs.
+    /// The profile as the schema describes it: what [`Profile::from_value`] reads. Paths are as
+    /// seen from where Squall runs.
     pub fn to_value(&self) -> Json {
         let mut table = Map::new();
-        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            table.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("seed", Some(count(self.seed)));
         set("duration", self.stop.duration.map(duration));
         set("packets", self.stop.packets.map(count));
         set("octets", self.stop.octets.map(count));
-        set("ports", Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()));
+        set(
+            "ports",
+            Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()),
+        );
         let name = |port: usize| self.ports.get(port).map(|port| port.name.as_str());
         let streams = !self.streams.is_empty() || (self.flows.is_none() && self.attacks.is_empty());
         set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
-        let attacks = (!self.attacks.is_empty()).then(|| self.attacks.iter().map(|a| a.to_value(name)).collect());
+        let attacks = (!self.attacks.is_empty())
+            .then(|| self.attacks.iter().map(|a| a.to_value(name)).collect());
         set("attack", attacks);
         if let Some(flows) = &self.flows {
             table.extend(flows.to_entries(name));
@@ -50,17 +59,25 @@ impl Profile {
         for kind in ["pool", "template", "attack"] {
             for one in value[kind].as_array().into_iter().flatten() {
                 text.push_str(&format!("\n[[{kind}]]\n"));
-                one.as_object().into_iter().flatten().for_each(|(key, value)| line(&mut text, key, value));
+                one.as_object()
+                    .into_iter()
+                    .flatten()
+                    .for_each(|(key, value)| line(&mut text, key, value));
             }
         }
         for stream in value["stream"].as_array().into_iter().flatten() {
             text.push_str("\n[[stream]]\n");
-            for (key, value) in stream.as_object().into_iter().flatten().filter(|(key, _)| *key != "vary") {
+            for (key, value) in
+                stream.as_object().into_iter().flatten().filter(|(key, _)| *key != "vary")
+            {
                 line(&mut text, key, value);
             }
             for vary in stream["vary"].as_array().into_iter().flatten() {
                 text.push_str("[[stream.vary]]\n");
-                vary.as_object().into_iter().flatten().for_each(|(key, value)| line(&mut text, key, value));
+                vary.as_object()
+                    .into_iter()
+                    .flatten()
+                    .for_each(|(key, value)| line(&mut text, key, value));
             }
         }
         text
@@ -68,7 +85,9 @@ impl Profile {
 
     fn stream(&self, stream: &Stream) -> Json {
         let mut table = Map::new();
-        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            table.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("name", Some(json!(stream.name)));
         set("port", self.ports.get(stream.port).map(|port| json!(port.name)));
         set("group", stream.group.as_ref().map(|group| json!(group)));
@@ -79,13 +98,19 @@ impl Profile {
         set("rate", Some(json!(stream.rate.to_string())));
         set("departures", departures(&stream.departures));
         set("mode", mode(stream.mode));
-        set("start_delay", (stream.start_delay != Nanos::ZERO).then(|| duration(stream.start_delay)));
+        set(
+            "start_delay",
+            (stream.start_delay != Nanos::ZERO).then(|| duration(stream.start_delay)),
+        );
         set("self_start", (!stream.self_start).then_some(json!(false)));
         set(
             "next",
             stream.next.and_then(|next| {
                 let name = &self.streams.get(next.stream)?.name;
-                Some(next.times.map_or_else(|| json!(name), |times| json!({ "stream": name, "times": count(times) })))
+                Some(next.times.map_or_else(
+                    || json!(name),
+                    |times| json!({ "stream": name, "times": count(times) }),
+                ))
             }),
         );
         set("latency", stream.latency.then_some(json!(true)));
@@ -153,9 +178,12 @@ fn mode(mode: Mode) -> Option<Json> {
 }
 
 fn varies(all: &[Vary]) -> Json {
-    // `after` names a field where only one entry changes it, and a name made up for the purpose elsewhere.
+    // `after` names a field where only one entry changes it, and a name made up for the purpose
+    // elsewhere.
     let unique = |i: usize| match &all[i].field {
-        FieldRef::Name(name) if all.iter().filter(|v| v.field == all[i].field).count() == 1 => Some(name.clone()),
+        FieldRef::Name(name) if all.iter().filter(|v| v.field == all[i].field).count() == 1 => {
+            Some(name.clone())
+        }
         _ => None,
     };
     let named = |i: usize| unique(i).unwrap_or_else(|| format!("vary {}", i + 1));
@@ -190,7 +218,9 @@ fn varies(all: &[Vary]) -> Json {
 fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
     let number = |value: u128| match value_text(field, value) {
         Some(text) => json!(text),
-        None => i64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small)),
+        None => {
+            i64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
+        }
     };
     match op {
         Op::Step { min, max, init, step } => {
@@ -213,7 +243,8 @@ fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
                     set("init", number(*first));
                 }
             } else {
-                // The value alone would not tell where to begin: turn the list until it begins there.
+                // The value alone would not tell where to begin: turn the list until it begins
+                // there.
                 let (before, from) = values.split_at((*init).min(values.len()));
                 set("values", from.iter().chain(before).map(|v| number(*v)).collect());
             }
@@ -239,10 +270,13 @@ pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
     let FieldRef::Name(name) = field else { return None };
     let (layer, field) = name.rsplit_once('.')?;
     let layer = layer.split('[').next()?;
-    let header = squall_wire::headers().iter().find(|h| h.name == layer || h.aliases.contains(&layer))?;
+    let header =
+        squall_wire::headers().iter().find(|h| h.name == layer || h.aliases.contains(&layer))?;
     let field = header.fields.iter().find(|f| f.name == field || f.aliases.contains(&field))?;
     match field.kind {
-        FieldKind::Ipv4 => Some(std::net::Ipv4Addr::from_bits(u32::try_from(value).ok()?).to_string()),
+        FieldKind::Ipv4 => {
+            Some(std::net::Ipv4Addr::from_bits(u32::try_from(value).ok()?).to_string())
+        }
         FieldKind::Ipv6 => Some(std::net::Ipv6Addr::from_bits(value).to_string()),
         FieldKind::Mac => {
             let [0, 0, octets @ ..] = u64::try_from(value).ok()?.to_be_bytes() else { return None };
@@ -266,7 +300,8 @@ fn line(text: &mut String, key: &str, value: &Json) {
 }
 
 fn key_text(key: &str) -> String {
-    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let bare =
+        !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if bare { key.into() } else { inline(&json!(key)) }
 }
 
@@ -274,10 +309,14 @@ fn key_text(key: &str) -> String {
 fn inline(value: &Json) -> String {
     match value {
         Json::String(text) => toml::Value::String(text.clone()).to_string(),
-        Json::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Json::Array(items) => {
+            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
+        }
         Json::Object(entries) => {
-            let entries: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{} = {}", key_text(key), inline(value))).collect();
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(key, value)| format!("{} = {}", key_text(key), inline(value)))
+                .collect();
             format!("{{ {} }}", entries.join(", "))
         }
         plain => plain.to_string(),

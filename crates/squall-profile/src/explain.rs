@@ -14,8 +14,12 @@ impl fmt::Display for SizeLaw {
             Self::Range { min, max, step: 1 } => write!(f, "{min}-{max}"),
             Self::Range { min, max, step } => write!(f, "{min}-{max}/{step}"),
             Self::Uniform { min, max } => write!(f, "uniform {min}-{max}"),
-            Self::Normal { mean, sd, min, max } => write!(f, "normal, mean {mean}, sd {sd}, {min}-{max}"),
-            Self::Weights(weights) => few(f, weights, "lengths", |(len, weight)| format!("{len}:{weight}")),
+            Self::Normal { mean, sd, min, max } => {
+                write!(f, "normal, mean {mean}, sd {sd}, {min}-{max}")
+            }
+            Self::Weights(weights) => {
+                few(f, weights, "lengths", |(len, weight)| format!("{len}:{weight}"))
+            }
         }
     }
 }
@@ -25,7 +29,9 @@ impl fmt::Display for Mode {
         match self {
             Self::Continuous => f.write_str("continuous"),
             Self::Burst(packets) => write!(f, "burst of {packets}"),
-            Self::Bursts { bursts, packets, gap } => write!(f, "{bursts} bursts of {packets}, {gap} apart"),
+            Self::Bursts { bursts, packets, gap } => {
+                write!(f, "{bursts} bursts of {packets}, {gap} apart")
+            }
         }
     }
 }
@@ -62,7 +68,11 @@ impl fmt::Display for FieldRef {
         match self {
             Self::Name(name) => f.write_str(name),
             Self::Offset { offset, octets, mask } => {
-                write!(f, "octets {offset} to {}, mask {mask:#x}", offset.saturating_add(*octets).saturating_sub(1))
+                write!(
+                    f,
+                    "octets {offset} to {}, mask {mask:#x}",
+                    offset.saturating_add(*octets).saturating_sub(1)
+                )
             }
         }
     }
@@ -78,7 +88,9 @@ impl fmt::Display for Op {
 impl fmt::Display for Vary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.field)?;
-        operation(f, &self.op, &|value| value_text(&self.field, value).unwrap_or_else(|| value.to_string()))
+        operation(f, &self.op, &|value| {
+            value_text(&self.field, value).unwrap_or_else(|| value.to_string())
+        })
     }
 }
 
@@ -120,7 +132,12 @@ fn operation(f: &mut fmt::Formatter<'_>, op: &Op, text: &dyn Fn(u128) -> String)
 }
 
 /// All of a short list, the beginning of a long one.
-fn few<T>(f: &mut fmt::Formatter<'_>, items: &[T], what: &str, text: impl Fn(&T) -> String) -> fmt::Result {
+fn few<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    what: &str,
+    text: impl Fn(&T) -> String,
+) -> fmt::Result {
     const FEW: usize = 6;
     let shown: Vec<String> = items.iter().take(FEW).map(text).collect();
     f.write_str(&shown.join(", "))?;

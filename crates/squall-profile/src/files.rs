@@ -1,5 +1,5 @@
-//! Files that a profile names: for who reads profiles of others and has to say which files they may read; and how much of
-//! a file is read at most.
+//! Files that a profile names: for who reads profiles of others and has to say which files they may
+//! read; and how much of a file is read at most.
 
 use std::{
     fs::File,
@@ -49,7 +49,8 @@ fn read_all(read: impl Read) -> io::Result<Vec<u8>> {
 }
 
 fn text(octets: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(octets).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
+    String::from_utf8(octets)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
 }
 
 /// A file, as the profile names it.
@@ -64,8 +65,8 @@ pub struct NamedFile<'a> {
 }
 
 impl Profile {
-    /// All files that a run of the profile reads, besides those of port addresses. Values of fields have been read when the
-    /// profile was.
+    /// All files that a run of the profile reads, besides those of port addresses. Values of fields
+    /// have been read when the profile was.
     pub fn files(&self) -> Vec<NamedFile<'_>> {
         let mut found = Vec::new();
         let mut add = |what, path| found.push(NamedFile { what, path, includes: false });
@@ -90,9 +91,14 @@ impl Profile {
                     add("capture of [[template]]", &path.text);
                 }
                 if let Some(tls) = &template.tls {
-                    let named =
-                        [("ca of tls", &tls.ca), ("certificate of tls", &tls.certificate), ("key of tls", &tls.key)];
-                    named.into_iter().for_each(|(what, said)| said.iter().for_each(|said| add(what, &said.text)));
+                    let named = [
+                        ("ca of tls", &tls.ca),
+                        ("certificate of tls", &tls.certificate),
+                        ("key of tls", &tls.key),
+                    ];
+                    named.into_iter().for_each(|(what, said)| {
+                        said.iter().for_each(|said| add(what, &said.text))
+                    });
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Flows as values: who speaks with whom, what, and how often. Programs, messages and addresses stay text here, with their
-//! places: whoever compiles them knows what they mean.
+//! Flows as values: who speaks with whom, what, and how often. Programs, messages and addresses
+//! stay text here, with their places: whoever compiles them knows what they mean.
 
 use serde_json::{Map, Value as Json, json};
 use squall_units::{Nanos, Rate};
@@ -35,8 +35,9 @@ pub struct Flows {
     pub pools: Vec<Pool>,
     pub templates: Vec<Template>,
     pub replay: Option<Conversations>,
-    /// What clients do, and what servers do, stands on these ports: indices into [`crate::Profile::ports`]. One of them is
-    /// there at least; if one is missing, somebody else is the other end.
+    /// What clients do, and what servers do, stands on these ports: indices into
+    /// [`crate::Profile::ports`]. One of them is there at least; if one is missing, somebody else
+    /// is the other end.
     pub clients: Option<usize>,
     pub servers: Option<usize>,
     pub client_network: Network,
@@ -131,12 +132,14 @@ pub struct Conversations {
     pub at_once: Option<u64>,
     /// Addresses that stand for the clients' of the capture; none: the captured ones.
     pub clients: Vec<Said>,
-    /// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT` that all conversations go to; none: where they went.
+    /// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT` that all conversations go to; none: where they
+    /// went.
     pub server: Option<Said>,
     pub incomplete: Incomplete,
     /// In the language of tcpdump: packets of the capture that count.
     pub filter: Option<Said>,
-    /// A conversation ends when nothing came for so long, and for as long as the other side paused in the capture; 0: never.
+    /// A conversation ends when nothing came for so long, and for as long as the other side paused
+    /// in the capture; 0: never.
     pub within: Option<Nanos>,
     pub tcp: Tcp,
     pub at: At,
@@ -178,7 +181,8 @@ pub enum Arrival {
     Cps { cps: f64, poisson: bool },
     /// A share of [`Flows::target`].
     Weight { weight: u32, poisson: bool },
-    /// So many users, each of whom begins one when the last has ended and a time for thinking has passed.
+    /// So many users, each of whom begins one when the last has ended and a time for thinking has
+    /// passed.
     Users { users: u32, think: Nanos, exponential: bool },
     /// Never: servers alone.
     None,
@@ -214,7 +218,8 @@ pub struct Network {
     /// Whom all packets are handed to; nobody is asked.
     pub next_hop: Option<Said>,
     pub mtu: Option<u16>,
-    /// From outside in: `vlan 7`, `qinq 100`, `mpls 1000`, `gre FROM TO`, `vxlan FROM TO VNI`, `gtp-u FROM TO TEID TEID`.
+    /// From outside in: `vlan 7`, `qinq 100`, `mpls 1000`, `gre FROM TO`, `vxlan FROM TO VNI`,
+    /// `gtp-u FROM TO TEID TEID`.
     pub wraps: Vec<Said>,
 }
 
@@ -251,9 +256,14 @@ impl Flows {
     }
 
     /// As the schema describes them; `port` names ports.
-    pub(crate) fn to_entries<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Map<String, Json> {
+    pub(crate) fn to_entries<'a>(
+        &self,
+        port: impl Fn(usize) -> Option<&'a str>,
+    ) -> Map<String, Json> {
         let mut shared = Map::new();
-        let mut set = |key: &str, value: Option<Json>| shared.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            shared.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("clients", self.clients.and_then(&port).map(|name| json!(name)));
         set("servers", self.servers.and_then(&port).map(|name| json!(name)));
         match self.target {
@@ -274,7 +284,8 @@ impl Flows {
         set("server_network", self.server_network.to_value());
         set("replay", self.replay.as_ref().map(Conversations::to_value));
         let pools: Json = self.pools.iter().map(Pool::to_value).collect();
-        let templates: Json = self.templates.iter().map(|template| template.to_value(&self.pools)).collect();
+        let templates: Json =
+            self.templates.iter().map(|template| template.to_value(&self.pools)).collect();
         let mut all = Map::new();
         all.insert("flows".into(), Json::Object(shared));
         if self.replay.is_some() {
@@ -293,7 +304,9 @@ impl Network {
             return None;
         }
         let mut table = Map::new();
-        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            table.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("mac", self.mac.as_ref().map(|mac| json!(mac.text)));
         set("cluster", self.cluster.then_some(json!(true)));
         set("gateway", texts(&self.gateway));
@@ -307,7 +320,9 @@ impl Network {
 impl Pool {
     fn to_value(&self) -> Json {
         let mut table = Map::new();
-        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            table.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("name", Some(json!(self.name)));
         set("addresses", Some(self.addresses.iter().map(|said| json!(said.text)).collect()));
         set("ports", self.ports.map(|(first, last)| json!(format!("{first}-{last}"))));
@@ -336,7 +351,9 @@ impl Delays {
 impl Conversations {
     fn to_value(&self) -> Json {
         let mut entries = Map::new();
-        let mut set = |key: &str, value: Option<Json>| entries.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            entries.extend(value.map(|value| (key.to_owned(), value)))
+        };
         set("capture", Some(json!(self.capture.text)));
         match self.begin {
             Begin::Captured(factor) => set("multiplier", (factor != 1.0).then(|| json!(factor))),
@@ -368,7 +385,9 @@ impl Conversations {
 impl Tls {
     fn to_value(&self) -> Json {
         let mut table = Map::new();
-        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            table.extend(value.map(|value| (key.to_owned(), value)))
+        };
         let text = |said: &Option<Said>| said.as_ref().map(|said| json!(said.text));
         set("server_name", text(&self.server_name));
         set("alpn", texts(&self.alpn));
@@ -387,7 +406,9 @@ impl Tls {
 impl Template {
     fn to_value(&self, pools: &[Pool]) -> Json {
         let mut entries = Map::new();
-        let mut set = |key: &str, value: Option<Json>| entries.extend(value.map(|value| (key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Json>| {
+            entries.extend(value.map(|value| (key.to_owned(), value)))
+        };
         let pool = |number: usize| pools.get(number).map(|pool| json!(pool.name));
         set("name", Some(json!(self.name)));
         set("clients", pool(self.clients));

@@ -1,7 +1,8 @@
 //! What to send: a [`Profile`] as values, and its text forms.
 //!
-//! In goes TOML, YAML or JSON of one schema ([`Profile::parse`]); out comes a checked [`Profile`], or [`Diagnostics`]
-//! with file, line and column. Does not know what a port can carry, nor how frames are made.
+//! In goes TOML, YAML or JSON of one schema ([`Profile::parse`]); out comes a checked [`Profile`],
+//! or [`Diagnostics`] with file, line and column. Does not know what a port can carry, nor how
+//! frames are made.
 #![forbid(unsafe_code)]
 
 mod attacks;

@@ -113,7 +113,8 @@ pub enum SizeLaw {
     Weights(Vec<(u32, u32)>),
 }
 
-/// Simple IMIX, 7:4:1 of 64, 594 and 1518, evenly mixed: a fixed order, so that every twelve frames have the mix.
+/// Simple IMIX, 7:4:1 of 64, 594 and 1518, evenly mixed: a fixed order, so that every twelve frames
+/// have the mix.
 pub const IMIX: [u32; 12] = [64, 594, 64, 64, 594, 64, 1518, 594, 64, 64, 594, 64];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +122,8 @@ pub enum Mode {
     Continuous,
     /// So many frames, then done.
     Burst(u64),
-    /// `bursts` times `packets` frames; `gap` from the last frame's departure of one burst (plus its own
-    /// inter-departure gap) to the first of the next.
+    /// `bursts` times `packets` frames; `gap` from the last frame's departure of one burst (plus
+    /// its own inter-departure gap) to the first of the next.
     Bursts {
         bursts: u64,
         packets: u64,
@@ -168,8 +169,8 @@ pub enum Departures {
         on: Nanos,
         off: Nanos,
     },
-    /// Gaps in nanoseconds, one a line, over and over; scaled so that their mean is what the rate says, unless the
-    /// rate is `max`.
+    /// Gaps in nanoseconds, one a line, over and over; scaled so that their mean is what the rate
+    /// says, unless the rate is `max`.
     File {
         path: String,
     },
@@ -178,8 +179,8 @@ pub enum Departures {
 /// What to do with a frame whose instant has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// What is owed up to 0.75 ms of the schedule follows at once; the rest is regained at 0.8 % above the rate, so that no burst
-    /// leaves that the profile did not ask for.
+    /// What is owed up to 0.75 ms of the schedule follows at once; the rest is regained at 0.8 %
+    /// above the rate, so that no burst leaves that the profile did not ask for.
     #[default]
     Smooth,
     /// Send late ones as fast as the port goes until the schedule is met again.
@@ -202,22 +203,26 @@ pub struct Vary {
 pub enum FieldRef {
     /// `ipv4.src`, `vlan[1].id`; see [`squall_wire::Frame::field`].
     Name(String),
-    /// `mask` selects bits of the `octets`-octet big-endian number at `offset` (from the frame's first octet).
+    /// `mask` selects bits of the `octets`-octet big-endian number at `offset` (from the frame's
+    /// first octet).
     Offset { offset: usize, octets: usize, mask: u64 },
 }
 
-/// How values follow each other. Each is a function of the frame's index in its stream, so any core can compute it.
+/// How values follow each other. Each is a function of the frame's index in its stream, so any core
+/// can compute it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// From `init` by `step`, wrapping within `min..=max`. A decrement has a negative step.
     Step { min: u128, max: u128, init: u128, step: i128 },
     /// One after the other, over and over. From a list or a file.
     List { values: Vec<u128>, init: usize },
-    /// Uniform over `min..=max`; with `limit`, that many draws, then the same again. `seed` apart from the profile's.
+    /// Uniform over `min..=max`; with `limit`, that many draws, then the same again. `seed` apart
+    /// from the profile's.
     Random { min: u128, max: u128, limit: Option<u64>, seed: Option<u64> },
     /// Drawn in proportion to the weights.
     Weighted { values: Vec<(u128, u32)> },
-    /// As [`Op::Step`] or [`Op::List`], but advances by one only when the variable of `vary[of]` (lower index, itself
-    /// a step or list or dependent) wraps. A tuple generator (addresses x ports) is two of these.
+    /// As [`Op::Step`] or [`Op::List`], but advances by one only when the variable of `vary[of]`
+    /// (lower index, itself a step or list or dependent) wraps. A tuple generator (addresses x
+    /// ports) is two of these.
     After { of: usize, then: Box<Op> },
 }

@@ -35,8 +35,8 @@ fn every_example_written_back_reads_the_same() {
     for path in examples() {
         let profile = Profile::load(&path).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let text = profile.to_toml();
-        let again =
-            Profile::parse(&text, "again", Format::Toml).unwrap_or_else(|mistakes| panic!("{mistakes}\n{text}"));
+        let again = Profile::parse(&text, "again", Format::Toml)
+            .unwrap_or_else(|mistakes| panic!("{mistakes}\n{text}"));
         assert_eq!(again.to_value(), profile.to_value(), "{path:?}");
     }
 }
@@ -47,7 +47,9 @@ fn every_example_builds_and_has_the_fields_it_changes() {
     for path in examples() {
         for stream in Profile::load(&path).unwrap_or_else(|mistakes| panic!("{mistakes}")).streams {
             let PacketSource::Layers(packet) = &stream.packet else { continue };
-            let frame = packet.build(None, &no_files, 0).unwrap_or_else(|e| panic!("{path:?} {}: {e}", stream.name));
+            let frame = packet
+                .build(None, &no_files, 0)
+                .unwrap_or_else(|e| panic!("{path:?} {}: {e}", stream.name));
             for vary in &stream.vary {
                 let FieldRef::Name(field) = &vary.field else { continue };
                 frame.field(field).unwrap_or_else(|e| panic!("{path:?} {}: {e}", stream.name));

@@ -65,7 +65,8 @@ fn files(path: &Path) -> io::Result<String> {
 }
 
 fn read(text: &str, format: Format) -> Profile {
-    Profile::parse_with(text, "dir/load.toml", format, &files).unwrap_or_else(|e| panic!("{e}\nin\n{text}"))
+    Profile::parse_with(text, "dir/load.toml", format, &files)
+        .unwrap_or_else(|e| panic!("{e}\nin\n{text}"))
 }
 
 /// One stream with `more` in it.
@@ -86,12 +87,18 @@ fn every_key_of_a_profile_reaches_its_value() {
     assert_eq!(profile.seed, 7);
     let duration = Some(Nanos(5400 * Nanos::SECOND.0));
     assert_eq!(profile.stop, Stop { duration, packets: Some(10_000), octets: Some(1_000_000_000) });
-    let ports: Vec<_> = profile.ports.iter().map(|p| (p.name.as_str(), p.address.as_str(), p.at.line)).collect();
+    let ports: Vec<_> =
+        profile.ports.iter().map(|p| (p.name.as_str(), p.address.as_str(), p.at.line)).collect();
     assert_eq!(ports, [("B", "null:", 7), ("A", "loop:0", 8)], "in the order of the file");
-    let [web, late] = &profile.streams[..] else { panic!("the disabled stream is there: {profile:#?}") };
+    let [web, late] = &profile.streams[..] else {
+        panic!("the disabled stream is there: {profile:#?}")
+    };
 
     assert_eq!((web.name.as_str(), web.port, web.group.as_deref()), ("web", 1, Some("g")));
-    assert_eq!(web.packet, PacketSource::Octets(Arc::from([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5])));
+    assert_eq!(
+        web.packet,
+        PacketSource::Octets(Arc::from([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]))
+    );
     assert_eq!(web.size, SizeLaw::List(IMIX.to_vec()));
     assert_eq!(web.rate, Rate { num: 1_500_000_000, den: 1, unit: RateUnit::BpsL1 });
     assert_eq!(web.departures, Departures::Exponential);
@@ -99,13 +106,19 @@ fn every_key_of_a_profile_reaches_its_value() {
     assert_eq!(web.start_delay, Nanos(250_000_000));
     assert_eq!((web.self_start, web.latency, web.late), (true, true, Late::Drop));
     assert_eq!(web.next, Some(Next { stream: 1, times: Some(3) }));
-    assert_eq!((web.at.line, web.packet_at, web.rate_at.line), (10, At { line: 14, column: 7 }, 16));
+    assert_eq!(
+        (web.at.line, web.packet_at, web.rate_at.line),
+        (10, At { line: 14, column: 7 }, 16)
+    );
 
     let named = |name: &str| FieldRef::Name(name.into());
     let expected = [
         (named("ipv4.src"), step(0x1000_0001, 0x1000_00fe, 0x1000_0001, 1)),
         (named("udp.sport"), Op::After { of: 0, then: Box::new(step(1024, 2048, 2048, -2)) }),
-        (FieldRef::Offset { offset: 40, octets: 2, mask: 0xffff }, Op::List { values: vec![1, 16, 3], init: 2 }),
+        (
+            FieldRef::Offset { offset: 40, octets: 2, mask: 0xffff },
+            Op::List { values: vec![1, 16, 3], init: 2 },
+        ),
         (
             FieldRef::Offset { offset: 44, octets: 4, mask: 0xff00 },
             Op::After { of: 2, then: Box::new(Op::List { values: vec![0, 1], init: 0 }) },
@@ -163,7 +176,10 @@ fn each_way_to_write_departures_is_its_law() {
         ("{ pareto = 1.5 }", Departures::Pareto { shape: 1.5 }),
         ("{ weibull = 2 }", Departures::Weibull { shape: 2.0 }),
         ("{ gamma = 0.5 }", Departures::Gamma { shape: 0.5 }),
-        ("{ on = \"10 ms\", off = \"90 ms\" }", Departures::OnOff { on: Nanos(10_000_000), off: Nanos(90_000_000) }),
+        (
+            "{ on = \"10 ms\", off = \"90 ms\" }",
+            Departures::OnOff { on: Nanos(10_000_000), off: Nanos(90_000_000) },
+        ),
         ("{ file = \"gaps.txt\" }", Departures::File { path: "dir/gaps.txt".into() }),
     ] {
         assert_eq!(stream(&format!("departures = {text}")).departures, law, "{text}");
@@ -190,10 +206,14 @@ stream:
     latency: yes it is
 ";
     assert!(Profile::parse(yaml, "x.yaml", Format::Yaml).is_err(), "latency is no truth value");
-    let yaml = yaml.replace("yes it is", "true") + "  - <<: *base\n    name: b\n    rate: 2.5\n    port: ~\n";
+    let yaml = yaml.replace("yes it is", "true")
+        + "  - <<: *base\n    name: b\n    rate: 2.5\n    port: ~\n";
     let profile = read(&yaml, Format::Yaml);
     assert_eq!(profile.streams[0].size, SizeLaw::List(vec![64, 64]));
-    let digits = read(&yaml.replace("02000000000102000000000288b5", "0200000000010200000000020800"), Format::Yaml);
+    let digits = read(
+        &yaml.replace("02000000000102000000000288b5", "0200000000010200000000020800"),
+        Format::Yaml,
+    );
     let PacketSource::Octets(octets) = &digits.streams[0].packet else { panic!("{digits:?}") };
     assert_eq!(octets[..3], [2, 0, 0], "digits alone are hexadecimal, too");
     assert_eq!(profile.streams[1].size, profile.streams[0].size, "merged");
@@ -212,9 +232,13 @@ fn values(mut profile: Profile) -> Profile {
     }
     profile.attacks.iter_mut().for_each(|attack| attack.at = At::default());
     for stream in &mut profile.streams {
-        for at in
-            [&mut stream.at, &mut stream.packet_at, &mut stream.size_at, &mut stream.segment_at, &mut stream.rate_at]
-        {
+        for at in [
+            &mut stream.at,
+            &mut stream.packet_at,
+            &mut stream.size_at,
+            &mut stream.segment_at,
+            &mut stream.rate_at,
+        ] {
             *at = At::default();
         }
         stream.vary.iter_mut().for_each(|vary| vary.at = At::default());
@@ -236,7 +260,10 @@ fn the_schema_on_disk_is_the_one_the_code_reads() {
         std::fs::write(path, &now).unwrap();
     }
     let on_disk = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(on_disk == now, "schemas/profile.schema.json lags: BLESS=1 cargo test -p squall-profile schema");
+    assert!(
+        on_disk == now,
+        "schemas/profile.schema.json lags: BLESS=1 cargo test -p squall-profile schema"
+    );
 }
 
 #[test]
@@ -244,7 +271,10 @@ fn the_schema_describes_every_key() {
     fn check(schema: &serde_json::Value, path: &str) {
         for (key, value) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{key}");
-            assert!(value["description"].as_str().is_some_and(|text| text.len() > 3), "{path} has no description");
+            assert!(
+                value["description"].as_str().is_some_and(|text| text.len() > 3),
+                "{path} has no description"
+            );
             check(value, &path);
         }
         check_all(schema, path);
@@ -261,16 +291,29 @@ fn the_schema_describes_every_key() {
 #[test]
 fn short_forms_say_what_a_plan_needs() {
     assert_eq!(SizeLaw::List(IMIX.to_vec()).to_string(), "imix");
-    assert_eq!(SizeLaw::List(vec![64; 100]).to_string(), "64, 64, 64, 64, 64, 64, ... (100 lengths)");
+    assert_eq!(
+        SizeLaw::List(vec![64; 100]).to_string(),
+        "64, 64, 64, 64, 64, 64, ... (100 lengths)"
+    );
     assert_eq!(SizeLaw::Weights(vec![(64, 7), (1518, 1)]).to_string(), "64:7, 1518:1");
-    assert_eq!(Mode::Bursts { bursts: 5, packets: 4, gap: Nanos::SECOND }.to_string(), "5 bursts of 4, 1 s apart");
-    assert_eq!(Departures::OnOff { on: Nanos(10_000_000), off: Nanos::SECOND }.to_string(), "on 10 ms, off 1 s");
+    assert_eq!(
+        Mode::Bursts { bursts: 5, packets: 4, gap: Nanos::SECOND }.to_string(),
+        "5 bursts of 4, 1 s apart"
+    );
+    assert_eq!(
+        Departures::OnOff { on: Nanos(10_000_000), off: Nanos::SECOND }.to_string(),
+        "on 10 ms, off 1 s"
+    );
     assert_eq!(step(1, 9, 3, -2).to_string(), "decrement 1 to 9 by 2 from 3");
     assert_eq!(
-        Op::After { of: 0, then: Box::new(Op::List { values: vec![80, 443], init: 1 }) }.to_string(),
+        Op::After { of: 0, then: Box::new(Op::List { values: vec![80, 443], init: 1 }) }
+            .to_string(),
         "list 80, 443 from number 2, after number 1"
     );
-    assert_eq!(FieldRef::Offset { offset: 40, octets: 2, mask: 0xff }.to_string(), "octets 40 to 41, mask 0xff");
+    assert_eq!(
+        FieldRef::Offset { offset: 40, octets: 2, mask: 0xff }.to_string(),
+        "octets 40 to 41, mask 0xff"
+    );
 }
 
 fn len() -> impl Strategy<Value = u32> {
@@ -304,7 +347,8 @@ fn departures() -> impl Strategy<Value = Departures> {
         (0.001..=1.0).prop_map(|spread| Departures::Uniform { spread }),
         (1.001..100.0).prop_map(|shape| Departures::Pareto { shape }),
         (0.2..100.0).prop_map(|shape| Departures::Gamma { shape }),
-        (1u64.., any::<u64>()).prop_map(|(on, off)| Departures::OnOff { on: Nanos(on), off: Nanos(off) }),
+        (1u64.., any::<u64>())
+            .prop_map(|(on, off)| Departures::OnOff { on: Nanos(on), off: Nanos(off) }),
         "[a-z]{1,8}".prop_map(|path| Departures::File { path }),
     ]
 }
@@ -315,16 +359,16 @@ fn values_of_fields() -> impl Strategy<Value = u128> {
 
 fn turning_op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        ([values_of_fields(), values_of_fields(), values_of_fields()], 1i128.., any::<bool>()).prop_map(
-            |(mut v, by, up)| {
+        ([values_of_fields(), values_of_fields(), values_of_fields()], 1i128.., any::<bool>())
+            .prop_map(|(mut v, by, up)| {
                 v.sort();
                 step(v[0], v[2], v[1], if up { by } else { -by })
-            }
-        ),
+            }),
         // Distinct values: from a value that is there twice the place to begin cannot be told.
-        (prop::collection::btree_set(values_of_fields(), 1..9), any::<prop::sample::Index>()).prop_map(
-            |(values, at)| { Op::List { init: at.index(values.len()), values: values.into_iter().collect() } }
-        ),
+        (prop::collection::btree_set(values_of_fields(), 1..9), any::<prop::sample::Index>())
+            .prop_map(|(values, at)| {
+                Op::List { init: at.index(values.len()), values: values.into_iter().collect() }
+            }),
     ]
 }
 
@@ -340,8 +384,15 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn field() -> impl Strategy<Value = FieldRef> {
     prop_oneof![
-        prop::sample::select(vec!["ipv4.src", "ipv6.dst", "eth.src", "vlan[1].id", "udp[-1].sport", "no.such"])
-            .prop_map(|name| FieldRef::Name(name.into())),
+        prop::sample::select(vec![
+            "ipv4.src",
+            "ipv6.dst",
+            "eth.src",
+            "vlan[1].id",
+            "udp[-1].sport",
+            "no.such"
+        ])
+        .prop_map(|name| FieldRef::Name(name.into())),
         (0usize..65_536, 1usize..=8, any::<u64>()).prop_map(|(offset, octets, mask)| {
             let mask = (mask & (u64::MAX >> (64 - 8 * octets))).max(1);
             FieldRef::Offset { offset, octets, mask }
@@ -351,7 +402,10 @@ fn field() -> impl Strategy<Value = FieldRef> {
 
 fn vary() -> impl Strategy<Value = Vec<Vary>> {
     let at = At::default();
-    let free = prop::collection::vec((field(), op()).prop_map(move |(field, op)| Vary { field, op, at }), 0..3);
+    let free = prop::collection::vec(
+        (field(), op()).prop_map(move |(field, op)| Vary { field, op, at }),
+        0..3,
+    );
     let dependent = (field(), turning_op(), field(), turning_op());
     (free, prop::option::of(dependent)).prop_map(move |(mut all, dependent)| {
         if let Some((first, of, second, then)) = dependent {
@@ -365,17 +419,24 @@ fn vary() -> impl Strategy<Value = Vec<Vary>> {
 
 fn packet() -> impl Strategy<Value = PacketSource> {
     prop_oneof![
-        prop::collection::vec(any::<u8>(), 14..80).prop_map(|octets| PacketSource::Octets(octets.into())),
+        prop::collection::vec(any::<u8>(), 14..80)
+            .prop_map(|octets| PacketSource::Octets(octets.into())),
         ("[a-z#]{1,8}", 1u64..).prop_map(|(path, number)| PacketSource::Capture { path, number }),
     ]
 }
 
 fn rate() -> impl Strategy<Value = Rate> {
-    let unit = prop::sample::select(vec![RateUnit::Pps, RateUnit::BpsL1, RateUnit::BpsL2, RateUnit::Percent]);
+    let unit = prop::sample::select(vec![
+        RateUnit::Pps,
+        RateUnit::BpsL1,
+        RateUnit::BpsL2,
+        RateUnit::Percent,
+    ]);
     prop_oneof![
         Just(Rate::MAX),
-        (any::<u64>(), 1u64..10_000, unit)
-            .prop_map(|(num, den, unit)| Rate { num, den, unit }.scaled(1, 1).expect("it fitted before")),
+        (any::<u64>(), 1u64..10_000, unit).prop_map(|(num, den, unit)| Rate { num, den, unit }
+            .scaled(1, 1)
+            .expect("it fitted before")),
     ]
 }
 
@@ -423,7 +484,8 @@ fn network() -> impl Strategy<Value = Network> {
 }
 
 fn template() -> impl Strategy<Value = Template> {
-    let options = vec![("url".to_owned(), said("http://a/\"b\"")), ("body".to_owned(), said("100"))];
+    let options =
+        vec![("url".to_owned(), said("http://a/\"b\"")), ("body".to_owned(), said("100"))];
     let programs = |client: &[&str], server: &[&str]| Says::Programs {
         client: client.iter().map(|text| said(text)).collect(),
         server: server.iter().map(|text| said(text)).collect(),
@@ -439,15 +501,17 @@ fn template() -> impl Strategy<Value = Template> {
         Just(capture(Delays::Scale(0.5))),
     ];
     let arrival = prop_oneof![
-        (1u32..1000, any::<bool>()).prop_map(|(cps, poisson)| Arrival::Cps { cps: f64::from(cps) / 8.0, poisson }),
+        (1u32..1000, any::<bool>())
+            .prop_map(|(cps, poisson)| Arrival::Cps { cps: f64::from(cps) / 8.0, poisson }),
         (1u32.., any::<bool>()).prop_map(|(weight, poisson)| Arrival::Weight { weight, poisson }),
-        (1u32.., any::<u64>(), any::<bool>()).prop_map(|(users, think, exponential)| Arrival::Users {
-            users,
-            think: Nanos(think),
-            exponential
+        (1u32.., any::<u64>(), any::<bool>()).prop_map(|(users, think, exponential)| {
+            Arrival::Users { users, think: Nanos(think), exponential }
         }),
     ];
-    let tcp = prop_oneof![Just(Tcp::default()), Just(Tcp { settings: vec![("mss".into(), said("1000"))] })];
+    let tcp = prop_oneof![
+        Just(Tcp::default()),
+        Just(Tcp { settings: vec![("mss".into(), said("1000"))] })
+    ];
     let numbers = (0usize..3, 0usize..3, 1u16.., any::<bool>(), any::<Option<u64>>());
     let tls = (any::<bool>(), any::<Option<bool>>()).prop_map(|(named, given)| {
         let file = |name: &str| named.then(|| said(name));
@@ -464,8 +528,8 @@ fn template() -> impl Strategy<Value = Template> {
             versions: if named { vec![said("1.2")] } else { vec![] },
         })
     });
-    (says, arrival, tcp, tls, numbers).prop_map(|(says, arrival, tcp, tls, (clients, servers, port, udp, limit))| {
-        Template {
+    (says, arrival, tcp, tls, numbers).prop_map(
+        |(says, arrival, tcp, tls, (clients, servers, port, udp, limit))| Template {
             name: String::new(),
             clients,
             servers,
@@ -477,8 +541,8 @@ fn template() -> impl Strategy<Value = Template> {
             tcp,
             tls,
             at: At::default(),
-        }
-    })
+        },
+    )
 }
 
 fn flows() -> impl Strategy<Value = Flows> {
@@ -487,45 +551,58 @@ fn flows() -> impl Strategy<Value = Flows> {
         any::<u64>().prop_map(Target::Active),
         Just(Target::Bandwidth("1 Gbps".parse().expect("a rate"))),
     ];
-    let ramp = (any::<u32>(), any::<Option<u32>>(), any::<u32>()).prop_map(|(up, hold, down)| Ramp {
-        up: Nanos(up.into()),
-        hold: hold.map(|hold| Nanos(hold.into())),
-        down: Nanos(hold.map_or(0, |_| down.into())),
-    });
+    let ramp =
+        (any::<u32>(), any::<Option<u32>>(), any::<u32>()).prop_map(|(up, hold, down)| Ramp {
+            up: Nanos(up.into()),
+            hold: hold.map(|hold| Nanos(hold.into())),
+            down: Nanos(hold.map_or(0, |_| down.into())),
+        });
     let limits = (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u32>>());
     let templates = prop::collection::vec(template(), 1..4);
     let values = (templates, target, ramp, limits, network(), network());
-    values.prop_map(|(mut templates, target, ramp, (limit, active_limit, drain), client_network, server_network)| {
-        templates.iter_mut().enumerate().for_each(|(i, template)| template.name = format!("t{i}"));
-        let pool = |name: &str, address: &str, ports, order| Pool {
-            name: name.into(),
-            addresses: vec![said(address)],
-            ports,
-            order,
-            at: At::default(),
-        };
-        let pools = vec![
-            pool("a", "16.0.0.1-16.0.0.9", Some((1, 2)), Order::Random),
-            pool("b.c", "48.0.0.0/24", None, Order::Sequential),
-            pool("d", "fd00::1", None, Order::Hash),
-        ];
-        let drain = drain.map(|drain| Nanos(drain.into()));
-        Flows {
-            replay: None,
-            pools,
-            templates,
-            clients: Some(1),
-            servers: Some(0),
+    values.prop_map(
+        |(
+            mut templates,
+            target,
+            ramp,
+            (limit, active_limit, drain),
             client_network,
             server_network,
-            target: Some(target),
-            ramp,
-            limit,
-            active_limit,
-            drain,
-            patience: drain,
-        }
-    })
+        )| {
+            templates
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, template)| template.name = format!("t{i}"));
+            let pool = |name: &str, address: &str, ports, order| Pool {
+                name: name.into(),
+                addresses: vec![said(address)],
+                ports,
+                order,
+                at: At::default(),
+            };
+            let pools = vec![
+                pool("a", "16.0.0.1-16.0.0.9", Some((1, 2)), Order::Random),
+                pool("b.c", "48.0.0.0/24", None, Order::Sequential),
+                pool("d", "fd00::1", None, Order::Hash),
+            ];
+            let drain = drain.map(|drain| Nanos(drain.into()));
+            Flows {
+                replay: None,
+                pools,
+                templates,
+                clients: Some(1),
+                servers: Some(0),
+                client_network,
+                server_network,
+                target: Some(target),
+                ramp,
+                limit,
+                active_limit,
+                drain,
+                patience: drain,
+            }
+        },
+    )
 }
 
 /// A capture that is played.
@@ -541,32 +618,37 @@ fn played() -> impl Strategy<Value = Flows> {
         Just(Some(Delays::Drop)),
         (1u32..100).prop_map(|factor| Some(Delays::Scale(f64::from(factor) / 4.0))),
     ];
-    let incomplete = prop_oneof![Just(Incomplete::Skip), Just(Incomplete::Cut), Just(Incomplete::Zeros)];
+    let incomplete =
+        prop_oneof![Just(Incomplete::Skip), Just(Incomplete::Cut), Just(Incomplete::Zeros)];
     let numbers = (any::<u64>(), any::<u32>(), any::<Option<u32>>(), 1u64.., any::<bool>());
     let values = (begin, delays, incomplete, numbers, network());
-    values.prop_map(|(begin, delays, incomplete, (loops, delay, time, at_once, all), client_network)| Flows {
-        replay: Some(Conversations {
-            capture: said("a b.pcap"),
-            begin,
-            delays,
-            shortest_delay: time.map(|time| Nanos(time.into())),
-            loops,
-            loop_delay: Nanos(delay.into()),
-            at_once: all.then_some(at_once),
-            clients: if all { vec![said("16.0.0.0/24"), said("fd00::1")] } else { vec![] },
-            server: all.then(|| said("[fd00::2]:80")),
-            incomplete,
-            filter: all.then(|| said("tcp port 80")),
-            within: time.map(|time| Nanos(time.into())),
-            tcp: Tcp { settings: if all { vec![("mss".into(), said("1000"))] } else { vec![] } },
-            at: At::default(),
-        }),
-        clients: Some(0),
-        servers: all.then_some(1),
-        client_network,
-        limit: all.then_some(delay.into()),
-        ..Flows::default()
-    })
+    values.prop_map(
+        |(begin, delays, incomplete, (loops, delay, time, at_once, all), client_network)| Flows {
+            replay: Some(Conversations {
+                capture: said("a b.pcap"),
+                begin,
+                delays,
+                shortest_delay: time.map(|time| Nanos(time.into())),
+                loops,
+                loop_delay: Nanos(delay.into()),
+                at_once: all.then_some(at_once),
+                clients: if all { vec![said("16.0.0.0/24"), said("fd00::1")] } else { vec![] },
+                server: all.then(|| said("[fd00::2]:80")),
+                incomplete,
+                filter: all.then(|| said("tcp port 80")),
+                within: time.map(|time| Nanos(time.into())),
+                tcp: Tcp {
+                    settings: if all { vec![("mss".into(), said("1000"))] } else { vec![] },
+                },
+                at: At::default(),
+            }),
+            clients: Some(0),
+            servers: all.then_some(1),
+            client_network,
+            limit: all.then_some(delay.into()),
+            ..Flows::default()
+        },
+    )
 }
 
 /// Made from rules, or from a template.
@@ -580,8 +662,14 @@ fn attack() -> impl Strategy<Value = Attack> {
         msg: Some(said("(?i)a \"b\"")),
         engine: IdsEngine::Snort,
     }));
-    let few = Just(AttackOf::Rules(AttackRules { files: vec![said("x.rules")], ..AttackRules::default() }));
-    let template = Just(AttackOf::Template { name: said("syn-scan"), options: vec![("ports".into(), said("1-5"))] });
+    let few = Just(AttackOf::Rules(AttackRules {
+        files: vec![said("x.rules")],
+        ..AttackRules::default()
+    }));
+    let template = Just(AttackOf::Template {
+        name: said("syn-scan"),
+        options: vec![("ports".into(), said("1-5"))],
+    });
     let pace = prop_oneof![
         (1u32..1000).prop_map(|rate| AttackPace::PerSecond(f64::from(rate) / 8.0)),
         (1u32..8).prop_map(|share| AttackPace::Share(f64::from(share) / 8.0)),
@@ -590,32 +678,41 @@ fn attack() -> impl Strategy<Value = Attack> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let numbers = (any::<u32>(), 1u64.., 1u32..=10_000, any::<Option<u32>>());
     let values = (prop_oneof![rules, few, template], pace, near_miss, flags, numbers, network());
-    values.prop_map(|(what, pace, near_miss, (two, live, shuffle, all), (start, repeat, samples, gap), network)| {
-        Attack {
-            name: "one".into(),
+    values.prop_map(
+        |(
             what,
-            port: 1,
-            port2: two.then_some(0),
-            live: two && live,
             pace,
-            start: Nanos(start.into()),
-            repeat,
-            shuffle,
-            samples,
-            every_branch: shuffle,
             near_miss,
-            evasion: if all { vec![said("segments=8"), said("reorder")] } else { vec![] },
-            inside: if all { vec![said("10.0.0.1-10.0.0.9")] } else { vec![] },
-            outside: if all { vec![said("198.18.0.0/24"), said("2001:2::1")] } else { vec![] },
-            family: all.then_some(6),
-            wraps: if all { vec![said("vlan 7")] } else { vec![] },
-            client_network: network.clone(),
-            server_network: network,
-            gap: gap.map(|gap| Nanos(gap.into())),
-            background: matches!(pace, AttackPace::Share(_)).then(|| said("clean.pcap")),
-            at: At::default(),
-        }
-    })
+            (two, live, shuffle, all),
+            (start, repeat, samples, gap),
+            network,
+        )| {
+            Attack {
+                name: "one".into(),
+                what,
+                port: 1,
+                port2: two.then_some(0),
+                live: two && live,
+                pace,
+                start: Nanos(start.into()),
+                repeat,
+                shuffle,
+                samples,
+                every_branch: shuffle,
+                near_miss,
+                evasion: if all { vec![said("segments=8"), said("reorder")] } else { vec![] },
+                inside: if all { vec![said("10.0.0.1-10.0.0.9")] } else { vec![] },
+                outside: if all { vec![said("198.18.0.0/24"), said("2001:2::1")] } else { vec![] },
+                family: all.then_some(6),
+                wraps: if all { vec![said("vlan 7")] } else { vec![] },
+                client_network: network.clone(),
+                server_network: network,
+                gap: gap.map(|gap| Nanos(gap.into())),
+                background: matches!(pace, AttackPace::Share(_)).then(|| said("clean.pcap")),
+                at: At::default(),
+            }
+        },
+    )
 }
 
 prop_compose! {

@@ -1,4 +1,5 @@
-//! From a frame and what varies in it to a program: all that can be computed before the first frame leaves.
+//! From a frame and what varies in it to a program: all that can be computed before the first frame
+//! leaves.
 
 use std::ops::Range;
 
@@ -26,9 +27,11 @@ pub struct VarSpec {
     /// 1 to 64, or 65 to 128 and then whole octets.
     pub bits: usize,
     pub law: Law,
-    /// The law advances once in so many frames: 1, or the period of the variable that this one depends on.
+    /// The law advances once in so many frames: 1, or the period of the variable that this one
+    /// depends on.
     pub every: u64,
-    /// Frames by which that variable was ahead of its cycle at frame 0, so that this one advances when it wraps.
+    /// Frames by which that variable was ahead of its cycle at frame 0, so that this one advances
+    /// when it wraps.
     pub phase: u64,
 }
 
@@ -53,10 +56,12 @@ pub enum ProgramError {
 
 /// Fills frames. A value: the same on every worker and port.
 #[derive(Clone, Debug, PartialEq)]
-// With thousands of streams each frame is of another program: what filling looks at is one cache line.
+// With thousands of streams each frame is of another program: what filling looks at is one cache
+// line.
 #[repr(C, align(64))]
 pub struct Program {
-    /// The first octets of the template, zeros behind a shorter frame: small frames are copied from here in one piece.
+    /// The first octets of the template, zeros behind a shorter frame: small frames are copied from
+    /// here in one piece.
     pub(crate) head: [u8; 64],
     pub(crate) template: Box<[u8]>,
     pub(crate) vars: Box<[Var]>,
@@ -88,7 +93,8 @@ pub(crate) enum Place {
     Octets4(usize),
     Octets6(usize),
     Octets8(usize),
-    /// `octets` (at most 8) big-endian octets, of which `mask` is replaced by the value shifted left by `shift`.
+    /// `octets` (at most 8) big-endian octets, of which `mask` is replaced by the value shifted
+    /// left by `shift`.
     Bits {
         offset: usize,
         octets: usize,
@@ -117,12 +123,14 @@ pub(crate) struct Sum {
     /// Below 2^17; 0 only if everything is 0.
     pub base: u32,
     pub per_octet: u32,
-    /// Sum of the payload for each frame length from `tail_from`; empty where it is always the same.
+    /// Sum of the payload for each frame length from `tail_from`; empty where it is always the
+    /// same.
     pub tail: Box<[u16]>,
     pub tail_from: usize,
     /// The signature is covered; its words are shifted when it lies at an odd distance from `from`.
     pub signed: bool,
-    /// So many octets at the signature's end are not covered: behind an inner Ethernet frame that has its own FCS.
+    /// So many octets at the signature's end are not covered: behind an inner Ethernet frame that
+    /// has its own FCS.
     pub uncovered: usize,
     pub from: usize,
     /// Sums that cover this one.
@@ -143,7 +151,8 @@ impl Program {
 
         // A variable on a checksum or a length means that the user wants it otherwise than right.
         let free = |at: usize| !written.iter().any(|w| w.start < at * 8 + 16 && at * 8 < w.end);
-        let lengths: Vec<LengthField> = frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
+        let lengths: Vec<LengthField> =
+            frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
         let fields: Vec<&ChecksumField> = frame.checksums.iter().filter(|c| free(c.at)).collect();
 
         // What does not vary: the template with everything that does set to 0.
@@ -189,7 +198,14 @@ impl Program {
             }
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, every, phase, .. } = v;
-            program_vars.push(Var { small: bits <= 32, law, every: every.max(1), phase, place, adds: adds.into() });
+            program_vars.push(Var {
+                small: bits <= 32,
+                law,
+                every: every.max(1),
+                phase,
+                place,
+                adds: adds.into(),
+            });
         }
         let mut program = Self {
             head: [0; 64],
@@ -214,7 +230,8 @@ impl Program {
         if variable {
             return;
         }
-        let mut live: Vec<bool> = self.sums.iter().map(|s| s.signed && self.signature.is_some()).collect();
+        let mut live: Vec<bool> =
+            self.sums.iter().map(|s| s.signed && self.signature.is_some()).collect();
         for add in self.vars.iter().flat_map(|v| &v.adds) {
             live[add.sum] = true;
         }
@@ -236,7 +253,8 @@ impl Program {
             }
         }
         // What is left is numbered anew.
-        let number: Vec<usize> = live.iter().scan(0, |n, &l| Some(std::mem::replace(n, *n + usize::from(l)))).collect();
+        let number: Vec<usize> =
+            live.iter().scan(0, |n, &l| Some(std::mem::replace(n, *n + usize::from(l)))).collect();
         let renumber = |adds: &[Add]| -> Box<[Add]> {
             adds.iter().filter(|a| live[a.sum]).map(|a| Add { sum: number[a.sum], ..*a }).collect()
         };
@@ -260,7 +278,10 @@ impl Program {
 
     /// The same frames, to be cut by the port; they are all of one length.
     pub fn with_cut(self, cut: Cut) -> Self {
-        assert!(cut.is_whole() || self.sizes.only().is_some(), "frames that are cut are of one length");
+        assert!(
+            cut.is_whole() || self.sizes.only().is_some(),
+            "frames that are cut are of one length"
+        );
         Self { cut, ..self }
     }
 
@@ -315,7 +336,9 @@ fn check(
             return Err(ProgramError::OutsideFrame { index, end, shortest });
         }
         used = used.max(end);
-        if let Some(first) = written[..index].iter().position(|o| o.start < w.end && w.start < o.end) {
+        if let Some(first) =
+            written[..index].iter().position(|o| o.start < w.end && w.start < o.end)
+        {
             return Err(ProgramError::Overlap { first, second: index });
         }
         let value = v.law.max();
@@ -325,7 +348,9 @@ fn check(
     }
     let free = shortest.saturating_sub(used);
     if signed && (free < signature::LEN || frame.trailer > 0) {
-        return Err(ProgramError::NoRoomForSignature { free: if frame.trailer > 0 { 0 } else { free } });
+        return Err(ProgramError::NoRoomForSignature {
+            free: if frame.trailer > 0 { 0 } else { free },
+        });
     }
     Ok(())
 }
@@ -344,8 +369,8 @@ fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool
     Some(inside)
 }
 
-/// The power of two, modulo 2^16 - 1, that the least significant bit of a field ending at bit `end` has in a sum over
-/// 16-bit words from octet `from`.
+/// The power of two, modulo 2^16 - 1, that the least significant bit of a field ending at bit `end`
+/// has in a sum over 16-bit words from octet `from`.
 fn shift_of(end: usize, from: usize) -> u32 {
     let last = (end - 1) / 8;
     let within = 7 - (end - 1) % 8;
@@ -369,7 +394,9 @@ impl Place {
                 4 => Self::Octets4(offset),
                 6 => Self::Octets6(offset),
                 8 => Self::Octets8(offset),
-                3..=7 => Self::Bits { offset, octets, shift: 0, mask: u64::MAX >> (64 - 8 * octets) },
+                3..=7 => {
+                    Self::Bits { offset, octets, shift: 0, mask: u64::MAX >> (64 - 8 * octets) }
+                }
                 9..=16 => Self::Wide { offset, octets },
                 _ => return None,
             });
@@ -422,8 +449,8 @@ impl Sum {
         let uncovered = if signed { longest - end_at(longest) } else { 0 };
         let tail_end = |len: usize| if signed { len - signature::LEN } else { end_at(len) };
         base += checksum::sum(&still[c.from..tail_end(shortest)]);
-        // As many multiples of 2^16 - 1 as keep it above 0; none where nothing is taken away, because a sum of nothing but
-        // zeros must stay 0.
+        // As many multiples of 2^16 - 1 as keep it above 0; none where nothing is taken away,
+        // because a sum of nothing but zeros must stay 0.
         base = base + taken.next_multiple_of(65_535) - taken;
         let mut tail = Vec::new();
         if variable && c.to.is_none() {
@@ -431,7 +458,8 @@ impl Sum {
             for len in shortest..=longest {
                 if len > shortest {
                     let octet = tail_end(len) - 1;
-                    running += u64::from(still[octet]) << if (octet - c.from).is_multiple_of(2) { 8 } else { 0 };
+                    running += u64::from(still[octet])
+                        << if (octet - c.from).is_multiple_of(2) { 8 } else { 0 };
                 }
                 tail.push(checksum::fold(running));
             }
@@ -455,7 +483,11 @@ impl Sum {
 
     #[inline]
     pub fn start(&self, len: u32) -> u32 {
-        let tail = if self.tail.is_empty() { 0 } else { u32::from(self.tail[len as usize - self.tail_from]) };
+        let tail = if self.tail.is_empty() {
+            0
+        } else {
+            u32::from(self.tail[len as usize - self.tail_from])
+        };
         self.base + self.per_octet * len + tail
     }
 }

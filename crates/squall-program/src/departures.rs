@@ -1,4 +1,5 @@
-//! When frames are due: t0 + k·gap in integer arithmetic, so that nothing drifts (10^10 frames later is still exact).
+//! When frames are due: t0 + k·gap in integer arithmetic, so that nothing drifts (10^10 frames
+//! later is still exact).
 
 use std::{f64::consts::PI, sync::Arc};
 
@@ -13,7 +14,8 @@ pub enum Gap {
     Zero,
     /// `num / den` picoseconds a frame.
     PerFrame { num: u64, den: u64 },
-    /// `num / den` picoseconds for each of the frame's octets plus `extra` (FCS, and on L1 preamble and gap).
+    /// `num / den` picoseconds for each of the frame's octets plus `extra` (FCS, and on L1 preamble
+    /// and gap).
     PerOctet { num: u64, den: u64, extra: u32 },
 }
 
@@ -48,8 +50,8 @@ pub enum GapLaw {
     List(Arc<[f64]>),
 }
 
-/// Bursts: `bursts` times `packets` frames, `gap` behind each burst beside the frames' own gap. Continuous sending is
-/// one burst of `u64::MAX`.
+/// Bursts: `bursts` times `packets` frames, `gap` behind each burst beside the frames' own gap.
+/// Continuous sending is one burst of `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     pub bursts: u64,
@@ -85,13 +87,14 @@ pub struct Timeline {
     fraction: u64,
     /// Frames that the burst still has; `u64::MAX`: without end.
     left: u64,
-    /// Constant gaps that do not depend on the frame's length: the common case, without division or look-up.
+    /// Constant gaps that do not depend on the frame's length: the common case, without division or
+    /// look-up.
     even: Even,
     rest: Box<Rest>,
 }
 
-/// A gap of `whole` and `rest / den` picoseconds; `den` 0: gaps are not even. (An `Option` would cost 8 octets more, and
-/// with thousands of streams a timeline is to be one cache line.)
+/// A gap of `whole` and `rest / den` picoseconds; `den` 0: gaps are not even. (An `Option` would
+/// cost 8 octets more, and with thousands of streams a timeline is to be one cache line.)
 #[derive(Clone, Copy, Debug, Default)]
 struct Even {
     whole: u64,
@@ -134,7 +137,8 @@ impl Gap {
         }
     }
 
-    /// The fraction of a gap that is the same behind every frame of `len`: spares a division a frame.
+    /// The fraction of a gap that is the same behind every frame of `len`: spares a division a
+    /// frame.
     pub fn fixed(self, len: u32) -> Self {
         let (num, den) = match self {
             Self::Zero => return self,
@@ -148,13 +152,15 @@ impl Gap {
         Self::PerFrame { num, den }
     }
 
-    /// The gap of one of `by` workers that share a stream: `by` times this one, where it does not depend on the frames
-    /// between; what does not fit 64 bits is off by less than 2^-40 of the value.
+    /// The gap of one of `by` workers that share a stream: `by` times this one, where it does not
+    /// depend on the frames between; what does not fit 64 bits is off by less than 2^-40 of the
+    /// value.
     pub fn times(self, by: u64) -> Self {
         match self {
             Self::PerFrame { num, den } => {
                 let fits = num.checked_mul(by).filter(|num| num >> 62 == 0).map(|num| (num, den));
-                let (num, den) = fits.unwrap_or_else(|| reduced(u128::from(num) * u128::from(by), den.into()));
+                let (num, den) =
+                    fits.unwrap_or_else(|| reduced(u128::from(num) * u128::from(by), den.into()));
                 Self::PerFrame { num, den }
             }
             gap => gap,
@@ -166,19 +172,22 @@ impl Gap {
         match self {
             Self::Zero => 0.0,
             Self::PerFrame { num, den } => num as f64 / den as f64 / 1e12,
-            Self::PerOctet { num, den, extra } => num as f64 / den as f64 / 1e12 * (len + f64::from(extra)),
+            Self::PerOctet { num, den, extra } => {
+                num as f64 / den as f64 / 1e12 * (len + f64::from(extra))
+            }
         }
     }
 }
 
-/// `n / d` by continued fractions, in numbers that leave room for a frame's octets in 64 bits: off by less than 2^-46 of
-/// the value.
+/// `n / d` by continued fractions, in numbers that leave room for a frame's octets in 64 bits: off
+/// by less than 2^-46 of the value.
 fn nearest(mut n: u128, mut d: u128) -> (u64, u64) {
     const MOST: u128 = 1 << 47;
     let ((mut p, mut q), mut before) = ((1, 0), (0, 1));
     while d != 0 {
         let whole = n / d;
-        let (next_p, next_q) = (whole.min(u128::from(u64::MAX)) * p + before.0, whole.min(MOST) * q + before.1);
+        let (next_p, next_q) =
+            (whole.min(u128::from(u64::MAX)) * p + before.0, whole.min(MOST) * q + before.1);
         // A gap of more than 2^47 picoseconds an octet needs no fraction.
         if q != 0 && (next_p > MOST || next_q > MOST) {
             break;
@@ -208,13 +217,15 @@ fn reduced(mut n: u128, mut d: u128) -> (u64, u64) {
 impl Timeline {
     /// The first frame is due at `start`. `seed` feeds random laws.
     pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
-        let rest = Rest { gap, law, pattern, seed, k: 0, bursts_left: pattern.bursts, on_since: start.0 };
+        let rest =
+            Rest { gap, law, pattern, seed, k: 0, bursts_left: pattern.bursts, on_since: start.0 };
         let even = rest.even();
         Self { due: start.0, fraction: 0, left: pattern.packets, even, rest: Box::new(rest) }
     }
 
-    /// The part that one of `by` workers has in a continuous or single burst: frames `first`, `first + by`, ...
-    /// `None` where gaps depend on the frames between, which the worker then has to go through.
+    /// The part that one of `by` workers has in a continuous or single burst: frames `first`,
+    /// `first + by`, ... `None` where gaps depend on the frames between, which the worker then has
+    /// to go through.
     pub fn share(mut self, first: u64, by: u64) -> Option<Self> {
         if self.rest.law != GapLaw::Constant || self.rest.pattern.bursts != 1 {
             return None;
@@ -234,8 +245,8 @@ impl Timeline {
         Some(self)
     }
 
-    /// How many frames are due before `end`, at most `most`: what is left unsent when time is up. `len` tells the octets
-    /// without FCS of each, from 0 on.
+    /// How many frames are due before `end`, at most `most`: what is left unsent when time is up.
+    /// `len` tells the octets without FCS of each, from 0 on.
     pub fn due_before(&self, end: Picos, len: impl Fn(u64) -> u32, most: u64) -> u64 {
         let mut rest = self.clone();
         let mut count = 0u64;
@@ -248,15 +259,16 @@ impl Timeline {
         count
     }
 
-    /// Passes over the frames of this burst that are due before `end`, at once; how many. `None`: gaps are not even, go
-    /// frame by frame.
+    /// Passes over the frames of this burst that are due before `end`, at once; how many. `None`:
+    /// gaps are not even, go frame by frame.
     pub fn skip_before(&mut self, end: Picos) -> Option<u64> {
         let Even { whole, rest, den } = self.even;
         if den == 0 {
             return None;
         }
         let (den, gap) = (u128::from(den), u128::from(whole) * u128::from(den) + u128::from(rest));
-        let span = (u128::from(end.0.saturating_sub(self.due)) * den).saturating_sub(u128::from(self.fraction));
+        let span = (u128::from(end.0.saturating_sub(self.due)) * den)
+            .saturating_sub(u128::from(self.fraction));
         let n = u64::try_from(span.div_ceil(gap.max(1))).unwrap_or(u64::MAX).min(self.left);
         let behind = u128::from(n) * gap + u128::from(self.fraction);
         self.due = self.due.saturating_add(u64::try_from(behind / den).unwrap_or(u64::MAX));
@@ -270,7 +282,8 @@ impl Timeline {
         Some(n)
     }
 
-    /// When the next frame is due; `None` when the last has left, and [`Timeline::end`] is the stream's end.
+    /// When the next frame is due; `None` when the last has left, and [`Timeline::end`] is the
+    /// stream's end.
     #[inline]
     pub fn due(&self) -> Option<Picos> {
         (self.left != 0).then_some(Picos(self.due))
@@ -294,11 +307,17 @@ impl Timeline {
         self.rest.law == GapLaw::Constant
     }
 
-    /// Takes consecutive frames of any one length as long as they are due before `bound` (the first in any case) and
-    /// there is room in `out`; `each` is given a place there and the due instant. Says how many, and when the last of
-    /// them is due. Time must not end meanwhile. `None`: gaps are not even, go frame by frame.
+    /// Takes consecutive frames of any one length as long as they are due before `bound` (the first
+    /// in any case) and there is room in `out`; `each` is given a place there and the due instant.
+    /// Says how many, and when the last of them is due. Time must not end meanwhile. `None`: gaps
+    /// are not even, go frame by frame.
     #[inline]
-    pub fn run<T>(&mut self, bound: u64, out: &mut [T], mut each: impl FnMut(&mut T, u64)) -> Option<(usize, u64)> {
+    pub fn run<T>(
+        &mut self,
+        bound: u64,
+        out: &mut [T],
+        mut each: impl FnMut(&mut T, u64),
+    ) -> Option<(usize, u64)> {
         let Even { whole, rest, den } = self.even;
         if den == 0 {
             return None;
@@ -339,7 +358,8 @@ impl Timeline {
         Some((n, last))
     }
 
-    /// Of gaps in whole picoseconds: how many of the next `most` frames are due before `bound`, the first in any case.
+    /// Of gaps in whole picoseconds: how many of the next `most` frames are due before `bound`, the
+    /// first in any case.
     #[inline]
     fn before(&self, bound: u64, most: usize) -> usize {
         let whole = self.even.whole;
@@ -353,8 +373,8 @@ impl Timeline {
         (1 + (bound - 1 - self.due) / whole) as usize
     }
 
-    /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst had. Only of the
-    /// constant law: see [`Timeline::is_steady`].
+    /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst
+    /// had. Only of the constant law: see [`Timeline::is_steady`].
     #[inline]
     pub fn run_unpaced(&mut self, now: Picos, most: usize) -> usize {
         self.due = now.0;
@@ -427,7 +447,8 @@ impl Timeline {
                 let period = on.saturating_add(off);
                 let since = self.due.saturating_sub(self.rest.on_since);
                 if num == 0 {
-                    // Without gaps, the time of sending passes whether the port takes frames or not.
+                    // Without gaps, the time of sending passes whether the port takes frames or
+                    // not.
                     let into = since % period;
                     self.due = self.due.saturating_add(if into < on { 0 } else { period - into });
                     self.rest.on_since = if into < on { self.due - into } else { self.due };
@@ -435,7 +456,8 @@ impl Timeline {
                     // A gap may be longer than many times of sending.
                     let times = since / on;
                     self.due = self.due.saturating_add(off.saturating_mul(times));
-                    self.rest.on_since = self.rest.on_since.saturating_add(period.saturating_mul(times));
+                    self.rest.on_since =
+                        self.rest.on_since.saturating_add(period.saturating_mul(times));
                 }
                 return;
             }
@@ -492,19 +514,27 @@ impl Timeline {
     }
 
     pub fn standing(&self) -> Standing {
-        Standing { due: self.due, fraction: self.fraction, left: self.left, bursts: self.rest.bursts_left }
+        Standing {
+            due: self.due,
+            fraction: self.fraction,
+            left: self.left,
+            bursts: self.rest.bursts_left,
+        }
     }
 
     /// Goes on from where another has come.
     pub fn stand(&mut self, at: Standing) {
-        (self.due, self.fraction, self.left, self.rest.bursts_left) = (at.due, at.fraction, at.left, at.bursts);
+        (self.due, self.fraction, self.left, self.rest.bursts_left) =
+            (at.due, at.fraction, at.left, at.bursts);
     }
 }
 
 impl Rest {
     fn even(&self) -> Even {
         match (self.gap, &self.law) {
-            (Gap::PerFrame { num, den }, GapLaw::Constant) => Even { whole: num / den, rest: num % den, den },
+            (Gap::PerFrame { num, den }, GapLaw::Constant) => {
+                Even { whole: num / den, rest: num % den, den }
+            }
             _ => Even::default(),
         }
     }
@@ -532,7 +562,8 @@ fn gamma(x: f64) -> f64 {
     (2.0 * PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * series
 }
 
-/// Gamma law of scale 1 (Marsaglia and Tsang 2000); each try has draws of its own, so frame `k` needs none before it.
+/// Gamma law of scale 1 (Marsaglia and Tsang 2000); each try has draws of its own, so frame `k`
+/// needs none before it.
 fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
     if shape < 1.0 {
         return gamma_draw(shape + 1.0, seed, k) * unit(mix(!seed, k)).powf(1.0 / shape);
@@ -577,22 +608,33 @@ mod tests {
     fn a_run_of_frames_is_due_as_they_are_one_by_one() {
         for gap in [Gap::from_pps(1_000_000, 1), Gap::from_pps(3_000_000, 1), Gap::from_pps(7, 3)] {
             let whole = (gap.seconds(0.0) * 1e12) as u64;
-            let mut one =
-                Timeline::new(gap, GapLaw::Constant, Pattern { packets: 500, ..Pattern::CONTINUOUS }, 1, Picos(5));
+            let mut one = Timeline::new(
+                gap,
+                GapLaw::Constant,
+                Pattern { packets: 500, ..Pattern::CONTINUOUS },
+                1,
+                Picos(5),
+            );
             let mut all = one.clone();
             for k in 0.. {
                 let Some(now) = one.due() else { break };
                 // Before, at and behind a frame, and far away.
-                let bound = now.0 + [0, 1, whole, 3 * whole, 3 * whole + 1, 3 * whole + 2, u64::MAX / 4][k % 7];
+                let bound = now.0
+                    + [0, 1, whole, 3 * whole, 3 * whole + 1, 3 * whole + 2, u64::MAX / 4][k % 7];
                 let mut out = [0; 64];
-                let (n, last) = all.run(bound, &mut out[..1 + k * 5 % 64], |o, due| *o = due).expect("gaps are even");
+                let (n, last) = all
+                    .run(bound, &mut out[..1 + k * 5 % 64], |o, due| *o = due)
+                    .expect("gaps are even");
                 for (j, due) in out[..n].iter().enumerate() {
                     assert_eq!(one.due(), Some(Picos(*due)), "{gap:?} {k} {j}");
                     assert!(j == 0 || *due < bound);
                     one.advance(60);
                 }
                 assert_eq!(last, out[n - 1]);
-                assert!(n == 1 + k * 5 % 64 || one.due().is_none_or(|due| due.0 >= bound), "{gap:?} {k}: {n}");
+                assert!(
+                    n == 1 + k * 5 % 64 || one.due().is_none_or(|due| due.0 >= bound),
+                    "{gap:?} {k}: {n}"
+                );
                 assert_eq!((one.due(), one.end()), (all.due(), all.end()));
             }
             assert!(all.due().is_none());
@@ -613,7 +655,13 @@ mod tests {
     #[test]
     fn bursts_are_spaced_by_their_gap_and_end() {
         let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(1_000) };
-        let mut t = Timeline::new(Gap::PerFrame { num: 10, den: 1 }, GapLaw::Constant, pattern, 0, Picos(5));
+        let mut t = Timeline::new(
+            Gap::PerFrame { num: 10, den: 1 },
+            GapLaw::Constant,
+            pattern,
+            0,
+            Picos(5),
+        );
         let mut dues = Vec::new();
         while let Some(due) = t.due() {
             dues.push(due.0);
@@ -647,7 +695,8 @@ mod tests {
     #[test]
     fn the_shares_of_workers_make_up_the_whole() {
         let pattern = Pattern { bursts: 1, packets: 1000, gap: Picos(0) };
-        let whole = Timeline::new(Gap::from_pps(7_000_000, 3), GapLaw::Constant, pattern, 0, Picos(11));
+        let whole =
+            Timeline::new(Gap::from_pps(7_000_000, 3), GapLaw::Constant, pattern, 0, Picos(11));
         let dues = |mut t: Timeline| {
             std::iter::from_fn(move || {
                 let due = t.due()?;
@@ -655,7 +704,8 @@ mod tests {
                 Some(due)
             })
         };
-        let mut shared: Vec<Picos> = (0..3).flat_map(|w| dues(whole.clone().share(w, 3).unwrap())).collect();
+        let mut shared: Vec<Picos> =
+            (0..3).flat_map(|w| dues(whole.clone().share(w, 3).unwrap())).collect();
         shared.sort();
         assert_eq!(shared, dues(whole.clone()).collect::<Vec<_>>());
         assert_eq!(whole.due_before(shared[10], |_| 60, 99), 10);
@@ -664,8 +714,11 @@ mod tests {
 
     #[test]
     fn the_gap_of_a_share_is_so_many_times_the_whole_however_fine_the_rate() {
-        for gap in [Gap::from_pps(123_456_789_012, 1_000_000_000_000), Gap::from_pps(1, 8_000_000), Gap::from_pps(7, 3)]
-        {
+        for gap in [
+            Gap::from_pps(123_456_789_012, 1_000_000_000_000),
+            Gap::from_pps(1, 8_000_000),
+            Gap::from_pps(7, 3),
+        ] {
             for by in [1, 3, 8, 64] {
                 let exact = gap.seconds(0.0) * by as f64;
                 let off = gap.times(by).seconds(0.0) / exact - 1.0;
@@ -691,8 +744,15 @@ mod tests {
     #[test]
     fn any_bit_rate_leaves_room_for_the_longest_frame() {
         // As a multiplier makes them: 10 Mb/s times a fraction of 10^12.
-        for (num, den) in [(12_345_678_901_230_000_019, 1_000_000_000_000), (1_000_001, 1000), (u64::MAX, 3), (1, 7)] {
-            let Gap::PerOctet { num: n, den: d, .. } = Gap::from_bps(num, den, true) else { unreachable!() };
+        for (num, den) in [
+            (12_345_678_901_230_000_019, 1_000_000_000_000),
+            (1_000_001, 1000),
+            (u64::MAX, 3),
+            (1, 7),
+        ] {
+            let Gap::PerOctet { num: n, den: d, .. } = Gap::from_bps(num, den, true) else {
+                unreachable!()
+            };
             assert!(n.checked_mul(65_559).is_some(), "{num}/{den}: {n}");
             let exact = 8e12 * den as f64 / num as f64;
             assert!((n as f64 / d as f64 / exact - 1.0).abs() < 1e-13, "{num}/{den}: {n}/{d}");
@@ -702,7 +762,13 @@ mod tests {
     #[test]
     fn a_gap_beyond_the_end_of_time_is_for_ever_and_not_over_at_once() {
         let pattern = Pattern { bursts: 2, packets: 1, gap: Picos(u64::MAX) };
-        let mut t = Timeline::new(Gap::PerFrame { num: 10, den: 1 }, GapLaw::Constant, pattern, 0, Picos(5));
+        let mut t = Timeline::new(
+            Gap::PerFrame { num: 10, den: 1 },
+            GapLaw::Constant,
+            pattern,
+            0,
+            Picos(5),
+        );
         t.advance(60);
         assert_eq!(t.due(), Some(Picos(u64::MAX)));
     }
@@ -710,7 +776,13 @@ mod tests {
     #[test]
     fn frames_skipped_at_once_are_those_skipped_one_by_one() {
         for pattern in [Pattern::CONTINUOUS, Pattern { bursts: 3, packets: 50, gap: Picos(777) }] {
-            let mut quick = Timeline::new(Gap::from_pps(7_000_000_000, 3), GapLaw::Constant, pattern, 0, Picos(11));
+            let mut quick = Timeline::new(
+                Gap::from_pps(7_000_000_000, 3),
+                GapLaw::Constant,
+                pattern,
+                0,
+                Picos(11),
+            );
             let mut slow = quick.clone();
             for end in [5, 11, 12, 1000, 25_000, 40_000, 1_000_000].map(Picos) {
                 let mut one_by_one = 0;
@@ -722,7 +794,11 @@ mod tests {
                 while quick.due().is_some_and(|due| due < end) {
                     quick.skip_before(end);
                 }
-                assert_eq!((quick.due, quick.fraction, quick.left), (slow.due, slow.fraction, slow.left), "{end:?}");
+                assert_eq!(
+                    (quick.due, quick.fraction, quick.left),
+                    (slow.due, slow.fraction, slow.left),
+                    "{end:?}"
+                );
             }
         }
     }
@@ -738,7 +814,9 @@ mod tests {
     #[test]
     fn without_gaps_sending_begins_again_with_the_next_period_however_late_the_port_is() {
         let mut t = line(Gap::Zero, GapLaw::OnOff { on: Picos(10), off: Picos(90) });
-        for (sent, due) in [(0, 0), (9, 9), (10, 100), (105, 105), (350, 400), (409, 409), (502, 502), (515, 600)] {
+        for (sent, due) in
+            [(0, 0), (9, 9), (10, 100), (105, 105), (350, 400), (409, 409), (502, 502), (515, 600)]
+        {
             t.set_due(Picos(sent));
             t.advance(60);
             assert_eq!(t.due, due, "behind a frame at {sent}");

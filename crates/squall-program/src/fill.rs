@@ -1,4 +1,5 @@
-//! Frames into slots: operation by operation over a batch, so that dispatch is paid once for up to 64 frames.
+//! Frames into slots: operation by operation over a batch, so that dispatch is paid once for up to
+//! 64 frames.
 
 use squall_units::{Nanos, TxMeta};
 
@@ -9,7 +10,8 @@ use crate::{
     signature::{self, Signature},
 };
 
-/// Where one worker stands in a stream: the index of its next frame and the places of its variables.
+/// Where one worker stands in a stream: the index of its next frame and the places of its
+/// variables.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     /// Index in the stream of the next frame to be filled.
@@ -55,10 +57,22 @@ impl Default for Scratch {
 pub trait Places {
     fn count(&self) -> usize;
     /// Each slot with the value that stands at its place in `values`.
-    fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], f: impl FnMut(&mut [u8], T));
+    fn each<T: Copy>(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        values: &[T],
+        f: impl FnMut(&mut [u8], T),
+    );
     fn each_meta(&self, meta: &mut [TxMeta], f: impl FnMut(usize, &mut TxMeta));
     /// Each slot with its own state.
-    fn each_slot(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], f: impl FnMut(&mut [u8], &mut TxMeta));
+    fn each_slot(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        f: impl FnMut(&mut [u8], &mut TxMeta),
+    );
 }
 
 /// Slots in a row.
@@ -74,7 +88,13 @@ impl Places for Run {
     }
 
     #[inline(always)]
-    fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], mut f: impl FnMut(&mut [u8], T)) {
+    fn each<T: Copy>(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        values: &[T],
+        mut f: impl FnMut(&mut [u8], T),
+    ) {
         let slots = &mut base[self.start * stride..(self.start + self.count) * stride];
         for (slot, v) in slots.chunks_exact_mut(stride).zip(values) {
             f(slot, *v);
@@ -110,7 +130,13 @@ impl Places for [u8] {
     }
 
     #[inline(always)]
-    fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], mut f: impl FnMut(&mut [u8], T)) {
+    fn each<T: Copy>(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        values: &[T],
+        mut f: impl FnMut(&mut [u8], T),
+    ) {
         for (&at, v) in self.iter().zip(values) {
             f(&mut base[usize::from(at) * stride..][..stride], *v);
         }
@@ -139,8 +165,8 @@ impl Places for [u8] {
 }
 
 impl Program {
-    /// A cursor that begins at frame `first` and takes every `by`-th. `owner` is unique to this program among those
-    /// that fill the same slots, and not 0.
+    /// A cursor that begins at frame `first` and takes every `by`-th. `owner` is unique to this
+    /// program among those that fill the same slots, and not 0.
     pub fn cursor(&self, first: u64, by: u64, owner: u32) -> Cursor {
         let place = |v: &Var| {
             if v.every == 1 {
@@ -149,14 +175,17 @@ impl Program {
             let (place, since) = ((first + v.phase) / v.every, (first + v.phase) % v.every);
             VarPlace { place, since, value: v.law.at(place) as u64 }
         };
-        let plain = self.vars.is_empty() && self.sums.is_empty() && self.lengths.is_empty() && self.signature.is_none();
+        let plain = self.vars.is_empty()
+            && self.sums.is_empty()
+            && self.lengths.is_empty()
+            && self.signature.is_none();
         let row = self.ahead.0.as_ref().map_or(0, |ring| first % ring.period());
         Cursor { next: first, by, owner, plain, row, vars: self.vars.iter().map(place).collect() }
     }
 
-    /// Writes the cursor's next frames, as many as `places` has (at most [`BATCH`]), and moves the cursor behind them.
-    /// Lengths are taken from `meta`, where the scheduler has put them ([`crate::Sizes::at`]). `now` goes into the
-    /// signature; without it, each frame's due instant.
+    /// Writes the cursor's next frames, as many as `places` has (at most [`BATCH`]), and moves the
+    /// cursor behind them. Lengths are taken from `meta`, where the scheduler has put them
+    /// ([`crate::Sizes::at`]). `now` goes into the signature; without it, each frame's due instant.
     #[inline]
     pub fn fill<P: Places + ?Sized>(
         &self,
@@ -196,7 +225,18 @@ impl Program {
         for (var, place) in self.vars.iter().zip(&mut cursor.vars) {
             let Scratch { small, large, parts, sums } = scratch;
             if let Place::Wide { offset, octets } = var.place {
-                var.write_wide(cursor.next, cursor.by, large, parts, n, base, stride, places, offset, octets);
+                var.write_wide(
+                    cursor.next,
+                    cursor.by,
+                    large,
+                    parts,
+                    n,
+                    base,
+                    stride,
+                    places,
+                    offset,
+                    octets,
+                );
                 var.add(&parts[..n], sums);
             } else if var.small {
                 let values = &mut small[..n];
@@ -223,8 +263,8 @@ impl Program {
         cursor.next += cursor.by * n as u64;
     }
 
-    /// Slots remember whose template they hold ([`TxMeta::owner`]) and how many octets of it are intact
-    /// ([`TxMeta::mark`]): a slot of the same stream needs no copy.
+    /// Slots remember whose template they hold ([`TxMeta::owner`]) and how many octets of it are
+    /// intact ([`TxMeta::mark`]): a slot of the same stream needs no copy.
     #[inline]
     fn copy_template<P: Places + ?Sized>(
         &self,
@@ -258,7 +298,8 @@ impl Program {
             };
             // A signature at the end of a shorter frame stands where this one has payload.
             if let Some(hole) = hole {
-                slot[hole..hole + signature::LEN].copy_from_slice(&self.template[hole..hole + signature::LEN]);
+                slot[hole..hole + signature::LEN]
+                    .copy_from_slice(&self.template[hole..hole + signature::LEN]);
             }
             if intact < m.len {
                 self.copy(slot, intact as usize, m.len as usize);
@@ -270,8 +311,8 @@ impl Program {
         });
     }
 
-    /// Octets `from..to` of the template. Up to 64 in one piece where there is room: most frames are small, and a call
-    /// to copy a few octets costs more than copying them.
+    /// Octets `from..to` of the template. Up to 64 in one piece where there is room: most frames
+    /// are small, and a call to copy a few octets costs more than copying them.
     #[inline]
     fn copy(&self, slot: &mut [u8], from: usize, to: usize) {
         match slot.first_chunk_mut::<64>() {
@@ -280,14 +321,21 @@ impl Program {
         }
     }
 
-    /// Signatures overwrite payload that a longer frame needs again: then [`TxMeta::mark`] has, beside the octets that are
-    /// intact, in its upper half the place of the last signature. Frames are below 64 KiB.
+    /// Signatures overwrite payload that a longer frame needs again: then [`TxMeta::mark`] has,
+    /// beside the octets that are intact, in its upper half the place of the last signature. Frames
+    /// are below 64 KiB.
     #[inline]
     fn spoils(&self) -> bool {
         self.signature.is_some() && self.sizes.only().is_none()
     }
 
-    fn write_lengths<P: Places + ?Sized>(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], places: &P) {
+    fn write_lengths<P: Places + ?Sized>(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        places: &P,
+    ) {
         for l in &self.lengths {
             places.each_slot(base, stride, meta, |slot, m| {
                 let value = (m.len as usize - l.from) as u16;
@@ -329,11 +377,13 @@ impl Program {
             if sum.uncovered > 0 {
                 let mut acc = acc.iter_mut();
                 places.each_slot(base, stride, meta, |slot, m| {
-                    let Some((end, acc)) = slot[..m.len as usize].last_chunk::<{ signature::LEN }>().zip(acc.next())
+                    let Some((end, acc)) =
+                        slot[..m.len as usize].last_chunk::<{ signature::LEN }>().zip(acc.next())
                     else {
                         return;
                     };
-                    let covered = u128::from_be_bytes(*end) >> (8 * sum.uncovered) << (8 * sum.uncovered);
+                    let covered =
+                        u128::from_be_bytes(*end) >> (8 * sum.uncovered) << (8 * sum.uncovered);
                     let part = fold_halves((covered >> 64) as u64, covered as u64);
                     *acc += fold_to_17_bits(u64::from(part) << shift(m.len));
                 });
@@ -341,13 +391,21 @@ impl Program {
             }
             match self.sizes.only().map(shift) {
                 Some(0) => acc.iter_mut().zip(&parts[..j]).for_each(|(acc, part)| *acc += part),
-                _ => places.each_meta(meta, |j, m| acc[j] += fold_to_17_bits(u64::from(parts[j]) << shift(m.len))),
+                _ => places.each_meta(meta, |j, m| {
+                    acc[j] += fold_to_17_bits(u64::from(parts[j]) << shift(m.len))
+                }),
             }
         }
     }
 
     #[inline]
-    fn write_sums<P: Places + ?Sized>(&self, scratch: &mut Scratch, base: &mut [u8], stride: usize, places: &P) {
+    fn write_sums<P: Places + ?Sized>(
+        &self,
+        scratch: &mut Scratch,
+        base: &mut [u8],
+        stride: usize,
+        places: &P,
+    ) {
         let n = places.count();
         for (s, sum) in self.sums.iter().enumerate() {
             let (done, rest) = scratch.sums.split_at_mut(s + 1);
@@ -367,7 +425,9 @@ impl Program {
                 }
             }
             let Sum { at, .. } = *sum;
-            places.each(base, stride, &*acc, |slot, v| slot[at..at + 2].copy_from_slice(&(v as u16).to_be_bytes()));
+            places.each(base, stride, &*acc, |slot, v| {
+                slot[at..at + 2].copy_from_slice(&(v as u16).to_be_bytes())
+            });
         }
     }
 }
@@ -450,9 +510,17 @@ impl Var {
 
 impl Place {
     #[inline]
-    fn write<W: Word + Into<u64>, P: Places + ?Sized>(self, values: &[W], base: &mut [u8], stride: usize, places: &P) {
+    fn write<W: Word + Into<u64>, P: Places + ?Sized>(
+        self,
+        values: &[W],
+        base: &mut [u8],
+        stride: usize,
+        places: &P,
+    ) {
         match self {
-            Self::Octets1(o) => places.each(base, stride, values, |slot, v| slot[o] = v.into() as u8),
+            Self::Octets1(o) => {
+                places.each(base, stride, values, |slot, v| slot[o] = v.into() as u8)
+            }
             Self::Octets2(o) => {
                 places.each(base, stride, values, |slot, v| {
                     slot[o..o + 2].copy_from_slice(&(v.into() as u16).to_be_bytes());
@@ -469,7 +537,9 @@ impl Place {
                 });
             }
             Self::Octets8(o) => {
-                places.each(base, stride, values, |slot, v| slot[o..o + 8].copy_from_slice(&v.into().to_be_bytes()));
+                places.each(base, stride, values, |slot, v| {
+                    slot[o..o + 8].copy_from_slice(&v.into().to_be_bytes())
+                });
             }
             Self::Bits { offset, octets, shift, mask } => {
                 places.each(base, stride, values, |slot, v| {

@@ -11,7 +11,8 @@ pub enum Law {
     Step { first: u128, step: i128, count: u64, start: u64 },
     /// `values[(start + k) mod len]`.
     List { values: Arc<[u128]>, start: u64 },
-    /// Uniform over `min .. min + count`; `count` 0 stands for 2^64. With `limit`, the draws repeat after so many.
+    /// Uniform over `min .. min + count`; `count` 0 stands for 2^64. With `limit`, the draws repeat
+    /// after so many.
     Random { min: u128, count: u64, limit: Option<u64>, seed: u64 },
     /// As [`Law::Random`], of up to 128 bits; `count` 0 stands for 2^128.
     RandomWide { min: u128, count: u128, limit: Option<u64>, seed: u64 },
@@ -84,19 +85,21 @@ impl Law {
         }
     }
 
-    /// Where a worker that begins at value `k` stands: what [`Law::fill`] carries from call to call.
+    /// Where a worker that begins at value `k` stands: what [`Law::fill`] carries from call to
+    /// call.
     pub(crate) fn seek(&self, k: u64) -> u64 {
         match self {
             Self::Step { start, count: 0, .. } => start.wrapping_add(k),
             Self::Step { start, count, .. } => sum_mod(*start, k, *count),
             Self::List { start, values } => sum_mod(*start, k, values.len() as u64),
-            Self::Random { limit: Some(limit), .. } | Self::RandomWide { limit: Some(limit), .. } => k % limit,
+            Self::Random { limit: Some(limit), .. }
+            | Self::RandomWide { limit: Some(limit), .. } => k % limit,
             _ => k,
         }
     }
 
-    /// Writes the low bits of every `by`-th value from where `place` stands. Each law's own loop, so that each is
-    /// tight; no division, so that a call for one value is cheap too.
+    /// Writes the low bits of every `by`-th value from where `place` stands. Each law's own loop,
+    /// so that each is tight; no division, so that a call for one value is cheap too.
     #[inline]
     pub(crate) fn fill<W: Word>(&self, place: &mut u64, by: u64, out: &mut [W]) {
         let mut i = *place;
@@ -105,13 +108,18 @@ impl Law {
                 let (first, step) = (*first as u64, *step as u64);
                 let by = if by == 1 || *count == 0 { by } else { by % count };
                 let each = step.wrapping_mul(by);
-                // In stretches up to the next wrap, so that the inner loop has nothing but an addition.
+                // In stretches up to the next wrap, so that the inner loop has nothing but an
+                // addition.
                 let mut out = out;
                 while !out.is_empty() {
                     let n = match (*count, by) {
                         (0, _) | (_, 0) => out.len(),
-                        (count, 1) => usize::try_from(count - i).unwrap_or(usize::MAX).min(out.len()),
-                        (count, by) => usize::try_from((count - i).div_ceil(by)).unwrap_or(usize::MAX).min(out.len()),
+                        (count, 1) => {
+                            usize::try_from(count - i).unwrap_or(usize::MAX).min(out.len())
+                        }
+                        (count, by) => usize::try_from((count - i).div_ceil(by))
+                            .unwrap_or(usize::MAX)
+                            .min(out.len()),
                     };
                     let (stretch, behind) = out.split_at_mut(n);
                     let mut v = first.wrapping_add(step.wrapping_mul(i));
@@ -173,7 +181,8 @@ impl Law {
     }
 }
 
-/// What a batch of values is kept in: 32 bits where they suffice, because twice as many fit a vector.
+/// What a batch of values is kept in: 32 bits where they suffice, because twice as many fit a
+/// vector.
 pub(crate) trait Word: Copy {
     fn low(value: u64) -> Self;
 }
@@ -199,8 +208,9 @@ fn below_wide([high, low]: [u64; 2], n: u128) -> u128 {
     }
     let (high, low) = (u128::from(high), u128::from(low));
     let (n_high, n_low) = (n >> 64, n & u128::from(u64::MAX));
-    let middle =
-        ((low * n_low) >> 64) + ((high * n_low) & u128::from(u64::MAX)) + ((low * n_high) & u128::from(u64::MAX));
+    let middle = ((low * n_low) >> 64)
+        + ((high * n_low) & u128::from(u64::MAX))
+        + ((low * n_high) & u128::from(u64::MAX));
     high * n_high + ((high * n_low) >> 64) + ((low * n_high) >> 64) + (middle >> 64)
 }
 

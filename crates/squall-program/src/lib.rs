@@ -1,8 +1,9 @@
 //! Template + field operations + departure times -> frames, without allocation.
 //!
-//! In goes a [`Spec`] (a frame, what varies in it, its lengths); out comes a [`Program`] that writes batches of frames
-//! into slots of memory, and a [`Timeline`] that says when each is due. Both are functions of the frame's index in its
-//! stream, so any worker can make any frame. Does not know ports, clocks or threads.
+//! In goes a [`Spec`] (a frame, what varies in it, its lengths); out comes a [`Program`] that
+//! writes batches of frames into slots of memory, and a [`Timeline`] that says when each is due.
+//! Both are functions of the frame's index in its stream, so any worker can make any frame. Does
+//! not know ports, clocks or threads.
 #![forbid(unsafe_code)]
 
 mod build;

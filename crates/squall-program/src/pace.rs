@@ -1,18 +1,20 @@
 //! How a sender that was kept from sending goes on, and the audit of what it offered.
 //!
-//! A sender that the machine stopped for some milliseconds owes frames afterwards. Sent at once they are a burst that no
-//! profile asked for, and a policer or a short queue drops them: the loss would be ours and look like the device's. So
-//! schedules run on a clock of their own, [`Pace`], which is real time less a lag. What is owed up to the [`allowance`]
-//! follows at once; what is beyond becomes lag, and is regained at 0.8 % above the rate. In any window of W the schedule then
-//! moves by at most 1.008 W and the allowance, whatever its law is.
+//! A sender that the machine stopped for some milliseconds owes frames afterwards. Sent at once
+//! they are a burst that no profile asked for, and a policer or a short queue drops them: the loss
+//! would be ours and look like the device's. So schedules run on a clock of their own, [`Pace`],
+//! which is real time less a lag. What is owed up to the [`allowance`] follows at once; what is
+//! beyond becomes lag, and is regained at 0.8 % above the rate. In any window of W the schedule
+//! then moves by at most 1.008 W and the allowance, whatever its law is.
 //!
-//! [`Audit`] does not take that for granted: it measures, on what really left, by how much the schedule moved faster than
-//! the clock in any window.
+//! [`Audit`] does not take that for granted: it measures, on what really left, by how much the
+//! schedule moved faster than the clock in any window.
 
 use squall_units::{Nanos, Picos};
 
-/// Schedule time that may follow at once after a stall, or so many gaps of a slow source (two frames); and the part of real
-/// time by which lag is regained. Less than the verdict allows, as a sender may be stopped again on the way.
+/// Schedule time that may follow at once after a stall, or so many gaps of a slow source (two
+/// frames); and the part of real time by which lag is regained. Less than the verdict allows, as a
+/// sender may be stopped again on the way.
 const ALLOWANCE: Nanos = Nanos(750_000);
 const ALLOWANCE_GAPS: f64 = 1.5;
 pub const REGAIN: u64 = 125;
@@ -20,14 +22,16 @@ pub const REGAIN: u64 = 125;
 const WINDOW: Nanos = Nanos(10_000_000);
 /// ... and the gaps that a window of a slow source has at least.
 const WINDOW_GAPS: f64 = 10.0;
-/// Schedule that may leave in a window beyond the clock: this, or so many gaps, and this part of the window.
+/// Schedule that may leave in a window beyond the clock: this, or so many gaps, and this part of
+/// the window.
 const EXCESS: Nanos = Nanos(1_000_000);
 const EXCESS_GAPS: f64 = 2.0;
 const EXCESS_PART: u64 = 100;
 /// Frames that left within this time, beyond what was due in it, are a burst.
 const BURST: Nanos = Nanos(1_000_000);
 
-/// Schedule time that a source of `pps` frames a second (0: not known) may send at once after a stall.
+/// Schedule time that a source of `pps` frames a second (0: not known) may send at once after a
+/// stall.
 pub fn allowance(pps: f64) -> Nanos {
     ALLOWANCE.max(gaps(ALLOWANCE_GAPS, pps))
 }
@@ -122,15 +126,16 @@ impl Pace {
         if at > self.at {
             let passed = at - self.at;
             self.lag -= self.lag.min(passed / REGAIN);
-            // Who comes seldom, time after time, was not stalled: slow sources, and senders with much else to do.
+            // Who comes seldom, time after time, was not stalled: slow sources, and senders with
+            // much else to do.
             self.allowed = self.allowance.max(passed.min(self.passed));
             (self.at, self.passed) = (at, passed);
         }
         at.saturating_sub(self.lag)
     }
 
-    /// Schedule time at `at` ([`Pace::schedule`] was asked before), when the earliest frame that has not left was due at
-    /// `due`: never later than the allowance after that.
+    /// Schedule time at `at` ([`Pace::schedule`] was asked before), when the earliest frame that
+    /// has not left was due at `due`: never later than the allowance after that.
     #[inline]
     pub fn owing(&mut self, at: u64, due: u64) -> u64 {
         let now = at.saturating_sub(self.lag);
@@ -160,7 +165,8 @@ impl Pace {
     }
 }
 
-/// The window in which more was offered than in any other, beyond what the schedule asked for there.
+/// The window in which more was offered than in any other, beyond what the schedule asked for
+/// there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Excess {
     /// Schedule time that left in the window, less the window.
@@ -178,13 +184,18 @@ impl Excess {
     /// The one that is more of what is allowed.
     pub fn or(self, other: Self) -> Self {
         let part = |of: Self, by: Self| u128::from(of.beyond.0) * u128::from(by.allowed.0);
-        if self.allowed == Nanos::ZERO || part(other, self) > part(self, other) { other } else { self }
+        if self.allowed == Nanos::ZERO || part(other, self) > part(self, other) {
+            other
+        } else {
+            self
+        }
     }
 
     /// Frames beyond what was asked for in the window.
     pub fn surplus(&self) -> u64 {
         let schedule = u128::from(self.over.0) + u128::from(self.beyond.0);
-        (u128::from(self.packets) * u128::from(self.beyond.0)).checked_div(schedule).unwrap_or(0) as u64
+        (u128::from(self.packets) * u128::from(self.beyond.0)).checked_div(schedule).unwrap_or(0)
+            as u64
     }
 }
 
@@ -198,7 +209,10 @@ pub struct Audit {
 impl Audit {
     /// Of a source that sends `pps` frames a second where it sends fastest; 0: not known.
     pub fn new(pps: f64) -> Self {
-        Self { windows: Windows::new(window(pps), allowed(pps)), bursts: Windows::new(BURST, allowed(pps)) }
+        Self {
+            windows: Windows::new(window(pps), allowed(pps)),
+            bursts: Windows::new(BURST, allowed(pps)),
+        }
     }
 
     /// Its rate from now on. What was found before stays judged by the rate of then.
@@ -223,14 +237,16 @@ impl Audit {
     }
 }
 
-/// Lateness that falls is schedule that moves faster than the clock: the largest fall within a window.
+/// Lateness that falls is schedule that moves faster than the clock: the largest fall within a
+/// window.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
     /// Picoseconds.
     length: u64,
     /// When `current` becomes `before`.
     until: u64,
-    /// Where lateness was largest in this window, and in the one before: windows up to twice as long are covered.
+    /// Where lateness was largest in this window, and in the one before: windows up to twice as
+    /// long are covered.
     current: Mark,
     before: Mark,
     packets: u64,
@@ -250,7 +266,15 @@ impl Windows {
     fn new(length: Nanos, allowed: Nanos) -> Self {
         let length = Picos::from(length).0.max(1);
         let (none, worst) = (Mark::default(), Excess { allowed, ..Excess::default() });
-        Self { length, until: length, current: none, before: none, packets: 0, worst, past: Excess::default() }
+        Self {
+            length,
+            until: length,
+            current: none,
+            before: none,
+            packets: 0,
+            worst,
+            past: Excess::default(),
+        }
     }
 
     fn become_like(&mut self, other: Self) {
@@ -268,7 +292,8 @@ impl Windows {
         self.packets += packets;
         let late = at.saturating_sub(due);
         if at >= self.until {
-            self.before = if at - self.until < self.length { self.current } else { Mark::default() };
+            self.before =
+                if at - self.until < self.length { self.current } else { Mark::default() };
             self.current = Mark::default();
             self.until = at + self.length;
         }
@@ -299,7 +324,11 @@ mod tests {
     fn what_is_owed_beyond_the_allowance_is_regained_slowly() {
         let mut pace = Pace::new(true);
         assert_eq!([pace.schedule(10 * MS - 1), pace.schedule(10 * MS)], [10 * MS - 1, 10 * MS]);
-        assert_eq!(pace.owing(10 * MS, 9_500_000_000), 10 * MS, "within the allowance nothing moves");
+        assert_eq!(
+            pace.owing(10 * MS, 9_500_000_000),
+            10 * MS,
+            "within the allowance nothing moves"
+        );
         // A stall of 8 ms.
         assert_eq!(pace.schedule(18 * MS), 18 * MS);
         assert_eq!(pace.owing(18 * MS, 10 * MS), 10 * MS + 750_000_000);
@@ -334,8 +363,14 @@ mod tests {
             let (mut pace, mut audit, mut random) = (Pace::new(true), Audit::new(10_000.0), seed);
             let (mut now, mut next, mut left) = (0u64, 0u64, Vec::new());
             while now < 3000 * MS {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                now += if (random >> 33).is_multiple_of(500) { (random >> 40) % (60 * MS) } else { 20_000_000 };
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                now += if (random >> 33).is_multiple_of(500) {
+                    (random >> 40) % (60 * MS)
+                } else {
+                    20_000_000
+                };
                 let mut schedule = pace.schedule(now);
                 if next <= schedule {
                     schedule = pace.owing(now, next);
@@ -359,7 +394,11 @@ mod tests {
                     .unwrap()
             };
             for window in [MS, 5 * MS, 10 * MS, 100 * MS] {
-                assert!(most(window) <= (window + window / 100 + MS) / gap + 2, "{window} {}", most(window));
+                assert!(
+                    most(window) <= (window + window / 100 + MS) / gap + 2,
+                    "{window} {}",
+                    most(window)
+                );
             }
             let worst = audit.windows.worst();
             assert!(worst.beyond.0 <= 1_200_001 && worst.beyond <= worst.allowed, "{worst:?}");
@@ -376,7 +415,10 @@ mod tests {
         let at = 150 * gap;
         (100..=150).for_each(|k| audit.left(at, k * gap, 1));
         assert_eq!(audit.worst.beyond, Nanos(5_000_000));
-        assert_eq!((audit.worst.packets, audit.worst.surplus(), audit.worst.at), (50, 50, Nanos(15_000_000)));
+        assert_eq!(
+            (audit.worst.packets, audit.worst.surplus(), audit.worst.at),
+            (50, 50, Nanos(15_000_000))
+        );
         // What is regained slowly is no burst.
         let mut slow = Windows::new(WINDOW, allowed(10_000.0));
         for k in 0..100_000u64 {
@@ -388,7 +430,8 @@ mod tests {
 
     #[test]
     fn of_a_slow_source_two_frames_may_follow_at_once_and_its_rate_holds() {
-        // 100 a second, stopped for 12 ms ten times a second: by 0.75 ms and 0.8 % it would lose a tenth of its rate.
+        // 100 a second, stopped for 12 ms ten times a second: by 0.75 ms and 0.8 % it would lose a
+        // tenth of its rate.
         let (mut pace, mut audit) = (Pace::new(true), Audit::new(100.0));
         pace.set_pps(100.0);
         let (gap, mut next, mut now, mut most) = (10 * MS, 0u64, 0u64, 0);
@@ -408,7 +451,10 @@ mod tests {
         let worst = audit.windows.worst();
         assert!(pace.lag() < Nanos(1_000_000) && most <= 2, "{:?} {most}", pace.lag());
         assert!(worst.beyond <= worst.allowed && worst.allowed == Nanos(22_000_000), "{worst:?}");
-        assert_eq!([allowance(100.0), allowance(1e6), allowance(0.0)], [Nanos(15_000_000), ALLOWANCE, ALLOWANCE]);
+        assert_eq!(
+            [allowance(100.0), allowance(1e6), allowance(0.0)],
+            [Nanos(15_000_000), ALLOWANCE, ALLOWANCE]
+        );
     }
 
     #[test]

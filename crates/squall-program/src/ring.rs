@@ -6,10 +6,12 @@ use squall_units::TxMeta;
 
 use crate::{Program, Run, Scratch, build::Place};
 
-/// Octets of a frame that a row of the ring holds: a cache line, and all headers up to TCP over IPv6 in an 802.1Q tag.
+/// Octets of a frame that a row of the ring holds: a cache line, and all headers up to TCP over
+/// IPv6 in an 802.1Q tag.
 const ROW: usize = 64;
 
-/// A program's frames made ahead, if they are. With them or without it fills the same octets, so programs are the same.
+/// A program's frames made ahead, if they are. With them or without it fills the same octets, so
+/// programs are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ahead(pub Option<Ring>);
 
@@ -19,7 +21,8 @@ impl PartialEq for Ahead {
     }
 }
 
-/// For each frame of a program's period, the stretch in which frames differ; the rest is the template.
+/// For each frame of a program's period, the stretch in which frames differ; the rest is the
+/// template.
 #[derive(Clone)]
 pub(crate) struct Ring {
     /// Where the stretch begins.
@@ -53,16 +56,21 @@ impl Ring {
 }
 
 impl Program {
-    /// The same program with its frames made ahead in at most `most` octets. `None`: frames do not repeat so soon, are of
-    /// several lengths or signed, differ in octets too far from each other, or are all alike.
+    /// The same program with its frames made ahead in at most `most` octets. `None`: frames do not
+    /// repeat so soon, are of several lengths or signed, differ in octets too far from each other,
+    /// or are all alike.
     pub fn with_ring(&self, most: usize) -> Option<Self> {
         if self.vars.is_empty() || self.signature.is_some() {
             return None;
         }
         let len = self.sizes.only()?;
-        let period = self.vars.iter().try_fold(1, |all, var| lcm(all, var.law.period()?.checked_mul(var.every)?))?;
-        let frames =
-            usize::try_from(period).ok().filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
+        let period = self
+            .vars
+            .iter()
+            .try_fold(1, |all, var| lcm(all, var.law.period()?.checked_mul(var.every)?))?;
+        let frames = usize::try_from(period)
+            .ok()
+            .filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
         let (first, end) = self.written();
         // A row at a multiple of 16 octets is copied a little faster.
         let from = if end <= ROW {
@@ -107,7 +115,9 @@ impl Program {
             Place::Octets4(o) => (o, o + 4),
             Place::Octets6(o) => (o, o + 6),
             Place::Octets8(o) => (o, o + 8),
-            Place::Bits { offset, octets, .. } | Place::Wide { offset, octets } => (offset, offset + octets),
+            Place::Bits { offset, octets, .. } | Place::Wide { offset, octets } => {
+                (offset, offset + octets)
+            }
         };
         let vars = self.vars.iter().map(|var| place(var.place));
         let all = vars.chain(self.sums.iter().map(|sum| (sum.at, sum.at + 2)));

@@ -9,7 +9,8 @@ pub fn mix(seed: u64, k: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields; `seed` is to come from [`mix`].
+/// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields; `seed` is to come from
+/// [`mix`].
 #[inline]
 pub fn draw(seed: u64, k: u64) -> u64 {
     let x = seed.wrapping_add(k.wrapping_mul(0xa076_1d64_78bd_642f));
@@ -50,7 +51,8 @@ impl Alias {
         assert!(total > 0.0, "weights were checked to have a sum");
         let n = weights.len();
         let mut share: Vec<f64> = weights.iter().map(|w| w / total * n as f64).collect();
-        let (mut small, mut large): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| share[i] < 1.0);
+        let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+            (0..n).partition(|&i| share[i] < 1.0);
         let mut cells = vec![(u32::MAX, 0); n];
         for (i, cell) in cells.iter_mut().enumerate() {
             cell.1 = i as u32;
@@ -75,8 +77,8 @@ impl Alias {
     pub fn draw(&self, random: u64) -> usize {
         let i = below(random, self.cells.len() as u64) as usize;
         let (stay, other) = self.cells[i];
-        // The low bits are independent enough of the high ones that chose the cell.
-        // Both are looked at, because a branch that chance takes is one that the CPU foretells badly.
+        // The low bits are independent enough of the high ones that chose the cell. Both are looked
+        // at, because a branch that chance takes is one that the CPU foretells badly.
         let stays = ((random as u32) < stay) | (stay == u32::MAX);
         if stays { i } else { other as usize }
     }

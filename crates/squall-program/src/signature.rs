@@ -1,8 +1,8 @@
 //! The mark that a stream with `latency` carries: the last 16 octets of each frame, before the FCS.
 //!
-//! At the end, not behind the last header, so that a receiver finds it without parsing, below any encapsulation that a
-//! device under test adds. Big-endian: check (32 bits), stream (16), sequence (32), transmit time (48 bits of
-//! nanoseconds, wraps after 78 hours).
+//! At the end, not behind the last header, so that a receiver finds it without parsing, below any
+//! encapsulation that a device under test adds. Big-endian: check (32 bits), stream (16), sequence
+//! (32), transmit time (48 bits of nanoseconds, wraps after 78 hours).
 
 use squall_units::signature_check;
 
@@ -68,7 +68,11 @@ mod tests {
     fn what_is_written_is_read() {
         for k in 0..1000u64 {
             let r = crate::mix(3, k);
-            let s = Signature { stream: r as u16, sequence: (r >> 16) as u32, time: crate::mix(4, k) & TIME_MASK };
+            let s = Signature {
+                stream: r as u16,
+                sequence: (r >> 16) as u32,
+                time: crate::mix(4, k) & TIME_MASK,
+            };
             assert_eq!(Signature::read(&octets(s)), Some(s));
         }
     }
@@ -90,7 +94,9 @@ mod tests {
         assert_eq!(Signature::read(&[]), None);
         let found = (0..100_000u64)
             .filter(|&k| {
-                let r = [crate::mix(5, 2 * k).to_be_bytes(), crate::mix(5, 2 * k + 1).to_be_bytes()].concat();
+                let r =
+                    [crate::mix(5, 2 * k).to_be_bytes(), crate::mix(5, 2 * k + 1).to_be_bytes()]
+                        .concat();
                 Signature::read(&r).is_some()
             })
             .count();

@@ -56,8 +56,9 @@ impl Sizes {
         let weight = |len: u32| (-0.5 * ((f64::from(len) - mean) / sd).powi(2)).exp();
         // A mean far outside would leave nothing but zeros: keep the nearest length possible.
         let nearest = (mean.round().clamp(f64::from(min), f64::from(max))) as u32;
-        let weights: Vec<_> =
-            (min..=max).map(|len| (len, weight(len) + if len == nearest { f64::MIN_POSITIVE } else { 0.0 })).collect();
+        let weights: Vec<_> = (min..=max)
+            .map(|len| (len, weight(len) + if len == nearest { f64::MIN_POSITIVE } else { 0.0 }))
+            .collect();
         Self::weighted(&weights, seed)
     }
 
@@ -82,7 +83,9 @@ impl Sizes {
         let indices = (0..).map(|j: u64| k.wrapping_add(j.wrapping_mul(by)));
         let places = out.iter_mut().zip(indices);
         match &self.0 {
-            Kind::Drawn { sizes, alias, seed } => places.for_each(|(len, k)| *len = sizes[alias.draw(mix(*seed, k))]),
+            Kind::Drawn { sizes, alias, seed } => {
+                places.for_each(|(len, k)| *len = sizes[alias.draw(mix(*seed, k))])
+            }
             _ => places.for_each(|(len, k)| *len = self.at(k)),
         }
     }
@@ -94,7 +97,8 @@ impl Sizes {
     }
 
     pub fn range(&self) -> (u32, u32) {
-        let ends = |sizes: &[u32]| (*sizes.iter().min().unwrap_or(&0), *sizes.iter().max().unwrap_or(&0));
+        let ends =
+            |sizes: &[u32]| (*sizes.iter().min().unwrap_or(&0), *sizes.iter().max().unwrap_or(&0));
         match &self.0 {
             Kind::Fixed(len) => (*len, *len),
             Kind::List(sizes) | Kind::Drawn { sizes, .. } => ends(sizes),
@@ -106,9 +110,12 @@ impl Sizes {
     pub fn mean(&self) -> f64 {
         match &self.0 {
             Kind::Fixed(len) => f64::from(*len),
-            Kind::List(sizes) => sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / sizes.len() as f64,
+            Kind::List(sizes) => {
+                sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / sizes.len() as f64
+            }
             Kind::Uniform { min, count, .. } => f64::from(*min) + (*count - 1) as f64 / 2.0,
-            // Drawn lengths are few or smooth: a sample is exact enough for planning, and needs no second law.
+            // Drawn lengths are few or smooth: a sample is exact enough for planning, and needs no
+            // second law.
             Kind::Drawn { .. } => (0..4096).map(|k| f64::from(self.at(k))).sum::<f64>() / 4096.0,
         }
     }

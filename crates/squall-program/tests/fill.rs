@@ -29,7 +29,8 @@ fn random(count: u64) -> Law {
     Law::Random { min: 1, count, limit: None, seed: 99 }
 }
 
-/// The frame as the specification says: values into their bits, lengths by subtraction, checksums over everything.
+/// The frame as the specification says: values into their bits, lengths by subtraction, checksums
+/// over everything.
 fn slow(spec: &Spec, k: u64, now: Nanos) -> Vec<u8> {
     let len = spec.sizes.at(k) as usize;
     let mut octets = spec.frame.bytes[..len].to_vec();
@@ -70,7 +71,8 @@ fn value_of(c: &ChecksumField, octets: &[u8], trailer: usize) -> u16 {
     }
 }
 
-/// Fills batches of all sizes from one worker and from three, into slots that keep what was in them.
+/// Fills batches of all sizes from one worker and from three, into slots that keep what was in
+/// them.
 fn fast_equals_slow(spec: &Spec) {
     let program = Program::build(spec.clone()).unwrap();
     equals_slow(spec, &program);
@@ -86,12 +88,15 @@ fn equals_slow(spec: &Spec, program: &Program) {
         for worker in 0..workers {
             let mut base = vec![0xa5; stride * BATCH];
             let mut meta = [TxMeta::default(); BATCH];
-            let (mut cursor, mut scratch) = (program.cursor(worker, workers, 7), Scratch::default());
+            let (mut cursor, mut scratch) =
+                (program.cursor(worker, workers, 7), Scratch::default());
             let mut k = worker;
             for batch in 0..12u64 {
                 let count = 1 + mix(batch, worker) as usize % BATCH;
                 // Scattered slots every other time.
-                let places: Vec<u8> = (0..BATCH as u8).filter(|&i| (usize::from(i) * count) % BATCH < count).collect();
+                let places: Vec<u8> = (0..BATCH as u8)
+                    .filter(|&i| (usize::from(i) * count) % BATCH < count)
+                    .collect();
                 let scattered = batch % 2 == 1 && !places.is_empty();
                 let slots: Vec<usize> = if scattered {
                     places.iter().map(|&i| i.into()).collect()
@@ -105,11 +110,22 @@ fn equals_slow(spec: &Spec, program: &Program) {
                 if scattered {
                     program.fill(&mut cursor, &mut scratch, memory, &places[..], Some(now));
                 } else {
-                    program.fill(&mut cursor, &mut scratch, memory, &Run { start: BATCH - count, count }, Some(now));
+                    program.fill(
+                        &mut cursor,
+                        &mut scratch,
+                        memory,
+                        &Run { start: BATCH - count, count },
+                        Some(now),
+                    );
                 }
                 for slot in slots {
                     let octets = &base[slot * stride..][..meta[slot].len as usize];
-                    assert_eq!(octets, slow(spec, k, now), "frame {k} of {:?}", spec.frame.summary());
+                    assert_eq!(
+                        octets,
+                        slow(spec, k, now),
+                        "frame {k} of {:?}",
+                        spec.frame.summary()
+                    );
                     k += workers;
                 }
             }
@@ -118,8 +134,9 @@ fn equals_slow(spec: &Spec, program: &Program) {
     kernel_equals_slow(spec, program);
 }
 
-/// The other executor: frames made in the kernel, by an interpreter of what is loaded there. A page comes back as the
-/// frame before left it, but for what its receiver has done to the headers; with several streams, to all of it.
+/// The other executor: frames made in the kernel, by an interpreter of what is loaded there. A page
+/// comes back as the frame before left it, but for what its receiver has done to the headers; with
+/// several streams, to all of it.
 fn kernel_equals_slow(spec: &Spec, program: &Program) {
     for (first, by, streams) in [(0, 1, 1), (2, 3, 1), (0, 1, 2)] {
         let stream = Stream {
@@ -137,7 +154,8 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
         let mut machine = Machine::new(&image.object);
         let mut words = image.words.clone();
         // Nobody asks for attention, the run has begun at 0 and has no end, of any kind.
-        (words[0], words[2], words[3], words[4], words[5]) = (0, u64::MAX - 1, u64::MAX, u64::MAX, u64::MAX);
+        (words[0], words[2], words[3], words[4], words[5]) =
+            (0, u64::MAX - 1, u64::MAX, u64::MAX, u64::MAX);
         // What is late follows at once.
         words[17] = u64::MAX;
         machine.maps[image.memory] = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
@@ -150,7 +168,12 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
             page[..spoilt].fill(n as u8);
             let mut frame = page.clone();
             assert_eq!(machine.run_xdp(&mut frame), Ok(xdp_action::REDIRECT as u64));
-            assert_eq!(frame, slow(spec, k, Nanos(machine.now)), "frame {k} of {:?}", spec.frame.summary());
+            assert_eq!(
+                frame,
+                slow(spec, k, Nanos(machine.now)),
+                "frame {k} of {:?}",
+                spec.frame.summary()
+            );
             page[..frame.len()].copy_from_slice(&frame);
             // Two that are due at once leave one after the other.
             k += if n % streams == streams - 1 { by } else { 0 };
@@ -163,10 +186,30 @@ fn frames_made_ahead_are_the_same_frames() {
     let limited = Law::Random { min: 1, count: 1 << 30, limit: Some(30), seed: 5 };
     let list = Law::List { values: [80, 443, 8080, 53].into(), start: 3 };
     for (text, len, fields, period) in [
-        ("eth/ipv4/udp", 60, vec![("ipv4.src", limited.clone(), 1), ("udp.dport", list.clone(), 1)], 60),
-        ("eth/ipv4/udp", 1514, vec![("ipv4.src", step(0x0a00_0001, 254), 1), ("udp.sport", step(1024, 8), 254)], 2032),
-        ("eth/vlan(id=3)/ipv6/tcp", 200, vec![("ipv6.src", step(u128::MAX - 9, 7), 1), ("tcp.dport", list, 2)], 56),
-        ("eth/vlan(id=3)/ipv4", 60, vec![("vlan.id", step(0, 4096), 1), ("ipv4.ttl", step(1, 3), 1)], 12_288),
+        (
+            "eth/ipv4/udp",
+            60,
+            vec![("ipv4.src", limited.clone(), 1), ("udp.dport", list.clone(), 1)],
+            60,
+        ),
+        (
+            "eth/ipv4/udp",
+            1514,
+            vec![("ipv4.src", step(0x0a00_0001, 254), 1), ("udp.sport", step(1024, 8), 254)],
+            2032,
+        ),
+        (
+            "eth/vlan(id=3)/ipv6/tcp",
+            200,
+            vec![("ipv6.src", step(u128::MAX - 9, 7), 1), ("tcp.dport", list, 2)],
+            56,
+        ),
+        (
+            "eth/vlan(id=3)/ipv4",
+            60,
+            vec![("vlan.id", step(0, 4096), 1), ("ipv4.ttl", step(1, 3), 1)],
+            12_288,
+        ),
     ] {
         let f = frame(text, len);
         let vars = fields.into_iter().map(|(name, law, every)| var(&f, name, law, every)).collect();
@@ -229,7 +272,12 @@ fn bits_within_octets_are_written_alone() {
 
 #[test]
 fn lengths_follow_the_frame_and_the_signature_its_end() {
-    for text in ["eth/ipv4/udp/inc", "eth/ipv4/tcp/pattern(0102ff)", "eth/ipv6/udp/random", "eth/ipv4/ipv6/udp/inc"] {
+    for text in [
+        "eth/ipv4/udp/inc",
+        "eth/ipv4/tcp/pattern(0102ff)",
+        "eth/ipv6/udp/random",
+        "eth/ipv4/ipv6/udp/inc",
+    ] {
         for signature in [None, Some(9)] {
             let f = frame(text, 1514);
             let vars = vec![var(&f, "eth.dst", random(1 << 40), 1)];
@@ -254,8 +302,14 @@ fn both_levels_of_a_tunnel_are_kept_right() {
     ];
     fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(200), vars, signature: Some(0) });
     let f = frame("eth/ipv4/udp/vxlan(vni=7)/eth/ipv4/tcp/inc", 400);
-    let vars = vec![var(&f, "vxlan.vni", step(0, 1 << 24), 1), var(&f, "tcp.seq", random(1 << 31), 1)];
-    fast_equals_slow(&Spec { frame: f, sizes: Sizes::uniform(150, 400, 1), vars, signature: Some(65_535) });
+    let vars =
+        vec![var(&f, "vxlan.vni", step(0, 1 << 24), 1), var(&f, "tcp.seq", random(1 << 31), 1)];
+    fast_equals_slow(&Spec {
+        frame: f,
+        sizes: Sizes::uniform(150, 400, 1),
+        vars,
+        signature: Some(65_535),
+    });
 }
 
 #[test]
@@ -266,8 +320,16 @@ fn a_packet_may_end_inside_of_the_signature() {
             let octets = [&outer.bytes[..50], &inner.bytes[50..], &vec![0; padding]].concat();
             let f = Frame::dissect(octets);
             assert!(f.checksums.iter().any(|sum| sum.to == Some(200 - padding)));
-            let vars = vec![var(&f, "vxlan.vni", step(0, 1 << 24), 1), var(&f, "eth[1].src", random(1 << 40), 1)];
-            fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(200), vars, signature: Some(7) });
+            let vars = vec![
+                var(&f, "vxlan.vni", step(0, 1 << 24), 1),
+                var(&f, "eth[1].src", random(1 << 40), 1),
+            ];
+            fast_equals_slow(&Spec {
+                frame: f,
+                sizes: Sizes::fixed(200),
+                vars,
+                signature: Some(7),
+            });
         }
     }
 }
@@ -298,7 +360,8 @@ fn a_udp_checksum_of_zero_is_sent_as_ffff() {
     let spec = Spec { frame: f, sizes: Sizes::fixed(60), vars, signature: None };
     let program = Program::build(spec.clone()).unwrap();
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
-    let (mut base, mut meta) = (vec![0; 64 * BATCH], [TxMeta { len: 60, ..TxMeta::default() }; BATCH]);
+    let (mut base, mut meta) =
+        (vec![0; 64 * BATCH], [TxMeta { len: 60, ..TxMeta::default() }; BATCH]);
     let mut ffff = 0;
     for _ in 0..65_536 / BATCH {
         let run = Run { start: 0, count: BATCH };
@@ -331,7 +394,8 @@ fn a_field_of_our_own_choice_is_found_by_offset() {
 #[test]
 fn what_cannot_be_is_refused() {
     let f = frame("eth/ipv4/udp", 60);
-    let spec = |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };
+    let spec =
+        |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };
     let v = |bit, bits, law| VarSpec { bit, bits, law, every: 1, phase: 0 };
     let refused = |s: Spec| Program::build(s).unwrap_err();
     assert_eq!(
@@ -344,5 +408,8 @@ fn what_cannot_be_is_refused() {
         refused(spec(vec![v(0, 8, step(0, 257))], None)),
         ProgramError::TooWide { index: 0, bits: 8, value: 256 }
     );
-    assert_eq!(refused(spec(vec![v(44 * 8, 8, step(0, 2))], Some(1))), ProgramError::NoRoomForSignature { free: 15 });
+    assert_eq!(
+        refused(spec(vec![v(44 * 8, 8, step(0, 2))], Some(1))),
+        ProgramError::NoRoomForSignature { free: 15 }
+    );
 }

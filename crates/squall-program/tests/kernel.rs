@@ -1,4 +1,5 @@
-//! What the kernel's executor makes, by an interpreter: octets are compared in `fill.rs`, here departures and counts.
+//! What the kernel's executor makes, by an interpreter: octets are compared in `fill.rs`, here
+//! departures and counts.
 
 use std::cell::RefCell;
 
@@ -54,7 +55,8 @@ const ENDLESS: Clock = Clock {
 
 fn program(len: u32) -> Program {
     let packet = Packet::parse("eth/ipv4/udp").unwrap();
-    let frame = packet.build(Some(len as usize), &|_| Err(std::io::ErrorKind::NotFound.into()), 1).unwrap();
+    let frame =
+        packet.build(Some(len as usize), &|_| Err(std::io::ErrorKind::NotFound.into()), 1).unwrap();
     Program::build(Spec { frame, sizes: Sizes::fixed(len), vars: vec![], signature: None }).unwrap()
 }
 
@@ -110,7 +112,8 @@ fn departures_are_those_of_the_timeline() {
         begin(&mut machine, &image, ENDLESS);
         (machine.now, machine.tick) = (START - 100_000, 7);
         let whole = Timeline::new(gap.fixed(60), GapLaw::Constant, pattern, 0, start);
-        let mut timeline = if share.1 == 1 { whole } else { whole.share(share.0, share.1).unwrap() };
+        let mut timeline =
+            if share.1 == 1 { whole } else { whole.share(share.0, share.1).unwrap() };
         for _ in 0..200 {
             let Some(due) = timeline.due() else { break };
             let (_, left) = next_frame(&mut machine, &image).unwrap();
@@ -163,8 +166,9 @@ fn streams_start_each_other_as_often_as_they_may() {
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
     (machine.now, machine.tick) = (START, 1);
-    let made: Vec<(usize, u64)> =
-        std::iter::from_fn(|| next_frame(&mut machine, &image)).map(|(len, at)| (len, at / 1000)).collect();
+    let made: Vec<(usize, u64)> = std::iter::from_fn(|| next_frame(&mut machine, &image))
+        .map(|(len, at)| (len, at / 1000))
+        .collect();
     // 20 us of the first, 5 us of silence, two of the second at once.
     let round = |at| [(60, at), (60, at + 10), (64, at + 25), (64, at + 25)];
     assert_eq!(made, [round(0), round(25), round(50)].concat());
@@ -193,7 +197,8 @@ fn budgets_and_the_end_are_kept_to_the_frame() {
 #[test]
 fn what_the_driver_refuses_is_counted_by_stream() {
     let p = [program(60), program(64)];
-    let streams = p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
+    let streams =
+        p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
     let image = compile(&streams).unwrap();
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
@@ -226,7 +231,9 @@ fn what_the_driver_refuses_is_counted_by_stream() {
 fn lateness_is_counted_in_the_bins_of_a_histogram() {
     let p = program(60);
     let s = stream(&p, Gap::PerFrame { num: 1_000_000_000, den: 1 }, Pattern::CONTINUOUS);
-    for late in [0, 1, 127, 128, 129, 255, 256, 257, 1000, 65_535, 65_536, 1 << 20, (1 << 32) - 1, 1 << 33] {
+    for late in
+        [0, 1, 127, 128, 129, 255, 256, 257, 1000, 65_535, 65_536, 1 << 20, (1 << 32) - 1, 1 << 33]
+    {
         let image = compile(&[s]).unwrap();
         let mut machine = machine(&image);
         begin(&mut machine, &image, ENDLESS);
@@ -235,7 +242,8 @@ fn lateness_is_counted_in_the_bins_of_a_histogram() {
         machine.now = START + late;
         witness(&mut machine, &image, 0, &[0, 0, 1, 0, 0]);
         let words = on(&mut machine, &image);
-        let (octave, clamped) = (((late.min(u32::MAX.into()) | 127).ilog2() - 6) as usize, late.min(u32::MAX.into()));
+        let (octave, clamped) =
+            (((late.min(u32::MAX.into()) | 127).ilog2() - 6) as usize, late.min(u32::MAX.into()));
         let bin = octave * 128 + (clamped >> octave.saturating_sub(1)) as usize % 128;
         assert_eq!(image.layout.lateness(&words, 0).collect::<Vec<_>>(), [(bin, 1)], "{late}");
         let a = image.layout.accounts(&words, 0);
@@ -260,7 +268,12 @@ fn a_stream_is_paused_resumed_and_changed_while_the_program_rests() {
     image.layout.resume(&on(&mut machine, &image), 0, Picos(at * 1000));
     let (_, left) = next_frame(&mut machine, &image).unwrap();
     assert!((at + 500..at + 600).contains(&left), "{left} after {at}");
-    image.layout.set_rate(&on(&mut machine, &image), 0, Gap::PerFrame { num: 9_000_000, den: 1 }, Picos(left * 1000));
+    image.layout.set_rate(
+        &on(&mut machine, &image),
+        0,
+        Gap::PerFrame { num: 9_000_000, den: 1 },
+        Picos(left * 1000),
+    );
     let next = [(); 2].map(|()| next_frame(&mut machine, &image).unwrap().1);
     assert!((8_900..9_100).contains(&(next[1] - next[0])), "{next:?}");
     image.layout.remove(&on(&mut machine, &image), 0);
@@ -276,10 +289,17 @@ fn no_frame_waits_for_the_next_burst_to_be_handed_over() {
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
     (machine.now, machine.tick) = (START, 10);
-    // What the kernel hands over at once, of which three make frames: the others are not to take time.
-    let made = (0..64).filter(|_| machine.run_xdp(&mut image.frame.clone()).unwrap() == xdp_action::REDIRECT as u64);
+    // What the kernel hands over at once, of which three make frames: the others are not to take
+    // time.
+    let made = (0..64).filter(|_| {
+        machine.run_xdp(&mut image.frame.clone()).unwrap() == xdp_action::REDIRECT as u64
+    });
     assert_eq!(made.count(), 3);
-    assert!(machine.now < START + 2_000, "the burst leaves {} ns after it was made", machine.now - START);
+    assert!(
+        machine.now < START + 2_000,
+        "the burst leaves {} ns after it was made",
+        machine.now - START
+    );
     witness(&mut machine, &image, 0, &[0, 0, 3, 0, 0]);
     let (_, left) = next_frame(&mut machine, &image).unwrap();
     assert!((100_000..102_000).contains(&left), "{left}");
@@ -305,14 +325,17 @@ fn a_hand_over_of_which_the_driver_took_nothing_is_no_departure() {
 #[test]
 fn frames_that_find_no_interface_are_counted_by_stream() {
     let p = [program(60), program(64)];
-    let streams = p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
+    let streams =
+        p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
     let image = compile(&streams).unwrap();
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
     (machine.now, machine.tick) = (START + 1_000_000, 1);
     (0..2).for_each(|_| assert!(next_frame(&mut machine, &image).is_some()));
     machine.redirect = xdp_action::DROP;
-    (0..3).for_each(|_| assert_eq!(machine.run_xdp(&mut image.frame.clone()).unwrap(), xdp_action::DROP as u64));
+    (0..3).for_each(|_| {
+        assert_eq!(machine.run_xdp(&mut image.frame.clone()).unwrap(), xdp_action::DROP as u64)
+    });
     witness(&mut machine, &image, 0, &[0, 0, 2, 0, 0]);
     let words = on(&mut machine, &image);
     let counts = [0, 1].map(|i| image.layout.accounts(&words, i));
@@ -329,7 +352,12 @@ fn what_does_not_fit_names_stream_reason_and_who_can() {
     assert!(message.contains("stream \"s\"") && message.contains("not constant"), "{message}");
     assert!(message.contains("af_packet"), "{message}");
     let long = program(3400);
-    assert!(compile(&[stream(&long, Gap::Zero, Pattern::CONTINUOUS)]).unwrap_err().why.contains("3400 octets"));
+    assert!(
+        compile(&[stream(&long, Gap::Zero, Pattern::CONTINUOUS)])
+            .unwrap_err()
+            .why
+            .contains("3400 octets")
+    );
     let many = vec![stream(&p, Gap::Zero, Pattern::CONTINUOUS); 65];
     assert!(compile(&many).unwrap_err().why.contains("65 streams"));
     assert!(compile(&many[..64]).is_ok());

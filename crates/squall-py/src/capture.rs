@@ -48,11 +48,17 @@ pub fn capture(
             "pcapng" => Format::Pcapng,
             "pcap" => Format::Pcap { nanoseconds: true },
             "pcap-us" => Format::Pcap { nanoseconds: false },
-            other => return Err(bad(format!("format = {other:?}: expected \"pcapng\", \"pcap\" or \"pcap-us\""))),
+            other => {
+                return Err(bad(format!(
+                    "format = {other:?}: expected \"pcapng\", \"pcap\" or \"pcap-us\""
+                )));
+            }
         },
         snaplen: snaplen.unwrap_or(capturing::SNAPLEN),
         compress: compress
-            .map(|text| text.parse::<Compression>().map_err(|e| bad(format!("compress = {text:?}: {e}"))))
+            .map(|text| {
+                text.parse::<Compression>().map_err(|e| bad(format!("compress = {text:?}: {e}")))
+            })
             .transpose()?,
         rotate: Rotate {
             octets: rotate_octets,
@@ -64,7 +70,11 @@ pub fn capture(
         on_full: match on_full {
             "drop-newest" => OnFull::DropNewest,
             "drop-oldest" => OnFull::DropOldest,
-            other => return Err(bad(format!("on_full = {other:?}: expected \"drop-newest\" or \"drop-oldest\""))),
+            other => {
+                return Err(bad(format!(
+                    "on_full = {other:?}: expected \"drop-newest\" or \"drop-oldest\""
+                )));
+            }
         },
         stop: Stop { packets: count, ..Stop::default() },
         ..Options::default()

@@ -79,19 +79,35 @@ pub fn info(
     duplicates: usize,
     hash: bool,
 ) -> PyResult<Info> {
-    let bins = bins.parse::<facade::Bins>().map_err(|e| PyValueError::new_err(format!("bins = {bins:?}: {e}")))?;
+    let bins = bins
+        .parse::<facade::Bins>()
+        .map_err(|e| PyValueError::new_err(format!("bins = {bins:?}: {e}")))?;
     if !(2..=1 << 30).contains(&max_flows) {
-        return Err(PyValueError::new_err(format!("max_flows = {max_flows}: expected 2 to {}", 1u32 << 30)));
+        return Err(PyValueError::new_err(format!(
+            "max_flows = {max_flows}: expected 2 to {}",
+            1u32 << 30
+        )));
     }
     // What cannot be opened is an error of the system's here, as of `open`.
     for file in &files {
         match std::fs::metadata(file) {
-            Ok(found) if found.is_dir() => return Err(os_error(&std::io::Error::from_raw_os_error(EISDIR), file)),
+            Ok(found) if found.is_dir() => {
+                return Err(os_error(&std::io::Error::from_raw_os_error(EISDIR), file));
+            }
             Ok(_) => {}
             Err(error) => return Err(os_error(&error, file)),
         }
     }
-    let settings = facade::Settings { filter, bins, top, max_flows, flow_expiry_s, checksums, duplicates, hash };
+    let settings = facade::Settings {
+        filter,
+        bins,
+        top,
+        max_flows,
+        flow_expiry_s,
+        checksums,
+        duplicates,
+        hash,
+    };
     let read = interruptible(py, |go_on| facade::read(&files, &settings, |_| go_on()))?;
     Ok(Info(facade::Info { command: "python".into(), ..read }))
 }

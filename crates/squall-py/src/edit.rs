@@ -38,7 +38,8 @@ pub fn edit(
         (None, Some(time @ 1..), false) => Some(Split::Time(Nanos(time).0)),
         (None, None, true) => Some(Split::Flows),
         _ => {
-            let expected = "expected one of split_count (1 or more), split_time (above 0), split_flows";
+            let expected =
+                "expected one of split_count (1 or more), split_time (above 0), split_flows";
             return Err(PyValueError::new_err(expected));
         }
     };

@@ -19,14 +19,19 @@ pub fn to_py(error: squall::Error) -> PyErr {
             | EngineError::Together(_)),
         ) => profile_error(Diagnostics(vec![unplaced(&error.to_string())])),
         squall::Error::Engine(error @ EngineError::Panic(_)) => Error::new_err(error.to_string()),
-        squall::Error::Environment(_) | squall::Error::Engine(_) => PortError::new_err(error.to_string()),
+        squall::Error::Environment(_) | squall::Error::Engine(_) => {
+            PortError::new_err(error.to_string())
+        }
     }
 }
 
 pub fn profile_error(diagnostics: Diagnostics) -> PyErr {
     let text = diagnostics.to_string();
-    let list: Vec<_> =
-        diagnostics.0.into_iter().map(|d| (d.origin, d.line, d.column, d.path, d.message, d.details)).collect();
+    let list: Vec<_> = diagnostics
+        .0
+        .into_iter()
+        .map(|d| (d.origin, d.line, d.column, d.path, d.message, d.details))
+        .collect();
     ProfileError::new_err((text, list))
 }
 

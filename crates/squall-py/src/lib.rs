@@ -1,8 +1,9 @@
-//! `squall._native`: what the Python package is made of. It converts, calls the facade, converts back, and decides
-//! nothing.
+//! `squall._native`: what the Python package is made of. It converts, calls the facade, converts
+//! back, and decides nothing.
 //!
-//! Small values cross as JSON of the schemas, frames and histograms as octets. Whatever may take long runs detached
-//! from the interpreter, and no lock is held while it attaches again: whoever waits for a lock may hold the interpreter.
+//! Small values cross as JSON of the schemas, frames and histograms as octets. Whatever may take
+//! long runs detached from the interpreter, and no lock is held while it attaches again: whoever
+//! waits for a lock may hold the interpreter.
 
 mod capture;
 mod captures;

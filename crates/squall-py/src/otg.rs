@@ -1,4 +1,5 @@
-//! A session of Open Traffic Generator in this process, for `snappi_squall`: messages are JSON texts.
+//! A session of Open Traffic Generator in this process, for `snappi_squall`: messages are JSON
+//! texts.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -48,7 +49,9 @@ impl Otg {
 
     fn get_metrics(&self, py: Python<'_>, message: &str) -> PyResult<String> {
         // Another thread may be told the same reply.
-        self.ask(py, message, |controller, message| controller.metrics(message).map(|reply| (*reply).clone()))
+        self.ask(py, message, |controller, message| {
+            controller.metrics(message).map(|reply| (*reply).clone())
+        })
     }
 
     fn get_states(&self, py: Python<'_>, message: &str) -> PyResult<String> {
@@ -72,7 +75,9 @@ impl Otg {
         message: &str,
         what: impl FnOnce(&mut Controller, &Value) -> Result<Value, Refusal> + Send,
     ) -> PyResult<String> {
-        self.with(py, message, |controller, message| what(controller, message).map(|reply| reply.to_string()))
+        self.with(py, message, |controller, message| {
+            what(controller, message).map(|reply| reply.to_string())
+        })
     }
 
     fn with<T: Send>(

@@ -55,7 +55,9 @@ impl Plan {
         let frames = py.detach(|| explain::preview(&self.plan, count));
         frames
             .into_iter()
-            .map(|f| (f.stream, f.index, f.due.as_nanos().0, PyBytes::new(py, &f.octets), f.summary))
+            .map(|f| {
+                (f.stream, f.index, f.due.as_nanos().0, PyBytes::new(py, &f.octets), f.summary)
+            })
             .collect()
     }
 }

@@ -24,15 +24,21 @@ impl Profile {
             "toml" => Format::Toml,
             "yaml" => Format::Yaml,
             "json" => Format::Json,
-            _ => return Err(PyValueError::new_err(format!("no format {format:?}: expected toml, yaml or json"))),
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "no format {format:?}: expected toml, yaml or json"
+                )));
+            }
         };
         squall::Profile::parse(text, origin, format).map(Self).map_err(profile_error)
     }
 
-    /// From the table that the schema describes, which never was a user's text: mistakes name the key.
+    /// From the table that the schema describes, which never was a user's text: mistakes name the
+    /// key.
     #[staticmethod]
     fn from_json(table: &str, origin: &str) -> PyResult<Self> {
-        let value = serde_json::from_str(table).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let value =
+            serde_json::from_str(table).map_err(|e| PyValueError::new_err(e.to_string()))?;
         squall::Profile::from_value(&value, origin).map(Self).map_err(profile_error)
     }
 

@@ -12,15 +12,18 @@ pub struct Report(pub report::Report);
 impl Report {
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
-        serde_json::from_str(text).map(Self).map_err(|e| PyValueError::new_err(format!("this is no report: {e}")))
+        serde_json::from_str(text)
+            .map(Self)
+            .map_err(|e| PyValueError::new_err(format!("this is no report: {e}")))
     }
 
     fn to_json(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.to_json())
     }
 
-    /// The report as JSON without its series, and all histograms' bins as uint64[n, 3] (lower, upper, count): where the
-    /// JSON has bins it says `[[first, last + 1, 0]]`, the rows that are this histogram's.
+    /// The report as JSON without its series, and all histograms' bins as uint64[n, 3] (lower,
+    /// upper, count): where the JSON has bins it says `[[first, last + 1, 0]]`, the rows that are
+    /// this histogram's.
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>)> {
         let (text, bins) = py.detach(|| {
             let mut rest = report::Report { series: Vec::new(), ..self.0.clone() };
@@ -36,8 +39,9 @@ impl Report {
         Ok((text.map_err(|e| PyValueError::new_err(e.to_string()))?, PyBytes::new(py, &bins)))
     }
 
-    /// Instants in seconds, and for each name and quantity of ports, of streams, of a capture, which has no name, and of
-    /// templates, whose names say which end, a column; each float64[n], NaN where there is nothing.
+    /// Instants in seconds, and for each name and quantity of ports, of streams, of a capture,
+    /// which has no name, and of templates, whose names say which end, a column; each float64[n],
+    /// NaN where there is nothing.
     #[allow(clippy::type_complexity)]
     fn series<'py>(
         &self,
@@ -48,10 +52,14 @@ impl Report {
         let ports = py.detach(|| columns(samples.iter().map(|s| s.ports.iter().map(fields))));
         let streams = py.detach(|| columns(samples.iter().map(|s| s.streams.iter().map(fields))));
         let capture = py.detach(|| columns(samples.iter().map(|s| s.capture.iter().map(fields))));
-        let end = |row: &report::TemplateSample| (format!("{} ({})", row.name, row.side), fields(row).1);
+        let end =
+            |row: &report::TemplateSample| (format!("{} ({})", row.name, row.side), fields(row).1);
         let load = py.detach(|| columns(samples.iter().map(|s| s.load.iter().map(end))));
         let numpy = |table: Table| -> Columns<'py> {
-            table.into_iter().map(|(name, field, column)| (name, field, octets(py, &column))).collect()
+            table
+                .into_iter()
+                .map(|(name, field, column)| (name, field, octets(py, &column)))
+                .collect()
         };
         (octets(py, &seconds), numpy(ports), numpy(streams), numpy(capture), numpy(load))
     }
@@ -76,15 +84,19 @@ type Columns<'py> = Vec<(String, String, Bound<'py, PyBytes>)>;
 
 /// A sample of one port or stream: its name, and its quantities as the report calls them.
 fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
-    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(sample) else { return Default::default() };
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(sample) else {
+        return Default::default();
+    };
     let name = fields.get("name").and_then(|n| n.as_str()).unwrap_or_default().to_owned();
     let numbers = fields.into_iter().filter(|(_, v)| !v.is_string());
     (name, numbers.map(|(field, value)| (field, value.as_f64().unwrap_or(f64::NAN))).collect())
 }
 
-/// One column for each name and quantity, with a place for each row: a stream may come and go, and of two of one name
-/// the later counts.
-fn columns<I: Iterator<Item = (String, Vec<(String, f64)>)>>(rows: impl ExactSizeIterator<Item = I>) -> Table {
+/// One column for each name and quantity, with a place for each row: a stream may come and go, and
+/// of two of one name the later counts.
+fn columns<I: Iterator<Item = (String, Vec<(String, f64)>)>>(
+    rows: impl ExactSizeIterator<Item = I>,
+) -> Table {
     let count = rows.len();
     let mut table: Table = Vec::new();
     let mut places: HashMap<(String, String), usize> = HashMap::new();

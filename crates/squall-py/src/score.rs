@@ -15,7 +15,8 @@ pub fn score(
     alerts: Vec<PathBuf>,
     shift_s: f64,
 ) -> PyResult<(String, String, String)> {
-    let scored = py.detach(|| scoring::score(&labels, &alerts, (shift_s * 1e9) as i64)).map_err(to_py)?;
+    let scored =
+        py.detach(|| scoring::score(&labels, &alerts, (shift_s * 1e9) as i64)).map_err(to_py)?;
     let scored = scoring::Scored { command: "python".into(), ..scored };
     Ok((scored.to_json(), render::score_text(&scored), render::score_html(&scored)))
 }

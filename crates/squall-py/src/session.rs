@@ -35,8 +35,8 @@ struct State {
     streams: Vec<String>,
 }
 
-/// How often to look whether a run is over: often for runs on virtual time that take a millisecond, and for others
-/// seldom enough to cost nothing.
+/// How often to look whether a run is over: often for runs on virtual time that take a millisecond,
+/// and for others seldom enough to cost nothing.
 const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 
 #[pymethods]
@@ -56,8 +56,9 @@ impl Session {
         gap_bins: Option<(usize, u64)>,
         labels: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let factor =
-            |text: &str| text.parse().map_err(|e: String| PyValueError::new_err(format!("mult = {text:?}: {e}")));
+        let factor = |text: &str| {
+            text.parse().map_err(|e: String| PyValueError::new_err(format!("mult = {text:?}: {e}")))
+        };
         let multiplier = mult.map(factor).transpose()?;
         let session = squall::Session {
             cores,
@@ -95,7 +96,9 @@ impl Session {
             by: by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {e}")))?,
             limit: flows,
             pace: Pace { interval: Nanos(interval_ns), burst_gap: Nanos(burst_gap_ns) },
-            sequence: sequence.parse().map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
+            sequence: sequence
+                .parse()
+                .map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
             ..FlowSettings::default()
         };
         let session = squall::Session {
@@ -147,12 +150,15 @@ impl Session {
     ) -> PyResult<Self> {
         let wrong = |what: &str, error: String| PyValueError::new_err(format!("{what} = {error}"));
         let numbers = |what: &str, text: Option<&str>| -> PyResult<Option<Numbers>> {
-            text.map(|text| text.parse().map_err(|e: ValueError| wrong(what, e.to_string()))).transpose()
+            text.map(|text| text.parse().map_err(|e: ValueError| wrong(what, e.to_string())))
+                .transpose()
         };
         let replay = Replay {
             inputs: files.iter().map(|path| squall::replay::input(path)).collect(),
             merge,
-            timing: Speed::parse(speed, speed_text).and_then(|speed| speed.timing(together)).map_err(to_py)?,
+            timing: Speed::parse(speed, speed_text)
+                .and_then(|speed| speed.timing(together))
+                .map_err(to_py)?,
             longest_gap: longest_gap_ns,
             loops,
             loop_delay: Nanos(loop_delay_ns).into(),
@@ -162,11 +168,22 @@ impl Session {
                 "skip" => TooLong::Skip,
                 "truncate" => TooLong::Truncate,
                 "fragment" => TooLong::Fragment,
-                other => return Err(wrong("too_long", format!("{other:?}: expected skip, truncate or fragment"))),
+                other => {
+                    return Err(wrong(
+                        "too_long",
+                        format!("{other:?}: expected skip, truncate or fragment"),
+                    ));
+                }
             },
-            split: split.map(|(kind, text)| squall::replay::split(&kind, &text, reverse)).transpose().map_err(to_py)?,
+            split: split
+                .map(|(kind, text)| squall::replay::split(&kind, &text, reverse))
+                .transpose()
+                .map_err(to_py)?,
             unique: unique.map(|loops| loops.max(1)),
-            flows: count_flows.then(|| stats::Settings { expiry_ns: flow_expiry_ns, ..stats::Settings::default() }),
+            flows: count_flows.then(|| stats::Settings {
+                expiry_ns: flow_expiry_ns,
+                ..stats::Settings::default()
+            }),
             filter: filter.map(squall::replay::filter).transpose().map_err(to_py)?,
             include: numbers("include", include)?,
             exclude: numbers("exclude", exclude)?,
@@ -196,7 +213,8 @@ impl Session {
                 // Solving takes its time, on threads of its own that take turns in asking.
                 let go_on = Mutex::new(go_on);
                 let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
-                session.attacks = squall::attacking::prepare(&session.profile, &asked)?.map(Arc::new);
+                session.attacks =
+                    squall::attacking::prepare(&session.profile, &asked)?.map(Arc::new);
             }
             session.open()?.start()
         })?;
@@ -224,7 +242,10 @@ impl Run {
     /// The sample as JSON, and the report so far.
     fn sample(&self, py: Python<'_>) -> PyResult<(String, Report)> {
         let (sample, report) = self.with(py, |s| s.run.sample())?;
-        Ok((serde_json::to_string(&sample).map_err(|e| PyValueError::new_err(e.to_string()))?, Report(report)))
+        Ok((
+            serde_json::to_string(&sample).map_err(|e| PyValueError::new_err(e.to_string()))?,
+            Report(report),
+        ))
     }
 
     fn pause(&self, py: Python<'_>, stream: Option<&str>) -> PyResult<()> {
@@ -247,7 +268,8 @@ impl Run {
     }
 
     fn multiply(&self, py: Python<'_>, by: &str) -> PyResult<()> {
-        let by = by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {by:?}: {e}")))?;
+        let by =
+            by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {by:?}: {e}")))?;
         self.with(py, |s| s.run.multiply(by))?.map_err(to_py)
     }
 
@@ -263,7 +285,8 @@ impl Run {
         users: Option<u32>,
         weight: Option<u32>,
     ) -> PyResult<()> {
-        let bandwidth = bandwidth.map(|text| text.parse().map_err(|e| wrong(text, e))).transpose()?;
+        let bandwidth =
+            bandwidth.map(|text| text.parse().map_err(|e| wrong(text, e))).transpose()?;
         let amounts = [
             cps.map(Amount::Cps),
             active.map(Amount::Active),
@@ -273,9 +296,12 @@ impl Run {
         ];
         let mut amounts = amounts.into_iter().flatten();
         let (Some(amount), None) = (amounts.next(), amounts.next()) else {
-            return Err(PyValueError::new_err("one of cps, active, bandwidth, users and weight is to be given"));
+            return Err(PyValueError::new_err(
+                "one of cps, active, bandwidth, users and weight is to be given",
+            ));
         };
-        let (result, names) = self.with(py, |s| (s.run.set_load(template, amount), s.streams.clone()))?;
+        let (result, names) =
+            self.with(py, |s| (s.run.set_load(template, amount), s.streams.clone()))?;
         result.map_err(|error| named(error, template, names))
     }
 
@@ -283,7 +309,8 @@ impl Run {
         self.with(py, |s| s.run.stop())
     }
 
-    /// Whether everything is sent, after at most `timeout` seconds. Lets signals and other threads in.
+    /// Whether everything is sent, after at most `timeout` seconds. Lets signals and other threads
+    /// in.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         // Beyond what an instant can say is as good as for ever.
         let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
@@ -293,7 +320,8 @@ impl Run {
                 return Ok(true);
             }
             py.check_signals()?;
-            let left = until.map_or(nap, |until| until.saturating_duration_since(Instant::now()).min(nap));
+            let left =
+                until.map_or(nap, |until| until.saturating_duration_since(Instant::now()).min(nap));
             if left.is_zero() {
                 return Ok(false);
             }
@@ -310,8 +338,13 @@ impl Run {
 }
 
 impl Run {
-    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut State) -> T + Send) -> PyResult<T> {
-        let done = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act));
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut State) -> T + Send,
+    ) -> PyResult<T> {
+        let done =
+            py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act));
         done.ok_or_else(ended)
     }
 
@@ -331,7 +364,8 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// A run that nobody can reach any more ends. Not here, as it takes as long as frames are on their way.
+    /// A run that nobody can reach any more ends. Not here, as it takes as long as frames are on
+    /// their way.
     fn drop(&mut self) {
         if let Some(state) = self.take() {
             thread::spawn(move || {
@@ -343,7 +377,11 @@ impl Drop for Run {
 }
 
 fn names(profile: &squall::Profile) -> Vec<String> {
-    let templates = profile.flows.iter().flat_map(|flows| &flows.templates).map(|template| template.name.clone());
+    let templates = profile
+        .flows
+        .iter()
+        .flat_map(|flows| &flows.templates)
+        .map(|template| template.name.clone());
     profile.streams.iter().map(|s| s.name.clone()).chain(templates).collect()
 }
 
@@ -362,7 +400,8 @@ fn wrong(text: &str, error: impl std::fmt::Display) -> PyErr {
 }
 
 fn seconds(s: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(s).map_err(|e| PyValueError::new_err(format!("{s} s is no time to wait: {e}")))
+    Duration::try_from_secs_f64(s)
+        .map_err(|e| PyValueError::new_err(format!("{s} s is no time to wait: {e}")))
 }
 
 fn ended() -> PyErr {

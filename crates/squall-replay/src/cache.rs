@@ -1,8 +1,9 @@
 //! tcpprep's cache files: which packet leaves by which port ([`Cache`]).
 //!
-//! Version 04, all numbers in the network's order: `tcpprep\0`, the version as text in four octets, packets (64 bits),
-//! packets per octet (16 bits: 4), octets of comment (16 bits), the comment, then two bits a packet, the first packet in
-//! the lowest: 1 is the primary port and not the secondary, 2 is to be sent at all.
+//! Version 04, all numbers in the network's order: `tcpprep\0`, the version as text in four octets,
+//! packets (64 bits), packets per octet (16 bits: 4), octets of comment (16 bits), the comment,
+//! then two bits a packet, the first packet in the lowest: 1 is the primary port and not the
+//! secondary, 2 is to be sent at all.
 
 use std::fmt;
 
@@ -112,12 +113,21 @@ impl Cache {
         let text = String::from_utf8_lossy(&header[8..12]);
         let version = text.trim_end_matches('\0');
         if version != "04" {
-            return wrong(8, format!("version {version:?}: expected 04; try: make it anew, by tcpprep or squall prep"));
+            return wrong(
+                8,
+                format!(
+                    "version {version:?}: expected 04; try: make it anew, by tcpprep or squall \
+                     prep"
+                ),
+            );
         }
         let packets = u64::from_be_bytes(std::array::from_fn(|i| header[12 + i]));
         let per_octet = u16::from_be_bytes([header[20], header[21]]);
         if per_octet != PACKETS_PER_OCTET {
-            return wrong(20, format!("{per_octet} packets in an octet: expected {PACKETS_PER_OCTET}"));
+            return wrong(
+                20,
+                format!("{per_octet} packets in an octet: expected {PACKETS_PER_OCTET}"),
+            );
         }
         let comment_len = usize::from(u16::from_be_bytes([header[22], header[23]]));
         let Some((comment, sides)) = octets[HEADER..].split_at_checked(comment_len) else {
@@ -132,11 +142,11 @@ impl Cache {
             );
         }
         if sides.len() as u64 > expected {
-            // tcpprep writes those that --include or --exclude leave out once a pass, so that all behind them are another
-            // packet's.
+            // tcpprep writes those that --include or --exclude leave out once a pass, so that all
+            // behind them are another packet's.
             let offset = HEADER + comment_len + expected as usize;
-            let try_it =
-                "tcpprep's --auto together with --include or --exclude writes such; try: make it by squall prep";
+            let try_it = "tcpprep's --auto together with --include or --exclude writes such; try: \
+                          make it by squall prep";
             return wrong(offset, format!("more sides than those of {packets} packets; {try_it}"));
         }
         Ok(Self { comment: comment.to_vec(), packets, sides: sides.to_vec() })
@@ -178,8 +188,16 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { primary, secondary, skipped } = self;
-        writeln!(f, "Primary packets:\t{primary}\nSecondary packets:\t{secondary}\nSkipped packets:\t{skipped}")?;
-        writeln!(f, "------------------------------\nTotal packets:\t\t{}", primary + secondary + skipped)
+        writeln!(
+            f,
+            "Primary packets:\t{primary}\nSecondary packets:\t{secondary}\nSkipped \
+             packets:\t{skipped}"
+        )?;
+        writeln!(
+            f,
+            "------------------------------\nTotal packets:\t\t{}",
+            primary + secondary + skipped
+        )
     }
 }
 
@@ -190,7 +208,8 @@ mod tests {
     use super::*;
 
     /// One of each, and more than an octet has room for.
-    const SIDES: [Side; 5] = [Side::Primary, Side::Secondary, Side::Skip, Side::Primary, Side::Secondary];
+    const SIDES: [Side; 5] =
+        [Side::Primary, Side::Secondary, Side::Skip, Side::Primary, Side::Secondary];
 
     fn some() -> Cache {
         let mut cache = Cache::new("-a first");

@@ -1,4 +1,5 @@
-//! Frames on their way from who reads captures to who sends: beside each other in one stretch, and used again.
+//! Frames on their way from who reads captures to who sends: beside each other in one stretch, and
+//! used again.
 
 use squall_units::Picos;
 
@@ -30,7 +31,8 @@ pub struct Departure {
     pub flow: FlowId,
     /// The place in the replay's list of ports.
     pub port: u8,
-    /// The first of a loop that has no instant: [`Chunk::rest`] passes after the frame before it has left.
+    /// The first of a loop that has no instant: [`Chunk::rest`] passes after the frame before it
+    /// has left.
     pub rests: bool,
     /// It has lost its end: the port takes no such long frame.
     pub truncated: bool,
@@ -56,7 +58,8 @@ impl Departure {
 }
 
 impl Chunk {
-    /// Octets of a chunk, about: large enough that handing it over costs nothing, small enough for the second-level cache.
+    /// Octets of a chunk, about: large enough that handing it over costs nothing, small enough for
+    /// the second-level cache.
     pub const OCTETS: usize = 128 << 10;
     /// Frames of a chunk at most.
     pub const FRAMES: usize = 1024;

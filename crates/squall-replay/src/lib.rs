@@ -1,8 +1,9 @@
 //! Captures -> frames, each with the port that it leaves by and the instant at which it is due.
 //!
-//! In go captures ([`Replay`] names them and says what is to be done with them), out come [`Chunk`]s of frames, on and on,
-//! loop after loop, in constant memory ([`Source`]). What comes out is a function of what goes in: no clock is read here,
-//! nothing is sent. Ports are but numbers.
+//! In go captures ([`Replay`] names them and says what is to be done with them), out come
+//! [`Chunk`]s of frames, on and on, loop after loop, in constant memory ([`Source`]). What comes
+//! out is a function of what goes in: no clock is read here, nothing is sent. Ports are but
+//! numbers.
 #![forbid(unsafe_code)]
 
 pub mod cache;

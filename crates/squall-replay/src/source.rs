@@ -1,4 +1,5 @@
-//! Reads captures, packet by packet and loop by loop, and gives chunks of frames that are ready to leave.
+//! Reads captures, packet by packet and loop by loop, and gives chunks of frames that are ready to
+//! leave.
 
 use std::{
     borrow::Cow,
@@ -14,7 +15,8 @@ use squall_pcap::{CaptureError, CaptureReader};
 use squall_units::Picos;
 
 use crate::{
-    Cache, Chunk, Departure, Progress, Schedule, Side, Split, SplitError, Splitter, Stats, Timing, Unique,
+    Cache, Chunk, Departure, Progress, Schedule, Side, Split, SplitError, Splitter, Stats, Timing,
+    Unique,
     split::{Auto, AutoMode, By},
     stats::{self, FlowId, Summary},
 };
@@ -26,7 +28,8 @@ pub struct Replay {
     pub inputs: Vec<Input>,
     pub merge: bool,
     pub timing: Timing,
-    /// The captured instant, nanoseconds, at which the run begins; by default that of the first frame.
+    /// The captured instant, nanoseconds, at which the run begins; by default that of the first
+    /// frame.
     pub since: Option<u64>,
     /// Captured gaps are no longer than this, nanoseconds.
     pub longest_gap: Option<u64>,
@@ -41,7 +44,8 @@ pub struct Replay {
     /// No frame leaves before it is told to.
     pub held: bool,
     pub too_long: TooLong,
-    /// What tells packets' ports where there are two; by default who is first seen to send is a client.
+    /// What tells packets' ports where there are two; by default who is first seen to send is a
+    /// client.
     pub split: Option<SplitBy>,
     /// Addresses change with every so-many-th loop.
     pub unique: Option<u64>,
@@ -51,7 +55,8 @@ pub struct Replay {
     pub flows: Option<stats::Settings>,
     /// Frames that it does not take are left out; for Ethernet, a VLAN tag in its place.
     pub filter: Option<Arc<Filter>>,
-    /// Packets by their numbers, over all files, from 1: others are left out, and of these those in `exclude`.
+    /// Packets by their numbers, over all files, from 1: others are left out, and of these those in
+    /// `exclude`.
     pub include: Option<Numbers>,
     pub exclude: Option<Numbers>,
 }
@@ -119,7 +124,10 @@ pub type Open = Arc<dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync>;
 
 impl std::fmt::Debug for Input {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Input").field("name", &self.name).field("once", &self.once).finish_non_exhaustive()
+        f.debug_struct("Input")
+            .field("name", &self.name)
+            .field("once", &self.once)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,13 +138,19 @@ pub enum ReplayError {
     /// Before the fault all is replayed.
     #[error("{0}")]
     Capture(CaptureError),
-    #[error("{0} can be read once only, and is wanted for more than one loop\n  try --preload, or a file")]
+    #[error(
+        "{0} can be read once only, and is wanted for more than one loop\n  try --preload, or a \
+         file"
+    )]
     Once(String),
     #[error("no packet is left to be sent: {0}")]
     Nothing(String),
     #[error(transparent)]
     Split(#[from] SplitError),
-    #[error("{0} can be read once only, and the packets' sides are told by all of them\n  try auto=first, or a file")]
+    #[error(
+        "{0} can be read once only, and the packets' sides are told by all of them\n  try \
+         auto=first, or a file"
+    )]
     Learn(String),
     #[error(transparent)]
     Edit(#[from] EditError),
@@ -195,17 +209,20 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the captures; `ports` are the longest frames that they take, octets without FCS. With [`Replay::preload`]
-    /// reads them all.
+    /// Opens the captures; `ports` are the longest frames that they take, octets without FCS. With
+    /// [`Replay::preload`] reads them all.
     ///
     /// # Errors
-    /// [`ReplayError`]. A capture that is damaged in its midst is none here: what is before the fault is replayed.
+    /// [`ReplayError`]. A capture that is damaged in its midst is none here: what is before the
+    /// fault is replayed.
     ///
     /// # Panics
     /// Without ports, or with more than 127.
     pub fn open(replay: Replay, ports: Vec<u32>) -> Result<Self, ReplayError> {
         assert!((1..128).contains(&ports.len()), "a replay has 1 to 127 ports");
-        if let Some(input) = replay.inputs.iter().find(|input| input.once && !replay.preload && replay.loops != 1) {
+        if let Some(input) =
+            replay.inputs.iter().find(|input| input.once && !replay.preload && replay.loops != 1)
+        {
             return Err(ReplayError::Once(input.name.clone()));
         }
         let sent = vec![Sent::default(); ports.len()];
@@ -246,7 +263,8 @@ impl Source {
         }
     }
 
-    /// The next frames; whether there are any. An error is told when all before it is given, and nothing comes behind it.
+    /// The next frames; whether there are any. An error is told when all before it is given, and
+    /// nothing comes behind it.
     ///
     /// # Errors
     /// [`ReplayError`]: a damaged capture, one that is gone, or one without any frame.
@@ -270,17 +288,19 @@ impl Source {
                 true
             }
             (true, None) => false,
-            (false, _) => match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
-                Ok(true) => {
-                    self.departing.add(&self.gathered, chunk);
-                    true
+            (false, _) => {
+                match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
+                    Ok(true) => {
+                        self.departing.add(&self.gathered, chunk);
+                        true
+                    }
+                    Ok(false) => false,
+                    Err(fault) => {
+                        self.fault = Some(fault);
+                        false
+                    }
                 }
-                Ok(false) => false,
-                Err(fault) => {
-                    self.fault = Some(fault);
-                    false
-                }
-            },
+            }
         };
         self.over |= self.departing.is_over();
         if !found && !self.over {
@@ -320,7 +340,9 @@ impl Source {
             if matches!(frame.progress, Progress::Waiting | Progress::UnderWay) {
                 continue;
             }
-            while let (Some((_, change)), Some(stats)) = (changes.next_if(|(first, _)| *first <= i), &mut self.stats) {
+            while let (Some((_, change)), Some(stats)) =
+                (changes.next_if(|(first, _)| *first <= i), &mut self.stats)
+            {
                 stats.addresses_change(*change);
             }
             let sent = &mut self.sent[usize::from(frame.port)];
@@ -393,7 +415,8 @@ impl Tally {
             (self.too_long, "longer than their port takes"),
             (self.not_ethernet, "no Ethernet frames"),
         ];
-        let told: Vec<_> = reasons.iter().filter(|r| r.0 > 0).map(|(n, why)| format!("{n} are {why}")).collect();
+        let told: Vec<_> =
+            reasons.iter().filter(|r| r.0 > 0).map(|(n, why)| format!("{n} are {why}")).collect();
         format!("of {} read, {}", self.packets, told.join(", "))
     }
 }
@@ -408,14 +431,19 @@ struct Gathered {
     flows: Vec<FlowId>,
 }
 
-/// Length, port, whether the frame was truncated, and whether a capture begins here: with time and flow, 16 octets, as
-/// much as a capture has.
+/// Length, port, whether the frame was truncated, and whether a capture begins here: with time and
+/// flow, 16 octets, as much as a capture has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark(u32);
 
 impl Mark {
     fn new(len: usize, port: u8, truncated: bool, begins: bool) -> Self {
-        Self(len as u32 | u32::from(truncated) << 23 | u32::from(port) << 24 | u32::from(begins) << 31)
+        Self(
+            len as u32
+                | u32::from(truncated) << 23
+                | u32::from(port) << 24
+                | u32::from(begins) << 31,
+        )
     }
 
     fn truncated(self) -> bool {
@@ -514,18 +542,21 @@ impl Departing {
             chunk.changes.push((chunk.departures.len(), unique.change_number(self.loops)));
         }
         chunk.rest = self.loop_delay;
-        for ((&time_ns, &mark), &flow) in frames.times.iter().zip(&frames.marks).zip(&frames.flows) {
+        for ((&time_ns, &mark), &flow) in frames.times.iter().zip(&frames.marks).zip(&frames.flows)
+        {
             if self.is_over() {
                 break;
             }
             let mut rests = false;
             if mark.begins() {
-                let delay = if std::mem::take(&mut self.turned) { self.loop_delay } else { Picos(0) };
+                let delay =
+                    if std::mem::take(&mut self.turned) { self.loop_delay } else { Picos(0) };
                 self.schedule.begin(delay);
                 rests = delay > Picos(0);
                 (self.first, self.before) = (time_ns, self.passed);
             }
-            self.passed = self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
+            self.passed =
+                self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
             let len = mark.len();
             let due = self.schedule.next(time_ns, len);
             if let Some(change) = &change {
@@ -618,8 +649,10 @@ struct Held {
 
 impl Pass {
     fn new(ports: Vec<u32>, replay: &Replay) -> Self {
-        let first_seen =
-            SplitBy::Rule(Box::new(Split::new(By::Auto(Auto { mode: AutoMode::First, ..Auto::default() }))));
+        let first_seen = SplitBy::Rule(Box::new(Split::new(By::Auto(Auto {
+            mode: AutoMode::First,
+            ..Auto::default()
+        }))));
         let default = (ports.len() > 1).then_some(&first_seen);
         Self {
             chooser: replay.split.as_ref().or(default).map(Chooser::new),
@@ -681,7 +714,11 @@ impl Pass {
         let mut edits = replay.edits.clone();
         if replay.too_long == TooLong::Fragment {
             // Whatever port it leaves by, and with a tag.
-            let shortest = self.ports.iter().min().map_or(u32::MAX, |most| most.saturating_sub(ETHERNET_AND_TAG));
+            let shortest = self
+                .ports
+                .iter()
+                .min()
+                .map_or(u32::MAX, |most| most.saturating_sub(ETHERNET_AND_TAG));
             edits.fragment = Some(edits.fragment.unwrap_or(u32::MAX).min(shortest));
         }
         if let Some(before) = self.editor.take() {
@@ -747,7 +784,10 @@ impl Pass {
     /// The capture whose next packet is the earliest.
     fn earliest(&self) -> Option<usize> {
         let heads = self.heads.iter().enumerate();
-        heads.filter_map(|(i, head)| Some((head.packets.get(head.at)?.time_ns, i))).min().map(|(_, i)| i)
+        heads
+            .filter_map(|(i, head)| Some((head.packets.get(head.at)?.time_ns, i)))
+            .min()
+            .map(|(_, i)| i)
     }
 
     fn take(&mut self, which: usize, stats: &mut Option<Stats>, frames: &mut Gathered) {
@@ -766,7 +806,9 @@ impl Pass {
         let number = *number;
         let listed = self.include.as_ref().is_none_or(|numbers| numbers.hold(number))
             && !self.exclude.as_ref().is_some_and(|numbers| numbers.hold(number));
-        if !listed || self.filter.as_ref().is_some_and(|filter| filter.run(&octets, held.wire_len) == 0) {
+        if !listed
+            || self.filter.as_ref().is_some_and(|filter| filter.run(&octets, held.wire_len) == 0)
+        {
             tally.unwanted += 1;
             return head.go_on();
         }
@@ -828,9 +870,11 @@ impl Held {
 impl Head {
     fn open(input: &Input) -> Result<Self, ReplayError> {
         let name = input.name.clone();
-        let read = (input.open)().map_err(|error| ReplayError::Open { name: name.clone(), error })?;
+        let read =
+            (input.open)().map_err(|error| ReplayError::Open { name: name.clone(), error })?;
         let reader = CaptureReader::from_read(read).map_err(|error| at_fault(&name, error))?;
-        let mut head = Self { name, reader, octets: Vec::new(), packets: Vec::new(), at: 0, fault: None };
+        let mut head =
+            Self { name, reader, octets: Vec::new(), packets: Vec::new(), at: 0, fault: None };
         head.refill();
         Ok(head)
     }

@@ -1,10 +1,12 @@
-//! Which of two ports a packet leaves by ([`Splitter`]): client or server, by tcpprep's rules ([`Split`]).
+//! Which of two ports a packet leaves by ([`Splitter`]): client or server, by tcpprep's rules
+//! ([`Split`]).
 //!
-//! The primary port is that of clients, the secondary that of servers. What is matched by address, expression or MAC
-//! address ([`By::Cidr`], [`By::Regex`], [`By::Mac`]) leaves by the primary port, too, though tcpprep's manual calls it a
-//! server: so it is in its caches.
+//! The primary port is that of clients, the secondary that of servers. What is matched by address,
+//! expression or MAC address ([`By::Cidr`], [`By::Regex`], [`By::Mac`]) leaves by the primary port,
+//! too, though tcpprep's manual calls it a server: so it is in its caches.
 //!
-//! Some rules must have seen all packets before the first can leave: [`Splitter::must_learn`] tells them.
+//! Some rules must have seen all packets before the first can leave: [`Splitter::must_learn`] tells
+//! them.
 
 use std::{
     collections::HashSet,
@@ -48,8 +50,8 @@ pub struct Split {
     pub by: By,
     /// The two ports are exchanged, but not for what no rule tells.
     pub reverse: bool,
-    /// Where packets leave that no rule tells: what is no IP, by ports what is neither TCP nor UDP. By default the
-    /// secondary port, as tcpprep has it.
+    /// Where packets leave that no rule tells: what is no IP, by ports what is neither TCP nor UDP.
+    /// By default the secondary port, as tcpprep has it.
     pub non_ip: Side,
     /// Which packets leave at all.
     pub select: Option<Select>,
@@ -90,7 +92,8 @@ impl By {
     /// # Errors
     /// With what is wrong with the expression.
     pub fn regex(text: &str) -> Result<Self, SplitError> {
-        let told = |error: regex::Error| SplitError::new(text, format!("no regular expression: {error}"));
+        let told =
+            |error: regex::Error| SplitError::new(text, format!("no regular expression: {error}"));
         Regex::new(text).map(Self::Regex).map_err(told)
     }
 
@@ -101,7 +104,10 @@ impl By {
     pub fn mac(text: &str) -> Result<Self, SplitError> {
         let one = |text: &str| {
             text.parse().map_err(|_| {
-                SplitError::new(text, "expected MAC addresses such as 02:00:00:00:00:01,02:00:00:00:00:02")
+                SplitError::new(
+                    text,
+                    "expected MAC addresses such as 02:00:00:00:00:01,02:00:00:00:00:02",
+                )
             })
         };
         text.split(',').map(|mac| one(mac.trim())).collect::<Result<_, _>>().map(Self::Mac)
@@ -114,8 +120,8 @@ pub struct Auto {
     pub mode: AutoMode,
     /// A host is a server if it did so many times as often what servers do as what clients do.
     pub ratio: f64,
-    /// Lengths of the prefixes of IPv4 networks that [`AutoMode::Router`] tries, from the shortest on; IPv6's are four
-    /// times as long.
+    /// Lengths of the prefixes of IPv4 networks that [`AutoMode::Router`] tries, from the shortest
+    /// on; IPv6's are four times as long.
     pub prefix: (u8, u8),
 }
 
@@ -139,7 +145,8 @@ pub enum AutoMode {
 }
 
 impl AutoMode {
-    pub const ALL: [Self; 5] = [Self::Bridge, Self::Router, Self::Client, Self::Server, Self::First];
+    pub const ALL: [Self; 5] =
+        [Self::Bridge, Self::Router, Self::Client, Self::Server, Self::First];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -157,7 +164,9 @@ impl FromStr for AutoMode {
 
     fn from_str(text: &str) -> Result<Self, SplitError> {
         let known = Self::ALL.into_iter().find(|mode| mode.name() == text);
-        known.ok_or_else(|| SplitError::new(text, "expected bridge, router, client, server or first"))
+        known.ok_or_else(|| {
+            SplitError::new(text, "expected bridge, router, client, server or first")
+        })
     }
 }
 
@@ -178,8 +187,8 @@ pub enum SplitError {
     )]
     Unknown { host: IpAddr, more: usize },
     #[error(
-        "server {server} and client {client} are in one network, even if it has a prefix of {prefix} bits\n  try: \
-         longer prefixes (--minmask), another --ratio, or auto=first"
+        "server {server} and client {client} are in one network, even if it has a prefix of \
+         {prefix} bits\n  try: longer prefixes (--minmask), another --ratio, or auto=first"
     )]
     Mixed { server: IpAddr, client: IpAddr, prefix: u8 },
 }
@@ -198,7 +207,8 @@ impl SplitError {
     }
 }
 
-// --- the splitter ------------------------------------------------------------------------------------------------
+// --- the splitter
+// ------------------------------------------------------------------------------------------------
 
 /// Tells the side of one packet after the other.
 pub struct Splitter {
@@ -222,13 +232,16 @@ impl Splitter {
             assert!(compiled.is_some(), "a filter is compiled before it runs");
         }
         let auto = if let By::Auto(auto) = split.by { auto } else { Auto::default() };
-        let known =
-            if matches!(split.by, By::Regex(_)) { vec![(FlowKey::default(), false); KNOWN] } else { Vec::new() };
+        let known = if matches!(split.by, By::Regex(_)) {
+            vec![(FlowKey::default(), false); KNOWN]
+        } else {
+            Vec::new()
+        };
         Self { split: split.clone(), link, hosts: Sides::new(auto), learned: false, known }
     }
 
-    /// Whether all packets are to be shown to [`Splitter::learn`], and then [`Splitter::learned`] called, before the first
-    /// side is asked for.
+    /// Whether all packets are to be shown to [`Splitter::learn`], and then [`Splitter::learned`]
+    /// called, before the first side is asked for.
     pub fn must_learn(&self) -> bool {
         !self.learned && matches!(self.split.by, By::Auto(auto) if auto.mode != AutoMode::First)
     }
@@ -295,7 +308,8 @@ fn source_mac(octets: &[u8], link: Link) -> Option<MacAddr> {
     octets.get(6..)?.first_chunk().copied().map(MacAddr)
 }
 
-// --- what hosts do -----------------------------------------------------------------------------------------------
+// --- what hosts do
+// -----------------------------------------------------------------------------------------------
 
 /// Hosts that are told apart at most: of what comes after them no side is known.
 const MOST_HOSTS: usize = 1 << 22;
@@ -382,19 +396,24 @@ impl Sides {
     /// The widest networks in which servers are and no client is.
     fn find_networks(&mut self) -> Result<(), SplitError> {
         let all = |is_client: bool| {
-            let hosts = self.hosts.iter().filter(move |host| host.value.is_client == Some(is_client));
+            let hosts =
+                self.hosts.iter().filter(move |host| host.value.is_client == Some(is_client));
             hosts.map(|host| host.key).collect::<Vec<_>>()
         };
         let (clients, servers) = (all(true), all(false));
         let mut mixed = None;
         for prefix in self.auto.prefix.0..=self.auto.prefix.1 {
-            let networks: HashSet<FlowKey> = servers.iter().map(|server| network_of(server, prefix)).collect();
-            let within = clients.iter().find(|client| networks.contains(&network_of(client, prefix)));
+            let networks: HashSet<FlowKey> =
+                servers.iter().map(|server| network_of(server, prefix)).collect();
+            let within =
+                clients.iter().find(|client| networks.contains(&network_of(client, prefix)));
             let Some(client) = within else {
                 (self.networks, self.prefix) = (networks, prefix);
                 return Ok(());
             };
-            let server = servers.iter().find(|server| network_of(server, prefix) == network_of(client, prefix));
+            let server = servers
+                .iter()
+                .find(|server| network_of(server, prefix) == network_of(client, prefix));
             mixed = server.and_then(|server| Some((server.src_ip()?, client.src_ip()?, prefix)));
         }
         match mixed {
@@ -462,7 +481,8 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
     }
 }
 
-// --- services ----------------------------------------------------------------------------------------------------
+// --- services
+// ----------------------------------------------------------------------------------------------------
 
 /// Ports of TCP and of UDP that servers have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -480,7 +500,8 @@ impl Default for Services {
 }
 
 impl Services {
-    /// Those in a file as `/etc/services`: lines with `80/tcp` or `53/udp`, in other lines nothing is looked for.
+    /// Those in a file as `/etc/services`: lines with `80/tcp` or `53/udp`, in other lines nothing
+    /// is looked for.
     ///
     /// # Errors
     /// If there is none at all, or a port above 65535.
@@ -497,13 +518,20 @@ impl Services {
                     _ => continue,
                 };
                 let Ok(port) = port.parse::<u16>() else {
-                    return Err(SplitError::new(word, "expected a port of 0 to 65535, such as 80/tcp"));
+                    return Err(SplitError::new(
+                        word,
+                        "expected a port of 0 to 65535, such as 80/tcp",
+                    ));
                 };
                 ports[usize::from(port)] = true;
                 found = true;
             }
         }
-        if found { Ok(services) } else { Err(SplitError::new("services", "expected lines such as \"http 80/tcp\"")) }
+        if found {
+            Ok(services)
+        } else {
+            Err(SplitError::new("services", "expected lines such as \"http 80/tcp\""))
+        }
     }
 
     /// Whether a packet goes to one; `None` if it is neither TCP nor UDP, or has no ports.
@@ -518,7 +546,8 @@ impl Services {
     }
 }
 
-// --- networks ----------------------------------------------------------------------------------------------------
+// --- networks
+// ----------------------------------------------------------------------------------------------------
 
 /// IPv4 and IPv6 networks: `10.0.0.0/8,192.168.1.7,[fe80::/16]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -552,7 +581,12 @@ impl FromStr for Network {
 
     /// Bits behind the prefix count for nothing, as in tcpprep.
     fn from_str(text: &str) -> Result<Self, SplitError> {
-        let wrong = || SplitError::new(text, "expected networks such as 10.0.0.0/8,192.168.1.0/24 or [fe80::/16]");
+        let wrong = || {
+            SplitError::new(
+                text,
+                "expected networks such as 10.0.0.0/8,192.168.1.0/24 or [fe80::/16]",
+            )
+        };
         let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         let (address, prefix) = plain.split_once('/').map_or((plain, None), |(a, p)| (a, Some(p)));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
@@ -562,14 +596,18 @@ impl FromStr for Network {
         };
         let prefix: u32 = prefix.map_or(Ok(bits), str::parse).map_err(|_| wrong())?;
         if prefix > bits {
-            return Err(SplitError::new(text, format!("a prefix of {prefix} bits: expected 0 to {bits}")));
+            return Err(SplitError::new(
+                text,
+                format!("a prefix of {prefix} bits: expected 0 to {bits}"),
+            ));
         }
         let mask = mask(prefix);
         Ok(Self { address: address & mask, mask, version })
     }
 }
 
-// --- what leaves at all --------------------------------------------------------------------------------------------
+// --- what leaves at all
+// --------------------------------------------------------------------------------------------
 
 /// Which packets leave: tcpprep's `--include` and `--exclude`.
 #[derive(Clone, Debug)]
@@ -645,15 +683,18 @@ impl FromStr for Rule {
             "D" => Self::Destination(rest.parse()?),
             "B" => Self::Both(rest.parse()?),
             "E" => Self::Either(rest.parse()?),
-            "P" => Self::Packets(rest.parse().map_err(|error: ValueError| SplitError::new(text, error.to_string()))?),
+            "P" => Self::Packets(
+                rest.parse()
+                    .map_err(|error: ValueError| SplitError::new(text, error.to_string()))?,
+            ),
             "F" if !rest.trim().is_empty() => {
                 // The quotes of who quoted for a shell that was not there.
                 let quoted = rest.strip_prefix('\'').and_then(|r| r.strip_suffix('\''));
                 Self::Filter { expression: quoted.unwrap_or(rest).to_owned(), compiled: None }
             }
             _ => {
-                let expected = "expected S:, D:, B: or E: with networks (S:10.0.0.0/8), P: with packets (P:1-5,9,72-), or \
-                                F: with a filter (F:tcp port 80)";
+                let expected = "expected S:, D:, B: or E: with networks (S:10.0.0.0/8), P: with \
+                                packets (P:1-5,9,72-), or F: with a filter (F:tcp port 80)";
                 return Err(SplitError::new(text, expected));
             }
         })
@@ -679,7 +720,12 @@ mod tests {
 
     fn tcp(src: [u8; 4], dst: [u8; 4], ports: (u8, u16), flags: u8) -> Vec<u8> {
         let [high, low] = ports.1.to_be_bytes();
-        ipv4(src, dst, 6, &[0, ports.0, high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0])
+        ipv4(
+            src,
+            dst,
+            6,
+            &[0, ports.0, high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0],
+        )
     }
 
     fn dns(src: [u8; 4], dst: [u8; 4], ports: (u8, u8), flags: u8) -> Vec<u8> {
@@ -697,11 +743,12 @@ mod tests {
             splitter.learned()?;
             assert!(!splitter.must_learn());
         }
-        let sides = frames.iter().zip(1..).map(|(frame, number)| match splitter.side(frame, number) {
-            Side::Primary => 'p',
-            Side::Secondary => 's',
-            Side::Skip => '-',
-        });
+        let sides =
+            frames.iter().zip(1..).map(|(frame, number)| match splitter.side(frame, number) {
+                Side::Primary => 'p',
+                Side::Secondary => 's',
+                Side::Skip => '-',
+            });
         Ok(sides.collect())
     }
 
@@ -728,7 +775,11 @@ mod tests {
 
     #[test]
     fn hosts_that_did_nothing_are_what_the_mode_says() {
-        let frames = [&conversation()[..], &[tcp(BESIDE, AWAY, (9, 9), ACK), tcp(AWAY, BESIDE, (9, 9), ACK)]].concat();
+        let frames = [
+            &conversation()[..],
+            &[tcp(BESIDE, AWAY, (9, 9), ACK), tcp(AWAY, BESIDE, (9, 9), ACK)],
+        ]
+        .concat();
         let of = |mode| sides(&auto(mode), &frames);
         assert_eq!(of(AutoMode::Client).unwrap(), "pspsspp");
         assert_eq!(of(AutoMode::Server).unwrap(), "pspssss");
@@ -737,7 +788,10 @@ mod tests {
         assert_eq!(of(AutoMode::First).unwrap(), "pspssps");
         let error = of(AutoMode::Bridge).unwrap_err();
         assert_eq!(error, SplitError::Unknown { host: BESIDE.into(), more: 1 });
-        assert!(error.to_string().contains("10.9.0.3") && error.to_string().contains("auto=first"), "{error}");
+        assert!(
+            error.to_string().contains("10.9.0.3") && error.to_string().contains("auto=first"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -751,10 +805,17 @@ mod tests {
         ];
         // 10.9.0.0/30 has .2 and .3, but not .4.
         assert_eq!(sides(&auto(AutoMode::Router), &frames).unwrap(), "pssp");
-        let mixed = vec![tcp(BESIDE, SERVER, (1, 80), SYN), tcp(SERVER, BESIDE, (80, 1), SYN | ACK), frames[2].clone()];
+        let mixed = vec![
+            tcp(BESIDE, SERVER, (1, 80), SYN),
+            tcp(SERVER, BESIDE, (80, 1), SYN | ACK),
+            frames[2].clone(),
+        ];
         let mixed = [mixed, vec![frames[3].clone()]].concat();
         let error = sides(&auto(AutoMode::Router), &mixed).unwrap_err();
-        assert_eq!(error, SplitError::Mixed { server: SERVER.into(), client: BESIDE.into(), prefix: 30 });
+        assert_eq!(
+            error,
+            SplitError::Mixed { server: SERVER.into(), client: BESIDE.into(), prefix: 30 }
+        );
     }
 
     #[test]
@@ -762,7 +823,8 @@ mod tests {
         let mut frames = vec![tcp(CLIENT, SERVER, (1, 80), SYN); 3];
         frames.extend(vec![tcp(CLIENT, SERVER, (80, 1), SYN | ACK); 5]);
         let of = |ratio| {
-            let split = Split::new(By::Auto(Auto { mode: AutoMode::Client, ratio, ..Auto::default() }));
+            let split =
+                Split::new(By::Auto(Auto { mode: AutoMode::Client, ratio, ..Auto::default() }));
             sides(&split, &frames).unwrap().starts_with('p')
         };
         assert_eq!([2.0, 5.0 / 3.0, 1.0].map(of), [true, false, false]);
@@ -788,7 +850,8 @@ mod tests {
         assert_eq!(of(By::cidr("10.0.0.0/8").unwrap()), "pppsp");
         assert_eq!(of(By::regex(r"^10\.9\..*").unwrap()), "spssp");
         assert_eq!(of(By::Port(Box::default())), "pppsp");
-        let services = Services::parse("# web\nhttp 80/tcp www\ndomain\t53/udp # and TCP\n").unwrap();
+        let services =
+            Services::parse("# web\nhttp 80/tcp www\ndomain\t53/udp # and TCP\n").unwrap();
         assert_eq!(of(By::Port(Box::new(services))), "pspss");
         assert_eq!(of(By::mac("02:00:00:00:00:02").unwrap()), "spssp");
     }
@@ -807,16 +870,21 @@ mod tests {
 
     #[test]
     fn rules_say_which_packets_leave() {
-        let of = |rule: &str, exclude| {
-            let mut select = Select::parse(rule, exclude).unwrap();
-            // ethertype ARP
-            let load = |code, k| squall_bpf::classic::Instruction { code, jt: 0, jf: 0, k };
-            let jump = squall_bpf::classic::Instruction { code: 0x15, jt: 0, jf: 1, k: 0x806 };
-            let program = vec![load(0x28, 12), jump, load(6, 1000), load(6, 0)];
-            select.compile(|text| if text == "arp" { Filter::new(program) } else { unreachable!("{text}") }).unwrap();
-            let split = Split { select: Some(select), ..auto(AutoMode::First) };
-            sides(&split, &conversation()).unwrap()
-        };
+        let of =
+            |rule: &str, exclude| {
+                let mut select = Select::parse(rule, exclude).unwrap();
+                // ethertype ARP
+                let load = |code, k| squall_bpf::classic::Instruction { code, jt: 0, jf: 0, k };
+                let jump = squall_bpf::classic::Instruction { code: 0x15, jt: 0, jf: 1, k: 0x806 };
+                let program = vec![load(0x28, 12), jump, load(6, 1000), load(6, 0)];
+                select
+                    .compile(|text| {
+                        if text == "arp" { Filter::new(program) } else { unreachable!("{text}") }
+                    })
+                    .unwrap();
+                let split = Split { select: Some(select), ..auto(AutoMode::First) };
+                sides(&split, &conversation()).unwrap()
+            };
         assert_eq!(of("S:10.0.0.1", false), "p-ps-");
         assert_eq!(of("S:10.0.0.1", true), "-p-sp");
         assert_eq!(of("D:10.0.0.0/24", false), "-p-sp");

@@ -1,13 +1,16 @@
-//! What a replay sends, in tcpreplay's words: flows, flow packets, non-flow packets, expired flows ([`Stats`]).
+//! What a replay sends, in tcpreplay's words: flows, flow packets, non-flow packets, expired flows
+//! ([`Stats`]).
 //!
-//! A flow is what goes one way: addresses, protocol and ports, as tcpreplay counts it and as NetFlow exports it. A flow
-//! that comes again in a later loop is the same, unless it was idle for too long meanwhile ([`Settings::expiry_ns`]) or
-//! the addresses changed ([`Stats::addresses_change`]).
+//! A flow is what goes one way: addresses, protocol and ports, as tcpreplay counts it and as
+//! NetFlow exports it. A flow that comes again in a later loop is the same, unless it was idle for
+//! too long meanwhile ([`Settings::expiry_ns`]) or the addresses changed
+//! ([`Stats::addresses_change`]).
 //!
-//! It takes two steps, because what counts is what was sent, while a packet looks otherwise by then. [`Stats::flow`] finds
-//! the flow of a packet as it was read, **before** [`crate::Unique`] gives it other addresses: some tens of nanoseconds,
-//! and once only for a packet that is kept for all loops. [`Stats::sent`] counts it when it has left: some nanoseconds.
-//! So the flows that are kept are those of the captures, however many loops there are, and the busiest hosts have the
+//! It takes two steps, because what counts is what was sent, while a packet looks otherwise by
+//! then. [`Stats::flow`] finds the flow of a packet as it was read, **before** [`crate::Unique`]
+//! gives it other addresses: some tens of nanoseconds, and once only for a packet that is kept for
+//! all loops. [`Stats::sent`] counts it when it has left: some nanoseconds. So the flows that are
+//! kept are those of the captures, however many loops there are, and the busiest hosts have the
 //! addresses that the user knows.
 
 use std::{collections::HashMap, net::IpAddr};
@@ -23,9 +26,11 @@ use crate::unique::Unique;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub link: Link,
-    /// A flow that is idle for longer has ended, and its next packet begins another: tcpreplay's `--flow-expiry`.
+    /// A flow that is idle for longer has ended, and its next packet begins another: tcpreplay's
+    /// `--flow-expiry`.
     pub expiry_ns: Option<u64>,
-    /// Flows of the captures that are told apart at most, 128 octets of memory each. Packets of others are counted.
+    /// Flows of the captures that are told apart at most, 128 octets of memory each. Packets of
+    /// others are counted.
     pub max_flows: u32,
     /// Rows of the lists of hosts and flows.
     pub top: usize,
@@ -47,7 +52,8 @@ pub struct Stats {
     /// How often addresses changed.
     change: u64,
     counts: FlowCounts,
-    /// Of what is in no flow of the table, by IP version and protocol: IPv6 from 256 on, and what is no IP.
+    /// Of what is in no flow of the table, by IP version and protocol: IPv6 from 256 on, and what
+    /// is no IP.
     apart: Vec<Share>,
 }
 
@@ -67,7 +73,8 @@ struct Flow {
 pub struct FlowId(u32);
 
 impl FlowId {
-    /// From here on a packet is in no flow of the table, and the lower bits are its place in [`Stats::apart`].
+    /// From here on a packet is in no flow of the table, and the lower bits are its place in
+    /// [`Stats::apart`].
     const APART: u32 = 1 << 31;
     /// Its headers are cut or contradict themselves.
     const INVALID: u32 = 1 << 30;
@@ -82,7 +89,8 @@ const NO_IP: usize = 512;
 /// Figures of flows, by tcpreplay's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows begun: those that were not there before, and those that began anew after they had expired.
+    /// Flows begun: those that were not there before, and those that began anew after they had
+    /// expired.
     pub flows: u64,
     /// Those that were not there before: `flows` without the expired.
     pub unique_flows: u64,
@@ -90,9 +98,11 @@ pub struct FlowCounts {
     pub expired_flows: u64,
     /// Packets of flows.
     pub flow_packets: u64,
-    /// All others: no IP, a fragment without ports, or headers that are cut or contradict themselves.
+    /// All others: no IP, a fragment without ports, or headers that are cut or contradict
+    /// themselves.
     pub non_flow_packets: u64,
-    /// Of the non-flow packets, those whose headers are cut or contradict themselves: tcpreplay's invalid packets.
+    /// Of the non-flow packets, those whose headers are cut or contradict themselves: tcpreplay's
+    /// invalid packets.
     pub invalid_packets: u64,
     /// Of the flow packets, those of flows that there was no room for: these flows are not counted.
     pub overflow_packets: u64,
@@ -162,8 +172,9 @@ impl Stats {
         FlowId(FlowId::APART | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
     }
 
-    /// From here on packets have other addresses: to be called with [`Unique::change_number`] before the first packet of a
-    /// loop is counted. Flows with an address that changes are others, if the number is another than before.
+    /// From here on packets have other addresses: to be called with [`Unique::change_number`]
+    /// before the first packet of a loop is counted. Flows with an address that changes are others,
+    /// if the number is another than before.
     pub fn addresses_change(&mut self, change_number: u64) {
         self.change = change_number;
     }
@@ -181,7 +192,11 @@ impl Stats {
         let flow = &mut self.flows[flow.0 as usize];
         if flow.share.packets == 0 || flow.changes && flow.change != self.change {
             self.counts.unique_flows += 1;
-        } else if self.settings.expiry_ns.is_some_and(|most| time_ns.saturating_sub(flow.last_ns) > most) {
+        } else if self
+            .settings
+            .expiry_ns
+            .is_some_and(|most| time_ns.saturating_sub(flow.last_ns) > most)
+        {
             self.counts.expired_flows += 1;
         }
         flow.change = self.change;
@@ -233,7 +248,9 @@ impl Stats {
         Summary {
             counts: self.counts(),
             protocols: busiest(protocols, usize::MAX, |row| (row.2, (row.0, row.1))),
-            talkers: busiest(talkers.into_iter().collect(), self.settings.top, |row| (row.1, row.0)),
+            talkers: busiest(talkers.into_iter().collect(), self.settings.top, |row| {
+                (row.1, row.0)
+            }),
             top_flows: busiest(top_flows, self.settings.top, |row| (row.1, row.0)),
         }
     }
@@ -301,12 +318,17 @@ mod tests {
         let mut later = udp(A, B, 1);
         later[21] = 5;
         let cut = udp(A, B, 1)[..30].to_vec();
-        for octets in [&udp(A, B, 1), &udp(B, A, 1), &udp(A, B, 1), &udp(A, B, 2), &arp, &later, &cut] {
+        for octets in
+            [&udp(A, B, 1), &udp(B, A, 1), &udp(A, B, 1), &udp(A, B, 2), &arp, &later, &cut]
+        {
             stats.observe(octets, octets.len() as u32, 0);
         }
         let counts = stats.counts();
         assert_eq!((counts.flows, counts.unique_flows, counts.expired_flows), (3, 3, 0));
-        assert_eq!((counts.flow_packets, counts.non_flow_packets, counts.invalid_packets), (4, 3, 1));
+        assert_eq!(
+            (counts.flow_packets, counts.non_flow_packets, counts.invalid_packets),
+            (4, 3, 1)
+        );
         assert_eq!(counts.flows_per_second(1.5), 2.0);
         let summary = stats.result();
         assert_eq!(summary.protocols[0], (4, 17, Share { packets: 5, octets: 300 }));
@@ -326,7 +348,11 @@ mod tests {
                 stats.observe(&frame, 60, number * 2 * S + S / 2);
             }
             let counts = stats.counts();
-            assert_eq!((counts.flows, counts.expired_flows, counts.unique_flows), (flows, expired, 1), "{expiry:?}");
+            assert_eq!(
+                (counts.flows, counts.expired_flows, counts.unique_flows),
+                (flows, expired, 1),
+                "{expiry:?}"
+            );
         }
     }
 
@@ -342,7 +368,10 @@ mod tests {
             }
         }
         let counts = stats.counts();
-        assert_eq!((counts.flows, counts.unique_flows, counts.flow_packets), (50 * 3 + 1, 50 * 3 + 1, 4000));
+        assert_eq!(
+            (counts.flows, counts.unique_flows, counts.flow_packets),
+            (50 * 3 + 1, 50 * 3 + 1, 4000)
+        );
         assert_eq!(stats.result().talkers[0], (A.into(), Share { packets: 2000, octets: 120_000 }));
     }
 

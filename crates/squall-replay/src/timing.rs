@@ -1,7 +1,7 @@
 //! When each frame is due: from the instants in the capture, or at a rate.
 //!
-//! Every instant is counted from the replay's start in whole numbers and their remainders, not from the frame before, so
-//! that hours later nothing has drifted.
+//! Every instant is counted from the replay's start in whole numbers and their remainders, not from
+//! the frame before, so that hours later nothing has drifted.
 
 use squall_program::Gap;
 use squall_units::Picos;
@@ -15,8 +15,8 @@ pub enum Timing {
     Captured { num: u64, den: u64 },
     /// At a rate: `together` frames at once, and behind them all of their gaps.
     Paced { gap: Gap, together: u32 },
-    /// A rate that changes evenly from `from` to `to` within `over` and stays there; a second, of frames or of octets with
-    /// `extra` more a frame.
+    /// A rate that changes evenly from `from` to `to` within `over` and stays there; a second, of
+    /// frames or of octets with `extra` more a frame.
     Ramp { from: f64, to: f64, over: Picos, octets: Option<u32> },
     /// As fast as the port goes.
     Top,
@@ -78,8 +78,8 @@ impl Schedule {
         Self { last: time_ns, since: time_ns, ..self }
     }
 
-    /// A capture begins anew, `delay` later than it would: captured times count from its first frame, those of the first
-    /// capture from where the run begins.
+    /// A capture begins anew, `delay` later than it would: captured times count from its first
+    /// frame, those of the first capture from where the run begins.
     pub fn begin(&mut self, delay: Picos) {
         self.last = self.since.take();
         self.due = self.due.saturating_add(delay.0);
@@ -101,13 +101,15 @@ impl Schedule {
                     Some(gap) => gap,
                     None => {
                         self.backward += 1;
-                        // What follows counts from where the clock has been, or everything behind would come early.
+                        // What follows counts from where the clock has been, or everything behind
+                        // would come early.
                         self.last = Some(last);
                         0
                     }
                 };
                 self.passed = self.passed.saturating_add(gap.min(self.longest_gap));
-                let passed = u128::from(self.passed) * u128::from(NANO) * u128::from(den) / u128::from(num);
+                let passed =
+                    u128::from(self.passed) * u128::from(NANO) * u128::from(den) / u128::from(num);
                 self.due = self.base.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX / 2));
                 Picos(self.due)
             }
@@ -116,7 +118,9 @@ impl Schedule {
                 let (num, den) = match gap {
                     Gap::Zero => return Departure::AT_ONCE,
                     Gap::PerFrame { num, den } => (u128::from(num), den),
-                    Gap::PerOctet { num, den, extra } => (u128::from(num) * u128::from(len + extra), den),
+                    Gap::PerOctet { num, den, extra } => {
+                        (u128::from(num) * u128::from(len + extra), den)
+                    }
                 };
                 self.together += 1;
                 let last = self.together >= together;
@@ -129,13 +133,15 @@ impl Schedule {
             Timing::Ramp { from, to, over, octets } => {
                 let due = self.due;
                 self.units += octets.map_or(1.0, |extra| f64::from(len + extra));
-                self.due = self.base.saturating_add(ramp(from, to, over.0 as f64 / 1e12, self.units));
+                self.due =
+                    self.base.saturating_add(ramp(from, to, over.0 as f64 / 1e12, self.units));
                 Picos(due)
             }
         }
     }
 
-    /// The next instant is `num / den` picoseconds later; `now`: with all that was put off until now.
+    /// The next instant is `num / den` picoseconds later; `now`: with all that was put off until
+    /// now.
     #[inline]
     fn step(&mut self, num: u128, den: u64, now: bool) {
         let num = num + u128::from(self.left_over);
@@ -156,7 +162,8 @@ impl Schedule {
     }
 }
 
-/// Picoseconds after which a rate that goes evenly from `from` to `to` within `over` seconds has made `units`.
+/// Picoseconds after which a rate that goes evenly from `from` to `to` within `over` seconds has
+/// made `units`.
 fn ramp(from: f64, to: f64, over: f64, units: f64) -> u64 {
     let whole = (from + to) / 2.0 * over;
     let seconds = if units >= whole {
@@ -220,17 +227,27 @@ mod tests {
 
     #[test]
     fn several_frames_at_once_keep_the_rate() {
-        let timing = Timing::Paced { gap: Gap::PerFrame { num: 1_000_000_000_000, den: 3 }, together: 2 };
+        let timing =
+            Timing::Paced { gap: Gap::PerFrame { num: 1_000_000_000_000, den: 3 }, together: 2 };
         assert_eq!(
             due(timing, &[(0, 60); 7]),
-            [0, 0, 666_666_666_666, 666_666_666_666, 1_333_333_333_333, 1_333_333_333_333, 2_000_000_000_000]
+            [
+                0,
+                0,
+                666_666_666_666,
+                666_666_666_666,
+                1_333_333_333_333,
+                1_333_333_333_333,
+                2_000_000_000_000
+            ]
         );
     }
 
     #[test]
     fn a_ramp_has_made_what_lies_under_it() {
         // From 0 to 100 a second within 2 s: 100 frames, and then one each 10 ms.
-        let timing = Timing::Ramp { from: 0.0, to: 100.0, over: Picos(2_000_000_000_000), octets: None };
+        let timing =
+            Timing::Ramp { from: 0.0, to: 100.0, over: Picos(2_000_000_000_000), octets: None };
         let due = due(timing, &[(0, 60); 103]);
         assert_eq!((due[0], due[25]), (0, 1_000_000_000_000));
         assert_eq!(due[100..], [2_000_000_000_000, 2_010_000_000_000, 2_020_000_000_000]);

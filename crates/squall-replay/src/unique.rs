@@ -1,23 +1,25 @@
-//! Fresh addresses in each loop ([`Unique`]), so that each loop's flows are others: tcpreplay's `--unique-ip`.
+//! Fresh addresses in each loop ([`Unique`]), so that each loop's flows are others: tcpreplay's
+//! `--unique-ip`.
 //!
-//! Loop by loop every address becomes another by one rule for all packets, and the rule is a permutation: what comes from
-//! A to B and what comes back stay one flow, and flows that differ go on to differ. It turns these sets into themselves:
+//! Loop by loop every address becomes another by one rule for all packets, and the rule is a
+//! permutation: what comes from A to B and what comes back stay one flow, and flows that differ go
+//! on to differ. It turns these sets into themselves:
 //!
-//! - the IPv4 addresses that the Internet does not route: private (RFC 1918), shared (RFC 6598), benchmarks' (RFC 2544),
-//!   22,216,704 together; a laboratory's packets stay a laboratory's,
+//! - the IPv4 addresses that the Internet does not route: private (RFC 1918), shared (RFC 6598),
+//!   benchmarks' (RFC 2544), 22,216,704 together; a laboratory's packets stay a laboratory's,
 //! - all other IPv4 addresses of hosts: 3,702,259,712,
 //! - of IPv6 the last 64 bits of an address, whose network stays: 2^64.
 //!
-//! What is no address of a host stays as it is: multicast, broadcast, loopback, link-local, unspecified, 0/8, 240/4, and
-//! of IPv6 all of 0::/64 (with what is mapped from IPv4).
+//! What is no address of a host stays as it is: multicast, broadcast, loopback, link-local,
+//! unspecified, 0/8, 240/4, and of IPv6 all of 0::/64 (with what is mapped from IPv4).
 //!
-//! A set of `n` addresses is put in an order that looks like chance, in which loop k goes k·s places further, with an s
-//! that has no divisor in common with n. So an address, and with it a pair of addresses, comes again after n changes and
-//! not before. From there on the set is in another order: a pair comes again when chance has it, after some thousand
-//! times n.
+//! A set of `n` addresses is put in an order that looks like chance, in which loop k goes k·s
+//! places further, with an s that has no divisor in common with n. So an address, and with it a
+//! pair of addresses, comes again after n changes and not before. From there on the set is in
+//! another order: a pair comes again when chance has it, after some thousand times n.
 //!
-//! Only the outermost IP header changes, and the checksums that cover its addresses (RFC 1624). Addresses elsewhere stay:
-//! in ARP, in what ICMP quotes, in neighbour discovery, in tunnels.
+//! Only the outermost IP header changes, and the checksums that cover its addresses (RFC 1624).
+//! Addresses elsewhere stay: in ARP, in what ICMP quotes, in neighbour discovery, in tunnels.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -53,8 +55,8 @@ impl Unique {
         Change::new(self.change_number(loop_number), self.link)
     }
 
-    /// Changes a packet in place; whether it was changed. Loop 0 changes nothing. Making the [`Unique::change`] for it
-    /// costs some nanoseconds.
+    /// Changes a packet in place; whether it was changed. Loop 0 changes nothing. Making the
+    /// [`Unique::change`] for it costs some nanoseconds.
     #[inline]
     pub fn apply(&self, octets: &mut [u8], loop_number: u64) -> bool {
         self.change(loop_number).apply(octets)
@@ -63,7 +65,9 @@ impl Unique {
     /// Whether the packets of a flow get other addresses at all.
     pub fn changes(key: &FlowKey) -> bool {
         match key.version {
-            4 => [key.src, key.dst].iter().any(|a| Region::of(u16::from_be_bytes([a[0], a[1]])).is_some()),
+            4 => [key.src, key.dst]
+                .iter()
+                .any(|a| Region::of(u16::from_be_bytes([a[0], a[1]])).is_some()),
             6 => is_host(u128::from_be_bytes(key.src)) || is_host(u128::from_be_bytes(key.dst)),
             _ => false,
         }
@@ -80,7 +84,8 @@ pub struct Change {
     interface: u64,
 }
 
-/// A region's permutation: into a chance order by `keys`, so many places on, and back by those of change 0.
+/// A region's permutation: into a chance order by `keys`, so many places on, and back by those of
+/// change 0.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     keys: Keys,
@@ -144,7 +149,8 @@ impl Change {
         match headers.key.version {
             4 => self.rewrite_ipv4::<BACK>(octets, network, TransportSum::of(&headers)),
             6 => {
-                // What is under the checksum is another destination than the header's (RFC 8200 §8.1).
+                // What is under the checksum is another destination than the header's (RFC 8200
+                // §8.1).
                 let routed = is_routed(octets, &headers);
                 self.rewrite_ipv6::<BACK>(octets, network, TransportSum::of(&headers), routed)
             }
@@ -153,10 +159,16 @@ impl Change {
     }
 
     #[inline]
-    fn rewrite_ipv4<const BACK: bool>(&self, octets: &mut [u8], network: usize, sum: Option<TransportSum>) -> bool {
+    fn rewrite_ipv4<const BACK: bool>(
+        &self,
+        octets: &mut [u8],
+        network: usize,
+        sum: Option<TransportSum>,
+    ) -> bool {
         let Some(header) = octets[network..].first_chunk_mut::<20>() else { return false };
         let old = u64::from_be_bytes([
-            header[12], header[13], header[14], header[15], header[16], header[17], header[18], header[19],
+            header[12], header[13], header[14], header[15], header[16], header[17], header[18],
+            header[19],
         ]);
         let (src, dst) = ((old >> 32) as u32, old as u32);
         let new = u64::from(self.ipv4::<BACK>(src)) << 32 | u64::from(self.ipv4::<BACK>(dst));
@@ -218,20 +230,26 @@ impl Change {
             return address;
         }
         let place = scramble64(address as u64);
-        let place = if BACK { place.wrapping_sub(self.interface) } else { place.wrapping_add(self.interface) };
+        let place = if BACK {
+            place.wrapping_sub(self.interface)
+        } else {
+            place.wrapping_add(self.interface)
+        };
         address >> 64 << 64 | u128::from(unscramble64(place))
     }
 }
 
-// --- sets of addresses --------------------------------------------------------------------------------------------
+// --- sets of addresses
+// --------------------------------------------------------------------------------------------
 
 /// A set of whole /16 networks, which is turned into itself.
 struct Region {
     networks: u32,
     /// No divisor in common with the number of addresses, and about that over the golden ratio.
     step: u32,
-    /// The networks in their order have no gaps: from network `begins[i]` on, which is in place `places[i]`, `left_out[i]`
-    /// more are left out before it. Signed, as the compiler then compares all of them at once.
+    /// The networks in their order have no gaps: from network `begins[i]` on, which is in place
+    /// `places[i]`, `left_out[i]` more are left out before it. Signed, as the compiler then
+    /// compares all of them at once.
     begins: [i32; 8],
     places: [i32; 8],
     left_out: [i32; 8],
@@ -252,7 +270,8 @@ const GLOBAL: [(u32, u32); 8] = [
     (0xc614, 0xdfff),
 ];
 
-static REGIONS: [Region; 2] = [Region::new(&LOCAL, 13_730_677), Region::new(&GLOBAL, 2_288_122_337)];
+static REGIONS: [Region; 2] =
+    [Region::new(&LOCAL, 13_730_677), Region::new(&GLOBAL, 2_288_122_337)];
 
 impl Region {
     const fn new(ranges: &[(u32, u32)], step: u32) -> Self {
@@ -260,7 +279,8 @@ impl Region {
         let (mut networks, mut next, mut i) = (0, 0, 0);
         while i < ranges.len() {
             let (first, last) = ranges[i];
-            (begins[i], places[i], left_out[i]) = (first as i32, networks as i32, (first - next) as i32);
+            (begins[i], places[i], left_out[i]) =
+                (first as i32, networks as i32, (first - next) as i32);
             networks += last - first + 1;
             next = last + 1;
             i += 1;
@@ -273,7 +293,8 @@ impl Region {
         (self.networks as u64) << 16
     }
 
-    /// Which region a /16 network is in, and its place there; `None` if its addresses are no hosts'.
+    /// Which region a /16 network is in, and its place there; `None` if its addresses are no
+    /// hosts'.
     #[inline]
     fn of(network: u16) -> Option<(usize, u32)> {
         let which = match network {
@@ -314,7 +335,8 @@ fn is_host(address: u128) -> bool {
     network != 0 && network >> 56 != 0xff && network >> 54 != 0xfe80 >> 6
 }
 
-// --- orders that look like chance ----------------------------------------------------------------------------------
+// --- orders that look like chance
+// ----------------------------------------------------------------------------------
 
 type Keys = [u64; 3];
 
@@ -327,7 +349,8 @@ fn keys(round: u64) -> Keys {
     [1, 2, 3].map(|i| scramble64(round.wrapping_mul(4).wrapping_add(i)))
 }
 
-/// A permutation of `networks` times 65,536 addresses: three rounds of Feistel's, each half in its own modulus.
+/// A permutation of `networks` times 65,536 addresses: three rounds of Feistel's, each half in its
+/// own modulus.
 #[inline]
 fn scramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     let (mut high, mut low) = (rank >> 16, rank & 0xffff);
@@ -348,11 +371,13 @@ fn unscramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     high << 16 | low
 }
 
-/// Of 16 bits. The product has their square, so that addresses side by side do not stay at one distance.
+/// Of 16 bits. The product has their square, so that addresses side by side do not stay at one
+/// distance.
 #[inline]
 fn mix(value: u32, key: u64) -> u32 {
     let value = u64::from(value);
-    let product = (value ^ key).wrapping_mul(value << 32 ^ key.rotate_left(24) ^ 0x9e6c_63d0_676a_9a99);
+    let product =
+        (value ^ key).wrapping_mul(value << 32 ^ key.rotate_left(24) ^ 0x9e6c_63d0_676a_9a99);
     (product >> 32) as u32
 }
 
@@ -379,7 +404,8 @@ fn unscramble64(mut x: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Of an odd number modulo 2^64 (Newton: each step doubles the bits that are right, of which it begins with three).
+/// Of an odd number modulo 2^64 (Newton: each step doubles the bits that are right, of which it
+/// begins with three).
 const fn inverse(odd: u64) -> u64 {
     let mut x = odd;
     let mut i = 0;
@@ -415,11 +441,16 @@ mod tests {
         let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         match front {
             Front::Plain => octets.extend(ethertype),
-            Front::Tagged => octets.extend([&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8][..], &ethertype].concat()),
+            Front::Tagged => {
+                octets.extend([&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8][..], &ethertype].concat())
+            }
             Front::Labelled => octets.extend([0x88, 0x47, 0, 0, 0x10, 64, 0, 0, 0x11, 64]),
         }
         let (mut segment, field) = match protocol {
-            protocol::TCP => (vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 16, 1, 0, 0, 0, 0, 0], Some(16)),
+            protocol::TCP => (
+                vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 16, 1, 0, 0, 0, 0, 0],
+                Some(16),
+            ),
             protocol::UDP => (vec![0x30, 0x39, 0, 53, 0, 8 + payload.len() as u8, 0, 0], Some(6)),
             protocol::UDP_LITE => (vec![0x30, 0x39, 0, 53, 0, 0, 0, 0], Some(6)),
             protocol::ICMPV6 => (vec![128, 0, 0, 0, 0, 1, 0, 1], Some(2)),
@@ -433,7 +464,8 @@ mod tests {
         }
         match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                let mut header = vec![0x45, 0, 0, 20 + segment.len() as u8, 1, 2, 0x40, 0, 64, protocol, 0, 0];
+                let mut header =
+                    vec![0x45, 0, 0, 20 + segment.len() as u8, 1, 2, 0x40, 0, 64, protocol, 0, 0];
                 header.extend([src.octets(), dst.octets()].concat());
                 let sum = !fold(sum(&header));
                 header[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -480,7 +512,13 @@ mod tests {
         prop_oneof![
             any::<u32>().prop_map(|a| Ipv4Addr::from_bits(a).into()),
             (
-                prop::sample::select(vec![0x0a00_0000u32, 0xac10_0000, 0xc0a8_0000, 0x6440_0000, 0xc612_0000]),
+                prop::sample::select(vec![
+                    0x0a00_0000u32,
+                    0xac10_0000,
+                    0xc0a8_0000,
+                    0x6440_0000,
+                    0xc612_0000
+                ]),
                 any::<u16>()
             )
                 .prop_map(|(network, a)| Ipv4Addr::from_bits(network | u32::from(a)).into()),
@@ -488,15 +526,28 @@ mod tests {
     }
 
     fn any_address6() -> impl Strategy<Value = IpAddr> {
-        (prop::sample::select(vec![0x2001_0db8u128 << 96, 0xfd00 << 112, 0x2a00 << 112 | 7 << 64]), any::<u64>())
+        (
+            prop::sample::select(vec![
+                0x2001_0db8u128 << 96,
+                0xfd00 << 112,
+                0x2a00 << 112 | 7 << 64,
+            ]),
+            any::<u64>(),
+        )
             .prop_map(|(network, a)| Ipv6Addr::from_bits(network | u128::from(a)).into())
     }
 
     fn any_packet() -> impl Strategy<Value = Vec<u8>> {
-        let front = prop::sample::select(vec![Front::Plain, Front::Plain, Front::Tagged, Front::Labelled]);
+        let front =
+            prop::sample::select(vec![Front::Plain, Front::Plain, Front::Tagged, Front::Labelled]);
         let pair = prop_oneof![(any_address(), any_address()), (any_address6(), any_address6())];
-        let protocol =
-            prop::sample::select(vec![protocol::TCP, protocol::UDP, protocol::UDP_LITE, 1, protocol::ICMPV6]);
+        let protocol = prop::sample::select(vec![
+            protocol::TCP,
+            protocol::UDP,
+            protocol::UDP_LITE,
+            1,
+            protocol::ICMPV6,
+        ]);
         (front, pair, protocol, prop::collection::vec(any::<u8>(), 0..40)).prop_map(
             |(front, (src, dst), protocol, payload)| {
                 let other = |protocol| match protocol {
@@ -517,7 +568,9 @@ mod tests {
                 let [first, ..] = a.octets();
                 first == 0 || first == 127 || first >= 224 || a.is_link_local()
             }
-            IpAddr::V6(a) => a.is_multicast() || a.is_unicast_link_local() || a.to_bits() >> 64 == 0,
+            IpAddr::V6(a) => {
+                a.is_multicast() || a.is_unicast_link_local() || a.to_bits() >> 64 == 0
+            }
         }
     }
 
@@ -589,8 +642,8 @@ mod tests {
 
     #[test]
     fn special_addresses_stay() {
-        let stay = "0.0.0.0 0.1.2.3 127.0.0.1 169.254.9.9 224.0.0.251 239.255.255.250 240.0.0.1 255.255.255.255 :: ::1 \
-                    fe80::1 febf::1 ff02::1 ff0e::1 ::ffff:10.0.0.1";
+        let stay = "0.0.0.0 0.1.2.3 127.0.0.1 169.254.9.9 224.0.0.251 239.255.255.250 240.0.0.1 \
+                    255.255.255.255 :: ::1 fe80::1 febf::1 ff02::1 ff0e::1 ::ffff:10.0.0.1";
         for address in stay.split_whitespace() {
             let address: IpAddr = address.parse().unwrap();
             for number in [1, 2, 1_000_000, u64::MAX] {
@@ -602,7 +655,8 @@ mod tests {
     #[test]
     fn loops_share_addresses_as_long_as_they_are_told_to() {
         let unique = Unique::new(3, Link::Ethernet);
-        let original = packet(Front::Plain, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::TCP, &[]);
+        let original =
+            packet(Front::Plain, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::TCP, &[]);
         let of = |number| {
             let mut octets = original.clone();
             assert_eq!(unique.apply(&mut octets, number), number >= 3);
@@ -628,7 +682,13 @@ mod tests {
 
     #[test]
     fn later_fragments_change_in_their_header_alone_and_first_ones_in_both() {
-        let whole = packet(Front::Plain, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::UDP, &[7; 16]);
+        let whole = packet(
+            Front::Plain,
+            [10, 0, 0, 1].into(),
+            [10, 0, 0, 2].into(),
+            protocol::UDP,
+            &[7; 16],
+        );
         let mut later = whole.clone();
         (later[20], later[21]) = (0x20, 3);
         let before = later.clone();
@@ -653,7 +713,8 @@ mod tests {
     fn a_destination_that_is_not_under_the_checksum_does_not_change_it() {
         let (src, dst, last) = ("2001:db8::1", "2001:db8::2", "2001:db8:9::3");
         let [src, dst, last] = [src, dst, last].map(|a| a.parse::<IpAddr>().unwrap());
-        // The checksum is over the last destination, which is in the routing header (RFC 8200 §8.1).
+        // The checksum is over the last destination, which is in the routing header (RFC 8200
+        // §8.1).
         let mut octets = packet(Front::Plain, src, last, protocol::TCP, &[]);
         let IpAddr::V6(on_the_way) = dst else { unreachable!() };
         octets[38..54].copy_from_slice(&on_the_way.octets());
@@ -670,13 +731,20 @@ mod tests {
 
     #[test]
     fn no_pair_of_addresses_comes_twice() {
-        let pairs = [([10, 0, 0, 1], [10, 0, 0, 2]), ([192, 168, 1, 1], [8, 8, 8, 8]), ([1, 1, 1, 1], [9, 9, 9, 9])];
+        let pairs = [
+            ([10, 0, 0, 1], [10, 0, 0, 2]),
+            ([192, 168, 1, 1], [8, 8, 8, 8]),
+            ([1, 1, 1, 1], [9, 9, 9, 9]),
+        ];
         // All flows of all loops are different from each other.
         let mut seen = HashSet::new();
         for number in 0..300_000 {
             let change = UNIQUE.change(number);
             for (src, dst) in pairs {
-                assert!(seen.insert((change.address(src.into()), change.address(dst.into()))), "{number}");
+                assert!(
+                    seen.insert((change.address(src.into()), change.address(dst.into()))),
+                    "{number}"
+                );
             }
         }
         // The whole order of the smaller set: the address comes again when all were there.
@@ -699,18 +767,24 @@ mod tests {
         assert_eq!(REGIONS.each_ref().map(Region::addresses), [22_216_704, 3_702_259_712]);
         for network in 0..=u16::MAX {
             match Region::of(network) {
-                Some((which, place)) => assert_eq!(REGIONS[which].network(place), u32::from(network)),
-                None => assert!(special(Ipv4Addr::from_bits(u32::from(network) << 16 | 1).into()), "{network:#x}"),
+                Some((which, place)) => {
+                    assert_eq!(REGIONS[which].network(place), u32::from(network))
+                }
+                None => assert!(
+                    special(Ipv4Addr::from_bits(u32::from(network) << 16 | 1).into()),
+                    "{network:#x}"
+                ),
             }
         }
     }
 
-    // --- Toeplitz, as network cards hash (Microsoft, "RSS hashing types" and "Verifying the RSS hash calculation") ---
+    // --- Toeplitz, as network cards hash (Microsoft, "RSS hashing types" and "Verifying the RSS
+    // hash calculation") ---
 
     const RSS_KEY: [u8; 40] = [
-        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
-        0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,
-        0xbe, 0xac, 0x01, 0xfa,
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
+        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
     fn toeplitz(input: &[u8]) -> u32 {
@@ -721,7 +795,8 @@ mod tests {
                 if octet >> bit & 1 != 0 {
                     hash ^= window;
                 }
-                window = window << 1 | u32::from(RSS_KEY.get(i + 4).map_or(0, |key| key >> bit & 1));
+                window =
+                    window << 1 | u32::from(RSS_KEY.get(i + 4).map_or(0, |key| key >> bit & 1));
             }
         }
         hash
@@ -752,7 +827,14 @@ mod tests {
             ("202.188.127.2", 1303, "153.39.163.191", 44251, 0x5d18_09c5, 0x10e8_28a2),
             ("3ffe:2501:200:3::1", 1766, "3ffe:2501:200:1fff::7", 2794, 0x2cc1_8cd5, 0x4020_7d3d),
             ("ff02::1", 4739, "3ffe:501:8::260:97ff:fe40:efab", 14230, 0x0f0c_461c, 0xdde5_1bbf),
-            ("fe80::200:f8ff:fe21:67cf", 38024, "3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, 0x4b61_e985, 0x02d1_feef),
+            (
+                "fe80::200:f8ff:fe21:67cf",
+                38024,
+                "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
+                44251,
+                0x4b61_e985,
+                0x02d1_feef,
+            ),
         ];
         for (dst, dst_port, src, src_port, addresses, all) in vectors {
             let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
@@ -776,17 +858,21 @@ mod tests {
             let mut queues = [0u64; 128];
             for number in 0..LOOPS {
                 let change = UNIQUE.change(number);
-                // Cards take the last seven bits for a table of 128 entries, in which the queues stand in turn.
+                // Cards take the last seven bits for a table of 128 entries, in which the queues
+                // stand in turn.
                 queues[rss(change.address(src), change.address(dst), ports) as usize % 128] += 1;
             }
-            for (count, most) in [(2, 0.01), (4, 0.01), (8, 0.015), (16, 0.02), (32, 0.03), (64, 0.045)] {
+            for (count, most) in
+                [(2, 0.01), (4, 0.01), (8, 0.015), (16, 0.02), (32, 0.03), (64, 0.045)]
+            {
                 let even = LOOPS as f64 / count as f64;
                 for queue in 0..count {
                     let packets: u64 = queues.iter().skip(queue).step_by(count).sum();
                     let off = (packets as f64 / even - 1.0).abs();
                     assert!(
                         off < most,
-                        "{src} > {dst}: queue {queue} of {count}: {packets} of {LOOPS}, {off:.3} from even"
+                        "{src} > {dst}: queue {queue} of {count}: {packets} of {LOOPS}, {off:.3} \
+                         from even"
                     );
                 }
             }

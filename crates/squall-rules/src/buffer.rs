@@ -238,7 +238,8 @@ buffers! {
     /// Addresses as octets, for sets of them.
     SourceAddress "ip.src" None, None, false;
     DestinationAddress "ip.dst" None, None, false;
-    /// Lines of protocols of text in Suricata's frames, and what else an engine calls a frame, by no name of ours.
+    /// Lines of protocols of text in Suricata's frames, and what else an engine calls a frame, by
+    /// no name of ours.
     Frame "frame" None, None, false;
 }
 

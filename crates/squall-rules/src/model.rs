@@ -1,6 +1,7 @@
 //! The form that every rule has, whatever it was written in.
 //!
-//! Names are those of Suricata's documentation, and of Snort's manual where Suricata has no such thing.
+//! Names are those of Suricata's documentation, and of Snort's manual where Suricata has no such
+//! thing.
 
 use std::path::PathBuf;
 
@@ -66,8 +67,8 @@ pub struct Rule {
     pub place: Place,
     /// As it stood, with lines joined.
     pub text: String,
-    /// Each option's octets in `text`, `name:value` without the semicolon, in their order. What was made of an option
-    /// refers to it by its index here ([`Step::option`]).
+    /// Each option's octets in `text`, `name:value` without the semicolon, in their order. What was
+    /// made of an option refers to it by its index here ([`Step::option`]).
     pub options: Vec<std::ops::Range<usize>>,
     pub dialect: Dialect,
     pub action: Action,
@@ -89,8 +90,9 @@ pub struct Rule {
     pub packet: Vec<Sourced<PacketTest>>,
     /// What the application layer must be beside its buffers.
     pub application: Vec<Sourced<ApplicationTest>>,
-    /// What buffers must hold, in the order in which the rule first names them. Each buffer stands once, but for those of
-    /// which a transaction has several ([`Buffer::is_multiple`]): those once for each time that they are named.
+    /// What buffers must hold, in the order in which the rule first names them. Each buffer stands
+    /// once, but for those of which a transaction has several ([`Buffer::is_multiple`]): those once
+    /// for each time that they are named.
     pub inspections: Vec<Inspection>,
     pub bits: Vec<Sourced<Bits>>,
     pub counts: Vec<Sourced<Count>>,
@@ -256,14 +258,16 @@ impl End {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
     pub buffer: Buffer,
-    /// Who sends it, where the rule says so beside the buffer's name (`file.data: to_client` of [`Direction::Transaction`]).
+    /// Who sends it, where the rule says so beside the buffer's name (`file.data: to_client` of
+    /// [`Direction::Transaction`]).
     pub sent_by: Option<End>,
-    /// Only a part of it, as Snort 3 has it: the header or parameter of that name, in lower case, or `path`, `query` ... of a
-    /// URI.
+    /// Only a part of it, as Snort 3 has it: the header or parameter of that name, in lower case,
+    /// or `path`, `query` ... of a URI.
     pub part: Option<String>,
     /// Applied to the buffer in this order before anything is looked for.
     pub transforms: Vec<Sourced<Transform>>,
-    /// In the order of the rule. Each begins where the one before has ended, where it says that it is relative.
+    /// In the order of the rule. Each begins where the one before has ended, where it says that it
+    /// is relative.
     pub steps: Vec<Step>,
 }
 
@@ -322,7 +326,8 @@ pub struct Content {
     pub negated: bool,
     pub nocase: bool,
     pub fast_pattern: bool,
-    /// Octets from the beginning that are left out. `startswith` is offset 0 with depth of the pattern's length.
+    /// Octets from the beginning that are left out. `startswith` is offset 0 with depth of the
+    /// pattern's length.
     pub offset: Option<Number>,
     /// Octets, from `offset` on, inside which the whole pattern lies.
     pub depth: Option<Number>,
@@ -373,7 +378,8 @@ pub struct Reading {
     pub little_endian: bool,
     /// The byte order of the DCE/RPC header.
     pub dce: bool,
-    /// Digits instead of a binary number, of base 8, 10 or 16; 0: as in C, by a 0 or 0x before them.
+    /// Digits instead of a binary number, of base 8, 10 or 16; 0: as in C, by a 0 or 0x before
+    /// them.
     pub digits: Option<u8>,
     /// Taken together with the number read, and shifted down by its trailing zeros.
     pub bitmask: Option<u64>,
@@ -536,7 +542,8 @@ pub enum Base64Mode {
 /// What a packet's headers must be.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PacketTest {
-    /// Bits as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128; those of `ignored` do not count.
+    /// Bits as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128;
+    /// those of `ignored` do not count.
     Flags {
         bits: u8,
         ignored: u8,
@@ -548,7 +555,8 @@ pub enum PacketTest {
     Tos(Numbers),
     /// Of the IP header.
     Id(Numbers),
-    /// The kind of option: rr 7, nop 1, ts 68, sec 130, esec 133, lsrr 131, ssrr 137, satid 136, eol 0; `None`: any.
+    /// The kind of option: rr 7, nop 1, ts 68, sec 130, esec 133, lsrr 131, ssrr 137, satid 136,
+    /// eol 0; `None`: any.
     IpOption {
         kind: Option<u8>,
         negated: bool,
@@ -597,7 +605,8 @@ pub enum PacketTest {
     },
     /// `l3_proto`: 4 or 6.
     IpVersion(u8),
-    /// A keyword that is a number: `vlan.id`, `vlan.layers`; `ipv4-csum` and its like are 0 for invalid, 1 for valid.
+    /// A keyword that is a number: `vlan.id`, `vlan.layers`; `ipv4-csum` and its like are 0 for
+    /// invalid, 1 for valid.
     Other {
         keyword: &'static str,
         numbers: Numbers,
@@ -633,7 +642,8 @@ pub enum ApplicationTest {
         is: Option<Application>,
         negated: bool,
     },
-    /// `app-layer-event:`, `decode-event:`, `stream-event:`, `engine-event:`: a defect in what was sent, by the engine's name for it.
+    /// `app-layer-event:`, `decode-event:`, `stream-event:`, `engine-event:`: a defect in what was
+    /// sent, by the engine's name for it.
     Event(String),
     DnsOpcode {
         opcode: Numbers,
@@ -678,7 +688,8 @@ pub enum ApplicationTest {
         list: Vec<Vec<u8>>,
         negated: bool,
     },
-    /// `filestore`, `tag`, `target`, `logto` and others that ask nothing of the traffic are left out.
+    /// `filestore`, `tag`, `target`, `logto` and others that ask nothing of the traffic are left
+    /// out.
     Krb5MessageType(Numbers),
     SnmpVersion(Numbers),
     SnmpPduType(Numbers),
@@ -706,7 +717,8 @@ pub enum ApplicationTest {
     },
     SshVersion(String),
     FtpBounce,
-    /// `ftp.reply_received`, `ftp.dynamic_port` and others that are a number or a flag: keyword and numbers.
+    /// `ftp.reply_received`, `ftp.dynamic_port` and others that are a number or a flag: keyword and
+    /// numbers.
     Other {
         keyword: &'static str,
         numbers: Numbers,

@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// A set of numbers: ranges, ascending, that neither touch nor overlap. Ports, sizes, types, identifiers.
+/// A set of numbers: ranges, ascending, that neither touch nor overlap. Ports, sizes, types,
+/// identifiers.
 ///
-/// All comparisons (`>5`, `1<>9`, `!3`, `[1,2,5:7]`) become such a set once, and are the same from then on.
+/// All comparisons (`>5`, `1<>9`, `!3`, `[1,2,5:7]`) become such a set once, and are the same from
+/// then on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Numbers(Vec<(u64, u64)>);
 
@@ -91,13 +93,18 @@ impl Numbers {
 impl FromIterator<RangeInclusive<u64>> for Numbers {
     /// All numbers of the ranges, which may overlap; in the time that sorting takes.
     fn from_iter<I: IntoIterator<Item = RangeInclusive<u64>>>(ranges: I) -> Self {
-        let mut all: Vec<_> =
-            ranges.into_iter().filter(|range| !range.is_empty()).map(RangeInclusive::into_inner).collect();
+        let mut all: Vec<_> = ranges
+            .into_iter()
+            .filter(|range| !range.is_empty())
+            .map(RangeInclusive::into_inner)
+            .collect();
         all.sort_unstable();
         let mut merged: Vec<(u64, u64)> = vec![];
         for (first, last) in all {
             match merged.last_mut() {
-                Some(before) if before.1 >= first.saturating_sub(1) => before.1 = before.1.max(last),
+                Some(before) if before.1 >= first.saturating_sub(1) => {
+                    before.1 = before.1.max(last)
+                }
                 _ => merged.push((first, last)),
             }
         }
@@ -126,9 +133,10 @@ impl Addresses {
     /// From `first` to `last`, of one family; empty when they are of two.
     pub fn range(first: IpAddr, last: IpAddr) -> Self {
         match (first, last) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => {
-                Addresses { v4: Numbers::range(first.to_bits().into()..=last.to_bits().into()), v6: vec![] }
-            }
+            (IpAddr::V4(first), IpAddr::V4(last)) => Addresses {
+                v4: Numbers::range(first.to_bits().into()..=last.to_bits().into()),
+                v6: vec![],
+            },
             (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
                 Addresses { v4: Numbers::none(), v6: vec![(first.to_bits(), last.to_bits())] }
             }
@@ -147,7 +155,9 @@ impl Addresses {
         let mut v6: Vec<(u128, u128)> = vec![];
         for (first, last) in all {
             match v6.last_mut() {
-                Some(before) if before.1 >= first.saturating_sub(1) => before.1 = before.1.max(last),
+                Some(before) if before.1 >= first.saturating_sub(1) => {
+                    before.1 = before.1.max(last)
+                }
                 _ => v6.push((first, last)),
             }
         }
@@ -199,7 +209,9 @@ impl Addresses {
     }
 
     pub fn v4_ranges(&self) -> impl Iterator<Item = RangeInclusive<Ipv4Addr>> + '_ {
-        self.v4.ranges().map(|range| Ipv4Addr::from(*range.start() as u32)..=Ipv4Addr::from(*range.end() as u32))
+        self.v4.ranges().map(|range| {
+            Ipv4Addr::from(*range.start() as u32)..=Ipv4Addr::from(*range.end() as u32)
+        })
     }
 
     pub fn v6_ranges(&self) -> impl Iterator<Item = RangeInclusive<Ipv6Addr>> + '_ {
@@ -213,9 +225,12 @@ mod tests {
 
     #[test]
     fn a_set_without_another_has_what_only_the_first_has() {
-        let ports = Numbers::range(1..=100).without(&Numbers::range(10..=20).union(&Numbers::one(50)));
+        let ports =
+            Numbers::range(1..=100).without(&Numbers::range(10..=20).union(&Numbers::one(50)));
         assert_eq!(ports.ranges().collect::<Vec<_>>(), [1..=9, 21..=49, 51..=100]);
-        assert!(ports.contains(9) && !ports.contains(10) && !ports.contains(50) && !ports.contains(101));
+        assert!(
+            ports.contains(9) && !ports.contains(10) && !ports.contains(50) && !ports.contains(101)
+        );
         assert_eq!(ports.at_least(10), Some(21));
         assert_eq!(Numbers::any().complement(), Numbers::none());
         assert!(Numbers::none().complement().is_any());
@@ -225,7 +240,10 @@ mod tests {
     fn addresses_of_both_families_are_negated_together() {
         let home = Addresses::range("10.0.0.0".parse().unwrap(), "10.255.255.255".parse().unwrap());
         let external = home.complement();
-        assert!(!external.contains("10.1.2.3".parse().unwrap()) && external.contains("11.0.0.0".parse().unwrap()));
+        assert!(
+            !external.contains("10.1.2.3".parse().unwrap())
+                && external.contains("11.0.0.0".parse().unwrap())
+        );
         assert!(external.contains("fe80::1".parse().unwrap()));
         assert!(home.union(&external).is_any() && home.intersection(&external).is_empty());
     }

@@ -1,4 +1,5 @@
-//! One line of a rule file becomes a rule: its header, its options one by one, and what must be true of them together.
+//! One line of a rule file becomes a rule: its header, its options one by one, and what must be
+//! true of them together.
 
 use std::ops::Range;
 
@@ -6,8 +7,9 @@ use crate::keywords::{self, What};
 use crate::set::quoted;
 use crate::variables::Resolver;
 use crate::{
-    Action, Addresses, Application, Buffer, Content, Dialect, Direction, End, Ends, Flow, Header, Inspection, Number,
-    Numbers, Operation, Place, Protocol, Reason, Rule, Sourced, Step, Transform, Variables,
+    Action, Addresses, Application, Buffer, Content, Dialect, Direction, End, Ends, Flow, Header,
+    Inspection, Number, Numbers, Operation, Place, Protocol, Reason, Rule, Sourced, Step,
+    Transform, Variables,
 };
 
 /// Why a line is no rule.
@@ -140,7 +142,8 @@ pub(crate) fn application(name: &str) -> Option<Application> {
 }
 
 fn protocol(name: &str) -> Option<Protocol> {
-    // Suricata 8 names a state of the protocol behind a colon: where in a transaction the rule is looked at.
+    // Suricata 8 names a state of the protocol behind a colon: where in a transaction the rule is
+    // looked at.
     let name = name.split(':').next().unwrap_or(name).to_ascii_lowercase();
     let known = PROTOCOLS.iter().find(|(known, _)| *known == name).map(|&(_, protocol)| protocol);
     known.or_else(|| application(&name).map(Protocol::Application))
@@ -160,10 +163,15 @@ impl<'v> Reading<'v> {
     pub fn rule(&mut self, line: &str) -> Result<Rule, Refused> {
         let refuse = |reason, at, text: String| Refused { reason, at, sid: None, text };
         let Some(open) = line.find('(') else {
-            let text = format!("{} is no rule: expected an action, a header and options in parentheses", quoted(line));
+            let text = format!(
+                "{} is no rule: expected an action, a header and options in parentheses",
+                quoted(line)
+            );
             return Err(refuse(Reason::Syntax, None, text));
         };
-        let Some(close) = line.rfind(')').filter(|&close| close > open && is_end(&line[close + 1..])) else {
+        let Some(close) =
+            line.rfind(')').filter(|&close| close > open && is_end(&line[close + 1..]))
+        else {
             let text = "the options do not end with ): is a line cut off?".to_owned();
             return Err(refuse(Reason::Syntax, Some(line.len()), text));
         };
@@ -174,12 +182,19 @@ impl<'v> Reading<'v> {
             .and_then(|rest| rest.trim_start().strip_prefix(':')?.trim().parse().ok());
         let (action, header, short) = match self.header(&line[..open]) {
             Ok(read) => read,
-            Err((at, Refusal(reason, text))) => return Err(Refused { reason, at: Some(at), sid, text }),
+            Err((at, Refusal(reason, text))) => {
+                return Err(Refused { reason, at: Some(at), sid, text });
+            }
         };
         if options.len() > usize::from(u16::MAX) {
-            return Err(refuse(Reason::BadValue, None, format!("{} options: at most 65535 are read", options.len())));
+            return Err(refuse(
+                Reason::BadValue,
+                None,
+                format!("{} options: at most 65535 are read", options.len()),
+            ));
         }
-        let parts: Vec<(&str, &str)> = options.iter().map(|option| name_and_value(&line[option.clone()])).collect();
+        let parts: Vec<(&str, &str)> =
+            options.iter().map(|option| name_and_value(&line[option.clone()])).collect();
         let dialect = dialect(&header, short, &parts);
         let mut building = Building::new(line, action, header, dialect);
         for (index, &(name, value)) in parts.iter().enumerate() {
@@ -211,12 +226,16 @@ impl<'v> Reading<'v> {
         let Some(action) = action(word(0)) else {
             return Err(syntax(
                 0,
-                format!("{} is no action: expected alert, drop, pass, log, reject ...", quoted(word(0))),
+                format!(
+                    "{} is no action: expected alert, drop, pass, log, reject ...",
+                    quoted(word(0))
+                ),
             ));
         };
         if words.len() != 7 && words.len() > 2 {
             let text = format!(
-                "a header of {} words: expected `action protocol addresses ports -> addresses ports`, or of Snort 3 `alert http`",
+                "a header of {} words: expected `action protocol addresses ports -> addresses \
+                 ports`, or of Snort 3 `alert http`",
                 words.len()
             );
             return Err(syntax(words[words.len() - 1].start, text));
@@ -235,15 +254,23 @@ impl<'v> Reading<'v> {
                 addresses_text: "any".into(),
                 ports_text: "any".into(),
             };
-            let header = Header { protocol, source: any(), direction: Direction::To, destination: any() };
+            let header =
+                Header { protocol, source: any(), direction: Direction::To, destination: any() };
             return Ok((action, header, true));
         }
         let mut ends = |at: usize| {
             let resolved = self.resolver.addresses(word(at));
-            let addresses = resolved.map_err(|(reason, text)| (words[at].start, Refusal(reason, text)))?;
+            let addresses =
+                resolved.map_err(|(reason, text)| (words[at].start, Refusal(reason, text)))?;
             let resolved = self.resolver.ports(word(at + 1));
-            let ports = resolved.map_err(|(reason, text)| (words[at + 1].start, Refusal(reason, text)))?;
-            Ok(Ends { addresses, ports, addresses_text: word(at).to_owned(), ports_text: word(at + 1).to_owned() })
+            let ports =
+                resolved.map_err(|(reason, text)| (words[at + 1].start, Refusal(reason, text)))?;
+            Ok(Ends {
+                addresses,
+                ports,
+                addresses_text: word(at).to_owned(),
+                ports_text: word(at + 1).to_owned(),
+            })
         };
         let (source, destination) = (ends(2)?, ends(5)?);
         let direction = match word(4) {
@@ -295,13 +322,14 @@ fn words(text: &str) -> Vec<Range<usize>> {
 
 /// Each option's octets in `line`, without blanks around it and without its semicolon.
 ///
-/// A semicolon ends an option unless a backslash stands before it. Snort allows it in quotes as well: so it is read
-/// wherever a value begins with a quote that is closed.
+/// A semicolon ends an option unless a backslash stands before it. Snort allows it in quotes as
+/// well: so it is read wherever a value begins with a quote that is closed.
 fn options(line: &str, body: Range<usize>) -> Vec<Range<usize>> {
     let bytes = line.as_bytes();
     let mut found = vec![];
     let mut at = body.start;
-    // No quote without a backslash before it is there from here on: a quote that opens is not looked for again.
+    // No quote without a backslash before it is there from here on: a quote that opens is not
+    // looked for again.
     let mut no_quote = false;
     while at < body.end {
         let mut end = at;
@@ -357,8 +385,10 @@ fn name_and_value(option: &str) -> (&str, &str) {
 
 /// What the rule was written for, by what only one of them has.
 fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
-    let mut suricata =
-        matches!(header.protocol, Protocol::Application(_) | Protocol::TcpSegments | Protocol::TcpReassembled);
+    let mut suricata = matches!(
+        header.protocol,
+        Protocol::Application(_) | Protocol::TcpSegments | Protocol::TcpReassembled
+    );
     let mut seen_content = false;
     for &(name, value) in options {
         match name {
@@ -375,13 +405,13 @@ fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
             "nocase" | "depth" | "offset" | "distance" | "within" | "rawbytes" => {
                 return if suricata { Dialect::Suricata } else { later(options) };
             }
-            "service" | "rem" | "bufferlen" | "http_param" | "http_raw_body" | "http_raw_request"
-            | "http_raw_status" | "http_true_ip" | "http_version" | "file_type" | "js_data" | "vba_data" | "appids"
-            | "regex" | "sd_pattern" | "so" | "soid" | "raw_data" | "icmp_type" => return Dialect::Snort3,
+            "service" | "rem" | "bufferlen" | "http_param" | "http_raw_body"
+            | "http_raw_request" | "http_raw_status" | "http_true_ip" | "http_version"
+            | "file_type" | "js_data" | "vba_data" | "appids" | "regex" | "sd_pattern" | "so"
+            | "soid" | "raw_data" | "icmp_type" => return Dialect::Snort3,
             _ if name.contains('.') => suricata = true,
             _ => {
-                let modifier =
-                    matches!(keywords::find(name), Some(keyword) if matches!(keyword.what, What::Modifier(_)));
+                let modifier = matches!(keywords::find(name), Some(keyword) if matches!(keyword.what, What::Modifier(_)));
                 if modifier && (!seen_content || !value.is_empty()) {
                     return Dialect::Snort3;
                 }
@@ -401,7 +431,8 @@ fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
 /// Not Snort 3: whether some option is Suricata's only.
 fn later(options: &[(&str, &str)]) -> Dialect {
     let suricata = options.iter().any(|(name, _)| {
-        name.contains('.') || matches!(keywords::find(name), Some(keyword) if keyword.dialects == "S")
+        name.contains('.')
+            || matches!(keywords::find(name), Some(keyword) if keyword.dialects == "S")
     });
     if suricata { Dialect::Suricata } else { Dialect::Snort2 }
 }
@@ -475,9 +506,13 @@ impl Building {
 
     fn keyword(&mut self, name: &str, value: &str) -> Parsed {
         let Some(keyword) = keywords::find(name) else {
-            let nearest =
-                keywords::nearest(name).map(|nearest| format!(", did you mean {nearest}?")).unwrap_or_default();
-            return Err(Refusal(Reason::UnknownKeyword, format!("no engine that we know has such an option{nearest}")));
+            let nearest = keywords::nearest(name)
+                .map(|nearest| format!(", did you mean {nearest}?"))
+                .unwrap_or_default();
+            return Err(Refusal(
+                Reason::UnknownKeyword,
+                format!("no engine that we know has such an option{nearest}"),
+            ));
         };
         match &keyword.what {
             What::Ignored => Ok(()),
@@ -509,7 +544,8 @@ impl Building {
         self.rule.packet.push(Sourced { option: self.option, is });
     }
 
-    /// Contents from here on are of `buffer`. The value says which end sends it, or of Snort 3 which part of it is meant.
+    /// Contents from here on are of `buffer`. The value says which end sends it, or of Snort 3
+    /// which part of it is meant.
     pub fn stick(&mut self, buffer: Buffer, value: &str) -> Parsed {
         let (mut sent_by, mut part_of) = (None, None);
         let mut buffer = buffer;
@@ -524,17 +560,31 @@ impl Building {
                     Some(known) if buffer == Buffer::HttpHeader => buffer = known,
                     _ => part_of = Some(name.to_ascii_lowercase()),
                 },
-                ["scheme" | "host" | "port" | "path" | "query" | "fragment"] => part_of = Some(part.to_owned()),
-                _ => return bad(format!("{} is not understood behind a buffer's name", quoted(part))),
+                ["scheme" | "host" | "port" | "path" | "query" | "fragment"] => {
+                    part_of = Some(part.to_owned())
+                }
+                _ => {
+                    return bad(format!(
+                        "{} is not understood behind a buffer's name",
+                        quoted(part)
+                    ));
+                }
             }
         }
-        self.sticky = Some(Sticky { buffer, sent_by, part: part_of, transforms: vec![], inspection: None });
+        self.sticky =
+            Some(Sticky { buffer, sent_by, part: part_of, transforms: vec![], inspection: None });
         Ok(())
     }
 
     /// The parameter of that name only (Snort 3's `http_param`).
     pub fn stick_part(&mut self, buffer: Buffer, part: String) {
-        self.sticky = Some(Sticky { buffer, sent_by: None, part: Some(part), transforms: vec![], inspection: None });
+        self.sticky = Some(Sticky {
+            buffer,
+            sent_by: None,
+            part: Some(part),
+            transforms: vec![],
+            inspection: None,
+        });
     }
 
     pub fn unstick(&mut self) {
@@ -568,7 +618,11 @@ impl Building {
                 && !sticky.buffer.is_multiple()
                 && inspection.sent_by == sticky.sent_by
                 && inspection.part == sticky.part
-                && inspection.transforms.iter().map(|one| &one.is).eq(sticky.transforms.iter().map(|one| &one.is))
+                && inspection
+                    .transforms
+                    .iter()
+                    .map(|one| &one.is)
+                    .eq(sticky.transforms.iter().map(|one| &one.is))
         });
         let index = known.unwrap_or(self.rule.inspections.len());
         let new = Inspection {
@@ -607,7 +661,8 @@ impl Building {
         })
     }
 
-    /// Where an option without a buffer of its own looks: a relative one where the one before it does.
+    /// Where an option without a buffer of its own looks: a relative one where the one before it
+    /// does.
     pub fn here_or_behind(&mut self, relative: bool) -> usize {
         match self.last {
             Some(last) if relative && self.sticky.is_none() => last,
@@ -636,8 +691,8 @@ impl Building {
         self.rule.inspections[inspection].steps.push(Step { option: self.option, operation });
     }
 
-    /// Whether a relative option that comes now follows a content, as Suricata sees it: in a sticky buffer only contents and
-    /// expressions count.
+    /// Whether a relative option that comes now follows a content, as Suricata sees it: in a sticky
+    /// buffer only contents and expressions count.
     pub fn follows_content(&self) -> bool {
         if self.sticky.is_some() { self.last_match_is_content } else { self.last_is_content }
     }
@@ -647,7 +702,8 @@ impl Building {
         let Some((inspection, step)) = self.content else {
             return contradiction("a content must stand before it");
         };
-        match self.rule.inspections[inspection].steps.get_mut(step).map(|step| &mut step.operation) {
+        match self.rule.inspections[inspection].steps.get_mut(step).map(|step| &mut step.operation)
+        {
             Some(Operation::Content(content)) => Ok(content),
             _ => contradiction("a content must stand before it"),
         }
@@ -656,13 +712,16 @@ impl Building {
     /// `http_uri` and its like behind a content.
     pub fn modify_buffer(&mut self, buffer: Buffer) -> Parsed {
         let Some((from, at)) = self.content else {
-            return contradiction("a content must stand before it; as a sticky buffer it is written with dots");
+            return contradiction(
+                "a content must stand before it; as a sticky buffer it is written with dots",
+            );
         };
         let own = self.sticky.as_ref().and_then(|sticky| sticky.inspection);
         if self.rule.inspections[from].buffer != Buffer::Payload && own != Some(from) {
             return contradiction("the content before it has a buffer already");
         }
-        // Contents are moved as soon as their buffer is said, so that this one is the last of its list.
+        // Contents are moved as soon as their buffer is said, so that this one is the last of its
+        // list.
         let step = self.rule.inspections[from].steps.remove(at);
         let to = self.inspection(buffer);
         self.rule.inspections[to].steps.push(step);
@@ -678,7 +737,8 @@ impl Building {
 
     /// A byte variable that is set here.
     pub fn define(&mut self, name: &str) -> Parsed<u16> {
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)) {
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+        {
             return bad(format!("{} is no name of a variable", quoted(name)));
         }
         if let Some(known) = self.rule.variables.iter().position(|known| known == name) {
@@ -704,14 +764,23 @@ impl Building {
         }
         match self.rule.variables.iter().position(|known| known == text) {
             Some(known) => Ok(Number::Variable(known as u16)),
-            None => bad(format!("{} is neither a number nor set by byte_extract or byte_math before", quoted(text))),
+            None => bad(format!(
+                "{} is neither a number nor set by byte_extract or byte_math before",
+                quoted(text)
+            )),
         }
     }
 
     /// What must be true of all options together.
     fn finish(mut self) -> Result<Rule, (Option<u16>, Refusal)> {
         if !self.has_sid {
-            return Err((None, Refusal(Reason::NoSid, "a rule needs `sid:`, a number by which alerts name it".into())));
+            return Err((
+                None,
+                Refusal(
+                    Reason::NoSid,
+                    "a rule needs `sid:`, a number by which alerts name it".into(),
+                ),
+            ));
         }
         for inspection in &self.rule.inspections {
             for step in &inspection.steps {
@@ -743,12 +812,14 @@ const MOST_OCTETS: usize = 65_535;
 fn check(content: &Content) -> Parsed {
     if content.pattern.len() > MOST_OCTETS {
         return bad(format!(
-            "a content of {} octets: expected at most {MOST_OCTETS}, which is as long as a packet can be",
+            "a content of {} octets: expected at most {MOST_OCTETS}, which is as long as a packet \
+             can be",
             content.pattern.len()
         ));
     }
     let length = content.pattern.len() as i64;
-    let too_small = |number: Option<Number>| matches!(number, Some(Number::Is(number)) if number < length);
+    let too_small =
+        |number: Option<Number>| matches!(number, Some(Number::Is(number)) if number < length);
     if too_small(content.depth) {
         return contradiction(format!("depth is smaller than the content's {length} octets"));
     }

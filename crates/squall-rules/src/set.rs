@@ -23,7 +23,8 @@ const DEEPEST_INCLUDE: usize = 32;
 const MOST_LINES: usize = 1000;
 
 impl RuleSet {
-    /// Rules of `text`, which stands for one file without a name. Never fails: what is no rule is told of.
+    /// Rules of `text`, which stands for one file without a name. Never fails: what is no rule is
+    /// told of.
     ///
     /// ```
     /// use squall_rules::{RuleSet, Variables};
@@ -46,13 +47,19 @@ impl Reader {
     pub fn parse(&self, text: &str, variables: &Variables) -> RuleSet {
         let mut gathering = Gathering::default();
         gathering.set.files.push(PathBuf::new());
-        gathering.lines(self, 0, text, &mut variables.clone(), &mut |gathering, place, _, target| {
-            gathering.refuse(
-                place,
-                Reason::Include,
-                format!("include {target}: only files include others, this is a text"),
-            );
-        });
+        gathering.lines(
+            self,
+            0,
+            text,
+            &mut variables.clone(),
+            &mut |gathering, place, _, target| {
+                gathering.refuse(
+                    place,
+                    Reason::Include,
+                    format!("include {target}: only files include others, this is a text"),
+                );
+            },
+        );
         gathering.finished()
     }
 
@@ -85,7 +92,10 @@ impl Reader {
         let refusal = if above.contains(&known) {
             Some(format!("{}: includes itself", path.display()))
         } else if above.len() >= DEEPEST_INCLUDE {
-            Some(format!("{}: more than {DEEPEST_INCLUDE} files that include each other", path.display()))
+            Some(format!(
+                "{}: more than {DEEPEST_INCLUDE} files that include each other",
+                path.display()
+            ))
         } else {
             None
         };
@@ -105,18 +115,26 @@ impl Reader {
         above.push(known);
         let directory = path.parent().unwrap_or(Path::new("")).to_owned();
         let text = as_text(&text);
-        gathering.lines(self, place.file, &text, variables, &mut |gathering, place, variables, target| {
-            let mut target = target.to_owned();
-            // Snort writes `include $RULE_PATH/web.rules`.
-            for (name, value) in
-                variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<Vec<_>>()
-            {
-                if target.contains(&format!("${name}/")) {
-                    target = target.replacen(&format!("${name}/"), &format!("{value}/"), 1);
+        gathering.lines(
+            self,
+            place.file,
+            &text,
+            variables,
+            &mut |gathering, place, variables, target| {
+                let mut target = target.to_owned();
+                // Snort writes `include $RULE_PATH/web.rules`.
+                for (name, value) in variables
+                    .iter()
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .collect::<Vec<_>>()
+                {
+                    if target.contains(&format!("${name}/")) {
+                        target = target.replacen(&format!("${name}/"), &format!("{value}/"), 1);
+                    }
                 }
-            }
-            self.file(&directory.join(target), variables, gathering, above, Some(place));
-        });
+                self.file(&directory.join(target), variables, gathering, above, Some(place));
+            },
+        );
         above.pop();
     }
 }
@@ -133,8 +151,8 @@ fn octets(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// UTF-16 is what some editors of Windows write, with a mark in front. Messages of old rules are in Latin-1: what is not UTF-8
-/// there is of no weight.
+/// UTF-16 is what some editors of Windows write, with a mark in front. Messages of old rules are in
+/// Latin-1: what is not UTF-8 there is of no weight.
 fn as_text(octets: &[u8]) -> Cow<'_, str> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect::<Vec<_>>();
@@ -186,7 +204,14 @@ impl Gathering {
         self.set.problems.push(Problem { place, column: None, sid: None, reason, text });
     }
 
-    fn lines(&mut self, reader: &Reader, file: u32, text: &str, variables: &mut Variables, include: &mut Include<'_>) {
+    fn lines(
+        &mut self,
+        reader: &Reader,
+        file: u32,
+        text: &str,
+        variables: &mut Variables,
+        include: &mut Include<'_>,
+    ) {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = Lines { rest: text, number: 0 };
         // Variables rarely change between rules: what they stand for is kept until they do.
@@ -203,7 +228,8 @@ impl Gathering {
                     continue;
                 }
                 if trimmed.starts_with('#') {
-                    let inside = trimmed.trim_start_matches(|c: char| c == '#' || c.is_whitespace());
+                    let inside =
+                        trimmed.trim_start_matches(|c: char| c == '#' || c.is_whitespace());
                     if !reader.disabled || !looks_like_a_rule(inside) {
                         continue;
                     }
@@ -256,13 +282,21 @@ impl Gathering {
                     old.rev
                 );
                 let sid = Some(rule.sid);
-                let problem = Problem { place: rule.place, column: None, sid, reason: Reason::Duplicate, text };
+                let problem = Problem {
+                    place: rule.place,
+                    column: None,
+                    sid,
+                    reason: Reason::Duplicate,
+                    text,
+                };
                 self.set.problems.push(problem);
                 return;
             }
-            let text = format!("sid {} rev {}: rev {} follows and is taken", old.sid, old.rev, rule.rev);
+            let text =
+                format!("sid {} rev {}: rev {} follows and is taken", old.sid, old.rev, rule.rev);
             let sid = Some(old.sid);
-            let problem = Problem { place: old.place, column: None, sid, reason: Reason::Duplicate, text };
+            let problem =
+                Problem { place: old.place, column: None, sid, reason: Reason::Duplicate, text };
             self.set.problems.push(problem);
             self.replaced.push(before);
         }
@@ -327,7 +361,8 @@ impl<'a> Lines<'a> {
         Some((number, joined.map_or(line.into(), Into::into)))
     }
 
-    /// A rule of Snort 3 goes on until its parenthesis closes. Where a line begins another rule before, it was not one.
+    /// A rule of Snort 3 goes on until its parenthesis closes. Where a line begins another rule
+    /// before, it was not one.
     fn parenthesised(&mut self, first: &'a str) -> Option<String> {
         let begins = |line: &str| is_action(line.split_whitespace().next().unwrap_or(""));
         if first.trim_end().ends_with(')') || !begins(first) || !first.contains('(') {
@@ -354,7 +389,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Without what is said behind the last option of a line, where no quote follows that could hold it.
+/// Without what is said behind the last option of a line, where no quote follows that could hold
+/// it.
 fn without_comment(line: &str) -> &str {
     match line.rfind("; #") {
         Some(at) if !line[at..].contains('"') => &line[..=at],

@@ -7,8 +7,9 @@ use crate::set::quoted;
 /// Looks a name up that may stand for a number.
 pub(crate) type Names = &'static [(&'static str, u64)];
 
-/// A set of numbers up to `most`: `5`, `=5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `!=5`; `1<>9` and `1-9`, of which both ends are
-/// left out as Suricata has it; Snort 3's `1<=>9` with them; `!1-9`; `&0xc0=0x80`; lists in brackets; names.
+/// A set of numbers up to `most`: `5`, `=5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `!=5`; `1<>9` and
+/// `1-9`, of which both ends are left out as Suricata has it; Snort 3's `1<=>9` with them; `!1-9`;
+/// `&0xc0=0x80`; lists in brackets; names.
 ///
 /// Source: Suricata's user guide, "Integer Keywords"; Snort 3's manual, "ranges".
 pub(crate) fn numbers(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
@@ -58,8 +59,12 @@ fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
 fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let number = |text: &str| -> Parsed<u64> {
         let text = text.trim();
-        let found = unsigned(text)
-            .or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|&(_, number)| number));
+        let found = unsigned(text).or_else(|| {
+            names
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case(text))
+                .map(|&(_, number)| number)
+        });
         match found {
             Some(number) if number <= most => Ok(number),
             Some(number) => bad(format!("{number} is out of range: at most {most}")),
@@ -67,8 +72,11 @@ fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
         }
     };
     if let Some(rest) = text.strip_prefix('&') {
-        let Some((mask, value)) = rest.split_once('=') else { return bad("a mask is written as &0xc0=0x80") };
-        let (mask, negated) = mask.trim().strip_suffix('!').map_or((mask, false), |mask| (mask, true));
+        let Some((mask, value)) = rest.split_once('=') else {
+            return bad("a mask is written as &0xc0=0x80");
+        };
+        let (mask, negated) =
+            mask.trim().strip_suffix('!').map_or((mask, false), |mask| (mask, true));
         let (mask, value) = (number(mask)?, number(value)?);
         if value & !mask != 0 {
             return bad("it can never be: the value has bits that the mask has not");
@@ -76,7 +84,8 @@ fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
         if most > u64::from(u16::MAX) {
             return unsupported("a mask of a number of more than 16 bits");
         }
-        let found: Numbers = (0..=most).filter(|n| (n & mask == value) != negated).map(|n| n..=n).collect();
+        let found: Numbers =
+            (0..=most).filter(|n| (n & mask == value) != negated).map(|n| n..=n).collect();
         return Ok(found);
     }
     if let Some(rest) = text.strip_prefix("!=") {
@@ -145,8 +154,11 @@ pub(crate) fn unsigned(text: &str) -> Option<u64> {
 pub(crate) fn signed(text: &str) -> Option<i64> {
     let text = text.trim();
     match text.strip_prefix('-') {
-        Some(rest) => unsigned(rest).and_then(|number| i64::try_from(number).ok()).map(|number| -number),
-        None => unsigned(text.strip_prefix('+').unwrap_or(text)).and_then(|number| i64::try_from(number).ok()),
+        Some(rest) => {
+            unsigned(rest).and_then(|number| i64::try_from(number).ok()).map(|number| -number)
+        }
+        None => unsigned(text.strip_prefix('+').unwrap_or(text))
+            .and_then(|number| i64::try_from(number).ok()),
     }
 }
 
@@ -165,11 +177,12 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
-/// What `content` says: text with octets in hexadecimal between bars, and backslashes before what has a meaning otherwise.
-/// Gives `(pattern, negated, what stands behind the closing quote)`.
+/// What `content` says: text with octets in hexadecimal between bars, and backslashes before what
+/// has a meaning otherwise. Gives `(pattern, negated, what stands behind the closing quote)`.
 pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
     let text = text.trim();
-    let (text, negated) = text.strip_prefix('!').map_or((text, false), |rest| (rest.trim_start(), true));
+    let (text, negated) =
+        text.strip_prefix('!').map_or((text, false), |rest| (rest.trim_start(), true));
     let Some(inside) = text.strip_prefix('"') else { return bad("a content stands in quotes") };
     let mut pattern = vec![];
     let mut bytes = inside.bytes().enumerate();
@@ -195,7 +208,11 @@ pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
                     *half = None;
                 }
                 (None, None) if byte.is_ascii_whitespace() => {}
-                _ => return bad("between bars stand octets in hexadecimal, each of two digits: |0D 0A|"),
+                _ => {
+                    return bad(
+                        "between bars stand octets in hexadecimal, each of two digits: |0D 0A|",
+                    );
+                }
             },
         }
     }
@@ -207,7 +224,11 @@ mod tests {
     use super::*;
 
     fn set(text: &str) -> Vec<(u64, u64)> {
-        numbers(text, 255, &[("echo", 8)]).unwrap().ranges().map(|range| range.into_inner()).collect()
+        numbers(text, 255, &[("echo", 8)])
+            .unwrap()
+            .ranges()
+            .map(|range| range.into_inner())
+            .collect()
     }
 
     #[test]
@@ -227,12 +248,28 @@ mod tests {
         assert_eq!(set("!=7"), [(0, 6), (8, 255)]);
         assert_eq!(set(">= 7"), [(7, 255)]);
         assert_eq!(set("<7"), [(0, 6)]);
-        assert_eq!(set("&0x0c=0x08"), (0..16).map(|n| (n * 16 + 8, n * 16 + 11)).collect::<Vec<_>>());
+        assert_eq!(
+            set("&0x0c=0x08"),
+            (0..16).map(|n| (n * 16 + 8, n * 16 + 11)).collect::<Vec<_>>()
+        );
         assert_eq!(set("[1,2,!2,5-7]"), [(1, 1), (5, 7)]);
         assert_eq!(set("echo"), [(8, 8)]);
         assert_eq!(set("!echo,any"), [(0, 7), (9, 255)]);
         assert_eq!(unsigned("2 kb"), Some(2048));
-        for wrong in ["", "256", "-1", "<0", ">255", "&1=2", "x", "1<>", "[", "0x", "0x+1", "99999999999999999999"] {
+        for wrong in [
+            "",
+            "256",
+            "-1",
+            "<0",
+            ">255",
+            "&1=2",
+            "x",
+            "1<>",
+            "[",
+            "0x",
+            "0x+1",
+            "99999999999999999999",
+        ] {
             assert!(numbers(wrong, 255, &[]).is_err(), "{wrong}");
         }
     }
@@ -250,7 +287,10 @@ mod tests {
 
     #[test]
     fn a_pattern_has_octets_in_hexadecimal_and_backslashes() {
-        assert_eq!(pattern(r#"!"a|0D 0a62|\"\;|7c|""#).unwrap(), (b"a\r\nb\";|".to_vec(), true, ""));
+        assert_eq!(
+            pattern(r#"!"a|0D 0a62|\"\;|7c|""#).unwrap(),
+            (b"a\r\nb\";|".to_vec(), true, "")
+        );
         assert_eq!(pattern(r#""a",nocase"#).unwrap(), (b"a".to_vec(), false, ",nocase"));
         for wrong in ["a", r#""a"#, r#""""#, r#""|0|""#, r#""|0g|""#, r#""|0D"#, r#""|0 D|""#] {
             assert!(pattern(wrong).is_err(), "{wrong}");

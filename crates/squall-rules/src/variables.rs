@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{Addresses, Numbers, Reason};
 
-/// Deeper lists, and longer ways from variable to variable, are refused: nobody writes such, and loops end here.
+/// Deeper lists, and longer ways from variable to variable, are refused: nobody writes such, and
+/// loops end here.
 const DEEPEST: usize = 64;
 /// Elements of one list with all that its variables hold.
 const MOST_ELEMENTS: usize = 200_000;
@@ -71,9 +72,11 @@ impl Variables {
         Variables { texts: HashMap::new() }
     }
 
-    /// As Suricata's suricata.yaml has them, and those of Snort's snort.conf and snort_defaults.lua that it has not.
+    /// As Suricata's suricata.yaml has them, and those of Snort's snort.conf and snort_defaults.lua
+    /// that it has not.
     pub fn standard() -> Self {
-        let texts = STANDARD.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
+        let texts =
+            STANDARD.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
         Variables { texts }
     }
 
@@ -88,7 +91,8 @@ impl Variables {
 
     /// All, by their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut all: Vec<_> = self.texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let mut all: Vec<_> =
+            self.texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         all.sort_unstable();
         all.into_iter()
     }
@@ -106,8 +110,8 @@ impl Variables {
         }
     }
 
-    /// What a snort.conf sets (`var`, `ipvar`, `portvar`), or the `vars:` of a suricata.yaml, or the assignments of a
-    /// snort_defaults.lua (`NAME = 'value'`). Returns how many it were.
+    /// What a snort.conf sets (`var`, `ipvar`, `portvar`), or the `vars:` of a suricata.yaml, or
+    /// the assignments of a snort_defaults.lua (`NAME = 'value'`). Returns how many it were.
     pub fn read(&mut self, text: &str) -> usize {
         let mut count = 0;
         // Of `vars:`, how deep it stands.
@@ -130,11 +134,18 @@ impl Variables {
             if within.is_some_and(|outer| depth <= outer) {
                 within = None;
             }
-            let (separator, inside) = if within.is_some() { (':', true) } else { ('=', depth == 0) };
-            let Some((name, value)) = trimmed.split_once(separator).filter(|_| inside) else { continue };
+            let (separator, inside) =
+                if within.is_some() { (':', true) } else { ('=', depth == 0) };
+            let Some((name, value)) = trimmed.split_once(separator).filter(|_| inside) else {
+                continue;
+            };
             let (name, value) = (name.trim(), value.trim());
-            let quoted =
-                |quote: char| value.strip_prefix(quote).and_then(|rest| rest.split(quote).next()).map(str::to_owned);
+            let quoted = |quote: char| {
+                value
+                    .strip_prefix(quote)
+                    .and_then(|rest| rest.split(quote).next())
+                    .map(str::to_owned)
+            };
             let is_name = name.chars().next().is_some_and(|first| first.is_ascii_uppercase())
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             if !is_name || value.is_empty() {
@@ -196,13 +207,17 @@ impl<'a> Resolver<'a> {
         let text = text.trim();
         *elements += 1;
         if *elements > MOST_ELEMENTS {
-            return Err((Reason::BadValue, format!("a list of more than {MOST_ELEMENTS} elements")));
+            return Err((
+                Reason::BadValue,
+                format!("a list of more than {MOST_ELEMENTS} elements"),
+            ));
         }
         let Some(depth) = depth.checked_sub(1) else {
             return Err((
                 Reason::BadValue,
                 format!(
-                    "{}: lists or variables more than {DEEPEST} deep, perhaps a variable that names itself",
+                    "{}: lists or variables more than {DEEPEST} deep, perhaps a variable that \
+                     names itself",
                     shortened(text)
                 ),
             ));
@@ -227,7 +242,10 @@ impl<'a> Resolver<'a> {
         }
         if let Some(inside) = text.strip_prefix('[') {
             let Some(inside) = inside.strip_suffix(']') else {
-                return Err((Reason::Syntax, format!("{}: a list that begins with [ ends with ]", shortened(text))));
+                return Err((
+                    Reason::Syntax,
+                    format!("{}: a list that begins with [ ends with ]", shortened(text)),
+                ));
             };
             let (mut with, mut without) = (vec![], vec![]);
             for element in elements_of(inside) {
@@ -243,7 +261,8 @@ impl<'a> Resolver<'a> {
         if text.eq_ignore_ascii_case("any") {
             return Ok(S::any());
         }
-        S::one(text).ok_or_else(|| (Reason::BadValue, format!("{:?} is no {}", shortened(text), S::WHAT)))
+        S::one(text)
+            .ok_or_else(|| (Reason::BadValue, format!("{:?} is no {}", shortened(text), S::WHAT)))
     }
 }
 
@@ -292,7 +311,8 @@ fn all_ports() -> Numbers {
 }
 
 impl Set for Numbers {
-    const WHAT: &'static str = "port: expected a number up to 65535, first:last, a list in brackets, any or $NAME";
+    const WHAT: &'static str =
+        "port: expected a number up to 65535, first:last, a list in brackets, any or $NAME";
 
     fn any() -> Self {
         all_ports()
@@ -334,8 +354,8 @@ impl Set for Numbers {
 }
 
 impl Set for Addresses {
-    const WHAT: &'static str =
-        "address: expected 192.0.2.1, 192.0.2.0/24, first-last, 2001:db8::/32, a list in brackets, any or $NAME";
+    const WHAT: &'static str = "address: expected 192.0.2.1, 192.0.2.0/24, first-last, \
+                                2001:db8::/32, a list in brackets, any or $NAME";
 
     fn any() -> Self {
         Addresses::any()
@@ -355,15 +375,23 @@ impl Set for Addresses {
                     };
                     let host = u32::MAX.checked_shr(length).unwrap_or(0);
                     let first = address.to_bits() & !host;
-                    (length <= 32)
-                        .then(|| Addresses::range(Ipv4Addr::from(first).into(), Ipv4Addr::from(first | host).into()))
+                    (length <= 32).then(|| {
+                        Addresses::range(
+                            Ipv4Addr::from(first).into(),
+                            Ipv4Addr::from(first | host).into(),
+                        )
+                    })
                 }
                 IpAddr::V6(address) => {
                     let length: u32 = prefix.trim().parse().ok()?;
                     let host = u128::MAX.checked_shr(length).unwrap_or(0);
                     let first = address.to_bits() & !host;
-                    (length <= 128)
-                        .then(|| Addresses::range(Ipv6Addr::from(first).into(), Ipv6Addr::from(first | host).into()))
+                    (length <= 128).then(|| {
+                        Addresses::range(
+                            Ipv6Addr::from(first).into(),
+                            Ipv6Addr::from(first | host).into(),
+                        )
+                    })
                 }
             };
         }
@@ -424,9 +452,23 @@ mod tests {
         assert!(holds("$EXTERNAL_NET", "8.8.8.8") && !holds("$EXTERNAL_NET", "10.0.0.1"));
         assert!(holds("[10.0.0.0/8,!10.1.0.0/255.255.0.0]", "10.2.0.1"));
         assert!(!holds("[10.0.0.0/8,!10.1.0.0/255.255.0.0]", "10.1.0.1"));
-        assert!(holds("192.0.2.5-192.0.2.7", "192.0.2.7") && !holds("192.0.2.5-192.0.2.7", "192.0.2.8"));
-        assert!(holds("2001:db8::/32", "2001:db8:ffff::1") && holds("0.0.0.0/0", "1.2.3.4") && holds("::/0", "::1"));
-        for bad in ["", "1.2.3", "1.2.3.4/33", "1.2.3.4/255.0.255.0", "::/129", "1.2.3.9-1.2.3.4", "1.2.3.4-::1"] {
+        assert!(
+            holds("192.0.2.5-192.0.2.7", "192.0.2.7") && !holds("192.0.2.5-192.0.2.7", "192.0.2.8")
+        );
+        assert!(
+            holds("2001:db8::/32", "2001:db8:ffff::1")
+                && holds("0.0.0.0/0", "1.2.3.4")
+                && holds("::/0", "::1")
+        );
+        for bad in [
+            "",
+            "1.2.3",
+            "1.2.3.4/33",
+            "1.2.3.4/255.0.255.0",
+            "::/129",
+            "1.2.3.9-1.2.3.4",
+            "1.2.3.4-::1",
+        ] {
             assert!(Variables::standard().addresses(bad).is_err(), "{bad}");
         }
     }
@@ -447,16 +489,24 @@ mod tests {
     #[test]
     fn variables_are_read_from_files_of_suricata_and_of_both_snorts() {
         let mut variables = Variables::none();
-        let yaml = "%YAML 1.1\n---\nvars:\n  # more specific\n  address-groups:\n    HOME_NET: \"[10.0.0.0/8]\"\n    \
-                    EXTERNAL_NET: \"!$HOME_NET\" # others\n    #OTHER: \"any\"\n  port-groups:\n    HTTP_PORTS: 80\n\
-                    outputs:\n  FAST: \"x\"\n";
+        let yaml = "%YAML 1.1\n---\nvars:\n  # more specific\n  address-groups:\n    HOME_NET: \
+                    \"[10.0.0.0/8]\"\n    EXTERNAL_NET: \"!$HOME_NET\" # others\n    #OTHER: \
+                    \"any\"\n  port-groups:\n    HTTP_PORTS: 80\noutputs:\n  FAST: \"x\"\n";
         assert_eq!(variables.read(yaml), 3);
         assert_eq!(variables.get("EXTERNAL_NET"), Some("!$HOME_NET"));
         assert_eq!(variables.get("$HTTP_PORTS"), Some("80"));
         assert_eq!(variables.get("FAST"), None);
-        assert_eq!(variables.read("ipvar HOME_NET any\nportvar HTTP_PORTS [80,81] # two\n#var X 1\nconfig x\n"), 2);
+        assert_eq!(
+            variables
+                .read("ipvar HOME_NET any\nportvar HTTP_PORTS [80,81] # two\n#var X 1\nconfig x\n"),
+            2
+        );
         assert_eq!(variables.get("HTTP_PORTS"), Some("[80,81]"));
-        assert_eq!(variables.read("HOME_NET = [[ 10.0.0.0/8 ]]\nDNS_SERVERS = HOME_NET\nSIP_PORTS = '5060'\n"), 2);
+        assert_eq!(
+            variables
+                .read("HOME_NET = [[ 10.0.0.0/8 ]]\nDNS_SERVERS = HOME_NET\nSIP_PORTS = '5060'\n"),
+            2
+        );
         assert_eq!(variables.get("DNS_SERVERS"), Some("$HOME_NET"));
     }
 }

@@ -3,7 +3,10 @@
 use squall_rules::*;
 
 fn rule(options: &str) -> Rule {
-    let set = RuleSet::parse(&format!("alert tcp any any -> any any ({options} sid:1;)"), &Variables::standard());
+    let set = RuleSet::parse(
+        &format!("alert tcp any any -> any any ({options} sid:1;)"),
+        &Variables::standard(),
+    );
     assert!(set.problems.is_empty(), "{:?}", set.problems);
     set.rules.into_iter().next().unwrap()
 }
@@ -14,7 +17,9 @@ fn contents(inspection: &Inspection) -> Vec<&Content> {
     inspection
         .steps
         .iter()
-        .filter_map(|step| if let Operation::Content(content) = &step.operation { Some(content) } else { None })
+        .filter_map(|step| {
+            if let Operation::Content(content) = &step.operation { Some(content) } else { None }
+        })
         .collect()
 }
 
@@ -24,7 +29,9 @@ fn buffers(rule: &Rule) -> Vec<(Buffer, usize)> {
 
 #[test]
 fn a_modifier_moves_its_content_and_what_is_relative_follows_it() {
-    let rule = rule(r#"content:"a"; http_uri; isdataat:5,relative; content:"b"; content:"c"; http_uri; distance:1;"#);
+    let rule = rule(
+        r#"content:"a"; http_uri; isdataat:5,relative; content:"b"; content:"c"; http_uri; distance:1;"#,
+    );
     assert_eq!(buffers(&rule), [(Buffer::HttpUri, 3), (Buffer::Payload, 1)]);
     let Operation::Content(last) = &rule.inspections[0].steps[2].operation else { panic!() };
     assert_eq!((last.pattern.as_slice(), last.distance), (b"c".as_slice(), Some(Number::Is(1))));
@@ -45,7 +52,8 @@ fn a_sticky_buffer_lasts_until_another_and_a_flag_of_an_expression_says_its_own(
 
 #[test]
 fn a_buffer_named_again_goes_on_unless_there_are_several_of_it() {
-    let rule_of = rule(r#"http.uri; content:"a"; http.method; content:"b"; http.uri; content:"c";"#);
+    let rule_of =
+        rule(r#"http.uri; content:"a"; http.method; content:"b"; http.uri; content:"c";"#);
     assert_eq!(buffers(&rule_of), [(Buffer::HttpUri, 2), (Buffer::HttpMethod, 1)]);
     let rule_of = rule(r#"dns.query; content:"a"; dns.query; content:"b";"#);
     assert_eq!(buffers(&rule_of), [(Buffer::DnsQuery, 1), (Buffer::DnsQuery, 1)]);
@@ -65,7 +73,9 @@ fn no_octet_behind_a_content_makes_it_the_last() {
 
 #[test]
 fn what_snort_3_writes_behind_a_content_is_what_others_write_apart() {
-    let of = rule(r#"content:!"a|00|",nocase,offset 1,depth 8,fast_pattern; content:"b",distance -2,within 4;"#);
+    let of = rule(
+        r#"content:!"a|00|",nocase,offset 1,depth 8,fast_pattern; content:"b",distance -2,within 4;"#,
+    );
     assert_eq!(of.dialect, Dialect::Snort3);
     let [first, second] = contents(&of.inspections[0])[..] else { panic!() };
     let expected = Content {
@@ -83,18 +93,24 @@ fn what_snort_3_writes_behind_a_content_is_what_others_write_apart() {
 
 #[test]
 fn a_rule_of_snort_3_needs_no_addresses_and_goes_on_until_its_parenthesis_closes() {
-    let text = "alert http (\n  msg:\"m\"; # said\n  # of nobody\n  http_uri; content:\"/a\",nocase;\n  sid:5;\n)\nalert tcp (\nalert tcp any any -> any any (sid:6;)";
+    let text = "alert http (\n  msg:\"m\"; # said\n  # of nobody\n  http_uri; \
+                content:\"/a\",nocase;\n  sid:5;\n)\nalert tcp (\nalert tcp any any -> any any \
+                (sid:6;)";
     let set = RuleSet::parse(text, &Variables::none());
     assert_eq!(set.problems.len(), 1, "{:?}", set.problems);
     assert_eq!((set.problems[0].place.line, set.problems[0].reason), (7, Reason::Syntax));
-    assert_eq!(set.rules.iter().map(|rule| (rule.sid, rule.place.line)).collect::<Vec<_>>(), [(5, 1), (6, 8)]);
+    assert_eq!(
+        set.rules.iter().map(|rule| (rule.sid, rule.place.line)).collect::<Vec<_>>(),
+        [(5, 1), (6, 8)]
+    );
     assert_eq!(set.rules[0].header.protocol, Protocol::Application(Application::Http));
     assert_eq!(buffers(&set.rules[0]), [(Buffer::HttpUri, 1)]);
 }
 
 #[test]
 fn rules_behind_a_hash_are_read_when_asked_for() {
-    let text = "# alert tcp any any -> any any (msg:\"off\"; sid:1;)\n# alert me (when it is done)\n#nothing\n";
+    let text = "# alert tcp any any -> any any (msg:\"off\"; sid:1;)\n# alert me (when it is \
+                done)\n#nothing\n";
     assert!(RuleSet::parse(text, &Variables::none()).rules.is_empty());
     let set = Reader { disabled: true }.parse(text, &Variables::none());
     assert_eq!((set.rules.len(), set.problems.len()), (1, 0));
@@ -106,7 +122,11 @@ fn a_semicolon_in_quotes_ends_nothing_and_one_with_a_backslash_neither() {
     let of = rule(r#"msg:"a; b"; content:"c\;d"; pcre:"/e\;f;g/";"#);
     assert_eq!((of.msg.as_str(), of.options.len()), ("a; b", 4));
     assert_eq!(
-        contents(&Inspection { steps: of.inspections[0].steps[..1].to_vec(), ..of.inspections[0].clone() })[0].pattern,
+        contents(&Inspection {
+            steps: of.inspections[0].steps[..1].to_vec(),
+            ..of.inspections[0].clone()
+        })[0]
+            .pattern,
         b"c;d"
     );
     assert_eq!(&of.text[of.options[0].clone()], "msg:\"a; b\"");
@@ -122,8 +142,11 @@ fn files_include_others_and_loops_are_told_of() {
         format!("ipvar NET 10.0.0.0/8\n{}include more/b.rules\n{}", line(1), line(2)),
     )
     .unwrap();
-    std::fs::write(directory.join("more/b.rules"), format!("{}include ../a.rules\ninclude none.rules\n", line(3)))
-        .unwrap();
+    std::fs::write(
+        directory.join("more/b.rules"),
+        format!("{}include ../a.rules\ninclude none.rules\n", line(3)),
+    )
+    .unwrap();
     let set = RuleSet::read(&[&directory], &Variables::none());
     std::fs::remove_dir_all(&directory).unwrap();
     assert_eq!(set.rules.iter().map(|rule| rule.sid).collect::<Vec<_>>(), [1, 3, 2]);
@@ -137,7 +160,8 @@ fn files_include_others_and_loops_are_told_of() {
 #[test]
 fn files_in_utf_16_are_read() {
     let file = std::env::temp_dir().join(format!("squall-rules-wide-{}.rules", std::process::id()));
-    let text = "\u{feff}alert tcp any any -> any 80 (sid:1;)\r\nalert tcp any any -> any 81 (sid:2;)\r\n";
+    let text =
+        "\u{feff}alert tcp any any -> any 80 (sid:1;)\r\nalert tcp any any -> any 81 (sid:2;)\r\n";
     for unit in [u16::to_le_bytes, u16::to_be_bytes] {
         std::fs::write(&file, text.encode_utf16().flat_map(unit).collect::<Vec<_>>()).unwrap();
         let set = RuleSet::read(&[&file], &Variables::none());
@@ -148,7 +172,8 @@ fn files_in_utf_16_are_read() {
 
 #[test]
 fn of_two_rules_with_one_number_the_newer_is_taken() {
-    let line = |port: u16, rev: u32| format!("alert tcp any any -> any {port} (sid:1; rev:{rev};)\n");
+    let line =
+        |port: u16, rev: u32| format!("alert tcp any any -> any {port} (sid:1; rev:{rev};)\n");
     let set = RuleSet::parse(&[line(1, 1), line(2, 3), line(3, 2)].concat(), &Variables::none());
     assert_eq!(set.rules.iter().map(|rule| rule.place.line).collect::<Vec<_>>(), [2]);
     assert_eq!(
@@ -159,10 +184,15 @@ fn of_two_rules_with_one_number_the_newer_is_taken() {
 
 #[test]
 fn a_problem_says_where_and_what_to_try() {
-    let set =
-        RuleSet::parse("alert tcp any any -> any any (msg:\"x\"; htpp.uri; content:\"a\"; sid:7;)", &Variables::none());
+    let set = RuleSet::parse(
+        "alert tcp any any -> any any (msg:\"x\"; htpp.uri; content:\"a\"; sid:7;)",
+        &Variables::none(),
+    );
     let problem = &set.problems[0];
-    assert_eq!((problem.reason, problem.column, problem.sid), (Reason::UnknownKeyword, Some(40), Some(7)));
+    assert_eq!(
+        (problem.reason, problem.column, problem.sid),
+        (Reason::UnknownKeyword, Some(40), Some(7))
+    );
     assert!(problem.text.contains("http.uri"), "{}", problem.text);
 }
 
@@ -170,26 +200,39 @@ fn a_problem_says_where_and_what_to_try() {
 fn a_content_longer_than_any_packet_is_refused_where_it_stands() {
     let rule = |octets: usize| {
         let long = "x".repeat(octets);
-        format!("alert tcp any any -> any any (msg:\"x\"; content:\"a\"; content:\"{long}\"; sid:7;)")
+        format!(
+            "alert tcp any any -> any any (msg:\"x\"; content:\"a\"; content:\"{long}\"; sid:7;)"
+        )
     };
-    let set = RuleSet::parse(&[rule(65_535), rule(65_536).replace("sid:7", "sid:8")].join("\n"), &Variables::none());
+    let set = RuleSet::parse(
+        &[rule(65_535), rule(65_536).replace("sid:7", "sid:8")].join("\n"),
+        &Variables::none(),
+    );
     assert_eq!((set.rules.len(), set.problems.len()), (1, 1), "{:?}", set.problems);
     let problem = &set.problems[0];
     assert_eq!(
         (problem.reason, problem.place.line, problem.column, problem.sid),
         (Reason::BadValue, 2, Some(53), Some(8))
     );
-    assert!(problem.text.contains("65536 octets") && problem.text.contains("at most 65535"), "{}", problem.text);
+    assert!(
+        problem.text.contains("65536 octets") && problem.text.contains("at most 65535"),
+        "{}",
+        problem.text
+    );
 }
 
 #[test]
 fn no_option_has_room_for_more_negations_than_a_stack_has() {
     let marks = "!".repeat(70_000);
     for option in ["ttl", "urilen", "dsize", "itype", "bsize", "tls.cert_chain_len"] {
-        let text = format!("alert tcp any any -> any any (http.uri; {option}:{marks}[[a]]; sid:1;)");
+        let text =
+            format!("alert tcp any any -> any any (http.uri; {option}:{marks}[[a]]; sid:1;)");
         let set = RuleSet::parse(&text, &Variables::none());
         assert_eq!((set.rules.len(), set.problems.len()), (0, 1), "{option}");
     }
-    let set = RuleSet::parse(&format!("alert tcp {marks}any any -> any any (sid:1;)"), &Variables::none());
+    let set = RuleSet::parse(
+        &format!("alert tcp {marks}any any -> any any (sid:1;)"),
+        &Variables::none(),
+    );
     assert!(set.problems[0].text.contains("deep"), "{}", set.problems[0].text);
 }

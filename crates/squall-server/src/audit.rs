@@ -1,5 +1,5 @@
-//! Who did what, from where and when: each request that changes something, and what the daemon does by itself. It is kept
-//! in the history, and told to the log at once.
+//! Who did what, from where and when: each request that changes something, and what the daemon does
+//! by itself. It is kept in the history, and told to the log at once.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,8 @@ use crate::{
     threads::blocking,
 };
 
-/// Between two refusals of an address that are kept: who tries tokens does not push out what others did.
+/// Between two refusals of an address that are kept: who tries tokens does not push out what others
+/// did.
 const BETWEEN: Duration = Duration::from_secs(10);
 /// Addresses whose refusals are counted.
 const ADDRESSES: usize = 1024;
@@ -67,7 +68,10 @@ struct AuditList {
     entries: Vec<AuditRow>,
 }
 
-async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -> Result<Json<AuditList>, Refusal> {
+async fn list(
+    State(service): State<Arc<Service>>,
+    Asked(query): Asked<Query>,
+) -> Result<Json<AuditList>, Refusal> {
     blocking(move || {
         let limit = query.limit.unwrap_or(100).clamp(1, 1000);
         Ok(Json(AuditList { entries: service.history.audit(limit, query.before)? }))
@@ -116,7 +120,14 @@ fn looks(method: &Method, path: &str) -> bool {
 
 impl Service {
     /// A request was answered.
-    pub fn audit_request(&self, author: &Author, from: IpAddr, method: &Method, path: &str, status: StatusCode) {
+    pub fn audit_request(
+        &self,
+        author: &Author,
+        from: IpAddr,
+        method: &Method,
+        path: &str,
+        status: StatusCode,
+    ) {
         let path: String = path.chars().take(200).collect();
         let mut detail = author.notes();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
@@ -131,7 +142,13 @@ impl Service {
         self.audit(author, format!("{method} {path}"), Some(status.as_u16()), detail);
     }
 
-    pub fn audit(&self, author: &Author, action: impl Into<String>, status: Option<u16>, detail: impl Into<String>) {
+    pub fn audit(
+        &self,
+        author: &Author,
+        action: impl Into<String>,
+        status: Option<u16>,
+        detail: impl Into<String>,
+    ) {
         let row = AuditRow {
             n: 0,
             t: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
@@ -167,7 +184,11 @@ mod tests {
             ("POST", "/otg.Openapi/GetMetrics", true),
             ("POST", "/otg.Openapi/streamGetMetrics", true),
         ] {
-            assert_eq!(looks(&method.parse().expect("a method"), path), expected, "{method} {path}");
+            assert_eq!(
+                looks(&method.parse().expect("a method"), path),
+                expected,
+                "{method} {path}"
+            );
         }
     }
 
@@ -184,6 +205,10 @@ mod tests {
             refused.another(IpAddr::from(n.to_be_bytes()), at(24));
         }
         assert!(lock(&refused.0).len() <= ADDRESSES);
-        assert_eq!(refused.another(IpAddr::from([198, 51, 100, 1]), at(60)), Some(0), "those of before are forgotten");
+        assert_eq!(
+            refused.another(IpAddr::from([198, 51, 100, 1]), at(60)),
+            Some(0),
+            "those of before are forgotten"
+        );
     }
 }

@@ -45,7 +45,8 @@ impl Auth {
         let remote = std::iter::once(&settings.listen).chain(&settings.grpc).any(remote);
         if remote && settings.token == Token::None {
             return Err(Error::Usage(format!(
-                "without a token everybody who reaches {} could send traffic\n  try --token auto, or --listen 127.0.0.1:8443",
+                "without a token everybody who reaches {} could send traffic\n  try --token auto, \
+                 or --listen 127.0.0.1:8443",
                 settings.listen
             )));
         }
@@ -54,13 +55,18 @@ impl Auth {
             Token::Auto if !settings.plain => Needs::Others(rustix::process::geteuid().as_raw()),
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
-        // Who listens for others is asked through tunnels and forwarded ports as well, whose ends are local.
+        // Who listens for others is asked through tunnels and forwarded ports as well, whose ends
+        // are local.
         let tcp_users = !remote;
         let (token, new_token) = match fs::read_to_string(&file) {
             Ok(text) => (check(text.trim(), &file)?.to_owned(), None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !matches!(settings.token, Token::File(_)) => {
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && !matches!(settings.token, Token::File(_)) =>
+            {
                 let token = random();
-                write_secret(&file, format!("{token}\n").as_bytes()).map_err(|e| unusable(&file, &e))?;
+                write_secret(&file, format!("{token}\n").as_bytes())
+                    .map_err(|e| unusable(&file, &e))?;
                 (token.clone(), Some(token))
             }
             Err(error) => return Err(unusable(&file, &error)),
@@ -75,7 +81,9 @@ impl Auth {
 
     /// Whether the request may: it shows the token or a cookie, or none is needed.
     pub fn allows(&self, headers: &HeaderMap, peer: &Peer) -> bool {
-        !self.needs_token(headers, peer) || self.is_bearer(headers) || self.session(headers).is_some()
+        !self.needs_token(headers, peer)
+            || self.is_bearer(headers)
+            || self.session(headers).is_some()
     }
 
     /// Whether the token has to be shown for a request from there.
@@ -84,7 +92,9 @@ impl Auth {
         let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
         match self.needs {
             Needs::Everybody => true,
-            Needs::Others(own) => forwarded || !peer.user.is_some_and(|user| user == own || user == ROOT),
+            Needs::Others(own) => {
+                forwarded || !peer.user.is_some_and(|user| user == own || user == ROOT)
+            }
             Needs::Nobody => false,
         }
     }
@@ -93,7 +103,8 @@ impl Auth {
     pub fn user_of(&self, stream: &tokio::net::TcpStream, peer: SocketAddr) -> Option<u32> {
         let local = stream.local_addr().ok()?;
         let counts = self.tcp_users && matches!(self.needs, Needs::Others(_));
-        (counts && peer.ip().to_canonical().is_loopback()).then(|| squall::tcp_user(peer, local).ok().flatten())?
+        (counts && peer.ip().to_canonical().is_loopback())
+            .then(|| squall::tcp_user(peer, local).ok().flatten())?
     }
 
     /// What a request shows of who sent it.
@@ -107,17 +118,23 @@ impl Auth {
 
     fn is_bearer(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let scheme = |text: &str| text.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));
+        let scheme =
+            |text: &str| text.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));
         given.filter(|text| scheme(text)).is_some_and(|text| self.is_token(text[7..].trim()))
     }
 
     /// The cookie of the request, if it is one of ours.
     fn session(&self, headers: &HeaderMap) -> Option<String> {
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut values = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().strip_prefix(COOKIE));
+        let cookies =
+            headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut values = cookies
+            .flat_map(|line| line.split(';'))
+            .filter_map(|pair| pair.trim().strip_prefix(COOKIE));
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let known = |value: &&str| {
-            sessions.iter().fold(subtle::Choice::from(0), |any, one| any | one.as_bytes().ct_eq(value.as_bytes()))
+            sessions.iter().fold(subtle::Choice::from(0), |any, one| {
+                any | one.as_bytes().ct_eq(value.as_bytes())
+            })
         };
         values.find(|value| bool::from(known(value))).map(str::to_owned)
     }
@@ -135,7 +152,10 @@ impl Auth {
     /// A `Set-Cookie` that takes it back.
     pub fn logout(&self, headers: &HeaderMap) -> String {
         if let Some(value) = self.session(headers) {
-            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != value);
+            self.sessions
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .retain(|one| *one != value);
         }
         format!("{COOKIE}; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
     }
@@ -150,7 +170,10 @@ const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"
 /// 256 bits of the system's chance, as hex.
 pub fn random() -> String {
     let mut octets = [0; 32];
-    rustls::crypto::ring::default_provider().secure_random.fill(&mut octets).expect("the system gives random octets");
+    rustls::crypto::ring::default_provider()
+        .secure_random
+        .fill(&mut octets)
+        .expect("the system gives random octets");
     to_hex(&octets)
 }
 
@@ -167,7 +190,11 @@ pub fn write_secret(path: &Path, data: &[u8]) -> io::Result<()> {
 fn check<'a>(token: &'a str, file: &Path) -> Result<&'a str, Error> {
     let mode = fs::metadata(file).map_err(|e| unusable(file, &e))?.permissions().mode();
     if mode & 0o077 != 0 {
-        let why = format!("others may read it (mode {:03o})\n  try chmod 600 {}", mode & 0o777, file.display());
+        let why = format!(
+            "others may read it (mode {:03o})\n  try chmod 600 {}",
+            mode & 0o777,
+            file.display()
+        );
         return Err(Error::Environment(format!("the token of {}: {why}", file.display())));
     }
     if token.len() < 16 || !token.bytes().all(|octet| octet.is_ascii_graphic()) {

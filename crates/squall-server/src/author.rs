@@ -1,4 +1,5 @@
-//! Who asks: known on whatever thread works for a request, for the log, the audit, and those whom it concerns.
+//! Who asks: known on whatever thread works for a request, for the log, the audit, and those whom
+//! it concerns.
 
 use std::{
     fmt,

@@ -5,9 +5,11 @@ use std::io::Write as _;
 use axum::http::{HeaderMap, header};
 use flate2::{Compression, write::GzEncoder};
 
-/// RFC 9110, 12.5.3: it is named, and not with a weight of zero. That of "*" is not taken: a client that means gzip says so.
+/// RFC 9110, 12.5.3: it is named, and not with a weight of zero. That of "*" is not taken: a client
+/// that means gzip says so.
 pub fn takes_gzip(headers: &HeaderMap) -> bool {
-    let codings = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let codings =
+        headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     codings.flat_map(|value| value.split(',')).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
         let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());

@@ -1,4 +1,5 @@
-//! A TCP connection: what its requests leave behind until it closes, and how long it may say nothing.
+//! A TCP connection: what its requests leave behind until it closes, and how long it may say
+//! nothing.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::places::Place;
 
-/// From the first octet of a request to the last of its header; and from the beginning to a request of somebody who may.
+/// From the first octet of a request to the last of its header; and from the beginning to a request
+/// of somebody who may.
 const HEADER: Duration = Duration::from_secs(10);
 /// Between two requests: clients keep connections for later ones, and hold leases by them.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -115,13 +117,16 @@ impl Connection {
             return false;
         }
         let now = self.now();
-        // There are so many places: who says nothing, or nothing but what is refused, has none of them for long.
+        // There are so many places: who says nothing, or nothing but what is refused, has none of
+        // them for long.
         if !self.known.load(Ordering::Relaxed) && Duration::from_millis(now) > HEADER {
             return true;
         }
-        let since = |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
+        let since =
+            |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
         // HTTP/2 has frames between requests, and limits of its own for headers.
-        let header = self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
+        let header =
+            self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
         (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE
     }
 
@@ -172,7 +177,9 @@ impl<S> Watched<S> {
 
 impl<S> Drop for Watched<S> {
     fn drop(&mut self) {
-        let list = std::mem::take(&mut *self.connection.at_end.lock().unwrap_or_else(PoisonError::into_inner));
+        let list = std::mem::take(
+            &mut *self.connection.at_end.lock().unwrap_or_else(PoisonError::into_inner),
+        );
         list.into_iter().for_each(|what| what());
     }
 }
@@ -194,15 +201,25 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, data)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -87,7 +87,8 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// What the user can put right is 400; what the machine lacks, 422: the request was understood, and cannot be done here.
+/// What the user can put right is 400; what the machine lacks, 422: the request was understood, and
+/// cannot be done here.
 impl From<squall::Error> for Refusal {
     fn from(error: squall::Error) -> Self {
         let message = error.to_string();
@@ -106,7 +107,9 @@ impl From<squall::Error> for Refusal {
             squall::Error::Engine(EngineError::UnknownStream { .. }) => {
                 Self::new(StatusCode::NOT_FOUND, "unknown_stream", message)
             }
-            squall::Error::Engine(_) if error.exit_status() == 2 => Self::bad_request("bad_request", message),
+            squall::Error::Engine(_) if error.exit_status() == 2 => {
+                Self::bad_request("bad_request", message)
+            }
             squall::Error::Environment(_) | squall::Error::Engine(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", message)
             }

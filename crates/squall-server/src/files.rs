@@ -1,4 +1,5 @@
-//! Files that requests may name: those below one folder. Nothing else of the disk is read or written for a request.
+//! Files that requests may name: those below one folder. Nothing else of the disk is read or
+//! written for a request.
 
 use std::{
     fs,
@@ -45,7 +46,9 @@ impl Files {
     /// A folder that cannot be made; a path that no port address can have.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let (root, unfinished) = (data.join("files"), data.join("unfinished"));
-        let wrong = |path: &Path, error: std::io::Error| Error::Environment(format!("{}: {error}", path.display()));
+        let wrong = |path: &Path, error: std::io::Error| {
+            Error::Environment(format!("{}: {error}", path.display()))
+        };
         // Left by a daemon that was killed.
         _ = fs::remove_dir_all(&unfinished);
         for folder in [&root, &unfinished] {
@@ -54,7 +57,8 @@ impl Files {
         let root = fs::canonicalize(&root).map_err(|error| wrong(&root, error))?;
         if root.to_str().is_none_or(|text| text.contains(',')) {
             return Err(Error::Usage(format!(
-                "{}: a comma, or what is no UTF-8, cannot stand in the addresses of files\n  try another --data FOLDER",
+                "{}: a comma, or what is no UTF-8, cannot stand in the addresses of files\n  try \
+                 another --data FOLDER",
                 root.display()
             )));
         }
@@ -85,7 +89,8 @@ impl Files {
     /// As [`Files::path`].
     pub fn plain(&self, name: &str) -> Result<String, Refusal> {
         let path = self.path(name)?;
-        let relative: PathBuf = path.strip_prefix(&self.root).unwrap_or(&path).components().collect();
+        let relative: PathBuf =
+            path.strip_prefix(&self.root).unwrap_or(&path).components().collect();
         Ok(relative.to_string_lossy().into_owned())
     }
 
@@ -94,7 +99,8 @@ impl Files {
         let said = self.without_root(said);
         let outside = |why: &str| {
             let message = format!(
-                "{said:?}: {why}\n  expected the name of a file that was sent to the daemon (PUT /squall/v1/files/NAME)"
+                "{said:?}: {why}\n  expected the name of a file that was sent to the daemon (PUT \
+                 /squall/v1/files/NAME)"
             );
             Refusal::bad_request("bad_path", message)
         };
@@ -112,7 +118,9 @@ impl Files {
             Some(there) if there.starts_with(&self.root) => {}
             _ => return Err(outside("leads out of the daemon's folder")),
         }
-        if fs::symlink_metadata(&whole).is_ok_and(|about| about.is_symlink() && fs::canonicalize(&whole).is_err()) {
+        if fs::symlink_metadata(&whole)
+            .is_ok_and(|about| about.is_symlink() && fs::canonicalize(&whole).is_err())
+        {
             return Err(outside("is a link to nowhere"));
         }
         Ok(whole)
@@ -135,15 +143,24 @@ impl Files {
         Ok(profile)
     }
 
-    /// Refuses a profile that names a file elsewhere. Ports are looked at where their addresses are.
+    /// Refuses a profile that names a file elsewhere. Ports are looked at where their addresses
+    /// are.
     ///
     /// # Errors
     /// The first such file.
     pub fn check(&self, profile: &Profile) -> Result<(), Refusal> {
         for named in profile.files() {
             let wrong = |refusal: Refusal| {
-                let detail = Detail { path: named.what.into(), message: refusal.message.clone(), ..Detail::default() };
-                Refusal { message: format!("{}: {}", named.what, refusal.message), details: vec![detail], ..refusal }
+                let detail = Detail {
+                    path: named.what.into(),
+                    message: refusal.message.clone(),
+                    ..Detail::default()
+                };
+                Refusal {
+                    message: format!("{}: {}", named.what, refusal.message),
+                    details: vec![detail],
+                    ..refusal
+                }
             };
             let path = self.inside(Path::new(named.path), named.path).map_err(wrong)?;
             if named.includes {
@@ -155,9 +172,13 @@ impl Files {
 
     /// Rules may include other files by name, which would be a way out.
     pub fn includes_nothing(&self, path: &Path) -> Result<(), Refusal> {
-        let refuse = |message: String| Err(Refusal::bad_request("bad_path", self.without_root(&message)));
+        let refuse =
+            |message: String| Err(Refusal::bad_request("bad_path", self.without_root(&message)));
         if path.is_dir() {
-            return refuse(format!("{}: folders of rules are not taken here\n  try a list of files", path.display()));
+            return refuse(format!(
+                "{}: folders of rules are not taken here\n  try a list of files",
+                path.display()
+            ));
         }
         // What cannot be read is told by who reads it.
         let Ok(about) = fs::metadata(path) else { return Ok(()) };
@@ -166,15 +187,17 @@ impl Files {
         }
         let Ok(octets) = fs::read(path) else { return Ok(()) };
         // UTF-16 has zeros between its letters.
-        let text: String = octets.iter().filter(|octet| **octet != 0).map(|octet| char::from(*octet)).collect();
+        let text: String =
+            octets.iter().filter(|octet| **octet != 0).map(|octet| char::from(*octet)).collect();
         let asks = |line: &str| {
             let word = line.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
             word.get(..7).is_some_and(|word| word.eq_ignore_ascii_case("include"))
         };
         match text.lines().find(|line| asks(line)) {
-            Some(line) => {
-                refuse(format!("{}: {line:?} is not followed here\n  try all rules in one file", path.display()))
-            }
+            Some(line) => refuse(format!(
+                "{}: {line:?} is not followed here\n  try all rules in one file",
+                path.display()
+            )),
             None => Ok(()),
         }
     }
@@ -211,7 +234,8 @@ impl Files {
         refusal
     }
 
-    /// A report with the names that the user knows, instead of where the daemon keeps what they name.
+    /// A report with the names that the user knows, instead of where the daemon keeps what they
+    /// name.
     pub fn told(&self, mut report: Report) -> Report {
         for port in &mut report.ports {
             port.address = self.without_root(&port.address);
@@ -219,8 +243,11 @@ impl Files {
         for file in report.capture.iter_mut().flat_map(|capture| &mut capture.files) {
             // What stands elsewhere (captures of Open Traffic Generator) is the daemon's alone.
             let name = self.without_root(&file.name);
-            file.name =
-                if name.starts_with('/') { name.rsplit('/').next().unwrap_or_default().to_owned() } else { name };
+            file.name = if name.starts_with('/') {
+                name.rsplit('/').next().unwrap_or_default().to_owned()
+            } else {
+                name
+            };
         }
         report
     }
@@ -242,7 +269,10 @@ impl Files {
 
 fn kind(name: &str) -> &'static str {
     let lower = name.to_ascii_lowercase();
-    let plain = [".gz", ".zst", ".xz", ".bz2", ".lz4"].iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
+    let plain = [".gz", ".zst", ".xz", ".bz2", ".lz4"]
+        .iter()
+        .find_map(|end| lower.strip_suffix(end))
+        .unwrap_or(&lower);
     match plain.rsplit('.').next() {
         Some("pcap" | "pcapng" | "cap") => "capture",
         Some("rules") => "rules",
@@ -297,10 +327,13 @@ mod tests {
         let (data, files) = files("profile");
         let stream = |what: &str| {
             format!(
-                "[ports]\nA = \"null:\"\n[[stream]]\nname = \"x\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{what}\n"
+                "[ports]\nA = \"null:\"\n[[stream]]\nname = \"x\"\npacket = \
+                 \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{what}\n"
             )
         };
-        let attack = |what: &str| format!("[ports]\nA = \"null:\"\n[[attack]]\nname = \"a\"\nrate = 1\n{what}\n");
+        let attack = |what: &str| {
+            format!("[ports]\nA = \"null:\"\n[[attack]]\nname = \"a\"\nrate = 1\n{what}\n")
+        };
         let other = |packet: &str| stream("").replace("packet = \"eth/ipv4/udp\"", packet);
         for wrong in [
             other("packet = 'eth/ipv4/udp/file(\"/etc/passwd\")'"),
@@ -315,13 +348,16 @@ mod tests {
         ] {
             let refusal = files.profile(&wrong, Format::Toml).expect_err(&wrong);
             assert!(
-                refusal.message.contains("leads out") || refusal.message.contains("expected the name of a file"),
+                refusal.message.contains("leads out")
+                    || refusal.message.contains("expected the name of a file"),
                 "{wrong}\n{refusal}"
             );
         }
         files.profile(&stream(""), Format::Toml).expect("it names none");
         fs::write(data.join("files/x.rules"), "  include /etc/passwd\n").expect("written");
-        let refusal = files.profile(&attack("rules = [\"x.rules\"]"), Format::Toml).expect_err("it includes another");
+        let refusal = files
+            .profile(&attack("rules = [\"x.rules\"]"), Format::Toml)
+            .expect_err("it includes another");
         assert!(refusal.message.contains("not followed"), "{refusal}");
         fs::remove_dir_all(data).expect("removed");
     }

@@ -1,4 +1,5 @@
-//! What every request passes before it is answered: whose page sent it, who it is, what it carries; and the log behind it.
+//! What every request passes before it is answered: whose page sent it, who it is, what it carries;
+//! and the log behind it.
 
 use std::{
     net::IpAddr,
@@ -28,7 +29,8 @@ use crate::{
     service::Service,
 };
 
-/// Asked without a token: whether one is needed, how to show it, and the page, which has no secrets and asks for it.
+/// Asked without a token: whether one is needed, how to show it, and the page, which has no secrets
+/// and asks for it.
 fn is_open(path: &str) -> bool {
     matches!(path, "/squall/v1/info" | "/squall/v1/login" | "/" | "/squall.svg" | "/favicon.ico")
         || path.starts_with("/assets/")
@@ -40,7 +42,8 @@ pub async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
+    let (method, uri, headers) =
+        (request.method().clone(), request.uri().clone(), request.headers().clone());
     let _under_way = connection.request();
     let (came, since) = (SystemTime::now(), Instant::now());
     // HTTP/1 ends the connection where a body is left, after the reply.
@@ -61,8 +64,11 @@ pub async fn guard(
             }
             response
         }
-        Err(refusal) if reset && !rest::read(Paced::new(request.into_body()), rest::OF_REFUSED).await => {
-            let message = format!("the body is longer than is read of such a request: {}", refusal.message);
+        Err(refusal)
+            if reset && !rest::read(Paced::new(request.into_body()), rest::OF_REFUSED).await =>
+        {
+            let message =
+                format!("the body is longer than is read of such a request: {}", refusal.message);
             refuse(&headers, Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
         }
         Err(refusal) => refuse(&headers, refusal),
@@ -91,35 +97,42 @@ pub async fn guard(
 fn admit(service: &Service, peer: &Peer, request: &Request) -> Result<(), Refusal> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     same_site(uri, headers, &service.settings.names)?;
-    if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && !request.body().is_end_stream() {
+    if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && !request.body().is_end_stream()
+    {
         known_content(method, headers)?;
     }
     if !is_open(uri.path()) && !service.auth.allows(headers, peer) {
-        let message = match (headers.contains_key(header::AUTHORIZATION), service.auth.needs, peer.user) {
-            (true, ..) => {
-                "this is not the token\n  try what is in the token file of the daemon's data folder".to_owned()
-            }
-            (false, Needs::Others(own), Some(user)) if user != own => format!(
-                "the token is missing, and you are user {user}, not {own}, whose daemon this is\n  \
-                 try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder"
-            ),
-            _ => "the token is missing\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder"
-                .to_owned(),
-        };
+        let message =
+            match (headers.contains_key(header::AUTHORIZATION), service.auth.needs, peer.user) {
+                (true, ..) => "this is not the token\n  try what is in the token file of the \
+                               daemon's data folder"
+                    .to_owned(),
+                (false, Needs::Others(own), Some(user)) if user != own => format!(
+                    "the token is missing, and you are user {user}, not {own}, whose daemon this \
+                     is\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder"
+                ),
+                _ => "the token is missing\n  try -H 'Authorization: Bearer TOKEN'; it is in the \
+                      daemon's data folder"
+                    .to_owned(),
+            };
         return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
     }
     Ok(())
 }
 
-/// A page of another origin may not ask through its reader's browser, nor may a name that was made to point here.
+/// A page of another origin may not ask through its reader's browser, nor may a name that was made
+/// to point here.
 fn same_site(uri: &Uri, headers: &HeaderMap, names: &[String]) -> Result<(), Refusal> {
     let forbidden = |message: String| Refusal::new(StatusCode::FORBIDDEN, "forbidden", message);
-    let host = uri.authority().map_or_else(|| text(headers, header::HOST), |authority| authority.as_str());
+    let host =
+        uri.authority().map_or_else(|| text(headers, header::HOST), |authority| authority.as_str());
     let name = host_name(host);
     let local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
     if !local && !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
         return Err(forbidden(format!(
-            "asked as {name:?}, which is not a name of this daemon\n  try its address, or start it with --name {name}"
+            "asked as {name:?}, which is not a name of this daemon\n  try its address, or start \
+             it with --name {name}"
         )));
     }
     if let Some(origin) = headers.get(header::ORIGIN) {
@@ -130,7 +143,9 @@ fn same_site(uri: &Uri, headers: &HeaderMap, names: &[String]) -> Result<(), Ref
         }
     }
     // What older browsers do not send, newer ones do not forget.
-    if text(headers, "sec-fetch-site") == "cross-site" && text(headers, "sec-fetch-mode") != "navigate" {
+    if text(headers, "sec-fetch-site") == "cross-site"
+        && text(headers, "sec-fetch-mode") != "navigate"
+    {
         return Err(forbidden("a page of another site may not ask".into()));
     }
     Ok(())
@@ -190,10 +205,12 @@ fn refuse(headers: &HeaderMap, refusal: Refusal) -> Response {
 /// A defect ends one request, not the daemon.
 async fn unless_it_panics(answer: impl Future<Output = Response>) -> Response {
     let mut answer = pin!(answer);
-    let poll = std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
-        Err(_) => Poll::Ready(None),
+    let poll = std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
+            Err(_) => Poll::Ready(None),
+        }
     });
     poll.await.unwrap_or_else(|| Refusal::defect().into_response())
 }
@@ -204,9 +221,12 @@ mod tests {
 
     #[test]
     fn hosts_are_named_without_their_ports() {
-        for (host, name) in
-            [("localhost:8443", "localhost"), ("[::1]:8443", "::1"), ("192.0.2.1", "192.0.2.1"), ("", "")]
-        {
+        for (host, name) in [
+            ("localhost:8443", "localhost"),
+            ("[::1]:8443", "::1"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("", ""),
+        ] {
             assert_eq!(host_name(host), name);
         }
     }

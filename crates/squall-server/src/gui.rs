@@ -1,4 +1,5 @@
-//! The web page: what Vite made of `ui/`, carried in the binary. Knows nothing of runs; the page asks the API itself.
+//! The web page: what Vite made of `ui/`, carried in the binary. Knows nothing of runs; the page
+//! asks the API itself.
 
 use std::{
     borrow::Cow,
@@ -29,9 +30,11 @@ use crate::{
 #[allow_missing = true]
 struct Page;
 
-/// Nothing but the daemon's own files, and no inline script or style: what a run or a capture is named cannot become code.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-    font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// Nothing but the daemon's own files, and no inline script or style: what a run or a capture is
+/// named cannot become code.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' \
+                      data:; connect-src 'self'; font-src 'self'; form-action 'self'; base-uri \
+                      'none'; frame-ancestors 'none'";
 
 /// Octets of a file that are worth compressing.
 const WORTH: usize = 1 << 10;
@@ -50,9 +53,9 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/squall.svg", get(|headers: HeaderMap| async move { file("squall.svg", &headers) }))
         .route(
             "/assets/{name}",
-            get(
-                |Path(name): Path<String>, headers: HeaderMap| async move { file(&format!("assets/{name}"), &headers) },
-            ),
+            get(|Path(name): Path<String>, headers: HeaderMap| async move {
+                file(&format!("assets/{name}"), &headers)
+            }),
         )
 }
 
@@ -64,9 +67,12 @@ fn index(headers: &HeaderMap) -> Response {
             // Its style is its own only; it has no script.
             let policy = (
                 header::CONTENT_SECURITY_POLICY,
-                HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+                HeaderValue::from_static(
+                    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+                ),
             );
-            ([html, policy, (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], UNBUILT).into_response()
+            ([html, policy, (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], UNBUILT)
+                .into_response()
         }
     }
 }
@@ -82,11 +88,17 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
     // Of an image or a font that is compressed already nothing would be gained.
-    let gzip = found.data.len() >= WORTH && media != "application/octet-stream" && takes_gzip(asked);
+    let gzip =
+        found.data.len() >= WORTH && media != "application/octet-stream" && takes_gzip(asked);
     // RFC 9110, 8.8.3.3: what is coded is another representation, with a tag of its own.
     let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
-    // Names under assets/ change with what is in them; a daemon that was renewed serves a new index at once.
-    let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    // Names under assets/ change with what is in them; a daemon that was renewed serves a new index
+    // at once.
+    let cache = if path.starts_with("assets/") {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
     let mut headers: Vec<(HeaderName, HeaderValue)> = vec![
         (header::CONTENT_TYPE, HeaderValue::from_static(media)),
         (header::VARY, HeaderValue::from_static("accept-encoding")),
@@ -100,7 +112,10 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
     if gzip {
         headers.push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
     }
-    let same = asked.get(header::IF_NONE_MATCH).and_then(|old| old.to_str().ok()).is_some_and(|old| old.contains(&tag));
+    let same = asked
+        .get(header::IF_NONE_MATCH)
+        .and_then(|old| old.to_str().ok())
+        .is_some_and(|old| old.contains(&tag));
     let mut response = if same {
         StatusCode::NOT_MODIFIED.into_response()
     } else if gzip {
@@ -141,7 +156,12 @@ mod tests {
     fn the_page_or_how_to_build_it_is_there_with_a_policy_that_lets_nothing_else_in() {
         let response = index(&HeaderMap::new());
         assert_eq!(response.status(), StatusCode::OK);
-        assert!(response.headers()[header::CONTENT_TYPE].to_str().expect("text").starts_with("text/html"));
+        assert!(
+            response.headers()[header::CONTENT_TYPE]
+                .to_str()
+                .expect("text")
+                .starts_with("text/html")
+        );
         let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
         assert!(policy.starts_with("default-src 'none'"), "{policy}");
     }
@@ -150,20 +170,28 @@ mod tests {
     fn what_has_not_changed_is_not_sent_again() {
         let found = || EmbeddedFile { data: Cow::Borrowed(b"abc"), metadata: meta() };
         let first = answer("assets/a.js", found(), &HeaderMap::new());
-        assert!(first.headers()[header::CACHE_CONTROL].to_str().expect("text").contains("immutable"));
+        assert!(
+            first.headers()[header::CACHE_CONTROL].to_str().expect("text").contains("immutable")
+        );
         let mut asked = HeaderMap::new();
         asked.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
         assert_eq!(answer("assets/a.js", found(), &asked).status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(answer("index.html", found(), &asked).headers()[header::CACHE_CONTROL], "no-cache");
+        assert_eq!(
+            answer("index.html", found(), &asked).headers()[header::CACHE_CONTROL],
+            "no-cache"
+        );
     }
 
     #[test]
     fn files_are_compressed_for_who_takes_that_and_known_by_another_tag() {
         let text = "function f() { return 7; }\n".repeat(1000);
-        let found = || EmbeddedFile { data: Cow::Owned(text.clone().into_bytes()), metadata: meta() };
+        let found =
+            || EmbeddedFile { data: Cow::Owned(text.clone().into_bytes()), metadata: meta() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let octets = |response: Response| {
-            runtime.block_on(axum::body::to_bytes(response.into_body(), usize::MAX)).expect("a body")
+            runtime
+                .block_on(axum::body::to_bytes(response.into_body(), usize::MAX))
+                .expect("a body")
         };
         let plain = answer("assets/a.js", found(), &HeaderMap::new());
         let takes = |tag: Option<&HeaderValue>| {
@@ -180,11 +208,19 @@ mod tests {
         let tag = packed.headers()[header::ETAG].clone();
         assert_ne!(tag, plain.headers()[header::ETAG]);
         assert_eq!(takes(Some(&tag)).status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(takes(Some(&plain.headers()[header::ETAG])).status(), StatusCode::OK, "it has the other one");
+        assert_eq!(
+            takes(Some(&plain.headers()[header::ETAG])).status(),
+            StatusCode::OK,
+            "it has the other one"
+        );
         let packed = octets(packed);
         assert!(packed.len() < text.len() / 10);
         let mut unpacked = String::new();
-        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed[..]), &mut unpacked).expect("gzip");
+        std::io::Read::read_to_string(
+            &mut flate2::read::GzDecoder::new(&packed[..]),
+            &mut unpacked,
+        )
+        .expect("gzip");
         assert!(unpacked == text && octets(plain) == text.as_bytes());
     }
 

@@ -26,8 +26,8 @@ const KEPT: i64 = 5000;
 const AUDITED: i64 = 50_000;
 /// Of those that a full disk does not take.
 const UNAUDITED: usize = 1000;
-/// Numbers of runs that are reserved at once: so many runs have one that is never given again, even if the disk is full
-/// when they begin and the daemon is killed while it is.
+/// Numbers of runs that are reserved at once: so many runs have one that is never given again, even
+/// if the disk is full when they begin and the daemon is killed while it is.
 const RESERVED: u64 = 16;
 /// Of the schema: as many steps lead to it, and an older database takes those that it has not.
 const VERSION: i64 = STEPS.len() as i64;
@@ -50,7 +50,8 @@ const STEPS: [&str; 2] = [
     CREATE INDEX runs_state ON runs (state);
 ",
     "
-    -- The highest number of a day that may have been given to a run: runs can be deleted, and their names do not come again.
+    -- The highest number of a day that may have been given to a run: runs can be deleted, and \
+     their names do not come again.
     CREATE TABLE numbers (
         day  TEXT PRIMARY KEY,
         last INTEGER NOT NULL
@@ -73,7 +74,8 @@ const OVER: &str = "('done', 'failed', 'interrupted')";
 
 pub struct History {
     connection: Mutex<Connection>,
-    /// What has become of runs, and could not be written: the disk was full. It is told all the same, and written later.
+    /// What has become of runs, and could not be written: the disk was full. It is told all the
+    /// same, and written later.
     unwritten: Mutex<Unwritten>,
     /// Entries of the audit that could not be written either, the oldest first.
     unaudited: Mutex<VecDeque<AuditRow>>,
@@ -103,7 +105,8 @@ impl Packed {
     }
 
     fn text(&self) -> Result<String, Refusal> {
-        let text = zstd::stream::decode_all(self.0.as_slice()).map_err(|error| Refusal::internal(error.to_string()))?;
+        let text = zstd::stream::decode_all(self.0.as_slice())
+            .map_err(|error| Refusal::internal(error.to_string()))?;
         String::from_utf8(text).map_err(|error| Refusal::internal(error.to_string()))
     }
 }
@@ -133,15 +136,21 @@ impl Asked {
 }
 
 impl History {
-    /// Opens the database; runs that a daemon left behind when it was killed are interrupted ones now.
+    /// Opens the database; runs that a daemon left behind when it was killed are interrupted ones
+    /// now.
     ///
     /// # Errors
     /// A file that is none, or of a later version.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let wrong = |error: &dyn std::fmt::Display| Error::Environment(format!("{}: {error}", path.display()));
+        let wrong = |error: &dyn std::fmt::Display| {
+            Error::Environment(format!("{}: {error}", path.display()))
+        };
         let connection = Connection::open(path).map_err(|error| wrong(&error))?;
-        let history =
-            Self { connection: Mutex::new(connection), unwritten: Mutex::default(), unaudited: Mutex::default() };
+        let history = Self {
+            connection: Mutex::new(connection),
+            unwritten: Mutex::default(),
+            unaudited: Mutex::default(),
+        };
         history.prepare().map_err(|error| wrong(&error))?;
         Ok(history)
     }
@@ -150,20 +159,26 @@ impl History {
         let connection = self.lock();
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
-        let version = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
-        let Some(missing) = usize::try_from(version).ok().and_then(|version| STEPS.get(version..)) else {
+        let version =
+            connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+        let Some(missing) = usize::try_from(version).ok().and_then(|version| STEPS.get(version..))
+        else {
             return Err(format!(
-                "is of version {version}, which a later Squall wrote\n  try that one, or another --data"
+                "is of version {version}, which a later Squall wrote\n  try that one, or another \
+                 --data"
             )
             .into());
         };
         if !missing.is_empty() {
             let steps = missing.concat();
-            connection.execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))?;
+            connection.execute_batch(&format!(
+                "BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"
+            ))?;
         }
         let sql = format!("SELECT row, report IS NOT NULL FROM runs WHERE state NOT IN {OVER}");
         let mut left = connection.prepare(&sql)?;
-        let rows = left.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)))?;
+        let rows =
+            left.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)))?;
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
         drop(left);
         drop(connection);
@@ -171,8 +186,11 @@ impl History {
             let mut row: RunRow = serde_json::from_str(&text)?;
             row.state = State::Interrupted;
             row.error = Some(match has_report {
-                true => "the daemon was killed, or the machine stopped: the report ends seconds before that".into(),
-                false => "the daemon was killed, or the machine stopped, before there was a report".into(),
+                true => "the daemon was killed, or the machine stopped: the report ends seconds \
+                         before that"
+                    .into(),
+                false => "the daemon was killed, or the machine stopped, before there was a report"
+                    .into(),
             });
             if let Some(error) = row.error.as_ref().filter(|_| has_report) {
                 row.verdict = Some(RunVerdict {
@@ -184,15 +202,16 @@ impl History {
             }
             // When it was last heard of.
             let started = humantime::parse_rfc3339(&row.started).ok();
-            let ended = started.map(|at| at + Duration::from_secs_f64(row.elapsed_s.clamp(0.0, 1e9)));
+            let ended =
+                started.map(|at| at + Duration::from_secs_f64(row.elapsed_s.clamp(0.0, 1e9)));
             row.ended = ended.map(|at| humantime::format_rfc3339_millis(at).to_string());
             self.update(&row, None)?;
         }
         Ok(())
     }
 
-    /// A run that begins. What a full disk does not take is told all the same, and written later: nobody needs this disk to
-    /// send.
+    /// A run that begins. What a full disk does not take is told all the same, and written later:
+    /// nobody needs this disk to send.
     ///
     /// # Errors
     /// What is wrong with the database but for room.
@@ -220,13 +239,17 @@ impl History {
         // Held until it is written, so that what waits is not written over what is newer.
         let mut unwritten = self.unwritten();
         unwritten.retain(|id, pending| *id == row.id || self.write(pending).is_err());
-        let (waiting, before) = unwritten.remove(&row.id).map_or((None, None), |old| (old.new, old.report));
+        let (waiting, before) =
+            unwritten.remove(&row.id).map_or((None, None), |old| (old.new, old.report));
         let pending = Pending { row: row.clone(), new: new.or(waiting), report: report.or(before) };
         let written = self.write(&pending);
         // That of a run that goes on is written again when it ends.
         if written.is_err() && (row.state.is_over() || pending.new.is_some()) {
             if unwritten.len() >= MOST_UNWRITTEN {
-                let oldest = unwritten.iter().find(|(_, one)| one.row.state.is_over()).map(|(id, _)| id.clone());
+                let oldest = unwritten
+                    .iter()
+                    .find(|(_, one)| one.row.state.is_over())
+                    .map(|(id, _)| id.clone());
                 _ = oldest.and_then(|id| unwritten.remove(&id));
             }
             unwritten.insert(row.id.clone(), pending);
@@ -243,7 +266,16 @@ impl History {
                 connection.execute(
                     "INSERT INTO runs (id, kind, state, words, row, profile, format, report)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    params![row.id, row.kind.word(), row.state.word(), words(row), json(row), profile, format, report],
+                    params![
+                        row.id,
+                        row.kind.word(),
+                        row.state.word(),
+                        words(row),
+                        json(row),
+                        profile,
+                        format,
+                        report
+                    ],
                 )?;
                 let last = connection.last_insert_rowid();
                 let sql = format!("DELETE FROM runs WHERE n <= ?1 AND state IN {OVER}");
@@ -251,7 +283,8 @@ impl History {
             }
             None => {
                 connection.execute(
-                    "UPDATE runs SET state = ?2, words = ?3, row = ?4, report = coalesce(?5, report) WHERE id = ?1",
+                    "UPDATE runs SET state = ?2, words = ?3, row = ?4, report = coalesce(?5, \
+                     report) WHERE id = ?1",
                     params![row.id, row.state.word(), words(row), json(row), report],
                 )?;
             }
@@ -274,7 +307,9 @@ impl History {
         if let Some(pending) = self.unwritten().get(id) {
             return Ok(Some(pending.row.clone()));
         }
-        let found = self.lock().query_row("SELECT row FROM runs WHERE id = ?1", [id], |row| row.get::<_, String>(0));
+        let found = self
+            .lock()
+            .query_row("SELECT row FROM runs WHERE id = ?1", [id], |row| row.get::<_, String>(0));
         found.optional().map_err(unreadable)?.map(|text| parse(&text)).transpose()
     }
 
@@ -284,7 +319,8 @@ impl History {
     /// A database that cannot be read.
     pub fn runs(&self, asked: &Asked) -> Result<Vec<RunRow>, Refusal> {
         let words = asked.words.as_ref().map(|words| {
-            let plain = words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+            let plain =
+                words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
@@ -294,26 +330,36 @@ impl History {
         let connection = self.lock();
         let mut statement = connection
             .prepare(
-                "SELECT row FROM runs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR kind = ?2)
+                "SELECT row FROM runs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR kind = \
+                 ?2)
                  AND (?3 IS NULL OR words LIKE ?3 ESCAPE '\\')
-                 AND (?4 IS NULL OR n < (SELECT n FROM runs WHERE id = ?4)) ORDER BY n DESC LIMIT ?5",
+                 AND (?4 IS NULL OR n < (SELECT n FROM runs WHERE id = ?4)) ORDER BY n DESC LIMIT \
+                 ?5",
             )
             .map_err(unreadable)?;
         let limit = i64::try_from(asked.limit).unwrap_or(i64::MAX);
         let rows = statement
-            .query_map(params![asked.state, asked.kind, words, before, limit], |row| row.get::<_, String>(0))
+            .query_map(params![asked.state, asked.kind, words, before, limit], |row| {
+                row.get::<_, String>(0)
+            })
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(unreadable)?;
         drop(statement);
         drop(connection);
-        let now = |row: RunRow| unwritten.get(&row.id).map_or_else(|| row.clone(), |pending| pending.row.clone());
-        let written = rows.iter().map(|text| parse(text).map(now)).collect::<Result<Vec<_>, _>>()?;
+        let now = |row: RunRow| {
+            unwritten.get(&row.id).map_or_else(|| row.clone(), |pending| pending.row.clone())
+        };
+        let written =
+            rows.iter().map(|text| parse(text).map(now)).collect::<Result<Vec<_>, _>>()?;
         // Those that are not there at all began when the disk was full: they are the newest.
-        let mut all: Vec<_> = unwritten.values().rev().filter(|pending| asked.means(pending)).cloned().collect();
+        let mut all: Vec<_> =
+            unwritten.values().rev().filter(|pending| asked.means(pending)).cloned().collect();
         drop(unwritten);
         let from = match &asked.before {
             None => 0,
-            Some(id) => all.iter().position(|pending| pending.row.id == *id).map_or(all.len(), |at| at + 1),
+            Some(id) => {
+                all.iter().position(|pending| pending.row.id == *id).map_or(all.len(), |at| at + 1)
+            }
         };
         let newest = all.drain(from..).map(|pending| pending.row);
         Ok(newest.chain(written).take(asked.limit).collect())
@@ -327,9 +373,9 @@ impl History {
         if let Some(packed) = self.unwritten().get(id).and_then(|pending| pending.report.clone()) {
             return packed.text().map(Some);
         }
-        let found = self
-            .lock()
-            .query_row("SELECT report FROM runs WHERE id = ?1", [id], |row| row.get::<_, Option<Vec<u8>>>(0));
+        let found = self.lock().query_row("SELECT report FROM runs WHERE id = ?1", [id], |row| {
+            row.get::<_, Option<Vec<u8>>>(0)
+        });
         let packed = found.optional().map_err(unreadable)?.flatten();
         packed.map(|octets| Packed(octets).text()).transpose()
     }
@@ -342,9 +388,10 @@ impl History {
         if let Some(new) = self.unwritten().get(id).and_then(|pending| pending.new.clone()) {
             return Ok(Some(new));
         }
-        let found = self
-            .lock()
-            .query_row("SELECT profile, format FROM runs WHERE id = ?1", [id], |row| Ok((row.get(0)?, row.get(1)?)));
+        let found =
+            self.lock().query_row("SELECT profile, format FROM runs WHERE id = ?1", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            });
         found.optional().map_err(unreadable)
     }
 
@@ -354,7 +401,8 @@ impl History {
     /// A database that cannot be written.
     pub fn delete(&self, id: &str) -> Result<bool, Refusal> {
         let waited = self.unwritten().remove(id).is_some_and(|pending| pending.new.is_some());
-        let deleted = self.lock().execute("DELETE FROM runs WHERE id = ?1", [id]).map_err(unreadable)?;
+        let deleted =
+            self.lock().execute("DELETE FROM runs WHERE id = ?1", [id]).map_err(unreadable)?;
         Ok(waited || deleted > 0)
     }
 
@@ -363,16 +411,19 @@ impl History {
     /// # Errors
     /// A database that cannot be read.
     pub fn last_number(&self, day: &str) -> Result<u64, rusqlite::Error> {
-        let sql = "SELECT max(CAST(substr(id, 12) AS INTEGER)) FROM runs WHERE substr(id, 1, 11) = 'r-' || ?1 || '-'";
+        let sql = "SELECT max(CAST(substr(id, 12) AS INTEGER)) FROM runs WHERE substr(id, 1, 11) \
+                   = 'r-' || ?1 || '-'";
         let connection = self.lock();
         let of_runs: Option<i64> = connection.query_row(sql, [day], |row| row.get(0))?;
-        let given = connection.query_row("SELECT last FROM numbers WHERE day = ?1", [day], |row| row.get(0));
+        let given = connection
+            .query_row("SELECT last FROM numbers WHERE day = ?1", [day], |row| row.get(0));
         let last = of_runs.max(given.optional()?);
         Ok(last.and_then(|number| u64::try_from(number).ok()).unwrap_or(0))
     }
 
-    /// `number` is about to be given to a run of that day: it is not given again, nor are some after it if the daemon is
-    /// killed. The number up to which that is so; `None`: the disk is full.
+    /// `number` is about to be given to a run of that day: it is not given again, nor are some
+    /// after it if the daemon is killed. The number up to which that is so; `None`: the disk is
+    /// full.
     pub fn reserve(&self, day: &str, number: u64) -> Option<u64> {
         let upto = number + RESERVED - 1;
         self.reserved(day, upto).then_some(upto)
@@ -380,7 +431,8 @@ impl History {
 
     /// No number above `last` was given on that day, as the daemon ends.
     pub fn reserved(&self, day: &str, last: u64) -> bool {
-        let sql = "INSERT INTO numbers VALUES (?1, ?2) ON CONFLICT (day) DO UPDATE SET last = excluded.last";
+        let sql = "INSERT INTO numbers VALUES (?1, ?2) ON CONFLICT (day) DO UPDATE SET last = \
+                   excluded.last";
         i64::try_from(last).is_ok_and(|last| self.lock().execute(sql, params![day, last]).is_ok())
     }
 
@@ -402,7 +454,8 @@ impl History {
     fn write_audit(&self, row: &AuditRow) -> Result<(), rusqlite::Error> {
         let connection = self.lock();
         connection.execute(
-            "INSERT INTO audit (t, who, source, action, status, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO audit (t, who, source, action, status, detail) VALUES (?1, ?2, ?3, ?4, \
+             ?5, ?6)",
             params![row.t, row.who, row.source, row.action, row.status, row.detail],
         )?;
         let last = connection.last_insert_rowid();
@@ -415,7 +468,8 @@ impl History {
     /// # Errors
     /// A database that cannot be read.
     pub fn audit(&self, limit: usize, before: Option<i64>) -> Result<Vec<AuditRow>, Refusal> {
-        let sql = "SELECT n, t, who, source, action, status, detail FROM audit WHERE n < ?1 ORDER BY n DESC LIMIT ?2";
+        let sql = "SELECT n, t, who, source, action, status, detail FROM audit WHERE n < ?1 ORDER \
+                   BY n DESC LIMIT ?2";
         let row = |row: &rusqlite::Row<'_>| {
             Ok(AuditRow {
                 n: row.get(0)?,
@@ -430,7 +484,9 @@ impl History {
         let connection = self.lock();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = connection.prepare(sql).map_err(unreadable)?;
-        let rows = statement.query_map(params![before.unwrap_or(i64::MAX), limit], row).and_then(Iterator::collect);
+        let rows = statement
+            .query_map(params![before.unwrap_or(i64::MAX), limit], row)
+            .and_then(Iterator::collect);
         rows.map_err(unreadable)
     }
 
@@ -444,7 +500,8 @@ fn json(row: &RunRow) -> String {
 }
 
 fn parse(text: &str) -> Result<RunRow, Refusal> {
-    serde_json::from_str(text).map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
+    serde_json::from_str(text)
+        .map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
 }
 
 fn words(row: &RunRow) -> String {
@@ -456,7 +513,10 @@ fn words(row: &RunRow) -> String {
 /// A disk that is full or read-only is no defect.
 fn has_no_room(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
-    matches!(error.sqlite_error_code(), Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure))
+    matches!(
+        error.sqlite_error_code(),
+        Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure)
+    )
 }
 
 pub fn unreadable(error: rusqlite::Error) -> Refusal {
@@ -499,7 +559,8 @@ mod tests {
     }
 
     fn opened(name: &str) -> (std::path::PathBuf, History) {
-        let path = std::env::temp_dir().join(format!("squall-history-{name}-{}.sqlite", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("squall-history-{name}-{}.sqlite", std::process::id()));
         for end in ["", "-wal", "-shm"] {
             _ = std::fs::remove_file(format!("{}{end}", path.display()));
         }
@@ -510,7 +571,9 @@ mod tests {
     /// So many pages, and no more: what a full disk is to SQLite.
     fn pages(history: &History, most: i64) {
         let connection = history.lock();
-        connection.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).expect("a limit");
+        connection
+            .pragma_update_and_check(None, "max_page_count", most, |_| Ok(()))
+            .expect("a limit");
     }
 
     #[test]
@@ -523,16 +586,24 @@ mod tests {
             history.insert(&row(id), &long, "toml").expect("a run needs no disk");
         }
         let over = RunRow { state: State::Done, ..row("r-20261122-0002") };
-        history.update(&over, Some(Packed(zstd::bulk::compress(b"{}", 3).expect("packed")))).expect_err("it is full");
+        history
+            .update(&over, Some(Packed(zstd::bulk::compress(b"{}", 3).expect("packed"))))
+            .expect_err("it is full");
         let all = |state: Option<&str>| {
             let asked = Asked { state: state.map(str::to_owned), limit: 10, ..Asked::default() };
-            history.runs(&asked).expect("it can be read").into_iter().map(|row| row.id).collect::<Vec<_>>()
+            history
+                .runs(&asked)
+                .expect("it can be read")
+                .into_iter()
+                .map(|row| row.id)
+                .collect::<Vec<_>>()
         };
         assert_eq!(all(None), ["r-20261122-0003", "r-20261122-0002", "r-20261122-0001"]);
         assert_eq!(all(Some("done")), ["r-20261122-0002"]);
         let known = || {
             let row = history.run("r-20261122-0002").expect("readable").expect("there");
-            let profile = history.profile("r-20261122-0002").expect("readable").expect("there").0.len();
+            let profile =
+                history.profile("r-20261122-0002").expect("readable").expect("there").0.len();
             (row.state, history.report("r-20261122-0002").expect("readable"), profile)
         };
         assert_eq!(known(), (State::Done, Some("{}".into()), 100_000));
@@ -556,12 +627,18 @@ mod tests {
         drop(history);
         let history = History::open(&path).expect("it opens");
         let left = history.run("r-20261122-0007").expect("readable").expect("there");
-        assert_eq!((left.state, left.ended.as_deref()), (State::Interrupted, Some("2026-11-22T10:00:02.500Z")));
+        assert_eq!(
+            (left.state, left.ended.as_deref()),
+            (State::Interrupted, Some("2026-11-22T10:00:02.500Z"))
+        );
         assert_eq!(history.last_number("20261122").expect("readable"), 7);
         drop(history);
-        let later = Connection::open(&path).and_then(|c| c.pragma_update(None, "user_version", VERSION + 1));
+        let later = Connection::open(&path)
+            .and_then(|c| c.pragma_update(None, "user_version", VERSION + 1));
         later.expect("written");
-        assert!(History::open(&path).err().expect("refused").to_string().contains("a later Squall"));
+        assert!(
+            History::open(&path).err().expect("refused").to_string().contains("a later Squall")
+        );
         std::fs::remove_file(path).expect("removed");
     }
 }

@@ -1,15 +1,17 @@
 //! Who holds which port, and until when: a state machine that is told the time.
 //!
-//! A lease begins when nobody else holds one of its ports. It is over when its holder says so, when somebody forces it, or
-//! when nothing has been heard of its holder for so long; then it is *ending* until what runs on its ports has ended, and
-//! only then the ports are free: never are two runs on one port.
+//! A lease begins when nobody else holds one of its ports. It is over when its holder says so, when
+//! somebody forces it, or when nothing has been heard of its holder for so long; then it is
+//! *ending* until what runs on its ports has ended, and only then the ports are free: never are two
+//! runs on one port.
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-/// What cannot be held twice, as `ports::resource` names it: an interface, a link in memory, a file. `None`: it can.
+/// What cannot be held twice, as `ports::resource` names it: an interface, a link in memory, a
+/// file. `None`: it can.
 pub type Resource = Option<String>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +69,10 @@ impl Leases {
         ttl: Duration,
         keep: Keep,
     ) -> Result<Lease, Vec<Held>> {
-        let held: Vec<_> = ports.iter().filter_map(|(address, what)| self.held(now, address, what.as_ref())).collect();
+        let held: Vec<_> = ports
+            .iter()
+            .filter_map(|(address, what)| self.held(now, address, what.as_ref()))
+            .collect();
         if !held.is_empty() {
             return Err(held);
         }
@@ -90,7 +95,8 @@ impl Leases {
         ports: Vec<(String, Resource)>,
     ) -> Option<Result<(), Vec<Held>>> {
         self.renew(now, id)?;
-        let held = ports.iter().filter_map(|(address, what)| self.held(now, address, what.as_ref()));
+        let held =
+            ports.iter().filter_map(|(address, what)| self.held(now, address, what.as_ref()));
         let held: Vec<_> = held.filter(|held| held.lease != id).collect();
         if !held.is_empty() {
             return Some(Err(held));
@@ -115,14 +121,19 @@ impl Leases {
 
     /// Whose it is.
     pub fn holder(&self, resource: &str) -> Option<&Lease> {
-        self.leases.values().find(|lease| lease.ports.iter().any(|(_, what)| what.as_deref() == Some(resource)))
+        self.leases
+            .values()
+            .find(|lease| lease.ports.iter().any(|(_, what)| what.as_deref() == Some(resource)))
     }
 
     /// The holder was heard of. `None`: there is no such lease (any more).
     pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
         // One that is over at this instant is over, whether `expire` has seen it or not.
-        if lease.keep == Keep::Renewed && lease.expires <= now && !self.connections.contains_key(&lease.owner) {
+        if lease.keep == Keep::Renewed
+            && lease.expires <= now
+            && !self.connections.contains_key(&lease.owner)
+        {
             return None;
         }
         lease.expires = now + lease.ttl;
@@ -155,7 +166,8 @@ impl Leases {
         self.leases.retain(|_, lease| lease.id != id || !lease.ending);
     }
 
-    /// A connection of `owner` has opened: as long as there is one, none of its leases ends by itself.
+    /// A connection of `owner` has opened: as long as there is one, none of its leases ends by
+    /// itself.
     pub fn connect(&mut self, owner: &str) {
         *self.connections.entry(owner.to_owned()).or_default() += 1;
     }
@@ -198,16 +210,22 @@ mod tests {
     }
 
     fn ports(names: &[&str]) -> Vec<(String, Resource)> {
-        names.iter().map(|name| (format!("af_packet:{name}"), Some(format!("interface {name}")))).collect()
+        names
+            .iter()
+            .map(|name| (format!("af_packet:{name}"), Some(format!("interface {name}"))))
+            .collect()
     }
 
     #[test]
     fn a_port_is_held_by_one_and_the_other_is_told_by_whom_and_how_long() {
         let mut leases = Leases::default();
         leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
-        let held = leases.acquire(s(18), "bob", ports(&["b", "c"]), TTL, Keep::Renewed).expect_err("held");
+        let held =
+            leases.acquire(s(18), "bob", ports(&["b", "c"]), TTL, Keep::Renewed).expect_err("held");
         assert_eq!((held.len(), held[0].owner.as_str(), held[0].left), (1, "alice", Some(s(12))));
-        leases.acquire(s(18), "bob", ports(&["c"]), TTL, Keep::Renewed).expect("what is refused takes nothing");
+        leases
+            .acquire(s(18), "bob", ports(&["c"]), TTL, Keep::Renewed)
+            .expect("what is refused takes nothing");
     }
 
     #[test]
@@ -219,7 +237,9 @@ mod tests {
         assert_eq!(leases.expire(s(50)).len(), 1);
         assert!(leases.expire(s(51)).is_empty(), "each is told once");
         assert!(leases.renew(s(51), &lease.id).is_none());
-        let held = leases.acquire(s(51), "bob", ports(&["a"]), TTL, Keep::Renewed).expect_err("its run still ends");
+        let held = leases
+            .acquire(s(51), "bob", ports(&["a"]), TTL, Keep::Renewed)
+            .expect_err("its run still ends");
         assert!(held[0].ending);
         leases.ended(&lease.id);
         leases.acquire(s(51), "bob", ports(&["a"]), TTL, Keep::Renewed).expect("free");
@@ -259,9 +279,13 @@ mod tests {
     #[test]
     fn a_lease_exchanges_its_ports_for_free_ones_or_keeps_them_all() {
         let mut leases = Leases::default();
-        let lease = leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
+        let lease =
+            leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
         leases.acquire(s(0), "bob", ports(&["c"]), TTL, Keep::Renewed).expect("free");
-        let held = leases.exchange(s(1), &lease.id, ports(&["b", "c"])).expect("it is there").expect_err("held");
+        let held = leases
+            .exchange(s(1), &lease.id, ports(&["b", "c"]))
+            .expect("it is there")
+            .expect_err("held");
         assert_eq!(
             (held[0].owner.as_str(), leases.holder("interface a").map(|l| l.owner.as_str())),
             ("bob", Some("alice"))

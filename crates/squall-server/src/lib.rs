@@ -1,7 +1,8 @@
 //! The daemon: runs for many users at once.
 //!
-//! In come requests over HTTP and gRPC; out go reports, statistics and captures. Who holds which port is decided here
-//! ([`leases`]); what a run does, below. [`Client`] is the other end, for the command line. Does not know how frames are made, and gives no way to a file outside its folder.
+//! In come requests over HTTP and gRPC; out go reports, statistics and captures. Who holds which
+//! port is decided here ([`leases`]); what a run does, below. [`Client`] is the other end, for the
+//! command line. Does not know how frames are made, and gives no way to a file outside its folder.
 #![forbid(unsafe_code)]
 
 mod api;

@@ -57,7 +57,14 @@ impl RequestLog {
     /// At most `limit` of those after number `after`, the newest first.
     pub fn latest(&self, limit: usize, after: u64) -> Vec<Entry> {
         let inner = self.lock();
-        inner.entries.iter().rev().take_while(|entry| entry.n > after).take(limit).cloned().collect()
+        inner
+            .entries
+            .iter()
+            .rev()
+            .take_while(|entry| entry.n > after)
+            .take(limit)
+            .cloned()
+            .collect()
     }
 
     /// Replies by status.

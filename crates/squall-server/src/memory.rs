@@ -7,11 +7,12 @@ use std::{
 
 /// Octets of a body that leave much behind: its values take ten to thirty times as much.
 const LARGE: u64 = 256 << 10;
-/// After the last such request. Others may follow, and who reads a page of freed memory again has to wait for it.
+/// After the last such request. Others may follow, and who reads a page of freed memory again has
+/// to wait for it.
 const CALM: Duration = Duration::from_secs(2);
 
-/// Whether there is such. An allocator keeps what was freed below what is still used: after a large configuration that is
-/// gigabytes, for as long as the daemon runs.
+/// Whether there is such. An allocator keeps what was freed below what is still used: after a large
+/// configuration that is gigabytes, for as long as the daemon runs.
 #[derive(Default)]
 pub struct Memory(Mutex<Option<Instant>>);
 

@@ -34,7 +34,8 @@ pub const STAY: Duration = Duration::from_secs(300);
 /// Runs whose series stay.
 pub const STAYING: usize = 16;
 
-/// What is told of a run that has ended. Its report may have tens of thousands of streams with all their bins.
+/// What is told of a run that has ended. Its report may have tens of thousands of streams with all
+/// their bins.
 pub struct Figures {
     ports: Vec<PortReport>,
     streams: Vec<StreamReport>,
@@ -65,8 +66,12 @@ pub fn routes() -> Routes {
     Routes::new().get("/metrics", metrics, says.gives_octets("text/plain"))
 }
 
-async fn metrics(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+async fn metrics(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let accept =
+        headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let open = accept.contains("application/openmetrics-text");
     let text = blocking(move || {
         let mut registry = Registry::default();
@@ -83,8 +88,8 @@ async fn metrics(State(service): State<Arc<Service>>, headers: HeaderMap) -> Res
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// OpenMetrics as Prometheus' own format: there a counter's family is called as its samples, and there are neither units nor
-/// a mark of the end.
+/// OpenMetrics as Prometheus' own format: there a counter's family is called as its samples, and
+/// there are neither units nor a mark of the end.
 fn plain(open: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(open.len()), None);
     for line in open.lines() {
@@ -136,7 +141,14 @@ enum Value {
 }
 
 impl Families {
-    fn add(&mut self, name: &'static str, help: &'static str, kind: MetricType, labels: &Labels, value: Value) {
+    fn add(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        kind: MetricType,
+        labels: &Labels,
+        value: Value,
+    ) {
         let at = match self.0.iter().position(|family| family.name == name) {
             Some(at) => at,
             None => {
@@ -160,7 +172,8 @@ impl Families {
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in &self.0 {
-            let mut encoder = encoder.encode_descriptor(family.name, family.help, None, family.kind)?;
+            let mut encoder =
+                encoder.encode_descriptor(family.name, family.help, None, family.kind)?;
             for (labels, value) in &family.samples {
                 match value {
                     Value::Info => encoder.encode_info(labels)?,
@@ -182,7 +195,9 @@ impl Value {
                 encoder.encode_counter::<NoLabelSet, f64, f64>(number, None)
             }
             Self::Number(number) => encoder.encode_gauge(number),
-            Self::Histogram(sum, count, buckets) => encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None),
+            Self::Histogram(sum, count, buckets) => {
+                encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
+            }
             Self::Info => Ok(()),
         }
     }
@@ -197,7 +212,12 @@ fn all(service: &Service) -> Families {
     all.gauge("squall_runs", "Runs that go on", &none, live.len() as f64);
     let started = service.runs.started.load(Ordering::Relaxed);
     all.count("squall_runs_started", "Runs since the daemon started", &none, started);
-    all.gauge("squall_leases", "Leases of ports", &none, lock(&service.leases).all().count() as f64);
+    all.gauge(
+        "squall_leases",
+        "Leases of ports",
+        &none,
+        lock(&service.leases).all().count() as f64,
+    );
     for (status, count) in service.log.counts() {
         let labels = vec![("status", status.to_string())];
         all.count("squall_requests", "Requests by status of the reply", &labels, count);
@@ -205,7 +225,8 @@ fn all(service: &Service) -> Families {
     process(&mut all, service.started);
     for live in live {
         let moment = live.moment();
-        let figures = moment.as_ref().map(|moment| (&*moment.report.ports, &*moment.report.streams));
+        let figures =
+            moment.as_ref().map(|moment| (&*moment.report.ports, &*moment.report.streams));
         run(&mut all, &live.row(), figures);
     }
     for (row, figures) in service.runs.lately(Instant::now()) {
@@ -234,8 +255,16 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
         count("squall_port_rx_packets", "Frames received", port.rx.packets);
         count("squall_port_rx_bytes", "Octets of the frames received, with FCS", port.rx.octets);
         for (reasons, name, help) in [
-            (&port.tx.not_sent, "squall_port_not_sent_packets", "Frames that were due and not sent, by reason"),
-            (&port.rx.drops, "squall_port_rx_dropped_packets", "Frames lost on receiving, by reason"),
+            (
+                &port.tx.not_sent,
+                "squall_port_not_sent_packets",
+                "Frames that were due and not sent, by reason",
+            ),
+            (
+                &port.rx.drops,
+                "squall_port_rx_dropped_packets",
+                "Frames lost on receiving, by reason",
+            ),
         ] {
             for (reason, value) in reasons {
                 all.count(name, help, &of(&[here[0], here[1], ("reason", reason)]), *value);
@@ -244,22 +273,43 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
     }
     for stream in streams.iter().take(STREAMS) {
         let labels = of(&[("stream", &stream.name)]);
-        all.count("squall_stream_tx_packets", "Frames sent of a stream", &labels, stream.tx_packets);
+        all.count(
+            "squall_stream_tx_packets",
+            "Frames sent of a stream",
+            &labels,
+            stream.tx_packets,
+        );
         let Some(rx) = &stream.rx else { continue };
         let mut count = |name, help, value| all.count(name, help, &labels, value);
         count("squall_stream_rx_packets", "Frames received of a stream", rx.packets);
-        count("squall_stream_duplicate_packets", "Frames that came again (RFC 5560)", rx.duplicates);
+        count(
+            "squall_stream_duplicate_packets",
+            "Frames that came again (RFC 5560)",
+            rx.duplicates,
+        );
         count("squall_stream_reordered_packets", "Frames that came late (RFC 4737)", rx.reordered);
         // It may shrink: what is on its way counts as lost until it comes.
-        all.gauge("squall_stream_lost_packets", "Gaps in the sequence so far", &labels, rx.lost as f64);
+        all.gauge(
+            "squall_stream_lost_packets",
+            "Gaps in the sequence so far",
+            &labels,
+            rx.lost as f64,
+        );
         if let Some(latency) = &rx.latency_ns {
             let help = "One-way delay since the start (RFC 7679)";
-            all.add("squall_stream_latency_seconds", help, MetricType::Histogram, &labels, seconds(latency));
+            all.add(
+                "squall_stream_latency_seconds",
+                help,
+                MetricType::Histogram,
+                &labels,
+                seconds(latency),
+            );
         }
     }
 }
 
-/// One microsecond to ten seconds, three a decade: as small as delays in a machine are, and as large as those over the world.
+/// One microsecond to ten seconds, three a decade: as small as delays in a machine are, and as
+/// large as those over the world.
 const BOUNDS_NS: [u64; 22] = [
     1_000,
     2_500,
@@ -289,7 +339,8 @@ const BOUNDS_NS: [u64; 22] = [
 fn in_buckets(of: &Distribution) -> Distribution {
     let mut bins: Vec<(u64, u64, u64)> = Vec::new();
     for &(lower, upper, count) in &of.bins {
-        let bucket = |upper: u64| BOUNDS_NS.partition_point(|&bound| bound < upper.saturating_sub(1));
+        let bucket =
+            |upper: u64| BOUNDS_NS.partition_point(|&bound| bound < upper.saturating_sub(1));
         match bins.last_mut().filter(|last| bucket(last.1) == bucket(upper)) {
             Some(last) => (last.1, last.2) = (upper, last.2 + count),
             None => bins.push((lower, upper, count)),
@@ -317,7 +368,8 @@ fn process(all: &mut Families, started: SystemTime) {
     let none = Labels::new();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Behind the name, which may have anything in it: field 3 and those after it (proc(5)).
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<f64>().ok());
     if let (Some(user), Some(system)) = (field(14), field(15)) {
         let (name, help) = ("process_cpu_seconds", "User and system CPU time");
@@ -330,19 +382,30 @@ fn process(all: &mut Families, started: SystemTime) {
         all.gauge("process_virtual_memory_bytes", "Virtual memory", &none, octets);
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = |line: &str| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok();
+    let resident =
+        |line: &str| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok();
     if let Some(kib) = status.lines().find_map(resident) {
         all.gauge("process_resident_memory_bytes", "Resident memory", &none, kib * 1024.0);
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
         // But the one that this reads.
-        all.gauge("process_open_fds", "Open file descriptors", &none, open.count().saturating_sub(1) as f64);
+        all.gauge(
+            "process_open_fds",
+            "Open file descriptors",
+            &none,
+            open.count().saturating_sub(1) as f64,
+        );
     }
     if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         all.gauge("process_max_fds", "File descriptors that may be open", &none, most as f64);
     }
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    all.gauge("process_start_time_seconds", "When it started, since 1970", &none, since.as_secs_f64());
+    all.gauge(
+        "process_start_time_seconds",
+        "When it started, since 1970",
+        &none,
+        since.as_secs_f64(),
+    );
 }
 
 #[cfg(test)]
@@ -364,12 +427,16 @@ mod tests {
         all.gauge("b", "B", &Labels::new(), 0.5);
         all.add("c", "C", MetricType::Info, &vec![("version", "7".to_owned())], Value::Info);
         let open = encoded(all);
-        assert!(open.contains("# TYPE a counter\na_total{stream=\"x\\\"} 1\\nb 2\\\\\"} 5\n"), "{open}");
+        assert!(
+            open.contains("# TYPE a counter\na_total{stream=\"x\\\"} 1\\nb 2\\\\\"} 5\n"),
+            "{open}"
+        );
         assert!(open.ends_with("# EOF\n"));
         assert_eq!(
             plain(&open),
-            "# HELP a_total A\n# TYPE a_total counter\na_total{stream=\"x\\\"} 1\\nb 2\\\\\"} 5\n\
-             # HELP b B\n# TYPE b gauge\nb 0.5\n# HELP c_info C\n# TYPE c_info gauge\nc_info{version=\"7\"} 1\n"
+            "# HELP a_total A\n# TYPE a_total counter\na_total{stream=\"x\\\"} 1\\nb 2\\\\\"} \
+             5\n# HELP b B\n# TYPE b gauge\nb 0.5\n# HELP c_info C\n# TYPE c_info \
+             gauge\nc_info{version=\"7\"} 1\n"
         );
     }
 
@@ -394,7 +461,9 @@ mod tests {
         let Value::Histogram(sum, count, buckets) = seconds(&many) else { panic!("no histogram") };
         let kept = in_buckets(&many);
         assert!(kept.bins.len() <= BOUNDS_NS.len() + 1);
-        let Value::Histogram(kept_sum, kept_count, kept_buckets) = seconds(&kept) else { panic!("no histogram") };
+        let Value::Histogram(kept_sum, kept_count, kept_buckets) = seconds(&kept) else {
+            panic!("no histogram")
+        };
         assert_eq!((kept_sum, kept_count, kept_buckets), (sum, count, buckets));
     }
 }

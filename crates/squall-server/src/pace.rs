@@ -1,4 +1,5 @@
-//! Bodies of requests that have to come at some pace: who sends an octet a second would hold memory for ever.
+//! Bodies of requests that have to come at some pace: who sends an octet a second would hold memory
+//! for ever.
 
 use std::{
     pin::Pin,
@@ -26,7 +27,12 @@ pub struct Paced<B> {
 
 impl<B> Paced<B> {
     pub fn new(body: B) -> Self {
-        Self { body, started: Instant::now(), octets: 0, patience: Box::pin(tokio::time::sleep(GRACE)) }
+        Self {
+            body,
+            started: Instant::now(),
+            octets: 0,
+            patience: Box::pin(tokio::time::sleep(GRACE)),
+        }
     }
 }
 
@@ -34,9 +40,17 @@ impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            let octets = frame.iter().flatten().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum::<u64>();
+            let octets = frame
+                .iter()
+                .flatten()
+                .filter_map(Frame::data_ref)
+                .map(|data| data.len() as u64)
+                .sum::<u64>();
             self.octets += octets;
             // The whole counts, too: an octet every nine seconds is not a pace.
             let due = self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / SLOW);

@@ -1,8 +1,9 @@
 //! Places of connections: so many at once, of which strangers have half at most.
 //!
-//! Who has not shown yet that they may is a stranger, and costs nothing but a place. When there are none left for strangers,
-//! the one that has waited longest gives way, of the source that has most: so whoever comes gets in, and stays if they
-//! show soon that they may, however many others say nothing.
+//! Who has not shown yet that they may is a stranger, and costs nothing but a place. When there are
+//! none left for strangers, the one that has waited longest gives way, of the source that has most:
+//! so whoever comes gets in, and stays if they show soon that they may, however many others say
+//! nothing.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -50,7 +51,9 @@ impl Source {
     fn of(peer: &Peer) -> Self {
         match (peer.user, peer.address.map(|address| address.ip().to_canonical())) {
             (Some(user), _) => Self::User(user),
-            (None, Some(IpAddr::V6(ip))) => Self::Network(IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into())),
+            (None, Some(IpAddr::V6(ip))) => {
+                Self::Network(IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()))
+            }
             (None, Some(ip)) => Self::Network(ip),
             (None, None) => Self::Unix,
         }
@@ -77,7 +80,8 @@ impl Places {
         } else {
             None
         };
-        if let Some(at) = crowd.and_then(|crowd| strangers.iter().position(|one| one.from == crowd)) {
+        if let Some(at) = crowd.and_then(|crowd| strangers.iter().position(|one| one.from == crowd))
+        {
             strangers.remove(at).into_iter().for_each(|one| one.gives_way.notify_one());
         }
         strangers.push_back(Stranger { number, from, gives_way: gives_way.clone() });
@@ -158,9 +162,16 @@ mod tests {
         let few = places.take(&from("192.0.2.1"));
         // One source has no more than a quarter, and one network of IPv6 is one source.
         let crowd: Vec<_> = (0..6).map(|n| places.take(&from(&format!("2001:db8::{n}")))).collect();
-        assert_eq!(crowd.iter().map(gone).collect::<Vec<_>>(), [true, true, false, false, false, false]);
-        let others: Vec<_> = (0..3).map(|n| places.take(&from(&format!("198.51.100.{n}")))).collect();
-        assert!(others.iter().chain([&few]).all(|place| !gone(place)), "there were places for them");
+        assert_eq!(
+            crowd.iter().map(gone).collect::<Vec<_>>(),
+            [true, true, false, false, false, false]
+        );
+        let others: Vec<_> =
+            (0..3).map(|n| places.take(&from(&format!("198.51.100.{n}")))).collect();
+        assert!(
+            others.iter().chain([&few]).all(|place| !gone(place)),
+            "there were places for them"
+        );
         let one_more = places.take(&from("203.0.113.1"));
         assert!(gone(&crowd[2]) && !gone(&one_more) && !gone(&few), "the largest crowd pays");
     }

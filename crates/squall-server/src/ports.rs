@@ -9,7 +9,8 @@ use crate::{Refusal, files::Files, leases::Resource};
 
 /// Kinds that stand on an interface of the kernel's.
 fn on_interface(kind: &str) -> bool {
-    kind.is_empty() || kinds::KINDS.iter().any(|known| known.name == kind && known.interface.is_some())
+    kind.is_empty()
+        || kinds::KINDS.iter().any(|known| known.name == kind && known.interface.is_some())
 }
 
 /// Kinds that reach no further than this process and the daemon's folder.
@@ -33,7 +34,8 @@ enum Named {
 }
 
 const NOT_NAMED: &str = "only ports in memory, files and interfaces of labs are, and what is named";
-const DEFAULT_ROUTE: &str = "a default route leads over it, and so it is to be named itself, without *";
+const DEFAULT_ROUTE: &str =
+    "a default route leads over it, and so it is to be named itself, without *";
 
 /// A port that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,26 +56,39 @@ impl Ports {
     /// An address that says nothing, one that is not allowed, a file elsewhere.
     pub fn admit(&self, address: &str, files: &Files) -> Result<Admitted, Refusal> {
         let wrong = |message: String| Refusal::bad_request("bad_port", message);
-        let mut parsed: Address = address.parse().map_err(|error: squall::AddressError| wrong(error.to_string()))?;
+        let mut parsed: Address =
+            address.parse().map_err(|error: squall::AddressError| wrong(error.to_string()))?;
         let (kind, name) = (parsed.kind().to_owned(), parsed.name().to_owned());
         let named = self.names(&kind, &name);
-        let interface = || list_interfaces().ok()?.into_iter().find(|interface| interface.name == name);
+        let interface =
+            || list_interfaces().ok()?.into_iter().find(|interface| interface.name == name);
         if let Err(why) = self.allowed(&kind, named, interface) {
             let name = if on_interface(&kind) { name } else { format!("{kind}:{name}") };
-            let message = format!("{address}: this daemon does not allow it: {why}\n  start it with --allow {name}");
+            let message = format!(
+                "{address}: this daemon does not allow it: {why}\n  start it with --allow {name}"
+            );
             return Err(Refusal::new(StatusCode::FORBIDDEN, "port_not_allowed", message));
         }
         let resource = match kind.as_str() {
             "null" => None,
             "pcap" => {
-                let reads = parsed.take_flag("read").map_err(|error| wrong(error.to_string()))?.unwrap_or(false);
+                let reads = parsed
+                    .take_flag("read")
+                    .map_err(|error| wrong(error.to_string()))?
+                    .unwrap_or(false);
                 let path = files.path(&name)?;
                 if reads {
                     files.there(&name)?;
                 }
-                let options = address.split_once(',').map(|(_, options)| format!(",{options}")).unwrap_or_default();
+                let options = address
+                    .split_once(',')
+                    .map(|(_, options)| format!(",{options}"))
+                    .unwrap_or_default();
                 let address = format!("pcap:{}{options}", path.display());
-                return Ok(Admitted { address, resource: (!reads).then(|| format!("file {name}")) });
+                return Ok(Admitted {
+                    address,
+                    resource: (!reads).then(|| format!("file {name}")),
+                });
             }
             "dpdk" => {
                 // Both lead to drivers, devices and files of any name.
@@ -82,7 +97,8 @@ impl Ports {
                 }
                 if (name.starts_with("vdev") || parsed.has("vdev")) && named == Named::Not {
                     return Err(wrong(format!(
-                        "{address}: a virtual device is taken only if the daemon was started with --allow 'dpdk:vdev*'"
+                        "{address}: a virtual device is taken only if the daemon was started with \
+                         --allow 'dpdk:vdev*'"
                     )));
                 }
                 Some(format!("dpdk {name}"))
@@ -124,7 +140,9 @@ impl Ports {
         // A pattern without a kind is an interface by any.
         let bare = on_interface(kind).then_some(name);
         let any = |fits: &dyn Fn(&str, &str) -> bool| {
-            self.allow.iter().any(|pattern| fits(pattern, &whole) || bare.is_some_and(|name| fits(pattern, name)))
+            self.allow.iter().any(|pattern| {
+                fits(pattern, &whole) || bare.is_some_and(|name| fits(pattern, name))
+            })
         };
         if any(&|pattern, text| pattern == text) {
             Named::Exactly
@@ -146,7 +164,12 @@ impl Ports {
             let all = kinds::KINDS.iter().filter(|kind| kind.interface.is_some()).map(refused);
             all.collect::<Option<Vec<_>>>().and_then(|whys| Some((name.clone(), *whys.first()?)))
         };
-        list_interfaces().unwrap_or_default().into_iter().filter(|one| one.ethernet).filter_map(why).collect()
+        list_interfaces()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|one| one.ethernet)
+            .filter_map(why)
+            .collect()
     }
 
     /// The interfaces that may be used.
@@ -163,13 +186,21 @@ impl Ports {
             )
         })?;
         let row = |interface: InterfaceInfo| {
-            let may =
-                |kind: &str| self.allowed(kind, self.names(kind, &interface.name), || Some(interface.clone())).is_ok();
-            let kinds: Vec<_> = kinds::on_interface(&interface, &rights).filter(|(kind, _)| may(kind.name)).collect();
-            let works = |(kind, works): &(&kinds::Kind, Result<String, String>)| works.is_ok().then_some(kind.name);
+            let may = |kind: &str| {
+                self.allowed(kind, self.names(kind, &interface.name), || Some(interface.clone()))
+                    .is_ok()
+            };
+            let kinds: Vec<_> = kinds::on_interface(&interface, &rights)
+                .filter(|(kind, _)| may(kind.name))
+                .collect();
+            let works = |(kind, works): &(&kinds::Kind, Result<String, String>)| {
+                works.is_ok().then_some(kind.name)
+            };
             // Fastest first in the table; the last works most widely, and disturbs nobody.
-            let backends: Vec<_> = kinds.iter().rev().filter_map(works).map(str::to_owned).collect();
-            let kind = backends.first().cloned().or(kinds.last().map(|(kind, _)| kind.name.to_owned()))?;
+            let backends: Vec<_> =
+                kinds.iter().rev().filter_map(works).map(str::to_owned).collect();
+            let kind =
+                backends.first().cloned().or(kinds.last().map(|(kind, _)| kind.name.to_owned()))?;
             let why_not = kinds.last().and_then(|(_, works)| works.as_ref().err());
             Some(PortRow {
                 address: format!("{kind}:{}", interface.name),
@@ -221,7 +252,8 @@ pub struct PortRow {
     pub speed_bps: Option<u64>,
     /// Kinds of ports that work on it, the most general first.
     pub backends: Vec<String>,
-    /// What the interface has counted since it is there, whoever used it; `null` where there is none.
+    /// What the interface has counted since it is there, whoever used it; `null` where there is
+    /// none.
     pub counters: Option<PortCounters>,
     pub lease: Option<PortLease>,
     /// The run that uses it.
@@ -299,7 +331,13 @@ mod tests {
             (of(false, true), Named::Exactly, true),
         ] {
             let found = Ports::new(vec![]).allowed("af_packet", named, || Some(interface.clone()));
-            assert_eq!(found.is_ok(), allowed, "{named:?} {} {}", interface.of_lab, interface.default_route);
+            assert_eq!(
+                found.is_ok(),
+                allowed,
+                "{named:?} {} {}",
+                interface.of_lab,
+                interface.default_route
+            );
         }
     }
 
@@ -317,10 +355,21 @@ mod tests {
         assert_eq!(on("null:"), None);
         let none = Ports::new(vec![]);
         assert_eq!(none.admit("pcap:../x", &files).expect_err("outside").code, "bad_path");
-        assert!(none.admit("pcap:x.pcap,epoch=3", &files).expect("inside").address.ends_with("/files/x.pcap,epoch=3"));
+        assert!(
+            none.admit("pcap:x.pcap,epoch=3", &files)
+                .expect("inside")
+                .address
+                .ends_with("/files/x.pcap,epoch=3")
+        );
         let dpdk = Ports::new(vec!["dpdk:0000*".into()]);
-        assert_eq!(all.admit("dpdk:vdev=net_pcap0,eal=-d;/tmp/x.so", &files).expect_err("eal").code, "bad_port");
-        assert_eq!(dpdk.admit("dpdk:vdev=net_pcap0", &files).expect_err("vdev").code, "port_not_allowed");
+        assert_eq!(
+            all.admit("dpdk:vdev=net_pcap0,eal=-d;/tmp/x.so", &files).expect_err("eal").code,
+            "bad_port"
+        );
+        assert_eq!(
+            dpdk.admit("dpdk:vdev=net_pcap0", &files).expect_err("vdev").code,
+            "port_not_allowed"
+        );
         let some = Ports::new(vec!["af_packet:eth91*".into(), "eth92".into()]);
         for (address, allowed) in [
             ("af_packet:eth910", true),

@@ -1,7 +1,8 @@
 //! What is left of a request's body when its reply is there.
 //!
-//! A reply over HTTP/2 that comes before the body was read is followed by a reset of the stream, and clients take that for an
-//! error in place of the reply: what they send is read before they hear of it, as long as it is not much.
+//! A reply over HTTP/2 that comes before the body was read is followed by a reset of the stream,
+//! and clients take that for an error in place of the reply: what they send is read before they
+//! hear of it, as long as it is not much.
 
 use std::{
     pin::Pin,
@@ -79,7 +80,10 @@ impl<B: Body<Data = Bytes, Error = BoxError> + Unpin> Body for Lent<B> {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(context),
             None => Poll::Ready(None),

@@ -33,8 +33,8 @@ use crate::{
 
 /// Between two moments of a run.
 const EVERY: Duration = Duration::from_millis(500);
-/// Between two reports of a run that are stored while it goes on: what a daemon that is killed loses. Twice that is
-/// promised, as a busy machine takes its time.
+/// Between two reports of a run that are stored while it goes on: what a daemon that is killed
+/// loses. Twice that is promised, as a busy machine takes its time.
 const CHECKPOINT: Duration = Duration::from_secs(5);
 /// The first of these, after the start.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
@@ -68,7 +68,8 @@ pub struct RunRow {
     pub ports: Vec<RunPort>,
     /// How many.
     pub streams: usize,
-    /// All rates are so many times those of the profile; `null`: they come to a total that was asked for.
+    /// All rates are so many times those of the profile; `null`: they come to a total that was
+    /// asked for.
     #[serde(default)]
     pub mult: Option<f64>,
 }
@@ -113,8 +114,8 @@ pub enum State {
     Done,
     /// It sent nothing that it was to send, or could not go on.
     Failed,
-    /// It ended before its time, and not by its owner's word: its ports were taken away, its lease expired, the daemon
-    /// ended or was killed. Its report has what it had done by then.
+    /// It ended before its time, and not by its owner's word: its ports were taken away, its lease
+    /// expired, the daemon ended or was killed. Its report has what it had done by then.
     Interrupted,
 }
 
@@ -279,13 +280,19 @@ impl Live {
     ///
     /// # Errors
     /// An unknown stream, what `new` says, and as [`Driven::change`].
-    pub fn change_stream(&self, name: &str, new: impl FnOnce(Rate) -> Result<Rate, Refusal>) -> Result<(), Refusal> {
+    pub fn change_stream(
+        &self,
+        name: &str,
+        new: impl FnOnce(Rate) -> Result<Rate, Refusal>,
+    ) -> Result<(), Refusal> {
         // At one go: of two changes at once both are made.
         self.driving()?.with(|run| {
             let mut profile = run.profile().clone();
             let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
-                let names: Vec<_> = profile.streams.iter().map(|stream| stream.name.as_str()).collect();
-                let message = format!("there is no stream {name:?}\n  there are {}", names.join(", "));
+                let names: Vec<_> =
+                    profile.streams.iter().map(|stream| stream.name.as_str()).collect();
+                let message =
+                    format!("there is no stream {name:?}\n  there are {}", names.join(", "));
                 return Ok(Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message)));
             };
             match new(stream.rate) {
@@ -302,7 +309,10 @@ impl Live {
         match self.driven() {
             Some(driven) if !self.is_over() => Ok(driven),
             Some(_) => Err(over(&self.row().id)),
-            None => Err(Refusal::conflict("run_starting", "the run has not begun\n  try again in a moment")),
+            None => Err(Refusal::conflict(
+                "run_starting",
+                "the run has not begun\n  try again in a moment",
+            )),
         }
     }
 
@@ -378,7 +388,10 @@ impl Runs {
     }
 
     pub fn of_lease(&self, lease: &str) -> Vec<Arc<Live>> {
-        self.all().into_iter().filter(|live| lock(&live.row).lease.as_deref() == Some(lease)).collect()
+        self.all()
+            .into_iter()
+            .filter(|live| lock(&live.row).lease.as_deref() == Some(lease))
+            .collect()
     }
 
     /// Those that have its ports open still.
@@ -420,7 +433,8 @@ impl Runs {
         numbers.last += 1;
         if numbers.last > numbers.reserved {
             // On a full disk it is tried again with the next.
-            numbers.reserved = service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
+            numbers.reserved =
+                service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
         }
         Ok(format!("r-{}-{:04}", numbers.day, numbers.last))
     }
@@ -435,14 +449,31 @@ impl Runs {
 }
 
 impl Service {
-    /// Leases the ports, if that has not been done, and starts. Takes as long as opening ports and solving rules does.
+    /// Leases the ports, if that has not been done, and starts. Takes as long as opening ports and
+    /// solving rules does.
     ///
     /// # Errors
-    /// Ports that others hold or that are not allowed, files elsewhere, and what the session refuses.
+    /// Ports that others hold or that are not allowed, files elsewhere, and what the session
+    /// refuses.
     pub fn start(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Live>, Refusal> {
-        let Wanted { mut session, kind, name, owner, lease, ttl, detached, text, format, fail_if, ends_after } = wanted;
+        let Wanted {
+            mut session,
+            kind,
+            name,
+            owner,
+            lease,
+            ttl,
+            detached,
+            text,
+            format,
+            fail_if,
+            ends_after,
+        } = wanted;
         if lock(&self.runs.live).len() >= MOST {
-            return Err(Refusal::conflict("too_many_runs", format!("{MOST} runs go on\n  try to stop one")));
+            return Err(Refusal::conflict(
+                "too_many_runs",
+                format!("{MOST} runs go on\n  try to stop one"),
+            ));
         }
         if *self.ending.borrow() {
             return Err(Refusal::conflict("ending", "the daemon ends"));
@@ -458,13 +489,19 @@ impl Service {
         let own_lease = lease.is_none();
         let lease = match lease {
             Some(id) => self.covers(&id, &ports)?,
-            None => self.lease(&owner, ports, ttl, if detached { Keep::Run } else { Keep::Renewed })?,
+            None => {
+                self.lease(&owner, ports, ttl, if detached { Keep::Run } else { Keep::Renewed })?
+            }
         };
         let now = SystemTime::now();
         let id = self.runs.next_id(self, now)?;
         let row = RunRow {
             id: id.clone(),
-            name: if name.is_empty() { format!("{} on {}", kind.word(), addresses(&shown)) } else { name },
+            name: if name.is_empty() {
+                format!("{} on {}", kind.word(), addresses(&shown))
+            } else {
+                name
+            },
             note: String::new(),
             kind,
             state: State::Starting,
@@ -476,7 +513,12 @@ impl Service {
             started: humantime::format_rfc3339_millis(now).to_string(),
             ended: None,
             elapsed_s: 0.0,
-            duration_s: session.profile.stop.duration.map(|d| d.as_secs_f64()).or(ends_after.map(|d| d.as_secs_f64())),
+            duration_s: session
+                .profile
+                .stop
+                .duration
+                .map(|d| d.as_secs_f64())
+                .or(ends_after.map(|d| d.as_secs_f64())),
             ports: shown,
             streams: session.profile.streams.len(),
             mult: session.multiplier.map_or(Some(1.0), Multiplier::factor),
@@ -511,7 +553,8 @@ impl Service {
             "run starts"
         );
         self.runs.touch();
-        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive(&live, session)));
+        let begun =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive(&live, session)));
         match begun {
             Ok(Ok(())) => Ok(live),
             Ok(Err(error)) => {
@@ -519,7 +562,12 @@ impl Service {
                 Err(self.files.unsaid(error.into()))
             }
             Err(_) => {
-                self.finish(&live, Err(&Error::Environment("a defect in Squall: see what the daemon printed".into())));
+                self.finish(
+                    &live,
+                    Err(&Error::Environment(
+                        "a defect in Squall: see what the daemon printed".into(),
+                    )),
+                );
                 Err(Refusal::defect())
             }
         }
@@ -531,7 +579,9 @@ impl Service {
             let (service, live) = (Arc::downgrade(self), live.clone());
             move |moment: Option<&Arc<Moment>>| match (moment, live.driven()) {
                 #[cfg(test)]
-                (Some(_), _) if live.text.contains("a defect on purpose") => panic!("a defect on purpose"),
+                (Some(_), _) if live.text.contains("a defect on purpose") => {
+                    panic!("a defect on purpose")
+                }
                 (None, Some(driven)) => {
                     if let Some(service) = service.upgrade() {
                         service.finish_driven(&live, driven);
@@ -575,7 +625,8 @@ impl Service {
         Ok(!*written)
     }
 
-    /// Stores reports of runs that go on, if it is time. Takes as long as packing and writing them does.
+    /// Stores reports of runs that go on, if it is time. Takes as long as packing and writing them
+    /// does.
     pub fn checkpoint(&self) {
         for live in self.runs.all() {
             let is_due = *lock(&live.checkpoint) <= Instant::now();
@@ -595,7 +646,9 @@ impl Service {
         match driven.outcome() {
             Some(Ok(report)) => self.finish(live, Ok(&report)),
             Some(Err(error)) => self.finish(live, Err(&error)),
-            None => self.finish(live, Err(&Error::Environment("the run ended without a report".into()))),
+            None => {
+                self.finish(live, Err(&Error::Environment("the run ended without a report".into())))
+            }
         }
     }
 
@@ -620,8 +673,8 @@ impl Service {
         self.runs.touch();
     }
 
-    /// Once: what came of it goes to the history, then its ports are free, and only then is it told as over: who waited for
-    /// that has the report, and the ports for the next run.
+    /// Once: what came of it goes to the history, then its ports are free, and only then is it told
+    /// as over: who waited for that has the report, and the ports for the next run.
     fn finish(&self, live: &Arc<Live>, outcome: Result<&Report, &Error>) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
@@ -635,8 +688,10 @@ impl Service {
             row.error = because.as_ref().map(|because| because.text().to_owned());
             match outcome {
                 Ok(report) => {
-                    let mut reasons: Vec<_> = report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
-                    let failed: Vec<_> = live.fail_if.iter().flat_map(|rule| rule.check(report)).collect();
+                    let mut reasons: Vec<_> =
+                        report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
+                    let failed: Vec<_> =
+                        live.fail_if.iter().flat_map(|rule| rule.check(report)).collect();
                     row.passed = (!live.fail_if.is_empty()).then_some(failed.is_empty());
                     reasons.extend(failed);
                     let told = &report.verdict;
@@ -644,7 +699,11 @@ impl Service {
                     row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
                     row.elapsed_s = report.duration_s;
                     let sent = report.ports.iter().any(|port| port.tx.packets > 0);
-                    let lost = report.verdict.reasons.iter().filter(|reason| reason.code == ReasonCode::PortLost);
+                    let lost = report
+                        .verdict
+                        .reasons
+                        .iter()
+                        .filter(|reason| reason.code == ReasonCode::PortLost);
                     let lost: Vec<_> = lost.map(|reason| reason.text.as_str()).collect();
                     row.state = match because {
                         Some(Because::Interrupted(_)) => State::Interrupted,
@@ -716,13 +775,19 @@ impl Service {
         keep: Keep,
     ) -> Result<Lease, Refusal> {
         self.expire();
-        let leased = lock(&self.leases).acquire(self.now(), owner, ports, ttl, keep).map_err(|held| in_use(&held));
+        let leased = lock(&self.leases)
+            .acquire(self.now(), owner, ports, ttl, keep)
+            .map_err(|held| in_use(&held));
         self.runs.touch();
         leased
     }
 
     /// A lease that holds all these ports, renewed.
-    fn covers(self: &Arc<Self>, id: &str, ports: &[(String, Option<String>)]) -> Result<Lease, Refusal> {
+    fn covers(
+        self: &Arc<Self>,
+        id: &str,
+        ports: &[(String, Option<String>)],
+    ) -> Result<Lease, Refusal> {
         self.expire();
         let mut leases = lock(&self.leases);
         let Some(lease) = leases.renew(self.now(), id).cloned() else {
@@ -733,7 +798,10 @@ impl Service {
         match ports.iter().find(|(_, what)| what.as_ref().is_some_and(|what| !has(what))) {
             Some((address, _)) => Err(Refusal::conflict(
                 "port_not_leased",
-                format!("lease {id} does not hold {address}\n  try a lease of all ports of the run, or none"),
+                format!(
+                    "lease {id} does not hold {address}\n  try a lease of all ports of the run, \
+                     or none"
+                ),
             )),
             None => Ok(lease),
         }
@@ -743,7 +811,8 @@ impl Service {
     pub fn expire(self: &Arc<Self>) {
         let over = lock(&self.leases).expire(self.now());
         for lease in &over {
-            let because = Because::interrupted("its lease has expired: nothing was heard of its client");
+            let because =
+                Because::interrupted("its lease has expired: nothing was heard of its client");
             let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
             let detail = format!("{} of {}: {}", lease.id, lease.owner, ports.join(", "));
             self.audit(&Author::daemon(), "lease expired", None, detail);
@@ -764,7 +833,8 @@ impl Service {
         drop(ended);
         // Its session has to know that its ports are gone, or it would go on from what it believes.
         if let Some(session) = otg_session(&lease.owner) {
-            let (service, session, why) = (self.clone(), session.to_owned(), because.text().to_owned());
+            let (service, session, why) =
+                (self.clone(), session.to_owned(), because.text().to_owned());
             std::thread::spawn(move || service.otg.expire(&session, &why));
         }
         self.stop_on(lease, because);
@@ -801,7 +871,9 @@ impl Service {
         for live in self.runs.all() {
             self.finish(
                 &live,
-                Err(&Error::Environment("the daemon ended, and did not wait for what is received".into())),
+                Err(&Error::Environment(
+                    "the daemon ended, and did not wait for what is received".into(),
+                )),
             );
         }
         self.runs.end_numbers(self);
@@ -823,7 +895,9 @@ fn in_use(held: &[Held]) -> Refusal {
         path: held.address.clone(),
         message: match held.left {
             _ if held.ending => format!("was held by {}, whose run is being stopped", held.owner),
-            Some(left) => format!("held by {} for {} s more", held.owner, left.as_secs_f64().ceil()),
+            Some(left) => {
+                format!("held by {} for {} s more", held.owner, left.as_secs_f64().ceil())
+            }
             None => format!("held by {} until its run or connection ends", held.owner),
         },
         ..Detail::default()
@@ -831,8 +905,12 @@ fn in_use(held: &[Held]) -> Refusal {
     let mut details: Vec<_> = held.iter().map(detail).collect();
     // The two ends of a link have one address.
     details.dedup();
-    let told: Vec<_> = details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();
-    let message = format!("{}\n  try to wait, or POST /squall/v1/leases/release to take it away", told.join("\n"));
+    let told: Vec<_> =
+        details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();
+    let message = format!(
+        "{}\n  try to wait, or POST /squall/v1/leases/release to take it away",
+        told.join("\n")
+    );
     Refusal::conflict("port_in_use", message).with(details)
 }
 
@@ -840,7 +918,8 @@ fn addresses(ports: &[RunPort]) -> String {
     ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs of Open Traffic Generator: ports and files as for all, a lease that is kept by the session's connections.
+/// Runs of Open Traffic Generator: ports and files as for all, a lease that is kept by the
+/// session's connections.
 pub struct OtgStart {
     service: Weak<Service>,
     /// `otg/alice`
@@ -860,8 +939,13 @@ impl OtgStart {
 
     fn begin(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Refusal> {
         let service = self.service()?;
-        let addresses: Vec<_> = session.profile.ports.iter().map(|port| port.address.clone()).collect();
-        if self.lease.as_ref().is_none_or(|id| lock(&service.leases).get(id).is_none_or(|lease| lease.ending)) {
+        let addresses: Vec<_> =
+            session.profile.ports.iter().map(|port| port.address.clone()).collect();
+        if self
+            .lease
+            .as_ref()
+            .is_none_or(|id| lock(&service.leases).get(id).is_none_or(|lease| lease.ending))
+        {
             self.hold(&addresses)?;
         }
         let live = service.start(Wanted {
@@ -885,7 +969,9 @@ impl OtgStart {
     fn wait_for_own(&self, service: &Service, ports: &[(String, Option<String>)]) {
         let ending = |(_, what): &(String, Option<String>)| {
             let leases = lock(&service.leases);
-            what.as_ref().and_then(|what| leases.holder(what)).is_some_and(|l| l.ending && l.owner == self.owner)
+            what.as_ref()
+                .and_then(|what| leases.holder(what))
+                .is_some_and(|l| l.ending && l.owner == self.owner)
         };
         let patience = Instant::now() + Duration::from_secs(3);
         while ports.iter().any(ending) && Instant::now() < patience {
@@ -895,7 +981,9 @@ impl OtgStart {
 
     fn hold(&mut self, addresses: &[String]) -> Result<(), Refusal> {
         let service = self.service()?;
-        let admit = |address: &String| Ok((address.clone(), service.ports.admit(address, &service.files)?.resource));
+        let admit = |address: &String| {
+            Ok((address.clone(), service.ports.admit(address, &service.files)?.resource))
+        };
         let ports = addresses.iter().map(admit).collect::<Result<Vec<_>, Refusal>>()?;
         if ports.is_empty() {
             let lease = self.lease.take().and_then(|id| lock(&service.leases).release(&id));
@@ -904,14 +992,19 @@ impl OtgStart {
             }
             return Ok(());
         }
-        let exchanged = self.lease.as_ref().map(|id| lock(&service.leases).exchange(service.now(), id, ports.clone()));
+        let exchanged = self
+            .lease
+            .as_ref()
+            .map(|id| lock(&service.leases).exchange(service.now(), id, ports.clone()));
         match exchanged {
             Some(Some(Ok(()))) => {}
             Some(Some(Err(held))) => return Err(in_use(&held)),
             // There is none, or it has expired.
             Some(None) | None => {
                 self.wait_for_own(&service, &ports);
-                self.lease = Some(service.lease(&self.owner, ports, service.settings.lease, Keep::Renewed)?.id);
+                self.lease = Some(
+                    service.lease(&self.owner, ports, service.settings.lease, Keep::Renewed)?.id,
+                );
             }
         }
         service.runs.touch();
@@ -955,7 +1048,8 @@ pub fn otg_owner(session: &str) -> String {
 }
 
 impl Service {
-    /// A request of `owner` has come over the connection: as long as that is open, its leases are kept.
+    /// A request of `owner` has come over the connection: as long as that is open, its leases are
+    /// kept.
     pub fn used_by(self: &Arc<Self>, owner: &str, connection: &Connection) {
         if connection.is_first_of(owner) {
             lock(&self.leases).connect(owner);
@@ -975,8 +1069,9 @@ impl Service {
     pub fn new_file(&self, name: &str) -> Result<PathBuf, Refusal> {
         let path = self.files.path(name)?;
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)
-                .map_err(|error| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", error.to_string()))?;
+            std::fs::create_dir_all(folder).map_err(|error| {
+                Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", error.to_string())
+            })?;
         }
         Ok(path)
     }
@@ -996,7 +1091,8 @@ mod tests {
     fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
         let data = std::env::temp_dir().join(format!("squall-defect-{}", std::process::id()));
         let service = Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens"));
-        let text = "[ports]\nA = \"loop:defect\"\nB = \"loop:defect\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+        let text = "[ports]\nA = \"loop:defect\"\nB = \"loop:defect\"\n[[stream]]\nport = \
+                    \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
         let wanted = |text: &str| Wanted {
             session: Session::new(Profile::parse(text, "test", Format::Toml).expect("a profile")),
             kind: Kind::Streams,
@@ -1010,7 +1106,11 @@ mod tests {
             fail_if: Vec::new(),
             ends_after: None,
         };
-        let id = service.start(wanted(&format!("{text}# a defect on purpose"))).expect("it starts").row().id;
+        let id = service
+            .start(wanted(&format!("{text}# a defect on purpose")))
+            .expect("it starts")
+            .row()
+            .id;
         let patience = Instant::now() + Duration::from_secs(20);
         while service.runs.get(&id).is_some() {
             assert!(Instant::now() < patience, "it goes on");
@@ -1018,7 +1118,10 @@ mod tests {
         }
         let row = service.history.run(&id).expect("it can be read").expect("it is there");
         assert_eq!(row.state, State::Failed);
-        assert!(row.error.as_ref().is_some_and(|error| error.contains("a defect on purpose")), "{row:?}");
+        assert!(
+            row.error.as_ref().is_some_and(|error| error.contains("a defect on purpose")),
+            "{row:?}"
+        );
         let again = service.start(wanted(text)).expect("the ports are free");
         again.stop(None);
         while service.runs.get(&again.row().id).is_some() {

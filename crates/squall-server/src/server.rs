@@ -55,11 +55,13 @@ const CERTIFICATE: Duration = Duration::from_secs(3600);
 const FIRST: Duration = Duration::from_secs(3);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Lets the process open as many files as it may; how many these are. What services and shells start with (1,024) is less.
+/// Lets the process open as many files as it may; how many these are. What services and shells
+/// start with (1,024) is less.
 fn open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    let current =
+        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     current.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
@@ -73,7 +75,8 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
-    let runtime = runtime.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+    let runtime = runtime
+        .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
     let done = runtime.block_on(serve_until(settings, ready, signals()));
     // What still reads a file or solves a rule is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -81,7 +84,8 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
 }
 
 async fn signals() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
         return std::future::pending().await;
     };
@@ -103,8 +107,8 @@ pub async fn serve_until(
     if settings.plain && settings.grpc_has_tls() {
         let grpc = settings.grpc.map(|grpc| grpc.to_string()).unwrap_or_default();
         return Err(Error::Usage(format!(
-            "--grpc {grpc} wants TLS off loopback, and --plain has none\n  try --grpc 127.0.0.1:40051, --grpc off, or --grpc-plain \
-             where nobody can listen in"
+            "--grpc {grpc} wants TLS off loopback, and --plain has none\n  try --grpc \
+             127.0.0.1:40051, --grpc off, or --grpc-plain where nobody can listen in"
         )));
     }
     let service = Arc::new(Service::open(settings)?);
@@ -131,7 +135,13 @@ pub async fn serve_until(
     let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());
     listeners.spawn(accept(https, app(&service, routes()), tls, places.clone(), service.clone()));
     if let Some((grpc, _)) = grpc {
-        listeners.spawn(accept(grpc, app_of_grpc(&service), of_grpc, places.clone(), service.clone()));
+        listeners.spawn(accept(
+            grpc,
+            app_of_grpc(&service),
+            of_grpc,
+            places.clone(),
+            service.clone(),
+        ));
     }
     let socket = bind_unix(&settings.data);
     let socket_at = socket.as_ref().map(|(_, path)| path.clone());
@@ -140,7 +150,12 @@ pub async fn serve_until(
         listeners.spawn(accept_unix(socket, app, places, service.clone()));
     }
     tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
-    service.audit(&Author::daemon(), "start", None, format!("version {} at {at}", env!("CARGO_PKG_VERSION")));
+    service.audit(
+        &Author::daemon(),
+        "start",
+        None,
+        format!("version {} at {at}", env!("CARGO_PKG_VERSION")),
+    );
     ready(&Bound {
         https: at,
         grpc: grpc_at,
@@ -160,7 +175,9 @@ pub async fn serve_until(
                 service.expire();
                 if storing.is_finished() {
                     let (service, certificate) = (service.clone(), certificate.clone());
-                    storing = tokio::task::spawn_blocking(move || keep_up(&service, certificate.as_deref()));
+                    storing = tokio::task::spawn_blocking(move || {
+                        keep_up(&service, certificate.as_deref())
+                    });
                 }
             }
         }
@@ -178,8 +195,8 @@ pub async fn serve_until(
     Ok(())
 }
 
-/// What is to be done now and then: reports of runs that go on are stored, memory that nobody uses is given back, the
-/// certificate is made anew.
+/// What is to be done now and then: reports of runs that go on are stored, memory that nobody uses
+/// is given back, the certificate is made anew.
 fn keep_up(service: &Service, certificate: Option<&Certificate>) {
     service.checkpoint();
     // Those whose time is over go, also when nobody asks.
@@ -216,7 +233,8 @@ async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAdd
     Ok((listener, at))
 }
 
-/// In the data folder, which nobody else can enter. `None`: it takes none, as its path is too long, say.
+/// In the data folder, which nobody else can enter. `None`: it takes none, as its path is too long,
+/// say.
 fn bind_unix(data: &Path) -> Option<(UnixListener, PathBuf)> {
     let path = data.join("socket");
     // Left by a daemon that was killed: this one has the folder's lock.
@@ -242,12 +260,14 @@ fn guarded(service: &Arc<Service>, routes: Router<Arc<Service>>) -> Router {
 }
 
 async fn nothing_there(uri: axum::http::Uri) -> Response {
-    Refusal::not_found(format!("there is no {}\n  try /squall/v1/openapi.json", uri.path())).into_response()
+    Refusal::not_found(format!("there is no {}\n  try /squall/v1/openapi.json", uri.path()))
+        .into_response()
 }
 
 async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
     let message = format!("{} does not take {method}\n  try /squall/v1/openapi.json", uri.path());
-    Refusal::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message).into_response()
+    Refusal::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        .into_response()
 }
 
 async fn accept(
@@ -268,11 +288,20 @@ async fn accept(
         };
         let peer = Peer { address: Some(peer), user: service.auth.user_of(&stream, peer) };
         let place = Arc::new(places.take(&peer));
-        while_there_is_a_place(&service, &place, connection(stream, peer, app.clone(), tls.clone(), place.clone()));
+        while_there_is_a_place(
+            &service,
+            &place,
+            connection(stream, peer, app.clone(), tls.clone(), place.clone()),
+        );
     }
 }
 
-async fn accept_unix(listener: UnixListener, app: Router, places: Arc<Places>, service: Arc<Service>) {
+async fn accept_unix(
+    listener: UnixListener,
+    app: Router,
+    places: Arc<Places>,
+    service: Arc<Service>,
+) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(50)).await;
@@ -307,11 +336,19 @@ fn while_there_is_a_place(
     });
 }
 
-async fn connection(stream: TcpStream, peer: Peer, app: Router, tls: Option<TlsAcceptor>, place: Arc<Place>) {
+async fn connection(
+    stream: TcpStream,
+    peer: Peer,
+    app: Router,
+    tls: Option<TlsAcceptor>,
+    place: Arc<Place>,
+) {
     _ = stream.set_nodelay(true);
     // A host that is gone without a word is found after half a minute: its leases end then.
-    let keepalive =
-        TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(4);
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(4);
     _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     let connection = Connection::new(peer, &place);
     if !matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
@@ -332,7 +369,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEADER).half_close(false);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(HEADER)
+        .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -13,8 +13,8 @@ use squall::Error;
 use tokio::sync::{Semaphore, watch::Sender};
 
 use crate::{
-    Settings, audit::Refused, auth::Auth, design, files::Files, history::History, leases::Leases, log::RequestLog,
-    memory::Memory, otg, ports::Ports, runs::Runs, threads::Acting, watch,
+    Settings, audit::Refused, auth::Auth, design, files::Files, history::History, leases::Leases,
+    log::RequestLog, memory::Memory, otg, ports::Ports, runs::Runs, threads::Acting, watch,
 };
 
 pub struct Service {
@@ -52,19 +52,21 @@ pub struct Service {
 }
 
 impl Service {
-    /// Makes the data folder, and reads what is kept there. What is started for it later gives way as little as the thread
-    /// that calls this.
+    /// Makes the data folder, and reads what is kept there. What is started for it later gives way
+    /// as little as the thread that calls this.
     ///
     /// # Errors
     /// A folder or a file that cannot be used; another daemon in the same folder.
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let data = &settings.data;
-        let wrong = |error: std::io::Error| Error::Environment(format!("{}: {error}", data.display()));
+        let wrong =
+            |error: std::io::Error| Error::Environment(format!("{}: {error}", data.display()));
         fs::create_dir_all(data).map_err(wrong)?;
         let about = fs::metadata(data).map_err(wrong)?;
         if about.uid() != rustix::process::geteuid().as_raw() {
             return Err(Error::Environment(format!(
-                "{}: user {} has this folder, who could change what is in it\n  try another --data FOLDER",
+                "{}: user {} has this folder, who could change what is in it\n  try another \
+                 --data FOLDER",
                 data.display(),
                 about.uid()
             )));
@@ -76,7 +78,8 @@ impl Service {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::Environment(format!(
-                    "{}: another daemon has this folder\n  try to stop it, or another --data FOLDER",
+                    "{}: another daemon has this folder\n  try to stop it, or another --data \
+                     FOLDER",
                     data.display()
                 )));
             }

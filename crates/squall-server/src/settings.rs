@@ -58,8 +58,8 @@ impl Settings {
 /// Who has to know the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// Everybody but the daemon's own user and root, who are known on a unix socket and, where only loopback is listened on,
-    /// on TCP.
+    /// Everybody but the daemon's own user and root, who are known on a unix socket and, where only
+    /// loopback is listened on, on TCP.
     Auto,
     /// Everybody.
     Always,

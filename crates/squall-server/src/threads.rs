@@ -1,6 +1,7 @@
-//! Two kinds of threads. Those that serve give way to those that make traffic: what many clients ask must not slow what they
-//! measure. A thread starts as willing to give way as the one that made it, and cannot be less so later without privileges,
-//! so whatever starts traffic is done on threads that never served.
+//! Two kinds of threads. Those that serve give way to those that make traffic: what many clients
+//! ask must not slow what they measure. A thread starts as willing to give way as the one that made
+//! it, and cannot be less so later without privileges, so whatever starts traffic is done on
+//! threads that never served.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,7 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::{author::author, error::Refusal, service::Service};
 
-/// How much those that serve give way: with the CPUs full of traffic they have a tenth of one each, which answers still.
+/// How much those that serve give way: with the CPUs full of traffic they have a tenth of one each,
+/// which answers still.
 const WAY: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -30,17 +32,24 @@ impl Acting {
         let (send, jobs) = mpsc::channel::<Job>();
         let each = move || {
             for job in jobs {
-                // What cannot have a thread is dropped, and with it the sender that its client waits for.
+                // What cannot have a thread is dropped, and with it the sender that its client
+                // waits for.
                 _ = thread::Builder::new().name("squall-act".into()).spawn(job);
             }
         };
         let started = thread::Builder::new().name("squall-acting".into()).spawn(each);
-        started.map_err(|error| squall::Error::Environment(format!("no thread can be started: {error}")))?;
+        started.map_err(|error| {
+            squall::Error::Environment(format!("no thread can be started: {error}"))
+        })?;
         Ok(Self(send))
     }
 
-    /// Does `work` on a thread where it may take its time, and start others that make traffic; `None`: it panicked.
-    pub async fn act<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// Does `work` on a thread where it may take its time, and start others that make traffic;
+    /// `None`: it panicked.
+    pub async fn act<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (tell, told) = oneshot::channel();
         let author = author();
         let job = move || {
@@ -82,7 +91,8 @@ pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     tokio::task::spawn_blocking(move || author.with(work)).await.ok()
 }
 
-/// What a thread does first to give way to those that make traffic, which give way as much as the one that calls this.
+/// What a thread does first to give way to those that make traffic, which give way as much as the
+/// one that calls this.
 pub fn giving_way() -> impl Fn() + Send + Sync + 'static {
     let way = rustix::process::getpriority_process(None).map(|own| (own + WAY).min(19));
     move || {
@@ -100,8 +110,10 @@ mod tests {
         let way = || rustix::process::getpriority_process(None).expect("of this thread");
         let before = way();
         let acting = Acting::new().expect("a thread");
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).on_thread_start(giving_way()).build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .on_thread_start(giving_way())
+            .build();
         let served = runtime.expect("threads").block_on(async {
             tokio::spawn(async move {
                 let looked = blocking(move || Ok(way())).await.expect("it does not fail");

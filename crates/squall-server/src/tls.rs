@@ -1,5 +1,5 @@
-//! The certificate: given, or made on the first start and anew before it ends; a daemon that goes on for months takes up
-//! what is new.
+//! The certificate: given, or made on the first start and anew before it ends; a daemon that goes
+//! on for months takes up what is new.
 
 use std::{
     fs, io,
@@ -8,7 +8,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
+};
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
@@ -45,7 +47,11 @@ impl Certificate {
     pub fn open(settings: &Settings, now: SystemTime) -> Result<Arc<Self>, Error> {
         let (certificate, key, own) = match &settings.certificate {
             Some((certificate, key)) => (certificate.clone(), key.clone(), None),
-            None => (settings.data.join("cert.pem"), settings.data.join("key.pem"), Some(names(settings))),
+            None => (
+                settings.data.join("cert.pem"),
+                settings.data.join("key.pem"),
+                Some(names(settings)),
+            ),
         };
         if let Some(names) = own.as_ref().filter(|names| !is_good(&certificate, &key, names, now)) {
             make(names, &certificate, &key, now)?;
@@ -59,20 +65,24 @@ impl Certificate {
     /// # Errors
     /// A provider without what TLS needs.
     pub fn config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, Error> {
-        let config = ServerConfig::builder_with_provider(self.provider.clone()).with_safe_default_protocol_versions();
+        let config = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_safe_default_protocol_versions();
         let config = config.map_err(|error| Error::Environment(format!("TLS: {error}")))?;
         let mut config = config.with_no_client_auth().with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 
-    /// Makes another if it is our own and ends soon, and takes up files that have changed. Whether new connections see
-    /// another one now.
+    /// Makes another if it is our own and ends soon, and takes up files that have changed. Whether
+    /// new connections see another one now.
     ///
     /// # Errors
-    /// Files that cannot be written, or hold no certificate and its key: what was shown is shown still.
+    /// Files that cannot be written, or hold no certificate and its key: what was shown is shown
+    /// still.
     pub fn renew(&self, now: SystemTime) -> Result<bool, Error> {
-        if let Some(names) = self.own.as_ref().filter(|names| !is_good(&self.certificate, &self.key, names, now)) {
+        if let Some(names) =
+            self.own.as_ref().filter(|names| !is_good(&self.certificate, &self.key, names, now))
+        {
             make(names, &self.certificate, &self.key, now)?;
         }
         let changed = changed(&self.certificate, &self.key);
@@ -103,16 +113,26 @@ impl ResolvesServerCert for Certificate {
 
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certificate").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("Certificate")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
-fn read_pair(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
-    let wrong = |file: &Path, why: &dyn std::fmt::Display| Error::Environment(format!("{}: {why}", file.display()));
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+fn read_pair(
+    certificate: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, Error> {
+    let wrong = |file: &Path, why: &dyn std::fmt::Display| {
+        Error::Environment(format!("{}: {why}", file.display()))
+    };
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain = chain.map_err(|error| wrong(certificate, &error))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
-    let pair = CertifiedKey::from_der(chain, secret, provider).map_err(|error| wrong(certificate, &error))?;
+    let pair = CertifiedKey::from_der(chain, secret, provider)
+        .map_err(|error| wrong(certificate, &error))?;
     match pair.keys_match() {
         Err(error @ rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(wrong(certificate, &error))
@@ -141,7 +161,9 @@ fn is_good(certificate: &Path, key: &Path, names: &[String], now: SystemTime) ->
     let Ok(pem) = fs::read(certificate) else { return false };
     // One that nobody can read is told, not replaced: somebody may have put it there.
     let Some((_, end)) = times(&pem) else { return key.exists() };
-    key.exists() && end > now + BEFORE && names.iter().all(|name| is_for(&pem, name).unwrap_or(true))
+    key.exists()
+        && end > now + BEFORE
+        && names.iter().all(|name| is_for(&pem, name).unwrap_or(true))
 }
 
 /// From when until when; `None`: it is none.
@@ -159,20 +181,28 @@ fn is_for(pem: &[u8], name: &str) -> Option<bool> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, parsed) = X509Certificate::from_der(&der).ok()?;
     let names = parsed.subject_alternative_name().ok()??;
-    Some(names.value.general_names.iter().any(|known| match (known, name.parse::<std::net::IpAddr>()) {
-        (GeneralName::DNSName(known), Err(_)) => known.eq_ignore_ascii_case(name),
-        (GeneralName::IPAddress(octets), Ok(std::net::IpAddr::V4(v4))) => *octets == v4.octets(),
-        (GeneralName::IPAddress(octets), Ok(std::net::IpAddr::V6(v6))) => *octets == v6.octets(),
-        _ => false,
+    Some(names.value.general_names.iter().any(|known| {
+        match (known, name.parse::<std::net::IpAddr>()) {
+            (GeneralName::DNSName(known), Err(_)) => known.eq_ignore_ascii_case(name),
+            (GeneralName::IPAddress(octets), Ok(std::net::IpAddr::V4(v4))) => {
+                *octets == v4.octets()
+            }
+            (GeneralName::IPAddress(octets), Ok(std::net::IpAddr::V6(v6))) => {
+                *octets == v6.octets()
+            }
+            _ => false,
+        }
     }))
 }
 
 fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Result<(), Error> {
     let wrong = |error: rcgen::Error| Error::Usage(format!("no certificate can be made: {error}"));
     let mut params = CertificateParams::new(names).map_err(wrong)?;
-    // As it is known to others, or as the machine calls itself: what browsers and `openssl x509` show.
+    // As it is known to others, or as the machine calls itself: what browsers and `openssl x509`
+    // show.
     let host = host_name();
-    let known = names.iter().find(|name| *name != "localhost" && name.parse::<std::net::IpAddr>().is_err());
+    let known =
+        names.iter().find(|name| *name != "localhost" && name.parse::<std::net::IpAddr>().is_err());
     // At most 64 letters (X.520).
     let subject: String = known.unwrap_or(&host).chars().take(64).collect();
     params.distinguished_name = DistinguishedName::new();
@@ -185,8 +215,11 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let pair = KeyPair::generate().map_err(wrong)?;
     let made = params.self_signed(&pair).map_err(wrong)?;
-    let written = write_secret(key, pair.serialize_pem().as_bytes()).and_then(|()| fs::write(certificate, made.pem()));
-    written.map_err(|error: io::Error| Error::Environment(format!("{}: {error}", certificate.display())))
+    let written = write_secret(key, pair.serialize_pem().as_bytes())
+        .and_then(|()| fs::write(certificate, made.pem()));
+    written.map_err(|error: io::Error| {
+        Error::Environment(format!("{}: {error}", certificate.display()))
+    })
 }
 
 /// `localhost`, where the machine has no name.
@@ -225,8 +258,14 @@ mod tests {
         let (_, parsed) = X509Certificate::from_der(&der).expect("a certificate");
         let subject = parsed.subject().to_string();
         let host = host_name();
-        assert!(subject.contains("O=Squall") && subject.contains(&format!("CN={host}")), "{subject}");
-        assert!(!certificate.renew(now + GOOD - 31 * DAY).expect("it can"), "it is good for a while");
+        assert!(
+            subject.contains("O=Squall") && subject.contains(&format!("CN={host}")),
+            "{subject}"
+        );
+        assert!(
+            !certificate.renew(now + GOOD - 31 * DAY).expect("it can"),
+            "it is good for a while"
+        );
         assert_eq!(fs::read(&file).expect("there"), first);
         // Times of files are as exact as the file system has them.
         std::thread::sleep(Duration::from_millis(20));
@@ -234,7 +273,11 @@ mod tests {
         let second = fs::read(&file).expect("there");
         assert!(times(&second).expect("a certificate").1 > to + 600 * DAY);
         let shown = certificate.shown.read().expect("whole").cert[0].clone();
-        assert_eq!(shown, CertificateDer::from_pem_slice(&second).expect("PEM"), "new connections see it");
+        assert_eq!(
+            shown,
+            CertificateDer::from_pem_slice(&second).expect("PEM"),
+            "new connections see it"
+        );
         fs::remove_dir_all(settings.data).expect("removed");
     }
 
@@ -249,10 +292,17 @@ mod tests {
         settings.listen = ([192, 0, 2, 7], 8443).into();
         Certificate::open(&settings, now).expect("another is made");
         let second = fs::read(&file).expect("it is there");
-        for (name, before, after) in
-            [("localhost", true, true), ("::1", true, true), ("lab7.example", false, true), ("192.0.2.7", false, true)]
-        {
-            assert_eq!((is_for(&first, name), is_for(&second, name)), (Some(before), Some(after)), "{name}");
+        for (name, before, after) in [
+            ("localhost", true, true),
+            ("::1", true, true),
+            ("lab7.example", false, true),
+            ("192.0.2.7", false, true),
+        ] {
+            assert_eq!(
+                (is_for(&first, name), is_for(&second, name)),
+                (Some(before), Some(after)),
+                "{name}"
+            );
         }
         let given = settings.data.join("given.pem");
         let key = settings.data.join("given.key");
@@ -263,7 +313,11 @@ mod tests {
         let certificate = Certificate::open(&settings, now).expect("it is taken");
         assert!(!certificate.renew(now + GOOD).expect("as it is"));
         assert_eq!(certificate.ends_soon(now), None);
-        assert!(certificate.ends_soon(now + GOOD - 10 * DAY).is_some_and(|told| told.contains("ends on 2")));
+        assert!(
+            certificate
+                .ends_soon(now + GOOD - 10 * DAY)
+                .is_some_and(|told| told.contains("ends on 2"))
+        );
         assert_eq!(fs::read(&given).expect("there"), second);
         // Files that do not belong together are told, and what was shown is shown still.
         let shown = certificate.shown.read().expect("whole").clone();

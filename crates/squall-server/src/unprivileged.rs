@@ -17,17 +17,22 @@ use crate::{Settings, ports::like};
 /// Becomes `settings.user`, if there is one. The data folder is made for them.
 ///
 /// # Errors
-/// No such user, a process that is not root's, a folder of somebody else, kinds of ports that need root.
+/// No such user, a process that is not root's, a folder of somebody else, kinds of ports that need
+/// root.
 pub fn become_user(settings: &Settings) -> Result<(), Error> {
     let Some(name) = &settings.user else { return Ok(()) };
     if rustix::process::geteuid().as_raw() != 0 {
-        return Err(Error::Environment(format!("--user {name}: only root can become another user\n  try sudo")));
+        return Err(Error::Environment(format!(
+            "--user {name}: only root can become another user\n  try sudo"
+        )));
     }
     let user = User::find(name).map_err(|error| Error::Usage(format!("--user: {error}")))?;
     let keep: Vec<u8> = needed(settings)?.into_iter().collect();
-    let wrong = |error: io::Error| Error::Environment(format!("{}: {error}", settings.data.display()));
+    let wrong =
+        |error: io::Error| Error::Environment(format!("{}: {error}", settings.data.display()));
     hand_over(&settings.data, &user).map_err(wrong)?;
-    user.become_for_good(&keep).map_err(|error| Error::Environment(format!("--user {name}: {error}")))
+    user.become_for_good(&keep)
+        .map_err(|error| Error::Environment(format!("--user {name}: {error}")))
 }
 
 /// Of the kinds that patterns allow. Interfaces of a lab are used by any.
@@ -38,12 +43,14 @@ fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
         let of_kind = pattern.split_once(':').map(|(kind, _)| kind);
         for kind in kinds::KINDS {
             // A pattern without a kind is an interface by any.
-            let meant = of_kind.map_or(kind.interface.is_some(), |of_kind| like(of_kind, kind.name));
+            let meant =
+                of_kind.map_or(kind.interface.is_some(), |of_kind| like(of_kind, kind.name));
             match capabilities_of(kind.name) {
                 Some(capabilities) if meant => keep.extend(capabilities),
                 None if meant && of_kind == Some(kind.name) => {
                     return Err(Error::Usage(format!(
-                        "--allow {pattern}: {} ports need root, not only its capabilities\n  try it without --user",
+                        "--allow {pattern}: {} ports need root, not only its capabilities\n  try \
+                         it without --user",
                         kind.name
                     )));
                 }
@@ -58,7 +65,8 @@ fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     Ok(keep)
 }
 
-/// The folder is the user's: made now, or empty, or theirs already. What root's daemon left there is not given away.
+/// The folder is the user's: made now, or empty, or theirs already. What root's daemon left there
+/// is not given away.
 fn hand_over(data: &Path, user: &User) -> io::Result<()> {
     if let Some(above) = data.parent() {
         fs::create_dir_all(above)?;
@@ -98,13 +106,18 @@ mod tests {
             let mut settings = Settings::of_test("/nowhere".into());
             settings.allow = allow.iter().map(|&pattern| pattern.into()).collect();
             settings.listen.set_port(port);
-            needed(&settings).map(|keep| keep.into_iter().collect::<Vec<_>>()).map_err(|error| error.to_string())
+            needed(&settings)
+                .map(|keep| keep.into_iter().collect::<Vec<_>>())
+                .map_err(|error| error.to_string())
         };
         assert_eq!(of(&["af_packet:eth1"], 0), Ok(vec![13]));
         assert_eq!(of(&["af_packet:eth1"], 443), Ok(vec![10, 13]));
         assert_eq!(of(&["af_xdp:eth1", "pcap:*"], 8443), Ok(vec![12, 13, 14, 39]));
         let every = Ok(vec![12, 13, 14, 38, 39]);
-        assert_eq!((of(&["eth1"], 0), of(&[], 0), of(&["*:eth1"], 0)), (every.clone(), every.clone(), every));
+        assert_eq!(
+            (of(&["eth1"], 0), of(&[], 0), of(&["*:eth1"], 0)),
+            (every.clone(), every.clone(), every)
+        );
         assert!(of(&["dpdk:*"], 0).unwrap_err().contains("need root"));
     }
 }

@@ -1,7 +1,7 @@
 //! `/squall/v1/watch`: a WebSocket that tells what changes in runs, leases and the request log.
 //!
-//! Nothing is queued for a reader: at each of its ticks it is told what differs from what it was told before. Who reads
-//! slowly misses moments, and costs no memory.
+//! Nothing is queued for a reader: at each of its ticks it is told what differs from what it was
+//! told before. Who reads slowly misses moments, and costs no memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 256;
 
 pub fn routes() -> Routes {
-    let says = Operation::new("runs", "WebSocket: what changes in runs, leases and requests").query::<Query>();
+    let says = Operation::new("runs", "WebSocket: what changes in runs, leases and requests")
+        .query::<Query>();
     Routes::new().get("/squall/v1/watch", watch, says.status(101))
 }
 
@@ -69,11 +70,15 @@ async fn watch(
     Asked(query): Asked<Query>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
-    let upgrade = upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
+    let upgrade =
+        upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
     let place = service.watchers.clone().try_acquire_owned();
     let Ok(place) = place else {
-        return Err(Refusal::conflict("too_many_watchers", format!("{MOST} watch already\n  try again later")));
+        return Err(Refusal::conflict(
+            "too_many_watchers",
+            format!("{MOST} watch already\n  try again later"),
+        ));
     };
     let runs = match query.runs.as_deref() {
         None | Some("" | "all") => None,
@@ -132,10 +137,20 @@ pub enum News {
 
 /// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received, and dropped so far.
 pub type PortNews = (usize, f64, f64, f64, f64, u64, u64, u64);
-/// Index; tx_pps, rx_pps; frames sent, received and lost so far; delay: p50, p99 of late and the largest so far, in
-/// nanoseconds; how late frames left, p99.
-pub type StreamNews =
-    (usize, f64, f64, u64, Option<u64>, Option<u64>, Option<u64>, Option<u64>, Option<u64>, Option<u64>);
+/// Index; tx_pps, rx_pps; frames sent, received and lost so far; delay: p50, p99 of late and the
+/// largest so far, in nanoseconds; how late frames left, p99.
+pub type StreamNews = (
+    usize,
+    f64,
+    f64,
+    u64,
+    Option<u64>,
+    Option<u64>,
+    Option<u64>,
+    Option<u64>,
+    Option<u64>,
+    Option<u64>,
+);
 
 struct Watcher {
     service: Arc<Service>,
@@ -162,12 +177,14 @@ impl Watcher {
     async fn run(mut self, mut socket: WebSocket, every: Duration) {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut changes, mut ending) = (self.service.runs.changes(), self.service.ending.subscribe());
+        let (mut changes, mut ending) =
+            (self.service.runs.changes(), self.service.ending.subscribe());
         let hello: Vec<_> = self.live().iter().map(|live| live.row()).collect();
         let mut news = vec![json!({ "type": "hello", "runs": hello })];
         loop {
             for message in news.drain(..) {
-                let sent = timeout(PATIENCE, socket.send(Message::Text(message.to_string().into()))).await;
+                let sent =
+                    timeout(PATIENCE, socket.send(Message::Text(message.to_string().into()))).await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return;
                 }
@@ -195,7 +212,9 @@ impl Watcher {
         match serde_json::from_str(text) {
             Ok(Said::Watch { runs: Runs::All(all) }) if all == "all" => self.runs = None,
             Ok(Said::Watch { runs: Runs::All(one) }) => self.runs = Some([one].into()),
-            Ok(Said::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => self.runs = Some(runs),
+            Ok(Said::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => {
+                self.runs = Some(runs)
+            }
             Ok(Said::Watch { .. }) => return wrong("more than 1000 runs".into()),
             Ok(Said::Renew { lease }) => {
                 if lock(&self.service.leases).renew(self.service.now(), &lease).is_none() {
@@ -209,7 +228,8 @@ impl Watcher {
     }
 
     fn live(&self) -> Vec<Arc<Live>> {
-        let wanted = |live: &Arc<Live>| self.runs.as_ref().is_none_or(|runs| runs.contains(&live.row().id));
+        let wanted =
+            |live: &Arc<Live>| self.runs.as_ref().is_none_or(|runs| runs.contains(&live.row().id));
         self.service.runs.all().into_iter().filter(wanted).collect()
     }
 
@@ -229,9 +249,17 @@ impl Watcher {
             let row = live.row();
             let told = self.told.entry(row.id.clone()).or_insert_with(|| {
                 news.push(json!({ "type": "run", "run": row }));
-                Told { row: row.clone(), names: Value::Null, moment: None, ports: vec![], streams: vec![] }
+                Told {
+                    row: row.clone(),
+                    names: Value::Null,
+                    moment: None,
+                    ports: vec![],
+                    streams: vec![],
+                }
             });
-            if (RunRow { elapsed_s: 0.0, ..told.row.clone() }) != (RunRow { elapsed_s: 0.0, ..row.clone() }) {
+            if (RunRow { elapsed_s: 0.0, ..told.row.clone() })
+                != (RunRow { elapsed_s: 0.0, ..row.clone() })
+            {
                 news.push(json!({ "type": "run", "run": row }));
                 told.row = row;
             }
@@ -239,8 +267,12 @@ impl Watcher {
                 told.moment(moment, &mut news);
             }
         }
-        let gone: Vec<_> =
-            self.told.keys().filter(|id| !live.iter().any(|live| live.row().id == **id)).cloned().collect();
+        let gone: Vec<_> = self
+            .told
+            .keys()
+            .filter(|id| !live.iter().any(|live| live.row().id == **id))
+            .cloned()
+            .collect();
         for id in gone {
             self.told.remove(&id);
             let (service, known) = (self.service.clone(), id.clone());
@@ -250,8 +282,9 @@ impl Watcher {
             news.push(json!({ "type": "ended", "id": id }));
         }
         let leases = self.service.lease_rows();
-        let timeless =
-            |rows: &[LeaseRow]| rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>();
+        let timeless = |rows: &[LeaseRow]| {
+            rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>()
+        };
         if timeless(&leases) != timeless(&self.leases) {
             news.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;
@@ -277,20 +310,39 @@ impl Told {
         let (sample, report) = (&moment.sample, &moment.report);
         let ports: Vec<_> = report.ports.iter().map(|port| &port.name).collect();
         let streams: Vec<_> = report.streams.iter().map(|stream| &stream.name).collect();
-        let names = json!({ "type": "names", "run": self.row.id, "ports": ports, "streams": streams });
+        let names =
+            json!({ "type": "names", "run": self.row.id, "ports": ports, "streams": streams });
         if names != self.names {
             news.push(names.clone());
             (self.names, self.ports, self.streams) = (names, Vec::new(), Vec::new());
         }
         let ports = report.ports.iter().enumerate().map(|(i, port)| {
-            let now = sample.ports.get(i).filter(|now| now.name == port.name).cloned().unwrap_or_default();
+            let now = sample
+                .ports
+                .get(i)
+                .filter(|now| now.name == port.name)
+                .cloned()
+                .unwrap_or_default();
             let rates = [now.tx_pps, now.tx_bps_l1, now.rx_pps, now.rx_bps_l1].map(short);
-            let row: PortNews =
-                (i, rates[0], rates[1], rates[2], rates[3], port.tx.packets, port.rx.packets, port.drops());
+            let row: PortNews = (
+                i,
+                rates[0],
+                rates[1],
+                rates[2],
+                rates[3],
+                port.tx.packets,
+                port.rx.packets,
+                port.drops(),
+            );
             json!(row)
         });
         let streams = report.streams.iter().enumerate().map(|(i, stream)| {
-            let now = sample.streams.get(i).filter(|now| now.name == stream.name).cloned().unwrap_or_default();
+            let now = sample
+                .streams
+                .get(i)
+                .filter(|now| now.name == stream.name)
+                .cloned()
+                .unwrap_or_default();
             let rx = stream.rx.as_ref();
             let max = rx.and_then(|rx| rx.latency_ns.as_ref()).map(|latency| latency.max);
             let row: StreamNews = (
@@ -309,7 +361,11 @@ impl Told {
         });
         let (ports, streams): (Vec<_>, Vec<_>) = (ports.collect(), streams.collect());
         let changed = |new: &[Value], old: &[Value]| -> Vec<Value> {
-            new.iter().enumerate().filter(|(i, row)| old.get(*i) != Some(row)).map(|(_, row)| row.clone()).collect()
+            new.iter()
+                .enumerate()
+                .filter(|(i, row)| old.get(*i) != Some(row))
+                .map(|(_, row)| row.clone())
+                .collect()
         };
         news.push(json!({
             "type": "moment", "run": self.row.id, "t_s": sample.t_s,

@@ -1,5 +1,5 @@
-//! The daemon as its clients see it: started in this process, on ports of loopback that are free, with ports of traffic that
-//! are in memory.
+//! The daemon as its clients see it: started in this process, on ports of loopback that are free,
+//! with ports of traffic that are in memory.
 
 use std::{
     fs,
@@ -22,7 +22,9 @@ use squall_server::{Bound, Needs, Settings, Token, serve_until};
 use tokio::sync::oneshot;
 use tungstenite::{Message, WebSocket};
 
-const PROFILE: &str = "[ports]\nA = \"loop:NAME\"\nB = \"loop:NAME\"\n[[stream]]\nname = \"web\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\nlatency = true\n";
+const PROFILE: &str = "[ports]\nA = \"loop:NAME\"\nB = \"loop:NAME\"\n[[stream]]\nname = \
+                       \"web\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 \
+                       kpps\"\nlatency = true\n";
 
 struct Daemon {
     bound: Bound,
@@ -63,11 +65,13 @@ impl Daemon {
         let data = settings.data.clone();
         let ((end, ended), (tell, told)) = (oneshot::channel(), mpsc::channel());
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-            let serving =
-                serve_until(settings, move |bound| tell.send(bound.clone()).expect("the test waits"), async {
-                    _ = ended.await
-                });
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            let serving = serve_until(
+                settings,
+                move |bound| tell.send(bound.clone()).expect("the test waits"),
+                async { _ = ended.await },
+            );
             runtime.expect("a runtime").block_on(serving).expect("it serves");
         });
         let bound = told.recv_timeout(Duration::from_secs(20)).expect("it is ready");
@@ -96,7 +100,8 @@ impl Daemon {
 
     fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         let octets = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let (status, _, reply) = self.ask(method, path, &[("content-type", "application/json")], &octets);
+        let (status, _, reply) =
+            self.ask(method, path, &[("content-type", "application/json")], &octets);
         (status, serde_json::from_slice(&reply).unwrap_or(Value::Null))
     }
 
@@ -183,7 +188,8 @@ fn talk(
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(line) = rest.windows(2).position(|two| two == b"\r\n") {
-        let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).expect("hex"), 16).expect("hex");
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).expect("hex"), 16)
+            .expect("hex");
         whole.extend(&rest[line + 2..line + 2 + length]);
         rest = &rest[line + 2 + length + 2..];
     }
@@ -208,21 +214,35 @@ fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
     let info = daemon.get("/squall/v1/info");
     assert_eq!((&info["token_required"], &info["authorized"]), (&json!(true), &json!(false)));
     let bearer = |token: &str| format!("Bearer {token}");
-    for path in
-        ["/squall/v1/ports", "/squall/v1/runs", "/metrics", "/config", "/otg/alice/config", "/squall/v1/nowhere"]
-    {
+    for path in [
+        "/squall/v1/ports",
+        "/squall/v1/runs",
+        "/metrics",
+        "/config",
+        "/otg/alice/config",
+        "/squall/v1/nowhere",
+    ] {
         assert_eq!(daemon.ask("GET", path, &[], b"").0, 401, "{path}");
         let wrong = bearer(&"0".repeat(64));
         assert_eq!(daemon.ask("GET", path, &[("authorization", &wrong)], b"").0, 401, "{path}");
     }
-    assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[("authorization", &bearer(&token))], b"").0, 200);
+    assert_eq!(
+        daemon.ask("GET", "/squall/v1/runs", &[("authorization", &bearer(&token))], b"").0,
+        200
+    );
     let json = ("content-type", "application/json");
     let body = |token: &str| json!({ "token": token }).to_string();
     assert_eq!(daemon.ask("POST", "/squall/v1/login", &[json], body("x").as_bytes()).0, 401);
-    let (status, headers, _) = daemon.ask("POST", "/squall/v1/login", &[json], body(&token).as_bytes());
+    let (status, headers, _) =
+        daemon.ask("POST", "/squall/v1/login", &[json], body(&token).as_bytes());
     assert_eq!(status, 204);
     let cookie = header(&headers, "set-cookie").expect("a cookie");
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(&token), "{cookie}");
+    assert!(
+        cookie.contains("HttpOnly")
+            && cookie.contains("SameSite=Strict")
+            && !cookie.contains(&token),
+        "{cookie}"
+    );
     let cookie = ("cookie", cookie.split(';').next().unwrap());
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 200);
     assert_eq!(daemon.ask("POST", "/squall/v1/logout", &[cookie], b"").0, 204);
@@ -232,7 +252,10 @@ fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
 /// What curl gets as another user of this machine, or as this one: the status, 0 without an answer.
 fn curl(user: Option<u32>, arguments: &[&str]) -> Option<u16> {
     let mut command = Command::new("curl");
-    command.args(["-sk", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}"]).args(arguments).current_dir("/");
+    command
+        .args(["-sk", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}"])
+        .args(arguments)
+        .current_dir("/");
     // What has this user's groups is not another user.
     user.into_iter().for_each(|user| _ = command.uid(user).gid(user));
     match command.output() {
@@ -246,15 +269,21 @@ fn curl(user: Option<u32>, arguments: &[&str]) -> Option<u16> {
 
 #[test]
 fn another_user_of_this_machine_needs_the_token() {
-    let daemon = Daemon::start(Settings { plain: false, token: Token::Auto, ..settings(&folder("users")) });
-    let (page, grpc) = (format!("https://{}", daemon.bound.https), daemon.bound.grpc.expect("it listens"));
+    let daemon =
+        Daemon::start(Settings { plain: false, token: Token::Auto, ..settings(&folder("users")) });
+    let (page, grpc) =
+        (format!("https://{}", daemon.bound.https), daemon.bound.grpc.expect("it listens"));
     let runs = format!("{page}/squall/v1/runs");
     let grpc = format!("http://{grpc}/otg.Openapi/GetVersion");
     let grpc = [&grpc, "-X", "POST", "--http2-prior-knowledge"];
     let json = ["-H", "content-type: application/json", "-d", r#"{"ports": ["loop:x"]}"#];
     let lease = format!("{page}/squall/v1/leases");
     let Some(own) = curl(None, &[&runs]) else { return };
-    assert_eq!((own, curl(None, &[&[lease.as_str()][..], &json].concat())), (200, Some(201)), "the daemon's own user");
+    assert_eq!(
+        (own, curl(None, &[&[lease.as_str()][..], &json].concat())),
+        (200, Some(201)),
+        "the daemon's own user"
+    );
     // gRPC tells in headers what was wrong with a call.
     assert_eq!(curl(None, &grpc), Some(200), "the daemon's own user");
     // A proxy asks for others.
@@ -265,13 +294,17 @@ fn another_user_of_this_machine_needs_the_token() {
     assert_eq!(other, 401);
     assert_eq!(curl(Some(4242), &[&[lease.as_str()][..], &json].concat()), Some(401));
     assert_eq!(curl(Some(4242), &grpc), Some(401));
-    let bearer = format!("authorization: Bearer {}", daemon.bound.new_token.as_ref().expect("it was made now"));
+    let bearer = format!(
+        "authorization: Bearer {}",
+        daemon.bound.new_token.as_ref().expect("it was made now")
+    );
     assert_eq!(curl(Some(4242), &[&runs, "-H", &bearer]), Some(200), "who has the token");
 }
 
 #[test]
 fn a_unix_socket_knows_its_user_and_carries_everything() {
-    let mut daemon = Daemon::start(Settings { plain: false, token: Token::Auto, ..settings(&folder("unix")) });
+    let mut daemon =
+        Daemon::start(Settings { plain: false, token: Token::Auto, ..settings(&folder("unix")) });
     let socket = daemon.bound.socket.clone().expect("a socket");
     let ask = |path: &str, headers: &[(&str, &str)]| {
         let mut stream = UnixStream::connect(&socket).expect("it listens");
@@ -288,8 +321,13 @@ fn a_unix_socket_knows_its_user_and_carries_everything() {
     // What a killed one left is no obstacle.
     drop(UnixListener::bind(&socket).expect("bound"));
     let again = Daemon::start(Settings { token: Token::Always, ..settings(&daemon.data) });
-    let mut stream = UnixStream::connect(again.bound.socket.as_ref().expect("a socket")).expect("it listens");
-    assert_eq!(talk(&mut stream, again.bound.https, "GET", "/squall/v1/runs", &[], b"").0, 401, "always is always");
+    let mut stream =
+        UnixStream::connect(again.bound.socket.as_ref().expect("a socket")).expect("it listens");
+    assert_eq!(
+        talk(&mut stream, again.bound.https, "GET", "/squall/v1/runs", &[], b"").0,
+        401,
+        "always is always"
+    );
 }
 
 #[test]
@@ -299,7 +337,9 @@ fn connections_that_say_nothing_keep_nobody_out() {
     let mut known = TcpStream::connect(daemon.bound.https).expect("it listens");
     known.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let ask = |stream: &mut TcpStream| {
-        let head = format!("GET /squall/v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n");
+        let head = format!(
+            "GET /squall/v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).expect("it is taken");
         let mut octets = [0; 12];
         stream.read_exact(&mut octets).expect("an answer");
@@ -316,7 +356,11 @@ fn connections_that_say_nothing_keep_nobody_out() {
             })
             .collect();
         assert!(silent.len() > 300, "round {round}: {} connections", silent.len());
-        assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[("authorization", &bearer)], b"").0, 200, "round {round}");
+        assert_eq!(
+            daemon.ask("GET", "/squall/v1/runs", &[("authorization", &bearer)], b"").0,
+            200,
+            "round {round}"
+        );
     }
     let mut rest = [0; 1 << 16];
     known.set_nonblocking(true).expect("a socket");
@@ -337,11 +381,15 @@ fn behind_a_proxy_everybody_needs_the_token() {
 #[test]
 fn grpc_off_loopback_has_tls_or_is_said_to_have_none() {
     let anywhere = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
-    let of = |name: &str| Settings { grpc: anywhere, token: Token::Auto, ..settings(&folder(name)) };
+    let of =
+        |name: &str| Settings { grpc: anywhere, token: Token::Auto, ..settings(&folder(name)) };
     let daemon = Daemon::start(Settings { plain: false, ..of("grpc-tls") });
     assert!(daemon.bound.grpc_tls);
     let url = |scheme: &str, daemon: &Daemon| {
-        format!("{scheme}://127.0.0.1:{}/otg.Openapi/GetVersion", daemon.bound.grpc.expect("it listens").port())
+        format!(
+            "{scheme}://127.0.0.1:{}/otg.Openapi/GetVersion",
+            daemon.bound.grpc.expect("it listens").port()
+        )
     };
     let Some(plainly) = curl(None, &["-X", "POST", &url("http", &daemon)]) else { return };
     assert_eq!(plainly, 0, "nothing is said without TLS");
@@ -349,24 +397,38 @@ fn grpc_off_loopback_has_tls_or_is_said_to_have_none() {
     let daemon = Daemon::start(Settings { grpc_plain: true, ..of("grpc-plain") });
     assert!(!daemon.bound.grpc_tls);
     assert_eq!(curl(None, &["-X", "POST", &url("http", &daemon)]), Some(401));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let refused =
-        runtime.block_on(serve_until(of("grpc-no"), |_| (), async {})).expect_err("no TLS, and nobody said so");
-    assert!(refused.exit_status() == 2 && refused.to_string().contains("--grpc-plain"), "{refused}");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let refused = runtime
+        .block_on(serve_until(of("grpc-no"), |_| (), async {}))
+        .expect_err("no TLS, and nobody said so");
+    assert!(
+        refused.exit_status() == 2 && refused.to_string().contains("--grpc-plain"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn an_interface_is_used_only_when_it_is_named() {
     let lease = |daemon: &Daemon| {
-        let (status, reply) = daemon.json("POST", "/squall/v1/leases", json!({ "ports": ["af_packet:lo"] }));
+        let (status, reply) =
+            daemon.json("POST", "/squall/v1/leases", json!({ "ports": ["af_packet:lo"] }));
         (status, reply["error"]["code"].as_str().unwrap_or_default().to_owned())
     };
     let shown = |daemon: &Daemon| {
-        daemon.get("/squall/v1/ports")["ports"].as_array().expect("a list").iter().any(|port| port["interface"] == "lo")
+        daemon.get("/squall/v1/ports")["ports"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|port| port["interface"] == "lo")
     };
     let daemon = Daemon::of("withheld");
     assert_eq!((lease(&daemon), shown(&daemon)), ((403, "port_not_allowed".into()), false));
-    assert!(daemon.bound.withheld.iter().any(|(name, _)| name == "lo"), "{:?}", daemon.bound.withheld);
+    assert!(
+        daemon.bound.withheld.iter().any(|(name, _)| name == "lo"),
+        "{:?}",
+        daemon.bound.withheld
+    );
     let profile = PROFILE.replace("loop:NAME", "af_packet:lo").replace("B = ", "# ");
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
     assert_eq!((status, &reply["error"]["code"]), (403, &json!("port_not_allowed")), "{reply}");
@@ -377,18 +439,32 @@ fn an_interface_is_used_only_when_it_is_named() {
 #[test]
 fn long_replies_are_compressed_for_who_takes_that() {
     let daemon = Daemon::of("gzip");
-    let ports: Vec<Value> = (0..2000).map(|n| json!({"name": format!("p{n}"), "location": "null:"})).collect();
-    let (set, json_type) = (json!({ "ports": ports }).to_string(), ("content-type", "application/json"));
-    let (status, headers, _) = daemon.ask("POST", "/config", &[json_type, ("accept-encoding", "gzip")], set.as_bytes());
-    assert_eq!((status, header(&headers, "content-encoding")), (200, None), "a short one goes as it is");
+    let ports: Vec<Value> =
+        (0..2000).map(|n| json!({"name": format!("p{n}"), "location": "null:"})).collect();
+    let (set, json_type) =
+        (json!({ "ports": ports }).to_string(), ("content-type", "application/json"));
+    let (status, headers, _) =
+        daemon.ask("POST", "/config", &[json_type, ("accept-encoding", "gzip")], set.as_bytes());
+    assert_eq!(
+        (status, header(&headers, "content-encoding")),
+        (200, None),
+        "a short one goes as it is"
+    );
     let config = |takes: &[(&str, &str)]| {
         let (status, headers, octets) = daemon.ask("GET", "/config", takes, b"");
-        assert_eq!((status, header(&headers, "content-type")), (200, Some("application/json")), "{takes:?}");
+        assert_eq!(
+            (status, header(&headers, "content-type")),
+            (200, Some("application/json")),
+            "{takes:?}"
+        );
         (header(&headers, "content-encoding").map(str::to_owned), octets)
     };
     let (coding, plain) = config(&[]);
     assert_eq!(coding, None);
-    assert_eq!(serde_json::from_slice::<Value>(&plain).expect("JSON")["ports"].as_array().unwrap().len(), 2000);
+    assert_eq!(
+        serde_json::from_slice::<Value>(&plain).expect("JSON")["ports"].as_array().unwrap().len(),
+        2000
+    );
     for takes in ["gzip", "deflate, GZIP;q=0.5", "br;q=1, gzip; q=1.0"] {
         let (coding, octets) = config(&[("accept-encoding", takes)]);
         assert_eq!(coding.as_deref(), Some("gzip"), "{takes}");
@@ -420,11 +496,16 @@ fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
         assert_eq!(daemon.ask("GET", "/squall/v1/runs", &headers, b"").0, expected, "{headers:?}");
     }
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
-        let (status, _, reply) = daemon.ask("POST", "/squall/v1/leases", &[("content-type", kind)], b"{}");
+        let (status, _, reply) =
+            daemon.ask("POST", "/squall/v1/leases", &[("content-type", kind)], b"{}");
         assert_eq!((status, code(&reply)), (415, "content_type".into()), "{kind}");
     }
-    let (status, _, reply) =
-        daemon.ask("POST", "/squall/v1/leases", &[("content-type", "application/json")], b"{\"ports\": [");
+    let (status, _, reply) = daemon.ask(
+        "POST",
+        "/squall/v1/leases",
+        &[("content-type", "application/json")],
+        b"{\"ports\": [",
+    );
     assert_eq!((status, code(&reply)), (400, "bad_request".into()));
     let log = daemon.get("/squall/v1/requests?limit=3");
     assert_eq!(
@@ -442,12 +523,14 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
     };
     let daemon = Daemon::of("http2");
     let at = daemon.bound.https;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let socket = tokio::net::TcpStream::connect(at).await.expect("it listens");
         let executor = hyper_util::rt::TokioExecutor::new();
         let io = hyper_util::rt::TokioIo::new(socket);
-        let (client, connection) = hyper::client::conn::http2::handshake(executor, io).await.expect("HTTP/2");
+        let (client, connection) =
+            hyper::client::conn::http2::handshake(executor, io).await.expect("HTTP/2");
         tokio::spawn(connection);
         let ask = |path: &'static str, kind: &'static str, octets: usize| {
             let mut client = client.clone();
@@ -458,13 +541,20 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
                 let pieces = tokio_stream::iter((0..octets.div_ceil(10_000)).map(move |_| {
                     let length = rest.load(Ordering::Relaxed).min(10_000);
                     rest.fetch_sub(length, Ordering::Relaxed);
-                    Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from(vec![b' '; length])))
+                    Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from(
+                        vec![b' '; length],
+                    )))
                 }));
-                let request = hyper::Request::post(format!("http://{at}{path}")).header("content-type", kind);
+                let request =
+                    hyper::Request::post(format!("http://{at}{path}")).header("content-type", kind);
                 let request = request.body(StreamBody::new(pieces)).expect("a request");
-                let reply = client.send_request(request).await.expect("a reply, and no error of the stream");
+                let reply = client
+                    .send_request(request)
+                    .await
+                    .expect("a reply, and no error of the stream");
                 let status = reply.status().as_u16();
-                let body: Full<bytes::Bytes> = reply.into_body().collect().await.expect("all of it").to_bytes().into();
+                let body: Full<bytes::Bytes> =
+                    reply.into_body().collect().await.expect("all of it").to_bytes().into();
                 drop(body);
                 (status, left.load(Ordering::Relaxed))
             }
@@ -488,7 +578,11 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
 fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     let daemon = Daemon::of("leases");
     let lease = |owner: &str, port: &str, ttl: f64| {
-        daemon.json("POST", "/squall/v1/leases", json!({ "ports": [port], "owner": owner, "ttl_s": ttl }))
+        daemon.json(
+            "POST",
+            "/squall/v1/leases",
+            json!({ "ports": [port], "owner": owner, "ttl_s": ttl }),
+        )
     };
     let (status, of_alice) = lease("alice", "loop:x", 60.0);
     assert_eq!(status, 201);
@@ -496,13 +590,19 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
     let told = refused["error"]["details"][0]["message"].as_str().expect("told");
     assert!(told.starts_with("held by alice for "), "{told}");
-    let (status, refused) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": PROFILE.replace("NAME", "x") }));
+    let (status, refused) =
+        daemon.json("POST", "/squall/v1/runs", json!({ "profile": PROFILE.replace("NAME", "x") }));
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
     // Alice's own run is on her lease; the force of another stops it.
     let run = daemon.run("x", json!({ "lease": of_alice["id"] }));
-    let (status, _) = daemon.json("POST", "/squall/v1/leases/release", json!({ "ports": ["loop:x"], "owner": "dave" }));
+    let (status, _) = daemon.json(
+        "POST",
+        "/squall/v1/leases/release",
+        json!({ "ports": ["loop:x"], "owner": "dave" }),
+    );
     assert_eq!(status, 200);
-    let ended = daemon.until(&format!("/squall/v1/runs/{run}"), |run| run["state"] == "interrupted");
+    let ended =
+        daemon.until(&format!("/squall/v1/runs/{run}"), |run| run["state"] == "interrupted");
     let why = ended["error"].as_str().expect("why");
     assert!(why.starts_with("its ports were taken away by dave at 127.0.0.1:"), "{why}");
     let id = of_alice["id"].as_str().unwrap();
@@ -545,9 +645,13 @@ fn who_did_what_is_known_also_when_the_daemon_comes_again() {
     assert!(status == 200 && warnings.contains("taken away by bob at 127.0.0.1:"), "{warned}");
     assert_eq!(ask(&daemon, "POST", "/config", config).1["warnings"], json!([]));
     for _ in 0..5 {
-        assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[("authorization", "Bearer x")], b"").0, 401);
+        assert_eq!(
+            daemon.ask("GET", "/squall/v1/runs", &[("authorization", "Bearer x")], b"").0,
+            401
+        );
     }
-    let audit = |daemon: &Daemon| ask(daemon, "GET", "/squall/v1/audit", Value::Null).1["entries"].clone();
+    let audit =
+        |daemon: &Daemon| ask(daemon, "GET", "/squall/v1/audit", Value::Null).1["entries"].clone();
     let before = audit(&daemon);
     let rows = before.as_array().expect("entries").clone();
     let find = |action: &str| {
@@ -556,11 +660,21 @@ fn who_did_what_is_known_also_when_the_daemon_comes_again() {
     };
     let (started, _) = find("POST /squall/v1/runs");
     assert_eq!((&started["who"], &started["status"]), (&json!("token"), &json!(201)));
-    assert!(started["detail"].as_str().is_some_and(|detail| detail.contains(&run) && detail.contains("alice")));
-    assert!(started["source"].as_str().is_some_and(|source| source.starts_with("127.0.0.1:")), "{started}");
+    assert!(
+        started["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains(&run) && detail.contains("alice"))
+    );
+    assert!(
+        started["source"].as_str().is_some_and(|source| source.starts_with("127.0.0.1:")),
+        "{started}"
+    );
     let (forced, _) = find("POST /squall/v1/leases/release");
     let detail = forced["detail"].as_str().expect("what it did");
-    assert!(detail.contains("bob at 127.0.0.1") && detail.contains("of alice away: loop:audited"), "{detail}");
+    assert!(
+        detail.contains("bob at 127.0.0.1") && detail.contains("of alice away: loop:audited"),
+        "{detail}"
+    );
     assert!(detail.contains("of otg away: loop:audit"), "{detail}");
     let (refused, others) = find("GET /squall/v1/runs");
     assert_eq!((&refused["status"], others), (&json!(401), 0), "one for many");
@@ -590,14 +704,20 @@ fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
 #[test]
 fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     let mut daemon = Daemon::of("runs");
-    let run =
-        daemon.run("runs", json!({ "name": "first", "owner": "alice", "options": { "fail_if": ["loss > 1000000"] } }));
+    let run = daemon.run(
+        "runs",
+        json!({ "name": "first", "owner": "alice", "options": { "fail_if": ["loss > 1000000"] } }),
+    );
     let path = format!("/squall/v1/runs/{run}");
     let stats = format!("{path}/stats");
-    daemon.until(&stats, |stats| stats["report"]["streams"][0]["rx"]["packets"].as_u64().is_some_and(|n| n > 0));
+    daemon.until(&stats, |stats| {
+        stats["report"]["streams"][0]["rx"]["packets"].as_u64().is_some_and(|n| n > 0)
+    });
     let post = |what: &str, body: Value| daemon.json("POST", &format!("{path}/{what}"), body);
     assert_eq!(post("rate", json!({ "mult": 5 })).0, 200);
-    let fast = |stats: &Value| stats["sample"]["ports"][0]["tx_pps"].as_f64().is_some_and(|pps| pps > 1500.0);
+    let fast = |stats: &Value| {
+        stats["sample"]["ports"][0]["tx_pps"].as_f64().is_some_and(|pps| pps > 1500.0)
+    };
     daemon.until(&stats, fast);
     assert_eq!(post("rate", json!({ "stream": "wed", "rate": "1 pps" })).0, 404);
     assert_eq!(post("rate", json!({ "stream": "web" })).0, 400);
@@ -619,7 +739,9 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     assert!(report["streams"][0]["tx_packets"].as_u64().unwrap() > 0);
     let (status, headers, page) = daemon.ask("GET", &format!("{path}/report.html"), &[], b"");
     assert!(status == 200 && String::from_utf8_lossy(&page).contains("<html"));
-    assert!(header(&headers, "content-security-policy").is_some_and(|value| value.contains("sandbox")));
+    assert!(
+        header(&headers, "content-security-policy").is_some_and(|value| value.contains("sandbox"))
+    );
     let (_, _, text) = daemon.ask("GET", &format!("{path}/profile"), &[], b"");
     assert_eq!(String::from_utf8_lossy(&text), PROFILE.replace("NAME", "runs"));
     // It is there when the daemon comes again.
@@ -637,8 +759,11 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
 #[test]
 fn a_start_that_is_refused_leaves_neither_a_run_nor_a_lease() {
     let daemon = Daemon::of("refused");
-    let (status, reply) =
-        daemon.json("POST", "/squall/v1/captures", json!({ "ports": ["loop:refused"], "filter": "udp and and" }));
+    let (status, reply) = daemon.json(
+        "POST",
+        "/squall/v1/captures",
+        json!({ "ports": ["loop:refused"], "filter": "udp and and" }),
+    );
     assert!(status >= 400 && reply["error"]["message"].is_string(), "{status} {reply}");
     assert_eq!(daemon.get("/squall/v1/runs")["runs"], json!([]));
     assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]));
@@ -681,7 +806,10 @@ fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
         }
         let row = daemon.get(&path);
         assert_eq!((&row["state"], &row["note"]), (&json!("done"), &json!(format!("note {n}"))));
-        assert_eq!(daemon.get("/squall/v1/runs?state=done&limit=1000")["runs"].as_array().map(Vec::len), Some(i + 1));
+        assert_eq!(
+            daemon.get("/squall/v1/runs?state=done&limit=1000")["runs"].as_array().map(Vec::len),
+            Some(i + 1)
+        );
     }
 }
 
@@ -703,19 +831,28 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
     let plain = report(json!({ "packets": 20 }));
     assert_eq!(bins(&plain), Value::Null);
     let counted = bins(&report(json!({ "packets": 20, "gap_bins": [50, 100_000] })));
-    assert_eq!((&counted["width_ns"], counted["counts"].as_array().map(Vec::len)), (&json!(100_000), Some(50)));
+    assert_eq!(
+        (&counted["width_ns"], counted["counts"].as_array().map(Vec::len)),
+        (&json!(100_000), Some(50))
+    );
     // 19 gaps between 20 frames.
-    let all = counted["counts"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>();
+    let all =
+        counted["counts"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>();
     assert_eq!(all + counted["beyond"].as_u64().unwrap(), 19);
     let bound = report(json!({ "packets": 20, "cpus": [0] }));
-    assert_eq!((bound["workers"].as_array().map(Vec::len), &bound["workers"][0]["cpu"]), (Some(1), &json!(0)));
+    assert_eq!(
+        (bound["workers"].as_array().map(Vec::len), &bound["workers"][0]["cpu"]),
+        (Some(1), &json!(0))
+    );
     let since = Instant::now();
     report(json!({ "packets": 20, "linger_s": 1.5 }));
     assert!(since.elapsed() > Duration::from_millis(1500), "{:?}", since.elapsed());
     // Five minutes at 1 kpps leap by.
     let since = Instant::now();
     let leapt = report(json!({ "packets": 300_000, "clock": "virtual" }));
-    assert!(leapt["ports"][0]["tx"]["packets"] == 300_000 && since.elapsed() < Duration::from_secs(100));
+    assert!(
+        leapt["ports"][0]["tx"]["packets"] == 300_000 && since.elapsed() < Duration::from_secs(100)
+    );
     for (wrong, said) in [
         (json!({ "clock": "late" }), "late"),
         (json!({ "cpus": [] }), "cpus"),
@@ -738,7 +875,9 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     let post = |body: Value| daemon.json("POST", &format!("{path}/rate"), body);
     let asked = |pps: f64| {
         daemon.until(&format!("{path}/stats"), |stats| {
-            stats["report"]["streams"][0]["asked_pps"].as_f64().is_some_and(|asked| (asked - pps).abs() < 1e-6)
+            stats["report"]["streams"][0]["asked_pps"]
+                .as_f64()
+                .is_some_and(|asked| (asked - pps).abs() < 1e-6)
         })
     };
     assert_eq!(post(json!({ "stream": "web", "by": 1.1 })).0, 200);
@@ -751,7 +890,8 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     let (status, row) = post(json!({ "by": 3 }));
     assert_eq!((status, &row["mult"]), (200, &json!(6.0)));
     asked(3300.0);
-    // A percentage is of what the profile says (where `web` has 550 by now), not of what a link could carry.
+    // A percentage is of what the profile says (where `web` has 550 by now), not of what a link
+    // could carry.
     let (status, row) = post(json!({ "mult": "50%" }));
     assert_eq!((status, &row["mult"]), (200, &json!(0.5)), "{row}");
     asked(275.0);
@@ -772,7 +912,10 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     // Twice what `max` is there is not; `loop` has no other limit.
     assert_eq!(post(json!({ "stream": "web", "rate": "max" })).0, 200);
     let (status, reply) = post(json!({ "stream": "web", "by": 2 }));
-    assert!(status == 400 && reply["error"]["message"].as_str().unwrap().contains("rate max"), "{reply}");
+    assert!(
+        status == 400 && reply["error"]["message"].as_str().unwrap().contains("rate max"),
+        "{reply}"
+    );
 }
 
 #[test]
@@ -780,8 +923,12 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     let mut daemon = Daemon::of("end");
     let run = daemon.run("end", json!({}));
     let is_stored = || {
-        let history = rusqlite::Connection::open(daemon.data.join("history.sqlite")).expect("a database");
-        let stored = history.query_row("SELECT report IS NOT NULL FROM runs WHERE id = ?1", [&run], |row| row.get(0));
+        let history =
+            rusqlite::Connection::open(daemon.data.join("history.sqlite")).expect("a database");
+        let stored =
+            history.query_row("SELECT report IS NOT NULL FROM runs WHERE id = ?1", [&run], |row| {
+                row.get(0)
+            });
         stored.unwrap_or(false)
     };
     let patience = Instant::now() + Duration::from_secs(20);
@@ -805,7 +952,10 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let again = Daemon::start(settings(&daemon.data));
     let row = again.get(&format!("/squall/v1/runs/{run}"));
-    assert!(row["error"].as_str().is_some_and(|error| error.starts_with("the daemon ended")), "{row}");
+    assert!(
+        row["error"].as_str().is_some_and(|error| error.starts_with("the daemon ended")),
+        "{row}"
+    );
     assert_eq!(row["state"], "interrupted");
     assert_ne!(row["ended"], Value::Null);
     let after_kill = Daemon::start(settings(&killed));
@@ -817,8 +967,14 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     assert!(report["streams"][0]["tx_packets"].as_u64() > Some(100), "{report}");
     let row = after_kill.get(&format!("/squall/v1/runs/{young}"));
     assert_eq!((&row["state"], &row["verdict"]), (&json!("interrupted"), &Value::Null));
-    assert_eq!(after_kill.json("GET", &format!("/squall/v1/runs/{young}/report"), Value::Null).0, 404);
-    assert_eq!(after_kill.get("/squall/v1/runs?state=interrupted")["runs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        after_kill.json("GET", &format!("/squall/v1/runs/{young}/report"), Value::Null).0,
+        404
+    );
+    assert_eq!(
+        after_kill.get("/squall/v1/runs?state=interrupted")["runs"].as_array().map(Vec::len),
+        Some(2)
+    );
     assert!(!killed.join("unfinished/half").exists());
 }
 
@@ -826,7 +982,8 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
 fn a_second_daemon_in_the_same_folder_is_refused() {
     let daemon = Daemon::of("twice");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let refused = runtime.block_on(serve_until(settings(&daemon.data), |_| panic!("it serves"), async {}));
+    let refused =
+        runtime.block_on(serve_until(settings(&daemon.data), |_| panic!("it serves"), async {}));
     assert!(refused.expect_err("refused").to_string().contains("another daemon"));
 }
 
@@ -852,7 +1009,11 @@ fn who_watches_is_told_what_changes() {
     assert_eq!(until("names")["streams"], json!(["web"]));
     let moment = until("moment");
     assert_eq!(
-        (&moment["run"], moment["ports"][0].as_array().map(Vec::len), moment["streams"][0].as_array().map(Vec::len)),
+        (
+            &moment["run"],
+            moment["ports"][0].as_array().map(Vec::len),
+            moment["streams"][0].as_array().map(Vec::len)
+        ),
         (&json!(run), Some(8), Some(10))
     );
     daemon.json("POST", &format!("/squall/v1/runs/{run}/pause"), json!({}));
@@ -882,7 +1043,8 @@ fn a_socket_that_watches_a_run_keeps_its_lease() {
 #[test]
 fn a_run_that_sent_nothing_is_not_done() {
     let daemon = Daemon::of("nothing");
-    let profile = PROFILE.replace("NAME", "nothing").replace("latency = true", "start_delay = \"1h\"");
+    let profile =
+        PROFILE.replace("NAME", "nothing").replace("latency = true", "start_delay = \"1h\"");
     let asked = json!({ "profile": profile, "options": { "duration_s": 0.2, "linger_s": 0.0 } });
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", asked);
     assert_eq!(status, 201, "{reply}");
@@ -917,7 +1079,9 @@ fn the_name_of_a_run_does_not_come_again() {
     daemon.stop();
     let third = begin(&Daemon::start(settings(&daemon.data)));
     // An orderly end leaves no gap.
-    let number = |run: &str| run.rsplit('-').next().and_then(|number| number.parse::<u64>().ok()).expect("a number");
+    let number = |run: &str| {
+        run.rsplit('-').next().and_then(|number| number.parse::<u64>().ok()).expect("a number")
+    };
     assert!(number(&third) == number(&second) + 1 || third[..10] != second[..10], "{known:?}");
 }
 
@@ -929,14 +1093,19 @@ fn prometheus_reads_what_runs_count() {
     daemon.until(&format!("/squall/v1/runs/{run}/stats"), latency);
     let text = || {
         let (status, headers, text) = daemon.ask("GET", "/metrics", &[], b"");
-        assert_eq!((status, header(&headers, "content-type").map(|kind| &kind[..10])), (200, Some("text/plain")));
+        assert_eq!(
+            (status, header(&headers, "content-type").map(|kind| &kind[..10])),
+            (200, Some("text/plain"))
+        );
         String::from_utf8(text).expect("UTF-8")
     };
     let now = text();
     for line in [
         format!("squall_port_tx_packets_total{{run=\"{run}\",port=\"A\",interface=\"\"}} "),
         format!("squall_stream_lost_packets{{run=\"{run}\",stream=\"web\"}} "),
-        format!("squall_stream_latency_seconds_bucket{{le=\"+Inf\",run=\"{run}\",stream=\"web\"}} "),
+        format!(
+            "squall_stream_latency_seconds_bucket{{le=\"+Inf\",run=\"{run}\",stream=\"web\"}} "
+        ),
         "squall_requests_total{status=\"201\"} 1\n".into(),
         "# TYPE squall_port_rx_bytes_total counter\n".into(),
         "squall_build_info{version=\"".into(),
@@ -949,17 +1118,23 @@ fn prometheus_reads_what_runs_count() {
     // The last figures stay for who scrapes each minute.
     daemon.json("POST", &format!("/squall/v1/runs/{run}/stop"), Value::Null);
     daemon.until(&format!("/squall/v1/runs/{run}"), |run| !run["ended"].is_null());
-    let sent = daemon.get(&format!("/squall/v1/runs/{run}/report"))["streams"][0]["tx_packets"].clone();
+    let sent =
+        daemon.get(&format!("/squall/v1/runs/{run}/report"))["streams"][0]["tx_packets"].clone();
     let after = text();
     well_formed(&after);
     let last = format!("squall_stream_tx_packets_total{{run=\"{run}\",stream=\"web\"}} {sent}\n");
     assert!(after.contains(&last) && after.contains("state=\"done\"} 1"), "{last}\n{after}");
-    let (_, headers, open) = daemon.ask("GET", "/metrics", &[("accept", "application/openmetrics-text")], b"");
-    assert!(header(&headers, "content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
+    let (_, headers, open) =
+        daemon.ask("GET", "/metrics", &[("accept", "application/openmetrics-text")], b"");
+    assert!(
+        header(&headers, "content-type")
+            .is_some_and(|kind| kind.starts_with("application/openmetrics-text"))
+    );
     assert!(open.ends_with(b"# EOF\n"));
 }
 
-/// What `promtool check metrics` asks of the text, where there is one, and some of its rules in any case.
+/// What `promtool check metrics` asks of the text, where there is one, and some of its rules in any
+/// case.
 fn well_formed(text: &str) {
     let mut kinds = std::collections::BTreeMap::new();
     let mut told = std::collections::BTreeSet::new();
@@ -972,23 +1147,39 @@ fn well_formed(text: &str) {
             let (name, kind) = rest.split_once(' ').expect("a name and a kind");
             assert!(told.contains(name), "no HELP of {name}");
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
-            assert!(!["_octets", "_ms", "_ns", "_packets_seconds"].iter().any(|end| name.contains(end)), "{name}");
-            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} has two kinds");
+            assert!(
+                !["_octets", "_ms", "_ns", "_packets_seconds"].iter().any(|end| name.contains(end)),
+                "{name}"
+            );
+            assert!(
+                kinds.insert(name.to_owned(), kind.to_owned()).is_none(),
+                "{name} has two kinds"
+            );
         } else {
             let (sample, value) = line.rsplit_once(' ').expect("a sample and its value");
             assert!(value.parse::<f64>().is_ok(), "{line}");
             assert!(samples.insert(sample.to_owned()), "{sample} is there twice");
             let name = sample.split('{').next().unwrap_or_default();
             let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| {
-                name.strip_suffix(end).filter(|family| kinds.get(*family).is_some_and(|kind| kind == "histogram"))
+                name.strip_suffix(end)
+                    .filter(|family| kinds.get(*family).is_some_and(|kind| kind == "histogram"))
             });
             assert!(kinds.contains_key(family.unwrap_or(name)), "{name} is of no family");
-            assert!(family.is_some() || !sample.contains("le=\"") && !sample.contains("quantile=\""), "{sample}");
+            assert!(
+                family.is_some() || !sample.contains("le=\"") && !sample.contains("quantile=\""),
+                "{sample}"
+            );
         }
     }
     use std::process::{Command, Stdio};
-    let tool = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let Ok(mut tool) = tool else { return eprintln!("SKIPPED: promtool (of Debian's prometheus) is not here") };
+    let tool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut tool) = tool else {
+        return eprintln!("SKIPPED: promtool (of Debian's prometheus) is not here");
+    };
     tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
     let said = tool.wait_with_output().expect("it ends");
     let words = String::from_utf8_lossy(&said.stderr);
@@ -999,7 +1190,8 @@ fn well_formed(text: &str) {
 fn files_stay_in_their_folder() {
     let daemon = Daemon::of("files");
     let octets = ("content-type", "application/octet-stream");
-    let (status, _, row) = daemon.ask("PUT", "/squall/v1/files/deep/load.pcap", &[octets], b"12345");
+    let (status, _, row) =
+        daemon.ask("PUT", "/squall/v1/files/deep/load.pcap", &[octets], b"12345");
     assert_eq!(status, 201, "{}", String::from_utf8_lossy(&row));
     let list = daemon.get("/squall/v1/files");
     assert_eq!(
@@ -1007,15 +1199,25 @@ fn files_stay_in_their_folder() {
         (&json!("deep/load.pcap"), &json!(5), &json!("capture"))
     );
     assert_eq!(daemon.ask("GET", "/squall/v1/files/deep/load.pcap", &[], b"").2, b"12345");
-    for name in ["../token", "%2e%2e/token", "deep/../../token", "..%2ftoken", "%2fetc%2fpasswd", "/etc/passwd", "%00"]
-    {
+    for name in [
+        "../token",
+        "%2e%2e/token",
+        "deep/../../token",
+        "..%2ftoken",
+        "%2fetc%2fpasswd",
+        "/etc/passwd",
+        "%00",
+    ] {
         for method in ["GET", "PUT", "DELETE"] {
-            let (status, _, reply) = daemon.ask(method, &format!("/squall/v1/files/{name}"), &[octets], b"x");
+            let (status, _, reply) =
+                daemon.ask(method, &format!("/squall/v1/files/{name}"), &[octets], b"x");
             assert_eq!((status, code(&reply)), (400, "bad_path".into()), "{method} {name}");
         }
     }
     assert!(daemon.data.join("token").exists());
-    for address in ["pcap:/tmp/squall-outside.pcap", "pcap:../outside.pcap", "pcap:/etc/passwd,read"] {
+    for address in
+        ["pcap:/tmp/squall-outside.pcap", "pcap:../outside.pcap", "pcap:/etc/passwd,read"]
+    {
         let profile = PROFILE.replace("loop:NAME", address).replace("B = ", "# ");
         let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
         assert_eq!((status, &reply["error"]["code"]), (400, &json!("bad_path")), "{address}");
@@ -1039,8 +1241,10 @@ fn files_stay_in_their_folder() {
 #[test]
 fn a_capture_is_a_run_whose_file_can_be_fetched() {
     let daemon = Daemon::of("capture");
-    let sent =
-        format!("packets = 5\n{}", PROFILE.replace("A = \"loop:NAME\"", "A = \"pcap:in.pcap\"").replace("B = ", "# "));
+    let sent = format!(
+        "packets = 5\n{}",
+        PROFILE.replace("A = \"loop:NAME\"", "A = \"pcap:in.pcap\"").replace("B = ", "# ")
+    );
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": sent }));
     assert_eq!(status, 201, "{reply}");
     let sender = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
@@ -1051,7 +1255,10 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
     let capture = reply["run"]["id"].as_str().unwrap().to_owned();
     let row = daemon.until(&format!("/squall/v1/runs/{capture}"), |run| run["state"] == "done");
     assert_eq!(row["error"], Value::Null);
-    assert_eq!(daemon.get(&format!("/squall/v1/runs/{capture}/report"))["capture"]["written_packets"], 3);
+    assert_eq!(
+        daemon.get(&format!("/squall/v1/runs/{capture}/report"))["capture"]["written_packets"],
+        3
+    );
     let (status, _, file) = daemon.ask("GET", "/squall/v1/files/c.pcapng", &[], b"");
     assert!(status == 200 && file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
 }
@@ -1064,8 +1271,11 @@ fn what_is_described_is_there() {
     assert!(paths.len() > 25);
     for (path, methods) in paths {
         for method in methods.as_object().expect("methods").keys() {
-            let asked =
-                path.replace("{id}", "none").replace("{name}", "none").replace("{file}", "none").replace("{n}", "1");
+            let asked = path
+                .replace("{id}", "none")
+                .replace("{name}", "none")
+                .replace("{file}", "none")
+                .replace("{n}", "1");
             let (status, _, reply) = daemon.ask(&method.to_uppercase(), &asked, &[], b"");
             let text = String::from_utf8_lossy(&reply);
             assert!(
@@ -1081,11 +1291,16 @@ fn what_is_described_is_there() {
 fn the_certificate_is_made_once_and_good_for_localhost() {
     let mut daemon = Daemon::start(Settings { plain: false, ..settings(&folder("tls")) });
     let certificate = fs::read(daemon.data.join("cert.pem")).expect("it was made");
-    assert_eq!(fs::metadata(daemon.data.join("key.pem")).expect("a key").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(daemon.data.join("key.pem")).expect("a key").permissions().mode() & 0o777,
+        0o600
+    );
     let info = |daemon: &Daemon| {
         use rustls::pki_types::{CertificateDer, pem::PemObject};
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&certificate).expect("PEM")).expect("a certificate");
+        roots
+            .add(CertificateDer::from_pem_slice(&certificate).expect("PEM"))
+            .expect("a certificate");
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -4,9 +4,10 @@ use crate::Histogram;
 
 /// Delay, delay variation and arrival gaps of one stream at one receiver.
 ///
-/// Give it the first copy of each frame only, in order of arrival: RFC 7679 measures that, and duplicates would count
-/// twice. The two clocks need not agree for variation, jitter and gaps; for the delay itself they must, and where they do not
-/// so badly that it comes out negative, the sample is counted apart instead of being bent.
+/// Give it the first copy of each frame only, in order of arrival: RFC 7679 measures that, and
+/// duplicates would count twice. The two clocks need not agree for variation, jitter and gaps; for
+/// the delay itself they must, and where they do not so badly that it comes out negative, the
+/// sample is counted apart instead of being bent.
 ///
 /// ```
 /// let mut t = squall_stats::DelayTracker::new();
@@ -55,12 +56,14 @@ impl DelaySummary {
         };
     }
 
-    /// A frame arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent; by clocks that differ that
-    /// may be less than nothing, and is no delay then.
+    /// A frame arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent; by
+    /// clocks that differ that may be less than nothing, and is no delay then.
     pub fn observe(&mut self, delay_ns: i64, arrival_ns: u64) {
         let arrivals_ns = Some((arrival_ns, arrival_ns));
         self.merge(&match u64::try_from(delay_ns) {
-            Ok(delay) => Self { count: 1, min_ns: delay, max_ns: delay, sum_ns: delay.into(), arrivals_ns },
+            Ok(delay) => {
+                Self { count: 1, min_ns: delay, max_ns: delay, sum_ns: delay.into(), arrivals_ns }
+            }
             Err(_) => Self { arrivals_ns, ..Self::default() },
         });
     }
@@ -94,7 +97,8 @@ impl DelayTracker {
         }
     }
 
-    /// A frame with sequence number `seq` arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent.
+    /// A frame with sequence number `seq` arrived at `arrival_ns` of the receiver's clock,
+    /// `delay_ns` after it was sent.
     #[inline]
     pub fn observe(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64) {
         if let Some(last) = self.last {
@@ -104,8 +108,8 @@ impl DelayTracker {
         self.vary(seq, delay_ns, arrival_ns);
     }
 
-    /// As [`DelayTracker::observe`] for who counts gaps elsewhere; without the delay itself if the two clocks are not
-    /// `one`.
+    /// As [`DelayTracker::observe`] for who counts gaps elsewhere; without the delay itself if the
+    /// two clocks are not `one`.
     #[inline]
     pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
         if one {
@@ -132,29 +136,36 @@ impl DelayTracker {
             if seq == last.seq.wrapping_add(1) {
                 self.ipdv.record(variation);
             }
-            self.jitter_16 = self.jitter_16.saturating_add(variation) - (self.jitter_16.saturating_add(8) >> 4);
+            self.jitter_16 =
+                self.jitter_16.saturating_add(variation) - (self.jitter_16.saturating_add(8) >> 4);
         }
         self.last = Some(Last { seq, delay_ns, arrival_ns });
         self.newest = self.newest.max(sent(delay_ns, arrival_ns));
     }
 
-    /// Frames numbered from `seq` on, one after the other, as [`DelayTracker::observe`] takes them singly. At most
-    /// [`RUN`].
+    /// Frames numbered from `seq` on, one after the other, as [`DelayTracker::observe`] takes them
+    /// singly. At most [`RUN`].
     ///
     /// # Panics
     /// If there are more, or not as many arrivals as delays.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, delays_ns: &[i64], arrivals_ns: &[u64]) {
         let n = delays_ns.len();
-        assert!(n <= RUN && arrivals_ns.len() == n, "a run has {RUN} frames at most, each with its arrival");
-        let Some(before) = self.last.filter(|_| n > 1 && delays_ns.iter().fold(0, |any, d| any | d) >= 0) else {
+        assert!(
+            n <= RUN && arrivals_ns.len() == n,
+            "a run has {RUN} frames at most, each with its arrival"
+        );
+        let Some(before) =
+            self.last.filter(|_| n > 1 && delays_ns.iter().fold(0, |any, d| any | d) >= 0)
+        else {
             for (i, (&delay, &arrival)) in delays_ns.iter().zip(arrivals_ns).enumerate() {
                 self.observe(seq.wrapping_add(i as u32), delay, arrival);
             }
             return;
         };
         let (mut delays, mut variations, mut gaps) = ([0; RUN], [0; RUN], [0; RUN]);
-        let (mut last_delay, mut last_arrival, mut jitter) = (before.delay_ns, before.arrival_ns, self.jitter_16);
+        let (mut last_delay, mut last_arrival, mut jitter) =
+            (before.delay_ns, before.arrival_ns, self.jitter_16);
         for i in 0..n {
             let (delay, arrival) = (delays_ns[i], arrivals_ns[i]);
             let variation = delay.abs_diff(last_delay);
@@ -168,7 +179,11 @@ impl DelayTracker {
         let consecutive = seq == before.seq.wrapping_add(1);
         self.ipdv.record_all(&variations[usize::from(!consecutive)..n]);
         self.gap.record_all(&gaps[..n]);
-        self.last = Some(Last { seq: seq.wrapping_add(n as u32 - 1), delay_ns: last_delay, arrival_ns: last_arrival });
+        self.last = Some(Last {
+            seq: seq.wrapping_add(n as u32 - 1),
+            delay_ns: last_delay,
+            arrival_ns: last_arrival,
+        });
         self.newest = self.newest.max(sent(last_delay, last_arrival));
     }
 
@@ -182,13 +197,16 @@ impl DelayTracker {
             sum_ns: self.delay.sum(),
             // The gaps are from each arrival to the next.
             arrivals_ns: self.last.map(|last| {
-                (last.arrival_ns.saturating_sub(self.gap.sum().min(u128::from(u64::MAX)) as u64), last.arrival_ns)
+                (
+                    last.arrival_ns.saturating_sub(self.gap.sum().min(u128::from(u64::MAX)) as u64),
+                    last.arrival_ns,
+                )
             }),
         }
     }
 
-    /// Whether a frame was sent by more than `margin_ns` later than all before it: one that has a lower number, too, is
-    /// neither late nor a duplicate.
+    /// Whether a frame was sent by more than `margin_ns` later than all before it: one that has a
+    /// lower number, too, is neither late nor a duplicate.
     pub fn is_newer(&self, delay_ns: i64, arrival_ns: u64, margin_ns: i64) -> bool {
         let sent = sent(delay_ns, arrival_ns);
         self.newest.zip(sent).is_some_and(|(newest, sent)| sent > newest.saturating_add(margin_ns))
@@ -204,8 +222,8 @@ impl DelayTracker {
         &self.delay
     }
 
-    /// Magnitude of the IP packet delay variation (RFC 3393), ns. The selection function takes frames with consecutive
-    /// sequence numbers that arrived one after the other.
+    /// Magnitude of the IP packet delay variation (RFC 3393), ns. The selection function takes
+    /// frames with consecutive sequence numbers that arrived one after the other.
     pub fn ipdv(&self) -> &Histogram {
         &self.ipdv
     }
@@ -262,8 +280,9 @@ mod tests {
         for k in 0..200u64 {
             seq = seq.wrapping_add(u32::from(k % 5 == 4));
             let n = (k * 13 % 65) as usize;
-            let delays: Vec<i64> =
-                (0..n as u64).map(|j| (k * j * 977 % 50_000) as i64 - i64::from(k % 17 == 0)).collect();
+            let delays: Vec<i64> = (0..n as u64)
+                .map(|j| (k * j * 977 % 50_000) as i64 - i64::from(k % 17 == 0))
+                .collect();
             let arrivals: Vec<u64> = delays
                 .iter()
                 .map(|d| {
@@ -297,7 +316,9 @@ mod tests {
     #[test]
     fn variation_is_of_consecutive_numbers_only_also_across_the_wrap() {
         let mut t = DelayTracker::new();
-        for (seq, delay) in [(u32::MAX - 1, 10), (u32::MAX, 20), (0, 40), (2, 1_000), (1, 1_100), (2, 1_105)] {
+        for (seq, delay) in
+            [(u32::MAX - 1, 10), (u32::MAX, 20), (0, 40), (2, 1_000), (1, 1_100), (2, 1_105)]
+        {
             t.observe(seq, delay, 0);
         }
         assert_eq!(t.ipdv().bins().map(|b| b.0).collect::<Vec<_>>(), [5, 10, 20]);
@@ -325,6 +346,9 @@ mod tests {
         t.observe(0, 1, 1_000);
         t.observe(1, 1, 900);
         t.observe(2, 1, 1_400);
-        assert_eq!(t.gap().bins().map(|b| (b.0, b.2)).collect::<Vec<_>>(), [(0, 1), (500 / 2 * 2, 1)]);
+        assert_eq!(
+            t.gap().bins().map(|b| (b.0, b.2)).collect::<Vec<_>>(),
+            [(0, 1), (500 / 2 * 2, 1)]
+        );
     }
 }

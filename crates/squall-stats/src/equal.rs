@@ -1,6 +1,7 @@
 //! Bins that are all as wide as someone asked for.
 
-/// Counts of values in equal bins from 0 on. [`crate::Histogram`] needs no range, but its bins grow with the values.
+/// Counts of values in equal bins from 0 on. [`crate::Histogram`] needs no range, but its bins grow
+/// with the values.
 ///
 /// ```
 /// let mut bins = squall_stats::EqualBins::new(3, 10);
@@ -35,7 +36,11 @@ impl EqualBins {
     /// # Panics
     /// If its bins are others.
     pub fn merge(&mut self, other: &Self) {
-        assert_eq!((self.width, self.counts.len()), (other.width, other.counts.len()), "the bins are the same");
+        assert_eq!(
+            (self.width, self.counts.len()),
+            (other.width, other.counts.len()),
+            "the bins are the same"
+        );
         self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
         self.beyond += other.beyond;
     }

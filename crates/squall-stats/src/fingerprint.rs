@@ -1,11 +1,13 @@
-//! A hash of a multiset of frames: the same frames in any order, counted by any number of workers, give the same one.
+//! A hash of a multiset of frames: the same frames in any order, counted by any number of workers,
+//! give the same one.
 
 use std::fmt;
 
-/// The wrapping sum of a 128-bit hash of each frame. A sum, not an XOR, so that a frame sent twice does not vanish.
+/// The wrapping sum of a 128-bit hash of each frame. A sum, not an XOR, so that a frame sent twice
+/// does not vanish.
 ///
-/// It tells whether two ends saw the same frames; it is no protection against somebody who wants two sets to collide.
-/// The hash is ours and stays as it is: golden files hold its values.
+/// It tells whether two ends saw the same frames; it is no protection against somebody who wants
+/// two sets to collide. The hash is ours and stays as it is: golden files hold its values.
 ///
 /// ```
 /// use squall_stats::Fingerprint;
@@ -60,10 +62,10 @@ const K: [u64; 6] = [
     0x1319_8a2e_0370_7345,
 ];
 
-/// Two lanes in the manner of wyhash: each takes 16 octets a step as two little-endian words, multiplies them (after
-/// mixing in a constant and the lane's state) to 128 bits and folds. Lane `a` takes octets 0..16 of each 32, lane `b` 16..32;
-/// what remains goes in as the last 32 octets of the frame or, in a shorter frame, filled up with zeros. The length makes that
-/// unambiguous.
+/// Two lanes in the manner of wyhash: each takes 16 octets a step as two little-endian words,
+/// multiplies them (after mixing in a constant and the lane's state) to 128 bits and folds. Lane
+/// `a` takes octets 0..16 of each 32, lane `b` 16..32; what remains goes in as the last 32 octets
+/// of the frame or, in a shorter frame, filled up with zeros. The length makes that unambiguous.
 #[inline]
 fn hash(frame: &[u8]) -> u128 {
     let len = frame.len() as u64;

@@ -2,14 +2,15 @@
 
 /// Bins in an octave, and so the inverse of the largest relative error.
 const BINS: usize = 128;
-/// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last of a `u64`.
+/// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last of a
+/// `u64`.
 const OCTAVES: usize = 58;
 
-/// How often which value was seen. Values below 256 are exact, larger ones within 1/128; count, minimum, maximum, sum and
-/// sum of squares are exact for all.
+/// How often which value was seen. Values below 256 are exact, larger ones within 1/128; count,
+/// minimum, maximum, sum and sum of squares are exact for all.
 ///
-/// Memory grows by the octave (1 KiB) as values show up in it: an unused histogram holds none, the delays of a quiet link
-/// four or five.
+/// Memory grows by the octave (1 KiB) as values show up in it: an unused histogram holds none, the
+/// delays of a quiet link four or five.
 ///
 /// ```
 /// let mut h = squall_stats::Histogram::new();
@@ -29,13 +30,22 @@ pub struct Histogram {
     min: u64,
     max: u64,
     sum: u128,
-    /// Saturates, which takes e.g. 2^48 values of 18 minutes each; `stddev` then falls back on the bins.
+    /// Saturates, which takes e.g. 2^48 values of 18 minutes each; `stddev` then falls back on the
+    /// bins.
     sum_of_squares: u128,
 }
 
 impl Histogram {
     pub const fn new() -> Self {
-        Self { block_of: [0; OCTAVES], bins: Vec::new(), count: 0, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0 }
+        Self {
+            block_of: [0; OCTAVES],
+            bins: Vec::new(),
+            count: 0,
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
+            sum_of_squares: 0,
+        }
     }
 
     #[inline]
@@ -45,15 +55,18 @@ impl Histogram {
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         self.sum += u128::from(value);
-        self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
+        self.sum_of_squares =
+            self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
     }
 
-    /// Records each of `values`: a batch at less than half the cost of one by one, and less where neighbours are equal.
+    /// Records each of `values`: a batch at less than half the cost of one by one, and less where
+    /// neighbours are equal.
     #[inline]
     pub fn record_all(&mut self, values: &[u64]) {
         let Some(&first) = values.first() else { return };
         let (mut min, mut max, mut sum, mut squares) = (u64::MAX, 0, 0u64, 0u64);
-        // Neighbours in a batch mostly share a bin: counted apart, the same memory would be waited for each time.
+        // Neighbours in a batch mostly share a bin: counted apart, the same memory would be waited
+        // for each time.
         let (mut bin, mut in_bin) = (place(first), 0);
         let (mut value, mut times) = (first, 0);
         // One more than there are, and unlike the last, so that the last is counted too.
@@ -85,13 +98,16 @@ impl Histogram {
         };
         let squares = match few && max >> 28 == 0 {
             true => u128::from(squares),
-            false => values.iter().fold(0, |sum: u128, &v| sum.saturating_add(u128::from(v) * u128::from(v))),
+            false => values
+                .iter()
+                .fold(0, |sum: u128, &v| sum.saturating_add(u128::from(v) * u128::from(v))),
         };
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// Records `n` values at equal distances from `first` to `last`, at a cost that does not depend on `n` where they share
-    /// a bin. Sum and sum of squares are those of the exact values, rounded down once.
+    /// Records `n` values at equal distances from `first` to `last`, at a cost that does not depend
+    /// on `n` where they share a bin. Sum and sum of squares are those of the exact values, rounded
+    /// down once.
     #[inline]
     pub fn record_evenly(&mut self, first: u64, last: u64, n: u64) {
         if n < 2 {
@@ -109,13 +125,18 @@ impl Histogram {
         self.max = self.max.max(high);
         let (low, n) = (u128::from(low), u128::from(n));
         self.sum += n * low + n * u128::from(span) / 2;
-        // The squares of low + span·j/(n - 1) for j from 0 to n - 1. Small numbers spare a long division.
+        // The squares of low + span·j/(n - 1) for j from 0 to n - 1. Small numbers spare a long
+        // division.
         let (part, of) = (n * (2 * n - 1), 6 * (n - 1));
         let spread = match u128::from(span) * u128::from(span) {
             square if span < 1 << 22 && n <= 256 => u128::from((square * part) as u64 / of as u64),
-            square => square.checked_mul(part).map_or((square / of).saturating_mul(part), |product| product / of),
+            square => square
+                .checked_mul(part)
+                .map_or((square / of).saturating_mul(part), |product| product / of),
         };
-        let squares = (low * low).saturating_mul(n).saturating_add((low * u128::from(span)).saturating_mul(n));
+        let squares = (low * low)
+            .saturating_mul(n)
+            .saturating_add((low * u128::from(span)).saturating_mul(n));
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares).saturating_add(spread);
     }
 
@@ -155,9 +176,14 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// Of values that another has counted in the same bins: (bin, count), where bin 128·k + j is the j-th of octave k. The
-    /// sum of squares is taken from the bins.
-    pub fn from_bins(bins: impl Iterator<Item = (usize, u64)>, min: u64, max: u64, sum: u64) -> Self {
+    /// Of values that another has counted in the same bins: (bin, count), where bin 128·k + j is
+    /// the j-th of octave k. The sum of squares is taken from the bins.
+    pub fn from_bins(
+        bins: impl Iterator<Item = (usize, u64)>,
+        min: u64,
+        max: u64,
+        sum: u64,
+    ) -> Self {
         let mut all = Self::new();
         for (bin, n) in bins.filter(|b| b.0 < OCTAVES * BINS) {
             let (lower, upper) = edges(bin / BINS, bin % BINS);
@@ -187,10 +213,11 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
     }
 
-    /// What was recorded after `earlier`, a copy of this histogram made before: percentiles of an interval.
+    /// What was recorded after `earlier`, a copy of this histogram made before: percentiles of an
+    /// interval.
     ///
-    /// Count, mean and standard deviation are exact. Minimum and maximum are those of the outermost bins (they were not
-    /// kept for the interval), clamped to the whole's.
+    /// Count, mean and standard deviation are exact. Minimum and maximum are those of the outermost
+    /// bins (they were not kept for the interval), clamped to the whole's.
     pub fn delta_since(&self, earlier: &Self) -> Self {
         if earlier.is_empty() {
             return self.clone();
@@ -198,7 +225,8 @@ impl Histogram {
         let mut delta = Self::new();
         for octave in self.octaves() {
             let before = earlier.octave(octave);
-            let grown = |i: usize, now: u64| now.saturating_sub(before.get(i).copied().unwrap_or(0));
+            let grown =
+                |i: usize, now: u64| now.saturating_sub(before.get(i).copied().unwrap_or(0));
             if self.octave(octave).iter().enumerate().all(|(i, &now)| grown(i, now) == 0) {
                 continue;
             }
@@ -217,8 +245,8 @@ impl Histogram {
         delta
     }
 
-    /// The value that a share `q` (0 to 1) of what was seen does not exceed: the highest that shares a bin with it, at
-    /// most the maximum. 0 of nothing.
+    /// The value that a share `q` (0 to 1) of what was seen does not exceed: the highest that
+    /// shares a bin with it, at most the maximum. 0 of nothing.
     pub fn quantile(&self, q: f64) -> u64 {
         if q <= 0.0 {
             return self.min();
@@ -247,11 +275,12 @@ impl Histogram {
         if self.sum_of_squares == u128::MAX {
             return self.stddev_of_bins();
         }
-        // In integers to the end: as floats, the two terms of nanoseconds since some epoch cancel to nothing.
-        // With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
+        // In integers to the end: as floats, the two terms of nanoseconds since some epoch cancel
+        // to nothing. With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
         let n = u128::from(self.count);
         let (mean, rest) = (self.sum / n, self.sum % n);
-        let whole = self.sum_of_squares.saturating_sub(n * mean * mean).saturating_sub(2 * mean * rest);
+        let whole =
+            self.sum_of_squares.saturating_sub(n * mean * mean).saturating_sub(2 * mean * rest);
         ((whole as f64 - rest as f64 / n as f64 * rest as f64).max(0.0) / n as f64).sqrt()
     }
 
@@ -277,7 +306,8 @@ impl Histogram {
         self.count == 0
     }
 
-    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last bin of all ends at `u64::MAX`.
+    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last bin of all
+    /// ends at `u64::MAX`.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.octaves().flat_map(move |octave| {
             self.octave(octave).iter().enumerate().filter(|(_, n)| **n > 0).map(move |(i, &n)| {
@@ -453,24 +483,40 @@ mod tests {
             let (mut all, mut each) = (Histogram::new(), Histogram::new());
             all.record_evenly(first, last, n);
             let (low, span) = (u128::from(first.min(last)), u128::from(first.abs_diff(last)));
-            (0..u128::from(n)).for_each(|j| each.record((low + span * j / u128::from(n - 1).max(1)) as u64));
+            (0..u128::from(n))
+                .for_each(|j| each.record((low + span * j / u128::from(n - 1).max(1)) as u64));
             assert_eq!(all.bins().collect::<Vec<_>>(), each.bins().collect::<Vec<_>>());
             assert_eq!((all.count(), all.min(), all.max()), (each.count(), each.min(), each.max()));
-            assert!(all.sum().abs_diff(each.sum()) <= u128::from(n), "{} {}", all.sum(), each.sum());
+            assert!(
+                all.sum().abs_diff(each.sum()) <= u128::from(n),
+                "{} {}",
+                all.sum(),
+                each.sum()
+            );
             let (a, b) = (all.sum_of_squares as f64, each.sum_of_squares as f64);
             // Each of the others is rounded down before it is squared.
-            assert!((a - b).abs() <= 2.0 * (first.max(last) as f64 + 1.0) * n as f64, "{first} {last} {n}: {a} {b}");
+            assert!(
+                (a - b).abs() <= 2.0 * (first.max(last) as f64 + 1.0) * n as f64,
+                "{first} {last} {n}: {a} {b}"
+            );
         }
     }
 
     #[test]
     fn every_value_is_in_its_bin_and_no_bin_is_wider_than_a_128th() {
-        let near_edges = (0..64).flat_map(|bit| (0..4).map(move |d| (1u64 << bit).wrapping_add(d).wrapping_sub(2)));
+        let near_edges = (0..64)
+            .flat_map(|bit| (0..4).map(move |d| (1u64 << bit).wrapping_add(d).wrapping_sub(2)));
         for v in near_edges.chain(0..1000).chain([u64::MAX, u64::MAX - 1]) {
             assert_eq!((of(&[v]).quantile(0.5), of(&[v]).min()), (v, v));
             let (lower, upper, n) = of(&[v]).bins().next().unwrap();
-            assert!(n == 1 && lower <= v && (v < upper || v == u64::MAX), "{v} in {lower}..{upper}");
-            assert!(upper - lower == 1 || (upper - lower) as f64 <= lower as f64 / 128.0, "{v} in {lower}..{upper}");
+            assert!(
+                n == 1 && lower <= v && (v < upper || v == u64::MAX),
+                "{v} in {lower}..{upper}"
+            );
+            assert!(
+                upper - lower == 1 || (upper - lower) as f64 <= lower as f64 / 128.0,
+                "{v} in {lower}..{upper}"
+            );
         }
     }
 

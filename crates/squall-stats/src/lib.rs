@@ -1,8 +1,9 @@
-//! Numbers about frames: what goes in is a value, a sequence number, a delay or the octets of a frame; what comes out
-//! is a distribution, loss, reordering, delay variation or a fingerprint.
+//! Numbers about frames: what goes in is a value, a sequence number, a delay or the octets of a
+//! frame; what comes out is a distribution, loss, reordering, delay variation or a fingerprint.
 //!
-//! All of it is arithmetic: no clock, no thread, no I/O, and no allocation once a stream has shown its range. Units are
-//! nanoseconds where time is meant. Nothing here knows what a frame is: `squall-measure` takes frames apart.
+//! All of it is arithmetic: no clock, no thread, no I/O, and no allocation once a stream has shown
+//! its range. Units are nanoseconds where time is meant. Nothing here knows what a frame is:
+//! `squall-measure` takes frames apart.
 //!
 //! | | |
 //! |---|---|
@@ -25,5 +26,7 @@ pub use delay::{DelaySummary, DelayTracker, RUN};
 pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;
-pub use sequence::{LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span, seen_together};
+pub use sequence::{
+    LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span, seen_together,
+};
 pub use sparse::Sparse;

@@ -13,9 +13,10 @@ const BASE: u64 = 1 << 32;
 
 /// What became of the frames of one stream, whose sender numbers them 0, 1, 2 ... modulo 2^32.
 ///
-/// Frames that come in order cost a comparison and a bit. The last 4096 numbers are remembered exactly, so a frame that
-/// old is told from its duplicate; an older one is counted as `too_old`, of which one cannot say which it is.
-/// Memory is 1.2 KiB, taken at the first frame, and 6 KiB more once something is lost or late.
+/// Frames that come in order cost a comparison and a bit. The last 4096 numbers are remembered
+/// exactly, so a frame that old is told from its duplicate; an older one is counted as `too_old`,
+/// of which one cannot say which it is. Memory is 1.2 KiB, taken at the first frame, and 6 KiB more
+/// once something is lost or late.
 ///
 /// ```
 /// use squall_stats::{Observation, SequenceTracker};
@@ -30,7 +31,8 @@ const BASE: u64 = 1 << 32;
 #[derive(Clone, Debug, Default)]
 pub struct SequenceTracker {
     counts: SequenceCounts,
-    /// The next expected number (RFC 4737's NextExp), unwrapped, plus [`BASE`]; 0 before the first frame.
+    /// The next expected number (RFC 4737's NextExp), unwrapped, plus [`BASE`]; 0 before the first
+    /// frame.
     next: u64,
     /// The lowest number that counts, plus [`BASE`].
     first: u64,
@@ -67,18 +69,20 @@ pub struct Patterns {
     pub periods: LossPeriods,
     /// RFC 3357 §4, loss period: lengths in frames.
     pub period_lengths: Histogram,
-    /// RFC 3357 §3, loss distance: of each lost frame to the lost one before it, in sequence numbers; 1 within a period.
+    /// RFC 3357 §3, loss distance: of each lost frame to the lost one before it, in sequence
+    /// numbers; 1 within a period.
     pub distances: Histogram,
     /// RFC 4737 §4.2.1: extents of the reordered frames.
     pub extents: Histogram,
-    /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 where it follows one of a lower
-    /// number. Where more than 24 late frames came since it was passed, a lower bound.
+    /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 where it
+    /// follows one of a lower number. Where more than 24 late frames came since it was passed, a
+    /// lower bound.
     pub n_reordering: Histogram,
 }
 
 impl Patterns {
-    /// Adds what another receiver of the same stream saw, where the two share the frames between them: periods and
-    /// distances are then those that each of them saw.
+    /// Adds what another receiver of the same stream saw, where the two share the frames between
+    /// them: periods and distances are then those that each of them saw.
     pub fn merge(&mut self, other: &Self) {
         self.periods.periods += other.periods.periods;
         self.periods.lost += other.periods.lost;
@@ -92,9 +96,11 @@ impl Patterns {
     }
 }
 
-/// What several receivers of one stream saw, which share its frames between them, or one: (first copies, missing).
+/// What several receivers of one stream saw, which share its frames between them, or one: (first
+/// copies, missing).
 ///
-/// What one has not seen, another may have; that is only known of a sender that none of them saw beginning anew.
+/// What one has not seen, another may have; that is only known of a sender that none of them saw
+/// beginning anew.
 pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) -> (u64, u64) {
     let (mut unique, mut before, mut first, mut end, mut came) = (0, 0, i64::MAX, i64::MIN, 0);
     for tracker in trackers {
@@ -115,8 +121,8 @@ pub enum Observation {
     InOrder,
     /// Beyond the next expected one: `missing` frames are late or lost.
     Ahead { missing: u32 },
-    /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many frames ago the first
-    /// one passed it.
+    /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many
+    /// frames ago the first one passed it.
     Reordered { extent: u64 },
     /// A further copy (RFC 5560).
     Duplicate,
@@ -141,15 +147,17 @@ pub struct SequenceCounts {
     pub duplicates: u64,
     /// First copies below the next expected number (RFC 4737 §3).
     pub reordered: u64,
-    /// Older than the 4096 numbers remembered: late or duplicates. Not among `unique`, so loss may be less by that many.
+    /// Older than the 4096 numbers remembered: late or duplicates. Not among `unique`, so loss may
+    /// be less by that many.
     pub too_old: u64,
-    /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound where more than 40 gaps
-    /// were opened before the late frame came.
+    /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound where more than 40
+    /// gaps were opened before the late frame came.
     pub max_reordering_extent: u64,
 }
 
 impl SequenceCounts {
-    /// Adds what another receiver of the same stream saw, where the two share the frames between them.
+    /// Adds what another receiver of the same stream saw, where the two share the frames between
+    /// them.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.unique += other.unique;
@@ -169,7 +177,8 @@ pub struct LossPeriods {
     pub lost: u64,
     /// Frames in the longest.
     pub longest: u64,
-    /// Smallest distance between two losses of different periods, in sequence numbers; 0 with fewer than two periods.
+    /// Smallest distance between two losses of different periods, in sequence numbers; 0 with fewer
+    /// than two periods.
     pub min_distance: u64,
     /// Length of the period in progress, and the number behind its last loss; 0 before the first.
     run: u64,
@@ -178,7 +187,8 @@ pub struct LossPeriods {
 
 #[derive(Clone, Debug)]
 struct Memory {
-    /// A bit per number, at the number modulo [`WINDOW`]. Those before the first are ones: nobody misses them.
+    /// A bit per number, at the number modulo [`WINDOW`]. Those before the first are ones: nobody
+    /// misses them.
     seen: [u64; WINDOW as usize / 64],
     /// The newest gaps, a ring.
     gaps: [Gap; GAPS],
@@ -208,15 +218,31 @@ struct Gap {
 }
 
 impl SequenceTracker {
-    /// Takes the first frame that comes for the first of the stream: for a receiver that may have started later.
+    /// Takes the first frame that comes for the first of the stream: for a receiver that may have
+    /// started later.
     pub const fn new() -> Self {
-        Self { counts: ZERO, next: 0, first: 0, memory: None, lost: LossPeriods::new(), before: None }
+        Self {
+            counts: ZERO,
+            next: 0,
+            first: 0,
+            memory: None,
+            lost: LossPeriods::new(),
+            before: None,
+        }
     }
 
-    /// Expects `first` as the first number: what is missing before the first frame to come counts as missing.
+    /// Expects `first` as the first number: what is missing before the first frame to come counts
+    /// as missing.
     pub const fn expecting(first: u32) -> Self {
         let at = BASE + first as u64;
-        Self { counts: ZERO, next: at, first: at, memory: None, lost: LossPeriods::new(), before: None }
+        Self {
+            counts: ZERO,
+            next: at,
+            first: at,
+            memory: None,
+            lost: LossPeriods::new(),
+            before: None,
+        }
     }
 
     /// Takes note of a frame with number `seq`.
@@ -239,12 +265,14 @@ impl SequenceTracker {
         self.observe_other(seq)
     }
 
-    /// Takes note of `n` frames numbered from `seq` on, one after the other, if these are the next expected and no loss
-    /// is found out by them; whether it did. Else they are to be given one by one.
+    /// Takes note of `n` frames numbered from `seq` on, one after the other, if these are the next
+    /// expected and no loss is found out by them; whether it did. Else they are to be given one by
+    /// one.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, n: u64) -> bool {
         let Some(memory) = &self.memory else { return false };
-        // The bits are still those of the numbers that leave the window: all ones where all of them came.
+        // The bits are still those of the numbers that leave the window: all ones where all of them
+        // came.
         let came = |seq: u64, bits: u64| {
             let (word, at) = (memory.seen[(seq % WINDOW / 64) as usize], seq % 64);
             let mask = (u64::MAX >> (64 - bits)) << at;
@@ -275,11 +303,13 @@ impl SequenceTracker {
 
     /// Numbers below the highest seen that have not come: lost so far, or late.
     pub fn missing_so_far(&self) -> u64 {
-        let (missing, unique) = self.before.as_ref().map_or((0, 0), |before| (before.missing, before.unique));
+        let (missing, unique) =
+            self.before.as_ref().map_or((0, 0), |before| (before.missing, before.unique));
         missing + (self.next - self.first).saturating_sub(self.counts.unique - unique)
     }
 
-    /// The sender begins anew: numbers are counted from the next frame's on. What was missing stays missing.
+    /// The sender begins anew: numbers are counted from the next frame's on. What was missing stays
+    /// missing.
     pub fn restart(&mut self) {
         let (missing, unique) = (self.missing_so_far(), self.counts.unique);
         self.lost_in_window();
@@ -299,8 +329,15 @@ impl SequenceTracker {
                 size_of::<Patterns>() + histograms.iter().map(|h| h.memory()).sum::<usize>()
             })
         };
-        let memory = self.memory.as_ref().map_or(0, |m| size_of::<Memory>() + patterns(m.patterns.as_deref()));
-        memory + self.before.as_ref().map_or(0, |b| size_of::<Before>() + patterns(b.patterns.as_deref()))
+        let memory = self
+            .memory
+            .as_ref()
+            .map_or(0, |m| size_of::<Memory>() + patterns(m.patterns.as_deref()));
+        memory
+            + self
+                .before
+                .as_ref()
+                .map_or(0, |b| size_of::<Before>() + patterns(b.patterns.as_deref()))
     }
 
     /// How often the sender began anew.
@@ -320,7 +357,8 @@ impl SequenceTracker {
         self.before.as_ref().map_or(0, |before| before.missing)
     }
 
-    /// Whether `seq` is below the next number that is expected: late, a duplicate, or of a sender that began anew.
+    /// Whether `seq` is below the next number that is expected: late, a duplicate, or of a sender
+    /// that began anew.
     pub fn is_behind(&self, seq: u32) -> bool {
         self.next != 0 && (seq.wrapping_sub(self.next as u32) as i32) < 0
     }
@@ -338,17 +376,21 @@ impl SequenceTracker {
         (self.counts.unique > 0 && self.next > 0).then(|| self.next - 1 - BASE)
     }
 
-    /// The loss periods up to the highest number seen; what is late counts as lost until it comes (but once it is
-    /// too old, for good).
+    /// The loss periods up to the highest number seen; what is late counts as lost until it comes
+    /// (but once it is too old, for good).
     pub fn loss_periods(&self) -> LossPeriods {
         self.patterns().periods
     }
 
-    /// Loss periods and distances up to the highest number seen, as [`SequenceTracker::loss_periods`], and reordering.
+    /// Loss periods and distances up to the highest number seen, as
+    /// [`SequenceTracker::loss_periods`], and reordering.
     pub fn patterns(&self) -> Patterns {
         let mut all = self.clone();
         all.lost_in_window();
-        let patterns = all.memory.and_then(|memory| memory.patterns).or(all.before.and_then(|before| before.patterns));
+        let patterns = all
+            .memory
+            .and_then(|memory| memory.patterns)
+            .or(all.before.and_then(|before| before.patterns));
         let mut patterns = patterns.map_or_else(Patterns::default, |patterns| *patterns);
         if all.lost.run > 0 {
             all.lost.close(&mut patterns);
@@ -399,11 +441,19 @@ impl SequenceTracker {
         }
         memory.see(seq);
         if missing > 0 {
-            memory.open_gap(Gap { from: self.next as u32, len: missing as u32, opened: self.counts.unique as u32 });
+            memory.open_gap(Gap {
+                from: self.next as u32,
+                len: missing as u32,
+                opened: self.counts.unique as u32,
+            });
         }
         self.next = seq + 1;
         self.counts.unique += 1;
-        if missing == 0 { Observation::InOrder } else { Observation::Ahead { missing: missing as u32 } }
+        if missing == 0 {
+            Observation::InOrder
+        } else {
+            Observation::Ahead { missing: missing as u32 }
+        }
     }
 
     fn observe_behind(&mut self, behind: u64) -> Observation {
@@ -414,11 +464,16 @@ impl SequenceTracker {
             return Observation::TooOld;
         }
         if seq < self.first {
-            // The stream began earlier than we thought: those between are missing, and were passed by our first frame.
+            // The stream began earlier than we thought: those between are missing, and were passed
+            // by our first frame.
             for between in seq..self.first {
                 memory.forget(between);
             }
-            memory.open_gap_at_start(Gap { from: seq as u32, len: (self.first - seq) as u32, opened: 0 });
+            memory.open_gap_at_start(Gap {
+                from: seq as u32,
+                len: (self.first - seq) as u32,
+                opened: 0,
+            });
             self.first = seq;
         }
         if memory.has_seen(seq) {
@@ -439,8 +494,14 @@ impl SequenceTracker {
     }
 }
 
-const ZERO: SequenceCounts =
-    SequenceCounts { received: 0, unique: 0, duplicates: 0, reordered: 0, too_old: 0, max_reordering_extent: 0 };
+const ZERO: SequenceCounts = SequenceCounts {
+    received: 0,
+    unique: 0,
+    duplicates: 0,
+    reordered: 0,
+    too_old: 0,
+    max_reordering_extent: 0,
+};
 
 impl LossPeriods {
     const fn new() -> Self {
@@ -457,7 +518,8 @@ impl LossPeriods {
             if self.run > 0 {
                 self.close(patterns);
             }
-            // RFC 3357 §3: the distance between a loss and the one before it. There is none across a restart.
+            // RFC 3357 §3: the distance between a loss and the one before it. There is none across
+            // a restart.
             if self.end > 0 {
                 let distance = seq + 1 - self.end;
                 patterns.distances.record(distance);
@@ -496,8 +558,9 @@ impl Memory {
         self.patterns.get_or_insert_default()
     }
 
-    /// RFC 4737 §5: how many of the frames before this one, the `came`-th, have higher numbers than `seq`, up to the first
-    /// that has not. Those that were in order since `seq` was passed have, so that it is one that came late, too.
+    /// RFC 4737 §5: how many of the frames before this one, the `came`-th, have higher numbers than
+    /// `seq`, up to the first that has not. Those that were in order since `seq` was passed have,
+    /// so that it is one that came late, too.
     fn n_reordering(&mut self, seq: u32, came: u32, extent: u64) -> u64 {
         let known = (self.late_frames as usize).min(LATE);
         let newest_first = (1..=known).map(|i| self.late[(self.late_frames as usize - i) % LATE]);
@@ -535,13 +598,15 @@ impl Memory {
     /// Puts the oldest gap of all behind the others, if there is room.
     fn open_gap_at_start(&mut self, gap: Gap) {
         let oldest = (self.newest as usize + 1) % GAPS;
-        let free = (0..GAPS).map(|i| (oldest + i) % GAPS).take_while(|&i| self.gaps[i].len == 0).last();
+        let free =
+            (0..GAPS).map(|i| (oldest + i) % GAPS).take_while(|&i| self.gaps[i].len == 0).last();
         if let Some(free) = free {
             self.gaps[free] = gap;
         }
     }
 
-    /// The number of unique frames before the one that passed `seq`. If that was forgotten: before the oldest gap known.
+    /// The number of unique frames before the one that passed `seq`. If that was forgotten: before
+    /// the oldest gap known.
     fn passed_at(&self, seq: u32) -> u32 {
         let newest_first = (0..GAPS).map(|i| &self.gaps[(self.newest as usize + GAPS - i) % GAPS]);
         let known = newest_first.take_while(|gap| gap.len > 0);
@@ -582,7 +647,10 @@ mod tests {
         // §7.3: a block of three comes late.
         let mut t = of([1, 2, 3, 7, 8, 9, 10]);
         let late = [4, 5, 6, 11].map(|seq| t.observe(seq));
-        assert_eq!(late, [Reordered { extent: 4 }, Reordered { extent: 5 }, Reordered { extent: 6 }, InOrder]);
+        assert_eq!(
+            late,
+            [Reordered { extent: 4 }, Reordered { extent: 5 }, Reordered { extent: 6 }, InOrder]
+        );
         assert_eq!((t.counts().reordered, t.counts().max_reordering_extent), (3, 6));
     }
 
@@ -609,7 +677,11 @@ mod tests {
                 each.observe(seq.wrapping_add(j));
             });
             seq = seq.wrapping_add(n);
-            assert_eq!((runs.counts(), runs.next, runs.lost), (each.counts(), each.next, each.lost), "{k}");
+            assert_eq!(
+                (runs.counts(), runs.next, runs.lost),
+                (each.counts(), each.next, each.lost),
+                "{k}"
+            );
         }
         assert_eq!(runs.loss_periods(), each.loss_periods());
         assert!(whole > 2_900, "{whole} of 3000 were taken at once");
@@ -617,7 +689,8 @@ mod tests {
 
     #[test]
     fn n_reordering_is_that_of_rfc_4737() {
-        // RFC 4737 §7.4: 4 comes behind 5, 6, 7: 3-reordered. §7.3: of a block that comes late, only its first is n-reordered.
+        // RFC 4737 §7.4: 4 comes behind 5, 6, 7: 3-reordered. §7.3: of a block that comes late,
+        // only its first is n-reordered.
         let n = |seqs: &[u32]| -> Vec<(u64, u64)> {
             of(seqs.iter().copied()).patterns().n_reordering.bins().map(|b| (b.0, b.2)).collect()
         };
@@ -634,7 +707,10 @@ mod tests {
         for seq in [0, 1, 2, 5] {
             assert!(t.observe(seq).is_new(), "{seq}");
         }
-        assert_eq!((t.restarts(), t.missing_so_far(), t.missing_before(), t.counts().unique), (1, 3, 1, 9));
+        assert_eq!(
+            (t.restarts(), t.missing_so_far(), t.missing_before(), t.counts().unique),
+            (1, 3, 1, 9)
+        );
         assert_eq!(t.span(), Some(Span { first: 0, end: 6, unique: 4 }));
         let patterns = t.patterns();
         assert_eq!((patterns.periods.periods, patterns.periods.lost), (2, 3));
@@ -700,7 +776,9 @@ mod tests {
 
     #[test]
     fn loss_periods_are_told_apart_in_the_window_and_behind_it() {
-        let lost = |seq: u32| (10..13).contains(&seq) || seq == 20 || (5_000..15_000).contains(&seq) || seq == 29_990;
+        let lost = |seq: u32| {
+            (10..13).contains(&seq) || seq == 20 || (5_000..15_000).contains(&seq) || seq == 29_990
+        };
         let t = of((0..30_000).filter(|&seq| !lost(seq)));
         let p = t.loss_periods();
         assert_eq!((p.periods, p.lost, p.longest, p.min_distance), (4, 10_005, 10_000, 8));
@@ -743,7 +821,8 @@ mod tests {
             counts.unique += 1;
             if let Some(j) = order.iter().position(|&earlier| earlier > seq) {
                 counts.reordered += 1;
-                counts.max_reordering_extent = counts.max_reordering_extent.max((order.len() - j) as u64);
+                counts.max_reordering_extent =
+                    counts.max_reordering_extent.max((order.len() - j) as u64);
             }
             order.push(seq);
         }

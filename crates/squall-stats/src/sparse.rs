@@ -5,8 +5,8 @@ use crate::Histogram;
 /// Values that are kept one by one at first.
 const FEW: usize = 8;
 
-/// Values as a [`Histogram`] counts them, in 72 octets as long as there are at most eight: a receiver of a hundred thousand
-/// flows has one for each, and most flows are short.
+/// Values as a [`Histogram`] counts them, in 72 octets as long as there are at most eight: a
+/// receiver of a hundred thousand flows has one for each, and most flows are short.
 ///
 /// ```
 /// let mut values = squall_stats::Sparse::new();
@@ -89,7 +89,10 @@ mod tests {
         let (mut sparse, mut histogram) = (Sparse::new(), Histogram::new());
         for value in (0..20u64).map(|k| k * k * 977) {
             assert_eq!(sparse.histogram(), histogram);
-            assert_eq!((sparse.len(), sparse.is_empty()), (histogram.count(), histogram.is_empty()));
+            assert_eq!(
+                (sparse.len(), sparse.is_empty()),
+                (histogram.count(), histogram.is_empty())
+            );
             sparse.record(value);
             histogram.record(value);
         }

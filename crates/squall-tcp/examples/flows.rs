@@ -1,16 +1,19 @@
-//! What a connection costs: two stacks hand each other packets in memory, each connection a request and a response.
+//! What a connection costs: two stacks hand each other packets in memory, each connection a request
+//! and a response.
 //! `cargo run --release -p squall-tcp --example flows [-- ACTIVE... [--octets N] [--connections N] [--v6] [--super N]]`
 //!
 //! `--once` runs without a clock, for `valgrind --tool=callgrind`.
 //!
-//! For each number of connections that are open at once: cycles (of the time stamp counter, by CPU time) per connection and
-//! side, both sides' work and the handing over included, and memory per flow.
+//! For each number of connections that are open at once: cycles (of the time stamp counter, by CPU
+//! time) per connection and side, both sides' work and the handing over included, and memory per
+//! flow.
 
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use squall_tcp::{
-    Application, ClassId, ConnectError, Event, FlowKind, Near, Output, Piece, Settings, Socket, Stack, Tunables, Tuple,
+    Application, ClassId, ConnectError, Event, FlowKind, Near, Output, Piece, Settings, Socket,
+    Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 
@@ -43,14 +46,18 @@ impl Application for Web {
     fn event(&mut self, socket: &mut Socket<'_, Talk>, event: Event<'_>) {
         match event {
             Event::Established if !socket.state().server => {
-                socket.send(Piece { message: 0, nth: 0, len: REQUEST }).expect("a new flow takes it");
+                socket
+                    .send(Piece { message: 0, nth: 0, len: REQUEST })
+                    .expect("a new flow takes it");
             }
             Event::Received(octets) => {
                 let talk = socket.state();
                 talk.heard += octets.len() as u32;
                 let (heard, server) = (talk.heard, talk.server);
                 if server && heard == REQUEST {
-                    socket.send(Piece { message: 1, nth: 0, len: self.response }).expect("it is not closed");
+                    socket
+                        .send(Piece { message: 1, nth: 0, len: self.response })
+                        .expect("it is not closed");
                 } else if !server && heard == self.response {
                     if self.hold == Nanos::ZERO {
                         socket.close();
@@ -93,7 +100,10 @@ impl Slots {
     }
 
     fn packets(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        self.lens.iter().enumerate().map(|(i, (len, cut))| (&self.octets[i * self.stride..][..*len], *cut))
+        self.lens
+            .iter()
+            .enumerate()
+            .map(|(i, (len, cut))| (&self.octets[i * self.stride..][..*len], *cut))
     }
 }
 
@@ -225,7 +235,9 @@ fn counter_ghz() -> f64 {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str, default: u64| {
-        args.iter().position(|a| a == name).map_or(default, |i| args[i + 1].parse().expect("a number"))
+        args.iter()
+            .position(|a| a == name)
+            .map_or(default, |i| args[i + 1].parse().expect("a number"))
     };
     let response = value("--octets", 100) as u32;
     let super_packet = value("--super", 0) as u16;
@@ -240,7 +252,11 @@ fn main() {
     for active in counts {
         let hold = if no_hold { Nanos::ZERO } else { HOLD };
         let mut bench = Bench::new(active, response, v6, super_packet, hold);
-        let each = if no_hold { BATCH as u32 / 2 } else { ((u64::from(active) * STEP.0 / HOLD.0) as u32).max(1) };
+        let each = if no_hold {
+            BATCH as u32 / 2
+        } else {
+            ((u64::from(active) * STEP.0 / HOLD.0) as u32).max(1)
+        };
         let connections = value("--connections", u64::from(active).max(300_000));
         if !no_hold {
             bench.run(each, u64::from(active));
@@ -259,10 +275,11 @@ fn main() {
         let median = cycles[cycles.len() / 2];
         let open = bench.client.active();
         let memory = bench.client.memory() as f64 / open.max(1) as f64;
-        let segments =
-            bench.client.counters(bench.class).segments_out + bench.server.counters(bench.class).segments_out;
+        let segments = bench.client.counters(bench.class).segments_out
+            + bench.server.counters(bench.class).segments_out;
         println!(
-            "{active:8} active ({open} at the end): {median:6.0} cycles a connection and side ({:.0} to {:.0}), {:.2} segments, {memory:.0} octets a flow, {} ended otherwise",
+            "{active:8} active ({open} at the end): {median:6.0} cycles a connection and side \
+             ({:.0} to {:.0}), {:.2} segments, {memory:.0} octets a flow, {} ended otherwise",
             cycles[0],
             cycles[cycles.len() - 1],
             segments as f64 / bench.client.app().done as f64,

@@ -46,7 +46,8 @@ pub struct Piece {
     pub len: u32,
 }
 
-/// What speaks and listens over the flows of a stack. One value serves all flows: what belongs to one flow is its `State`.
+/// What speaks and listens over the flows of a stack. One value serves all flows: what belongs to
+/// one flow is its `State`.
 pub trait Application {
     /// Kept in each flow's record: at most 32 octets.
     type State: Copy + Default + Send;
@@ -54,22 +55,23 @@ pub trait Application {
     /// Something happened to the flow of `socket`.
     fn event(&mut self, socket: &mut Socket<'_, Self::State>, event: Event<'_>);
 
-    /// Writes the octets of `piece` from `offset` on, `out.len()` of them. Called again for what is sent again: it must give
-    /// the same octets each time.
+    /// Writes the octets of `piece` from `offset` on, `out.len()` of them. Called again for what is
+    /// sent again: it must give the same octets each time.
     fn copy(&self, state: &Self::State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]);
 
-    /// Somebody begins a flow to a local address and port on which nothing is known: the class and state with which it is
-    /// taken, or `None` (a reset, or port unreachable).
+    /// Somebody begins a flow to a local address and port on which nothing is known: the class and
+    /// state with which it is taken, or `None` (a reset, or port unreachable).
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, Self::State)>;
 
-    /// Whether somebody listens at the local address and port of `flow`, which is not begun by this: what is neither SYN,
-    /// ACK nor reset is dropped there (RFC 9293 §3.10.7.2), and elsewhere reset.
+    /// Whether somebody listens at the local address and port of `flow`, which is not begun by
+    /// this: what is neither SYN, ACK nor reset is dropped there (RFC 9293 §3.10.7.2), and
+    /// elsewhere reset.
     fn listens(&self, _flow: &Tuple) -> bool {
         false
     }
 
-    /// Whether a datagram of `flow`, which is not known any more, belongs to one that we have ended: it came late, nobody is
-    /// told that the port is closed.
+    /// Whether a datagram of `flow`, which is not known any more, belongs to one that we have
+    /// ended: it came late, nobody is told that the port is closed.
     fn ended(&self, _flow: &Tuple) -> bool {
         false
     }
@@ -88,7 +90,8 @@ pub enum Event<'a> {
     PeerClosed,
     /// The time that [`Socket::wake_at`] named has come.
     Timer,
-    /// The flow has ended: the last event. What TCP still owes its peer (TIME-WAIT) it does by itself.
+    /// The flow has ended: the last event. What TCP still owes its peer (TIME-WAIT) it does by
+    /// itself.
     Gone(Reason),
 }
 
@@ -170,8 +173,8 @@ pub enum SendError {
 
 /// Room for what leaves.
 pub trait Output {
-    /// Room for one IP packet of `len` octets, all of which the stack then writes; more than one segment's where `cut` says
-    /// how it is to be cut (offsets from the start of the IP packet). `None`: full, ask again later. `class` is
-    /// [`ClassId::STRAY`] for what belongs to no flow.
+    /// Room for one IP packet of `len` octets, all of which the stack then writes; more than one
+    /// segment's where `cut` says how it is to be cut (offsets from the start of the IP packet).
+    /// `None`: full, ask again later. `class` is [`ClassId::STRAY`] for what belongs to no flow.
     fn packet(&mut self, class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]>;
 }

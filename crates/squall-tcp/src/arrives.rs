@@ -27,11 +27,19 @@ const DONE: ControlFlow<()> = ControlFlow::Break(());
 const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
 impl<A: Application> Stack<A> {
-    /// Takes what most packets are: IPv4 and TCP with timestamps or no options, in a flow that expects it. False, and nothing
-    /// has changed: it has to go the long way.
+    /// Takes what most packets are: IPv4 and TCP with timestamps or no options, in a flow that
+    /// expects it. False, and nothing has changed: it has to go the long way.
     #[inline(always)]
-    pub(crate) fn receive_usual(&mut self, now: Nanos, packet: &[u8], verify: bool, near: Near) -> bool {
-        let Some((addresses, ports, segment)) = Segment::read_usual(packet, verify) else { return false };
+    pub(crate) fn receive_usual(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        verify: bool,
+        near: Near,
+    ) -> bool {
+        let Some((addresses, ports, segment)) = Segment::read_usual(packet, verify) else {
+            return false;
+        };
         let Some(flow) = self.core.find4(near, addresses, ports) else { return false };
         let class = usize::from(self.core.flows[flow].class);
         if self.expected(now, flow, &segment).is_none() {
@@ -55,7 +63,9 @@ impl<A: Application> Stack<A> {
         let mut found = self.core.find(hash, &key);
         if let Some(flow) = found {
             self.count_in(flow, ip);
-            if self.core.flows[flow].tcp_state() == State::TimeWait && self.is_new_incarnation(flow, &segment) {
+            if self.core.flows[flow].tcp_state() == State::TimeWait
+                && self.is_new_incarnation(flow, &segment)
+            {
                 self.core.counters(flow).time_wait_reused += 1;
                 self.core.release(flow);
                 found = None;
@@ -150,7 +160,13 @@ impl<A: Application> Stack<A> {
         if segment.has(ACK) {
             self.core.answer_tcp(ClassId::STRAY, key, segment.ack, None, RST);
         } else {
-            self.core.answer_tcp(ClassId::STRAY, key, 0, Some(segment.seq.wrapping_add(segment.seq_len())), RST);
+            self.core.answer_tcp(
+                ClassId::STRAY,
+                key,
+                0,
+                Some(segment.seq.wrapping_add(segment.seq_len())),
+                RST,
+            );
         }
     }
 
@@ -168,8 +184,10 @@ impl<A: Application> Stack<A> {
         f.mss = f.mss.min(options.mss.unwrap_or(default).max(LEAST_MSS));
         f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
         let both = |f: &crate::flow::Flow<A::State>, flag, theirs| f.bits.has(flag) && theirs;
-        let (sack, stamps) =
-            (both(f, Bits::SACK, options.sack_permitted), both(f, Bits::TIMESTAMPS, options.timestamps.is_some()));
+        let (sack, stamps) = (
+            both(f, Bits::SACK, options.sack_permitted),
+            both(f, Bits::TIMESTAMPS, options.timestamps.is_some()),
+        );
         f.bits.put(Bits::SACK, sack);
         f.bits.put(Bits::TIMESTAMPS, stamps);
         f.bits.put(Bits::ECN, ecn && f.bits.has(Bits::ECN));
@@ -191,10 +209,16 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// What most segments are: the next, of a flow of which nothing is lost or out of order. All that the long way would do
-    /// with it, at a third of the cost. `None`, and nothing has changed: it has to go the long way.
+    /// What most segments are: the next, of a flow of which nothing is lost or out of order. All
+    /// that the long way would do with it, at a third of the cost. `None`, and nothing has changed:
+    /// it has to go the long way.
     #[inline(always)]
-    fn expected(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> Option<ControlFlow<()>> {
+    fn expected(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+    ) -> Option<ControlFlow<()>> {
         let (f, class) = self.core.parts(flow);
         let payload = segment.payload;
         let (bits, state) = (f.bits, f.bits.state());
@@ -312,7 +336,8 @@ impl<A: Application> Stack<A> {
         if fin { self.fin(now, flow) } else { GO_ON }
     }
 
-    /// So many octets came that were next: two segments (RFC 9293 §3.8.6.3) are acknowledged at once, one a little later.
+    /// So many octets came that were next: two segments (RFC 9293 §3.8.6.3) are acknowledged at
+    /// once, one a little later.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize) {
         let (f, class) = self.core.parts(flow);
@@ -327,7 +352,12 @@ impl<A: Application> Stack<A> {
 
     // §3.10.7.3 SYN-SENT.
     #[inline(never)]
-    fn arrives_syn_sent(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
+    fn arrives_syn_sent(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+    ) -> ControlFlow<()> {
         let f = &self.core.flows[flow];
         // First, the ACK: of our SYN, or of nothing.
         let acked = segment.has(ACK);
@@ -392,7 +422,8 @@ impl<A: Application> Stack<A> {
         let (f, class) = self.core.parts(flow);
         let mss = u32::from(f.mss);
         // One segment if the SYN was lost (RFC 5681 §3.1).
-        f.cwnd = if f.bits.retries() > 0 { mss } else { initial_window(class.tunables.initwnd, mss) };
+        f.cwnd =
+            if f.bits.retries() > 0 { mss } else { initial_window(class.tunables.initwnd, mss) };
         f.bits.set_retries(0);
         f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
         f.bits.set_state(State::Established);
@@ -415,12 +446,17 @@ impl<A: Application> Stack<A> {
 
     // §3.10.7.4, other states.
     #[inline(never)]
-    fn arrives_otherwise(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
+    fn arrives_otherwise(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+    ) -> ControlFlow<()> {
         let (mut seq, payload, mut flags) = (segment.seq, segment.payload, segment.flags);
         let (f, class) = self.core.parts(flow);
         let state = f.tcp_state();
-        // A SYN that was answered (SYN-RECEIVED): the peer's own SYN-ACK of a simultaneous open brings its ACK; our answer to
-        // a repeated one was lost.
+        // A SYN that was answered (SYN-RECEIVED): the peer's own SYN-ACK of a simultaneous open
+        // brings its ACK; our answer to a repeated one was lost.
         if state == State::SynReceived && flags & SYN != 0 && seq.wrapping_add(1) == f.rcv_nxt {
             if flags & ACK != 0 {
                 (seq, flags) = (f.rcv_nxt, flags & !SYN);
@@ -456,13 +492,22 @@ impl<A: Application> Stack<A> {
             (0, _) => inside(seq),
             (_, 0) => false,
             // What begins or ends inside of it, or reaches over it.
-            _ => inside(seq) || inside(seq.wrapping_add(len - 1)) || le(seq, next) && lt(next, seq.wrapping_add(len)),
+            _ => {
+                inside(seq)
+                    || inside(seq.wrapping_add(len - 1))
+                    || le(seq, next) && lt(next, seq.wrapping_add(len))
+            }
         };
-        // With the window closed, ACKs and RSTs of what is next count all the same ("special allowance").
+        // With the window closed, ACKs and RSTs of what is next count all the same ("special
+        // allowance").
         let counts = acceptable || window == 0 && seq == next;
         if !counts {
             let old = le(seq.wrapping_add(len), next);
-            *(if old { &mut class.counters.duplicate_segments } else { &mut class.counters.out_of_window }) += 1;
+            *(if old {
+                &mut class.counters.duplicate_segments
+            } else {
+                &mut class.counters.out_of_window
+            }) += 1;
             if flags & RST == 0 {
                 self.answer_with_ack(now, flow, !payload.is_empty());
                 if state == State::TimeWait && flags & FIN != 0 {
@@ -474,7 +519,8 @@ impl<A: Application> Stack<A> {
             }
             return GO_ON;
         }
-        // TS.Recent (RFC 7323 §4.3, R3): of what is at Last.ACK.sent or before it, and nothing between is unanswered.
+        // TS.Recent (RFC 7323 §4.3, R3): of what is at Last.ACK.sent or before it, and nothing
+        // between is unanswered.
         if let Some((value, _)) = segment.timestamps
             && f.bits.0 & (Bits::TIMESTAMPS | Bits::ACK_NOW | Bits::ACK_LATER) == Bits::TIMESTAMPS
             && le(seq, next)
@@ -533,7 +579,8 @@ impl<A: Application> Stack<A> {
         }
         // A peer that is alive: keepalive, FIN-WAIT-2 and the like begin anew.
         self.restart_idle_tcp(now, flow);
-        // Seventh, the segment's text; eighth, the FIN. (Sixth, URG: what is urgent is text like any other.)
+        // Seventh, the segment's text; eighth, the FIN. (Sixth, URG: what is urgent is text like
+        // any other.)
         if payload.is_empty() && flags & FIN == 0 {
             return GO_ON;
         }
@@ -567,7 +614,8 @@ impl<A: Application> Stack<A> {
             && !segment.has(FIN)
             && window == f.snd_wnd
             && !f.bits.has(Bits::PERSIST);
-        // A newer segment's window; without SND.WL1: one that acknowledges more, is not old, or opens it.
+        // A newer segment's window; without SND.WL1: one that acknowledges more, is not old, or
+        // opens it.
         let was = f.snd_wnd;
         if advances || (ack == f.snd_una && (le(f.rcv_nxt, seq) || window > f.snd_wnd)) {
             f.snd_wnd = window;
@@ -615,7 +663,13 @@ impl<A: Application> Stack<A> {
     }
 
     #[inline]
-    fn advance_una(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, flight: u32) -> ControlFlow<()> {
+    fn advance_una(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+        flight: u32,
+    ) -> ControlFlow<()> {
         let ack = segment.ack;
         let (f, class) = self.core.parts(flow);
         let acked = ack.wrapping_sub(f.snd_una);
@@ -625,9 +679,13 @@ impl<A: Application> Stack<A> {
         let fin_acked = fin_sent && ack == f.snd_nxt;
         let octets = acked - u32::from(fin_acked);
         class.counters.acked += u64::from(octets);
-        // Round-trip time: by timestamps (RFC 7323 §4.1), or of the one segment that is timed (Karn).
+        // Round-trip time: by timestamps (RFC 7323 §4.1), or of the one segment that is timed
+        // (Karn).
         let ms = if f.bits.has(Bits::TIMESTAMPS) {
-            segment.timestamps.filter(|(_, echo)| *echo != 0).map(|(_, echo)| stamp(now).wrapping_sub(echo))
+            segment
+                .timestamps
+                .filter(|(_, echo)| *echo != 0)
+                .map(|(_, echo)| stamp(now).wrapping_sub(echo))
         } else if f.bits.has(Bits::TIMING) && le(f.ts_recent, ack) {
             f.bits.clear(Bits::TIMING);
             Some(u32::from((stamp(now) as u16).wrapping_sub(f.rtt_sent)))
@@ -682,10 +740,21 @@ impl<A: Application> Stack<A> {
         GO_ON
     }
 
-    /// Seventh and eighth: `payload` at `seq`, perhaps with a FIN behind it. At least one of its numbers is in the window.
-    fn text(&mut self, now: Nanos, flow: u32, seq: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
+    /// Seventh and eighth: `payload` at `seq`, perhaps with a FIN behind it. At least one of its
+    /// numbers is in the window.
+    fn text(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        seq: u32,
+        payload: &[u8],
+        fin: bool,
+    ) -> ControlFlow<()> {
         let (f, class) = self.core.parts(flow);
-        if matches!(f.tcp_state(), State::CloseWait | State::Closing | State::LastAck | State::TimeWait) {
+        if matches!(
+            f.tcp_state(),
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+        ) {
             // The peer had said that there is no more: "ignore the segment text".
             class.counters.unexpected += 1;
             return GO_ON;
@@ -831,7 +900,11 @@ impl<A: Application> Stack<A> {
     #[inline(always)]
     pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = self.core.parts(flow);
-        let wait = if f.tcp_state() == State::FinWait2 { class.tunables.fin_wait } else { class.tunables.keepidle };
+        let wait = if f.tcp_state() == State::FinWait2 {
+            class.tunables.fin_wait
+        } else {
+            class.tunables.keepidle
+        };
         if wait > Nanos::ZERO {
             self.core.start_rtx(now, flow, ticks(wait));
         }
@@ -840,7 +913,11 @@ impl<A: Application> Stack<A> {
     #[inline]
     fn restart_idle_tcp(&mut self, now: Nanos, flow: u32) {
         let f = &mut self.core.flows[flow];
-        if f.flight() == 0 && f.bits.has(Bits::RTX) && !f.bits.has(Bits::PERSIST) && f.tcp_state() != State::TimeWait {
+        if f.flight() == 0
+            && f.bits.has(Bits::RTX)
+            && !f.bits.has(Bits::PERSIST)
+            && f.tcp_state() != State::TimeWait
+        {
             f.bits.set_retries(0);
             self.start_idle(now, flow);
         }

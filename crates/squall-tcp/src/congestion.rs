@@ -58,8 +58,8 @@ pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
     (flight / 2).max(2 * mss)
 }
 
-/// A segment for each window that is acknowledged (RFC 5681 §3.1, RFC 3465): the new window. `counted`: octets that are
-/// acknowledged and have not yet made it grow.
+/// A segment for each window that is acknowledged (RFC 5681 §3.1, RFC 3465): the new window.
+/// `counted`: octets that are acknowledged and have not yet made it grow.
 pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u32 {
     *counted += acked.min(cwnd);
     if *counted < cwnd {

@@ -11,8 +11,8 @@ use crate::{
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
     packet::{
-        Addresses, ICMP, ICMP6, IPV4, IPV6, Key, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words, ip_len, put16,
-        write_ip, write_tcp,
+        Addresses, ICMP, ICMP6, IPV4, IPV6, Key, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words,
+        ip_len, put16, write_ip, write_tcp,
     },
     seq::{self, le, lt},
     stack::Near,
@@ -36,7 +36,8 @@ pub(crate) struct Core<S> {
     spare_extras: Vec<u32>,
     pub addresses6: Vec<(u128, u128)>,
     spare_addresses6: Vec<u32>,
-    /// Flows that have something to send, in their order. A flow that went may still stand here: [`Bits::QUEUED`] tells.
+    /// Flows that have something to send, in their order. A flow that went may still stand here:
+    /// [`Bits::QUEUED`] tells.
     pub queue: VecDeque<u32>,
     pub answers: VecDeque<Answer>,
     pub classes: Vec<Class>,
@@ -170,7 +171,10 @@ impl<S: Copy + Default> Core<S> {
             + self.table.memory()
             + extras
             + self.addresses6.capacity() * size_of::<(u128, u128)>()
-            + (self.queue.capacity() + self.spare_extras.capacity() + self.spare_addresses6.capacity()) * 4
+            + (self.queue.capacity()
+                + self.spare_extras.capacity()
+                + self.spare_addresses6.capacity())
+                * 4
     }
 
     // Finding flows.
@@ -214,8 +218,12 @@ impl<S: Copy + Default> Core<S> {
         ports
             && f.bits.is_udp() == key.udp
             && match key.addresses {
-                Addresses::V4 { local, remote } => f.local == local && f.remote == remote && !f.bits.has(Bits::V6),
-                Addresses::V6 { .. } => f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses,
+                Addresses::V4 { local, remote } => {
+                    f.local == local && f.remote == remote && !f.bits.has(Bits::V6)
+                }
+                Addresses::V6 { .. } => {
+                    f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses
+                }
             }
     }
 
@@ -232,7 +240,14 @@ impl<S: Copy + Default> Core<S> {
     // Making and ending them.
 
     /// A record for a flow that is not in the table yet; `None`: full.
-    pub fn allocate(&mut self, class: ClassId, key: &Key, hash: u32, tcp_state: State, state: S) -> Option<u32> {
+    pub fn allocate(
+        &mut self,
+        class: ClassId,
+        key: &Key,
+        hash: u32,
+        tcp_state: State,
+        state: S,
+    ) -> Option<u32> {
         let flow = if self.free != NONE {
             let flow = self.free;
             self.free = self.flows[flow].link.next;
@@ -246,7 +261,8 @@ impl<S: Copy + Default> Core<S> {
         };
         let mss = self.classes[usize::from(class.0)].tunables.mss;
         let f = &mut self.flows.0[flow as usize];
-        (f.local_port, f.remote_port, f.class, f.state) = (key.local_port, key.remote_port, class.0, state);
+        (f.local_port, f.remote_port, f.class, f.state) =
+            (key.local_port, key.remote_port, class.0, state);
         f.bits.set_state(tcp_state);
         match key.addresses {
             Addresses::V4 { local, remote } => (f.local, f.remote, f.mss) = (local, remote, mss),
@@ -386,7 +402,8 @@ impl<S: Copy + Default> Core<S> {
     pub fn drop_pieces(&mut self, flow: u32, una: u32) {
         let f = &mut self.flows[flow];
         while f.piece.len > 0 && le(f.piece_at.wrapping_add(f.piece.len), una) {
-            let extra = if f.extra == NO_EXTRA { None } else { Some(&mut self.extras[f.extra as usize]) };
+            let extra =
+                if f.extra == NO_EXTRA { None } else { Some(&mut self.extras[f.extra as usize]) };
             match extra.and_then(|e| e.pieces.pop_front()) {
                 Some((at, piece)) => (f.piece_at, f.piece) = (at, piece),
                 None => f.piece.len = 0,
@@ -403,7 +420,8 @@ impl<S: Copy + Default> Core<S> {
         rto(f, &self.classes[usize::from(f.class)])
     }
 
-    /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait` ticks from now on.
+    /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait`
+    /// ticks from now on.
     #[inline(always)]
     pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
         let f = &mut self.flows[flow];
@@ -414,7 +432,8 @@ impl<S: Copy + Default> Core<S> {
         self.wake(now, flow, at);
     }
 
-    /// Sees to it that the wheel wakes the flow at tick `at`; perhaps earlier, as deadlines that move on leave it where it is.
+    /// Sees to it that the wheel wakes the flow at tick `at`; perhaps earlier, as deadlines that
+    /// move on leave it where it is.
     #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
         let link = &self.flows[flow].link;
@@ -512,7 +531,8 @@ impl<S: Copy + Default> Core<S> {
         }
     }
 
-    /// Queues an ICMP port unreachable about `packet`, of which as much is quoted as is needed to know it.
+    /// Queues an ICMP port unreachable about `packet`, of which as much is quoted as is needed to
+    /// know it.
     pub fn answer_unreachable(&mut self, key: &Key, packet: &[u8]) {
         let (tos, ttl) = self.ip_fields(ClassId::STRAY);
         let ip = ip_len(key.addresses);
@@ -587,15 +607,22 @@ impl<S> Flow<S> {
 fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
     let ports = u32::from(key.local_port) << 16 | u32::from(key.remote_port);
     match key.addresses {
-        Addresses::V4 { local, remote } => hash4(secret, u64::from(local) << 32 | u64::from(remote), ports, key.udp),
+        Addresses::V4 { local, remote } => {
+            hash4(secret, u64::from(local) << 32 | u64::from(remote), ports, key.udp)
+        }
         Addresses::V6 { local, remote } => {
             let half = |a: u128| u64::from(hash::fast(secret, (a >> 64) as u64, a as u64));
-            hash::fast(secret, half(local) << 32 | half(remote), u64::from(ports) << 16 | u64::from(key.udp) | 1 << 63)
+            hash::fast(
+                secret,
+                half(local) << 32 | half(remote),
+                u64::from(ports) << 16 | u64::from(key.udp) | 1 << 63,
+            )
         }
     }
 }
 
-/// Of addresses and ports of IPv4, the local ones in the upper halves: however a flow is looked for, it is found.
+/// Of addresses and ports of IPv4, the local ones in the upper halves: however a flow is looked
+/// for, it is found.
 #[inline]
 fn hash4(secret: [u64; 2], addresses: u64, ports: u32, udp: bool) -> u32 {
     hash::fast(secret, addresses, u64::from(ports) << 16 | u64::from(udp))
@@ -661,8 +688,9 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.send(self.flow, piece)
     }
 
-    /// Nothing more is sent; what was given before is. The peer's octets still come, until it closes, too.
-    /// A flow whose handshake has not been answered ends at once ([`crate::Reason::Aborted`]).
+    /// Nothing more is sent; what was given before is. The peer's octets still come, until it
+    /// closes, too. A flow whose handshake has not been answered ends at once
+    /// ([`crate::Reason::Aborted`]).
     pub fn close(&mut self) {
         let bits = &mut self.core.flows[self.flow].bits;
         bits.set(Bits::CLOSE);
@@ -675,14 +703,18 @@ impl<S: Copy + Default> Socket<'_, S> {
     /// Ends the flow with a reset; nothing that waits is sent.
     pub fn abort(&mut self) {
         if !self.core.flows[self.flow].bits.has(Bits::ABORT) {
-            if !matches!(self.tcp_state(), State::SynSent | State::Udp | State::Closed | State::TimeWait) {
+            if !matches!(
+                self.tcp_state(),
+                State::SynSent | State::Udp | State::Closed | State::TimeWait
+            ) {
                 self.core.reset(self.flow);
             }
             self.core.flows[self.flow].bits.set(Bits::CLOSE | Bits::ABORT);
         }
     }
 
-    /// [`crate::Event::Timer`] comes at `at`, up to 66 us later; at most 39 h ahead. The last one that was asked for holds.
+    /// [`crate::Event::Timer`] comes at `at`, up to 66 us later; at most 39 h ahead. The last one
+    /// that was asked for holds.
     pub fn wake_at(&mut self, at: Nanos) {
         let wait = at.saturating_sub(self.now);
         let f = &mut self.core.flows[self.flow];

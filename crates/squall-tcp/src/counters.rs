@@ -54,7 +54,8 @@ counters! {
         time_wait,
         /// TIME-WAITs cut short by a new SYN (RFC 6191).
         time_wait_reused,
-        /// TCP segments and datagrams received, super-segments counted once (tcps_rcvtotal; udps_rcvpkt).
+        /// TCP segments and datagrams received, super-segments counted once (tcps_rcvtotal;
+        /// udps_rcvpkt).
         segments_in,
         /// Sent (tcps_sndtotal; udps_sndpkt).
         segments_out,
@@ -91,7 +92,8 @@ counters! {
         /// Segments ahead of what is next (tcps_rcvoopack).
         out_of_order,
         out_of_order_octets,
-        /// Octets ahead that found no room (tcps_reasshwm and the like), to be sent again by the peer.
+        /// Octets ahead that found no room (tcps_reasshwm and the like), to be sent again by the
+        /// peer.
         reassembly_drops,
         /// Segments outside of the window (tcps_rcvpackafterwin).
         out_of_window,

@@ -7,7 +7,10 @@ use crate::{
     arrives::LEAST_MSS,
     extra::Recovery,
     flow::{Bits, State},
-    packet::{Addresses, Bad, ICMP, ICMP6, IPV4, IPV6, Ip, Key, TCP, TCP_HEADER, UDP, UDP_HEADER, be16, be32},
+    packet::{
+        Addresses, Bad, ICMP, ICMP6, IPV4, IPV6, Ip, Key, TCP, TCP_HEADER, UDP, UDP_HEADER, be16,
+        be32,
+    },
     seq::{le, lt},
     stack::Stack,
 };
@@ -61,7 +64,12 @@ impl<A: Application> Stack<A> {
         self.settle(now, flow);
     }
 
-    pub(crate) fn receive_icmp(&mut self, now: Nanos, ip: &Ip<'_>, verify: bool) -> Result<(), Bad> {
+    pub(crate) fn receive_icmp(
+        &mut self,
+        now: Nanos,
+        ip: &Ip<'_>,
+        verify: bool,
+    ) -> Result<(), Bad> {
         let message = ip.payload;
         let header = message.first_chunk::<8>().ok_or(Bad::Malformed)?;
         if verify {
@@ -108,8 +116,8 @@ impl<A: Application> Stack<A> {
             (Error::Way, State::SynSent | State::Udp) | (Error::Soft, State::Udp) => {
                 self.finish(now, flow, Reason::Unreachable)
             }
-            // Soft ones end no connection (RFC 9293 §3.9.2.2, MUST-56), and of one that stands all are soft (RFC 5927 §5.2):
-            // it goes on or times out.
+            // Soft ones end no connection (RFC 9293 §3.9.2.2, MUST-56), and of one that stands all
+            // are soft (RFC 5927 §5.2): it goes on or times out.
             _ => (),
         }
         self.settle(now, flow);
@@ -120,7 +128,8 @@ impl<A: Application> Stack<A> {
     fn lower_mss(&mut self, flow: u32, mtu: u32, ip_header: usize) {
         // Routers that do not say how long it may be: what all take.
         let mtu = if mtu < 68 { 576 } else { mtu };
-        let mss = (mtu.saturating_sub((ip_header + TCP_HEADER) as u32)).clamp(LEAST_MSS.into(), u16::MAX.into()) as u16;
+        let mss = (mtu.saturating_sub((ip_header + TCP_HEADER) as u32))
+            .clamp(LEAST_MSS.into(), u16::MAX.into()) as u16;
         let f = &mut self.core.flows[flow];
         if mss >= f.mss {
             return;
@@ -161,7 +170,8 @@ fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
         }
         6 => {
             let header = packet.first_chunk::<IPV6>()?;
-            let address = |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
+            let address =
+                |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
             (Addresses::V6 { local: address(8), remote: address(24) }, header[6], &packet[IPV6..])
         }
         _ => return None,
@@ -170,6 +180,11 @@ fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
     if !matches!(protocol, TCP | UDP) {
         return None;
     }
-    let key = Key { addresses, local_port: be16(transport, 0), remote_port: be16(transport, 2), udp: protocol == UDP };
+    let key = Key {
+        addresses,
+        local_port: be16(transport, 0),
+        remote_port: be16(transport, 2),
+        udp: protocol == UDP,
+    };
     Some((key, be32(transport, 4)))
 }

@@ -1,4 +1,5 @@
-//! What only some flows need: more than one piece under way, octets out of order, and what a loss brings with it.
+//! What only some flows need: more than one piece under way, octets out of order, and what a loss
+//! brings with it.
 
 use std::collections::VecDeque;
 
@@ -65,7 +66,8 @@ impl Extra {
             && !self.paused
     }
 
-    /// What was sent and lies below this is lost, as far as it is not told (IsLost). After a time-out: all of it.
+    /// What was sent and lies below this is lost, as far as it is not told (IsLost). After a
+    /// time-out: all of it.
     pub fn lost_below(&self, una: u32, mss: u32) -> u32 {
         match self.recovery {
             Recovery::Loss => self.recover,
@@ -73,12 +75,14 @@ impl Extra {
         }
     }
 
-    /// SetPipe (RFC 6675 §4): octets that are under way, those that are not lost and those that were sent again.
+    /// SetPipe (RFC 6675 §4): octets that are under way, those that are not lost and those that
+    /// were sent again.
     pub fn pipe(&self, una: u32, nxt: u32, mss: u32) -> u32 {
         let edge = seq::max(self.lost_below(una, mss), una);
         // What is not lost and was sent again counts twice there; here once.
         let again = seq::min(self.high_rxt, edge);
-        self.sacked.holes(edge, nxt) + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
+        self.sacked.holes(edge, nxt)
+            + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
     }
 
     /// As new; what memory it has, it keeps.
@@ -149,7 +153,8 @@ impl Ahead {
         self.fin
     }
 
-    /// Takes what is new of `octets` at `at`, as far as the whole stays within `limit`; how many octets found no room.
+    /// Takes what is new of `octets` at `at`, as far as the whole stays within `limit`; how many
+    /// octets found no room.
     pub fn insert(&mut self, mut at: u32, mut octets: &[u8], limit: u32) -> usize {
         let mut dropped = 0;
         self.arrivals = self.arrivals.wrapping_add(1);
@@ -165,7 +170,10 @@ impl Ahead {
                     continue;
                 }
             }
-            let room = self.runs.get(next).map_or(octets.len(), |r| (distance(at, r.at) as usize).min(octets.len()));
+            let room = self
+                .runs
+                .get(next)
+                .map_or(octets.len(), |r| (distance(at, r.at) as usize).min(octets.len()));
             let (new, rest) = octets.split_at(room);
             if self.cost() + new.len() as u32 + RUN_COST > limit {
                 dropped += new.len();
@@ -194,7 +202,8 @@ impl Ahead {
         }
     }
 
-    /// The octets that are next after `at`, of which some may be old: the first of them that count, and all.
+    /// The octets that are next after `at`, of which some may be old: the first of them that count,
+    /// and all.
     pub fn take(&mut self, at: u32) -> Option<(usize, Vec<u8>)> {
         while let Some(first) = self.runs.first()
             && le(first.at, at)
@@ -213,7 +222,8 @@ impl Ahead {
         let mut taken = 0;
         let mut below = None;
         while taken < blocks.len() {
-            // Few blocks, few runs: finding the next by looking at all is less than keeping an order.
+            // Few blocks, few runs: finding the next by looking at all is less than keeping an
+            // order.
             let next = self
                 .runs
                 .iter()
@@ -275,7 +285,8 @@ impl Scoreboard {
         self.ranges.last().map(|r| r.1)
     }
 
-    /// IsLost (RFC 6675 §4) is true of what is not told below this: three ranges or more than two segments are told above.
+    /// IsLost (RFC 6675 §4) is true of what is not told below this: three ranges or more than two
+    /// segments are told above.
     pub fn lost_below(&self, mss: u32) -> Option<u32> {
         let (mut octets, mut ranges) = (0u32, 0);
         for range in self.ranges.iter().rev() {
@@ -290,7 +301,8 @@ impl Scoreboard {
 
     /// Octets between `from` and `to` that are not told.
     pub fn holes(&self, from: u32, to: u32) -> u32 {
-        let told: u32 = self.ranges.iter().map(|r| distance(seq::max(r.0, from), seq::min(r.1, to))).sum();
+        let told: u32 =
+            self.ranges.iter().map(|r| distance(seq::max(r.0, from), seq::min(r.1, to))).sum();
         distance(from, to) - told
     }
 

@@ -19,7 +19,8 @@ pub(crate) struct Flow<S> {
     pub bits: Bits,
     /// SND.UNA.
     pub snd_una: u32,
-    /// SND.NXT: one behind the highest that was sent. A SYN counts as sent from the start, and is then [`Bits::HEAD`].
+    /// SND.NXT: one behind the highest that was sent. A SYN counts as sent from the start, and is
+    /// then [`Bits::HEAD`].
     pub snd_nxt: u32,
     /// SND.WND, octets.
     pub snd_wnd: u32,
@@ -28,7 +29,8 @@ pub(crate) struct Flow<S> {
     /// RCV.NXT + RCV.WND as the peer was told.
     pub rcv_adv: u32,
     pub cwnd: u32,
-    /// With timestamps TS.Recent; without, the sequence number whose acknowledgement gives the round-trip time.
+    /// With timestamps TS.Recent; without, the sequence number whose acknowledgement gives the
+    /// round-trip time.
     pub ts_recent: u32,
     /// When that was sent, in the milliseconds of timestamps.
     pub rtt_sent: u16,
@@ -36,11 +38,13 @@ pub(crate) struct Flow<S> {
     pub ack_at: u16,
     pub srtt: Duration,
     pub rttvar: Duration,
-    /// Tick at which the one of these is due that runs: retransmission; persist, keepalive, TIME-WAIT, FIN-WAIT-2, idle.
+    /// Tick at which the one of these is due that runs: retransmission; persist, keepalive,
+    /// TIME-WAIT, FIN-WAIT-2, idle.
     pub rtx_at: u32,
     /// Tick at which the application is woken.
     pub app_at: u32,
-    /// The oldest piece that is not all acknowledged, where its first octet lies in the stream; `len` 0: none.
+    /// The oldest piece that is not all acknowledged, where its first octet lies in the stream;
+    /// `len` 0: none.
     pub piece_at: u32,
     pub piece: Piece,
     /// What only some flows need ([`crate::extra::Extra`]); `NO_EXTRA`: nothing.
@@ -213,7 +217,8 @@ impl Bits {
         self.write(Self::RETRIES_AT, 15, u32::from(n.min(15)));
     }
 
-    /// Duplicate acknowledgements in a row, counted to 3. Of a flow that persists: probes without answer.
+    /// Duplicate acknowledgements in a row, counted to 3. Of a flow that persists: probes without
+    /// answer.
     #[inline]
     pub fn dupacks(self) -> u8 {
         (self.0 >> Self::DUPACKS_AT) as u8
@@ -229,7 +234,8 @@ impl Bits {
     }
 }
 
-/// Microseconds in 15 bits: 11 of mantissa, 4 of exponent; good to one part in a thousand, at most 67 s. And a mark.
+/// Microseconds in 15 bits: 11 of mantissa, 4 of exponent; good to one part in a thousand, at most
+/// 67 s. And a mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Duration(u16);
 
@@ -287,8 +293,9 @@ impl<S> Flow<S> {
         self.bits.state()
     }
 
-    /// By how many doublings the retransmission time-out stays longer, until there is a new round-trip time (Karn's
-    /// algorithm; RFC 6298 §5): two bits, in the marks of the times that a sample writes anew.
+    /// By how many doublings the retransmission time-out stays longer, until there is a new
+    /// round-trip time (Karn's algorithm; RFC 6298 §5): two bits, in the marks of the times that a
+    /// sample writes anew.
     #[inline]
     pub fn kept_backoff(&self) -> u8 {
         (self.srtt.0 >> 15 << 1 | self.rttvar.0 >> 15) as u8
@@ -324,12 +331,18 @@ mod tests {
         bits.set_wscale(Some(14));
         bits.set_retries(9);
         bits.set_dupacks(2);
-        assert_eq!((bits.state(), bits.wscale(), bits.retries(), bits.dupacks()), (State::TimeWait, Some(14), 9, 2));
+        assert_eq!(
+            (bits.state(), bits.wscale(), bits.retries(), bits.dupacks()),
+            (State::TimeWait, Some(14), 9, 2)
+        );
         assert_eq!(bits.0 & 0x3ffff, 0x3ffff);
         bits.set_wscale(None);
         bits.set_state(State::Udp);
         bits.set_dupacks(9);
-        assert_eq!((bits.state(), bits.wscale(), bits.retries(), bits.dupacks()), (State::Udp, None, 9, 3));
+        assert_eq!(
+            (bits.state(), bits.wscale(), bits.retries(), bits.dupacks()),
+            (State::Udp, None, 9, 3)
+        );
     }
 
     #[test]

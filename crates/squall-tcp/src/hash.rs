@@ -1,6 +1,7 @@
 //! Keyed hashes: a fast one for the flow table, a strong one for initial sequence numbers.
 
-/// Of a flow's addresses and ports, for the table. Keyed, so that nobody outside can aim at one place of it.
+/// Of a flow's addresses and ports, for the table. Keyed, so that nobody outside can aim at one
+/// place of it.
 #[inline]
 pub(crate) fn fast(key: [u64; 2], a: u64, b: u64) -> u32 {
     let mixed = fold(a ^ key[0], b ^ key[1] ^ 0x9e37_79b9_7f4a_7c15);
@@ -57,7 +58,8 @@ mod tests {
     #[test]
     fn siphash_gives_the_numbers_of_its_paper() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
-        // vectors_sip64 of the reference implementation: messages of 0 and of 8 octets 00, 01, 02 ...
+        // vectors_sip64 of the reference implementation: messages of 0 and of 8 octets 00, 01, 02
+        // ...
         assert_eq!(strong(key, &[]), 0x726f_db47_dd0e_0e31);
         assert_eq!(strong(key, &[0x0706_0504_0302_0100]), 0x93f5_f579_9a93_2462);
     }

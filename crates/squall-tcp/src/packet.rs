@@ -45,8 +45,12 @@ pub(crate) enum Addresses {
 impl Addresses {
     pub fn of(local: IpAddr, remote: IpAddr) -> Option<Self> {
         match (local, remote) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => Some(Self::V4 { local: local.into(), remote: remote.into() }),
-            (IpAddr::V6(local), IpAddr::V6(remote)) => Some(Self::V6 { local: local.into(), remote: remote.into() }),
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                Some(Self::V4 { local: local.into(), remote: remote.into() })
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                Some(Self::V6 { local: local.into(), remote: remote.into() })
+            }
             _ => None,
         }
     }
@@ -74,7 +78,12 @@ impl Addresses {
             Self::V4 { local, remote } => u64::from(local) + u64::from(remote),
             Self::V6 { local, remote } => [local, remote]
                 .into_iter()
-                .map(|a| ((a >> 96) + (a >> 64 & 0xffff_ffff) + (a >> 32 & 0xffff_ffff) + (a & 0xffff_ffff)) as u64)
+                .map(|a| {
+                    ((a >> 96)
+                        + (a >> 64 & 0xffff_ffff)
+                        + (a >> 32 & 0xffff_ffff)
+                        + (a & 0xffff_ffff)) as u64
+                })
                 .sum(),
         }
     }
@@ -152,7 +161,12 @@ impl<'a> Ip<'a> {
             return Err(Bad::Fragment);
         }
         let addresses = Addresses::V4 { local: be32(header, 16), remote: be32(header, 12) };
-        Ok(Self { addresses, protocol: header[9], tos: header[1], payload: &packet[header_len..len] })
+        Ok(Self {
+            addresses,
+            protocol: header[9],
+            tos: header[1],
+            payload: &packet[header_len..len],
+        })
     }
 
     fn read6(packet: &'a [u8]) -> Result<Self, Bad> {
@@ -161,7 +175,8 @@ impl<'a> Ip<'a> {
         if end > packet.len() {
             return Err(Bad::Malformed);
         }
-        let address = |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
+        let address =
+            |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
         let (mut protocol, mut at) = (header[6], IPV6);
         // Hop-by-hop, routing, destination options (RFC 8200 §4); a fragment header.
         while matches!(protocol, 0 | 43 | 60 | 44) {
@@ -191,7 +206,8 @@ impl<'a> Ip<'a> {
     }
 }
 
-/// Addresses and ports of an IPv4 packet without options, the local ones in the upper halves, if it is TCP.
+/// Addresses and ports of an IPv4 packet without options, the local ones in the upper halves, if it
+/// is TCP.
 #[inline]
 pub(crate) fn addresses4(packet: &[u8]) -> Option<(u64, u32)> {
     let head = packet.first_chunk::<24>()?;
@@ -206,8 +222,8 @@ fn sum20(header: &[u8; IPV4]) -> u64 {
     (0..5).map(|i| u64::from(be32(header, 4 * i))).sum()
 }
 
-/// Two fillers and the timestamps' kind and length: how everybody begins the options of what is no SYN (RFC 7323,
-/// appendix A).
+/// Two fillers and the timestamps' kind and length: how everybody begins the options of what is no
+/// SYN (RFC 7323, appendix A).
 pub(crate) const ALIGNED_STAMPS: u32 = 0x0101_080a;
 
 /// Options of a TCP segment that we know.
@@ -236,16 +252,19 @@ pub(crate) struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// A whole packet of IPv4 without options, and TCP with aligned timestamps or none, that is neither SYN nor RST: addresses
-    /// (local in the upper half, remote), ports alike, and the rest. `None`: it is something else, or damaged.
+    /// A whole packet of IPv4 without options, and TCP with aligned timestamps or none, that is
+    /// neither SYN nor RST: addresses (local in the upper half, remote), ports alike, and the rest.
+    /// `None`: it is something else, or damaged.
     #[inline(always)]
     pub fn read_usual(packet: &'a [u8], verify: bool) -> Option<(u64, u32, Self)> {
         let head = packet.first_chunk::<PLAIN4>()?;
         // Version and length of the header, type of service, length; fragments; protocol.
         let first = be32(head, 0);
         let flags = head[33];
-        let is_usual =
-            first >> 24 == 0x45 && be16(head, 6) & 0x3fff == 0 && head[9] == TCP && flags & (SYN | RST | ACK) == ACK;
+        let is_usual = first >> 24 == 0x45
+            && be16(head, 6) & 0x3fff == 0
+            && head[9] == TCP
+            && flags & (SYN | RST | ACK) == ACK;
         let len = (first & 0xffff) as usize;
         if !is_usual || len > packet.len() {
             return None;
@@ -264,7 +283,9 @@ impl<'a> Segment<'a> {
         };
         let (remote, local) = (be32(head, 12), be32(head, 16));
         if verify {
-            let all = |from: usize, to: usize| (from..to).map(|i| u64::from(be32(head, 4 * i))).sum::<u64>();
+            let all = |from: usize, to: usize| {
+                (from..to).map(|i| u64::from(be32(head, 4 * i))).sum::<u64>()
+            };
             let mut sum = all(3, 10) + u64::from(TCP) + (len - IPV4) as u64;
             if let Some((value, echo)) = timestamps {
                 sum += u64::from(ALIGNED_STAMPS) + u64::from(value) + u64::from(echo);
@@ -387,7 +408,8 @@ pub(crate) fn sack_blocks(octets: &[u8]) -> ([(u32, u32); 4], usize) {
     (blocks, n)
 }
 
-/// Kind and body of each. An option that cannot be ends the list: what came before holds (RFC 9293 §3.1, MUST-6, MUST-7).
+/// Kind and body of each. An option that cannot be ends the list: what came before holds (RFC 9293
+/// §3.1, MUST-6, MUST-7).
 fn each_option(octets: &[u8], mut each: impl FnMut(u8, &[u8])) {
     let mut rest = octets;
     while let [kind, tail @ ..] = rest {
@@ -433,9 +455,17 @@ pub(crate) fn ip_len(addresses: Addresses) -> usize {
     }
 }
 
-/// Writes the IP header of `packet`, from local to remote; the packet may be as long as 65,535 octets.
+/// Writes the IP header of `packet`, from local to remote; the packet may be as long as 65,535
+/// octets.
 #[inline]
-pub(crate) fn write_ip(packet: &mut [u8], addresses: Addresses, protocol: u8, tos: u8, ttl: u8, id: u16) {
+pub(crate) fn write_ip(
+    packet: &mut [u8],
+    addresses: Addresses,
+    protocol: u8,
+    tos: u8,
+    ttl: u8,
+    id: u16,
+) {
     match addresses {
         Addresses::V4 { local, remote } => {
             let len = packet.len() as u32;
@@ -507,10 +537,15 @@ pub(crate) struct TcpHeader<'a> {
     pub options: &'a Words,
 }
 
-/// Writes the header of `segment`, whose payload is there already, and its checksum: that of the pseudo-header alone if
-/// others complete it (`partial`).
+/// Writes the header of `segment`, whose payload is there already, and its checksum: that of the
+/// pseudo-header alone if others complete it (`partial`).
 #[inline]
-pub(crate) fn write_tcp(segment: &mut [u8], addresses: Addresses, header: &TcpHeader<'_>, partial: bool) {
+pub(crate) fn write_tcp(
+    segment: &mut [u8],
+    addresses: Addresses,
+    header: &TcpHeader<'_>,
+    partial: bool,
+) {
     let len = segment.len();
     let offset = TCP_HEADER + header.options.octets();
     let (head, payload) = segment.split_at_mut(offset);
@@ -560,7 +595,8 @@ pub(crate) struct Header4 {
 }
 
 impl Header4 {
-    /// Writes `N` octets of headers before the payload, which is there already; `options` where N is [`STAMPED4`].
+    /// Writes `N` octets of headers before the payload, which is there already; `options` where N
+    /// is [`STAMPED4`].
     #[inline(always)]
     pub fn write<const N: usize>(&self, packet: &mut [u8], options: [u32; 3]) {
         let len = packet.len() as u32;
@@ -597,13 +633,19 @@ impl Header4 {
 }
 
 /// Writes the header of the datagram in `octets`, whose payload is there already.
-pub(crate) fn write_udp(octets: &mut [u8], addresses: Addresses, local_port: u16, remote_port: u16) {
+pub(crate) fn write_udp(
+    octets: &mut [u8],
+    addresses: Addresses,
+    local_port: u16,
+    remote_port: u16,
+) {
     let len = octets.len();
     put16(octets, 0, local_port);
     put16(octets, 2, remote_port);
     put16(octets, 4, len as u16);
     put16(octets, 6, 0);
-    let sum = !checksum::fold(addresses.sum() + u64::from(UDP) + len as u64 + checksum::sum(octets));
+    let sum =
+        !checksum::fold(addresses.sum() + u64::from(UDP) + len as u64 + checksum::sum(octets));
     // 0 would say that there is none (RFC 768).
     put16(octets, 6, if sum == 0 { 0xffff } else { sum });
 }
@@ -639,7 +681,10 @@ mod tests {
             assert!(read.checksum_is_good());
             let (source, destination, segment) = Segment::read(&read).unwrap();
             assert_eq!((source, destination, segment.seq, segment.ack), (80, 4000, 0xffff_fff0, 5));
-            assert_eq!((segment.flags, segment.window, segment.payload), (ACK | PSH, 1000, &b"hello"[..]));
+            assert_eq!(
+                (segment.flags, segment.window, segment.payload),
+                (ACK | PSH, 1000, &b"hello"[..])
+            );
             assert_eq!(segment.timestamps, Some((7, 9)));
             assert!(segment.marked);
             packet[ip + 33] ^= 1;
@@ -650,7 +695,10 @@ mod tests {
     #[test]
     fn options_that_lie_about_their_length_end_the_list() {
         let options = Options::read(&[2, 4, 5, 180, 3, 3, 20, 4, 2, 8, 200, 1]);
-        assert_eq!((options.mss, options.wscale, options.sack_permitted), (Some(1460), Some(14), true));
+        assert_eq!(
+            (options.mss, options.wscale, options.sack_permitted),
+            (Some(1460), Some(14), true)
+        );
         assert_eq!(options.timestamps, None);
         assert_eq!(Options::read(&[3, 0, 2, 4, 5, 180]), Options::default());
     }

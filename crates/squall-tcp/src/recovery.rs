@@ -1,4 +1,5 @@
-//! What acknowledgements and silence mean: congestion windows, losses, time-outs (RFC 5681, 6582, 6675, 6298, 3168).
+//! What acknowledgements and silence mean: congestion windows, losses, time-outs (RFC 5681, 6582,
+//! 6675, 6298, 3168).
 
 use std::ops::ControlFlow;
 
@@ -13,7 +14,8 @@ use crate::{
     wheel::ticks,
 };
 
-/// Duplicate acknowledgements that say that a segment is lost (RFC 5681 §3.2, DupThresh of RFC 6675).
+/// Duplicate acknowledgements that say that a segment is lost (RFC 5681 §3.2, DupThresh of RFC
+/// 6675).
 const DUP_THRESH: u8 = 3;
 
 impl<A: Application> Stack<A> {
@@ -75,9 +77,12 @@ impl<A: Application> Stack<A> {
                     cwnd = match extra.ssthresh {
                         Some(ssthresh) if cwnd >= ssthresh => match congestion {
                             Congestion::Cubic => extra.cubic.grow(now, cwnd, acked, mss, rtt),
-                            Congestion::NewReno => congestion::reno_grow(cwnd, acked, mss, &mut extra.counted),
+                            Congestion::NewReno => {
+                                congestion::reno_grow(cwnd, acked, mss, &mut extra.counted)
+                            }
                         },
-                        // All that is acknowledged counts (RFC 3465), behind a time-out a segment an ACK; to the threshold.
+                        // All that is acknowledged counts (RFC 3465), behind a time-out a segment
+                        // an ACK; to the threshold.
                         threshold => {
                             let counted = if after_timeout { acked.min(mss) } else { acked };
                             cwnd.saturating_add(counted).min(threshold.unwrap_or(u32::MAX))
@@ -106,8 +111,12 @@ impl<A: Application> Stack<A> {
         let sack = f.bits.has(Bits::SACK);
         let (cwnd, flight) = (f.cwnd, f.flight());
         let congestion = self.core.class(flow).tunables.congestion;
-        let lost =
-            sack && self.core.extra_ref(flow).and_then(|e| e.sacked.lost_below(mss)).is_some_and(|edge| lt(una, edge));
+        let lost = sack
+            && self
+                .core
+                .extra_ref(flow)
+                .and_then(|e| e.sacked.lost_below(mss))
+                .is_some_and(|edge| lt(una, edge));
         if dupacks < DUP_THRESH && !lost {
             // Limited transmit (RFC 3042) may send one.
             self.core.enqueue(flow);
@@ -123,7 +132,8 @@ impl<A: Application> Stack<A> {
             }
             Recovery::Sack | Recovery::Loss => self.core.enqueue(flow),
             Recovery::None | Recovery::Reduced => {
-                // The same loss a second time (RFC 6582 §3.2, step 1): what was acknowledged last is not beyond it.
+                // The same loss a second time (RFC 6582 §3.2, step 1): what was acknowledged last
+                // is not beyond it.
                 if !sack && extra.ssthresh.is_some() && lt(una, extra.recover) {
                     return;
                 }
@@ -167,7 +177,8 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).ecn_reductions += 1;
     }
 
-    /// The timer of retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 is over. Breaks when the flow is gone.
+    /// The timer of retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 is over. Breaks
+    /// when the flow is gone.
     pub(crate) fn rtx_expired(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let class = self.core.class(flow);
         let (retries_max, syn_retries, keepcnt) =
@@ -180,7 +191,9 @@ impl<A: Application> Stack<A> {
                 self.core.release(flow);
                 return ControlFlow::Break(());
             }
-            State::SynSent | State::SynReceived if retries >= syn_retries => Some(Reason::ConnectTimeout),
+            State::SynSent | State::SynReceived if retries >= syn_retries => {
+                Some(Reason::ConnectTimeout)
+            }
             State::SynSent | State::SynReceived => {
                 f.bits.set(Bits::HEAD);
                 None
@@ -227,7 +240,8 @@ impl<A: Application> Stack<A> {
         ControlFlow::Continue(())
     }
 
-    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: one segment, and then all that is missing, in slow start.
+    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: one segment, and then all that is missing, in
+    /// slow start.
     fn retransmission_timeout(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
         let (una, nxt, mss, again) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.retries() > 0);

@@ -3,8 +3,8 @@
 use squall_units::Nanos;
 
 use crate::{
-    Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason, Settings, Socket, Strays,
-    TunableError, Tunables, Tuple,
+    Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
+    Settings, Socket, Strays, TunableError, Tunables, Tuple,
     core::{Class, Core},
     flow::{Bits, State},
     hash,
@@ -61,14 +61,15 @@ impl<A: Application> Stack<A> {
         Ok(FlowId(flow))
     }
 
-    /// Takes an IP packet; octets behind its end (a frame's padding) do not matter. Its checksums are verified if
-    /// [`Settings::verify`] says so.
+    /// Takes an IP packet; octets behind its end (a frame's padding) do not matter. Its checksums
+    /// are verified if [`Settings::verify`] says so.
     #[inline]
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) {
         self.take(now, packet, self.core.settings.verify, Near::default());
     }
 
-    /// Takes an IP packet whose TCP or UDP checksum somebody else has verified or never made: a super-segment.
+    /// Takes an IP packet whose TCP or UDP checksum somebody else has verified or never made: a
+    /// super-segment.
     #[inline]
     pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
         self.take(now, packet, false, Near::default());
@@ -80,8 +81,9 @@ impl<A: Application> Stack<A> {
         self.take(now, packet, self.core.settings.verify, near);
     }
 
-    /// Packets that are about to be received: reads what is kept of their flows, so that the memory is waited for once and not
-    /// packet by packet. Where that is goes into `near`, in the packets' order, of as many as there is room for.
+    /// Packets that are about to be received: reads what is kept of their flows, so that the memory
+    /// is waited for once and not packet by packet. Where that is goes into `near`, in the packets'
+    /// order, of as many as there is room for.
     #[inline]
     pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [Near]) {
         let mut n = 0;
@@ -119,7 +121,9 @@ impl<A: Application> Stack<A> {
         let mut packets = 0;
         while let Some(answer) = self.core.answers.front() {
             let len = usize::from(answer.len);
-            let Some(packet) = out.packet(answer.class, &answer.tuple, len, squall_units::Cut::WHOLE) else {
+            let Some(packet) =
+                out.packet(answer.class, &answer.tuple, len, squall_units::Cut::WHOLE)
+            else {
                 return packets;
             };
             packet.copy_from_slice(&answer.octets[..len]);
@@ -173,7 +177,8 @@ impl<A: Application> Stack<A> {
         !self.core.answers.is_empty() || !self.core.queue.is_empty()
     }
 
-    /// Calls `f` with the application and the flow's socket, as in an event; `None` if there is no such flow.
+    /// Calls `f` with the application and the flow's socket, as in an event; `None` if there is no
+    /// such flow.
     pub fn with<R>(
         &mut self,
         now: Nanos,
@@ -263,7 +268,8 @@ impl<A: Application> Stack<A> {
                     return Err(Bad::Malformed);
                 }
                 let ip = Ip { payload: &ip.payload[..len], ..ip };
-                let unchecked = be16(header, 6) == 0 && matches!(ip.addresses, Addresses::V4 { .. });
+                let unchecked =
+                    be16(header, 6) == 0 && matches!(ip.addresses, Addresses::V4 { .. });
                 if verify && !unchecked && !ip.checksum_is_good() {
                     return Err(Bad::UdpChecksum);
                 }
@@ -314,7 +320,9 @@ impl<A: Application> Stack<A> {
             // It waits for itself alone.
             State::Closed | State::TimeWait => (),
             _ if f.bits.has(Bits::ABORT) => self.finish(now, flow, Reason::Aborted),
-            State::Udp if f.bits.has(Bits::CLOSE) && f.piece.len == 0 => self.finish(now, flow, Reason::Closed),
+            State::Udp if f.bits.has(Bits::CLOSE) && f.piece.len == 0 => {
+                self.finish(now, flow, Reason::Closed)
+            }
             _ => (),
         }
     }
@@ -346,13 +354,15 @@ impl<A: Application> Stack<A> {
         self.core.arm(now, flow);
     }
 
-    /// Initial sequence number (RFC 6528): a clock of 4 us and a keyed hash of the addresses and ports.
+    /// Initial sequence number (RFC 6528): a clock of 4 us and a keyed hash of the addresses and
+    /// ports.
     pub(crate) fn isn(&self, now: Nanos, key: &Key) -> u32 {
         let ports = u64::from(key.local_port) << 16 | u64::from(key.remote_port);
         let f = match key.addresses {
-            Addresses::V4 { local, remote } => {
-                hash::strong(self.core.settings.key, &[u64::from(local) << 32 | u64::from(remote), ports])
-            }
+            Addresses::V4 { local, remote } => hash::strong(
+                self.core.settings.key,
+                &[u64::from(local) << 32 | u64::from(remote), ports],
+            ),
             Addresses::V6 { local, remote } => hash::strong(
                 self.core.settings.key,
                 &[(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64, ports],

@@ -1,16 +1,18 @@
 //! Finds flows: open addressing with linear probing, allocated once.
 
-/// Numbers of flows by the hash of their addresses and ports, four octets a slot. Who is meant among those of the same hash,
-/// the caller knows.
+/// Numbers of flows by the hash of their addresses and ports, four octets a slot. Who is meant
+/// among those of the same hash, the caller knows.
 pub(crate) struct Table {
-    /// Below `number`: the number of the flow + 1; 0: free. Above: what fits of the upper end of the hash.
+    /// Below `number`: the number of the flow + 1; 0: free. Above: what fits of the upper end of
+    /// the hash.
     slots: Box<[u32]>,
     mask: usize,
     number: u32,
 }
 
 impl Table {
-    /// Room for `flows`, of which at most half of the slots are taken: runs of taken ones stay short.
+    /// Room for `flows`, of which at most half of the slots are taken: runs of taken ones stay
+    /// short.
     pub fn new(flows: u32) -> Self {
         let slots = (flows as usize * 2).next_power_of_two().max(64);
         let number = (flows.max(1) as usize + 1).next_power_of_two() as u32 - 1;
@@ -38,7 +40,8 @@ impl Table {
         }
     }
 
-    /// The number + 1 of the flow that stands where one of this hash is looked for first; 0: nobody does.
+    /// The number + 1 of the flow that stands where one of this hash is looked for first; 0: nobody
+    /// does.
     #[inline]
     pub fn peek(&self, hash: u32) -> u32 {
         self.slots[hash as usize & self.mask] & self.number
@@ -58,8 +61,8 @@ impl Table {
         hash & !self.number | (flow + 1)
     }
 
-    /// Takes `flow` out and moves up those behind it that may be nearer to their place: no tombstones. `hash_of` gives the hash
-    /// of another flow.
+    /// Takes `flow` out and moves up those behind it that may be nearer to their place: no
+    /// tombstones. `hash_of` gives the hash of another flow.
     ///
     /// # Panics
     /// If it is not there.

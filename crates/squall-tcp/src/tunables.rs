@@ -5,14 +5,16 @@ use squall_units::Nanos;
 /// How the flows of a class behave; TRex's ASTF names in brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunables {
-    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 88..=65,495; over IPv6 20 less, for its longer
-    /// header. What the peer's MSS allows if that is less. A datagram may have 12 octets more.
+    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 88..=65,495; over IPv6 20
+    /// less, for its longer header. What the peer's MSS allows if that is less. A datagram may have
+    /// 12 octets more.
     pub mss: u16,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
     /// Receive window, octets (tcp.rxbufsize). At most 65,535 << `wscale`.
     pub window: u32,
-    /// Window scale that is offered (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not sent.
+    /// Window scale that is offered (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not
+    /// sent.
     pub wscale: Option<u8>,
     /// Octets that may wait out of order, per flow; at most `window`.
     pub reassembly: u32,
@@ -22,7 +24,8 @@ pub struct Tunables {
     pub timestamps: bool,
     /// Send short segments at once: Nagle's algorithm is off (tcp.no_delay).
     pub no_delay: bool,
-    /// How long an acknowledgement may wait for company (tcp.delay_ack_msec); 0: not at all. At most 500 ms.
+    /// How long an acknowledgement may wait for company (tcp.delay_ack_msec); 0: not at all. At
+    /// most 500 ms.
     pub delayed_ack: Nanos,
     /// Until there is a round-trip time (RFC 6298 §2.1).
     pub rto_initial: Nanos,
@@ -45,11 +48,13 @@ pub struct Tunables {
     pub congestion: Congestion,
     /// Offer explicit congestion notification (RFC 3168).
     pub ecn: bool,
-    /// IPv4's type of service, IPv6's traffic class (ip.tos). The lower two bits are ECN's where that is used.
+    /// IPv4's type of service, IPv6's traffic class (ip.tos). The lower two bits are ECN's where
+    /// that is used.
     pub tos: u8,
     /// Time to live, hop limit (ip.ttl).
     pub ttl: u8,
-    /// UDP flows end after so long a silence of both sides; 0: never (TRex's keep-alive). At most 1 h.
+    /// UDP flows end after so long a silence of both sides; 0: never (TRex's keep-alive). At most 1
+    /// h.
     pub udp_idle: Nanos,
 }
 
@@ -111,12 +116,42 @@ impl Tunables {
         let ms = |t: Nanos| t.0 / MS;
         for (name, value, expected, good) in [
             ("mss", self.mss.into(), "88 to 65,495 octets", (88..=65_495).contains(&self.mss)),
-            ("initwnd", self.initwnd.into(), "1 to 1000 segments", (1..=1000).contains(&self.initwnd)),
-            ("wscale", self.wscale.unwrap_or(0).into(), "0 to 14", self.wscale.is_none_or(|s| s <= 14)),
-            ("window", self.window.into(), "1 to 65,535 << wscale octets", (1..=window_max).contains(&self.window)),
-            ("reassembly", self.reassembly.into(), "at most window", self.reassembly <= self.window),
-            ("delayed_ack", ms(self.delayed_ack), "at most 500 ms", self.delayed_ack <= Nanos(500 * MS)),
-            ("rto_min", ms(self.rto_min), "1 ms to rto_max", (Nanos(MS)..=self.rto_max).contains(&self.rto_min)),
+            (
+                "initwnd",
+                self.initwnd.into(),
+                "1 to 1000 segments",
+                (1..=1000).contains(&self.initwnd),
+            ),
+            (
+                "wscale",
+                self.wscale.unwrap_or(0).into(),
+                "0 to 14",
+                self.wscale.is_none_or(|s| s <= 14),
+            ),
+            (
+                "window",
+                self.window.into(),
+                "1 to 65,535 << wscale octets",
+                (1..=window_max).contains(&self.window),
+            ),
+            (
+                "reassembly",
+                self.reassembly.into(),
+                "at most window",
+                self.reassembly <= self.window,
+            ),
+            (
+                "delayed_ack",
+                ms(self.delayed_ack),
+                "at most 500 ms",
+                self.delayed_ack <= Nanos(500 * MS),
+            ),
+            (
+                "rto_min",
+                ms(self.rto_min),
+                "1 ms to rto_max",
+                (Nanos(MS)..=self.rto_max).contains(&self.rto_min),
+            ),
             (
                 "rto_initial",
                 ms(self.rto_initial),
@@ -128,7 +163,12 @@ impl Tunables {
             ("retries", self.retries.into(), "at most 14", self.retries <= 14),
             ("keepcnt", self.keepcnt.into(), "at most 14", self.keepcnt <= 14),
             ("keepidle", ms(self.keepidle), "at most 24 h", self.keepidle <= Nanos(24 * hour.0)),
-            ("keepintvl", ms(self.keepintvl), "1 ms to 1 h", (Nanos(MS)..=hour).contains(&self.keepintvl)),
+            (
+                "keepintvl",
+                ms(self.keepintvl),
+                "1 ms to 1 h",
+                (Nanos(MS)..=hour).contains(&self.keepintvl),
+            ),
             ("time_wait", ms(self.time_wait), "at most 1 h", self.time_wait <= hour),
             ("fin_wait", ms(self.fin_wait), "at most 1 h", self.fin_wait <= hour),
             ("udp_idle", ms(self.udp_idle), "at most 1 h", self.udp_idle <= hour),
@@ -147,11 +187,13 @@ impl Tunables {
 pub struct Settings {
     /// Flows at once, at most 2^30. Their table is allocated at once, their records as they come.
     pub flows: u32,
-    /// Secret of the flow table's hash and of initial sequence numbers (RFC 6528). Same key, same time: same octets.
+    /// Secret of the flow table's hash and of initial sequence numbers (RFC 6528). Same key, same
+    /// time: same octets.
     pub key: [u64; 2],
     /// Check the checksums of what is received.
     pub verify: bool,
-    /// The longest IP packet that the output takes together with how it is to be cut; at most 65,535. 0: it takes none.
+    /// The longest IP packet that the output takes together with how it is to be cut; at most
+    /// 65,535. 0: it takes none.
     pub super_packet: u16,
     /// Octets that may wait out of order, of all flows together.
     pub reassembly: u64,

@@ -1,5 +1,5 @@
-//! Timers: a hierarchical wheel whose lists run through the flows' records, one place a flow. Putting in, taking out and
-//! finding what is next cost the same for one flow as for millions.
+//! Timers: a hierarchical wheel whose lists run through the flows' records, one place a flow.
+//! Putting in, taking out and finding what is next cost the same for one flow as for millions.
 
 use squall_units::Nanos;
 
@@ -64,11 +64,15 @@ pub(crate) fn ticks(time: Nanos) -> u32 {
 
 impl Wheel {
     pub fn new() -> Self {
-        Self { now: 0, heads: vec![NONE; SLOTS * LEVELS].into_boxed_slice(), taken: Default::default() }
+        Self {
+            now: 0,
+            heads: vec![NONE; SLOTS * LEVELS].into_boxed_slice(),
+            taken: Default::default(),
+        }
     }
 
-    /// Puts `flow`, which is not in, where it is due at tick `at` (its lower half, as seen from `now`); in the past: at the
-    /// next.
+    /// Puts `flow`, which is not in, where it is due at tick `at` (its lower half, as seen from
+    /// `now`); in the past: at the next.
     #[inline]
     pub fn insert(&mut self, flows: &mut impl Links, flow: u32, at: u32, now: Nanos) {
         let now = now.0 >> TICK_BITS;
@@ -78,7 +82,8 @@ impl Wheel {
 
     fn put(&mut self, flows: &mut impl Links, flow: u32, at: u64) {
         // The highest digit in which it differs from now.
-        let level = ((63 - ((at ^ self.now) | 1).leading_zeros()) / 8).min(LEVELS as u32 - 1) as usize;
+        let level =
+            ((63 - ((at ^ self.now) | 1).leading_zeros()) / 8).min(LEVELS as u32 - 1) as usize;
         let slot = (at >> (8 * level)) as usize % SLOTS;
         let head = level * SLOTS + slot;
         let next = std::mem::replace(&mut self.heads[head], flow);
@@ -116,7 +121,8 @@ impl Wheel {
         self.first().map(|(_, _, at)| Nanos(at << TICK_BITS))
     }
 
-    /// Takes out the next flow that is due until `now`; `None` when there is none, and the wheel stands at `now`.
+    /// Takes out the next flow that is due until `now`; `None` when there is none, and the wheel
+    /// stands at `now`.
     pub fn expire(&mut self, flows: &mut impl Links, now: Nanos) -> Option<u32> {
         let until = now.0 >> TICK_BITS;
         while let Some((level, slot, at)) = self.first()
@@ -147,7 +153,8 @@ impl Wheel {
             let from = (self.now >> (8 * level)) as usize % SLOTS;
             let slot = next_bit(&self.taken[level], from)?;
             let above = self.now >> (8 * level) >> 8 << 8;
-            // What lies behind now in its level is of the level's next turn: of the highest level alone.
+            // What lies behind now in its level is of the level's next turn: of the highest level
+            // alone.
             let turn = if slot < from { SLOTS as u64 } else { 0 };
             Some((level, slot, (above + slot as u64 + turn) << (8 * level)))
         })

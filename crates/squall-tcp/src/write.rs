@@ -11,8 +11,8 @@ use crate::{
     extra::Recovery,
     flow::{Bits, NO_EXTRA, State},
     packet::{
-        ALIGNED_STAMPS, Addresses, Header4, IPV4, IPV6, Key, PLAIN4, STAMPED4, TCP, TCP_HEADER, TcpHeader, UDP,
-        UDP_HEADER, Words, ip_len, write_ip, write_tcp, write_udp,
+        ALIGNED_STAMPS, Addresses, Header4, IPV4, IPV6, Key, PLAIN4, STAMPED4, TCP, TCP_HEADER,
+        TcpHeader, UDP, UDP_HEADER, Words, ip_len, write_ip, write_tcp, write_udp,
     },
     seq::{distance, lt, max, min},
     stack::{Left, Short, Stack, Written},
@@ -55,8 +55,9 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// What most flows have to send: the rest of what was said, in one segment, or an acknowledgement, while nothing is lost.
-    /// All that the long way would do with it, at a fraction of the cost. If it is not done, nothing has changed.
+    /// What most flows have to send: the rest of what was said, in one segment, or an
+    /// acknowledgement, while nothing is lost. All that the long way would do with it, at a
+    /// fraction of the cost. If it is not done, nothing has changed.
     #[inline(always)]
     pub(crate) fn write_plain(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Short {
         let core = &mut self.core;
@@ -82,7 +83,8 @@ impl<A: Application> Stack<A> {
                 let window = f.snd_wnd.saturating_sub(flight);
                 let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
-                let idle = flight == 0 && f.cwnd > initial_window(class.tunables.initwnd, f.mss.into());
+                let idle =
+                    flight == 0 && f.cwnd > initial_window(class.tunables.initwnd, f.mss.into());
                 if !fits || !at_once || idle {
                     return Short::Long;
                 }
@@ -95,9 +97,13 @@ impl<A: Application> Stack<A> {
         let scale = if bits.wscale().is_some() { class.scale } else { 0 };
         let window = (class.window >> scale).min(u16::MAX.into());
         let addresses = Addresses::V4 { local: f.local, remote: f.remote };
-        let tuple = Key { addresses, local_port: f.local_port, remote_port: f.remote_port, udp: false }.tuple();
+        let tuple =
+            Key { addresses, local_port: f.local_port, remote_port: f.remote_port, udp: false }
+                .tuple();
         let octets = headers + len as usize;
-        let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else { return Short::Room };
+        let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else {
+            return Short::Room;
+        };
         let packet = &mut packet[..octets];
         if len > 0 {
             let offset = f.snd_nxt.wrapping_sub(f.piece_at);
@@ -139,7 +145,11 @@ impl<A: Application> Stack<A> {
         counters.sent += u64::from(len);
         f.snd_nxt = f.snd_nxt.wrapping_add(numbers);
         if fin {
-            f.bits.set_state(if state == State::Established { State::FinWait1 } else { State::LastAck });
+            f.bits.set_state(if state == State::Established {
+                State::FinWait1
+            } else {
+                State::LastAck
+            });
         }
         if !bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
@@ -159,7 +169,10 @@ impl<A: Application> Stack<A> {
         let f = &self.core.flows[flow];
         let sent = f.piece.len == 0 || f.piece_at.wrapping_add(f.piece.len) == f.snd_nxt;
         let plain = f.extra == NO_EXTRA && !f.bits.has(Bits::ACK_NOW | Bits::HEAD | Bits::PROBE);
-        plain && sent && (!f.bits.has(Bits::CLOSE) || !matches!(f.tcp_state(), State::Established | State::CloseWait))
+        plain
+            && sent
+            && (!f.bits.has(Bits::CLOSE)
+                || !matches!(f.tcp_state(), State::Established | State::CloseWait))
             || f.bits.is_plain(State::SynSent, Bits::HEAD | Bits::ACK_NOW)
     }
 
@@ -218,8 +231,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Of a window that is closed or too small: what it takes, at least an octet (RFC 9293 §3.8.6.1). Else keepalive's: the
-    /// number of an old octet, without it (§3.8.4).
+    /// Of a window that is closed or too small: what it takes, at least an octet (RFC 9293
+    /// §3.8.6.1). Else keepalive's: the number of an old octet, without it (§3.8.4).
     fn write_probe(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<()> {
         let f = &self.core.flows[flow];
         let options = self.options(now, flow);
@@ -259,7 +272,11 @@ impl<A: Application> Stack<A> {
             _ => Kind::Fast,
         };
         if self.core.flows[flow].bits.has(Bits::HEAD) {
-            let end = self.core.extra_ref(flow).and_then(|e| e.sacked.hole(una, nxt)).map_or(nxt, |h| h.1);
+            let end = self
+                .core
+                .extra_ref(flow)
+                .and_then(|e| e.sacked.hole(una, nxt))
+                .map_or(nxt, |h| h.1);
             let to = self.write_range(now, flow, out, una, end, kind)?;
             self.core.flows[flow].bits.clear(Bits::HEAD);
             if let Some(extra) = self.core.extra(flow) {
@@ -285,7 +302,8 @@ impl<A: Application> Stack<A> {
         let from = max(extra.high_rxt, una);
         let first = extra.sacked.hole(from, edge);
         // Rule 3, if there is nothing new to send; rule 4, once.
-        let has_new = lt(nxt, self.core.stream_end(flow)) && lt(nxt, una.wrapping_add(self.core.flows[flow].snd_wnd));
+        let has_new = lt(nxt, self.core.stream_end(flow))
+            && lt(nxt, una.wrapping_add(self.core.flows[flow].snd_wnd));
         let hole = match first {
             Some(hole) => hole,
             None if has_new => return Some(false),
@@ -304,7 +322,8 @@ impl<A: Application> Stack<A> {
         Some(true)
     }
 
-    /// Sends octets that were sent before, from `from` on, not beyond `to` and a segment; where the next ones begin.
+    /// Sends octets that were sent before, from `from` on, not beyond `to` and a segment; where the
+    /// next ones begin.
     fn write_range(
         &mut self,
         now: Nanos,
@@ -372,8 +391,8 @@ impl<A: Application> Stack<A> {
         }
         let no_delay = self.core.class(flow).tunables.no_delay;
         if len < most {
-            // Silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment, but the last (Nagle: if nothing is under way),
-            // or the only one.
+            // Silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment, but the last (Nagle:
+            // if nothing is under way), or the only one.
             let last = len == available && (no_delay || closes);
             if !last && flight > 0 {
                 return Some(false);
@@ -397,7 +416,11 @@ impl<A: Application> Stack<A> {
         let (f, class) = self.core.parts(flow);
         f.snd_nxt = nxt.wrapping_add(numbers);
         if fin {
-            f.bits.set_state(if f.tcp_state() == State::Established { State::FinWait1 } else { State::LastAck });
+            f.bits.set_state(if f.tcp_state() == State::Established {
+                State::FinWait1
+            } else {
+                State::LastAck
+            });
         }
         if !f.bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
@@ -429,8 +452,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Whether a window of less than a segment is half of the peer's widest (RFC 9293 §3.8.6.2.1), as far as that is known:
-    /// it is kept of those who had too small a one.
+    /// Whether a window of less than a segment is half of the peer's widest (RFC 9293 §3.8.6.2.1),
+    /// as far as that is known: it is kept of those who had too small a one.
     fn is_wide(&mut self, flow: u32, window: u32) -> bool {
         let extra = self.core.make_extra(flow);
         let widest = extra.widest;
@@ -438,14 +461,16 @@ impl<A: Application> Stack<A> {
         widest > 0 && window >= widest.div_ceil(2)
     }
 
-    /// Who was silent for longer than the time-out begins with the initial window again (RFC 5681 §4.1).
+    /// Who was silent for longer than the time-out begins with the initial window again (RFC 5681
+    /// §4.1).
     fn after_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = (&self.core.flows[flow], self.core.class(flow));
         let restart = initial_window(class.tunables.initwnd, f.mss.into());
         if f.cwnd <= restart || f.bits.has(Bits::PERSIST) {
             return;
         }
-        // Without a timer `rtx_at` is when the last was acknowledged; else keepalive's, which began then.
+        // Without a timer `rtx_at` is when the last was acknowledged; else keepalive's, which began
+        // then.
         let keepalive = if f.bits.has(Bits::RTX) { ticks(class.tunables.keepidle) + 1 } else { 0 };
         let silence = tick(now).wrapping_sub(f.rtx_at.wrapping_sub(keepalive));
         if f.bits.retries() > 0 || silence > self.core.rto(flow) {
@@ -463,7 +488,8 @@ impl<A: Application> Stack<A> {
         self.core.start_rtx(now, flow, rto);
     }
 
-    /// Of `len` octets as many as a segment takes, or a super-segment; `whole`: no short one at its end.
+    /// Of `len` octets as many as a segment takes, or a super-segment; `whole`: no short one at its
+    /// end.
     #[inline]
     fn whole_segments(&self, flow: u32, len: u32, most: u32, whole: bool) -> u32 {
         let super_packet = u32::from(self.core.settings.super_packet);
@@ -481,7 +507,8 @@ impl<A: Application> Stack<A> {
     fn options(&self, now: Nanos, flow: u32) -> Words {
         let f = &self.core.flows[flow];
         let stamps = f.bits.has(Bits::TIMESTAMPS);
-        let mut options = if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() };
+        let mut options =
+            if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() };
         if f.extra != NO_EXTRA && f.bits.has(Bits::SACK) {
             let mut blocks = [(0, 0); 4];
             let most = if stamps { 3 } else { 4 };
@@ -497,8 +524,8 @@ impl<A: Application> Stack<A> {
         options
     }
 
-    /// One segment: `numbers` of the sequence from `seq`, octets but for a FIN at the end of the stream. `None`: no room,
-    /// nothing has changed.
+    /// One segment: `numbers` of the sequence from `seq`, octets but for a FIN at the end of the
+    /// stream. `None`: no room, nothing has changed.
     #[inline]
     fn write_segment(
         &mut self,
@@ -552,7 +579,9 @@ impl<A: Application> Stack<A> {
         let packet = out.packet(ClassId(f.class), &tuple, headers + len as usize, cut)?;
         if len > 0 {
             let room = &mut packet[headers..];
-            if seq.wrapping_sub(f.piece_at) < f.piece.len && len <= f.piece.len - seq.wrapping_sub(f.piece_at) {
+            if seq.wrapping_sub(f.piece_at) < f.piece.len
+                && len <= f.piece.len - seq.wrapping_sub(f.piece_at)
+            {
                 self.app.copy(&f.state, &tuple, f.piece, seq.wrapping_sub(f.piece_at), room);
             } else {
                 self.copy_pieces(flow, &tuple, seq, room);
@@ -700,11 +729,24 @@ impl<A: Application> Stack<A> {
         let class = f.class;
         let len = ip + UDP_HEADER + piece.len as usize;
         let packet = out.packet(ClassId(class), &key.tuple(), len, Cut::WHOLE)?;
-        self.app.copy(&self.core.flows[flow].state, &key.tuple(), piece, 0, &mut packet[ip + UDP_HEADER..]);
+        self.app.copy(
+            &self.core.flows[flow].state,
+            &key.tuple(),
+            piece,
+            0,
+            &mut packet[ip + UDP_HEADER..],
+        );
         write_udp(&mut packet[ip..], key.addresses, key.local_port, key.remote_port);
         self.core.ip_id = self.core.ip_id.wrapping_add(1);
         let class = &mut self.core.classes[usize::from(class)];
-        write_ip(packet, key.addresses, UDP, class.tunables.tos, class.tunables.ttl, self.core.ip_id);
+        write_ip(
+            packet,
+            key.addresses,
+            UDP,
+            class.tunables.tos,
+            class.tunables.ttl,
+            self.core.ip_id,
+        );
         class.counters.segments_out += 1;
         class.counters.octets_out += len as u64;
         class.counters.sent += u64::from(piece.len);

@@ -21,9 +21,12 @@ fn a_request_is_answered_and_nothing_is_left() {
 #[test]
 fn megabytes_arrive_whole_whatever_happens_on_the_way() {
     for loss in [0.0, 0.01, 0.05] {
-        for (sack, timestamps, wscale) in
-            [(true, true, Some(7)), (false, false, None), (true, false, Some(4)), (false, true, Some(7))]
-        {
+        for (sack, timestamps, wscale) in [
+            (true, true, Some(7)),
+            (false, false, None),
+            (true, false, Some(4)),
+            (false, true, Some(7)),
+        ] {
             for congestion in [Congestion::NewReno, Congestion::Cubic] {
                 let tunables = Tunables {
                     sack,
@@ -34,7 +37,13 @@ fn megabytes_arrive_whole_whatever_happens_on_the_way() {
                     congestion,
                     ..Tunables::default()
                 };
-                let fault = Fault { loss, reorder: loss, duplicate: loss, delay: Nanos(5 * MS), ..Fault::default() };
+                let fault = Fault {
+                    loss,
+                    reorder: loss,
+                    duplicate: loss,
+                    delay: Nanos(5 * MS),
+                    ..Fault::default()
+                };
                 let mut pair = Pair::new(Plan {
                     request: 3_000_000,
                     response: 1_000_000,
@@ -45,7 +54,11 @@ fn megabytes_arrive_whole_whatever_happens_on_the_way() {
                 });
                 pair.run();
                 pair.check();
-                assert_eq!(pair.client.counters(pair.class).ended(Reason::Closed), 1, "{loss} {sack} {timestamps}");
+                assert_eq!(
+                    pair.client.counters(pair.class).ended(Reason::Closed),
+                    1,
+                    "{loss} {sack} {timestamps}"
+                );
             }
         }
     }
@@ -59,7 +72,12 @@ fn sixty_four_megabytes_arrive_in_order_through_super_segments() {
         super_packet: 65_535,
         fault: Fault { delay: Nanos(MS), loss: 0.001, ..Fault::default() },
         chunk: 1 << 20,
-        tunables: Tunables { window: 4 << 20, wscale: Some(8), reassembly: 4 << 20, ..Tunables::default() },
+        tunables: Tunables {
+            window: 4 << 20,
+            wscale: Some(8),
+            reassembly: 4 << 20,
+            ..Tunables::default()
+        },
         ..Plan::default()
     });
     pair.run();
@@ -72,7 +90,12 @@ fn a_reader_who_stops_closes_the_window_and_opens_it_again() {
     let mut pair = Pair::new(Plan {
         request: 1_000_000,
         pause: Some((100_000, Nanos(20_000 * MS))),
-        tunables: Tunables { window: 65_535, wscale: None, reassembly: 65_535, ..Tunables::default() },
+        tunables: Tunables {
+            window: 65_535,
+            wscale: None,
+            reassembly: 65_535,
+            ..Tunables::default()
+        },
         ..Plan::default()
     });
     pair.run();
@@ -90,7 +113,13 @@ fn many_flows_end_and_leave_nothing() {
             request: 5000,
             response: 40_000,
             v6,
-            fault: Fault { loss: 0.02, reorder: 0.02, duplicate: 0.02, corrupt: 0.01, delay: Nanos(MS) },
+            fault: Fault {
+                loss: 0.02,
+                reorder: 0.02,
+                duplicate: 0.02,
+                corrupt: 0.01,
+                delay: Nanos(MS),
+            },
             ..Plan::default()
         });
         pair.run();
@@ -105,10 +134,20 @@ fn many_flows_end_and_leave_nothing() {
 fn both_may_begin_at_once() {
     let mut pair = Pair::new(Plan { flows: 0, ..Plan::default() });
     let there = tuple(false, 5000);
-    let back = Tuple { local: there.remote, local_port: 80, remote: there.local, remote_port: 5000, ..there };
+    let back = Tuple {
+        local: there.remote,
+        local_port: 80,
+        remote: there.local,
+        remote_port: 5000,
+        ..there
+    };
     let (say, hear) = (100, 100);
-    pair.client.connect(pair.now, pair.class, there, Talk { say, hear, ..Talk::default() }).unwrap();
-    pair.server.connect(pair.now, pair.class, back, Talk { say, hear, server: true, ..Talk::default() }).unwrap();
+    pair.client
+        .connect(pair.now, pair.class, there, Talk { say, hear, ..Talk::default() })
+        .unwrap();
+    pair.server
+        .connect(pair.now, pair.class, back, Talk { say, hear, server: true, ..Talk::default() })
+        .unwrap();
     pair.plan.flows = 1;
     pair.run();
     pair.check();
@@ -119,7 +158,8 @@ fn both_may_begin_at_once() {
 #[test]
 fn what_is_sent_behind_the_peers_end_still_arrives() {
     // The client closes as soon as it has asked: half-closed, it hears the answer.
-    let mut pair = Pair::new(Plan { request: 1000, response: 2_000_000, half_close: true, ..Plan::default() });
+    let mut pair =
+        Pair::new(Plan { request: 1000, response: 2_000_000, half_close: true, ..Plan::default() });
     pair.run();
     pair.check();
 }
@@ -132,7 +172,8 @@ fn nobody_there_is_refused_and_silence_times_out() {
     assert_eq!(pair.client.app().ended[0].0, Reason::Refused);
     assert_eq!((pair.server.strays().not_accepted, pair.server.strays().resets_out), (1, 1));
 
-    let mut pair = Pair::new(Plan { fault: Fault { loss: 1.0, ..Fault::default() }, ..Plan::default() });
+    let mut pair =
+        Pair::new(Plan { fault: Fault { loss: 1.0, ..Fault::default() }, ..Plan::default() });
     pair.run();
     assert_eq!(pair.client.app().ended[0].0, Reason::ConnectTimeout);
     assert_eq!(pair.client.counters(pair.class).retransmit_syn, 5);
@@ -146,7 +187,8 @@ fn datagrams_go_both_ways_and_silence_ends_the_flow() {
         let mut pair = Pair::new(Plan { flows: 0, v6, ..Plan::default() });
         let udp = Tuple { kind: FlowKind::Udp, ..tuple(v6, 5000) };
         let talk = Talk { say: 300, hear: 100, keeps: true, ..Talk::default() };
-        pair.server.app_mut().server = Talk { say: 100, hear: 300, server: true, keeps: true, ..Talk::default() };
+        pair.server.app_mut().server =
+            Talk { say: 100, hear: 300, server: true, keeps: true, ..Talk::default() };
         pair.client.connect(pair.now, pair.class, udp, talk).unwrap();
         pair.run();
         for stack in [&pair.client, &pair.server] {
@@ -166,10 +208,15 @@ fn datagrams_go_both_ways_and_silence_ends_the_flow() {
 
 #[test]
 fn probes_keep_a_silent_flow_or_end_it() {
-    let tunables =
-        Tunables { keepidle: Nanos(10_000 * MS), keepintvl: Nanos(1_000 * MS), keepcnt: 3, ..Tunables::default() };
+    let tunables = Tunables {
+        keepidle: Nanos(10_000 * MS),
+        keepintvl: Nanos(1_000 * MS),
+        keepcnt: 3,
+        ..Tunables::default()
+    };
     // Neither says anything: the server, too, probes.
-    let mut pair = Pair::new(Plan { request: 1, response: 0, tunables, keeps: true, ..Plan::default() });
+    let mut pair =
+        Pair::new(Plan { request: 1, response: 0, tunables, keeps: true, ..Plan::default() });
     let end = pair.now + Nanos(100_000 * MS);
     while pair.now < end && pair.step() {}
     assert_eq!(pair.client.active(), 1);
@@ -194,7 +241,8 @@ fn a_router_with_a_small_mtu_makes_segments_shorter() {
 fn the_same_key_and_time_give_the_same_packets() {
     let run = || {
         let fault = Fault { loss: 0.05, reorder: 0.1, delay: Nanos(MS), ..Fault::default() };
-        let mut pair = Pair::new(Plan { flows: 20, request: 20_000, fault, record: true, ..Plan::default() });
+        let mut pair =
+            Pair::new(Plan { flows: 20, request: 20_000, fault, record: true, ..Plan::default() });
         pair.run();
         pair.recorded
     };
@@ -212,5 +260,7 @@ fn ports_are_free_again_after_time_wait() {
     let again = pair.client.connect(pair.now, pair.class, tuple(false, 10_000), Talk::default());
     assert_eq!(again, Err(ConnectError::InUse));
     pair.run();
-    assert!(pair.client.connect(pair.now, pair.class, tuple(false, 10_000), Talk::default()).is_ok());
+    assert!(
+        pair.client.connect(pair.now, pair.class, tuple(false, 10_000), Talk::default()).is_ok()
+    );
 }

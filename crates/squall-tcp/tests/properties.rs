@@ -1,4 +1,5 @@
-//! Whatever befalls the packets: all arrives in order, or the flow ends with a reason; nothing is left; time goes on.
+//! Whatever befalls the packets: all arrives in order, or the flow ends with a reason; nothing is
+//! left; time goes on.
 
 mod common;
 

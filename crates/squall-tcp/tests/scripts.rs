@@ -1,5 +1,6 @@
-//! Packet scripts (tests/scripts, described in its README.md): each against our stack in virtual time, and those that Linux
-//! can run against Linux's TCP, in a network of its own and in real time. docs/rfc/tcp.md lists them all.
+//! Packet scripts (tests/scripts, described in its README.md): each against our stack in virtual
+//! time, and those that Linux can run against Linux's TCP, in a network of its own and in real
+//! time. docs/rfc/tcp.md lists them all.
 //!
 //! `cargo test -p squall-tcp --test scripts -- WORD` plays those with WORD in their names.
 
@@ -28,7 +29,8 @@ use squall_units::Nanos;
 
 /// Of Linux, whose packets come in real time on a machine that does other things, too.
 const PATIENCE: Nanos = Nanos(30_000_000);
-/// Of our stack: round-trip times are kept in 16 bits, and timers of several round trips are as inexact.
+/// Of our stack: round-trip times are kept in 16 bits, and timers of several round trips are as
+/// inexact.
 const STRETCH: f64 = 0.01;
 /// A script that fails for want of the processor passes when it is played again, alone.
 const ATTEMPTS: u32 = 3;
@@ -42,20 +44,23 @@ const SKIPPED: u8 = 77;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let ["--linux", file, family] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    if let ["--linux", file, family] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..]
+    {
         return play_here(file, family);
     }
     let scripts = match read_all() {
         Ok(scripts) => scripts,
         Err(error) => {
             println!(
-                "test all_scripts_are_read ... FAILED\n{error}\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored"
+                "test all_scripts_are_read ... FAILED\n{error}\n\ntest result: FAILED. 0 passed; \
+                 1 failed; 0 ignored"
             );
             return ExitCode::FAILURE;
         }
     };
     let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
-    let tests: Vec<_> = tests(&scripts).into_iter().filter(|test| test.name().contains(filter)).collect();
+    let tests: Vec<_> =
+        tests(&scripts).into_iter().filter(|test| test.name().contains(filter)).collect();
     if arguments.iter().any(|a| a == "--list") {
         println!("{INDEX}: test");
         tests.iter().for_each(|test| println!("{}: test", test.name()));
@@ -75,16 +80,21 @@ fn main() -> ExitCode {
     });
     let outcomes = outcomes.into_inner().expect("no thread panics");
     // Where many fail it is not for want of the processor.
-    let in_real_time =
-        |test: &Test<'_>, outcome: &Outcome| test.who == Who::Linux && matches!(outcome, Outcome::Failed(_));
-    let few = outcomes.iter().filter(|(test, outcome)| in_real_time(test, outcome)).count() <= MOST_AGAIN;
+    let in_real_time = |test: &Test<'_>, outcome: &Outcome| {
+        test.who == Who::Linux && matches!(outcome, Outcome::Failed(_))
+    };
+    let few =
+        outcomes.iter().filter(|(test, outcome)| in_real_time(test, outcome)).count() <= MOST_AGAIN;
     let judge = |(test, outcome): (Test<'_>, Outcome)| {
         let again = few && in_real_time(&test, &outcome);
         (test.name(), if again { test.again() } else { outcome })
     };
     let mut outcomes: Vec<_> = outcomes.into_iter().map(judge).collect();
     if INDEX.contains(filter) {
-        outcomes.push((INDEX.into(), index::check(&scripts).map_or_else(Outcome::Failed, |()| Outcome::Passed)));
+        outcomes.push((
+            INDEX.into(),
+            index::check(&scripts).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+        ));
     }
     outcomes.sort_by(|a, b| a.0.cmp(&b.0));
     tell(&outcomes)
@@ -128,8 +138,13 @@ impl Test<'_> {
 
     fn on_squall(&self) -> Outcome {
         let Self { script, family, .. } = *self;
-        let manner =
-            Manner { who: Who::Squall, family, tolerance: script.tolerance, stretch: STRETCH, grace: Nanos::ZERO };
+        let manner = Manner {
+            who: Who::Squall,
+            family,
+            tolerance: script.tolerance,
+            stretch: STRETCH,
+            grace: Nanos::ZERO,
+        };
         let played = panic::catch_unwind(|| {
             let mut subject = Squall::new(script, family)?;
             play::play(script, manner, &mut subject)
@@ -143,11 +158,15 @@ impl Test<'_> {
 
     fn on_linux(&self) -> Outcome {
         let own = std::env::current_exe().expect("a test knows where it is");
-        let done = match Command::new(own).args(["--linux", &self.script.file, family_name(self.family)]).output() {
+        let done = match Command::new(own)
+            .args(["--linux", &self.script.file, family_name(self.family)])
+            .output()
+        {
             Ok(done) => done,
             Err(error) => return Outcome::Failed(error.to_string()),
         };
-        let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned()
+            + &String::from_utf8_lossy(&done.stderr);
         match done.status.code().map(u8::try_from) {
             Some(Ok(0)) => Outcome::Passed,
             Some(Ok(SKIPPED)) => Outcome::Skipped(said),
@@ -157,7 +176,9 @@ impl Test<'_> {
 
     /// What failed in real time among others, alone.
     fn again(&self) -> Outcome {
-        (1..ATTEMPTS).fold(self.run(), |outcome, _| if let Outcome::Failed(_) = outcome { self.run() } else { outcome })
+        (1..ATTEMPTS).fold(self.run(), |outcome, _| {
+            if let Outcome::Failed(_) = outcome { self.run() } else { outcome }
+        })
     }
 }
 
@@ -171,14 +192,19 @@ fn play_here(file: &str, family: &str) -> ExitCode {
     let played = read(&folder().join(file)).and_then(|script| {
         let mut subject = linux::Linux::enter(&script, family)?;
         let tolerance = PATIENCE.max(script.tolerance);
-        let manner = Manner { who: Who::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
+        let manner =
+            Manner { who: Who::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
         Ok(play::play(&script, manner, &mut subject)?)
     });
     match played {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{error}");
-            ExitCode::from(if error.downcast_ref().is_some_and(is_for_want_of_rights) { SKIPPED } else { 1 })
+            ExitCode::from(if error.downcast_ref().is_some_and(is_for_want_of_rights) {
+                SKIPPED
+            } else {
+                1
+            })
         }
     }
 }
@@ -188,7 +214,10 @@ fn is_for_want_of_rights(error: &LabError) -> bool {
     match error {
         LabError::Forbidden { .. } => true,
         LabError::Io { source, .. } => {
-            matches!(source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotFound)
+            matches!(
+                source.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotFound
+            )
         }
         _ => false,
     }

@@ -1,4 +1,5 @@
-//! Quantities with their units, and their text forms: in goes `"10 Mpps"`, out comes a [`Rate`], and back.
+//! Quantities with their units, and their text forms: in goes `"10 Mpps"`, out comes a [`Rate`],
+//! and back.
 //!
 //! Knows nothing else of Squall. Arithmetic that decides when a frame leaves is integer arithmetic.
 #![forbid(unsafe_code)]
@@ -17,7 +18,9 @@ pub use signature::{SIGNATURE_HASH, signature_check};
 pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use time::{Nanos, Picos};
 
-/// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3 §4.2.7).
+/// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12
+/// (IEEE 802.3 §4.2.7).
 pub const L1_OVERHEAD: u32 = 20;
-/// Frame check sequence, octets. Profiles and reports count it (RFC 2544 §9), buffers do not hold it.
+/// Frame check sequence, octets. Profiles and reports count it (RFC 2544 §9), buffers do not hold
+/// it.
 pub const FCS_LEN: u32 = 4;

@@ -15,20 +15,27 @@ pub struct UnitError {
     pub hint: &'static str,
 }
 
-/// `"1000"`, `"10k"`, `"2M"`, `"1_000"`, `"1.5M"` (must come out whole). Prefixes are decimal, of either case.
+/// `"1000"`, `"10k"`, `"2M"`, `"1_000"`, `"1.5M"` (must come out whole). Prefixes are decimal, of
+/// either case.
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a count", hint };
     let (number, unit) = split_number(text).ok_or(error(r#""1000", "10k", "1.5M""#))?;
-    let scale = decimal_prefix(&unit.to_ascii_lowercase()).ok_or(error(r#""1000", "10k", "1.5M""#))?;
+    let scale =
+        decimal_prefix(&unit.to_ascii_lowercase()).ok_or(error(r#""1000", "10k", "1.5M""#))?;
     number.times(scale).and_then(Fraction::whole).ok_or(error("a whole number below 2^64"))
 }
 
-/// Octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. A lower-case `b` is refused: it would mean bits.
+/// Octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. A lower-case `b` is refused: it would
+/// mean bits.
 pub fn parse_octets(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a number of octets", hint };
     const EXAMPLES: &str = r#""1500", "10 kB", "2 MiB""#;
     let (number, unit) = split_number(text).ok_or(error(EXAMPLES))?;
-    let prefix = ["octets", "bytes", "B"].iter().find_map(|end| unit.strip_suffix(end)).unwrap_or(unit).trim_end();
+    let prefix = ["octets", "bytes", "B"]
+        .iter()
+        .find_map(|end| unit.strip_suffix(end))
+        .unwrap_or(unit)
+        .trim_end();
     let scale = match prefix.to_ascii_lowercase().as_str() {
         "ki" => 1 << 10,
         "mi" => 1 << 20,
@@ -64,7 +71,8 @@ pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
             return Err(error(r#"larger units first: "1h30m""#));
         }
         above = unit;
-        let part = number.times(unit).and_then(Fraction::rounded).ok_or(error("less than 584 years"))?;
+        let part =
+            number.times(unit).and_then(Fraction::rounded).ok_or(error("less than 584 years"))?;
         total = total.checked_add(part).ok_or(error("less than 584 years"))?;
         rest = tail.trim_start();
         if rest.is_empty() {
@@ -73,8 +81,8 @@ pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
     }
 }
 
-/// The largest unit in which at least 1 stands before the point and three decimals say all; with a precision
-/// (`{:.1}`), the largest unit and so many decimals, rounded.
+/// The largest unit in which at least 1 stands before the point and three decimals say all; with a
+/// precision (`{:.1}`), the largest unit and so many decimals, rounded.
 pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const UNITS: [(u64, &str); 6] = [
         (3_600_000_000_000, "h"),
@@ -95,14 +103,18 @@ pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result
             return write!(f, "{number} {name}");
         }
     }
-    f.write_str(if ns == 0 { "0 s" } else { unreachable!("every duration is a whole number of ns") })
+    f.write_str(if ns == 0 {
+        "0 s"
+    } else {
+        unreachable!("every duration is a whole number of ns")
+    })
 }
 
 /// How a rate in bits a second may end, the longer first: profiles, reports and other tools.
 const BITS: [&str; 6] = ["bits/s", "bit/s", "b/s", "bps", "bits", "bit"];
 
-/// Lower-case prefixes count as upper-case ones (TRex writes `1mpps`), but `B` is no `b`: somebody who writes `MBps`
-/// means octets, and would get an eighth.
+/// Lower-case prefixes count as upper-case ones (TRex writes `1mpps`), but `B` is no `b`: somebody
+/// who writes `MBps` means octets, and would get an eighth.
 pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a rate", hint };
     const EXAMPLES: &str = r#""10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max""#;
@@ -137,7 +149,10 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
         return Err(error(EXAMPLES));
     };
     let scale = decimal_prefix(prefix.trim_end()).ok_or(error(EXAMPLES))?;
-    let (num, den) = number.times(scale).and_then(Fraction::narrow).ok_or(error("fewer digits: at most 2^64"))?;
+    let (num, den) = number
+        .times(scale)
+        .and_then(Fraction::narrow)
+        .ok_or(error("fewer digits: at most 2^64"))?;
     Ok(Rate { num, den, unit })
 }
 
@@ -150,11 +165,13 @@ pub(crate) fn print_rate(rate: &Rate, f: &mut fmt::Formatter<'_>) -> fmt::Result
         RateUnit::BpsL1 => ("bps", " l1"),
         RateUnit::BpsL2 => ("bps", ""),
     };
-    const PREFIXES: [(u128, &str); 4] = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"), (1, "")];
+    const PREFIXES: [(u128, &str); 4] =
+        [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"), (1, "")];
     let prefixes = if rate.unit == RateUnit::Percent { &PREFIXES[3..] } else { &PREFIXES };
     let (num, den) = (u128::from(rate.num), u128::from(rate.den));
     if let Some(decimals) = f.precision() {
-        let (scale, prefix) = prefixes.iter().find(|(scale, _)| num >= den * scale).unwrap_or(&(1, ""));
+        let (scale, prefix) =
+            prefixes.iter().find(|(scale, _)| num >= den * scale).unwrap_or(&(1, ""));
         return write!(f, "{:.decimals$} {prefix}{unit}{layer}", rate.value() / *scale as f64);
     }
     for (scale, prefix) in prefixes {
@@ -184,7 +201,10 @@ pub(crate) fn mac(text: &str) -> Result<MacAddr, UnitError> {
     let (mut value, mut parts) = (0u64, 0);
     for part in trimmed.split(separator) {
         parts += 1;
-        if parts > 12 / digits || !widths.contains(&part.len()) || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+        if parts > 12 / digits
+            || !widths.contains(&part.len())
+            || !part.bytes().all(|b| b.is_ascii_hexdigit())
+        {
             return Err(error());
         }
         value = value << (4 * digits) | u64::from_str_radix(part, 16).map_err(|_| error())?;
@@ -232,8 +252,8 @@ impl Fraction {
     }
 }
 
-/// The number that `text` begins with, and what follows it, trimmed: `"1_000.5e3 x"`. Digits may be grouped by `_`; no
-/// sign.
+/// The number that `text` begins with, and what follows it, trimmed: `"1_000.5e3 x"`. Digits may be
+/// grouped by `_`; no sign.
 fn split_number(text: &str) -> Option<(Fraction, &str)> {
     let text = text.trim();
     let mut num = 0u128;
@@ -262,7 +282,11 @@ fn split_number(text: &str) -> Option<(Fraction, &str)> {
         at += len;
     }
     let power = 10u128.checked_pow(exponent.unsigned_abs())?;
-    let number = if exponent < 0 { Fraction::new(num, power) } else { Fraction::new(num.checked_mul(power)?, 1) };
+    let number = if exponent < 0 {
+        Fraction::new(num, power)
+    } else {
+        Fraction::new(num.checked_mul(power)?, 1)
+    };
     Some((number?, text[at..].trim_start()))
 }
 
@@ -392,7 +416,11 @@ mod tests {
             "max pps",
             "5 µpps",
         ] {
-            assert!(text.parse::<Rate>().is_err(), "{text:?} was read as {:?}", text.parse::<Rate>());
+            assert!(
+                text.parse::<Rate>().is_err(),
+                "{text:?} was read as {:?}",
+                text.parse::<Rate>()
+            );
         }
         assert_eq!(
             "12 Gbp".parse::<Rate>().unwrap_err().to_string(),
@@ -442,7 +470,20 @@ mod tests {
         ] {
             assert_eq!(nanos(text), ns, "{text}");
         }
-        for text in ["", "s", "-1s", "1x", "1h30", "30m1h", "1s1s", "10M", "1e30 h", "NaN", "1 h -2 m", "600 000 s"] {
+        for text in [
+            "",
+            "s",
+            "-1s",
+            "1x",
+            "1h30",
+            "30m1h",
+            "1s1s",
+            "10M",
+            "1e30 h",
+            "NaN",
+            "1 h -2 m",
+            "600 000 s",
+        ] {
             assert!(text.parse::<Nanos>().is_err(), "{text:?}");
         }
     }

@@ -43,18 +43,24 @@ impl Rate {
         if self.unit == RateUnit::Max {
             return Some(self);
         }
-        let (n, d) = (u128::from(self.num) * u128::from(num), u128::from(self.den) * u128::from(den));
+        let (n, d) =
+            (u128::from(self.num) * u128::from(num), u128::from(self.den) * u128::from(den));
         let g = gcd(n, d).max(1);
-        Some(Self { num: u64::try_from(n / g).ok()?, den: u64::try_from(d / g).ok()?, unit: self.unit })
+        Some(Self {
+            num: u64::try_from(n / g).ok()?,
+            den: u64::try_from(d / g).ok()?,
+            unit: self.unit,
+        })
     }
 
-    /// `self · num / den`, which may be rounded to six digits, so that it can be said again and again; [`RateUnit::Max`]
-    /// stays. `None` when there is no such rate.
+    /// `self · num / den`, which may be rounded to six digits, so that it can be said again and
+    /// again; [`RateUnit::Max`] stays. `None` when there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         if self.unit == RateUnit::Max {
             return Some(self);
         }
-        let (num, den) = near(u128::from(self.num) * u128::from(num), u128::from(self.den) * u128::from(den))?;
+        let (num, den) =
+            near(u128::from(self.num) * u128::from(num), u128::from(self.den) * u128::from(den))?;
         Some(Self { num, den, unit: self.unit })
     }
 
@@ -63,8 +69,8 @@ impl Rate {
         self.num as f64 / self.den as f64
     }
 
-    /// Frames a second at a mean size of `frame_len` octets with FCS; `speed_bps` is the port's. `None` for
-    /// [`RateUnit::Max`], and for a share of an unknown speed.
+    /// Frames a second at a mean size of `frame_len` octets with FCS; `speed_bps` is the port's.
+    /// `None` for [`RateUnit::Max`], and for a share of an unknown speed.
     pub fn as_pps(&self, frame_len: f64, speed_bps: Option<u64>) -> Option<f64> {
         let l1_bits = 8.0 * (frame_len + f64::from(L1_OVERHEAD));
         match self.unit {
@@ -77,8 +83,8 @@ impl Rate {
     }
 }
 
-/// A short fraction: `num / den` itself if its denominator has six digits at most, else rounded to six digits or more.
-/// `None` when it is too large, or rounds to 0.
+/// A short fraction: `num / den` itself if its denominator has six digits at most, else rounded to
+/// six digits or more. `None` when it is too large, or rounds to 0.
 pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
     const SHORT: u128 = 1_000_000;
     let reduced = |num: u128, den: u128| {
@@ -103,14 +109,16 @@ pub(crate) fn gcd(a: u128, b: u128) -> u128 {
 
 impl FromStr for Rate {
     type Err = UnitError;
-    /// `"10 Mpps"`, `"1.5 Gbps"` (L2), `"2 Gbps l1"` or `"2 Gbps_l1"`, `"30 %"`, `"max"`; a bare number is pps.
+    /// `"10 Mpps"`, `"1.5 Gbps"` (L2), `"2 Gbps l1"` or `"2 Gbps_l1"`, `"30 %"`, `"max"`; a bare
+    /// number is pps.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         crate::parse::rate(text)
     }
 }
 
 impl fmt::Display for Rate {
-    /// A form that [`Rate::from_str`] reads back to the same value; with a precision (`{:.1}`), rounded.
+    /// A form that [`Rate::from_str`] reads back to the same value; with a precision (`{:.1}`),
+    /// rounded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_rate(self, f)
     }
@@ -128,7 +136,10 @@ mod tests {
             assert!(rate.den <= 1_000_000_000_000, "{rate:?}");
         }
         assert!((rate.value() / 399.9e9 - 1.0).abs() < 1e-6, "{rate:?}");
-        assert_eq!("3 pps".parse::<Rate>().unwrap().times(1, 2).unwrap(), "1.5 pps".parse().unwrap());
+        assert_eq!(
+            "3 pps".parse::<Rate>().unwrap().times(1, 2).unwrap(),
+            "1.5 pps".parse().unwrap()
+        );
         assert_eq!(Rate::MAX.times(1, 2), Some(Rate::MAX));
         assert_eq!(Rate::pps(u64::MAX).times(2, 1), None);
         assert_eq!(Rate::pps(1).times(1, u64::MAX), None, "it rounds to nothing");

@@ -1,11 +1,12 @@
-//! What tells a signature from other octets: for the program that writes and reads signatures, and for ports that have
-//! to know their own frames.
+//! What tells a signature from other octets: for the program that writes and reads signatures, and
+//! for ports that have to know their own frames.
 
 /// Multiplier of the low half, constant, multiplier of all.
-pub const SIGNATURE_HASH: [u64; 3] = [0x9fb2_1c65_1e98_df25, 0x5351_5541_4c4c_3031, 0xd6e8_feb8_6659_fd93];
+pub const SIGNATURE_HASH: [u64; 3] =
+    [0x9fb2_1c65_1e98_df25, 0x5351_5541_4c4c_3031, 0xd6e8_feb8_6659_fd93];
 
-/// A hash of everything but the check: foreign octets pass with a chance of 2^-32. Of `high`, the upper half is the
-/// check itself and does not count.
+/// A hash of everything but the check: foreign octets pass with a chance of 2^-32. Of `high`, the
+/// upper half is the check itself and does not count.
 #[inline]
 pub fn signature_check(high: u64, low: u64) -> u32 {
     let [of_low, constant, of_all] = SIGNATURE_HASH;

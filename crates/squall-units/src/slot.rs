@@ -1,4 +1,5 @@
-//! What stands beside a frame's slot in memory: shared by those who fill slots and those who send them.
+//! What stands beside a frame's slot in memory: shared by those who fill slots and those who send
+//! them.
 
 use crate::{FCS_LEN, Nanos};
 
@@ -7,7 +8,8 @@ use crate::{FCS_LEN, Nanos};
 pub struct TxMeta {
     /// Frame length in octets, without FCS, at most the stride. Set by the filler.
     pub len: u32,
-    /// Whose content is in the slot: the filler's mark, kept by the port from use to use; 0 when fresh.
+    /// Whose content is in the slot: the filler's mark, kept by the port from use to use; 0 when
+    /// fresh.
     pub owner: u32,
     /// The filler's second mark, kept likewise.
     pub mark: u32,
@@ -17,8 +19,8 @@ pub struct TxMeta {
     pub due: Nanos,
 }
 
-/// How a super-frame is cut into frames: each has the headers of the whole, made right, and the next `size` octets of
-/// payload. By default not at all.
+/// How a super-frame is cut into frames: each has the headers of the whole, made right, and the
+/// next `size` octets of payload. By default not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// Payload octets of a segment; the last may have fewer. 0: the frame leaves as it is.
@@ -49,7 +51,11 @@ impl Cut {
     /// Frames that one of `len` octets (without FCS) becomes; at least 1.
     #[inline]
     pub fn segments(self, len: u32) -> u32 {
-        if self.is_whole() { 1 } else { (len - u32::from(self.payload)).div_ceil(self.size.into()).max(1) }
+        if self.is_whole() {
+            1
+        } else {
+            (len - u32::from(self.payload)).div_ceil(self.size.into()).max(1)
+        }
     }
 
     /// Octets of all of them, each with its headers and FCS.
@@ -94,9 +100,13 @@ mod tests {
     #[test]
     fn segments_and_their_octets_are_those_on_the_wire() {
         let tcp = Cut { size: 1460, transport: 34, payload: 54 };
-        for (len, segments, octets) in
-            [(54, 1, 58), (55, 1, 59), (1514, 1, 1518), (1515, 2, 1518 + 59), (54 + 2920, 2, 2 * 1518)]
-        {
+        for (len, segments, octets) in [
+            (54, 1, 58),
+            (55, 1, 59),
+            (1514, 1, 1518),
+            (1515, 2, 1518 + 59),
+            (54 + 2920, 2, 2 * 1518),
+        ] {
             assert_eq!((tcp.segments(len), tcp.octets(len)), (segments, octets), "{len}");
         }
         assert_eq!((Cut::WHOLE.segments(1514), Cut::WHOLE.octets(1514)), (1, 1518));

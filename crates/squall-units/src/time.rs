@@ -4,11 +4,13 @@ use std::{fmt, ops, str::FromStr};
 
 use crate::UnitError;
 
-/// Nanoseconds: an instant on the engine's clock (`CLOCK_MONOTONIC`, or virtual time from 0), or a duration.
+/// Nanoseconds: an instant on the engine's clock (`CLOCK_MONOTONIC`, or virtual time from 0), or a
+/// duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
-/// Picoseconds since the start of a run, 0 to 213 days: the resolution in which departures are computed.
+/// Picoseconds since the start of a run, 0 to 213 days: the resolution in which departures are
+/// computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Picos(pub u64);
 
@@ -63,15 +65,16 @@ impl From<Nanos> for Picos {
 
 impl FromStr for Nanos {
     type Err = UnitError;
-    /// `"10s"`, `"1.5 ms"`, `"250us"`, `"3 ns"`, `"2 min"`, `"1 h"`, `"1h30m"`; a bare number is seconds.
+    /// `"10s"`, `"1.5 ms"`, `"250us"`, `"3 ns"`, `"2 min"`, `"1 h"`, `"1h30m"`; a bare number is
+    /// seconds.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         crate::parse::duration(text)
     }
 }
 
 impl fmt::Display for Nanos {
-    /// Exact: the largest unit that leaves at least 1 and needs at most three decimals, `1.5 ms`. With a precision,
-    /// rounded: `{:.1}`.
+    /// Exact: the largest unit that leaves at least 1 and needs at most three decimals, `1.5 ms`.
+    /// With a precision, rounded: `{:.1}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_duration(self.0, f)
     }

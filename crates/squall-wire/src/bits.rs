@@ -13,5 +13,6 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, bits: usize, value: u128) {
 }
 
 pub(crate) fn get(bytes: &[u8], at: usize, bits: usize) -> u128 {
-    (at..at + bits).fold(0, |value, bit| value << 1 | u128::from(bytes[bit / 8] >> (7 - bit % 8) & 1))
+    (at..at + bits)
+        .fold(0, |value, bit| value << 1 | u128::from(bytes[bit / 8] >> (7 - bit % 8) & 1))
 }

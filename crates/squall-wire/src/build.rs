@@ -15,12 +15,13 @@ pub(crate) const MIN_FRAME: usize = 60;
 type Load<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 impl Packet {
-    /// Octets without FCS. `len`: the frame's length without FCS; the payload is extended (or cut) to it. Without
-    /// `len`, the natural length, padded with a trailer to 60. `load` reads files that a payload names; `seed` feeds
-    /// random payloads.
+    /// Octets without FCS. `len`: the frame's length without FCS; the payload is extended (or cut)
+    /// to it. Without `len`, the natural length, padded with a trailer to 60. `load` reads files
+    /// that a payload names; `seed` feeds random payloads.
     ///
-    /// A payload of the same seed is the same whatever `len`: a shorter one is the beginning of a longer one.
-    /// With a `truncate(n)` layer the frame is cut to `n` octets after all else, so it may be shorter than `len`.
+    /// A payload of the same seed is the same whatever `len`: a shorter one is the beginning of a
+    /// longer one. With a `truncate(n)` layer the frame is cut to `n` octets after all else, so it
+    /// may be shorter than `len`.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -31,10 +32,19 @@ impl Packet {
     /// let frame = packet.build(Some(1514), &none, 0).unwrap();
     /// assert_eq!((frame.bytes.len(), frame.payload, frame.trailer), (1514, 42, 0));
     /// ```
-    pub fn build(&self, len: Option<usize>, load: Load<'_>, seed: u64) -> Result<Frame, BuildError> {
+    pub fn build(
+        &self,
+        len: Option<usize>,
+        load: Load<'_>,
+        seed: u64,
+    ) -> Result<Frame, BuildError> {
         self.check()?;
         let headers = self.layers.iter().take_while(|l| !l.header.is_payload()).count();
-        let mut frame = if headers == 0 { self.raw(len, load, seed)? } else { self.layered(headers, len, load, seed)? };
+        let mut frame = if headers == 0 {
+            self.raw(len, load, seed)?
+        } else {
+            self.layered(headers, len, load, seed)?
+        };
         if let Some(n) = self.truncated() {
             frame.cut(n);
         }
@@ -49,7 +59,10 @@ impl Packet {
         let before = [None].into_iter().chain(self.layers.iter().map(Some));
         for (before, layer) in before.zip(&self.layers) {
             follows(before, layer).map_err(|(expected, hint)| {
-                BuildError::Invalid(format!("found {}, expected {expected}; {hint}", layer.header.name))
+                BuildError::Invalid(format!(
+                    "found {}, expected {expected}; {hint}",
+                    layer.header.name
+                ))
             })?;
         }
         Ok(())
@@ -73,7 +86,8 @@ impl Packet {
             None => bytes.resize(natural.max(MIN_FRAME), 0),
         }
         let Some(len) = len else { return Ok(Frame::dissect(bytes)) };
-        // What it says is understood at its own length; then lengths and checksums that were right follow.
+        // What it says is understood at its own length; then lengths and checksums that were right
+        // follow.
         let longer = bytes.split_off(natural);
         let mut frame = Frame::dissect(bytes);
         frame.resize(len)?;
@@ -84,13 +98,23 @@ impl Packet {
         Ok(frame)
     }
 
-    fn layered(&self, headers: usize, len: Option<usize>, load: Load<'_>, seed: u64) -> Result<Frame, BuildError> {
+    fn layered(
+        &self,
+        headers: usize,
+        len: Option<usize>,
+        load: Load<'_>,
+        seed: u64,
+    ) -> Result<Frame, BuildError> {
         let mut bytes = Vec::new();
         let mut layers = Vec::new();
         for i in 0..headers {
             let offset = bytes.len();
             self.header(i, &mut bytes)?;
-            layers.push(LayerAt { header: self.layers[i].header, offset, len: bytes.len() - offset });
+            layers.push(LayerAt {
+                header: self.layers[i].header,
+                offset,
+                len: bytes.len() - offset,
+            });
         }
         let payload = bytes.len();
         if let Some(len) = len.filter(|&len| len < payload) {
@@ -102,7 +126,8 @@ impl Packet {
             None => MIN_FRAME.saturating_sub(bytes.len()),
         };
         bytes.resize(bytes.len() + trailer, 0);
-        let mut frame = Frame { bytes, layers, lengths: Vec::new(), checksums: Vec::new(), payload, trailer };
+        let mut frame =
+            Frame { bytes, layers, lengths: Vec::new(), checksums: Vec::new(), payload, trailer };
         self.fill_lengths(&mut frame)?;
         self.fill_checksums(&mut frame);
         Ok(frame)
@@ -116,8 +141,8 @@ impl Packet {
         let offset = bytes.len();
         bytes.resize(offset + header.min_len, 0);
 
-        // In this order: defaults, what follows from other layers and fields, what was set. The first octet decides on
-        // optional fields, so it comes to its end before they do.
+        // In this order: defaults, what follows from other layers and fields, what was set. The
+        // first octet decides on optional fields, so it comes to its end before they do.
         let always = |f: &FieldDef| f.presence == Presence::Always && f.bits > 0;
         for f in header.fields.iter().filter(|f| always(f)) {
             let value = match &f.kind {
@@ -146,7 +171,10 @@ impl Packet {
         for (f, value) in layer.set().filter(|(f, _)| !always(f) && f.bits > 0) {
             let Some(bit) = header.bit_of(f, offset, first) else {
                 let (name, kind) = (header.name, header.fields[0].name);
-                return Err(BuildError::Invalid(format!("{name}.{} is set, but not with this {name}.{kind}", f.name)));
+                return Err(BuildError::Invalid(format!(
+                    "{name}.{} is set, but not with this {name}.{kind}",
+                    f.name
+                )));
             };
             if let Value::Number(n) = value {
                 put(bytes, bit, f.bits, *n);
@@ -160,8 +188,9 @@ impl Packet {
             }
         }
         if let Some((_, set)) = header.options() {
-            let set_here =
-                layer.set().find_map(|(_, v)| if let Value::Options(list) = v { Some(list.clone()) } else { None });
+            let set_here = layer.set().find_map(|(_, v)| {
+                if let Value::Options(list) = v { Some(list.clone()) } else { None }
+            });
             for option in &set_here.unwrap_or_else(|| self.implied_options(i)) {
                 emit(option, set, bytes);
             }
@@ -186,7 +215,10 @@ impl Packet {
                 return Ok(());
             }
             if value as u128 > f.max() {
-                return Err(BuildError::Invalid(format!("{}.{name} cannot hold {value}", layer.header.name)));
+                return Err(BuildError::Invalid(format!(
+                    "{}.{name} cannot hold {value}",
+                    layer.header.name
+                )));
             }
             put(bytes, offset * 8 + f.bit, f.bits, value as u128);
             Ok(())
@@ -214,7 +246,8 @@ impl Packet {
         load: Load<'_>,
         seed: u64,
     ) -> Result<(), BuildError> {
-        let layers: Vec<&Layer> = self.layers[from..].iter().filter(|l| l.header.proto != Proto::Truncate).collect();
+        let layers: Vec<&Layer> =
+            self.layers[from..].iter().filter(|l| l.header.proto != Proto::Truncate).collect();
         let room = |bytes: &Vec<u8>| len.map_or(0, |len| len.saturating_sub(bytes.len()));
         for (i, layer) in layers.iter().enumerate() {
             let last = i + 1 == layers.len();
@@ -222,7 +255,9 @@ impl Packet {
             let mut rng = Rng(seed ^ (i as u64) << 32);
             match (&layer.content, layer.header.proto) {
                 (Content::Text(text), _) => bytes.extend_from_slice(text.as_bytes()),
-                (Content::Octets(o), Proto::Pattern) => bytes.extend(o.iter().cycle().take(o.len().max(fill))),
+                (Content::Octets(o), Proto::Pattern) => {
+                    bytes.extend(o.iter().cycle().take(o.len().max(fill)))
+                }
                 (Content::Octets(o), _) => bytes.extend_from_slice(o),
                 (Content::Count(n), proto) => {
                     let n = n.unwrap_or(fill);
@@ -233,7 +268,8 @@ impl Packet {
                     }
                 }
                 (Content::Path(path), _) => {
-                    let octets = load(path).map_err(|error| BuildError::File { path: path.clone(), error })?;
+                    let octets = load(path)
+                        .map_err(|error| BuildError::File { path: path.clone(), error })?;
                     if octets.len() > MAX_PAYLOAD {
                         let found = octets.len();
                         return Err(BuildError::Invalid(format!(
@@ -260,7 +296,9 @@ impl Packet {
             let value = frame.bytes.len() - field.from;
             let Ok(value) = u16::try_from(value) else {
                 let name = frame.layers[i].header.name;
-                return Err(BuildError::Invalid(format!("{name}.length cannot hold {value}: at most 65535")));
+                return Err(BuildError::Invalid(format!(
+                    "{name}.length cannot hold {value}: at most 65535"
+                )));
             };
             frame.bytes[field.at..field.at + 2].copy_from_slice(&value.to_be_bytes());
             frame.lengths.push(field);
@@ -273,7 +311,9 @@ impl Packet {
         for i in (0..frame.layers.len()).rev() {
             let Some(field) = frame.checksum_of(i, end) else { continue };
             let set = self.layers[i].value_of("checksum");
-            if matches!(set, Some(Value::Number(_))) || set.is_none() && frame.is_tunnel_over_ipv4(i) {
+            if matches!(set, Some(Value::Number(_)))
+                || set.is_none() && frame.is_tunnel_over_ipv4(i)
+            {
                 continue;
             }
             let mut value = field.compute(&frame.bytes, frame.trailer);
@@ -301,7 +341,9 @@ impl Layer {
 
 impl HeaderDef {
     fn options(&self) -> Option<(&'static FieldDef, OptionSet)> {
-        self.fields.iter().find_map(|f| if let FieldKind::Options(set) = f.kind { Some((f, set)) } else { None })
+        self.fields
+            .iter()
+            .find_map(|f| if let FieldKind::Options(set) = f.kind { Some((f, set)) } else { None })
     }
 }
 

@@ -1,10 +1,11 @@
 //! The Internet checksum (RFC 1071), as unfolded sums that can be added up in any order.
 
-/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (and 0 only if they are all 0), in 33 bits; an odd last octet
-/// counts as the upper half of a word.
+/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (and 0 only if they are all 0), in
+/// 33 bits; an odd last octet counts as the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
-    // In the machine's own order, which only swaps the octets of the sum (RFC 1071 §2 B), eight octets at a time.
+    // In the machine's own order, which only swaps the octets of the sum (RFC 1071 §2 B), eight
+    // octets at a time.
     let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
     let (blocks, rest) = bytes.as_chunks::<32>();
     let mut total = [0u64; 4];
@@ -50,7 +51,9 @@ mod tests {
         for len in 0..octets.len() {
             for from in 0..8.min(len) {
                 let part = &octets[from..len];
-                let words = part.chunks(2).map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0)));
+                let words = part
+                    .chunks(2)
+                    .map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0)));
                 assert_eq!(fold(sum(part)), fold(words.sum()), "{from}..{len}");
             }
         }

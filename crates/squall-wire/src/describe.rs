@@ -1,10 +1,11 @@
-//! One line for protocols that are no headers of the table: what `tcpdump -n` says of them, as far as it is short. All of
-//! it may be cut or nonsense; what is not understood gives `None`.
+//! One line for protocols that are no headers of the table: what `tcpdump -n` says of them, as far
+//! as it is short. All of it may be cut or nonsense; what is not understood gives `None`.
 
 use crate::link::{llc, pppoe};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Of what an EtherType names, or of an LLC frame where the EtherType is a length. `octets` begin behind it.
+/// Of what an EtherType names, or of an LLC frame where the EtherType is a length. `octets` begin
+/// behind it.
 pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
     let len = octets.len();
     Some(match ethertype {
@@ -22,16 +23,28 @@ pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
         0x888e => {
             const KINDS: [&str; 5] = ["packet", "start", "logoff", "key", "ASF alert"];
             let kind = usize::from(*octets.get(1)?);
-            format!("EAPOL {} ({kind}) v{}, len {}", KINDS.get(kind)?, *octets.first()?, be16(octets, 2)?)
+            format!(
+                "EAPOL {} ({kind}) v{}, len {}",
+                KINDS.get(kind)?,
+                *octets.first()?,
+                be16(octets, 2)?
+            )
         }
         0x88cc => match lldp_name(octets) {
             Some(name) => format!("LLDP, length {len}: {name}"),
             None => format!("LLDP, length {len}"),
         },
-        0x88f7 => format!("PTPv{}, message {}, length {len}", octets.get(1)? & 15, *octets.first()? & 15),
-        0x8808 if be16(octets, 0)? == 1 => format!("MPCP, Pause, quanta {}, length {len}", be16(octets, 2)?),
+        0x88f7 => {
+            format!("PTPv{}, message {}, length {len}", octets.get(1)? & 15, *octets.first()? & 15)
+        }
+        0x8808 if be16(octets, 0)? == 1 => {
+            format!("MPCP, Pause, quanta {}, length {len}", be16(octets, 2)?)
+        }
         0x9000 => {
-            format!("Loopback, skipCount {}, length {len}", u16::from_le_bytes([*octets.first()?, *octets.get(1)?]))
+            format!(
+                "Loopback, skipCount {}, length {len}",
+                u16::from_le_bytes([*octets.first()?, *octets.get(1)?])
+            )
         }
         _ => return None,
     })
@@ -47,18 +60,23 @@ fn logical_link(octets: &[u8], end: usize) -> Option<String> {
             let snap = octets.get(3..8)?;
             let oui = format!("{:02x}{:02x}{:02x}", snap[0], snap[1], snap[2]);
             Some(match (oui.as_str(), u16::from_be_bytes([snap[3], snap[4]])) {
-                ("00000c", 0x2000) => format!("CDPv{}, length {}", octets.get(8)?, end.saturating_sub(8)),
+                ("00000c", 0x2000) => {
+                    format!("CDPv{}, length {}", octets.get(8)?, end.saturating_sub(8))
+                }
                 ("00000c", 0x010b) => spanning_tree(octets.get(8..end)?)?,
-                (oui, pid) => format!("SNAP, oui 0x{oui}, ethertype {pid:#06x}, length {}", end.saturating_sub(8)),
+                (oui, pid) => format!(
+                    "SNAP, oui 0x{oui}, ethertype {pid:#06x}, length {}",
+                    end.saturating_sub(8)
+                ),
             })
         }
         [0xfe, 0xfe, 3] => Some(match octets.get(3)? {
             0x83 => format!("IS-IS, length {}", end.saturating_sub(3)),
             other => format!("OSI NLPID {other:#04x}, length {}", end.saturating_sub(3)),
         }),
-        [dsap, ssap, control] => {
-            Some(format!("LLC, dsap {dsap:#04x}, ssap {ssap:#04x}, ctrl {control:#04x}, length {end}"))
-        }
+        [dsap, ssap, control] => Some(format!(
+            "LLC, dsap {dsap:#04x}, ssap {ssap:#04x}, ctrl {control:#04x}, length {end}"
+        )),
     }
 }
 
@@ -109,14 +127,20 @@ fn lldp_name(octets: &[u8]) -> Option<String> {
     }
 }
 
-/// What of an IP protocol that is no header of the table stands behind the addresses, and the ports if it has such.
+/// What of an IP protocol that is no header of the table stands behind the addresses, and the ports
+/// if it has such.
 pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, String)> {
     let len = octets.len();
     let line = match number {
-        50 => format!("ESP(spi={:#010x},seq={:#x}), length {len}", be32(octets, 0)?, be32(octets, 4)?),
-        51 => format!("AH(spi={:#010x},seq={:#x}), length {len}", be32(octets, 4)?, be32(octets, 8)?),
+        50 => {
+            format!("ESP(spi={:#010x},seq={:#x}), length {len}", be32(octets, 0)?, be32(octets, 4)?)
+        }
+        51 => {
+            format!("AH(spi={:#010x},seq={:#x}), length {len}", be32(octets, 4)?, be32(octets, 8)?)
+        }
         89 => {
-            const KINDS: [&str; 6] = ["", "Hello", "Database Description", "LS-Request", "LS-Update", "LS-Ack"];
+            const KINDS: [&str; 6] =
+                ["", "Hello", "Database Description", "LS-Request", "LS-Update", "LS-Ack"];
             let kind = KINDS.get(usize::from(*octets.get(1)?)).filter(|kind| !kind.is_empty())?;
             format!("OSPFv{}, {kind}, length {len}", *octets.first()?)
         }
@@ -132,11 +156,18 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
                 "Graft-Ack",
                 "Candidate RP Advertisement",
             ];
-            format!("PIMv{}, {}, length {len}", octets.first()? >> 4, KINDS.get(usize::from(*octets.first()? & 15))?)
+            format!(
+                "PIMv{}, {}, length {len}",
+                octets.first()? >> 4,
+                KINDS.get(usize::from(*octets.first()? & 15))?
+            )
         }
         112 => {
             let (vrid, priority) = (octets.get(1)?, octets.get(2)?);
-            format!("VRRPv{}, Advertisement, vrid {vrid}, prio {priority}, length {len}", *octets.first()? >> 4)
+            format!(
+                "VRRPv{}, Advertisement, vrid {vrid}, prio {priority}, length {len}",
+                *octets.first()? >> 4
+            )
         }
         132 => {
             const KINDS: [&str; 15] = [
@@ -158,7 +189,9 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
             ];
             let (ports, mut line) = ((be16(octets, 0)?, be16(octets, 2)?), String::from("sctp"));
             let (mut at, mut chunk) = (12, 0);
-            while let (Some(&kind), Some(chunk_len), true) = (octets.get(at), be16(octets, at + 2), chunk < 16) {
+            while let (Some(&kind), Some(chunk_len), true) =
+                (octets.get(at), be16(octets, at + 2), chunk < 16)
+            {
                 chunk += 1;
                 line += &match KINDS.get(usize::from(kind)) {
                     Some(name) => format!(" ({chunk}) [{name}]"),
@@ -225,7 +258,11 @@ pub fn udp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
             "Reserved",
         ];
         let first = *octets.first()?;
-        return Some(format!("NTPv{}, {}, length {len}", first >> 3 & 7, MODES[usize::from(first & 7)]));
+        return Some(format!(
+            "NTPv{}, {}, length {len}",
+            first >> 3 & 7,
+            MODES[usize::from(first & 7)]
+        ));
     }
     None
 }
@@ -235,20 +272,28 @@ pub fn tcp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     if ![80, 8080].iter().any(|&port| ports.0 == port || ports.1 == port) || octets.is_empty() {
         return None;
     }
-    const STARTS: [&[u8]; 8] = [b"GET ", b"HTTP/", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"CONNECT "];
+    const STARTS: [&[u8]; 8] =
+        [b"GET ", b"HTTP/", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"CONNECT "];
     if !STARTS.iter().any(|start| octets.starts_with(start)) {
         return Some("HTTP".into());
     }
-    let end = octets.iter().position(|&octet| octet == b'\r' || octet == b'\n').unwrap_or(octets.len()).min(200);
+    let end = octets
+        .iter()
+        .position(|&octet| octet == b'\r' || octet == b'\n')
+        .unwrap_or(octets.len())
+        .min(200);
     Some(format!("HTTP: {}", text(&octets[..end])))
 }
 
 /// RFC 1035 §4.1; a query says what is asked, an answer what is answered.
 fn dns(octets: &[u8]) -> Option<String> {
     let (id, flags) = (be16(octets, 0)?, be16(octets, 2)?);
-    let [questions, answers, authorities, additions] = [4, 6, 8, 10].map(|at| be16(octets, at).unwrap_or(0));
-    let (is_answer, bit) =
-        (flags & 0x8000 != 0, |mask: u16, mark: &'static str| if flags & mask != 0 { mark } else { "" });
+    let [questions, answers, authorities, additions] =
+        [4, 6, 8, 10].map(|at| be16(octets, at).unwrap_or(0));
+    let (is_answer, bit) = (
+        flags & 0x8000 != 0,
+        |mask: u16, mark: &'static str| if flags & mask != 0 { mark } else { "" },
+    );
     let mut line = id.to_string();
     let opcode = flags >> 11 & 15;
     let mut at = 12;
@@ -312,7 +357,8 @@ fn dns_answer(octets: &[u8], at: usize) -> Option<(String, usize)> {
     Some((format!("{}{blank}{value}", dns_type(kind)), at + 10 + len))
 }
 
-/// The name at octet `at`, and where what follows it begins. Pointers are followed backwards only, so it ends.
+/// The name at octet `at`, and where what follows it begins. Pointers are followed backwards only,
+/// so it ends.
 fn dns_name(octets: &[u8], mut at: usize) -> Option<(String, usize)> {
     let (mut name, mut end) = (String::new(), None);
     loop {
@@ -366,7 +412,10 @@ fn dns_type(number: u16) -> String {
 
 /// What can be printed of `octets`: a line stays a line.
 fn text(octets: &[u8]) -> String {
-    octets.iter().map(|&octet| if octet.is_ascii_graphic() || octet == b' ' { octet as char } else { '.' }).collect()
+    octets
+        .iter()
+        .map(|&octet| if octet.is_ascii_graphic() || octet == b' ' { octet as char } else { '.' })
+        .collect()
 }
 
 fn be16(octets: &[u8], at: usize) -> Option<u16> {

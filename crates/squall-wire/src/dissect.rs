@@ -42,8 +42,8 @@ pub(crate) fn by_ethertype(ethertype: u16) -> Option<&'static HeaderDef> {
     find(name)
 }
 
-/// The headers from `first` on in `range` of `bytes`, of which those from `known` on are made up; the end of each layer's
-/// packet; and which header comes next, but is not whole.
+/// The headers from `first` on in `range` of `bytes`, of which those from `known` on are made up;
+/// the end of each layer's packet; and which header comes next, but is not whole.
 pub(crate) fn headers(
     bytes: Vec<u8>,
     range: Range<usize>,
@@ -65,7 +65,9 @@ pub(crate) fn headers(
     let mut next = first;
     while let Some(header) = next.filter(|_| frame.layers.len() < MAX_LAYERS) {
         let offset = frame.payload;
-        let Some(len) = header_len(header, &frame.bytes[offset.min(known)..end.min(known)]) else { break };
+        let Some(len) = header_len(header, &frame.bytes[offset.min(known)..end.min(known)]) else {
+            break;
+        };
         if let Some(stop) = packet_end(header, offset, len, &frame.bytes[..end]) {
             end = stop;
             if !counted {
@@ -84,7 +86,8 @@ pub(crate) fn headers(
 
 /// What can be kept right is what is right.
 fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
-    let word = |frame: &Frame, at: usize| u16::from_be_bytes([frame.bytes[at], frame.bytes[at + 1]]);
+    let word =
+        |frame: &Frame, at: usize| u16::from_be_bytes([frame.bytes[at], frame.bytes[at + 1]]);
     for i in 0..frame.layers.len() {
         if let Some(field) = frame.length_of(i)
             && frame.bytes.len().checked_sub(field.from) == Some(word(frame, field.at).into())
@@ -101,20 +104,25 @@ fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
     }
 }
 
-/// Octets of the header at the start of `octets`; `None` when it is no such header, or not all of it.
+/// Octets of the header at the start of `octets`; `None` when it is no such header, or not all of
+/// it.
 fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     if octets.len() < header.min_len {
         return None;
     }
     let first = *octets.first()?;
     let len = match header.proto {
-        Proto::Ipv4 => (first >> 4 == 4 && first & 15 >= 5).then_some(usize::from(first & 15) * 4)?,
+        Proto::Ipv4 => {
+            (first >> 4 == 4 && first & 15 >= 5).then_some(usize::from(first & 15) * 4)?
+        }
         Proto::Ipv6 => (first >> 4 == 6).then_some(40)?,
         Proto::Tcp => (octets[12] >> 4 >= 5).then_some(usize::from(octets[12] >> 4) * 4)?,
         Proto::HopOpts | Proto::DstOpts | Proto::Routing => (usize::from(octets[1]) + 1) * 8,
         Proto::Arp => (octets[..6] == [0, 1, 8, 0, 6, 4]).then_some(28)?,
         // Version 0, no source routes (RFC 2784 §2.1).
-        Proto::Gre => (first & 0x4f == 0 && octets[1] & 7 == 0).then_some(4 + header.optional_len(first))?,
+        Proto::Gre => {
+            (first & 0x4f == 0 && octets[1] & 7 == 0).then_some(4 + header.optional_len(first))?
+        }
         Proto::Vxlan => (first & 8 != 0).then_some(8)?,
         Proto::Gtpu => (first >> 4 == 3).then(|| gtpu_len(header, octets))??,
         _ => header.min_len + header.optional_len(first),
@@ -122,7 +130,8 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     (len <= octets.len()).then_some(len)
 }
 
-/// With the extension headers, whose first octet counts them in 4 octets, and whose last names the next.
+/// With the extension headers, whose first octet counts them in 4 octets, and whose last names the
+/// next.
 fn gtpu_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     let mut len = 8 + header.optional_len(octets[0]);
     if octets[0] & 4 != 0 {
@@ -138,7 +147,8 @@ fn gtpu_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
 
 /// Where the header's own length field ends its packet, when that is possible at all.
 fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Option<usize> {
-    let word = |at: usize| usize::from(u16::from_be_bytes([bytes[offset + at], bytes[offset + at + 1]]));
+    let word =
+        |at: usize| usize::from(u16::from_be_bytes([bytes[offset + at], bytes[offset + at + 1]]));
     let end = offset
         + match header.proto {
             Proto::Ipv4 => word(2),

@@ -15,8 +15,8 @@ pub struct Frame {
     pub layers: Vec<LayerAt>,
     /// Length fields that follow the frame's length.
     pub lengths: Vec<LengthField>,
-    /// Checksums that are to be kept right, innermost first (an outer one may cover an inner one). Deliberately wrong
-    /// or absent ones are not listed.
+    /// Checksums that are to be kept right, innermost first (an outer one may cover an inner one).
+    /// Deliberately wrong or absent ones are not listed.
     pub checksums: Vec<ChecksumField>,
     /// Where the innermost payload begins: the first octet that belongs to no header.
     pub payload: usize,
@@ -48,10 +48,11 @@ pub struct ChecksumField {
     pub from: usize,
     /// End of what is covered; `None`: the end of the frame less its trailer.
     pub to: Option<usize>,
-    /// Octets elsewhere that the sum takes in (the addresses of a pseudo-header), at even distance from `from`.
+    /// Octets elsewhere that the sum takes in (the addresses of a pseudo-header), at even distance
+    /// from `from`.
     pub pseudo: Vec<Range<usize>>,
-    /// Next header or protocol number of the pseudo-header, added to the sum, together with the covered length, where
-    /// there is one.
+    /// Next header or protocol number of the pseudo-header, added to the sum, together with the
+    /// covered length, where there is one.
     pub protocol: Option<u8>,
 }
 
@@ -83,20 +84,23 @@ pub struct FieldError {
 static OCTETS: FieldKind = FieldKind::Number(&[]);
 
 impl Frame {
-    /// Finds headers, lengths and checksums in the octets of any frame. Never fails: what is not understood is
-    /// payload. A length or checksum that is wrong in `bytes` is not listed, so it stays as it is.
+    /// Finds headers, lengths and checksums in the octets of any frame. Never fails: what is not
+    /// understood is payload. A length or checksum that is wrong in `bytes` is not listed, so it
+    /// stays as it is.
     pub fn dissect(bytes: Vec<u8>) -> Self {
         dissect::dissect(bytes)
     }
 
-    /// As [`dissect`](Self::dissect), of a packet that begins as `link_type` says (a number of the tcpdump.org list of
-    /// link-layer header types). No layer stands for a link's header but Ethernet's: the first one is the network's.
+    /// As [`dissect`](Self::dissect), of a packet that begins as `link_type` says (a number of the
+    /// tcpdump.org list of link-layer header types). No layer stands for a link's header but
+    /// Ethernet's: the first one is the network's.
     pub fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Self {
         dissect::dissect_link(link_type, bytes)
     }
 
-    /// Finds `"ipv4.src"`, `"vlan[1].id"` (the second, from the outside), `"udp[-1].sport"` (the innermost);
-    /// `"payload[4:2]"`: 2 octets (1 to 8) from the payload's fifth; `"frame[12:2]"`: counted from the frame's start.
+    /// Finds `"ipv4.src"`, `"vlan[1].id"` (the second, from the outside), `"udp[-1].sport"` (the
+    /// innermost); `"payload[4:2]"`: 2 octets (1 to 8) from the payload's fifth; `"frame[12:2]"`:
+    /// counted from the frame's start.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -114,7 +118,9 @@ impl Frame {
                 let (inner, rest) = rest.split_once(']').ok_or_else(usage)?;
                 ((path, rest), Some(inner))
             }
-            None => (name.trim().split_at(name.trim().find('.').unwrap_or(name.trim().len())), None),
+            None => {
+                (name.trim().split_at(name.trim().find('.').unwrap_or(name.trim().len())), None)
+            }
         };
         let (layer, rest) = (path.0.trim(), path.1.trim());
         if rest.is_empty() && (layer == "payload" || layer == "frame") {
@@ -122,28 +128,40 @@ impl Frame {
             let base = if layer == "payload" { self.payload } else { 0 };
             return match (number(offset.trim()), number(len.trim())) {
                 (Some(offset), Some(len @ 1..=8))
-                    if (base as u128).saturating_add(offset.saturating_add(len)) <= self.bytes.len() as u128 =>
+                    if (base as u128).saturating_add(offset.saturating_add(len))
+                        <= self.bytes.len() as u128 =>
                 {
-                    Ok(FieldAt { bit: (base + offset as usize) * 8, bits: len as usize * 8, kind: &OCTETS })
+                    Ok(FieldAt {
+                        bit: (base + offset as usize) * 8,
+                        bits: len as usize * 8,
+                        kind: &OCTETS,
+                    })
                 }
-                (Some(_), Some(1..=8)) => Err(fail(format!("{layer} has {} octets", self.bytes.len() - base))),
+                (Some(_), Some(1..=8)) => {
+                    Err(fail(format!("{layer} has {} octets", self.bytes.len() - base)))
+                }
                 _ => Err(fail(format!("write {layer}[offset:length], length 1 to 8"))),
             };
         }
         let field = rest.strip_prefix('.').ok_or_else(usage)?.trim();
         let Some(header) = find(layer).filter(|h| !h.is_payload()) else {
             let near = nearest(layer, self.layers.iter().map(|l| l.header.name));
-            return Err(fail(
-                near.map_or("write layer.field with a layer of these".into(), |n| format!("did you mean {n}.{field}?")),
-            ));
+            return Err(fail(near.map_or("write layer.field with a layer of these".into(), |n| {
+                format!("did you mean {n}.{field}?")
+            })));
         };
-        let found: Vec<&LayerAt> = self.layers.iter().filter(|l| l.header.name == header.name).collect();
+        let found: Vec<&LayerAt> =
+            self.layers.iter().filter(|l| l.header.name == header.name).collect();
         let index = match inner {
             None => 0,
             Some(i) => match i.trim().parse::<isize>() {
                 Ok(i) if i < 0 => found.len().wrapping_add_signed(i),
                 Ok(i) => i as usize,
-                Err(_) => return Err(fail(format!("an index is a number: {layer}[0].{field}, {layer}[-1].{field}"))),
+                Err(_) => {
+                    return Err(fail(format!(
+                        "an index is a number: {layer}[0].{field}, {layer}[-1].{field}"
+                    )));
+                }
             },
         };
         let Some(at) = found.get(index) else {
@@ -155,7 +173,11 @@ impl Frame {
         let Some((_, def)) = header.field(field) else {
             return Err(fail(match nearest(field, header.field_names()) {
                 Some(n) => format!("did you mean {}.{n}?", header.name),
-                None => format!("{} has {}", header.name, crate::header::list(header.fields.iter().map(|f| f.name))),
+                None => format!(
+                    "{} has {}",
+                    header.name,
+                    crate::header::list(header.fields.iter().map(|f| f.name))
+                ),
             }));
         };
         let first = self.bytes.get(at.offset).copied().unwrap_or(0);
@@ -164,8 +186,13 @@ impl Frame {
                 Ok(FieldAt { bit, bits: def.bits, kind: &def.kind })
             }
             Some(_) => Err(fail("it is cut off".into())),
-            None if def.bits == 0 => Err(fail("options have no fixed place; write frame[offset:length]".into())),
-            None => Err(fail(format!("this {} has none; it is there when the packet sets it", header.name))),
+            None if def.bits == 0 => {
+                Err(fail("options have no fixed place; write frame[offset:length]".into()))
+            }
+            None => Err(fail(format!(
+                "this {} has none; it is there when the packet sets it",
+                header.name
+            ))),
         }
     }
 
@@ -182,8 +209,8 @@ impl Frame {
         self.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/")
     }
 
-    /// Extends the payload with zeros, or cuts it, so that the frame has `len` octets; the listed lengths and checksums
-    /// follow. At another length a trailer becomes payload.
+    /// Extends the payload with zeros, or cuts it, so that the frame has `len` octets; the listed
+    /// lengths and checksums follow. At another length a trailer becomes payload.
     ///
     /// # Errors
     /// If the headers do not fit, or a length field cannot hold the length.
@@ -195,9 +222,13 @@ impl Frame {
         if len < need {
             return Err(BuildError::TooShort { need, len });
         }
-        if let Some(field) = self.lengths.iter().find(|l| len + self.trailer > l.from + usize::from(u16::MAX)) {
+        if let Some(field) =
+            self.lengths.iter().find(|l| len + self.trailer > l.from + usize::from(u16::MAX))
+        {
             let value = len + self.trailer - field.from;
-            return Err(BuildError::Invalid(format!("a length field cannot hold {value}: at most 65535")));
+            return Err(BuildError::Invalid(format!(
+                "a length field cannot hold {value}: at most 65535"
+            )));
         }
         // What reaches into the octets that go cannot be kept right.
         self.checksums.retain(|c| c.to.is_none_or(|to| to <= len));
@@ -213,8 +244,9 @@ impl Frame {
         Ok(())
     }
 
-    /// Makes the frame `len` octets long with padding after its packet. The packet stays as it is at every length that has
-    /// room for it: lengths no longer follow the frame's, and checksums cover what they covered before.
+    /// Makes the frame `len` octets long with padding after its packet. The packet stays as it is
+    /// at every length that has room for it: lengths no longer follow the frame's, and checksums
+    /// cover what they covered before.
     ///
     /// # Panics
     /// If the packet (the frame less its trailer) is longer than `len`.
@@ -281,11 +313,13 @@ impl Frame {
             _ => Some(end),
         };
         let pseudo = if protocol.is_some() { self.pseudo(i)? } else { Vec::new() };
-        let kind = if header.proto == Proto::Udp { ChecksumKind::Udp } else { ChecksumKind::Internet };
+        let kind =
+            if header.proto == Proto::Udp { ChecksumKind::Udp } else { ChecksumKind::Internet };
         Some(ChecksumField { at: offset + at, kind, from: offset, to, pseudo, protocol })
     }
 
-    /// Where the pseudo-header of layer `i` takes its addresses from (RFC 9293 §3.1, RFC 8200 §8.1).
+    /// Where the pseudo-header of layer `i` takes its addresses from (RFC 9293 §3.1, RFC 8200
+    /// §8.1).
     fn pseudo(&self, i: usize) -> Option<Vec<Range<usize>>> {
         let mut last_stop = None;
         for layer in self.layers[..i].iter().rev() {
@@ -293,7 +327,9 @@ impl Frame {
             match layer.header.proto {
                 Proto::Ipv4 => return Some(once(at + 12..at + 20).collect()),
                 Proto::Ipv6 => {
-                    let Some(stop) = last_stop else { return Some(once(at + 8..at + 40).collect()) };
+                    let Some(stop) = last_stop else {
+                        return Some(once(at + 8..at + 40).collect());
+                    };
                     return Some(vec![at + 8..at + 24, stop]);
                 }
                 Proto::Routing => last_stop = self.last_stop(layer).or(last_stop),
@@ -322,8 +358,8 @@ impl Frame {
         }
     }
 
-    /// Outer UDP headers of tunnels say 0 for "no checksum" (RFC 7348 §5); over IPv6 that is an exception that
-    /// receivers need to be told of (RFC 6935), so there they have one.
+    /// Outer UDP headers of tunnels say 0 for "no checksum" (RFC 7348 §5); over IPv6 that is an
+    /// exception that receivers need to be told of (RFC 6935), so there they have one.
     pub(crate) fn is_tunnel_over_ipv4(&self, i: usize) -> bool {
         let tunnel = |l: &LayerAt| matches!(l.header.proto, Proto::Vxlan | Proto::Gtpu);
         self.layers[i].header.proto == Proto::Udp

@@ -1,4 +1,5 @@
-//! The table of headers: each field is defined here once; syntax, `--help`, reference and field programs read it.
+//! The table of headers: each field is defined here once; syntax, `--help`, reference and field
+//! programs read it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -58,7 +59,8 @@ pub(crate) enum Proto {
 pub struct FieldDef {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
-    /// Offset of the most significant bit from the start of the header; of no meaning unless always present.
+    /// Offset of the most significant bit from the start of the header; of no meaning unless always
+    /// present.
     pub bit: usize,
     /// Width in bits, 1 to 128; 0 for options, whose width varies.
     pub bits: usize,
@@ -77,8 +79,8 @@ pub enum Presence {
     Always,
     /// In the octets in front of the header: the TPID of a VLAN tag.
     Before,
-    /// Behind the fixed part, in the table's order, when the header's first octet has one of the bits of `mask`; to set
-    /// the field sets `sets`.
+    /// Behind the fixed part, in the table's order, when the header's first octet has one of the
+    /// bits of `mask`; to set the field sets `sets`.
     Flag {
         mask: u8,
         sets: u8,
@@ -173,10 +175,16 @@ impl HeaderDef {
 
     /// Octets of the optional fields that a header with this first octet has.
     pub(crate) fn optional_len(&self, first: u8) -> usize {
-        self.fields.iter().filter(|f| f.is_optional() && f.is_present(first)).map(|f| f.bits).sum::<usize>() / 8
+        self.fields
+            .iter()
+            .filter(|f| f.is_optional() && f.is_present(first))
+            .map(|f| f.bits)
+            .sum::<usize>()
+            / 8
     }
 
-    /// The first bit of `field` in a header at octet `offset` with this first octet; `None` when it has no such field.
+    /// The first bit of `field` in a header at octet `offset` with this first octet; `None` when it
+    /// has no such field.
     pub(crate) fn bit_of(&self, field: &FieldDef, offset: usize, first: u8) -> Option<usize> {
         match field.presence {
             Presence::Always if field.bits == 0 => None,
@@ -185,7 +193,8 @@ impl HeaderDef {
             _ if !field.is_present(first) => None,
             _ => {
                 let before = self.fields.iter().take_while(|f| !std::ptr::eq(*f, field));
-                let before: usize = before.filter(|f| f.is_optional() && f.is_present(first)).map(|f| f.bits).sum();
+                let before: usize =
+                    before.filter(|f| f.is_optional() && f.is_present(first)).map(|f| f.bits).sum();
                 Some((offset + self.min_len) * 8 + before)
             }
         }
@@ -242,9 +251,9 @@ impl FieldKind {
                 Ok(a) => Ok(a.to_bits()),
                 Err(_) => Err("an IPv6 address as 2001:2::1".into()),
             },
-            Self::Flags(names) => {
-                flags(names, text).ok_or_else(|| format!("flags joined by |, of {}", list(names.iter().map(|n| n.0))))
-            }
+            Self::Flags(names) => flags(names, text).ok_or_else(|| {
+                format!("flags joined by |, of {}", list(names.iter().map(|n| n.0)))
+            }),
             Self::Length => Err("a number or auto".into()),
             Self::Checksum => Err("a number, bad or auto".into()),
             Self::Options(_) => Err("a list of options in brackets".into()),
@@ -254,13 +263,18 @@ impl FieldKind {
     /// The text form, which [`FieldKind::parse`] reads back.
     pub fn format(&self, value: u128) -> String {
         match self {
-            Self::Number(names) | Self::Next(names) => match names.iter().find(|n| u128::from(n.1) == value) {
-                Some((name, _)) => (*name).into(),
-                None => value.to_string(),
-            },
+            Self::Number(names) | Self::Next(names) => {
+                match names.iter().find(|n| u128::from(n.1) == value) {
+                    Some((name, _)) => (*name).into(),
+                    None => value.to_string(),
+                }
+            }
             Self::Mac => {
                 let o = &value.to_be_bytes()[10..];
-                format!("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", o[0], o[1], o[2], o[3], o[4], o[5])
+                format!(
+                    "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}",
+                    o[0], o[1], o[2], o[3], o[4], o[5]
+                )
             }
             Self::Ipv4 => Ipv4Addr::from_bits(value as u32).to_string(),
             Self::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
@@ -318,7 +332,8 @@ fn mac(text: &str) -> Option<u128> {
 }
 
 fn flags(names: &[(&str, u64)], text: &str) -> Option<u128> {
-    let find = |t: &str| names.iter().find(|n| n.0.eq_ignore_ascii_case(t)).map(|n| u128::from(n.1));
+    let find =
+        |t: &str| names.iter().find(|n| n.0.eq_ignore_ascii_case(t)).map(|n| u128::from(n.1));
     let mut value = 0;
     for part in text.split(['|', '+']).map(str::trim) {
         value |= match find(part) {
@@ -345,13 +360,15 @@ pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> O
 
 /// Edits (insert, delete, replace, swap neighbours) between two short texts.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
+    let (a, b): (Vec<char>, Vec<char>) =
+        (a.chars().take(32).collect(), b.chars().take(32).collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
     for i in 1..=a.len() {
         let mut row = vec![i];
         for j in 1..=b.len() {
-            let mut d =
-                (rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1])).min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            let mut d = (rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]))
+                .min(rows[i - 1][j] + 1)
+                .min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
                 d = d.min(rows[i - 2][j - 2] + 1);
             }

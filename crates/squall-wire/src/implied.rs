@@ -1,5 +1,6 @@
-//! Defaults of a header that depend on the protocol inside it, and warnings about frames that break such a rule: receivers
-//! are to drop neighbour discovery that could have crossed a router, and hear of a group only at its address.
+//! Defaults of a header that depend on the protocol inside it, and warnings about frames that break
+//! such a rule: receivers are to drop neighbour discovery that could have crossed a router, and
+//! hear of a group only at its address.
 
 use crate::{
     frame::Frame,
@@ -14,12 +15,14 @@ const ALL_ROUTERS: u128 = 0xe000_0002;
 const REPORTS: u128 = 0xe000_0016;
 
 impl Packet {
-    /// The default of `field` of layer `i` that follows from the layers inside it; `None`: the header's own default.
+    /// The default of `field` of layer `i` that follows from the layers inside it; `None`: the
+    /// header's own default.
     pub(crate) fn implied(&self, i: usize, field: &FieldDef) -> Option<u128> {
         match (self.layers[i].header.proto, field.name) {
             // An ARP request is a broadcast (RFC 826); RFC 1112 §6.4 maps groups to MAC addresses.
             (Proto::Eth, "dst") => {
-                let next = (i + 1..self.layers.len()).find(|&i| self.layers[i].header.proto != Proto::Vlan)?;
+                let next = (i + 1..self.layers.len())
+                    .find(|&i| self.layers[i].header.proto != Proto::Vlan)?;
                 match self.layers[next].header.proto {
                     Proto::Arp if self.number(next, "op") == 1 => Some(BROADCAST),
                     Proto::Ipv4 => {
@@ -42,13 +45,19 @@ impl Packet {
                     _ => None,
                 }
             }
-            // In a report of IGMPv3 the number of records stands there (RFC 3376 §4.2), and none follow.
+            // In a report of IGMPv3 the number of records stands there (RFC 3376 §4.2), and none
+            // follow.
             (Proto::Igmp, "group") => (self.number(i, "type") == 0x22).then_some(0),
             // RFC 4861 §4, RFC 2710 §3.
             (Proto::Ipv6, "hop_limit") => {
-                let extends =
-                    |proto| matches!(proto, Proto::HopOpts | Proto::DstOpts | Proto::Routing | Proto::Fragment);
-                let next = (i + 1..self.layers.len()).find(|&i| !extends(self.layers[i].header.proto))?;
+                let extends = |proto| {
+                    matches!(
+                        proto,
+                        Proto::HopOpts | Proto::DstOpts | Proto::Routing | Proto::Fragment
+                    )
+                };
+                let next =
+                    (i + 1..self.layers.len()).find(|&i| !extends(self.layers[i].header.proto))?;
                 match (self.layers[next].header.proto, self.layers[next].value_of("type")) {
                     (Proto::Icmpv6, Some(Value::Number(133..=137))) => Some(255),
                     (Proto::Icmpv6, Some(Value::Number(130..=132))) => Some(1),
@@ -59,7 +68,8 @@ impl Packet {
         }
     }
 
-    /// Removes the values that [`implied`](Self::implied) gives anyway. Innermost first, as outer ones depend on inner ones.
+    /// Removes the values that [`implied`](Self::implied) gives anyway. Innermost first, as outer
+    /// ones depend on inner ones.
     pub(crate) fn forget_implied(&mut self) {
         for i in (0..self.layers.len()).rev() {
             for name in ["dst", "ttl", "hop_limit", "group"] {
@@ -76,7 +86,8 @@ impl Packet {
         }
     }
 
-    /// The options of layer `i` where the text sets none: IGMPv2 and IGMPv3 carry Router Alert (RFC 2236 §2, RFC 3376 §4).
+    /// The options of layer `i` where the text sets none: IGMPv2 and IGMPv3 carry Router Alert (RFC
+    /// 2236 §2, RFC 3376 §4).
     pub(crate) fn implied_options(&self, i: usize) -> Vec<Opt> {
         let alerts = self.igmp_in(i).is_some_and(|igmp| self.number(igmp, "type") != 0x12);
         let def = OptionSet::Ipv4.defs().iter().find(|def| def.name == "router-alert");
@@ -94,14 +105,16 @@ impl Packet {
         match self.layers[i].value_of(name) {
             Some(Value::Number(number)) => *number,
             _ => {
-                let (_, field) = self.layers[i].header.field(name).expect("the table has the field");
+                let (_, field) =
+                    self.layers[i].header.field(name).expect("the table has the field");
                 self.implied(i, field).unwrap_or(field.default)
             }
         }
     }
 }
 
-/// Why receivers may drop the frame as invalid, each with what to try; empty for a frame that obeys the rules above.
+/// Why receivers may drop the frame as invalid, each with what to try; empty for a frame that obeys
+/// the rules above.
 ///
 /// ```
 /// # use squall_wire::{Packet, warnings};
@@ -111,34 +124,43 @@ impl Packet {
 /// ```
 pub fn warnings(frame: &Frame) -> Vec<String> {
     let at = |i: usize| frame.layers.get(i);
-    let octet = |i: usize, offset: usize| at(i).and_then(|layer| frame.bytes.get(layer.offset + offset)).copied();
+    let octet = |i: usize, offset: usize| {
+        at(i).and_then(|layer| frame.bytes.get(layer.offset + offset)).copied()
+    };
     let mut warnings = Vec::new();
     for (i, layer) in frame.layers.iter().enumerate() {
         let next = at(i + 1).map(|layer| layer.header.proto);
         match (layer.header.proto, next) {
             (Proto::Ipv4, Some(Proto::Igmp)) => match octet(i, 8) {
                 Some(ttl) if ttl != 1 => {
-                    warnings.push(format!("IGMP with a TTL of {ttl} is invalid (RFC 2236 §2): receivers may drop it; try ttl=1"));
+                    warnings.push(format!(
+                        "IGMP with a TTL of {ttl} is invalid (RFC 2236 §2): receivers may drop \
+                         it; try ttl=1"
+                    ));
                 }
                 _ => {}
             },
             (Proto::Ipv6, Some(Proto::Icmpv6)) => match (octet(i + 1, 0), octet(i, 7)) {
                 (Some(133..=137), Some(limit)) if limit != 255 => warnings.push(format!(
-                    "neighbour discovery with a hop limit of {limit} is invalid (RFC 4861 §7): receivers drop it; try hop_limit=255"
+                    "neighbour discovery with a hop limit of {limit} is invalid (RFC 4861 §7): \
+                     receivers drop it; try hop_limit=255"
                 )),
                 _ => {}
             },
             _ => {}
         }
         let to_a_group = match (layer.header.proto, next) {
-            (Proto::Eth, Some(Proto::Ipv4)) => octet(i + 1, 16).is_some_and(|octet| octet >> 4 == 0xe),
+            (Proto::Eth, Some(Proto::Ipv4)) => {
+                octet(i + 1, 16).is_some_and(|octet| octet >> 4 == 0xe)
+            }
             (Proto::Eth, Some(Proto::Ipv6)) => octet(i + 1, 24) == Some(0xff),
             _ => false,
         };
         if to_a_group && octet(i, 0).is_some_and(|octet| octet & 1 == 0) {
             warnings.push(
-                "a packet to a multicast group in a frame to a unicast MAC address is invalid (RFC 1112 §6.4, RFC 2464 §7): \
-                 receivers may drop it; try eth(dst=01:00:5e:...) or eth(dst=33:33:...)"
+                "a packet to a multicast group in a frame to a unicast MAC address is invalid \
+                 (RFC 1112 §6.4, RFC 2464 §7): receivers may drop it; try eth(dst=01:00:5e:...) \
+                 or eth(dst=33:33:...)"
                     .into(),
             );
         }
@@ -166,26 +188,37 @@ mod tests {
             ("eth/vlan/arp(op=request)", "eth(dst=ff:ff:ff:ff:ff:ff)/vlan/arp"),
             (
                 "eth/ipv4/igmp(group=239.129.2.3)",
-                "eth(dst=01:00:5e:01:02:03)/ipv4(ttl=1,dst=239.129.2.3,options=[router-alert(0)])/igmp(group=239.129.2.3)",
+                "eth(dst=01:00:5e:01:02:03)/ipv4(ttl=1,dst=239.129.2.3,options=[router-alert(0)])/\
+                 igmp(group=239.129.2.3)",
             ),
             (
                 "eth/ipv4/igmp(type=query,group=0.0.0.0)",
-                "eth(dst=01:00:5e:00:00:01)/ipv4(ttl=1,dst=224.0.0.1,options=[router-alert(0)])/igmp(type=query,group=0.0.0.0)",
+                "eth(dst=01:00:5e:00:00:01)/ipv4(ttl=1,dst=224.0.0.1,options=[router-alert(0)])/\
+                 igmp(type=query,group=0.0.0.0)",
             ),
             (
                 "eth/ipv4/igmp(type=leave)",
-                "eth(dst=01:00:5e:00:00:02)/ipv4(ttl=1,dst=224.0.0.2,options=[router-alert(0)])/igmp(type=leave)",
+                "eth(dst=01:00:5e:00:00:02)/ipv4(ttl=1,dst=224.0.0.2,options=[router-alert(0)])/\
+                 igmp(type=leave)",
             ),
             (
                 "eth/ipv4/igmp(type=v3-report)",
-                "eth(dst=01:00:5e:00:00:16)/ipv4(ttl=1,dst=224.0.0.22,options=[router-alert(0)])/igmp(type=v3-report,group=0.0.0.0)",
+                "eth(dst=01:00:5e:00:00:16)/ipv4(ttl=1,dst=224.0.0.22,options=[router-alert(0)])/\
+                 igmp(type=v3-report,group=0.0.0.0)",
             ),
             (
                 "eth/ipv4/igmp(type=v1-report,group=224.0.0.9)",
-                "eth(dst=01:00:5e:00:00:09)/ipv4(ttl=1,dst=224.0.0.9,options=[])/igmp(type=v1-report,group=224.0.0.9)",
+                "eth(dst=01:00:5e:00:00:09)/ipv4(ttl=1,dst=224.0.0.9,options=[])/\
+                 igmp(type=v1-report,group=224.0.0.9)",
             ),
-            ("eth/ipv6/icmpv6(type=neighbor-solicit)", "eth/ipv6(hop_limit=255)/icmpv6(type=neighbor-solicit)"),
-            ("eth/ipv6/hopopts/icmpv6(type=mld-report)", "eth/ipv6(hop_limit=1)/hopopts/icmpv6(type=mld-report)"),
+            (
+                "eth/ipv6/icmpv6(type=neighbor-solicit)",
+                "eth/ipv6(hop_limit=255)/icmpv6(type=neighbor-solicit)",
+            ),
+            (
+                "eth/ipv6/hopopts/icmpv6(type=mld-report)",
+                "eth/ipv6(hop_limit=1)/hopopts/icmpv6(type=mld-report)",
+            ),
         ] {
             assert_eq!(octets(short), octets(long), "{short}");
             assert_eq!(warnings(&built(short)), Vec::<String>::new(), "{short}");
@@ -211,7 +244,12 @@ mod tests {
             let found = warnings(&built(text));
             assert!(found.len() == 1 && found[0].contains(expected), "{text}: {found:?}");
         }
-        for text in ["eth/ipv4/udp", "eth(dst=01:00:5e:01:02:03)/ipv4(dst=239.1.2.3)/udp", "eth", "eth/ipv6/tcp"] {
+        for text in [
+            "eth/ipv4/udp",
+            "eth(dst=01:00:5e:01:02:03)/ipv4(dst=239.1.2.3)/udp",
+            "eth",
+            "eth/ipv6/tcp",
+        ] {
             assert_eq!(warnings(&built(text)), Vec::<String>::new(), "{text}");
         }
     }

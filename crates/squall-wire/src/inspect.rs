@@ -24,8 +24,9 @@ pub struct FieldValue {
 }
 
 impl Frame {
-    /// The fields of layer `i` in the order of the frame, no bit of them twice: of fields that are the same bits those
-    /// that `packet` sets, or else the smaller ones. What is cut off is left out.
+    /// The fields of layer `i` in the order of the frame, no bit of them twice: of fields that are
+    /// the same bits those that `packet` sets, or else the smaller ones. What is cut off is left
+    /// out.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -71,9 +72,9 @@ impl Frame {
 }
 
 impl Packet {
-    /// A packet whose natural frame is `bytes`, but for zeros that pad it to 60 octets: lengths, checksums and numbers of
-    /// headers that are as they would be filled in are left to that. `None`: the syntax has no words for it, and
-    /// [`Packet::of_octets`] takes it as it is.
+    /// A packet whose natural frame is `bytes`, but for zeros that pad it to 60 octets: lengths,
+    /// checksums and numbers of headers that are as they would be filled in are left to that.
+    /// `None`: the syntax has no words for it, and [`Packet::of_octets`] takes it as it is.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -84,12 +85,13 @@ impl Packet {
     /// ```
     pub fn of_frame(bytes: &[u8]) -> Option<Self> {
         let frame = Frame::dissect(bytes.to_vec());
-        // What stands behind the length that headers say is padding, or part of the payload; and what makes no sense as
-        // a header may do as payload.
+        // What stands behind the length that headers say is padding, or part of the payload; and
+        // what makes no sense as a header may do as payload.
         let tries = |n: usize| {
             let end = |trailer: usize| bytes.len() - trailer;
             let counted = if n == frame.layers.len() { frame.trailer } else { 0 };
-            rebuild(&frame, n, end(counted)).or_else(|| rebuild(&frame, n, end(0)).filter(|_| counted > 0))
+            rebuild(&frame, n, end(counted))
+                .or_else(|| rebuild(&frame, n, end(0)).filter(|_| counted > 0))
         };
         (1..=frame.layers.len()).rev().take(MOST_TRIES).find_map(tries)
     }
@@ -104,9 +106,12 @@ impl Packet {
 const MOST_TRIES: usize = 8;
 
 impl HeaderDef {
-    /// Indices of fields with a place in a header with this first octet, of which no two share a bit.
+    /// Indices of fields with a place in a header with this first octet, of which no two share a
+    /// bit.
     fn distinct(&self, first: u8, is_set: impl Fn(usize) -> bool) -> Vec<usize> {
-        let place = |i: &usize| self.fields[*i].bits > 0 && self.bit_of(&self.fields[*i], 8, first).is_some();
+        let place = |i: &usize| {
+            self.fields[*i].bits > 0 && self.bit_of(&self.fields[*i], 8, first).is_some()
+        };
         let mut all: Vec<usize> = (0..self.fields.len()).filter(place).collect();
         // An echo has an identifier, everything else of ICMP something of its own there.
         let echo = match self.proto {
@@ -114,7 +119,9 @@ impl HeaderDef {
             Proto::Icmpv6 => matches!(first, 128 | 129),
             _ => true,
         };
-        all.sort_by_key(|&i| (!is_set(i), self.fields[i].name != "rest" || echo, self.parts(i) > 1));
+        all.sort_by_key(|&i| {
+            (!is_set(i), self.fields[i].name != "rest" || echo, self.parts(i) > 1)
+        });
         let mut taken: Vec<usize> = Vec::new();
         for i in all {
             if !taken.iter().any(|&other| overlap(&self.fields[i], &self.fields[other])) {
@@ -127,8 +134,11 @@ impl HeaderDef {
     /// How many other fields lie wholly in field `i`.
     fn parts(&self, i: usize) -> usize {
         let whole = &self.fields[i];
-        let inside = |part: &FieldDef| part.bit >= whole.bit && part.bit + part.bits <= whole.bit + whole.bits;
-        let smaller = |part: &&FieldDef| part.bits > 0 && part.bits < whole.bits && overlap(part, whole);
+        let inside = |part: &FieldDef| {
+            part.bit >= whole.bit && part.bit + part.bits <= whole.bit + whole.bits
+        };
+        let smaller =
+            |part: &&FieldDef| part.bits > 0 && part.bits < whole.bits && overlap(part, whole);
         self.fields.iter().filter(smaller).filter(|part| inside(part)).count()
     }
 
@@ -148,7 +158,8 @@ impl HeaderDef {
 }
 
 impl Layer {
-    /// Whether the text says what field `index` holds: `false` for what is left out, and for `auto`.
+    /// Whether the text says what field `index` holds: `false` for what is left out, and for
+    /// `auto`.
     pub fn sets(&self, index: usize) -> bool {
         self.value(index).is_some_and(|value| *value != Value::Auto)
     }
@@ -173,15 +184,19 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
             let first = *frame.bytes.get(at.offset)?;
             let mut set = Vec::new();
             for (i, field) in at.header.fields.iter().enumerate() {
-                let optional = matches!(field.presence, Presence::Flag { .. } | Presence::FirstOctet(_));
-                let Some(bit) = at.header.bit_of(field, at.offset, first).filter(|_| optional) else { continue };
+                let optional =
+                    matches!(field.presence, Presence::Flag { .. } | Presence::FirstOctet(_));
+                let Some(bit) = at.header.bit_of(field, at.offset, first).filter(|_| optional)
+                else {
+                    continue;
+                };
                 let right = frame.checksums.iter().any(|checksum| checksum.at * 8 == bit);
                 match get(&frame.bytes, bit, field.bits) {
                     _ if right => set.push((i, Value::Auto)),
                     // It is there because of the other.
-                    0 if set
-                        .iter()
-                        .any(|&(other, _): &(usize, _)| at.header.fields[other].presence == field.presence) => {}
+                    0 if set.iter().any(|&(other, _): &(usize, _)| {
+                        at.header.fields[other].presence == field.presence
+                    }) => {}
                     value => set.push((i, Value::Number(value))),
                 }
             }
@@ -189,7 +204,9 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
                 let octets = frame.bytes.get(at.offset + at.header.min_len..at.offset + at.len)?;
                 set.push((i, Value::Options(options(kinds, octets))));
                 // Before IGMP no list means Router Alert, so an empty one has to stay.
-                let implied = frame.layers[..n].get(number + 1).is_some_and(|next| next.header.proto == Proto::Igmp);
+                let implied = frame.layers[..n]
+                    .get(number + 1)
+                    .is_some_and(|next| next.header.proto == Proto::Igmp);
                 set.retain(|(_, value)| implied || *value != Value::Options(Vec::new()));
             }
             set.sort_by_key(|(i, _)| *i);
@@ -224,7 +241,9 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
 
 /// The same, but for zeros that fill a frame up.
 fn is_same(built: &[u8], wanted: &[u8]) -> bool {
-    built.split_at_checked(wanted.len()).is_some_and(|(a, zeros)| a == wanted && zeros.iter().all(|&octet| octet == 0))
+    built
+        .split_at_checked(wanted.len())
+        .is_some_and(|(a, zeros)| a == wanted && zeros.iter().all(|&octet| octet == 0))
 }
 
 /// What fills a field.
@@ -235,11 +254,14 @@ enum Filled {
     Checksum,
 }
 
-/// Sets the fields of layer `i` that are filled by no more than `filled` and are not in `built`, which `packet` builds,
-/// as in `frame`.
+/// Sets the fields of layer `i` that are filled by no more than `filled` and are not in `built`,
+/// which `packet` builds, as in `frame`.
 fn set_what_differs(packet: &mut Packet, frame: &Frame, built: &Frame, i: usize, filled: Filled) {
     let (Some(at), Some(there)) = (frame.layers.get(i), built.layers.get(i)) else { return };
-    let (Some(&first), Some(&other)) = (frame.bytes.get(at.offset), built.bytes.get(there.offset)) else { return };
+    let (Some(&first), Some(&other)) = (frame.bytes.get(at.offset), built.bytes.get(there.offset))
+    else {
+        return;
+    };
     let Content::Fields(set) = &mut packet.layers[i].content else { return };
     for index in at.header.distinct(first, |index| set.iter().any(|(i, _)| *i == index)) {
         let field = &at.header.fields[index];
@@ -251,14 +273,18 @@ fn set_what_differs(packet: &mut Packet, frame: &Frame, built: &Frame, i: usize,
         if by > filled {
             continue;
         }
-        let Some(bit) =
-            at.header.bit_of(field, at.offset, first).filter(|bit| bit + field.bits <= 8 * frame.bytes.len())
+        let Some(bit) = at
+            .header
+            .bit_of(field, at.offset, first)
+            .filter(|bit| bit + field.bits <= 8 * frame.bytes.len())
         else {
             continue;
         };
         let value = get(&frame.bytes, bit, field.bits);
-        let is_there =
-            there.header.bit_of(field, there.offset, other).filter(|bit| bit + field.bits <= 8 * built.bytes.len());
+        let is_there = there
+            .header
+            .bit_of(field, there.offset, other)
+            .filter(|bit| bit + field.bits <= 8 * built.bytes.len());
         if is_there.is_some_and(|bit| get(&built.bytes, bit, field.bits) == value) {
             continue;
         }
@@ -285,7 +311,9 @@ fn said(octets: &[u8]) -> Option<Layer> {
         return Some(payload("inc", Content::Count(Some(octets.len()))));
     }
     match std::str::from_utf8(octets) {
-        Ok(text) if text.chars().all(printable) => Some(payload("text", Content::Text(text.into()))),
+        Ok(text) if text.chars().all(printable) => {
+            Some(payload("text", Content::Text(text.into())))
+        }
         _ => Some(payload("hex", Content::Octets(octets.to_vec()))),
     }
 }
@@ -298,26 +326,36 @@ fn options(set: OptionSet, octets: &[u8]) -> Vec<Opt> {
         list.push(option);
         rest = &rest[len..];
     }
-    if !rest.is_empty() && (set == OptionSet::Ipv6 || rest.len() > 3 || rest.iter().any(|&octet| octet != 0)) {
+    if !rest.is_empty()
+        && (set == OptionSet::Ipv6 || rest.len() > 3 || rest.iter().any(|&octet| octet != 0))
+    {
         list.push(Opt::Hex(rest.to_vec()));
     }
     if set == OptionSet::Ipv6
         && let Some(Opt::Known(def, args)) = list.last()
-        && (def.form == OptionForm::Single || def.form == OptionForm::Pad && args.first().is_some_and(|&n| n < 8))
+        && (def.form == OptionForm::Single
+            || def.form == OptionForm::Pad && args.first().is_some_and(|&n| n < 8))
     {
         list.pop();
     }
     list
 }
 
-/// The option at the start of `octets`, and how many of them it takes; `None` where padding begins, or nonsense.
+/// The option at the start of `octets`, and how many of them it takes; `None` where padding begins,
+/// or nonsense.
 fn option(set: OptionSet, octets: &[u8]) -> Option<(Opt, usize)> {
     if set == OptionSet::Addresses {
-        return octets.first_chunk().map(|address| (Opt::Address(u128::from_be_bytes(*address)), 16));
+        return octets
+            .first_chunk()
+            .map(|address| (Opt::Address(u128::from_be_bytes(*address)), 16));
     }
     let code = *octets.first()?;
     let def = set.defs().iter().find(|def| def.code == code);
-    if set != OptionSet::Ipv6 && code == 0 && octets.len() < 4 && octets.iter().all(|&octet| octet == 0) {
+    if set != OptionSet::Ipv6
+        && code == 0
+        && octets.len() < 4
+        && octets.iter().all(|&octet| octet == 0)
+    {
         return None;
     }
     if let Some(def) = def.filter(|def| def.form == OptionForm::Single) {
@@ -337,8 +375,10 @@ fn option(set: OptionSet, octets: &[u8]) -> Option<(Opt, usize)> {
             }
             OptionForm::Slots => {
                 let head = slots_header(code);
-                let empty = *body.first()? == head as u8 + 1 && body[1..].iter().all(|&octet| octet == 0);
-                (empty && len > head && (len - head).is_multiple_of(4)).then(|| vec![((len - head) / 4) as u128])?
+                let empty =
+                    *body.first()? == head as u8 + 1 && body[1..].iter().all(|&octet| octet == 0);
+                (empty && len > head && (len - head).is_multiple_of(4))
+                    .then(|| vec![((len - head) / 4) as u128])?
             }
             OptionForm::Pad if body.iter().all(|&octet| octet == 0) => vec![len as u128],
             _ => return None,
@@ -362,12 +402,15 @@ mod tests {
             "eth",
             "eth/arp(op=reply)",
             "eth/vlan(id=5)/vlan(id=7)/ipv4(dscp=ef)/udp(dport=53)/hex(00ff)",
-            "eth/ipv4(flags=DF)/tcp(dport=80,flags=S|A,options=[mss(1460),nop,wscale(7),timestamp(1,2)])/text(\"GET / HTTP/1.1\\r\\n\")",
+            "eth/ipv4(flags=DF)/tcp(dport=80,flags=S|A,options=[mss(1460),nop,wscale(7),\
+             timestamp(1,2)])/text(\"GET / HTTP/1.1\\r\\n\")",
             "eth/ipv6/udp(checksum=0x0001)/inc(40)",
             "eth/ipv4/udp/vxlan(vni=7)/eth/ipv4/icmp(id=3)/zeros(56)",
-            "eth/ipv4/udp(checksum=auto)/vxlan/eth/ipv6/icmpv6(type=neighbor-solicit,target=2001:2::9)",
+            "eth/ipv4/udp(checksum=auto)/vxlan/eth/ipv6/icmpv6(type=neighbor-solicit,target=2001:\
+             2::9)",
             "eth/mpls(label=20)/mpls/ipv4(length=9000)/udp",
-            "eth/ipv6/hopopts(options=[router-alert(7)])/routing(segments_left=1,addresses=[2001:2::3])/tcp",
+            "eth/ipv6/hopopts(options=[router-alert(7)])/routing(segments_left=1,addresses=[2001:\
+             2::3])/tcp",
             "eth/ipv4/gre(key=9,seq=1)/ipv4/igmp",
             "eth/ipv4(options=[])/igmp",
             "eth/vlan(id=5)/arp",
@@ -376,11 +419,16 @@ mod tests {
         ] {
             let packet = Packet::of_frame(&frame(text).bytes).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(frame(&packet.to_string()).bytes, frame(text).bytes, "{text}: {packet}");
-            // What it says is no longer than what was written, but for values that were filled with the default.
+            // What it says is no longer than what was written, but for values that were filled with
+            // the default.
             assert!(packet.to_string().len() <= text.len() + 8, "{text}: {packet}");
         }
         assert_eq!(
-            Packet::of_frame(&frame("eth/ipv4/udp(checksum=bad)").bytes).unwrap().to_string().split('=').next(),
+            Packet::of_frame(&frame("eth/ipv4/udp(checksum=bad)").bytes)
+                .unwrap()
+                .to_string()
+                .split('=')
+                .next(),
             Some("eth/ipv4/udp(checksum")
         );
     }
@@ -399,8 +447,10 @@ mod tests {
 
     #[test]
     fn fields_lie_side_by_side_and_name_what_the_packet_sets() {
-        let packet =
-            Packet::parse("eth/ipv4(tos=4)/icmp(type=unreachable,mtu=1400)/ipv4/tcp(options=[mss(9)])").unwrap();
+        let packet = Packet::parse(
+            "eth/ipv4(tos=4)/icmp(type=unreachable,mtu=1400)/ipv4/tcp(options=[mss(9)])",
+        )
+        .unwrap();
         let frame = packet.build(None, &|_| unreachable!(), 0).unwrap();
         for i in 0..frame.layers.len() {
             let (layer, fields) = (frame.layers[i], frame.fields(i, Some(&packet.layers[i])));

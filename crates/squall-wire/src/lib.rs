@@ -1,8 +1,9 @@
 //! Packets: headers as tables, a text form in, octets out, and back.
 //!
 //! In goes `"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"` ([`Packet::parse`]) or the octets of any frame
-//! ([`Frame::dissect`]); out comes a [`Frame`]: octets, and the places where lengths and checksums live, so that a
-//! field program can keep them right. Frames here never hold the FCS. Knows nothing of time, ports or streams.
+//! ([`Frame::dissect`]); out comes a [`Frame`]: octets, and the places where lengths and checksums
+//! live, so that a field program can keep them right. Frames here never hold the FCS. Knows nothing
+//! of time, ports or streams.
 #![forbid(unsafe_code)]
 
 mod bits;
@@ -26,7 +27,9 @@ mod table;
 pub mod tcp_flags;
 
 pub use frame::{ChecksumField, ChecksumKind, FieldAt, FieldError, Frame, LayerAt, LengthField};
-pub use header::{FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads};
+pub use header::{
+    FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads,
+};
 pub use implied::warnings;
 pub use inspect::FieldValue;
 pub use octets::{HexError, MAX_FRAME, parse_hex, to_hex};

@@ -1,5 +1,5 @@
-//! What stands in front of the network header on links other than Ethernet. They are read, never built: what is sent is
-//! Ethernet.
+//! What stands in front of the network header on links other than Ethernet. They are read, never
+//! built: what is sent is Ethernet.
 
 use std::ops::Range;
 
@@ -47,11 +47,12 @@ pub struct Inner {
     pub says: String,
 }
 
-/// Looks behind the link's header. `link_type` is a number of the tcpdump.org list, `octets` those of a whole packet or
-/// of its beginning.
+/// Looks behind the link's header. `link_type` is a number of the tcpdump.org list, `octets` those
+/// of a whole packet or of its beginning.
 ///
 /// # Errors
-/// What the packet is when there is no network packet in it, or none that can be read: "802.11 data, encrypted".
+/// What the packet is when there is no network packet in it, or none that can be read: "802.11
+/// data, encrypted".
 pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
     match link_type {
         ETHERNET => {
@@ -80,8 +81,8 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
     }
 }
 
-/// The packet as an Ethernet frame, so that it can be sent: with the link's addresses where it has such, else with those
-/// that the packet syntax gives `eth`.
+/// The packet as an Ethernet frame, so that it can be sent: with the link's addresses where it has
+/// such, else with those that the packet syntax gives `eth`.
 ///
 /// # Errors
 /// If there is no network packet in it, or none that can be read.
@@ -133,7 +134,8 @@ fn raw(octets: &[u8], at: usize) -> Result<Inner, String> {
     }
 }
 
-/// The family is in the order of the machine that captured (NULL) or of the network (LOOP), which do not say which.
+/// The family is in the order of the machine that captured (NULL) or of the network (LOOP), which
+/// do not say which.
 fn loopback(octets: &[u8]) -> Result<Inner, String> {
     let family = octets.first_chunk().ok_or("BSD loopback, cut off")?;
     match u32::from_le_bytes(*family).min(u32::from_be_bytes(*family)) {
@@ -181,7 +183,8 @@ fn cooked(octets: &[u8], hardware: u16, protocol: u16, at: usize) -> Result<Inne
     }
 }
 
-/// The header may be preceded by HDLC's address and control, and the protocol may be one octet (RFC 1661 §6.5, RFC 1662).
+/// The header may be preceded by HDLC's address and control, and the protocol may be one octet (RFC
+/// 1661 §6.5, RFC 1662).
 fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
     const CUT: &str = "PPP, cut off";
     if octets.get(at..at + 2) == Some(&[0xff, 3]) {
@@ -222,11 +225,13 @@ pub(crate) fn llc(octets: &[u8], at: usize, end: usize) -> Result<Inner, String>
     }
 }
 
-/// The radiotap header says how long it is, and whether an FCS or padding is in what follows (radiotap.org).
+/// The radiotap header says how long it is, and whether an FCS or padding is in what follows
+/// (radiotap.org).
 fn radiotap(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "802.11 with radiotap, cut off";
     let le32 = |at: usize| octets.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
-    let len = octets.get(2..4).map(|two| usize::from(u16::from_le_bytes([two[0], two[1]]))).ok_or(CUT)?;
+    let len =
+        octets.get(2..4).map(|two| usize::from(u16::from_le_bytes([two[0], two[1]]))).ok_or(CUT)?;
     if octets[0] != 0 || len < 8 || octets.len() < len {
         return Err(CUT.into());
     }
@@ -295,7 +300,8 @@ fn wlan(octets: &[u8], frame: Range<usize>, padded: bool) -> Result<Inner, Strin
         3 => return Err("802.11 extension".into()),
         _ => {}
     }
-    let (to_ds, from_ds, protected, order) = (flags & 1 != 0, flags & 2 != 0, flags & 0x40 != 0, flags & 0x80 != 0);
+    let (to_ds, from_ds, protected, order) =
+        (flags & 1 != 0, flags & 2 != 0, flags & 0x40 != 0, flags & 0x80 != 0);
     let qos = subtype & 8 != 0;
     if subtype & 4 != 0 {
         return Err("802.11 null data".into());
@@ -367,14 +373,20 @@ mod tests {
             (104, vec![0x0f, 0, 8, 0]),
             (109, vec![0; 12]),
         ] {
-            assert_eq!(found(link_type, &[&front, &IP]), Ok((IPV4, IP.to_vec())), "{link_type} {front:02x?}");
+            assert_eq!(
+                found(link_type, &[&front, &IP]),
+                Ok((IPV4, IP.to_vec())),
+                "{link_type} {front:02x?}"
+            );
             for cut in 0..front.len() {
                 let _ = inner(link_type, &front[..cut]);
             }
         }
         assert_eq!(found(0, &[&[30, 0, 0, 0], &[0x60]]), Ok((IPV6, vec![0x60])));
         assert_eq!(found(101, &[&[0x60]]), Ok((IPV6, vec![0x60])));
-        assert!(inner(101, &[0x50]).is_err() && inner(189, &IP).is_err() && inner(101, &[]).is_err());
+        assert!(
+            inner(101, &[0x50]).is_err() && inner(189, &IP).is_err() && inner(101, &[]).is_err()
+        );
     }
 
     #[test]
@@ -388,7 +400,11 @@ mod tests {
             ([0x88, 0x03], 32),
             ([0x88, 0x81], 30), // with HT control
         ] {
-            assert_eq!(found(105, &[&header(control, len), &SNAP, &IP]), Ok((IPV4, IP.to_vec())), "{control:02x?}");
+            assert_eq!(
+                found(105, &[&header(control, len), &SNAP, &IP]),
+                Ok((IPV4, IP.to_vec())),
+                "{control:02x?}"
+            );
         }
         let says = |control: [u8; 2]| found(105, &[&header(control, 24), &SNAP, &IP]).unwrap_err();
         assert_eq!(says([0x08, 0x41]), "802.11 data, encrypted");
@@ -399,7 +415,10 @@ mod tests {
         // Radiotap with the hardware's time and flags: an FCS, and padding behind the header.
         let tap = [&[0, 0, 17, 0, 3, 0, 0, 0][..], &[9; 8], &[0x30]].concat();
         let qos = header([0x88, 0x02], 26);
-        assert_eq!(found(127, &[&tap, &qos, &[0, 0], &SNAP, &IP, &[1, 2, 3, 4]]), Ok((IPV4, IP.to_vec())));
+        assert_eq!(
+            found(127, &[&tap, &qos, &[0, 0], &SNAP, &IP, &[1, 2, 3, 4]]),
+            Ok((IPV4, IP.to_vec()))
+        );
         // An aggregate's first packet, of which the length is told.
         let mut qos = header([0x88, 0x02], 26);
         qos[24] = 0x80;

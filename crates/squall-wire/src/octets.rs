@@ -28,8 +28,8 @@ pub fn to_hex(octets: &[u8]) -> String {
     })
 }
 
-/// Reads hexadecimal digits with whatever stands between octets, and dumps of tcpdump, Wireshark, hexdump and scapy, which
-/// have an offset in front of each line and perhaps characters behind it.
+/// Reads hexadecimal digits with whatever stands between octets, and dumps of tcpdump, Wireshark,
+/// hexdump and scapy, which have an offset in front of each line and perhaps characters behind it.
 ///
 /// ```
 /// use squall_wire::parse_hex;
@@ -60,7 +60,10 @@ pub fn parse_hex(text: &str) -> Result<Vec<u8>, HexError> {
         }
     }
     match octets.is_empty() {
-        true => whole("there are no octets".into(), "expected hex digits, two for each octet: de ad be ef"),
+        true => whole(
+            "there are no octets".into(),
+            "expected hex digits, two for each octet: de ad be ef",
+        ),
         false => Ok(octets),
     }
 }
@@ -71,7 +74,8 @@ fn is_dump(text: &str) -> bool {
     let offset = |line: &str| {
         let (first, rest) = line.trim().split_once(|c: char| c.is_whitespace() || c == ':')?;
         let digits = first.trim_start_matches("0x");
-        (digits.len() >= 4 && !rest.trim().is_empty()).then(|| u64::from_str_radix(digits, 16).ok())?
+        (digits.len() >= 4 && !rest.trim().is_empty())
+            .then(|| u64::from_str_radix(digits, 16).ok())?
     };
     match (lines.next().and_then(offset), lines.next()) {
         (Some(0), None) => true,
@@ -86,7 +90,10 @@ fn plain_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
     let mut half: Option<(usize, u32)> = None;
     let mut chars = line.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        if c == '0' && half.is_none() && chars.peek().is_some_and(|(_, next)| matches!(next, 'x' | 'X')) {
+        if c == '0'
+            && half.is_none()
+            && chars.peek().is_some_and(|(_, next)| matches!(next, 'x' | 'X'))
+        {
             chars.next();
             continue;
         }
@@ -123,7 +130,8 @@ fn dump_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
             continue;
         }
         let full = octets.len() - before >= LINE;
-        let pairs = word.len().is_multiple_of(2) && word.bytes().all(|octet| octet.is_ascii_hexdigit());
+        let pairs =
+            word.len().is_multiple_of(2) && word.bytes().all(|octet| octet.is_ascii_hexdigit());
         if full || octets.len() > before && !pairs {
             break;
         }
@@ -139,8 +147,15 @@ mod tests {
 
     #[test]
     fn octets_are_read_however_they_are_set_apart() {
-        for text in ["0102ff", "01 02 FF", "01:02:ff", "0x0102ff", "0x01, 0x02, 0xff", r"\x01\x02\xff", "01\n02\nff\n"]
-        {
+        for text in [
+            "0102ff",
+            "01 02 FF",
+            "01:02:ff",
+            "0x0102ff",
+            "0x01, 0x02, 0xff",
+            r"\x01\x02\xff",
+            "01\n02\nff\n",
+        ] {
             assert_eq!(parse_hex(text).unwrap(), [1, 2, 255], "{text}");
         }
     }
@@ -148,9 +163,15 @@ mod tests {
     #[test]
     fn dumps_of_other_tools_are_read_without_offsets_and_characters() {
         let octets: Vec<u8> = (0..20).map(|i| b'a' + i).collect();
-        let tcpdump = "\t0x0000:  6162 6364 6566 6768 696a 6b6c 6d6e 6f70  abcdefghijklmnop\n\t0x0010:  7172 7374                                qrst\n";
-        let hexdump = "00000000  61 62 63 64 65 66 67 68  69 6a 6b 6c 6d 6e 6f 70  |abcdefghijklmnop|\n00000010  71 72 73 74                                       |qrst|\n";
-        let scapy = "0000  61 62 63 64 65 66 67 68 69 6A 6B 6C 6D 6E 6F 70  abcdefghijklmnop\n0010  71 72 73 74                                      qrst\n";
+        let tcpdump = "\t0x0000:  6162 6364 6566 6768 696a 6b6c 6d6e 6f70  \
+                       abcdefghijklmnop\n\t0x0010:  7172 7374                                \
+                       qrst\n";
+        let hexdump = "00000000  61 62 63 64 65 66 67 68  69 6a 6b 6c 6d 6e 6f 70  \
+             |abcdefghijklmnop|\n00000010  71 72 73 74                                       \
+             |qrst|\n";
+        let scapy = "0000  61 62 63 64 65 66 67 68 69 6A 6B 6C 6D 6E 6F 70  \
+                     abcdefghijklmnop\n0010  71 72 73 74                                      \
+                     qrst\n";
         for dump in [tcpdump, hexdump, scapy] {
             assert_eq!(parse_hex(dump).unwrap(), octets, "{dump}");
         }
@@ -159,7 +180,10 @@ mod tests {
     #[test]
     fn what_is_no_digit_is_named_with_its_place() {
         let wrong = parse_hex("01 02\n03 zz").unwrap_err();
-        assert_eq!((wrong.line, wrong.column, wrong.message.as_str()), (2, 4, "'z' is no hex digit"));
+        assert_eq!(
+            (wrong.line, wrong.column, wrong.message.as_str()),
+            (2, 4, "'z' is no hex digit")
+        );
         assert_eq!(parse_hex("012").unwrap_err().message, "one hex digit by itself");
         assert_eq!(parse_hex(" \n").unwrap_err().message, "there are no octets");
         assert!(parse_hex(&"00".repeat(70_000)).is_err());

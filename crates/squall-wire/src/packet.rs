@@ -90,7 +90,11 @@ impl Packet {
     /// The length that `truncate(n)` cuts every frame to, octets without FCS.
     pub fn truncated(&self) -> Option<usize> {
         match self.layers.last() {
-            Some(Layer { header, content: Content::Count(n) }) if header.proto == Proto::Truncate => *n,
+            Some(Layer { header, content: Content::Count(n) })
+                if header.proto == Proto::Truncate =>
+            {
+                *n
+            }
             _ => None,
         }
     }

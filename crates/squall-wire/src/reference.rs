@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::header::{FieldDef, FieldKind, HeaderDef, OptionForm, Presence, headers, list, payloads};
+use crate::header::{
+    FieldDef, FieldKind, HeaderDef, OptionForm, Presence, headers, list, payloads,
+};
 
 /// Markdown: every header with its fields, and the payload layers.
 pub fn reference() -> String {
@@ -11,8 +13,9 @@ pub fn reference() -> String {
         section(&mut out, header);
     }
     out += "\n## Payload\n\n";
-    out += "Behind the headers, one after the other. Where the frame is longer than the packet, the last layer goes on when it \
-            is `pattern`, or `random`, `zeros` or `inc` without a number; else zeros follow.\n\n";
+    out += "Behind the headers, one after the other. Where the frame is longer than the packet, \
+            the last layer goes on when it is `pattern`, or `random`, `zeros` or `inc` without a \
+            number; else zeros follow.\n\n";
     for p in payloads() {
         let aliases = aliases(p.aliases);
         let _ = writeln!(out, "- {}{aliases}", p.title);
@@ -22,19 +25,22 @@ pub fn reference() -> String {
 
 const INTRODUCTION: &str = "# Packet syntax
 
-`layer/layer(field=value, ...)/...`, outermost first; spaces do not matter. What is not set has the default below, and \
-lengths, checksums and the number of the next header are filled in. Some defaults depend on the protocol inside: an ARP \
-request is sent to the broadcast address; IGMP is sent to its group with TTL 1 and Router Alert; neighbour discovery has \
-hop limit 255, MLD hop limit 1. Values are decimal or 0x hex, addresses, \
-or names; `auto` asks explicitly for a length, checksum or next header to be filled in, `checksum=bad` makes a wrong one, \
-and any number overrides.
+`layer/layer(field=value, ...)/...`, outermost first; spaces do not matter. What is not set has \
+     the default below, and lengths, checksums and the number of the next header are filled in. \
+     Some defaults depend on the protocol inside: an ARP request is sent to the broadcast \
+     address; IGMP is sent to its group with TTL 1 and Router Alert; neighbour discovery has hop \
+     limit 255, MLD hop limit 1. Values are decimal or 0x hex, addresses, or names; `auto` asks \
+     explicitly for a length, checksum or next header to be filled in, `checksum=bad` makes a \
+     wrong one, and any number overrides.
 
-    eth/vlan(id=5)/ipv4(dst=48.0.0.1, dscp=ef)/tcp(dport=80, flags=S, options=[mss(1460), nop, wscale(7)])
+    eth/vlan(id=5)/ipv4(dst=48.0.0.1, dscp=ef)/tcp(dport=80, flags=S, options=[mss(1460), nop, \
+     wscale(7)])
     eth/ipv4/udp/vxlan(vni=7)/eth/ipv6/udp(checksum=bad)/text(\"hello\")
     eth/ipv4(length=9000)/udp/inc/truncate(30)
 
-Fields that vary are named `ipv4.src`, `vlan[1].id` (the second, from the outside), `udp[-1].sport` (the innermost), \
-`payload[4:2]` (2 octets from the fifth of the payload), `frame[12:2]` (from the start of the frame).
+Fields that vary are named `ipv4.src`, `vlan[1].id` (the second, from the outside), \
+     `udp[-1].sport` (the innermost), `payload[4:2]` (2 octets from the fifth of the payload), \
+     `frame[12:2]` (from the start of the frame).
 ";
 
 fn section(out: &mut String, h: &HeaderDef) {
@@ -65,7 +71,9 @@ fn section(out: &mut String, h: &HeaderDef) {
         for d in set.defs() {
             let form = match d.form {
                 OptionForm::Single | OptionForm::Numbers([]) => d.name.to_string(),
-                OptionForm::Numbers(widths) => format!("{}({})", d.name, vec!["n"; widths.len()].join(", ")),
+                OptionForm::Numbers(widths) => {
+                    format!("{}({})", d.name, vec!["n"; widths.len()].join(", "))
+                }
                 OptionForm::Slots | OptionForm::Pad => format!("{}(n)", d.name),
             };
             let _ = writeln!(out, "- `{form}`: {}", d.doc);
@@ -93,8 +101,13 @@ fn number(f: &FieldDef) -> String {
 }
 
 fn names(f: &FieldDef) -> String {
-    let (FieldKind::Number(names) | FieldKind::Next(names) | FieldKind::Flags(names)) = f.kind else {
+    let (FieldKind::Number(names) | FieldKind::Next(names) | FieldKind::Flags(names)) = f.kind
+    else {
         return String::new();
     };
-    if names.is_empty() { String::new() } else { format!(". Names: {}", list(names.iter().map(|n| n.0))) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(". Names: {}", list(names.iter().map(|n| n.0)))
+    }
 }

@@ -1,8 +1,9 @@
-//! Packets as scapy writes them: `Ether()/IP(dst="48.0.0.1")/UDP(dport=53)/b"x"`, what `command()` prints, and what
-//! `repr()` prints (`<Ether  dst=... |<IP  ... |>>`).
+//! Packets as scapy writes them: `Ether()/IP(dst="48.0.0.1")/UDP(dport=53)/b"x"`, what `command()`
+//! prints, and what `repr()` prints (`<Ether  dst=... |<IP  ... |>>`).
 //!
-//! Of Python only what such text needs: names of layers, numbers, strings, octets, lists. What is left out has scapy's
-//! defaults, but for addresses, which scapy takes from the routes of its host: they are ours.
+//! Of Python only what such text needs: names of layers, numbers, strings, octets, lists. What is
+//! left out has scapy's defaults, but for addresses, which scapy takes from the routes of its host:
+//! they are ours.
 
 use std::ops::Range;
 
@@ -44,7 +45,12 @@ pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
     let mut parser = Parser { text, pos: 0, layers: Vec::new(), notes: Vec::new() };
     if text.len() > MAX_TEXT {
         let found = format!("{} octets", text.len());
-        return Err(error(MAX_TEXT..text.len(), found, "at most 256 KiB of text", "try the octets as hex"));
+        return Err(error(
+            MAX_TEXT..text.len(),
+            found,
+            "at most 256 KiB of text",
+            "try the octets as hex",
+        ));
     }
     parser.whole()?;
     parser.finish()
@@ -141,7 +147,13 @@ static CLASSES: &[Class] = &[
     Class {
         names: &["IPv6ExtHdrFragment"],
         ours: "fragment",
-        fields: &[("nh", "next"), ("res1", "reserved"), ("offset", "offset"), ("m", "m"), ("id", "id")],
+        fields: &[
+            ("nh", "next"),
+            ("res1", "reserved"),
+            ("offset", "offset"),
+            ("m", "m"),
+            ("id", "id"),
+        ],
         defaults: &[("next", 59, true)],
     },
     Class {
@@ -189,7 +201,12 @@ static CLASSES: &[Class] = &[
     Class {
         names: &["UDP", "UDPerror"],
         ours: "udp",
-        fields: &[("sport", "sport"), ("dport", "dport"), ("len", "length"), ("chksum", "checksum")],
+        fields: &[
+            ("sport", "sport"),
+            ("dport", "dport"),
+            ("len", "length"),
+            ("chksum", "checksum"),
+        ],
         defaults: &[("sport", 53, true), ("dport", 53, true)],
     },
     Class {
@@ -225,8 +242,18 @@ static CLASSES: &[Class] = &[
         ],
         defaults: &[],
     },
-    Class { names: &["ICMPv6EchoRequest"], ours: "icmpv6", fields: ECHO, defaults: &[("type", 128, false)] },
-    Class { names: &["ICMPv6EchoReply"], ours: "icmpv6", fields: ECHO, defaults: &[("type", 129, false)] },
+    Class {
+        names: &["ICMPv6EchoRequest"],
+        ours: "icmpv6",
+        fields: ECHO,
+        defaults: &[("type", 128, false)],
+    },
+    Class {
+        names: &["ICMPv6EchoReply"],
+        ours: "icmpv6",
+        fields: ECHO,
+        defaults: &[("type", 129, false)],
+    },
     Class {
         names: &["ICMPv6ND_NS"],
         ours: "icmpv6",
@@ -236,7 +263,12 @@ static CLASSES: &[Class] = &[
     Class {
         names: &["IGMP"],
         ours: "igmp",
-        fields: &[("type", "type"), ("mrcode", "max_resp"), ("chksum", "checksum"), ("gaddr", "group")],
+        fields: &[
+            ("type", "type"),
+            ("mrcode", "max_resp"),
+            ("chksum", "checksum"),
+            ("gaddr", "group"),
+        ],
         defaults: &[("type", 0x11, false), ("max_resp", 20, false), ("group", 0, false)],
     },
 ];
@@ -255,7 +287,8 @@ const RESERVED: &[&str] = &[
     "length",
 ];
 
-const TAG: &[(&str, &str)] = &[("prio", "pcp"), ("id", "dei"), ("dei", "dei"), ("vlan", "id"), ("type", "type")];
+const TAG: &[(&str, &str)] =
+    &[("prio", "pcp"), ("id", "dei"), ("dei", "dei"), ("vlan", "id"), ("type", "type")];
 
 const ECHO: &[(&str, &str)] =
     &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("id", "id"), ("seq", "seq")];
@@ -327,7 +360,12 @@ struct Parser<'a> {
 
 type Parsed<T> = Result<T, SyntaxError>;
 
-fn error(at: Range<usize>, found: String, expected: impl Into<String>, hint: impl Into<String>) -> SyntaxError {
+fn error(
+    at: Range<usize>,
+    found: String,
+    expected: impl Into<String>,
+    hint: impl Into<String>,
+) -> SyntaxError {
     SyntaxError { at, found, expected: expected.into(), hint: hint.into() }
 }
 
@@ -352,7 +390,10 @@ impl Parser<'_> {
         self.skip_space();
         match self.peek() {
             None => Ok(()),
-            Some(_) => Err(self.wrong_here("/ and a layer, or the end", "one packet at a time: Ether()/IP()/UDP()")),
+            Some(_) => Err(self.wrong_here(
+                "/ and a layer, or the end",
+                "one packet at a time: Ether()/IP()/UDP()",
+            )),
         }
     }
 
@@ -369,10 +410,14 @@ impl Parser<'_> {
                     self.expect(')', "as in Ether()/IP()/(\"x\" * 100)")?;
                 }
                 Some('"' | '\'') => self.octets_layer(start)?,
-                Some('b' | 'B') if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) => {
+                Some('b' | 'B')
+                    if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) =>
+                {
                     self.octets_layer(start)?;
                 }
-                _ if self.text[self.pos..].starts_with("bytes.fromhex(") => self.octets_layer(start)?,
+                _ if self.text[self.pos..].starts_with("bytes.fromhex(") => {
+                    self.octets_layer(start)?
+                }
                 _ => self.layer()?,
             }
             self.skip_space();
@@ -403,7 +448,8 @@ impl Parser<'_> {
                 self.pos = before;
             }
             self.skip_space();
-            let said = if self.peek() == Some(')') { Said::Octets(Vec::new()) } else { self.value(0)? };
+            let said =
+                if self.peek() == Some(')') { Said::Octets(Vec::new()) } else { self.value(0)? };
             self.skip_space();
             self.expect(')', "as in Raw(load=b\"x\")")?;
             return self.payload(&said, start..self.pos);
@@ -459,12 +505,18 @@ impl Parser<'_> {
                 }
                 let name_at = self.range_of_name();
                 if name_at.is_empty() || !self.take('=') {
-                    return Err(self.wrong(name_at, "a field and =, or |", "as repr() prints it: <IP  ttl=3 |>"));
+                    return Err(self.wrong(
+                        name_at,
+                        "a field and =, or |",
+                        "as repr() prints it: <IP  ttl=3 |>",
+                    ));
                 }
                 let start = self.pos;
                 let said = match self.peek() {
                     Some('\'' | '"' | '[' | '(') => self.value(0)?,
-                    Some('b') if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) => {
+                    Some('b')
+                        if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) =>
+                    {
                         self.value(0)?
                     }
                     _ => self.bare(),
@@ -494,7 +546,8 @@ impl Parser<'_> {
         let rest = &self.text[start..];
         let next_field = |at: usize| {
             let word = rest[at..].trim_start();
-            let name = word.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(word.len());
+            let name =
+                word.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(word.len());
             word.starts_with(['|', '>']) || name > 0 && word[name..].starts_with('=')
         };
         // Of a run of blanks, at the first: each is looked at once.
@@ -515,15 +568,19 @@ impl Parser<'_> {
         let all = || CLASSES.iter().flat_map(|class| class.names.iter().copied());
         CLASSES.iter().find(|class| class.names.contains(&name)).ok_or_else(|| {
             let hint = match nearest(name, all()) {
-                Some(near) if near.eq_ignore_ascii_case(name) || name.len() > 3 => format!("did you mean {near}?"),
-                _ => {
-                    "try its octets: Raw(load=bytes.fromhex(\"...\")), or the whole packet as hex: bytes(packet).hex()"
-                        .into()
+                Some(near) if near.eq_ignore_ascii_case(name) || name.len() > 3 => {
+                    format!("did you mean {near}?")
                 }
+                _ => "try its octets: Raw(load=bytes.fromhex(\"...\")), or the whole packet as \
+                      hex: bytes(packet).hex()"
+                    .into(),
             };
             self.wrong(
                 at,
-                &format!("one of {}", list(all().filter(|name| !name.ends_with("error")).chain(["Raw"]))),
+                &format!(
+                    "one of {}",
+                    list(all().filter(|name| !name.ends_with("error")).chain(["Raw"]))
+                ),
                 hint,
             )
         })
@@ -539,15 +596,23 @@ impl Parser<'_> {
             return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "leave some out"));
         }
         if self.layers.is_empty() && layer.header.name != "eth" {
-            let eth = Layer { header: find("eth").expect("the table has it"), content: Content::Fields(Vec::new()) };
+            let eth = Layer {
+                header: find("eth").expect("the table has it"),
+                content: Content::Fields(Vec::new()),
+            };
             if layer.header.is_payload() || follows(Some(&eth), &layer).is_err() {
-                return Err(self.wrong(at, "Ether, IP, IPv6 or ARP first", "put Ether()/ in front of it"));
+                return Err(self.wrong(
+                    at,
+                    "Ether, IP, IPv6 or ARP first",
+                    "put Ether()/ in front of it",
+                ));
             }
             self.notes.push("there was no Ether(): one of ours stands in front".into());
             self.layers.push((eth, at.start..at.start));
         }
         let before = self.layers.last().map(|(layer, _)| layer);
-        follows(before, &layer).map_err(|(expected, hint)| self.wrong(at.clone(), &expected, hint))?;
+        follows(before, &layer)
+            .map_err(|(expected, hint)| self.wrong(at.clone(), &expected, hint))?;
         self.layers.push((layer, at));
         Ok(())
     }
@@ -616,22 +681,37 @@ impl Parser<'_> {
             (Said::Number(number), _) => Value::Number(*number),
             (Said::Text(text), kind) => {
                 // `sport` and `dport` are ports.
-                let path = [&format!("{}.{}", header.name, field.name), field.name, &field.name[1..]];
+                let path =
+                    [&format!("{}.{}", header.name, field.name), field.name, &field.name[1..]];
                 let lower = text.to_ascii_lowercase();
                 let word = WORDS.iter().find(|(of, word, _)| path.contains(of) && *word == lower);
-                match word.map(|word| Ok(word.2)).unwrap_or_else(|| kind.parse(&text.replace('+', "|"))) {
+                match word
+                    .map(|word| Ok(word.2))
+                    .unwrap_or_else(|| kind.parse(&text.replace('+', "|")))
+                {
                     Ok(number) => Value::Number(number),
                     // `flags=` of repr() without any.
-                    Err(_) if text.is_empty() && matches!(kind, FieldKind::Flags(_)) => Value::Number(0),
-                    Err(_) if text.contains('/') && matches!(kind, FieldKind::Ipv4 | FieldKind::Ipv6) => {
+                    Err(_) if text.is_empty() && matches!(kind, FieldKind::Flags(_)) => {
+                        Value::Number(0)
+                    }
+                    Err(_)
+                        if text.contains('/')
+                            && matches!(kind, FieldKind::Ipv4 | FieldKind::Ipv6) =>
+                    {
                         return Err(self.several(at));
                     }
-                    Err(expected) => return Err(self.wrong(at, &expected, format!("{name} is: {}", field.doc))),
+                    Err(expected) => {
+                        return Err(self.wrong(at, &expected, format!("{name} is: {}", field.doc)));
+                    }
                 }
             }
             (Said::List(_), _) => return Err(self.several(at)),
             (Said::Octets(_), _) => {
-                return Err(self.wrong(at, "a number or text", format!("{name} is: {}", field.doc)));
+                return Err(self.wrong(
+                    at,
+                    "a number or text",
+                    format!("{name} is: {}", field.doc),
+                ));
             }
         };
         if matches!(value, Value::Number(number) if number > field.max()) {
@@ -647,26 +727,44 @@ impl Parser<'_> {
     }
 
     fn several(&self, at: Range<usize>) -> SyntaxError {
-        self.wrong(at, "one value", "scapy would make several packets of it: try one, and a variation of the field")
+        self.wrong(
+            at,
+            "one value",
+            "scapy would make several packets of it: try one, and a variation of the field",
+        )
     }
 
     /// `[('MSS', 1460), ('NOP', None), ('Timestamp', (1, 2))]`
-    fn options(&self, kinds: crate::header::OptionSet, said: &Said, at: Range<usize>) -> Parsed<Vec<Opt>> {
-        const HINT: &str =
-            "as in options=[(\"MSS\", 1460), (\"NOP\", None), (\"WScale\", 7)], or octets: options=b\"...\"";
+    fn options(
+        &self,
+        kinds: crate::header::OptionSet,
+        said: &Said,
+        at: Range<usize>,
+    ) -> Parsed<Vec<Opt>> {
+        const HINT: &str = "as in options=[(\"MSS\", 1460), (\"NOP\", None), (\"WScale\", 7)], or \
+                            octets: options=b\"...\"";
         let wrong = || self.wrong(at.clone(), "options of TCP, or octets", HINT);
         let options: Vec<Opt> = match said {
             Said::Octets(octets) if octets.is_empty() => Vec::new(),
             Said::Octets(octets) => vec![Opt::Hex(octets.clone())],
             Said::List(list) if list.is_empty() => Vec::new(),
             // A tuple of one option, without its list.
-            Said::List(list) => list.iter().map(|one| option(kinds, one)).collect::<Option<_>>().ok_or_else(wrong)?,
+            Said::List(list) => list
+                .iter()
+                .map(|one| option(kinds, one))
+                .collect::<Option<_>>()
+                .ok_or_else(wrong)?,
             _ => return Err(wrong()),
         };
         let octets: usize = options.iter().map(Opt::octets).sum();
         let most = kinds.limit();
         if octets > most {
-            return Err(error(at, format!("{octets} octets of options"), format!("at most {most}"), "leave some out"));
+            return Err(error(
+                at,
+                format!("{octets} octets of options"),
+                format!("at most {most}"),
+                "leave some out",
+            ));
         }
         Ok(options)
     }
@@ -677,7 +775,9 @@ impl Parser<'_> {
         let start = self.pos;
         let said = match self.peek() {
             Some('"' | '\'') => Said::Text(self.string(false)?.0),
-            Some('b' | 'B') if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) => {
+            Some('b' | 'B')
+                if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) =>
+            {
                 self.pos += 1;
                 Said::Octets(self.string(true)?.1)
             }
@@ -699,32 +799,46 @@ impl Parser<'_> {
                     }
                 }
                 // Parentheses around one value are none.
-                if open == '(' && !comma && items.len() == 1 { items.remove(0) } else { Said::List(items) }
+                if open == '(' && !comma && items.len() == 1 {
+                    items.remove(0)
+                } else {
+                    Said::List(items)
+                }
             }
             _ if self.take_text("bytes.fromhex(") => {
                 let said = self.value(depth + 1)?;
                 self.skip_space();
                 self.expect(')', "as in bytes.fromhex(\"dead beef\")")?;
                 let digits = match said {
-                    Said::Text(text) => text.chars().filter(|c| !c.is_whitespace()).collect::<String>(),
+                    Said::Text(text) => {
+                        text.chars().filter(|c| !c.is_whitespace()).collect::<String>()
+                    }
                     _ => String::from("-"),
                 };
-                let pair = |i: usize| digits.get(i..i + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+                let pair = |i: usize| {
+                    digits.get(i..i + 2).and_then(|two| u8::from_str_radix(two, 16).ok())
+                };
                 let octets: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(pair).collect();
                 Said::Octets(octets.ok_or_else(|| {
-                    self.wrong(start..self.pos, "hex digits, two for each octet", "as in bytes.fromhex(\"dead beef\")")
+                    self.wrong(
+                        start..self.pos,
+                        "hex digits, two for each octet",
+                        "as in bytes.fromhex(\"dead beef\")",
+                    )
                 })?)
             }
             _ => {
                 let rest = &self.text[start..];
-                let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+                let end =
+                    rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
                 self.pos = start + end;
                 match &rest[..end] {
                     "None" => Said::None,
                     "True" => Said::Number(1),
                     "False" => Said::Number(0),
                     text => Said::Number(number(text).ok_or_else(|| {
-                        let hint = "numbers, strings, b\"octets\", lists and None are understood; nothing is computed";
+                        let hint = "numbers, strings, b\"octets\", lists and None are understood; \
+                                    nothing is computed";
                         self.wrong(start..start + end, "a value", hint)
                     })?),
                 }
@@ -744,26 +858,39 @@ impl Parser<'_> {
         self.skip_space();
         let at = self.range_of_name();
         let times = number(&self.text[at.clone()]).filter(|&times| times <= MAX_PAYLOAD as u128);
-        let Some(times) = times else { return Err(self.wrong(at, "a number up to 65536", "as in \"x\" * 100")) };
+        let Some(times) = times else {
+            return Err(self.wrong(at, "a number up to 65536", "as in \"x\" * 100"));
+        };
         let times = times as usize;
         let long = |len: usize| len.saturating_mul(times) > MAX_PAYLOAD;
         match said {
             Said::Text(text) if !long(text.len()) => Ok(Said::Text(text.repeat(times))),
             Said::Octets(octets) if !long(octets.len()) => Ok(Said::Octets(octets.repeat(times))),
-            _ => Err(self.wrong(start..self.pos, "text or octets, 65536 of them at most", "as in \"x\" * 100")),
+            _ => Err(self.wrong(
+                start..self.pos,
+                "text or octets, 65536 of them at most",
+                "as in \"x\" * 100",
+            )),
         }
     }
 
     /// A string of Python, as text and as octets.
     fn string(&mut self, octets: bool) -> Parsed<(String, Vec<u8>)> {
         let start = self.pos;
-        let Some(quote) = self.peek() else { return Err(self.wrong_here("a string", "as in b\"x\"")) };
+        let Some(quote) = self.peek() else {
+            return Err(self.wrong_here("a string", "as in b\"x\""));
+        };
         self.pos += 1;
         let (mut text, mut bytes) = (String::new(), Vec::new());
         loop {
             let at = self.pos;
             let Some(c) = self.peek().filter(|&c| c != '\n') else {
-                return Err(error(start..at, "a string without end".into(), quote, format!("close it with {quote}")));
+                return Err(error(
+                    start..at,
+                    "a string without end".into(),
+                    quote,
+                    format!("close it with {quote}"),
+                ));
             };
             self.pos += c.len_utf8();
             let mut push = |c: char| {
@@ -789,7 +916,9 @@ impl Parser<'_> {
                         Some(c @ ('"' | '\'' | '\\')) => push(c),
                         Some('x') => {
                             let digits = self.text.get(self.pos..self.pos + 2);
-                            let Some(octet) = digits.and_then(|two| u8::from_str_radix(two, 16).ok()) else {
+                            let Some(octet) =
+                                digits.and_then(|two| u8::from_str_radix(two, 16).ok())
+                            else {
                                 return Err(self.wrong(
                                     at..self.pos,
                                     "two hex digits behind \\x",
@@ -802,7 +931,9 @@ impl Parser<'_> {
                         Some(c @ '0'..='7') => {
                             let mut value = c.to_digit(8).unwrap_or_default();
                             for _ in 0..2 {
-                                let Some(digit) = self.peek().and_then(|c| c.to_digit(8)) else { break };
+                                let Some(digit) = self.peek().and_then(|c| c.to_digit(8)) else {
+                                    break;
+                                };
                                 value = value * 8 + digit;
                                 self.pos += 1;
                             }
@@ -815,12 +946,21 @@ impl Parser<'_> {
                     }
                 }
                 c if octets && !c.is_ascii() => {
-                    return Err(self.wrong(at..self.pos, "ASCII, as octets have it in Python", "write \\xHH"));
+                    return Err(self.wrong(
+                        at..self.pos,
+                        "ASCII, as octets have it in Python",
+                        "write \\xHH",
+                    ));
                 }
                 c => push(c),
             }
             if bytes.len() > MAX_PAYLOAD {
-                return Err(error(start..self.pos, "more than 65536 octets".into(), "at most 65536", "leave some out"));
+                return Err(error(
+                    start..self.pos,
+                    "more than 65536 octets".into(),
+                    "at most 65536",
+                    "leave some out",
+                ));
             }
         }
     }
@@ -833,13 +973,17 @@ impl Parser<'_> {
         let mut addresses = false;
         for i in 0..self.layers.len() {
             let next = self.layers.get(i + 1).map(|(layer, _)| layer.header.name);
-            let neighbours =
-                self.layers.get(i + 1).is_some_and(|(_, at)| self.text[at.clone()].starts_with("ICMPv6ND"));
+            let neighbours = self
+                .layers
+                .get(i + 1)
+                .is_some_and(|(_, at)| self.text[at.clone()].starts_with("ICMPv6ND"));
             let (layer, at) = &mut self.layers[i];
             let header = layer.header;
             let class = CLASSES.iter().filter(|class| class.ours == header.name);
             let name = self.text[at.clone()].trim();
-            let Some(class) = class.clone().find(|class| class.names.contains(&name)).or(class.clone().next()) else {
+            let Some(class) =
+                class.clone().find(|class| class.names.contains(&name)).or(class.clone().next())
+            else {
                 continue;
             };
             let Content::Fields(set) = &mut layer.content else { continue };
@@ -861,12 +1005,17 @@ impl Parser<'_> {
             }
             set.sort_by_key(|(i, _)| *i);
             for field in ["src", "dst", "sha", "spa", "tpa"] {
-                addresses |= header.field(field).is_some_and(|(index, _)| !set.iter().any(|(i, _)| *i == index));
+                addresses |= header
+                    .field(field)
+                    .is_some_and(|(index, _)| !set.iter().any(|(i, _)| *i == index));
             }
         }
         if addresses {
-            self.notes
-                .push("addresses that are left out are Squall's: scapy takes them from the routes of its host".into());
+            self.notes.push(
+                "addresses that are left out are Squall's: scapy takes them from the routes of \
+                 its host"
+                    .into(),
+            );
         }
         Ok(Scapy {
             packet: Packet { layers: self.layers.into_iter().map(|(layer, _)| layer).collect() },
@@ -1003,7 +1152,9 @@ fn number(text: &str) -> Option<u128> {
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    let radix = |prefix: &str| digits.get(..2).filter(|front| front.eq_ignore_ascii_case(prefix)).map(|_| &digits[2..]);
+    let radix = |prefix: &str| {
+        digits.get(..2).filter(|front| front.eq_ignore_ascii_case(prefix)).map(|_| &digits[2..])
+    };
     match (radix("0x"), radix("0o"), radix("0b")) {
         (Some(hex), _, _) => u128::from_str_radix(hex, 16).ok(),
         (_, Some(octal), _) => u128::from_str_radix(octal, 8).ok(),

@@ -1,5 +1,5 @@
-//! What a NIC with segmentation offload, or the kernel in its place, makes of a super-frame: one TCP segment or one run of
-//! UDP datagrams with more payload than a frame has.
+//! What a NIC with segmentation offload, or the kernel in its place, makes of a super-frame: one
+//! TCP segment or one run of UDP datagrams with more payload than a frame has.
 
 use crate::{
     checksum,
@@ -10,9 +10,10 @@ const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 
-/// The frames that a super-frame is cut into, octet for octet as Linux does it: lengths and checksums are each
-/// frame's own, TCP sequence numbers go on, IPv4 identifications count up, FIN and PSH are on the last frame alone, CWR
-/// on the first. Whatever else is in the headers is in every frame.
+/// The frames that a super-frame is cut into, octet for octet as Linux does it: lengths and
+/// checksums are each frame's own, TCP sequence numbers go on, IPv4 identifications count up, FIN
+/// and PSH are on the last frame alone, CWR on the first. Whatever else is in the headers is in
+/// every frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     octets: &'a [u8],
@@ -23,8 +24,9 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// `octets` (without FCS) are Ethernet, any VLAN tags, IPv4 or IPv6, and TCP or UDP with its header from octet
-    /// `transport` to `payload`; each frame takes the next `size` octets of payload.
+    /// `octets` (without FCS) are Ethernet, any VLAN tags, IPv4 or IPv6, and TCP or UDP with its
+    /// header from octet `transport` to `payload`; each frame takes the next `size` octets of
+    /// payload.
     ///
     /// # Panics
     /// If that cannot be: offsets outside of the frame or of each other, a `size` of 0.
@@ -115,7 +117,8 @@ mod tests {
     use crate::{Frame, Packet};
 
     fn frames(packet: &str, len: usize, size: usize) -> (Frame, Vec<Frame>) {
-        let whole = Packet::parse(packet).unwrap().build(Some(len), &|_| unreachable!(), 1).unwrap();
+        let whole =
+            Packet::parse(packet).unwrap().build(Some(len), &|_| unreachable!(), 1).unwrap();
         let transport = whole.layers.last().unwrap().offset;
         let mut frames = Vec::new();
         let cut = Segments::new(&whole.bytes, size, transport, whole.payload);
@@ -129,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_tcp_segment_is_cut_as_rfc_9293_numbers_it() {
-        let packet = "eth/ipv4(id=65535)/tcp(seq=4294967000,flags=FPAC,options=[mss(1460)])/payload(random)";
+        let packet =
+            "eth/ipv4(id=65535)/tcp(seq=4294967000,flags=FPAC,options=[mss(1460)])/payload(random)";
         let (whole, frames) = frames(packet, 58 + 2500, 1000);
         assert_eq!(frames.iter().map(|f| f.bytes.len()).collect::<Vec<_>>(), [1058, 1058, 558]);
         assert_eq!(values(&frames, "ipv4.id"), [65_535, 0, 1]);
@@ -153,7 +157,12 @@ mod tests {
                 for frame in &frames {
                     // What is wrong is not listed.
                     let listed = |f: &Frame| (f.checksums.len(), f.lengths.len());
-                    assert_eq!(listed(frame), listed(&whole), "{packet} {len}: {}", frame.summary());
+                    assert_eq!(
+                        listed(frame),
+                        listed(&whole),
+                        "{packet} {len}: {}",
+                        frame.summary()
+                    );
                 }
             }
         }

@@ -10,8 +10,8 @@ use crate::link::{self, ETHERNET, Inner};
 /// A length field cannot make more of a packet that was cut than this.
 const MAX_LEN: usize = 256 << 10;
 
-/// A packet of any link in one line, in the manner of `tcpdump -n`: `octets` are what was captured of `wire_len`,
-/// `link_type` is a number of the tcpdump.org list of link-layer header types.
+/// A packet of any link in one line, in the manner of `tcpdump -n`: `octets` are what was captured
+/// of `wire_len`, `link_type` is a number of the tcpdump.org list of link-layer header types.
 ///
 /// ```
 /// // BSD loopback, and of the IP packet 24 octets of 60: no port of TCP is whole but the first.
@@ -47,7 +47,8 @@ pub(crate) fn behind_link(octets: &[u8], inner: Inner, wire_len: usize) -> Strin
     }
 }
 
-/// The lengths are those on the wire: what was not captured is taken for zeros, and no header is looked for in it.
+/// The lengths are those on the wire: what was not captured is taken for zeros, and no header is
+/// looked for in it.
 fn packet(
     octets: &[u8],
     range: std::ops::Range<usize>,
@@ -129,8 +130,11 @@ impl Frame {
             }
             Proto::Eth => String::new(),
             Proto::Vlan => {
-                let rest =
-                    if last { format!("ethertype {}, length {behind}", self.ethertype(i)) } else { String::new() };
+                let rest = if last {
+                    format!("ethertype {}, length {behind}", self.ethertype(i))
+                } else {
+                    String::new()
+                };
                 self.tag(i) + &rest
             }
             Proto::Mpls => {
@@ -139,20 +143,39 @@ impl Frame {
                 let bottom = if number("s") == 1 { "[S], " } else { "" };
                 let rest = if last { format!(", length {behind}") } else { " ".into() };
                 let name = if first { "MPLS " } else { "" };
-                format!("{name}(label {}, tc {}, {bottom}ttl {}){rest}", number("label"), number("tc"), number("ttl"))
+                format!(
+                    "{name}(label {}, tc {}, {bottom}ttl {}){rest}",
+                    number("label"),
+                    number("tc"),
+                    number("ttl")
+                )
             }
             Proto::Arp => match number("op") {
-                1 => format!("ARP, Request who-has {} tell {}, length {}", text("tpa"), text("spa"), layer.len),
-                2 => format!("ARP, Reply {} is-at {}, length {}", text("spa"), text("sha"), layer.len),
+                1 => format!(
+                    "ARP, Request who-has {} tell {}, length {}",
+                    text("tpa"),
+                    text("spa"),
+                    layer.len
+                ),
+                2 => format!(
+                    "ARP, Reply {} is-at {}, length {}",
+                    text("spa"),
+                    text("sha"),
+                    layer.len
+                ),
                 op => format!("ARP, operation {op}, length {}", layer.len),
             },
             Proto::Ipv4 | Proto::Ipv6 => {
-                let (name, next) = if header.proto == Proto::Ipv4 { ("IP", "protocol") } else { ("IP6", "next") };
+                let (name, next) =
+                    if header.proto == Proto::Ipv4 { ("IP", "protocol") } else { ("IP6", "next") };
                 // The ports stand behind the addresses, wherever the extension headers end.
                 let fragment = self.is_later_fragment(i);
                 let ports = self.layers[i + 1..]
                     .iter()
-                    .take_while(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp) || is_extension(l.header.proto))
+                    .take_while(|l| {
+                        matches!(l.header.proto, Proto::Udp | Proto::Tcp)
+                            || is_extension(l.header.proto)
+                    })
                     .position(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp));
                 let port = |name: &str| match ports {
                     Some(p) if !fragment && self.layers[i + 1 + p].len >= 4 => {
@@ -160,13 +183,23 @@ impl Frame {
                     }
                     _ => String::new(),
                 };
-                let octets = &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
-                if let Some((ports, what)) = describe::protocol(number(next), octets).filter(|_| last && !fragment) {
-                    let [from, to] = ports
-                        .map_or([String::new(), String::new()], |(from, to)| [format!(".{from}"), format!(".{to}")]);
+                let octets =
+                    &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
+                if let Some((ports, what)) =
+                    describe::protocol(number(next), octets).filter(|_| last && !fragment)
+                {
+                    let [from, to] = ports.map_or([String::new(), String::new()], |(from, to)| {
+                        [format!(".{from}"), format!(".{to}")]
+                    });
                     return format!("{name} {}{from} > {}{to}: {what}", text("src"), text("dst"));
                 }
-                let mut line = format!("{name} {}{} > {}{}: ", text("src"), port("sport"), text("dst"), port("dport"));
+                let mut line = format!(
+                    "{name} {}{} > {}{}: ",
+                    text("src"),
+                    port("sport"),
+                    text("dst"),
+                    port("dport")
+                );
                 if fragment {
                     line += &format!("frag {}+{behind}", number("frag") * 8);
                 } else if last {
@@ -182,11 +215,17 @@ impl Frame {
                     _ => "frag",
                 };
                 let detail = match header.proto {
-                    Proto::Routing => format!(" (type {}, segleft {})", number("type"), number("segments_left")),
+                    Proto::Routing => {
+                        format!(" (type {}, segleft {})", number("type"), number("segments_left"))
+                    }
                     Proto::Fragment => format!(" ({:#x}:{})", number("id"), number("offset") * 8),
                     _ => String::new(),
                 };
-                let rest = if last { format!("ip-proto-{} {behind}", number("next")) } else { String::new() };
+                let rest = if last {
+                    format!("ip-proto-{} {behind}", number("next"))
+                } else {
+                    String::new()
+                };
                 format!("{name}{detail} {rest}")
             }
             Proto::Gre => {
@@ -203,8 +242,10 @@ impl Frame {
                 if !last { line + ": " } else { line }
             }
             Proto::Udp if last => {
-                let octets = &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
-                describe::udp(self.ports(i), octets).unwrap_or_else(|| format!("UDP, length {behind}"))
+                let octets =
+                    &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
+                describe::udp(self.ports(i), octets)
+                    .unwrap_or_else(|| format!("UDP, length {behind}"))
             }
             Proto::Udp => String::new(),
             Proto::Vxlan => {
@@ -223,7 +264,8 @@ impl Frame {
                     _ => format!("{} code {}", text("type"), number("code")),
                 };
                 // Of an error, the packet that met it.
-                let about = (!last && self.layers[i + 1].header.proto == Proto::Ipv4).then_some(i + 1);
+                let about =
+                    (!last && self.layers[i + 1].header.proto == Proto::Ipv4).then_some(i + 1);
                 match about.and_then(|about| self.icmp_error(i, about)) {
                     Some(error) => format!("ICMP {error}, length {whole}"),
                     None => format!("ICMP {kind}, length {whole}{}", if last { "" } else { ": " }),
@@ -233,8 +275,12 @@ impl Frame {
                 let kind = match number("type") {
                     128 => format!("echo request, id {}, seq {}", number("id"), number("seq")),
                     129 => format!("echo reply, id {}, seq {}", number("id"), number("seq")),
-                    135 if self.has(i, "target") => format!("neighbor solicitation, who has {}", text("target")),
-                    136 if self.has(i, "target") => format!("neighbor advertisement, tgt is {}", text("target")),
+                    135 if self.has(i, "target") => {
+                        format!("neighbor solicitation, who has {}", text("target"))
+                    }
+                    136 if self.has(i, "target") => {
+                        format!("neighbor advertisement, tgt is {}", text("target"))
+                    }
                     133 => "router solicitation".into(),
                     134 => "router advertisement".into(),
                     2 => format!("packet too big, mtu {}", number("mtu")),
@@ -249,7 +295,11 @@ impl Frame {
                 (0x11, _) if number("max_resp") == 0 => "igmp query v1".into(),
                 (0x11, group) => {
                     let version = if whole >= 12 { 3 } else { 2 };
-                    let of = if group == 0 { String::new() } else { format!(" [gaddr {}]", text("group")) };
+                    let of = if group == 0 {
+                        String::new()
+                    } else {
+                        format!(" [gaddr {}]", text("group"))
+                    };
                     format!("igmp query v{version}{of}")
                 }
                 (0x12, _) => format!("igmp v1 report {}", text("group")),
@@ -266,7 +316,9 @@ impl Frame {
     fn ends_line(&self, i: usize) -> bool {
         let next = self.layers.get(i + 1);
         self.layers[i].header.proto == Proto::Icmp
-            && next.is_some_and(|next| next.header.proto == Proto::Ipv4 && self.icmp_error(i, i + 1).is_some())
+            && next.is_some_and(|next| {
+                next.header.proto == Proto::Ipv4 && self.icmp_error(i, i + 1).is_some()
+            })
     }
 
     /// What follows is the middle of a packet, whatever it was built from.
@@ -291,7 +343,8 @@ impl Frame {
 
     /// An error that layer `i` reports of the packet whose header is layer `about`.
     fn icmp_error(&self, i: usize, about: usize) -> Option<String> {
-        let (kind, code, to) = (self.number(i, "type"), self.number(i, "code"), self.text(about, "dst"));
+        let (kind, code, to) =
+            (self.number(i, "type"), self.number(i, "code"), self.text(about, "dst"));
         Some(match (kind, code) {
             (3, 0) => format!("net {to} unreachable"),
             (3, 1) => format!("host {to} unreachable"),
@@ -317,28 +370,49 @@ impl Frame {
 
     fn tcp(&self, i: usize, behind: usize) -> String {
         let number = |name: &str| self.number(i, name);
-        let flags: String =
-            [(1, 'F'), (2, 'S'), (4, 'R'), (8, 'P'), (16, '.'), (32, 'U'), (64, 'E'), (128, 'W'), (256, 'e')]
-                .iter()
-                .filter(|(bit, _)| number("flags") & bit != 0)
-                .map(|(_, c)| c)
-                .collect();
+        let flags: String = [
+            (1, 'F'),
+            (2, 'S'),
+            (4, 'R'),
+            (8, 'P'),
+            (16, '.'),
+            (32, 'U'),
+            (64, 'E'),
+            (128, 'W'),
+            (256, 'e'),
+        ]
+        .iter()
+        .filter(|(bit, _)| number("flags") & bit != 0)
+        .map(|(_, c)| c)
+        .collect();
         let flags = if flags.is_empty() { "none".into() } else { flags };
         let seq = match behind {
             0 => number("seq").to_string(),
             n => format!("{}:{}", number("seq"), (number("seq") as u32).wrapping_add(n as u32)),
         };
-        let ack = if number("flags") & 16 != 0 { format!(", ack {}", number("ack")) } else { String::new() };
-        let options =
-            match tcp_options(&self.bytes[self.layers[i].offset + 20..self.layers[i].offset + self.layers[i].len]) {
-                options if options.is_empty() => String::new(),
-                options => format!(", options [{options}]"),
-            };
-        let urgent = if number("flags") & 32 != 0 { format!(", urg {}", number("urgent")) } else { String::new() };
+        let ack = if number("flags") & 16 != 0 {
+            format!(", ack {}", number("ack"))
+        } else {
+            String::new()
+        };
+        let options = match tcp_options(
+            &self.bytes[self.layers[i].offset + 20..self.layers[i].offset + self.layers[i].len],
+        ) {
+            options if options.is_empty() => String::new(),
+            options => format!(", options [{options}]"),
+        };
+        let urgent = if number("flags") & 32 != 0 {
+            format!(", urg {}", number("urgent"))
+        } else {
+            String::new()
+        };
         let from = self.layers[i].offset + self.layers[i].len;
         let payload = describe::tcp(self.ports(i), &self.bytes[from..from + behind]);
         let payload = payload.map_or_else(String::new, |what| format!(": {what}"));
-        format!("Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {behind}{payload}", number("window"))
+        format!(
+            "Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {behind}{payload}",
+            number("window")
+        )
     }
 
     fn ethertype(&self, i: usize) -> String {
@@ -365,7 +439,8 @@ impl Frame {
     }
 
     fn text(&self, i: usize, name: &str) -> String {
-        self.bit(i, name).map_or_else(String::new, |(bit, f)| f.kind.format(get(&self.bytes, bit, f.bits)))
+        self.bit(i, name)
+            .map_or_else(String::new, |(bit, f)| f.kind.format(get(&self.bytes, bit, f.bits)))
     }
 }
 
@@ -392,7 +467,8 @@ fn tcp_options(mut octets: &[u8]) -> String {
             (4, 2) => Some("sackOK".to_string()),
             (8, 10) => Some(format!("TS val {} ecr {}", word(2), word(6))),
             (5, 10 | 18 | 26 | 34) => {
-                let blocks = (2..len).step_by(8).map(|at| format!("{{{}:{}}}", word(at), word(at + 4)));
+                let blocks =
+                    (2..len).step_by(8).map(|at| format!("{{{}:{}}}", word(at), word(at + 4)));
                 Some(format!("sack {} {}", len / 8, blocks.collect::<String>()))
             }
             _ => None,

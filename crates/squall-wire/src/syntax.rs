@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::header::{
-    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, find, headers, list, nearest, number,
-    payloads,
+    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, find, headers, list,
+    nearest, number, payloads,
 };
 use crate::packet::{Content, Layer, Opt, Packet, SyntaxError, Value};
 
@@ -38,7 +38,12 @@ impl Packet {
     }
 }
 
-fn error(at: Range<usize>, found: String, expected: impl Into<String>, hint: impl Into<String>) -> SyntaxError {
+fn error(
+    at: Range<usize>,
+    found: String,
+    expected: impl Into<String>,
+    hint: impl Into<String>,
+) -> SyntaxError {
     SyntaxError { at, found, expected: expected.into(), hint: hint.into() }
 }
 
@@ -57,9 +62,14 @@ impl<'a> Parser<'a> {
             let at = self.word();
             let layer = self.layer(at.clone())?;
             if layers.len() == MAX_LAYERS {
-                return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "leave some out"));
+                return Err(self.wrong(
+                    at,
+                    &format!("at most {MAX_LAYERS} layers"),
+                    "leave some out",
+                ));
             }
-            follows(layers.last(), &layer).map_err(|(expected, hint)| self.wrong(at, &expected, hint))?;
+            follows(layers.last(), &layer)
+                .map_err(|(expected, hint)| self.wrong(at, &expected, hint))?;
             layers.push(layer);
             self.skip_space();
             if self.peek().is_none() {
@@ -74,9 +84,10 @@ impl<'a> Parser<'a> {
         let name = &self.text[at.clone()];
         let Some(header) = find(name) else {
             let known = || headers().iter().chain(payloads());
-            let names = known().flat_map(|h| std::iter::once(h.name).chain(h.aliases.iter().copied()));
-            let hint =
-                did_you_mean(name, names).unwrap_or_else(|| format!("layers are {}", list(known().map(|h| h.name))));
+            let names =
+                known().flat_map(|h| std::iter::once(h.name).chain(h.aliases.iter().copied()));
+            let hint = did_you_mean(name, names)
+                .unwrap_or_else(|| format!("layers are {}", list(known().map(|h| h.name))));
             return Err(self.wrong(at, "the name of a layer", hint));
         };
         self.skip_space();
@@ -91,16 +102,23 @@ impl<'a> Parser<'a> {
                 let (index, value) = self.field(header)?;
                 if let Some((other, _)) = set.iter().find(|(i, _)| overlap(header, *i, index)) {
                     let (a, b) = (header.fields[*other].name, header.fields[index].name);
-                    let expected = if a == b { format!("{a} once") } else { format!("not both {a} and {b}") };
+                    let expected =
+                        if a == b { format!("{a} once") } else { format!("not both {a} and {b}") };
                     let at = start..self.pos;
-                    return Err(error(at.clone(), self.quote(at), expected, "they are the same bits; leave one out"));
+                    return Err(error(
+                        at.clone(),
+                        self.quote(at),
+                        expected,
+                        "they are the same bits; leave one out",
+                    ));
                 }
                 set.push((index, value));
                 self.skip_space();
                 if !self.take(',') && self.peek() != Some(')') {
-                    return Err(
-                        self.wrong_here(", or )", format!("as in {}({}=...)", header.name, header.fields[0].name))
-                    );
+                    return Err(self.wrong_here(
+                        ", or )",
+                        format!("as in {}({}=...)", header.name, header.fields[0].name),
+                    ));
                 }
                 self.skip_space();
             }
@@ -113,8 +131,9 @@ impl<'a> Parser<'a> {
         let at = self.word();
         let name = &self.text[at.clone()];
         let Some((index, field)) = header.field(name) else {
-            let hint = did_you_mean(name, header.field_names())
-                .unwrap_or_else(|| format!("{} has {}", header.name, list(header.fields.iter().map(|f| f.name))));
+            let hint = did_you_mean(name, header.field_names()).unwrap_or_else(|| {
+                format!("{} has {}", header.name, list(header.fields.iter().map(|f| f.name)))
+            });
             return Err(self.wrong(at, &format!("a field of {}", header.name), hint));
         };
         self.skip_space();
@@ -140,7 +159,8 @@ impl<'a> Parser<'a> {
             let text = self.text[at.clone()].chars().filter(|c| !c.is_whitespace()).collect();
             (at, text)
         };
-        let fills = matches!(field.kind, FieldKind::Length | FieldKind::Next(_) | FieldKind::Checksum);
+        let fills =
+            matches!(field.kind, FieldKind::Length | FieldKind::Next(_) | FieldKind::Checksum);
         if fills && text == "auto" {
             return Ok(Value::Auto);
         }
@@ -156,7 +176,9 @@ impl<'a> Parser<'a> {
             Ok(value) => Ok(Value::Number(value)),
             Err(expected) => {
                 let names: &[(&str, u64)] = match field.kind {
-                    FieldKind::Number(names) | FieldKind::Next(names) | FieldKind::Flags(names) => names,
+                    FieldKind::Number(names) | FieldKind::Next(names) | FieldKind::Flags(names) => {
+                        names
+                    }
                     _ => &[],
                 };
                 let hint = did_you_mean(&text, names.iter().map(|n| n.0))
@@ -171,7 +193,8 @@ impl<'a> Parser<'a> {
         loop {
             let before = self.pos;
             self.skip_space();
-            let bar = matches!(self.peek(), Some('|' | '+')) || self.text[at.clone()].ends_with(['|', '+']);
+            let bar = matches!(self.peek(), Some('|' | '+'))
+                || self.text[at.clone()].ends_with(['|', '+']);
             if !bar || self.word().is_empty() {
                 self.pos = before;
                 return;
@@ -189,7 +212,10 @@ impl<'a> Parser<'a> {
                 options.push(self.option(set)?);
                 self.skip_space();
                 if !self.take(',') && self.peek() != Some(']') {
-                    return Err(self.wrong_here(", or ]", "options stand in a list: options=[nop, hex(0101)]"));
+                    return Err(self.wrong_here(
+                        ", or ]",
+                        "options stand in a list: options=[nop, hex(0101)]",
+                    ));
                 }
                 self.skip_space();
             }
@@ -199,7 +225,12 @@ impl<'a> Parser<'a> {
         let (octets, limit) = (options.iter().map(Opt::octets).sum::<usize>(), set.limit());
         if octets > limit {
             let at = start..self.pos;
-            return Err(error(at, format!("{octets} octets of options"), format!("at most {limit}"), "leave some out"));
+            return Err(error(
+                at,
+                format!("{octets} octets of options"),
+                format!("at most {limit}"),
+                "leave some out",
+            ));
         }
         Ok(options)
     }
@@ -214,12 +245,15 @@ impl<'a> Parser<'a> {
         if set == OptionSet::Addresses {
             return match name.parse::<std::net::Ipv6Addr>() {
                 Ok(a) => Ok(Opt::Address(a.to_bits())),
-                Err(_) => Err(self.wrong(at, "an IPv6 address", "as in addresses=[2001:2::3, 2001:2::4]")),
+                Err(_) => {
+                    Err(self.wrong(at, "an IPv6 address", "as in addresses=[2001:2::3, 2001:2::4]"))
+                }
             };
         }
         let Some(def) = set.defs().iter().find(|d| d.name.eq_ignore_ascii_case(name)) else {
-            let hint = did_you_mean(name, set.defs().iter().map(|d| d.name))
-                .unwrap_or_else(|| format!("options are {} and hex(...)", list(set.defs().iter().map(|d| d.name))));
+            let hint = did_you_mean(name, set.defs().iter().map(|d| d.name)).unwrap_or_else(|| {
+                format!("options are {} and hex(...)", list(set.defs().iter().map(|d| d.name)))
+            });
             return Err(self.wrong(at, "an option", hint));
         };
         let widths: &[usize] = match def.form {
@@ -246,7 +280,11 @@ impl<'a> Parser<'a> {
                             0 => format!("{} with {} numbers", def.name, widths.len()),
                             _ => format!("a number of {width} octets"),
                         };
-                        return Err(self.wrong(at, &expected, format!("{}: {}", def.name, def.doc)));
+                        return Err(self.wrong(
+                            at,
+                            &expected,
+                            format!("{}: {}", def.name, def.doc),
+                        ));
                     }
                 }
                 self.skip_space();
@@ -293,7 +331,12 @@ impl<'a> Parser<'a> {
                 self.skip_space();
                 self.expect(')', ")", usage())?;
                 if text.len() > MAX_PAYLOAD {
-                    return Err(error(start..self.pos, format!("{} octets", text.len()), "at most 65536", usage()));
+                    return Err(error(
+                        start..self.pos,
+                        format!("{} octets", text.len()),
+                        "at most 65536",
+                        usage(),
+                    ));
                 }
                 match header.proto {
                     Proto::Text => Ok(Content::Text(text)),
@@ -320,7 +363,13 @@ impl<'a> Parser<'a> {
                         let at = self.word();
                         match number(&self.text[at.clone()]) {
                             Some(n) if n <= MAX_PAYLOAD as u128 => count = Some(n as usize),
-                            _ => return Err(self.wrong(at, "a number of octets up to 65536", usage())),
+                            _ => {
+                                return Err(self.wrong(
+                                    at,
+                                    "a number of octets up to 65536",
+                                    usage(),
+                                ));
+                            }
                         }
                         self.skip_space();
                     }
@@ -358,7 +407,12 @@ impl<'a> Parser<'a> {
             self.pos += c.len_utf8();
         }
         if half.is_some() {
-            return Err(error(start..self.pos, "an odd number of hex digits".into(), "an even number", HINT));
+            return Err(error(
+                start..self.pos,
+                "an odd number of hex digits".into(),
+                "an even number",
+                HINT,
+            ));
         }
         self.expect(')', ")", HINT)?;
         Ok(octets)
@@ -387,13 +441,20 @@ impl<'a> Parser<'a> {
                             match digits.and_then(|d| u8::from_str_radix(d, 16).ok()) {
                                 Some(octet) if octet < 0x80 => text.push(octet as char),
                                 _ => {
-                                    let hint = "octets above 7f go into hex(...): text(\"a\")/hex(ff)";
+                                    let hint =
+                                        "octets above 7f go into hex(...): text(\"a\")/hex(ff)";
                                     return Err(self.wrong(at..self.pos, "\\x00 to \\x7f", hint));
                                 }
                             }
                             self.pos += 2;
                         }
-                        _ => return Err(self.wrong(at..self.pos, r#"\n \r \t \0 \xHH \" or \\"#, r"write \\ for \")),
+                        _ => {
+                            return Err(self.wrong(
+                                at..self.pos,
+                                r#"\n \r \t \0 \xHH \" or \\"#,
+                                r"write \\ for \",
+                            ));
+                        }
                     }
                 }
                 c => text.push(c),
@@ -406,7 +467,9 @@ impl<'a> Parser<'a> {
     fn word(&mut self) -> Range<usize> {
         let start = self.pos;
         let rest = &self.text[start..];
-        let end = rest.find(|c: char| !(c.is_alphanumeric() || "_.:-+|".contains(c))).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_alphanumeric() || "_.:-+|".contains(c)))
+            .unwrap_or(rest.len());
         self.pos = start + end;
         start..self.pos
     }
@@ -464,7 +527,10 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
     let Some(before) = before.map(|b| b.header) else {
         return match this.proto {
             Proto::Eth | Proto::Raw => Ok(()),
-            _ => wrong("eth or raw first".into(), "frames begin with a link header: eth/..., or raw(hex)"),
+            _ => wrong(
+                "eth or raw first".into(),
+                "frames begin with a link header: eth/..., or raw(hex)",
+            ),
         };
     };
     if before.proto == Proto::Truncate {
@@ -480,7 +546,10 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
         return wrong("payload or truncate".into(), "headers stand in front of the payload");
     }
     let carried = before.carries.iter().copied().chain(["payload"]);
-    wrong(format!("{} behind {}", list(carried), before.name), "other octets can be written as hex(...)")
+    wrong(
+        format!("{} behind {}", list(carried), before.name),
+        "other octets can be written as hex(...)",
+    )
 }
 
 fn overlap(header: &HeaderDef, a: usize, b: usize) -> bool {

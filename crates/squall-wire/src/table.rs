@@ -1,13 +1,16 @@
 //! The headers themselves.
 
-use crate::header::{FieldDef, FieldKind, FieldKind::*, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, Proto};
+use crate::header::{
+    FieldDef, FieldKind, FieldKind::*, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, Proto,
+};
 
 pub(crate) static HEADERS: &[&HeaderDef] = &[
-    &ETH, &VLAN, &MPLS, &ARP, &IPV4, &IPV6, &HOPOPTS, &DSTOPTS, &ROUTING, &FRAGMENT, &GRE, &VXLAN, &GTPU, &UDP, &TCP,
-    &ICMP, &ICMPV6, &IGMP,
+    &ETH, &VLAN, &MPLS, &ARP, &IPV4, &IPV6, &HOPOPTS, &DSTOPTS, &ROUTING, &FRAGMENT, &GRE, &VXLAN,
+    &GTPU, &UDP, &TCP, &ICMP, &ICMPV6, &IGMP,
 ];
 
-pub(crate) static PAYLOADS: &[&HeaderDef] = &[&TEXT, &HEX, &PATTERN, &RANDOM, &ZEROS, &INC, &FILE, &RAW, &TRUNCATE];
+pub(crate) static PAYLOADS: &[&HeaderDef] =
+    &[&TEXT, &HEX, &PATTERN, &RANDOM, &ZEROS, &INC, &FILE, &RAW, &TRUNCATE];
 
 pub(crate) const MAC_1: u128 = 0x0200_0000_0001;
 pub(crate) const MAC_2: u128 = 0x0200_0000_0002;
@@ -101,7 +104,17 @@ const fn field(
     kind: FieldKind,
     doc: &'static str,
 ) -> FieldDef {
-    FieldDef { name, aliases, bit, bits, kind, default: 0, presence: Presence::Always, unit: "", doc }
+    FieldDef {
+        name,
+        aliases,
+        bit,
+        bits,
+        kind,
+        default: 0,
+        presence: Presence::Always,
+        unit: "",
+        doc,
+    }
 }
 
 impl FieldDef {
@@ -121,7 +134,12 @@ impl FieldDef {
     }
 }
 
-const fn options(set: OptionSet, name: &'static str, aliases: &'static [&'static str], doc: &'static str) -> FieldDef {
+const fn options(
+    set: OptionSet,
+    name: &'static str,
+    aliases: &'static [&'static str],
+    doc: &'static str,
+) -> FieldDef {
     field(name, aliases, 0, 0, Options(set), doc)
 }
 
@@ -133,7 +151,8 @@ pub(crate) static ETH: HeaderDef = HeaderDef {
     fields: &[
         field("dst", &["da", "dst_mac"], 0, 48, Mac, "Destination").or(MAC_2),
         field("src", &["sa", "src_mac"], 48, 48, Mac, "Source").or(MAC_1),
-        field("type", &["ethertype", "ether_type"], 96, 16, Next(ETHERTYPES), "EtherType").or(ETHERTYPE_TEST),
+        field("type", &["ethertype", "ether_type"], 96, 16, Next(ETHERTYPES), "EtherType")
+            .or(ETHERTYPE_TEST),
     ],
     carries: &["vlan", "mpls", "arp", "ipv4", "ipv6"],
     proto: Proto::Eth,
@@ -158,8 +177,15 @@ static VLAN: HeaderDef = HeaderDef {
         field("pcp", &["prio", "priority", "cos"], 0, 3, NUMBER, "Priority code point"),
         field("dei", &["cfi"], 3, 1, NUMBER, "Drop eligible"),
         field("id", &["vid", "vlan", "vlan_id"], 4, 12, NUMBER, "VLAN").or(1),
-        field("type", &["ethertype", "ether_type"], 16, 16, Next(ETHERTYPES), "EtherType of what follows")
-            .or(ETHERTYPE_TEST),
+        field(
+            "type",
+            &["ethertype", "ether_type"],
+            16,
+            16,
+            Next(ETHERTYPES),
+            "EtherType of what follows",
+        )
+        .or(ETHERTYPE_TEST),
     ],
     carries: &["vlan", "mpls", "arp", "ipv4", "ipv6"],
     proto: Proto::Vlan,
@@ -173,7 +199,14 @@ static MPLS: HeaderDef = HeaderDef {
     fields: &[
         field("label", &[], 0, 20, NUMBER, "Label").or(16),
         field("tc", &["exp", "cos"], 20, 3, NUMBER, "Traffic class"),
-        field("s", &["bos", "bottom"], 23, 1, Length, "Bottom of stack; 1 unless a further label follows"),
+        field(
+            "s",
+            &["bos", "bottom"],
+            23,
+            1,
+            Length,
+            "Bottom of stack; 1 unless a further label follows",
+        ),
         field("ttl", &[], 24, 8, NUMBER, "Time to live").or(64).counts("hops"),
     ],
     carries: &["mpls", "ipv4", "ipv6", "eth"],
@@ -188,9 +221,19 @@ static ARP: HeaderDef = HeaderDef {
     fields: &[
         field("htype", &["hwtype"], 0, 16, NUMBER, "Hardware type; 1 is Ethernet").or(1),
         field("ptype", &[], 16, 16, Number(&[("ipv4", 0x0800)]), "Protocol type").or(0x0800),
-        field("hlen", &["hwlen"], 32, 8, NUMBER, "Octets of a hardware address").or(6).counts("octets"),
+        field("hlen", &["hwlen"], 32, 8, NUMBER, "Octets of a hardware address")
+            .or(6)
+            .counts("octets"),
         field("plen", &[], 40, 8, NUMBER, "Octets of a protocol address").or(4).counts("octets"),
-        field("op", &["oper", "operation"], 48, 16, Number(&[("request", 1), ("reply", 2)]), "Operation").or(1),
+        field(
+            "op",
+            &["oper", "operation"],
+            48,
+            16,
+            Number(&[("request", 1), ("reply", 2)]),
+            "Operation",
+        )
+        .or(1),
         field("sha", &["hwsrc"], 64, 48, Mac, "Sender's hardware address").or(MAC_1),
         field("spa", &["psrc"], 112, 32, Ipv4, "Sender's protocol address").or(IP_1),
         field("tha", &["hwdst"], 144, 48, Mac, "Target's hardware address"),
@@ -211,13 +254,36 @@ static IPV4: HeaderDef = HeaderDef {
         field("tos", &[], 8, 8, NUMBER, "DSCP and ECN in one"),
         field("dscp", &[], 8, 6, Number(DSCP), "Differentiated services (RFC 2474)"),
         field("ecn", &[], 14, 2, Number(ECN), "Explicit congestion notification (RFC 3168)"),
-        field("length", &["len", "total_length", "total_len"], 16, 16, Length, "Octets of header and payload")
-            .counts("octets"),
+        field(
+            "length",
+            &["len", "total_length", "total_len"],
+            16,
+            16,
+            Length,
+            "Octets of header and payload",
+        )
+        .counts("octets"),
         field("id", &["identification"], 32, 16, NUMBER, "Identification"),
-        field("flags", &[], 48, 3, Flags(&[("R", 4), ("DF", 2), ("MF", 1), ("evil", 4)]), "Fragmentation flags"),
-        field("frag", &["offset", "fragment_offset"], 51, 13, NUMBER, "Fragment offset in 8 octets").counts("8 octets"),
+        field(
+            "flags",
+            &[],
+            48,
+            3,
+            Flags(&[("R", 4), ("DF", 2), ("MF", 1), ("evil", 4)]),
+            "Fragmentation flags",
+        ),
+        field(
+            "frag",
+            &["offset", "fragment_offset"],
+            51,
+            13,
+            NUMBER,
+            "Fragment offset in 8 octets",
+        )
+        .counts("8 octets"),
         field("ttl", &[], 64, 8, NUMBER, "Time to live").or(64).counts("hops"),
-        field("protocol", &["proto"], 72, 8, Next(PROTOCOLS), "Protocol of what follows").or(PROTOCOL_TEST),
+        field("protocol", &["proto"], 72, 8, Next(PROTOCOLS), "Protocol of what follows")
+            .or(PROTOCOL_TEST),
         field("checksum", &["chksum", "csum"], 80, 16, Checksum, "Over the header"),
         field("src", &["src_ip", "saddr"], 96, 32, Ipv4, "Source").or(IP_1),
         field("dst", &["dst_ip", "daddr"], 128, 32, Ipv4, "Destination").or(IP_2),
@@ -238,11 +304,27 @@ static IPV6: HeaderDef = HeaderDef {
         field("dscp", &[], 4, 6, Number(DSCP), "Differentiated services (RFC 2474)"),
         field("ecn", &[], 10, 2, Number(ECN), "Explicit congestion notification (RFC 3168)"),
         field("flow_label", &["fl", "flow"], 12, 20, NUMBER, "Flow label"),
-        field("length", &["plen", "len", "payload_length"], 32, 16, Length, "Octets behind this header")
-            .counts("octets"),
-        field("next", &["nh", "next_header", "protocol", "proto"], 48, 8, Next(PROTOCOLS), "Next header")
-            .or(PROTOCOL_TEST),
-        field("hop_limit", &["hlim", "hops", "ttl"], 56, 8, NUMBER, "Hop limit").or(64).counts("hops"),
+        field(
+            "length",
+            &["plen", "len", "payload_length"],
+            32,
+            16,
+            Length,
+            "Octets behind this header",
+        )
+        .counts("octets"),
+        field(
+            "next",
+            &["nh", "next_header", "protocol", "proto"],
+            48,
+            8,
+            Next(PROTOCOLS),
+            "Next header",
+        )
+        .or(PROTOCOL_TEST),
+        field("hop_limit", &["hlim", "hops", "ttl"], 56, 8, NUMBER, "Hop limit")
+            .or(64)
+            .counts("hops"),
         field("src", &["src_ip", "saddr"], 64, 128, Ipv6, "Source").or(IP6_1),
         field("dst", &["dst_ip", "daddr"], 192, 128, Ipv6, "Destination").or(IP6_2),
     ],
@@ -251,19 +333,26 @@ static IPV6: HeaderDef = HeaderDef {
 };
 
 const BEHIND_IPV6: &[&str] = &[
-    "hopopts", "dstopts", "routing", "fragment", "ipv4", "tcp", "udp", "ipv6", "gre", "icmpv6", "icmp", "igmp", "mpls",
+    "hopopts", "dstopts", "routing", "fragment", "ipv4", "tcp", "udp", "ipv6", "gre", "icmpv6",
+    "icmp", "igmp", "mpls",
 ];
 
-const NEXT: FieldDef = field("next", &["nh", "next_header"], 0, 8, Next(PROTOCOLS), "Next header").or(PROTOCOL_TEST);
+const NEXT: FieldDef =
+    field("next", &["nh", "next_header"], 0, 8, Next(PROTOCOLS), "Next header").or(PROTOCOL_TEST);
 const EXT_LEN: FieldDef =
-    field("length", &["len", "hdr_ext_len"], 8, 8, Length, "Header length in 8 octets, less 1").counts("8 octets");
+    field("length", &["len", "hdr_ext_len"], 8, 8, Length, "Header length in 8 octets, less 1")
+        .counts("8 octets");
 
 static HOPOPTS: HeaderDef = HeaderDef {
     name: "hopopts",
     aliases: &["hop_by_hop", "hbh"],
     title: "IPv6 hop-by-hop options (RFC 8200 §4.3)",
     min_len: 2,
-    fields: &[NEXT, EXT_LEN, options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets")],
+    fields: &[
+        NEXT,
+        EXT_LEN,
+        options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets"),
+    ],
     carries: BEHIND_IPV6,
     proto: Proto::HopOpts,
 };
@@ -273,7 +362,11 @@ static DSTOPTS: HeaderDef = HeaderDef {
     aliases: &["destopts", "dst_opts"],
     title: "IPv6 destination options (RFC 8200 §4.6)",
     min_len: 2,
-    fields: &[NEXT, EXT_LEN, options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets")],
+    fields: &[
+        NEXT,
+        EXT_LEN,
+        options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets"),
+    ],
     carries: BEHIND_IPV6,
     proto: Proto::DstOpts,
 };
@@ -286,7 +379,8 @@ static ROUTING: HeaderDef = HeaderDef {
     fields: &[
         NEXT,
         EXT_LEN,
-        field("type", &[], 16, 8, Number(&[("rh0", 0), ("rh2", 2), ("srh", 4)]), "Routing type").or(4),
+        field("type", &[], 16, 8, Number(&[("rh0", 0), ("rh2", 2), ("srh", 4)]), "Routing type")
+            .or(4),
         field(
             "segments_left",
             &["segleft", "sl"],
@@ -295,10 +389,22 @@ static ROUTING: HeaderDef = HeaderDef {
             NUMBER,
             "Addresses still to visit; above 0 the final destination is taken for checksums",
         ),
-        field("last_entry", &["last"], 32, 8, Length, "Index of the last address of an srh; 0 in other types"),
+        field(
+            "last_entry",
+            &["last"],
+            32,
+            8,
+            Length,
+            "Index of the last address of an srh; 0 in other types",
+        ),
         field("flags", &[], 40, 8, NUMBER, "Flags"),
         field("tag", &[], 48, 16, NUMBER, "Tag"),
-        options(OptionSet::Addresses, "addresses", &["addrs", "segments"], "Addresses, in the order of the header"),
+        options(
+            OptionSet::Addresses,
+            "addresses",
+            &["addrs", "segments"],
+            "Addresses, in the order of the header",
+        ),
     ],
     carries: BEHIND_IPV6,
     proto: Proto::Routing,
@@ -326,12 +432,28 @@ static GRE: HeaderDef = HeaderDef {
     title: "Generic Routing Encapsulation (RFC 2784, RFC 2890)",
     min_len: 4,
     fields: &[
-        field("c", &["chksum_present"], 0, 1, NUMBER, "The checksum is there; 1 when checksum is set, to auto perhaps"),
+        field(
+            "c",
+            &["chksum_present"],
+            0,
+            1,
+            NUMBER,
+            "The checksum is there; 1 when checksum is set, to auto perhaps",
+        ),
         field("k", &["key_present"], 2, 1, NUMBER, "The key is there; 1 when it is set"),
-        field("s", &["seqnum_present"], 3, 1, NUMBER, "The sequence number is there; 1 when it is set"),
+        field(
+            "s",
+            &["seqnum_present"],
+            3,
+            1,
+            NUMBER,
+            "The sequence number is there; 1 when it is set",
+        ),
         field("version", &["ver"], 13, 3, NUMBER, "Version"),
-        field("type", &["proto", "protocol"], 16, 16, Next(GRE_TYPES), "Protocol of what follows").or(ETHERTYPE_TEST),
-        field("checksum", &["chksum", "csum"], 0, 16, Checksum, "Over header and payload").when(GRE_C),
+        field("type", &["proto", "protocol"], 16, 16, Next(GRE_TYPES), "Protocol of what follows")
+            .or(ETHERTYPE_TEST),
+        field("checksum", &["chksum", "csum"], 0, 16, Checksum, "Over header and payload")
+            .when(GRE_C),
         field("reserved1", &["offset"], 0, 16, NUMBER, "Reserved").when(GRE_C),
         field("key", &[], 0, 32, NUMBER, "Key").when(Presence::Flag { mask: 0x20, sets: 0x20 }),
         field("seq", &["sequence", "seqnum"], 0, 32, NUMBER, "Sequence number")
@@ -367,10 +489,19 @@ static GTPU: HeaderDef = HeaderDef {
         field("e", &[], 5, 1, NUMBER, "An extension header follows; 1 when next_ext is set"),
         field("s", &[], 6, 1, NUMBER, "The sequence number counts; 1 when it is set"),
         field("pn", &[], 7, 1, NUMBER, "The N-PDU number counts; 1 when it is set"),
-        field("type", &["gtp_type", "message"], 8, 8, Number(&[("gpdu", 255), ("echo", 1)]), "Message type").or(255),
+        field(
+            "type",
+            &["gtp_type", "message"],
+            8,
+            8,
+            Number(&[("gpdu", 255), ("echo", 1)]),
+            "Message type",
+        )
+        .or(255),
         field("length", &["len"], 16, 16, Length, "Octets behind the first 8").counts("octets"),
         field("teid", &[], 32, 32, NUMBER, "Tunnel endpoint identifier").or(1),
-        field("seq", &["sequence"], 0, 16, NUMBER, "Sequence number").when(Presence::Flag { mask: 7, sets: 2 }),
+        field("seq", &["sequence"], 0, 16, NUMBER, "Sequence number")
+            .when(Presence::Flag { mask: 7, sets: 2 }),
         field("npdu", &[], 0, 8, NUMBER, "N-PDU number").when(Presence::Flag { mask: 7, sets: 1 }),
         field("next_ext", &["next_ex"], 0, 8, NUMBER, "Type of the extension header that follows")
             .when(Presence::Flag { mask: 7, sets: 4 }),
@@ -379,7 +510,8 @@ static GTPU: HeaderDef = HeaderDef {
     proto: Proto::Gtpu,
 };
 
-const SPORT: FieldDef = field("sport", &["src_port", "srcport"], 0, 16, NUMBER, "Source port").or(49184);
+const SPORT: FieldDef =
+    field("sport", &["src_port", "srcport"], 0, 16, NUMBER, "Source port").or(49184);
 
 static UDP: HeaderDef = HeaderDef {
     name: "udp",
@@ -404,7 +536,8 @@ static UDP: HeaderDef = HeaderDef {
             48,
             16,
             Checksum,
-            "Over pseudo-header, header and payload; 0 before vxlan and gtpu over IPv4, unless auto",
+            "Over pseudo-header, header and payload; 0 before vxlan and gtpu over IPv4, unless \
+             auto",
         ),
     ],
     carries: &["vxlan", "gtpu"],
@@ -442,12 +575,26 @@ static TCP: HeaderDef = HeaderDef {
         field("dport", &["dst_port", "dstport"], 16, 16, NUMBER, "Destination port").or(9),
         field("seq", &["sequence"], 32, 32, NUMBER, "Sequence number"),
         field("ack", &["ackno", "acknowledgment"], 64, 32, NUMBER, "Acknowledgment number"),
-        field("data_offset", &["dataofs", "offset", "doff"], 96, 4, Length, "Header length in 4 octets")
-            .counts("4 octets"),
+        field(
+            "data_offset",
+            &["dataofs", "offset", "doff"],
+            96,
+            4,
+            Length,
+            "Header length in 4 octets",
+        )
+        .counts("4 octets"),
         field("reserved", &[], 100, 3, NUMBER, "Reserved"),
         field("flags", &[], 103, 9, Flags(TCP_FLAGS), "Flags").or(2),
         field("window", &["win"], 112, 16, NUMBER, "Window").or(8192).counts("octets"),
-        field("checksum", &["chksum", "csum"], 128, 16, Checksum, "Over pseudo-header, header and payload"),
+        field(
+            "checksum",
+            &["chksum", "csum"],
+            128,
+            16,
+            Checksum,
+            "Over pseudo-header, header and payload",
+        ),
         field("urgent", &["urgptr", "urg"], 144, 16, NUMBER, "Urgent pointer"),
         options(OptionSet::Tcp, "options", &["opts"], "Options, padded with zeros to 4 octets"),
     ],
@@ -483,8 +630,15 @@ static ICMP: HeaderDef = HeaderDef {
         field("seq", &["sequence"], 48, 16, NUMBER, "Sequence number of an echo"),
         field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets in one"),
         field("pointer", &["ptr"], 32, 8, NUMBER, "Octet at fault of a parameter problem"),
-        field("mtu", &["nexthopmtu"], 48, 16, NUMBER, "Next hop's MTU where fragmentation is needed (RFC 1191)")
-            .counts("octets"),
+        field(
+            "mtu",
+            &["nexthopmtu"],
+            48,
+            16,
+            NUMBER,
+            "Next hop's MTU where fragmentation is needed (RFC 1191)",
+        )
+        .counts("octets"),
         field("gateway", &["gw"], 32, 32, Ipv4, "Gateway of a redirect"),
     ],
     carries: &["ipv4"],
@@ -522,17 +676,47 @@ static ICMPV6: HeaderDef = HeaderDef {
         )
         .or(128),
         field("code", &[], 8, 8, NUMBER, "Code"),
-        field("checksum", &["chksum", "csum", "cksum"], 16, 16, Checksum, "Over pseudo-header, header and payload"),
+        field(
+            "checksum",
+            &["chksum", "csum", "cksum"],
+            16,
+            16,
+            Checksum,
+            "Over pseudo-header, header and payload",
+        ),
         field("id", &["identifier"], 32, 16, NUMBER, "Identifier of an echo"),
         field("seq", &["sequence"], 48, 16, NUMBER, "Sequence number of an echo"),
         field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets in one"),
         field("mtu", &[], 32, 32, NUMBER, "MTU of a packet too big").counts("octets"),
         field("pointer", &["ptr"], 32, 32, NUMBER, "Octet at fault of a parameter problem"),
-        field("flags", &[], 32, 3, Flags(&[("R", 4), ("S", 2), ("O", 1)]), "Flags of a neighbour advertisement"),
-        field("max_delay", &["max_resp"], 32, 16, NUMBER, "Maximum response delay of an MLD query, ms").counts("ms"),
-        field("target", &["tgt", "group"], 0, 128, Ipv6, "Target of neighbour discovery, group of MLD")
-            .when(Presence::FirstOctet(&[135, 130, 131, 132, 136, 137])),
-        field("destination", &[], 0, 128, Ipv6, "Destination of a redirect").when(Presence::FirstOctet(&[137])),
+        field(
+            "flags",
+            &[],
+            32,
+            3,
+            Flags(&[("R", 4), ("S", 2), ("O", 1)]),
+            "Flags of a neighbour advertisement",
+        ),
+        field(
+            "max_delay",
+            &["max_resp"],
+            32,
+            16,
+            NUMBER,
+            "Maximum response delay of an MLD query, ms",
+        )
+        .counts("ms"),
+        field(
+            "target",
+            &["tgt", "group"],
+            0,
+            128,
+            Ipv6,
+            "Target of neighbour discovery, group of MLD",
+        )
+        .when(Presence::FirstOctet(&[135, 130, 131, 132, 136, 137])),
+        field("destination", &[], 0, 128, Ipv6, "Destination of a redirect")
+            .when(Presence::FirstOctet(&[137])),
     ],
     carries: &["ipv6"],
     proto: Proto::Icmpv6,
@@ -549,11 +733,18 @@ static IGMP: HeaderDef = HeaderDef {
             &[],
             0,
             8,
-            Number(&[("query", 0x11), ("v1-report", 0x12), ("report", 0x16), ("leave", 0x17), ("v3-report", 0x22)]),
+            Number(&[
+                ("query", 0x11),
+                ("v1-report", 0x12),
+                ("report", 0x16),
+                ("leave", 0x17),
+                ("v3-report", 0x22),
+            ]),
             "Type",
         )
         .or(0x16),
-        field("max_resp", &["mrcode", "mrtime"], 8, 8, NUMBER, "Maximum response time, 0.1 s").counts("0.1 s"),
+        field("max_resp", &["mrcode", "mrtime"], 8, 8, NUMBER, "Maximum response time, 0.1 s")
+            .counts("0.1 s"),
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over header and payload"),
         field("group", &["gaddr", "grp"], 32, 32, Ipv4, "Group").or(0xe900_0001),
     ],
@@ -561,24 +752,54 @@ static IGMP: HeaderDef = HeaderDef {
     proto: Proto::Igmp,
 };
 
-const fn payload(name: &'static str, aliases: &'static [&'static str], proto: Proto, title: &'static str) -> HeaderDef {
+const fn payload(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    proto: Proto,
+    title: &'static str,
+) -> HeaderDef {
     HeaderDef { name, aliases, title, min_len: 0, fields: &[], carries: &[], proto }
 }
 
-static TEXT: HeaderDef =
-    payload("text", &["payload"], Proto::Text, r#"`text("hello\n")`: UTF-8; escapes \n \r \t \0 \xHH \" \\"#);
+static TEXT: HeaderDef = payload(
+    "text",
+    &["payload"],
+    Proto::Text,
+    r#"`text("hello\n")`: UTF-8; escapes \n \r \t \0 \xHH \" \\"#,
+);
 static HEX: HeaderDef = payload("hex", &["bytes"], Proto::Hex, "`hex(dead beef)`: octets");
-static PATTERN: HeaderDef =
-    payload("pattern", &[], Proto::Pattern, "`pattern(a5 5a)`: octets, repeated as far as the frame is longer");
-static RANDOM: HeaderDef =
-    payload("random", &[], Proto::Random, "`random(64)`: so many octets drawn with the seed; `random` fills the frame");
-static ZEROS: HeaderDef =
-    payload("zeros", &["zero"], Proto::Zeros, "`zeros(64)`: so many zeros; `zeros` fills the frame");
-static INC: HeaderDef =
-    payload("inc", &["increment"], Proto::Inc, "`inc(64)`: so many octets 00 01 .. ff 00; `inc` fills the frame");
-static FILE: HeaderDef = payload("file", &[], Proto::File, "`file(\"body.bin\")`: what the file holds, at most 64 KiB");
-static RAW: HeaderDef =
-    payload("raw", &["frame"], Proto::Raw, "`raw(0200..)`: a whole frame as octets; the first layer, or not at all");
+static PATTERN: HeaderDef = payload(
+    "pattern",
+    &[],
+    Proto::Pattern,
+    "`pattern(a5 5a)`: octets, repeated as far as the frame is longer",
+);
+static RANDOM: HeaderDef = payload(
+    "random",
+    &[],
+    Proto::Random,
+    "`random(64)`: so many octets drawn with the seed; `random` fills the frame",
+);
+static ZEROS: HeaderDef = payload(
+    "zeros",
+    &["zero"],
+    Proto::Zeros,
+    "`zeros(64)`: so many zeros; `zeros` fills the frame",
+);
+static INC: HeaderDef = payload(
+    "inc",
+    &["increment"],
+    Proto::Inc,
+    "`inc(64)`: so many octets 00 01 .. ff 00; `inc` fills the frame",
+);
+static FILE: HeaderDef =
+    payload("file", &[], Proto::File, "`file(\"body.bin\")`: what the file holds, at most 64 KiB");
+static RAW: HeaderDef = payload(
+    "raw",
+    &["frame"],
+    Proto::Raw,
+    "`raw(0200..)`: a whole frame as octets; the first layer, or not at all",
+);
 static TRUNCATE: HeaderDef = payload(
     "truncate",
     &["cut"],
@@ -590,7 +811,12 @@ impl OptionSet {
     /// What may stand in the list beside `hex(...)`.
     pub fn defs(self) -> &'static [OptionDef] {
         use OptionForm::*;
-        const fn option(name: &'static str, code: u8, form: OptionForm, doc: &'static str) -> OptionDef {
+        const fn option(
+            name: &'static str,
+            code: u8,
+            form: OptionForm,
+            doc: &'static str,
+        ) -> OptionDef {
             OptionDef { name, code, form, doc }
         }
         match self {
@@ -610,7 +836,12 @@ impl OptionSet {
                     option("nop", 1, Single, "No operation"),
                     option("mss", 2, Numbers(&[2]), "Maximum segment size"),
                     option("wscale", 3, Numbers(&[1]), "Window scale (RFC 7323)"),
-                    option("sackok", 4, Numbers(&[]), "Selective acknowledgment permitted (RFC 2018)"),
+                    option(
+                        "sackok",
+                        4,
+                        Numbers(&[]),
+                        "Selective acknowledgment permitted (RFC 2018)",
+                    ),
                     option("sack", 5, Numbers(&[4, 4]), "One block: left and right edge"),
                     option("timestamp", 8, Numbers(&[4, 4]), "Value and echo reply (RFC 7323)"),
                 ];

@@ -1,5 +1,6 @@
-//! Octets of each header. All of these were read by tshark without a complaint, checksums verified; those of plain
-//! UDP and TCP, of IP in IP and of the fragment header were also compared with scapy's.
+//! Octets of each header. All of these were read by tshark without a complaint, checksums verified;
+//! those of plain UDP and TCP, of IP in IP and of the fragment header were also compared with
+//! scapy's.
 
 use squall_wire::{Frame, Packet};
 
@@ -14,7 +15,11 @@ fn assert_octets(text: &str, expected: &str) {
     let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
     assert_eq!(hex(&frame.bytes[..12]), "020000000002020000000001");
     let counted = frame.bytes.len() - frame.trailer;
-    assert_eq!(hex(&frame.bytes[12..counted]), expected.split_whitespace().collect::<String>(), "{text}");
+    assert_eq!(
+        hex(&frame.bytes[12..counted]),
+        expected.split_whitespace().collect::<String>(),
+        "{text}"
+    );
     assert!(frame.bytes[counted..].iter().all(|&o| o == 0));
 }
 
@@ -30,7 +35,8 @@ fn udp_over_ipv4() {
 #[test]
 fn tcp_with_options_behind_two_tags() {
     assert_octets(
-        "eth/vlan(id=5)/vlan(id=6)/ipv4/tcp(flags=SA,ack=77,options=[mss(1460),sackok,timestamp(1,2),nop,wscale(7)])",
+        "eth/vlan(id=5)/vlan(id=6)/ipv4/tcp(flags=SA,ack=77,options=[mss(1460),sackok,timestamp(1,\
+         2),nop,wscale(7)])",
         "88a8 0005 8100 0006 0800 4500003c000000004006ee94c6120001c6130001
          c0200009000000000000004da0122000db4e0000 020405b4 0402 080a0000000100000002 01 030307",
     );
@@ -52,10 +58,12 @@ fn mpls_stacks_and_arp() {
 fn ipv4_options_are_padded() {
     assert_octets(
         "eth/ipv4(options=[rr(3),nop])/icmp(id=7,seq=9)/hex(0001)",
-        "0800 4900002e000000004001df97c6120001c6130001 070f04000000000000000000000000 01 0800f7ee00070009 0001",
+        "0800 4900002e000000004001df97c6120001c6130001 070f04000000000000000000000000 01 \
+         0800f7ee00070009 0001",
     );
     assert_octets(
-        "eth(dst=02:00:00:00:00:02)/ipv4(ttl=64,dst=198.19.0.1,options=[router-alert])/igmp(group=224.0.0.251)",
+        "eth(dst=02:00:00:00:00:02)/ipv4(ttl=64,dst=198.19.0.1,options=[router-alert])/\
+         igmp(group=224.0.0.251)",
         "0800 46000020000000004002 59b0 c6120001c6130001 94040000 16000904e00000fb",
     );
 }
@@ -68,9 +76,11 @@ fn ipv6_with_extension_headers() {
         &format!("86dd 6b812345000d1140 {addresses} c0200009000dbbcf 68656c6c6f"),
     );
     assert_octets(
-        "eth/ipv6(hop_limit=64)/hopopts(options=router-alert)/icmpv6(type=mld-report,target=ff02::1:3)",
+        "eth/ipv6(hop_limit=64)/hopopts(options=router-alert)/icmpv6(type=mld-report,\
+         target=ff02::1:3)",
         &format!(
-            "86dd 6000000000200040 {addresses} 3a00050200000100 83003d9d00000000 ff020000000000000000000000010003"
+            "86dd 6000000000200040 {addresses} 3a00050200000100 83003d9d00000000 \
+             ff020000000000000000000000010003"
         ),
     );
     assert_octets(
@@ -98,7 +108,8 @@ fn gre_with_checksum_key_and_sequence() {
     assert_octets(
         "eth/ipv4/gre(key=0x1234,seq=5,checksum=auto)/ipv6/udp/text(abcde)",
         "0800 4500005900000000402fee4ec6120001c6130001 b00086dd45b900000000123400000005
-         60000000000d1140 20010002000000000000000000000001 20010002000000000000000000000002 c0200009000dd5da 6162636465",
+         60000000000d1140 20010002000000000000000000000001 20010002000000000000000000000002 \
+         c0200009000dd5da 6162636465",
     );
 }
 
@@ -107,7 +118,8 @@ fn tunnels_over_udp_have_no_outer_checksum_over_ipv4_and_one_over_ipv6() {
     assert_octets(
         "eth/ipv4/udp/vxlan(vni=77)/eth/ipv4/tcp(flags=PA)/text(abc)",
         "0800 4500005d000000004011ee68c6120001c6130001 c02012b500490000 0800000000004d00
-         020000000002020000000001 0800 4500002b000000004006eea5c6120001c6130001 c02000090000000000000000501820007f150000 616263",
+         020000000002020000000001 0800 4500002b000000004006eea5c6120001c6130001 \
+         c02000090000000000000000501820007f150000 616263",
     );
     assert_octets(
         "eth/ipv4/udp/gtpu(teid=0xcafe)/ipv4/udp/text(abc)",
@@ -125,11 +137,13 @@ fn tunnels_over_udp_have_no_outer_checksum_over_ipv4_and_one_over_ipv6() {
 fn ip_in_ip_6in4_and_4in6() {
     assert_octets(
         "eth/ipv4/ipv4/udp",
-        "0800 45000030000000004004eea2c6120001c6130001 4500001c000000004011eea9c6120001c6130001 c02000090008b38c",
+        "0800 45000030000000004004eea2c6120001c6130001 4500001c000000004011eea9c6120001c6130001 \
+         c02000090008b38c",
     );
     assert_octets(
         "eth/ipv4/ipv6/udp",
-        "0800 45000044000000004029ee69c6120001c6130001 6000000000081140 20010002000000000000000000000001
+        "0800 45000044000000004029ee69c6120001c6130001 6000000000081140 \
+         20010002000000000000000000000001
          20010002000000000000000000000002 c02000090008ffab",
     );
     assert_eq!(build("eth/ipv6/ipv4/tcp").bytes[20], 4);

@@ -47,11 +47,13 @@ fn packets() -> impl Strategy<Value = String> {
         Just("/mpls/mpls(label=99,ttl=3)".into()),
         Just("/vlan(tpid=dot1ad)/mpls".into()),
     ];
-    let v4 = (any::<u32>(), any::<u32>(), any::<u8>(), 0..4).prop_map(|(src, dst, ttl, options)| {
-        let options =
-            ["", ",options=router-alert", ",options=[rr(3),nop]", ",options=[hex(8604abcd)]"][options as usize];
-        format!("/ipv4(src={src},dst={dst},ttl={ttl},flags=DF{options})")
-    });
+    let v4 =
+        (any::<u32>(), any::<u32>(), any::<u8>(), 0..4).prop_map(|(src, dst, ttl, options)| {
+            let options =
+                ["", ",options=router-alert", ",options=[rr(3),nop]", ",options=[hex(8604abcd)]"]
+                    [options as usize];
+            format!("/ipv4(src={src},dst={dst},ttl={ttl},flags=DF{options})")
+        });
     let v6 = (any::<u128>(), any::<u128>(), 0..7).prop_map(|(src, dst, ext)| {
         let ext = [
             "",
@@ -98,8 +100,9 @@ fn packets() -> impl Strategy<Value = String> {
                 .collect();
             format!("/text(\"{text}\")")
         }),
-        proptest::collection::vec(any::<u8>(), 1..40)
-            .prop_map(|o| { format!("/pattern({})", o.iter().map(|o| format!("{o:02x}")).collect::<String>()) }),
+        proptest::collection::vec(any::<u8>(), 1..40).prop_map(|o| {
+            format!("/pattern({})", o.iter().map(|o| format!("{o:02x}")).collect::<String>())
+        }),
         Just("/random".into()),
         (0..100u8).prop_map(|n| format!("/zeros({n})/inc")),
         (0..100u8).prop_map(|n| format!("/random({n})/hex(00 01 02)")),
@@ -221,12 +224,19 @@ fn fronts() -> Vec<Vec<u8>> {
         let header = [0x45, 0, 0, 220, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         [eth(0x0800), header.to_vec()].concat()
     };
-    let udp = |port: u16| [ip(17), port.to_be_bytes().to_vec(), vec![0x30, 0x39, 0, 200, 0, 0]].concat();
+    let udp =
+        |port: u16| [ip(17), port.to_be_bytes().to_vec(), vec![0x30, 0x39, 0, 200, 0, 0]].concat();
     let tcp = [ip(6), vec![0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
-    let ethertypes =
-        [0, 40, 1500, 0x8100, 0x8809, 0x8863, 0x8864, 0x888e, 0x88cc, 0x88f7, 0x8808, 0x9000, 0x0806, 0x86dd];
-    let llc =
-        [&[0x42, 0x42, 3][..], &[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0], &[0xaa, 0xaa, 3, 0, 0, 0], &[0xfe, 0xfe, 3]];
+    let ethertypes = [
+        0, 40, 1500, 0x8100, 0x8809, 0x8863, 0x8864, 0x888e, 0x88cc, 0x88f7, 0x8808, 0x9000,
+        0x0806, 0x86dd,
+    ];
+    let llc = [
+        &[0x42, 0x42, 3][..],
+        &[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0],
+        &[0xaa, 0xaa, 3, 0, 0, 0],
+        &[0xfe, 0xfe, 3],
+    ];
     let mut all: Vec<_> = ethertypes.map(eth).to_vec();
     all.extend([1, 2, 6, 50, 51, 58, 89, 103, 112, 132].map(ip));
     all.extend([53, 5353, 67, 68, 123, 546, 4789, 2152].map(udp));

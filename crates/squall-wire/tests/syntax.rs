@@ -32,7 +32,10 @@ fn aliases_and_forms_of_values_mean_the_same() {
     for (a, b) in [
         ("ether/ip/udp", "eth/ipv4/udp"),
         ("eth/dot1q(prio=3,vid=9)/ip", "eth/vlan(pcp=3,id=9)/ipv4"),
-        (" eth ( dst = 02-00-00-00-00-09 ) / IPv4 ( ttl = 0x10 ) ", "eth(dst=02:00:00:00:00:09)/ipv4(ttl=16)"),
+        (
+            " eth ( dst = 02-00-00-00-00-09 ) / IPv4 ( ttl = 0x10 ) ",
+            "eth(dst=02:00:00:00:00:09)/ipv4(ttl=16)",
+        ),
         ("eth/tcp6/", ""),
         ("eth/ip/tcp(flags=SA)", "eth/ip/tcp(flags=ack + syn)"),
         ("eth/ip/tcp(flags=S | A)", "eth/ip/tcp(flags=0x12)"),
@@ -59,26 +62,80 @@ fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
         ("eth/ipv5/udp", 4..8, "\"ipv5\"", "the name of a layer", "did you mean ipv4?"),
         ("eth/ipv4(tll=3)", 9..12, "\"tll\"", "a field of ipv4", "did you mean ttl?"),
         ("eth/ipv4(ttl=256)", 13..16, "\"256\"", "at most 255", "ipv4.ttl has 8 bits"),
-        ("eth/ipv4(dst=1.2.3)", 13..18, "\"1.2.3\"", "an IPv4 address as 198.18.0.1", "ipv4.dst is: Destination"),
+        (
+            "eth/ipv4(dst=1.2.3)",
+            13..18,
+            "\"1.2.3\"",
+            "an IPv4 address as 198.18.0.1",
+            "ipv4.dst is: Destination",
+        ),
         ("eth/ipv4(ttl 3)", 13..14, "\"3\"", "=", "as in ipv4(ttl=...)"),
         ("eth/ipv4(ttl=3", 14..14, "the end", ", or )", "as in ipv4(version=...)"),
-        ("eth/ipv4(ttl=1,ttl=2)", 15..20, "\"ttl=2\"", "ttl once", "they are the same bits; leave one out"),
-        ("eth/ipv4(tos=1,dscp=2)", 15..21, "\"dscp=2\"", "not both tos and dscp", "they are the same bits"),
+        (
+            "eth/ipv4(ttl=1,ttl=2)",
+            15..20,
+            "\"ttl=2\"",
+            "ttl once",
+            "they are the same bits; leave one out",
+        ),
+        (
+            "eth/ipv4(tos=1,dscp=2)",
+            15..21,
+            "\"dscp=2\"",
+            "not both tos and dscp",
+            "they are the same bits",
+        ),
         ("ipv4/udp", 0..4, "\"ipv4\"", "eth or raw first", "frames begin with"),
-        ("eth/udp", 4..7, "\"udp\"", "vlan, mpls, arp, ipv4, ipv6 or payload behind eth", "other octets"),
+        (
+            "eth/udp",
+            4..7,
+            "\"udp\"",
+            "vlan, mpls, arp, ipv4, ipv6 or payload behind eth",
+            "other octets",
+        ),
         ("eth/text(a)/ipv4", 12..16, "\"ipv4\"", "payload or truncate", "headers stand in front"),
         ("eth/hex(abc)", 8..11, "an odd number of hex digits", "an even number", "two hex digits"),
         ("eth/hex(xy)", 8..9, "\"x\"", "hex digits", "two hex digits"),
         ("eth/text(\"a", 9..11, "a string without end", "\"", "close it"),
-        ("eth/ipv4/tcp(flags=SX)", 19..21, "\"SX\"", "flags joined by |, of F,", "tcp.flags is: Flags"),
+        (
+            "eth/ipv4/tcp(flags=SX)",
+            19..21,
+            "\"SX\"",
+            "flags joined by |, of F,",
+            "tcp.flags is: Flags",
+        ),
         ("eth/ipv4/tcp(options=[mms(1)])", 22..25, "\"mms\"", "an option", "did you mean mss?"),
-        ("eth/ipv4/tcp(options=[mss(70000)])", 26..31, "\"70000\"", "a number of 2 octets", "mss: Maximum"),
-        ("eth/ipv4(options=[rr(9),rr(9)])", 17..30, "78 octets of options", "at most 40", "leave some out"),
+        (
+            "eth/ipv4/tcp(options=[mss(70000)])",
+            26..31,
+            "\"70000\"",
+            "a number of 2 octets",
+            "mss: Maximum",
+        ),
+        (
+            "eth/ipv4(options=[rr(9),rr(9)])",
+            17..30,
+            "78 octets of options",
+            "at most 40",
+            "leave some out",
+        ),
         ("eth/ipv4/udp)", 12..13, "\")\"", "/ and a layer, or the end", "layers are joined by /"),
         ("eth/ipv4/", 9..9, "the end", "the name of a layer", "layers are"),
         ("eth/truncate(20)/text(a)", 17..21, "\"text\"", "the end", "truncate is the last layer"),
-        ("eth/random(70000)", 11..16, "\"70000\"", "a number of octets up to 65536", "`random(64)`"),
-        ("eth/ipv4(checksum=wrong)", 18..23, "\"wrong\"", "a number, bad or auto", "ipv4.checksum is: Over the header"),
+        (
+            "eth/random(70000)",
+            11..16,
+            "\"70000\"",
+            "a number of octets up to 65536",
+            "`random(64)`",
+        ),
+        (
+            "eth/ipv4(checksum=wrong)",
+            18..23,
+            "\"wrong\"",
+            "a number, bad or auto",
+            "ipv4.checksum is: Over the header",
+        ),
         ("eth/ümlaut", 4..11, "\"ümlaut\"", "the name of a layer", "layers are"),
     ] {
         let e = mistake(text);
@@ -95,7 +152,8 @@ fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
 
 #[test]
 fn what_was_set_stays_and_is_not_kept_right() {
-    let text = "eth(type=0x1234)/ipv4(length=9000,ihl=7,checksum=0xbeef,protocol=99)/udp(length=3,checksum=0)";
+    let text = "eth(type=0x1234)/ipv4(length=9000,ihl=7,checksum=0xbeef,protocol=99)/udp(length=3,\
+                checksum=0)";
     let frame = build(text);
     assert_eq!((frame.lengths.len(), frame.checksums.len()), (0, 0));
     for (field, value) in [
@@ -133,7 +191,8 @@ fn bad_checksums_are_wrong_and_not_none() {
 
 #[test]
 fn a_udp_checksum_that_computes_to_0_is_sent_as_all_ones() {
-    let zero: u16 = build("eth/ipv4/udp(sport=0)").bytes[40..42].iter().fold(0, |v, &o| v << 8 | u16::from(o));
+    let zero: u16 =
+        build("eth/ipv4/udp(sport=0)").bytes[40..42].iter().fold(0, |v, &o| v << 8 | u16::from(o));
     let frame = build(&format!("eth/ipv4/udp(sport={zero})"));
     assert_eq!(frame.bytes[40..42], [0xff, 0xff]);
     assert_eq!(Frame::dissect(frame.bytes).checksums.len(), 2);
@@ -171,7 +230,9 @@ fn payload_layers_fill_or_are_cut() {
     assert_eq!(payload("eth/inc(2)", 4), [0, 1, 0, 0]);
     assert_eq!(payload("eth/zeros(2)/hex(ff)", 4), [0, 0, 255, 0]);
     let random = payload("eth/random", 1000);
-    assert!((0..=255).all(|o| random.contains(&o) || random.iter().filter(|&&x| x == o).count() < 20));
+    assert!(
+        (0..=255).all(|o| random.contains(&o) || random.iter().filter(|&&x| x == o).count() < 20)
+    );
     assert_ne!(random, packet("eth/random").build(Some(1014), &load, 4).unwrap().bytes[14..]);
     assert_eq!(payload("eth/random", 10), random[..10]);
 }
@@ -181,8 +242,15 @@ fn impossible_builds_say_why() {
     let fails = |text: &str, len| packet(text).build(len, &load, 0).unwrap_err();
     assert!(matches!(fails("eth/ipv4/udp", Some(41)), BuildError::TooShort { need: 42, len: 41 }));
     assert_eq!(fails("eth/file(nowhere)", None).to_string(), "nowhere: no such file");
-    assert_eq!(fails("eth/ipv4/udp", Some(70_000)).to_string(), "ipv4.length cannot hold 69986: at most 65535");
-    assert!(fails("eth/ipv6/icmpv6(type=echo-request,target=::1)", None).to_string().contains("icmpv6.target is set"));
+    assert_eq!(
+        fails("eth/ipv4/udp", Some(70_000)).to_string(),
+        "ipv4.length cannot hold 69986: at most 65535"
+    );
+    assert!(
+        fails("eth/ipv6/icmpv6(type=echo-request,target=::1)", None)
+            .to_string()
+            .contains("icmpv6.target is set")
+    );
     let mut swapped = packet("eth/ipv4/udp");
     swapped.layers.swap(0, 2);
     assert!(matches!(swapped.build(None, &load, 0), Err(BuildError::Invalid(_))));
@@ -191,20 +259,29 @@ fn impossible_builds_say_why() {
 
 #[test]
 fn raw_octets_are_dissected_and_follow_the_length() {
-    let hex: String = build("eth/ipv4/udp/text(hello)").bytes[..47].iter().map(|o| format!("{o:02x}")).collect();
+    let hex: String =
+        build("eth/ipv4/udp/text(hello)").bytes[..47].iter().map(|o| format!("{o:02x}")).collect();
     let raw = packet(&format!("raw({hex})"));
     let frame = raw.build(None, &load, 0).unwrap();
-    assert_eq!((frame.names().as_str(), frame.bytes.len(), frame.trailer), ("eth/ipv4/udp", 60, 13));
+    assert_eq!(
+        (frame.names().as_str(), frame.bytes.len(), frame.trailer),
+        ("eth/ipv4/udp", 60, 13)
+    );
     let frame = packet(&format!("raw({hex})/inc")).build(Some(100), &load, 0).unwrap();
-    assert_eq!((frame.bytes.len(), frame.trailer, &frame.bytes[42..50]), (100, 0, &b"hello\0\x01\x02"[..]));
+    assert_eq!(
+        (frame.bytes.len(), frame.trailer, &frame.bytes[42..50]),
+        (100, 0, &b"hello\0\x01\x02"[..])
+    );
     assert_eq!(Frame::dissect(frame.bytes).checksums.len(), 2);
     assert_eq!(build("raw(aabb)/truncate(2)").bytes, [0xaa, 0xbb]);
 }
 
 #[test]
 fn fields_are_found_by_name_index_and_offset() {
-    let frame =
-        build("eth/vlan(id=7)/vlan(id=8)/ipv4/gre(key=5)/ipv4(dst=1.2.3.4)/udp(sport=77)/hex(0102030405060708)");
+    let frame = build(
+        "eth/vlan(id=7)/vlan(id=8)/ipv4/gre(key=5)/ipv4(dst=1.2.3.4)/udp(sport=77)/\
+         hex(0102030405060708)",
+    );
     let value = |name: &str| frame.value(&frame.field(name).unwrap_or_else(|e| panic!("{e}")));
     assert_eq!(value("vlan.id"), 7);
     assert_eq!(value("vlan[1].vid"), 8);
@@ -251,7 +328,12 @@ fn the_table_is_consistent() {
                 assert!(fields.insert(*name), "{}.{name} twice", h.name);
             }
             let text = f.kind.format(f.default);
-            assert!(f.bits == 0 || f.kind.parse(&text) == Ok(f.default), "{}.{}={text}", h.name, f.name);
+            assert!(
+                f.bits == 0 || f.kind.parse(&text) == Ok(f.default),
+                "{}.{}={text}",
+                h.name,
+                f.name
+            );
             assert!(f.bits == 128 || f.default >> f.bits == 0, "{}.{}", h.name, f.name);
             if f.presence == squall_wire::Presence::Always {
                 assert!(f.bit + f.bits <= h.min_len * 8, "{}.{}", h.name, f.name);
@@ -280,13 +362,17 @@ fn summaries_read_like_tcpdump() {
         ("eth/arp", "ARP, Request who-has 198.19.0.1 tell 198.18.0.1, length 28"),
         (
             "eth/vlan(id=5)/mpls(label=9)/ipv4/tcp(flags=PA,options=[mss(1460),nop])/text(abc)",
-            "vlan 5, p 0, MPLS (label 9, tc 0, [S], ttl 64) IP 198.18.0.1.49184 > 198.19.0.1.9: Flags [P.], seq 0:3, ack 0, \
-             win 8192, options [mss 1460,nop], length 3",
+            "vlan 5, p 0, MPLS (label 9, tc 0, [S], ttl 64) IP 198.18.0.1.49184 > 198.19.0.1.9: \
+             Flags [P.], seq 0:3, ack 0, win 8192, options [mss 1460,nop], length 3",
         ),
-        ("eth/ipv6/icmpv6(id=1,seq=2)", "IP6 2001:2::1 > 2001:2::2: ICMP6, echo request, id 1, seq 2, length 8"),
+        (
+            "eth/ipv6/icmpv6(id=1,seq=2)",
+            "IP6 2001:2::1 > 2001:2::2: ICMP6, echo request, id 1, seq 2, length 8",
+        ),
         (
             "eth/ipv4/gre(key=1)/ipv6/udp",
-            "IP 198.18.0.1 > 198.19.0.1: GREv0, key=0x1, length 56: IP6 2001:2::1.49184 > 2001:2::2.9: UDP, length 0",
+            "IP 198.18.0.1 > 198.19.0.1: GREv0, key=0x1, length 56: IP6 2001:2::1.49184 > \
+             2001:2::2.9: UDP, length 0",
         ),
         ("eth/ipv4(frag=10)/udp", "IP 198.18.0.1 > 198.19.0.1: frag 80+8"),
         ("eth/text(a)", "02:00:00:00:00:01 > 02:00:00:00:00:02, ethertype 0x88b5, length 60"),

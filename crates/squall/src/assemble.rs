@@ -15,9 +15,9 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Asked, CaptureSample, Contention, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport, LinkEvent, Patterns,
-        PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport,
-        Verdict, WorkerReport,
+        Asked, CaptureSample, Contention, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport,
+        LinkEvent, Patterns, PortReport, PortSample, Report, RxReport, SCHEMA, Sample,
+        StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     session::StreamHistograms,
@@ -84,14 +84,19 @@ impl Totals {
     pub fn of(running: &Running, snapshots: Vec<Snapshot>) -> Self {
         let ports = running.plan().ports.len();
         let facts = (0..ports).map(|p| running.port_facts(p).clone()).collect();
-        Self { running: true, ..Self::new(running.stream_names().map(str::to_owned).collect(), facts, snapshots) }
+        Self {
+            running: true,
+            ..Self::new(running.stream_names().map(str::to_owned).collect(), facts, snapshots)
+        }
     }
 
     pub fn new(mut names: Vec<String>, facts: Vec<PortFacts>, snapshots: Vec<Snapshot>) -> Self {
         let ports = facts.len();
-        let mut tx: Vec<PortTx> = (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
-        let mut streams: Vec<StreamTx> =
-            (0..names.len()).map(|i| StreamTx { number: i as u32, ..StreamTx::default() }).collect();
+        let mut tx: Vec<PortTx> =
+            (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
+        let mut streams: Vec<StreamTx> = (0..names.len())
+            .map(|i| StreamTx { number: i as u32, ..StreamTx::default() })
+            .collect();
         let mut rx: Vec<Vec<PortRx>> = (0..ports).map(|_| Vec::new()).collect();
         let workers = snapshots.iter().map(worker).collect();
         let preempted = snapshots.iter().map(|snapshot| snapshot.preempted).sum();
@@ -110,8 +115,13 @@ impl Totals {
         }
         // A run that only receives knows streams by their numbers.
         if names.is_empty() {
-            let numbers = rx.iter().flatten().flat_map(|q| q.seen.streams()).map(|(number, _)| u32::from(number) + 1);
-            names = (1..=numbers.max().unwrap_or(0)).map(|number| format!("stream {number}")).collect();
+            let numbers = rx
+                .iter()
+                .flatten()
+                .flat_map(|q| q.seen.streams())
+                .map(|(number, _)| u32::from(number) + 1);
+            names =
+                (1..=numbers.max().unwrap_or(0)).map(|number| format!("stream {number}")).collect();
             streams.resize_with(names.len(), StreamTx::default);
         }
         let mut seen: Vec<Vec<(usize, Seen)>> = names.iter().map(|_| Vec::new()).collect();
@@ -143,13 +153,15 @@ impl Totals {
         let ports: Vec<PortReport> = (0..self.facts.len())
             .map(|p| self.port(p, plan, seconds, interfaces.get(p).copied().flatten(), context))
             .collect();
-        let streams: Vec<StreamReport> = (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
+        let streams: Vec<StreamReport> =
+            (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
         let source = |(p, port)| self.source(p, plan, port, seconds, context.attacks);
         let sources = ports.iter().enumerate().filter_map(source).collect();
         let now = crate::host::cpu();
         let contention = crate::host::contention();
         let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
-        let (user_s, system_s) = (now.user_s - context.cpu.user_s, now.system_s - context.cpu.system_s);
+        let (user_s, system_s) =
+            (now.user_s - context.cpu.user_s, now.system_s - context.cpu.system_s);
         let per_mpkt_s = (frames > 0).then(|| (user_s + system_s) / frames as f64 * 1e6);
         let mut report = Report {
             schema: SCHEMA.to_owned(),
@@ -175,7 +187,10 @@ impl Totals {
             load: None,
             attacks: Vec::new(),
             workers: self.workers.clone(),
-            flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
+            flows: context
+                .flows
+                .as_ref()
+                .map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,
             cpu: Cpu { user_s, system_s, per_mpkt_s },
             contention: Contention {
@@ -204,7 +219,11 @@ impl Totals {
         let rates = |packets: u64, octets: u64| {
             let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
             let l1 = octets + packets * u64::from(L1_OVERHEAD);
-            (per_second(packets as f64), per_second(l1 as f64 * 8.0), per_second(octets as f64 * 8.0))
+            (
+                per_second(packets as f64),
+                per_second(l1 as f64 * 8.0),
+                per_second(octets as f64 * 8.0),
+            )
         };
         let t = &self.tx[p];
         let (pps, bps_l1, bps_l2) = rates(t.packets, t.octets);
@@ -221,10 +240,12 @@ impl Totals {
             blocked_s: t.blocked.as_secs_f64(),
             sending_s: t.sending.as_secs_f64(),
             departure_error_ns: distribution(&self.departures(p, plan)),
-            fingerprint: (context.fingerprint && !t.unhashed).then(|| t.fingerprint.unwrap_or_default().to_string()),
+            fingerprint: (context.fingerprint && !t.unhashed)
+                .then(|| t.fingerprint.unwrap_or_default().to_string()),
         };
         let queues = &self.rx[p];
-        let (packets, octets) = queues.iter().fold((0, 0), |(n, o), q| (n + q.seen.packets, o + q.seen.octets));
+        let (packets, octets) =
+            queues.iter().fold((0, 0), |(n, o), q| (n + q.seen.packets, o + q.seen.octets));
         let (pps, bps_l1, bps_l2) = rates(packets, octets);
         let mut drops = BTreeMap::new();
         for (reason, n) in queues.iter().flat_map(|q| &q.drops) {
@@ -286,10 +307,12 @@ impl Totals {
         }
     }
 
-    /// Departure errors of a port: of the streams that have a histogram of their own, and of the others together.
+    /// Departure errors of a port: of the streams that have a histogram of their own, and of the
+    /// others together.
     fn departures(&self, port: usize, plan: &Plan) -> Histogram {
         let mut all = self.tx[port].departure_error.clone();
-        let streams = self.streams.iter().zip(&plan.streams).filter(|(_, planned)| planned.port == port);
+        let streams =
+            self.streams.iter().zip(&plan.streams).filter(|(_, planned)| planned.port == port);
         streams.for_each(|(s, _)| all.merge(&s.departure_error));
         all
     }
@@ -303,7 +326,9 @@ impl Totals {
             let gaps = (t.packets / segments).div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
             s.pattern.gap.as_nanos().0.saturating_mul(gaps)
         });
-        let span = t.first.map_or(Nanos::ZERO, |first| t.last.saturating_sub(first).saturating_sub(Nanos(silence)));
+        let span = t.first.map_or(Nanos::ZERO, |first| {
+            t.last.saturating_sub(first).saturating_sub(Nanos(silence))
+        });
         let span = span.as_secs_f64();
         let listening = self.rx.iter().any(|queues| !queues.is_empty());
         let signed = planned.map_or(!self.seen[i].is_empty(), |s| s.program.signature().is_some());
@@ -326,8 +351,10 @@ impl Totals {
         let sent = self.streams[i].packets;
         let seen = &self.seen[i];
         let mut rx = StreamRx::default();
-        let (mut delay, mut ipdv, mut gap) = (Histogram::default(), Histogram::default(), Histogram::default());
-        // A frame that a switch floods to two ports is no less lost on a third: the port that saw most counts.
+        let (mut delay, mut ipdv, mut gap) =
+            (Histogram::default(), Histogram::default(), Histogram::default());
+        // A frame that a switch floods to two ports is no less lost on a third: the port that saw
+        // most counts.
         let (mut best, mut missing, mut came) = (0, 0, 0);
         let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
@@ -339,7 +366,8 @@ impl Totals {
                 rx.octets += s.octets;
                 rx.duplicates += counts.duplicates;
                 rx.reordered += counts.reordered;
-                rx.max_reordering_extent = rx.max_reordering_extent.max(counts.max_reordering_extent);
+                rx.max_reordering_extent =
+                    rx.max_reordering_extent.max(counts.max_reordering_extent);
                 rx.restarts = rx.restarts.max(s.sequence.restarts());
                 came += counts.unique;
                 delay.merge(s.delay.delay());
@@ -355,14 +383,16 @@ impl Totals {
             rx.ports.push(plan.ports[port].name.clone());
         }
         // The sender is elsewhere when this run sends nothing: then the sequence numbers must tell.
-        // While running, what is on its way is not lost: a gap in the sequence is, but for what was never sent.
+        // While running, what is on its way is not lost: a gap in the sequence is, but for what was
+        // never sent.
         let sent = match plan.streams.is_empty() {
             true => best + missing,
             false if self.running => (best + missing).min(sent.max(best)),
             false => sent,
         };
         rx.lost = sent.saturating_sub(best);
-        // A queue tells its own copies; those that came by different queues show when there are more than were sent.
+        // A queue tells its own copies; those that came by different queues show when there are
+        // more than were sent.
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
         // A sender elsewhere, or a file's, has another clock: what is between the two is no delay.
@@ -378,10 +408,17 @@ impl Totals {
 
     /// What the verdict has to know beside the report.
     pub fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
-        let early = |seen: &[(usize, Seen)]| seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>();
+        let early = |seen: &[(usize, Seen)]| {
+            seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>()
+        };
         let named = || self.names.iter().zip(&self.streams);
-        let sent = named().zip(&self.seen).filter(|((_, tx), seen)| tx.packets > 0 && early(seen) > 0);
-        let tx = report.ports.iter().zip(&self.tx).filter_map(|(p, t)| Some((p.name.clone(), t.error.clone()?)));
+        let sent =
+            named().zip(&self.seen).filter(|((_, tx), seen)| tx.packets > 0 && early(seen) > 0);
+        let tx = report
+            .ports
+            .iter()
+            .zip(&self.tx)
+            .filter_map(|(p, t)| Some((p.name.clone(), t.error.clone()?)));
         let rx = report.ports.iter().zip(&self.rx).flat_map(|(p, queues)| {
             let errors = queues.iter().filter_map(|q| q.error.clone());
             errors.map(|error| (format!("{} (receiving)", p.name), error))
@@ -390,14 +427,23 @@ impl Totals {
             ended_by,
             lost: tx.chain(rx).collect(),
             early: sent.map(|((name, _), seen)| (name.clone(), early(seen))).collect(),
-            stretched: named().map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64())).collect(),
+            stretched: named()
+                .map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64()))
+                .collect(),
             receives: self.rx.iter().map(|queues| !queues.is_empty()).collect(),
             machine: machine(&report.contention),
         }
     }
 
     /// The record of what port `p` sends of streams or captures; `None` where it sends neither.
-    fn source(&self, p: usize, plan: &Plan, port: &PortReport, seconds: f64, attacks: bool) -> Option<SourceRecord> {
+    fn source(
+        &self,
+        p: usize,
+        plan: &Plan,
+        port: &PortReport,
+        seconds: f64,
+        attacks: bool,
+    ) -> Option<SourceRecord> {
         let streams = || plan.streams.iter().filter(|s| s.port == p);
         let replays = plan.replay.contains(&p);
         if !replays && streams().next().is_none() {
@@ -422,7 +468,8 @@ impl Totals {
             not_sent: tx.not_sent.clone(),
             not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
             asked_rate,
-            unpaced: streams().any(|s| s.gap == Gap::Zero) || (replays && late.is_none() && t.packets > 0),
+            unpaced: streams().any(|s| s.gap == Gap::Zero)
+                || (replays && late.is_none() && t.packets > 0),
             rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },
             late_p99_ns: late.map(|late| late.p99),
             late_max_ns: late.map(|late| late.max),
@@ -448,7 +495,8 @@ impl Totals {
         let mut sample = Sample { t_s: elapsed.as_secs_f64(), ..Sample::default() };
         for (p, then) in report.ports.iter().zip(&mut last.ports) {
             let now = [p.tx.packets, p.tx.octets, p.rx.packets, p.rx.octets];
-            let [tx_pps, tx_octets, rx_pps, rx_octets] = std::array::from_fn(|i| rate(now[i], then[i]));
+            let [tx_pps, tx_octets, rx_pps, rx_octets] =
+                std::array::from_fn(|i| rate(now[i], then[i]));
             *then = now;
             let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
             sample.ports.push(PortSample {
@@ -463,7 +511,8 @@ impl Totals {
         }
         if let Some(capture) = &report.capture {
             let now = [capture.written_packets, capture.written_octets];
-            let [written_pps, written_octets] = std::array::from_fn(|i| rate(now[i], last.captured[i]));
+            let [written_pps, written_octets] =
+                std::array::from_fn(|i| rate(now[i], last.captured[i]));
             last.captured = now;
             sample.capture = Some(CaptureSample {
                 written_pps,
@@ -515,14 +564,22 @@ impl Totals {
 /// Puts into the ports' reports when their links went down and came up, counted from `start`.
 pub(crate) fn tell_links(report: &mut Report, links: &[Vec<squall_port::LinkEvent>], start: Nanos) {
     for (port, events) in report.ports.iter_mut().zip(links) {
-        let event = |e: &squall_port::LinkEvent| LinkEvent { t_s: e.at.saturating_sub(start).as_secs_f64(), up: e.up };
+        let event = |e: &squall_port::LinkEvent| LinkEvent {
+            t_s: e.at.saturating_sub(start).as_secs_f64(),
+            up: e.up,
+        };
         port.link_events = events.iter().map(event).collect();
     }
 }
 
 /// Streams that waited for another's `next` to the end.
-fn never_started<'a>(plan: &'a Plan, streams: &'a [StreamReport]) -> impl Iterator<Item = String> + 'a {
-    let waited = |(_, (s, r)): &(usize, (&squall_plan::PlanStream, &StreamReport))| !s.self_start && r.tx_packets == 0;
+fn never_started<'a>(
+    plan: &'a Plan,
+    streams: &'a [StreamReport],
+) -> impl Iterator<Item = String> + 'a {
+    let waited = |(_, (s, r)): &(usize, (&squall_plan::PlanStream, &StreamReport))| {
+        !s.self_start && r.tx_packets == 0
+    };
     plan.streams.iter().zip(streams).enumerate().filter(waited).map(|(i, (s, _))| {
         let before: Vec<_> = plan
             .streams
@@ -530,7 +587,11 @@ fn never_started<'a>(plan: &'a Plan, streams: &'a [StreamReport]) -> impl Iterat
             .filter(|b| b.next.is_some_and(|n| n.stream == i))
             .map(|b| format!("{:?}", b.name))
             .collect();
-        format!("stream {:?} never started: {}, which leads to it, did not end", s.name, before.join(", "))
+        format!(
+            "stream {:?} never started: {}, which leads to it, did not end",
+            s.name,
+            before.join(", ")
+        )
     })
 }
 

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use squall_capture::{Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile};
+use squall_capture::{
+    Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile,
+};
 use squall_engine::{MakeSink, PortRx, Snapshot};
 use squall_pcap::{InterfaceFormat, LinkType};
 use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Sink};
@@ -20,11 +22,13 @@ pub struct Capture {
     pub options: Options,
     /// In the language of tcpdump: the frame that [`squall_capture::PreTrigger`] waits for.
     pub trigger: Option<String>,
-    /// What is captured is measured, too; else it is counted only, which leaves the receiver more time.
+    /// What is captured is measured, too; else it is counted only, which leaves the receiver more
+    /// time.
     pub beside: bool,
 }
 
-/// The filter of a port with `facts`: `expression`, and no more octets than are kept; `None` if all is wanted whole.
+/// The filter of a port with `facts`: `expression`, and no more octets than are kept; `None` if all
+/// is wanted whole.
 ///
 /// # Errors
 /// As [`filter::compile`].
@@ -64,7 +68,8 @@ impl Capturing {
             // A file waits until there is room.
             options.on_full = OnFull::Wait;
         }
-        options.interfaces = ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
+        options.interfaces =
+            ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
         if let (Some(text), Some(pre)) = (&capture.trigger, &mut options.pre_trigger) {
             let each = ports.iter().map(|port| filter::compile(text, port.facts()));
             pre.filters = each.collect::<Result<_, _>>()?;
@@ -116,17 +121,20 @@ impl Capturing {
     pub fn finish(self, report: &mut Report, accepted: Option<u64>) {
         let Self { running, format, snaplen, buffer_kept } = self;
         let outcome = running.finish();
-        if let (Some(from), Some(trigger), Some(keep)) = (outcome.kept_from_ns, outcome.triggered_ns, buffer_kept) {
+        if let (Some(from), Some(trigger), Some(keep)) =
+            (outcome.kept_from_ns, outcome.triggered_ns, buffer_kept)
+        {
             let kept = Nanos(trigger.saturating_sub(from));
             report.notes.push(format!(
-                "the buffer held the last {kept} before the trigger, not {keep}: try a larger --buffer, or a --snaplen"
+                "the buffer held the last {kept} before the trigger, not {keep}: try a larger \
+                 --buffer, or a --snaplen"
             ));
         }
         let unsummed = outcome.counters.unsummed;
         if unsummed > 0 {
             report.notes.push(format!(
-                "{unsummed} packets were cut out of super-frames of which no more than the snaplen came: their TCP or UDP \
-                 checksums are not theirs"
+                "{unsummed} packets were cut out of super-frames of which no more than the \
+                 snaplen came: their TCP or UDP checksums are not theirs"
             ));
         }
         report.capture = Some(section((format, snaplen), report, accepted, outcome));
@@ -135,7 +143,11 @@ impl Capturing {
 
 /// Frames that the filter took, as the ports count them; `None` if one does not.
 pub(crate) fn accepted(workers: &[Snapshot]) -> Option<u64> {
-    workers.iter().flat_map(|w| &w.rx).map(|queue| Some(queue.received?.saturating_sub(queue.filtered))).sum()
+    workers
+        .iter()
+        .flat_map(|w| &w.rx)
+        .map(|queue| Some(queue.received?.saturating_sub(queue.filtered)))
+        .sum()
 }
 
 fn dropped(queue: &PortRx) -> u64 {
@@ -145,7 +157,10 @@ fn dropped(queue: &PortRx) -> u64 {
 /// As a file describes it.
 fn interface(port: &dyn Port, expression: Option<&str>) -> InterfaceFormat {
     let facts = port.facts();
-    let name = facts.address.parse::<Address>().map_or_else(|_| facts.address.clone(), |a| a.name().to_owned());
+    let name = facts
+        .address
+        .parse::<Address>()
+        .map_or_else(|_| facts.address.clone(), |a| a.name().to_owned());
     InterfaceFormat {
         name: Some(name),
         description: Some(facts.address.clone()),
@@ -168,16 +183,25 @@ fn section(
     for (reason, n) in report.ports.iter().flat_map(|port| &port.rx.drops) {
         *dropped_by_kernel.entry(reason.clone()).or_insert(0) += n;
     }
-    let interfaces: Vec<_> = report.ports.iter().filter_map(|port| port.interface.as_ref()).collect();
+    let interfaces: Vec<_> =
+        report.ports.iter().filter_map(|port| port.interface.as_ref()).collect();
     let lost_by = |i: &InterfaceReport| {
-        [("rx_dropped", i.rx_dropped), ("rx_errors", i.rx_errors), ("rx_missed", i.rx_missed), ("rx_fifo", i.rx_fifo)]
+        [
+            ("rx_dropped", i.rx_dropped),
+            ("rx_errors", i.rx_errors),
+            ("rx_missed", i.rx_missed),
+            ("rx_fifo", i.rx_fifo),
+        ]
     };
     let mut dropped_by_interface = BTreeMap::new();
     for (counter, n) in interfaces.iter().flat_map(|i| lost_by(i)).filter(|(_, n)| *n > 0) {
         *dropped_by_interface.entry(counter.to_owned()).or_insert(0) += n;
     }
-    let reasons = |list: Vec<(&'static str, u64)>| list.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect();
-    let (dropped, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = (reasons(c.dropped), reasons(c.unwanted));
+    let reasons = |list: Vec<(&'static str, u64)>| {
+        list.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect()
+    };
+    let (dropped, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (reasons(c.dropped), reasons(c.unwanted));
     let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
     let received = c.received + sum(&dropped_by_kernel);
     let lost = sum(&dropped_by_kernel) + sum(&dropped);

@@ -1,4 +1,5 @@
-//! Which CPUs workers may have: what the system allows, how they lie, and that no two runs bind workers to the same.
+//! Which CPUs workers may have: what the system allows, how they lie, and that no two runs bind
+//! workers to the same.
 
 use std::{
     fs::{self, File},
@@ -53,10 +54,12 @@ pub(crate) fn allowed() -> Vec<u32> {
 fn describe(number: u32) -> Cpu {
     let folder = PathBuf::from(format!("/sys/devices/system/cpu/cpu{number}"));
     // The first of a core's CPUs names it: core_id is unique within a package only.
-    let siblings = fs::read_to_string(folder.join("topology/thread_siblings_list")).unwrap_or_default();
+    let siblings =
+        fs::read_to_string(folder.join("topology/thread_siblings_list")).unwrap_or_default();
     let core = parse_cpus(&siblings).ok().and_then(|list| list.into_iter().min()).unwrap_or(number);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let node = entries.filter_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok()).next();
+    let node =
+        entries.filter_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok()).next();
     Cpu { number, core, node: node.unwrap_or(0) }
 }
 
@@ -78,27 +81,36 @@ pub(crate) fn node_of_port(address: &str) -> Option<u32> {
 pub(crate) fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
     let allowed = allowed();
     let Some(asked) = asked else {
-        return Ok(allowed.into_iter().filter(|&cpu| Claim::take(cpu).is_some()).map(describe).collect());
+        return Ok(allowed
+            .into_iter()
+            .filter(|&cpu| Claim::take(cpu).is_some())
+            .map(describe)
+            .collect());
     };
     if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(cpu)) {
         let list = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        return Err(Error::Usage(format!("CPU {cpu} is not among those that this process may use\n  they are {list}")));
+        return Err(Error::Usage(format!(
+            "CPU {cpu} is not among those that this process may use\n  they are {list}"
+        )));
     }
     if let Some(cores) = cores.filter(|&cores| cores > asked.len()) {
         return Err(Error::Usage(format!(
-            "{cores} workers do not fit {} CPUs: each has one to itself\n  try fewer cores, or more CPUs",
+            "{cores} workers do not fit {} CPUs: each has one to itself\n  try fewer cores, or \
+             more CPUs",
             asked.len()
         )));
     }
     Ok(asked.iter().copied().map(describe).collect())
 }
 
-/// CPUs to which this run binds workers, and interfaces on which it sends unseen, until it is dropped; the system takes them back however the process ends.
+/// CPUs to which this run binds workers, and interfaces on which it sends unseen, until it is
+/// dropped; the system takes them back however the process ends.
 #[derive(Debug, Default)]
 pub(crate) struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
 
 impl Claim {
-    /// Those of `plan`, or the first that was taken meanwhile. One that was asked for by number may be shared.
+    /// Those of `plan`, or the first that was taken meanwhile. One that was asked for by number may
+    /// be shared.
     pub fn of(plan: &Plan, asked: bool) -> Result<Self, u32> {
         let mut held = Vec::new();
         for cpu in plan.workers.iter().filter_map(|w| w.cpu) {
@@ -122,13 +134,14 @@ impl Claim {
         Self::take_in(&[PathBuf::from("/run/lock"), std::env::temp_dir()], cpu)
     }
 
-    /// In the first of `folders` that takes a file of ours. Each user has one, `squall-cpu3.1000.lock`: to lock another's, it
-    /// would have to be opened whatever it is.
+    /// In the first of `folders` that takes a file of ours. Each user has one,
+    /// `squall-cpu3.1000.lock`: to lock another's, it would have to be opened whatever it is.
     fn take_in(folders: &[PathBuf], cpu: u32) -> Option<Option<File>> {
         let own = Permissions::of_this_process().uid;
         let name = |user: u32| format!("squall-cpu{cpu}.{user}.lock");
-        let mut open =
-            folders.iter().filter_map(|folder| Some((folder, shared::own_file(&folder.join(name(own))).ok()?)));
+        let mut open = folders
+            .iter()
+            .filter_map(|folder| Some((folder, shared::own_file(&folder.join(name(own))).ok()?)));
         let Some((folder, file)) = open.next() else { return Some(None) };
         match file.try_lock() {
             Ok(()) => {}
@@ -140,7 +153,8 @@ impl Claim {
             let found = entry.file_name();
             let user = found.to_str()?.strip_prefix(&before)?.strip_suffix(after)?.parse().ok()?;
             // `007` is no user's own name for it.
-            (user != own && found.to_str() == Some(&name(user))).then(|| shared::file_of(&entry.path(), user).ok())?
+            (user != own && found.to_str() == Some(&name(user)))
+                .then(|| shared::file_of(&entry.path(), user).ok())?
         });
         // Two that ask at the same moment may both get none, and never both the same.
         let held = |file: File| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock));
@@ -170,7 +184,10 @@ mod tests {
             counted: false,
             ports: Vec::new(),
             streams: Vec::new(),
-            workers: vec![squall_plan::PlanWorker { cpu: Some(4095), ..squall_plan::PlanWorker::default() }],
+            workers: vec![squall_plan::PlanWorker {
+                cpu: Some(4095),
+                ..squall_plan::PlanWorker::default()
+            }],
             notes: Vec::new(),
         };
         let first = Claim::of(&plan, false).unwrap();
@@ -189,11 +206,23 @@ mod tests {
         fs::create_dir(&spare).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         assert!(
-            std::process::Command::new("mkfifo").arg(folder.join("squall-cpu8.99999.lock")).status().unwrap().success()
+            std::process::Command::new("mkfifo")
+                .arg(folder.join("squall-cpu8.99999.lock"))
+                .status()
+                .unwrap()
+                .success()
         );
-        assert!(matches!(Claim::take_in(std::slice::from_ref(&folder), 7), Some(None)), "nobody can tell");
-        assert!(matches!(Claim::take_in(&[folder.clone(), spare.clone()], 7), Some(Some(_))), "the next folder does");
-        let held = Claim::take_in(std::slice::from_ref(&folder), 8).flatten().expect("another's FIFO is no claim");
+        assert!(
+            matches!(Claim::take_in(std::slice::from_ref(&folder), 7), Some(None)),
+            "nobody can tell"
+        );
+        assert!(
+            matches!(Claim::take_in(&[folder.clone(), spare.clone()], 7), Some(Some(_))),
+            "the next folder does"
+        );
+        let held = Claim::take_in(std::slice::from_ref(&folder), 8)
+            .flatten()
+            .expect("another's FIFO is no claim");
         assert!(Claim::take_in(std::slice::from_ref(&folder), 8).is_none());
         drop(held);
         assert!(matches!(Claim::take_in(std::slice::from_ref(&folder), 8), Some(Some(_))));

@@ -1,4 +1,5 @@
-//! A run on a thread of its own, for whoever cannot wait beside it: the daemon, and Open Traffic Generator's clients.
+//! A run on a thread of its own, for whoever cannot wait beside it: the daemon, and Open Traffic
+//! Generator's clients.
 
 use std::{
     any::Any,
@@ -21,13 +22,15 @@ use crate::{
 /// How often the thread looks whether the run is over.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How runs come about where somebody else decides whether they may: who holds the ports, which files are read.
+/// How runs come about where somebody else decides whether they may: who holds the ports, which
+/// files are read.
 pub trait Start: Send {
     /// # Errors
     /// What the session itself refuses, and what is not allowed.
     fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error>;
 
-    /// From now on runs are on ports at these addresses, and on no others; none: the ports are free again.
+    /// From now on runs are on ports at these addresses, and on no others; none: the ports are free
+    /// again.
     ///
     /// # Errors
     /// Somebody else has one of them, or it is not allowed; what was held before is held still.
@@ -62,8 +65,8 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// Opens the session's ports, starts, and takes a moment as often as `every` says, which `told` hears of; it hears
-    /// `None` when the outcome is there.
+    /// Opens the session's ports, starts, and takes a moment as often as `every` says, which `told`
+    /// hears of; it hears `None` when the outcome is there.
     ///
     /// # Errors
     /// As [`Session::open`] and [`crate::Opened::start`].
@@ -92,14 +95,18 @@ impl Driven {
         Ok(driven)
     }
 
-    /// A defect on this thread ends the run with an error: whoever waits for the outcome would wait for ever.
+    /// A defect on this thread ends the run with an error: whoever waits for the outcome would wait
+    /// for ever.
     fn drive_to_an_end(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
         let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, told)));
         if let Err(panic) = driven {
             // Its ports are closed before anybody hears of the end.
             let run = lock(&self.run).take();
             _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
-            let error = Error::Environment(format!("this is a defect in Squall, please report it: {}", said(&*panic)));
+            let error = Error::Environment(format!(
+                "this is a defect in Squall, please report it: {}",
+                said(&*panic)
+            ));
             lock(&self.outcome).get_or_insert(Err(Arc::new(error)));
         }
         self.over.notify_all();
@@ -125,7 +132,8 @@ impl Driven {
                 *lock(&self.latest) = moment.clone();
                 told(moment.as_ref());
                 if lock(&self.looks).newest.is_some() {
-                    // Somebody looks at rates: the next who comes finds them since now, not since he came last.
+                    // Somebody looks at rates: the next who comes finds them since now, not since
+                    // he came last.
                     self.look(every / 2);
                 }
                 due = Instant::now() + every;
@@ -150,8 +158,9 @@ impl Driven {
         lock(&self.latest).clone()
     }
 
-    /// All counters, not older than `age` while the run goes on, and those of about a second before that, for rates.
-    /// Whoever asks within `age` of another is told the same: the data plane is asked once.
+    /// All counters, not older than `age` while the run goes on, and those of about a second before
+    /// that, for rates. Whoever asks within `age` of another is told the same: the data plane is
+    /// asked once.
     pub fn look(&self, age: Duration) -> (Arc<Look>, Arc<Look>) {
         let mut looks = lock(&self.looks);
         if looks.newest.as_ref().is_none_or(|look| look.taken.elapsed() >= age)
@@ -272,7 +281,8 @@ fn moment(run: &mut Run) -> Arc<Moment> {
 /// What a panic said.
 fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say why")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it did not say why")
 }
 
 /// What a thread that panicked left is whole: each change under these locks is a single assignment.
@@ -287,7 +297,8 @@ mod tests {
 
     fn session(stop: &str) -> Session {
         let text = format!(
-            "{stop}\n[ports]\nA = \"null:\"\n[[stream]]\nname = \"web\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n"
+            "{stop}\n[ports]\nA = \"null:\"\n[[stream]]\nname = \"web\"\npacket = \
+             \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n"
         );
         Session::new(Profile::parse(&text, "test", Format::Toml).expect("a profile"))
     }
@@ -295,8 +306,11 @@ mod tests {
     #[test]
     fn a_run_without_end_goes_on_until_it_is_stopped_and_has_moments_meanwhile() {
         let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |moment: Option<&Arc<Moment>>| heard.send(moment.is_some()).expect("somebody listens");
-        let driven = Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
+        let told = move |moment: Option<&Arc<Moment>>| {
+            heard.send(moment.is_some()).expect("somebody listens")
+        };
+        let driven =
+            Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
         assert!(hears.recv().expect("a moment"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
         driven.pause(Some("web")).expect("it is there");
@@ -330,8 +344,10 @@ mod tests {
             Some(_) => panic!("a defect on purpose: {}", 7),
             None => heard.send(()).expect("somebody listens"),
         };
-        let driven = Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
-        let error = driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
+        let driven =
+            Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
+        let error =
+            driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
         hears.recv_timeout(Duration::from_secs(20)).expect("it is told");
         driven.pause(None).expect_err("it is over");
@@ -339,8 +355,14 @@ mod tests {
 
     #[test]
     fn rates_are_scaled_from_what_they_are() {
-        let driven = Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
-        let asked = || driven.with(|run| Ok(run.sample().1.streams[0].asked_pps)).expect("it goes on").expect("a rate");
+        let driven =
+            Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+        let asked = || {
+            driven
+                .with(|run| Ok(run.sample().1.streams[0].asked_pps))
+                .expect("it goes on")
+                .expect("a rate")
+        };
         driven.with(|run| run.multiply("3".parse().expect("a factor"))).expect("it can");
         driven.with(|run| run.scale(11, 10)).expect("it can");
         assert!((asked() - 3300.0).abs() < 1e-6, "{}", asked());
@@ -358,7 +380,8 @@ mod tests {
 
     #[test]
     fn looks_have_what_was_counted_and_the_last_one_has_all() {
-        let driven = Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+        let driven =
+            Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let mut sent = 0;
         while sent < 20 {
             let (now, then) = driven.look(Duration::ZERO);
@@ -372,7 +395,10 @@ mod tests {
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         let (last, _) = driven.look(Duration::ZERO);
         assert_eq!(last.streams[0].tx_packets, report.streams[0].tx_packets);
-        assert_eq!((last.ports[0].tx_packets, last.streams[0].name.as_str()), (report.ports[0].tx.packets, "web"));
+        assert_eq!(
+            (last.ports[0].tx_packets, last.streams[0].name.as_str()),
+            (report.ports[0].tx.packets, "web")
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Captures to captures ([`edit`]): read, edited packet by packet, written; one or several in, one or several out.
+//! Captures to captures ([`edit`]): read, edited packet by packet, written; one or several in, one
+//! or several out.
 //!
 //! Streamed: memory does not grow with the files, but with the flows where they are told apart.
 
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason, When};
 use squall_measure::flow::{FlowTable, Headers, Link};
 use squall_pcap::{
-    CaptureError, CaptureReader, Direction, Interface, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section,
+    CaptureError, CaptureReader, Direction, Interface, InterfaceFormat, LinkType, PacketNotes,
+    PcapFormat, Section,
 };
 use squall_replay::Cache;
 use squall_units::Nanos;
@@ -37,7 +39,8 @@ pub struct Settings {
     /// Several files become one in the order of time; else one after the other.
     pub merge: bool,
     pub split: Option<Split>,
-    /// tcpprep's cache, which says who sends each packet; packets that it leaves out stay as they are.
+    /// tcpprep's cache, which says who sends each packet; packets that it leaves out stay as they
+    /// are.
     pub cache: Option<PathBuf>,
 }
 
@@ -132,18 +135,25 @@ impl Edited {
     }
 }
 
-/// An instant: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970 (`1700000000.25`).
+/// An instant: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970
+/// (`1700000000.25`).
 ///
 /// # Errors
 /// What was expected.
 pub fn parse_when(text: &str) -> Result<When, String> {
-    const EXPECTED: &str = "expected +10s (after the first packet), 2026-11-22T10:00:00Z, or seconds since 1970";
+    const EXPECTED: &str =
+        "expected +10s (after the first packet), 2026-11-22T10:00:00Z, or seconds since 1970";
     if let Some(after) = text.strip_prefix('+') {
-        return after.parse().map(|Nanos(ns)| When::After(ns)).map_err(|error| format!("{error}; {EXPECTED}"));
+        return after
+            .parse()
+            .map(|Nanos(ns)| When::After(ns))
+            .map_err(|error| format!("{error}; {EXPECTED}"));
     }
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
         let since = time.duration_since(UNIX_EPOCH).map_err(|_| "a time before 1970")?;
-        return u64::try_from(since.as_nanos()).map(When::At).map_err(|_| "a time past 2554".into());
+        return u64::try_from(since.as_nanos())
+            .map(When::At)
+            .map_err(|_| "a time past 2554".into());
     }
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
@@ -152,7 +162,11 @@ pub fn parse_when(text: &str) -> Result<When, String> {
     }
     let ns: u64 = format!("{fraction:0<9}").parse().map_err(|_| EXPECTED)?;
     let seconds: u64 = seconds.parse().map_err(|_| EXPECTED)?;
-    seconds.checked_mul(1_000_000_000).and_then(|s| s.checked_add(ns)).map(When::At).ok_or("a time past 2554".into())
+    seconds
+        .checked_mul(1_000_000_000)
+        .and_then(|s| s.checked_add(ns))
+        .map(When::At)
+        .ok_or("a time past 2554".into())
 }
 
 /// How far it is.
@@ -165,13 +179,14 @@ pub struct Progress {
     pub all_octets: Option<u64>,
 }
 
-/// Edits `inputs` into `out`; `-` is the standard input and output. `go_on` is asked now and then, and ends it when it says
-/// no: what was read until then is written.
+/// Edits `inputs` into `out`; `-` is the standard input and output. `go_on` is asked now and then,
+/// and ends it when it says no: what was read until then is written.
 ///
 /// A file that is faulty ends there: what was before is written, and the fault is in the result.
 ///
 /// # Errors
-/// For edits that contradict each other or the link of a packet, and files that cannot be opened or written.
+/// For edits that contradict each other or the link of a packet, and files that cannot be opened or
+/// written.
 pub fn edit(
     inputs: &[PathBuf],
     out: &Path,
@@ -180,7 +195,8 @@ pub fn edit(
 ) -> Result<Edited, Error> {
     let began = Instant::now();
     let cache = settings.cache.as_deref().map(prep::read).transpose()?;
-    let mut sources: Vec<Source> = inputs.iter().map(|path| Source::open(path)).collect::<Result<_, _>>()?;
+    let mut sources: Vec<Source> =
+        inputs.iter().map(|path| Source::open(path)).collect::<Result<_, _>>()?;
     let all_octets = sources.iter().map(|source| source.octets).sum();
     let format = Format::of(out, &sources, settings)?;
     for source in &mut sources {
@@ -191,13 +207,21 @@ pub fn edit(
         cache,
         editors: Vec::new(),
         origin_ns: None,
-        sink: Sink::new(out, format, settings.split, sources.iter().filter_map(|source| source.id).collect()),
+        sink: Sink::new(
+            out,
+            format,
+            settings.split,
+            sources.iter().filter_map(|source| source.id).collect(),
+        ),
         read: Counted::default(),
     };
     // Options that contradict each other are told before a file is made.
-    let first_type = sources.first().and_then(|source| Some(source.reader.interfaces().first()?.link_type.0));
+    let first_type =
+        sources.first().and_then(|source| Some(source.reader.interfaces().first()?.link_type.0));
     run.editor(first_type.unwrap_or(LinkType::ETHERNET.0))?;
-    let mut ask = |read: Counted, offset: u64| go_on(&Progress { packets: read.packets, octets: offset, all_octets });
+    let mut ask = |read: Counted, offset: u64| {
+        go_on(&Progress { packets: read.packets, octets: offset, all_octets })
+    };
     let pass = if settings.merge { merge } else { chain };
     let stopped = pass(&mut sources, &mut run, &mut ask)?;
     let mut edited = run.finish()?;
@@ -208,13 +232,19 @@ pub fn edit(
 }
 
 /// One file after the other. True: it was stopped.
-fn chain(sources: &mut [Source], run: &mut Run<'_>, ask: &mut dyn FnMut(Counted, u64) -> bool) -> Result<bool, Error> {
+fn chain(
+    sources: &mut [Source],
+    run: &mut Run<'_>,
+    ask: &mut dyn FnMut(Counted, u64) -> bool,
+) -> Result<bool, Error> {
     let (mut before, mut packet) = (0, Held::default());
     for (number, source) in sources.iter_mut().enumerate() {
         while source.next_into(&mut packet) {
             source.describe(number, &mut run.sink);
             run.packet(number, &packet)?;
-            if run.read.packets.is_multiple_of(ASK_EACH) && !ask(run.read, before + source.reader.offset()) {
+            if run.read.packets.is_multiple_of(ASK_EACH)
+                && !ask(run.read, before + source.reader.offset())
+            {
                 return Ok(true);
             }
             if run.is_over() {
@@ -226,8 +256,13 @@ fn chain(sources: &mut [Source], run: &mut Run<'_>, ask: &mut dyn FnMut(Counted,
     Ok(false)
 }
 
-/// Always the earliest packet of all files; of equal ones that of the file named first. True: it was stopped.
-fn merge(sources: &mut [Source], run: &mut Run<'_>, ask: &mut dyn FnMut(Counted, u64) -> bool) -> Result<bool, Error> {
+/// Always the earliest packet of all files; of equal ones that of the file named first. True: it
+/// was stopped.
+fn merge(
+    sources: &mut [Source],
+    run: &mut Run<'_>,
+    ask: &mut dyn FnMut(Counted, u64) -> bool,
+) -> Result<bool, Error> {
     let mut held: Vec<Option<Held>> = Vec::new();
     for source in sources.iter_mut() {
         let mut place = Held::default();
@@ -300,7 +335,8 @@ struct From {
 impl Source {
     fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let cannot = |error: &dyn std::fmt::Display| Error::Usage(format!("{name} cannot be read: {error}"));
+        let cannot =
+            |error: &dyn std::fmt::Display| Error::Usage(format!("{name} cannot be read: {error}"));
         let (read, metadata): (Box<dyn Read>, _) = if path == Path::new("-") {
             (Box::new(io::stdin()), None)
         } else {
@@ -308,10 +344,14 @@ impl Source {
             let metadata = file.metadata().map_err(|error| cannot(&error))?;
             (Box::new(file), Some(metadata))
         };
-        let reader = CaptureReader::from_read(read)
-            .map_err(|error| Error::Usage(CaptureError { path: Some(path.into()), ..error }.to_string()))?;
+        let reader = CaptureReader::from_read(read).map_err(|error| {
+            Error::Usage(CaptureError { path: Some(path.into()), ..error }.to_string())
+        })?;
         let metadata = metadata.filter(std::fs::Metadata::is_file);
-        let octets = metadata.as_ref().filter(|_| reader.compression().is_none()).map(std::fs::Metadata::len);
+        let octets = metadata
+            .as_ref()
+            .filter(|_| reader.compression().is_none())
+            .map(std::fs::Metadata::len);
         Ok(Self {
             reader,
             told: Input { path: name, ..Input::default() },
@@ -365,7 +405,8 @@ impl Source {
 
 fn same_file(out: &Path) -> Error {
     Error::Usage(format!(
-        "{} is read and would be written: it would be lost\n  try another name, and mv it afterwards",
+        "{} is read and would be written: it would be lost\n  try another name, and mv it \
+         afterwards",
         out.display()
     ))
 }
@@ -398,7 +439,8 @@ impl Run<'_> {
             Some(Ok(side)) => Some(side.sender()),
             Some(Err(packets)) => {
                 return Err(Error::Usage(format!(
-                    "packet {number}: the cache is of a capture of {packets} packets\n  try squall prep on this one"
+                    "packet {number}: the cache is of a capture of {packets} packets\n  try \
+                     squall prep on this one"
                 )));
             }
         };
@@ -407,8 +449,11 @@ impl Run<'_> {
         let index = self.editor(packet.link_type)?;
         let (editor, sink) = (&mut self.editors[index].1, &mut self.sink);
         let from = From { source, interface: packet.interface, link_type: editor.link_type() };
-        let notes =
-            PacketNotes { direction: packet.direction, dropped: packet.dropped, comment: packet.comment.as_deref() };
+        let notes = PacketNotes {
+            direction: packet.direction,
+            dropped: packet.dropped,
+            comment: packet.comment.as_deref(),
+        };
         if side == Some(None) && from.link_type == packet.link_type {
             return sink.write(from, &packet.data, &meta, &notes);
         }
@@ -429,7 +474,8 @@ impl Run<'_> {
             }
             return Ok(index);
         }
-        let mut editor = Editor::new(self.edits, link_type).map_err(|error| Error::Usage(error.to_string()))?;
+        let mut editor =
+            Editor::new(self.edits, link_type).map_err(|error| Error::Usage(error.to_string()))?;
         if let Some(origin_ns) = self.origin_ns {
             editor.set_origin(origin_ns);
         }
@@ -445,7 +491,8 @@ impl Run<'_> {
     fn finish(self) -> Result<Edited, Error> {
         let mut counts = Counts::default();
         self.editors.iter().for_each(|(_, editor)| counts.merge(editor.counts()));
-        let link_type = self.editors.first().map_or(LinkType::ETHERNET.0, |(_, editor)| editor.link_type());
+        let link_type =
+            self.editors.first().map_or(LinkType::ETHERNET.0, |(_, editor)| editor.link_type());
         let mut edited = self.sink.finish(link_type)?;
         edited.schema = SCHEMA.into();
         edited.squall_version = env!("CARGO_PKG_VERSION").into();
@@ -459,8 +506,10 @@ impl Run<'_> {
             dropped: counts.dropped_by(operation),
         });
         edited.operations = done.filter(|done| done.changed + done.dropped > 0).collect();
-        let not_done =
-            Reason::ALL.iter().map(|&reason| NotDone { reason: reason.text().into(), packets: counts.refused(reason) });
+        let not_done = Reason::ALL.iter().map(|&reason| NotDone {
+            reason: reason.text().into(),
+            packets: counts.refused(reason),
+        });
         edited.not_done = not_done.filter(|not_done| not_done.packets > 0).collect();
         Ok(edited)
     }
@@ -493,9 +542,11 @@ impl Format {
             return Ok(Self::Pcapng);
         }
         // As old as what was read, where no time can become finer by it.
-        let coarse =
-            |source: &Source| source.reader.format() == "pcap" && source.reader.interfaces().iter().all(is_coarse);
-        let retimed = settings.edits.time_scale.is_some() || settings.edits.time_shift_ns % 1000 != 0;
+        let coarse = |source: &Source| {
+            source.reader.format() == "pcap" && source.reader.interfaces().iter().all(is_coarse)
+        };
+        let retimed =
+            settings.edits.time_scale.is_some() || settings.edits.time_shift_ns % 1000 != 0;
         Ok(Self::Pcap { nanoseconds: retimed || !sources.iter().all(coarse) })
     }
 }
@@ -566,7 +617,13 @@ impl Sink {
         self.interfaces.push(((source, index), format));
     }
 
-    fn write(&mut self, from: From, octets: &[u8], meta: &Meta, notes: &PacketNotes<'_>) -> Result<(), Error> {
+    fn write(
+        &mut self,
+        from: From,
+        octets: &[u8],
+        meta: &Meta,
+        notes: &PacketNotes<'_>,
+    ) -> Result<(), Error> {
         let number = self.file_of(from.link_type, octets, meta)?;
         self.ready(number, from.link_type)?;
         let file = &mut self.files[number];
@@ -576,31 +633,49 @@ impl Sink {
                 let link_type = file.link_type.unwrap_or(from.link_type);
                 if link_type != from.link_type {
                     return Err(Error::Usage(format!(
-                        "{}: a pcap has packets of one link type, and these are of two: {} and {}\n  \
-                         try a name that ends in .pcapng, or --dlt enet",
+                        "{}: a pcap has packets of one link type, and these are of two: {} and \
+                         {}\n  try a name that ends in .pcapng, or --dlt enet",
                         file.path.display(),
                         LinkType(link_type),
                         LinkType(from.link_type)
                     )));
                 }
-                let format = PcapFormat { link_type: LinkType(link_type), nanoseconds, ..PcapFormat::default() };
+                let format = PcapFormat {
+                    link_type: LinkType(link_type),
+                    nanoseconds,
+                    ..PcapFormat::default()
+                };
                 format.write_packet(write, meta.time_ns, meta.wire_len, octets)
             }
             Format::Pcapng => {
                 let described = match file.interfaces.iter().position(|known| *known == from) {
                     Some(index) => Ok(index),
                     None => {
-                        let known = self.interfaces.iter().find(|(known, _)| *known == (from.source, from.interface));
+                        let known = self
+                            .interfaces
+                            .iter()
+                            .find(|(known, _)| *known == (from.source, from.interface));
                         let format = known.map(|(_, format)| format.clone()).unwrap_or_default();
                         file.interfaces.push(from);
-                        let format = InterfaceFormat { link_type: LinkType(from.link_type), snaplen: 0, ..format };
+                        let format = InterfaceFormat {
+                            link_type: LinkType(from.link_type),
+                            snaplen: 0,
+                            ..format
+                        };
                         format.write_description(write).map(|()| file.interfaces.len() - 1)
                     }
                 };
                 // What is written of an interface is the same for all: whole packets.
                 let format = InterfaceFormat { snaplen: 0, ..InterfaceFormat::default() };
                 described.and_then(|index| {
-                    format.write_packet(write, index as u32, meta.time_ns, meta.wire_len, octets, notes)
+                    format.write_packet(
+                        write,
+                        index as u32,
+                        meta.time_ns,
+                        meta.wire_len,
+                        octets,
+                        notes,
+                    )
                 })
             }
         };
@@ -614,7 +689,9 @@ impl Sink {
     /// The number of the file that a packet goes to.
     fn file_of(&mut self, link_type: u16, octets: &[u8], meta: &Meta) -> Result<usize, Error> {
         match self.split {
-            Some(Split::Count(count)) if self.files.get(self.current).is_some_and(|file| file.packets >= count) => {
+            Some(Split::Count(count))
+                if self.files.get(self.current).is_some_and(|file| file.packets >= count) =>
+            {
                 self.close(self.current)?;
                 self.current += 1;
             }
@@ -646,7 +723,13 @@ impl Sink {
     fn ready(&mut self, number: usize, link_type: u16) -> Result<(), Error> {
         while self.files.len() <= number {
             let path = self.path(self.files.len());
-            self.files.push(OutFile { path, write: None, link_type: None, interfaces: Vec::new(), packets: 0 });
+            self.files.push(OutFile {
+                path,
+                write: None,
+                link_type: None,
+                interfaces: Vec::new(),
+                packets: 0,
+            });
         }
         if self.files[number].write.is_some() {
             return Ok(());
@@ -663,11 +746,15 @@ impl Sink {
         let write: Box<dyn Write> = if file.path == Path::new("-") {
             Box::new(io::stdout())
         } else {
-            if std::fs::metadata(&file.path).is_ok_and(|found| self.inputs.contains(&id_of(&found))) {
+            if std::fs::metadata(&file.path).is_ok_and(|found| self.inputs.contains(&id_of(&found)))
+            {
                 return Err(same_file(&file.path));
             }
-            let opened =
-                if again { OpenOptions::new().append(true).open(&file.path) } else { File::create(&file.path) };
+            let opened = if again {
+                OpenOptions::new().append(true).open(&file.path)
+            } else {
+                File::create(&file.path)
+            };
             Box::new(opened.map_err(|error| cannot_create(path, &error))?)
         };
         let mut write = BufWriter::with_capacity(if flows { 16 << 10 } else { 256 << 10 }, write);
@@ -679,7 +766,11 @@ impl Sink {
                 }
                 .write_header(&mut write),
                 Format::Pcap { nanoseconds } => {
-                    let format = PcapFormat { link_type: LinkType(link_type), nanoseconds, ..PcapFormat::default() };
+                    let format = PcapFormat {
+                        link_type: LinkType(link_type),
+                        nanoseconds,
+                        ..PcapFormat::default()
+                    };
                     format.write_header(&mut write)
                 }
             };
@@ -696,8 +787,16 @@ impl Sink {
         if self.split.is_none() {
             return self.out.clone();
         }
-        let stem = self.out.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let end = self.out.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
+        let stem = self
+            .out
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let end = self
+            .out
+            .extension()
+            .map(|end| format!(".{}", end.to_string_lossy()))
+            .unwrap_or_default();
         self.out.with_file_name(format!("{stem}-{:05}{end}", number + 1))
     }
 
@@ -719,11 +818,15 @@ impl Sink {
             self.close(number)?;
         }
         const SHOWN: usize = 1000;
-        let told = |file: &OutFile| Output { path: file.path.display().to_string(), packets: file.packets };
+        let told = |file: &OutFile| Output {
+            path: file.path.display().to_string(),
+            packets: file.packets,
+        };
         let mut notes = Vec::new();
         if self.flows.counts().overflow_packets > 0 {
             notes.push(format!(
-                "{} packets are of conversations beyond the first {MAX_FLOWS}: they are in the last file",
+                "{} packets are of conversations beyond the first {MAX_FLOWS}: they are in the \
+                 last file",
                 self.flows.counts().overflow_packets
             ));
         }
@@ -741,12 +844,18 @@ impl Sink {
 fn cannot_create(path: &Path, error: &io::Error) -> Error {
     let text = format!("{} cannot be written: {error}", path.display());
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => Error::Usage(text),
+        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+            Error::Usage(text)
+        }
         _ => Error::Environment(text),
     }
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Error {
     let text = format!("{} cannot be written: {error}", path.display());
-    if error.kind() == io::ErrorKind::InvalidInput { Error::Usage(text) } else { Error::Environment(text) }
+    if error.kind() == io::ErrorKind::InvalidInput {
+        Error::Usage(text)
+    } else {
+        Error::Environment(text)
+    }
 }

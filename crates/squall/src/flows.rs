@@ -29,7 +29,9 @@ use crate::{
 pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
     if settings.pace.interval == Nanos::ZERO {
         return Err(Error::Usage(
-            "peak rates are those of an interval of 0 s: expected a time above 0\n  try interval = 100 ms".into(),
+            "peak rates are those of an interval of 0 s: expected a time above 0\n  try interval \
+             = 100 ms"
+                .into(),
         ));
     }
     if settings.by == By::None {
@@ -41,10 +43,12 @@ pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
     let most = (memory / each as u64).min(1 << 31);
     let asked = settings.limit as u64;
     match asked {
-        0 => Err(Error::Usage("at most 0 flows: expected 1 or more\n  try 10000, or by = none".into())),
+        0 => Err(Error::Usage(
+            "at most 0 flows: expected 1 or more\n  try 10000, or by = none".into(),
+        )),
         _ if asked > most => Err(Error::Usage(format!(
-            "{asked} flows of {each} octets each are more than the memory of this machine: expected at most {most}\n  \
-             try 1000000: others are counted as one"
+            "{asked} flows of {each} octets each are more than the memory of this machine: \
+             expected at most {most}\n  try 1000000: others are counted as one"
         ))),
         _ => Ok(()),
     }
@@ -57,7 +61,8 @@ pub(crate) fn total(queues: &[PortRx]) -> RxReport {
     // What is close to each other in two queues nobody has seen.
     let mut busy = seen.iter().filter(|flows| flows.total.packets > 0);
     let only = busy.next().filter(|_| busy.next().is_none());
-    let peak = only.map(|flows| per_second(flows.total.peak.highest(), flows.settings().pace.interval));
+    let peak =
+        only.map(|flows| per_second(flows.total.peak.highest(), flows.settings().pace.interval));
     RxReport {
         timestamp_resolution_ns: resolution,
         peak_pps: peak.map(|p| p.0),
@@ -68,7 +73,12 @@ pub(crate) fn total(queues: &[PortRx]) -> RxReport {
 }
 
 /// All flows of all ports; of a run on its way (`watching`) those with most octets.
-pub(crate) fn report(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>], watching: bool) -> FlowsReport {
+pub(crate) fn report(
+    settings: &FlowSettings,
+    plan: &Plan,
+    rx: &[Vec<PortRx>],
+    watching: bool,
+) -> FlowsReport {
     let mut report = FlowsReport {
         by: match settings.by {
             By::Flow => "flow",
@@ -86,7 +96,8 @@ pub(crate) fn report(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>], w
         return report;
     }
     let all = || rx.iter().flatten().filter_map(|q| q.seen.flows.as_deref());
-    let begin = all().filter(|f| f.total.packets > 0).map(|f| f.total.first).min().unwrap_or_default();
+    let begin =
+        all().filter(|f| f.total.packets > 0).map(|f| f.total.first).min().unwrap_or_default();
     let mut rest = Traffic::default();
     let mut sources: HashMap<FlowKey, (SourceReport, Traffic)> = HashMap::new();
     for (port, queues) in rx.iter().enumerate() {
@@ -104,7 +115,11 @@ pub(crate) fn report(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>], w
             if settings.by == By::Flow {
                 let (sum, all) = sources.entry(source(&key)).or_default();
                 sum.flows += 1;
-                let lost = flow.sequence.as_ref().filter(|s| s.kind != Kind::Squall.name()).map(|s| s.lost);
+                let lost = flow
+                    .sequence
+                    .as_ref()
+                    .filter(|s| s.kind != Kind::Squall.name())
+                    .map(|s| s.lost);
                 sum.lost = sum.lost.map_or(lost, |sum| Some(sum + lost.unwrap_or(0)));
                 all.merge(&traffic);
             }
@@ -112,10 +127,18 @@ pub(crate) fn report(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>], w
         }
     }
     report.flows.sort_by(|a, b| (b.octets, &a.name).cmp(&(a.octets, &b.name)));
-    report.rest = (rest.packets > 0).then_some(RestReport { packets: rest.packets, octets: rest.octets });
+    report.rest =
+        (rest.packets > 0).then_some(RestReport { packets: rest.packets, octets: rest.octets });
     let source = |(key, (sum, traffic)): (FlowKey, (SourceReport, Traffic))| {
         let (pps, bps_l2) = mean(&traffic);
-        SourceReport { name: addresses(&key).0, packets: traffic.packets, octets: traffic.octets, pps, bps_l2, ..sum }
+        SourceReport {
+            name: addresses(&key).0,
+            packets: traffic.packets,
+            octets: traffic.octets,
+            pps,
+            bps_l2,
+            ..sum
+        }
     };
     report.sources = sources.into_iter().map(source).collect();
     report.sources.sort_by(|a, b| (b.octets, &a.name).cmp(&(a.octets, &b.name)));
@@ -125,9 +148,12 @@ pub(crate) fn report(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>], w
 /// Counters alone.
 fn watched(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>]) -> Vec<FlowReport> {
     let mut flows = Vec::new();
-    for (port, queue) in rx.iter().enumerate().flat_map(|(port, queues)| queues.iter().map(move |q| (port, q))) {
+    for (port, queue) in
+        rx.iter().enumerate().flat_map(|(port, queues)| queues.iter().map(move |q| (port, q)))
+    {
         for flow in &queue.seen.watched.top {
-            let sequence = flow.missing.map(|lost| SequenceReport { lost, ..SequenceReport::default() });
+            let sequence =
+                flow.missing.map(|lost| SequenceReport { lost, ..SequenceReport::default() });
             flows.push(FlowReport {
                 port: plan.ports[port].name.clone(),
                 packets: flow.packets,
@@ -142,8 +168,14 @@ fn watched(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>]) -> Vec<Flow
 }
 
 /// One flow, of which each queue saw a part; mostly one saw all.
-fn merged(settings: &FlowSettings, key: &FlowKey, seen: &[&FlowRx], begin: Nanos) -> (FlowReport, Traffic) {
-    let (mut traffic, mut gaps, mut bins) = (Traffic::default(), Histogram::default(), None::<EqualBins>);
+fn merged(
+    settings: &FlowSettings,
+    key: &FlowKey,
+    seen: &[&FlowRx],
+    begin: Nanos,
+) -> (FlowReport, Traffic) {
+    let (mut traffic, mut gaps, mut bins) =
+        (Traffic::default(), Histogram::default(), None::<EqualBins>);
     for flow in seen {
         traffic.merge(&flow.traffic);
         gaps.merge(&Gaps::histogram(&flow.gaps));
@@ -180,7 +212,11 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
         _ => None,
     });
     if let Some(stream) = signed {
-        return Some(SequenceReport { kind: Kind::Squall.name().into(), stream, ..SequenceReport::default() });
+        return Some(SequenceReport {
+            kind: Kind::Squall.name().into(),
+            stream,
+            ..SequenceReport::default()
+        });
     }
     let known: Vec<&Sequenced> = seen
         .iter()
@@ -192,7 +228,10 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     let first = known.first()?;
     let (unique, lost) = seen_together(known.iter().map(|k| &k.sequence));
     // A queue that saw too few packets to know the kind has packets that nobody counted.
-    let unknown = seen.iter().filter(|f| !matches!(f.sequence, Recognised::Known(_))).map(|f| f.traffic.packets);
+    let unknown = seen
+        .iter()
+        .filter(|f| !matches!(f.sequence, Recognised::Known(_)))
+        .map(|f| f.traffic.packets);
     let mut report = SequenceReport {
         kind: first.kind.name().into(),
         unnumbered_packets: unknown.sum(),
@@ -208,14 +247,16 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
         .into(),
         ..SequenceReport::default()
     };
-    let (mut delay, mut ipdv, mut shapes) = (Histogram::default(), Histogram::default(), Patterns::default());
+    let (mut delay, mut ipdv, mut shapes) =
+        (Histogram::default(), Histogram::default(), Patterns::default());
     let mut jitter = 0.0f64;
     for one in &known {
         let counts = one.sequence.counts();
         report.unnumbered_packets += one.unnumbered;
         report.duplicates += counts.duplicates;
         report.reordered += counts.reordered;
-        report.max_reordering_extent = report.max_reordering_extent.max(counts.max_reordering_extent);
+        report.max_reordering_extent =
+            report.max_reordering_extent.max(counts.max_reordering_extent);
         report.too_old += counts.too_old;
         report.restarts = report.restarts.max(one.sequence.restarts());
         report.negative_latency += one.delay.negative();
@@ -224,7 +265,8 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
         shapes.merge(&one.sequence.patterns());
         jitter = jitter.max(one.delay.jitter_ns());
     }
-    report.reordering_ratio = if unique > 0 { report.reordered as f64 / unique as f64 } else { 0.0 };
+    report.reordering_ratio =
+        if unique > 0 { report.reordered as f64 / unique as f64 } else { 0.0 };
     report.latency_ns = distribution(&delay);
     report.ipdv_ns = distribution(&ipdv);
     report.jitter_ns = (ipdv.count() > 0).then_some(jitter);
@@ -246,8 +288,11 @@ fn named(settings: &FlowSettings, key: &FlowKey) -> FlowReport {
         src_port: ports.then_some(key.src_port),
         dst_port: ports.then_some(key.dst_port),
         protocol: match key.is_ip() {
-            true => protocol::name(key.protocol).map_or_else(|| key.protocol.to_string(), str::to_owned),
-            false => ethertype_name(key.dst_port).map_or_else(|| format!("{:#06x}", key.dst_port), str::to_owned),
+            true => {
+                protocol::name(key.protocol).map_or_else(|| key.protocol.to_string(), str::to_owned)
+            }
+            false => ethertype_name(key.dst_port)
+                .map_or_else(|| format!("{:#06x}", key.dst_port), str::to_owned),
         },
         ..FlowReport::default()
     }
@@ -255,7 +300,8 @@ fn named(settings: &FlowSettings, key: &FlowKey) -> FlowReport {
 
 /// IP, or MAC where there is no IP.
 fn addresses(key: &FlowKey) -> (String, String) {
-    let mac = |octets: &[u8; 16]| squall_units::MacAddr(std::array::from_fn(|i| octets[i])).to_string();
+    let mac =
+        |octets: &[u8; 16]| squall_units::MacAddr(std::array::from_fn(|i| octets[i])).to_string();
     match (key.src_ip(), key.dst_ip()) {
         (Some(src), Some(dst)) => (src.to_string(), dst.to_string()),
         _ => (mac(&key.src), mac(&key.dst)),
@@ -271,7 +317,8 @@ fn bursts(seen: &SeenBursts) -> Bursts {
     }
 }
 
-/// Frames and bits a second from the first to the last frame: n frames span n - 1 gaps, and the octets of as many.
+/// Frames and bits a second from the first to the last frame: n frames span n - 1 gaps, and the
+/// octets of as many.
 fn mean(traffic: &Traffic) -> (f64, f64) {
     let span = traffic.span().as_secs_f64();
     if span <= 0.0 {

@@ -30,7 +30,8 @@ pub(crate) fn cpus() -> usize {
 /// The wall's clock minus the engine's, nanoseconds.
 pub(crate) fn wall_offset() -> i64 {
     let before = squall_port::monotonic();
-    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let wall =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let after = squall_port::monotonic();
     wall.as_nanos() as i64 - (before.0 + (after - before).0 / 2) as i64
 }
@@ -41,7 +42,8 @@ pub(crate) fn cpu() -> Cpu {
     // Behind the command name, which may hold spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
     // Ticks of USER_HZ, which Linux fixes at 100 for what it shows.
-    let seconds = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
+    let seconds =
+        |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
     Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
 }
 
@@ -62,7 +64,8 @@ fn throttled_s() -> f64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0.0 };
     let of = |group: &std::path::Path| {
-        let stat = fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("cpu.stat"));
+        let stat =
+            fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("cpu.stat"));
         number_after(&stat.unwrap_or_default(), "throttled_usec ") / 1e6
     };
     std::path::Path::new(path).ancestors().map(of).fold(0.0, f64::max)
@@ -78,7 +81,9 @@ fn number_after(text: &str, key: &str) -> f64 {
 
 pub(crate) fn memory() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib =
-        status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|v| v.trim().split(' ').next()?.parse().ok());
+    let kib = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .and_then(|v| v.trim().split(' ').next()?.parse().ok());
     Memory { peak_rss_octets: kib.unwrap_or(0u64) * 1024 }
 }

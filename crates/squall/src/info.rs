@@ -1,7 +1,8 @@
 //! What is in captures ([`read`]): the figures of capinfos, protocol shares, lengths, gaps, flows.
 //!
-//! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and tcpdump print them: unlike
-//! the sizes of a profile and of a run's report. Memory is bounded, however large the files.
+//! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and
+//! tcpdump print them: unlike the sizes of a profile and of a run's report. Memory is bounded,
+//! however large the files.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -84,9 +85,10 @@ impl Bins {
         match self {
             Self::Rmon => vec![60, 61, 124, 252, 508, 1020, 1515],
             Self::Wireshark => vec![20, 40, 80, 160, 320, 640, 1280, 2560, 5120],
-            Self::Width(width) => {
-                (1..).map_while(|i| width.checked_mul(i)).take_while(|edge| *edge <= longest).collect()
-            }
+            Self::Width(width) => (1..)
+                .map_while(|i| width.checked_mul(i))
+                .take_while(|edge| *edge <= longest)
+                .collect(),
             Self::Edges(edges) => edges.clone(),
         }
     }
@@ -97,16 +99,20 @@ impl std::str::FromStr for Bins {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected rmon, wireshark, a width such as 100, or ascending edges such as 64,128,1500";
+        const EXPECTED: &str =
+            "expected rmon, wireshark, a width such as 100, or ascending edges such as 64,128,1500";
         match text {
             "rmon" => return Ok(Self::Rmon),
             "wireshark" => return Ok(Self::Wireshark),
             _ => {}
         }
-        let numbers: Vec<u32> = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| EXPECTED)?;
+        let numbers: Vec<u32> =
+            text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| EXPECTED)?;
         match *numbers {
             [width] if width > 0 => Ok(Self::Width(width)),
-            [first, _, ..] if first > 0 && numbers.is_sorted_by(|a, b| a < b) => Ok(Self::Edges(numbers)),
+            [first, _, ..] if first > 0 && numbers.is_sorted_by(|a, b| a < b) => {
+                Ok(Self::Edges(numbers))
+            }
             _ => Err(EXPECTED.into()),
         }
     }
@@ -376,13 +382,18 @@ pub fn schema() -> String {
     text
 }
 
-/// Reads captures; `-` is the standard input. `go_on` is asked now and then, and ends the reading when it says no.
+/// Reads captures; `-` is the standard input. `go_on` is asked now and then, and ends the reading
+/// when it says no.
 ///
 /// A file that is faulty ends there: what was before is in the result, and the fault.
 ///
 /// # Errors
 /// For a filter that says nothing, and a file that cannot be opened.
-pub fn read(paths: &[PathBuf], settings: &Settings, mut go_on: impl FnMut(&Progress) -> bool) -> Result<Info, Error> {
+pub fn read(
+    paths: &[PathBuf],
+    settings: &Settings,
+    mut go_on: impl FnMut(&Progress) -> bool,
+) -> Result<Info, Error> {
     let began = Instant::now();
     let mut filters = Filters::new(settings.filter.as_deref())?;
     // What is not there is said before hours of reading, not after.
@@ -417,7 +428,10 @@ pub fn read(paths: &[PathBuf], settings: &Settings, mut go_on: impl FnMut(&Progr
             }
         }
         if stopped {
-            info.notes.push(format!("stopped while reading {}: the figures are of what was read", path.display()));
+            info.notes.push(format!(
+                "stopped while reading {}: the figures are of what was read",
+                path.display()
+            ));
             break;
         }
     }
@@ -426,7 +440,8 @@ pub fn read(paths: &[PathBuf], settings: &Settings, mut go_on: impl FnMut(&Progr
         if traffic.flows.overflow_packets > 0 {
             let n = traffic.flows.overflow_packets;
             info.notes.push(format!(
-                "{n} packets are of flows beyond the first {}, which are not told apart; try --max-flows",
+                "{n} packets are of flows beyond the first {}, which are not told apart; try \
+                 --max-flows",
                 traffic.flows.limit
             ));
             break;
@@ -461,8 +476,12 @@ fn openable(path: &Path) -> Result<(), Error> {
     });
     match opened {
         Ok(false) => Ok(()),
-        Ok(true) => Err(Error::Usage(text(&"it is a directory; expected captures, such as those in it"))),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Error::Environment(text(&error))),
+        Ok(true) => {
+            Err(Error::Usage(text(&"it is a directory; expected captures, such as those in it")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Error::Environment(text(&error)))
+        }
         Err(error) => Err(Error::Usage(text(&error))),
     }
 }
@@ -475,7 +494,8 @@ struct Filters {
 
 impl Filters {
     fn new(expression: Option<&str>) -> Result<Self, Error> {
-        let mut filters = Self { expression: expression.map(Into::into), by_link_type: HashMap::new() };
+        let mut filters =
+            Self { expression: expression.map(Into::into), by_link_type: HashMap::new() };
         // Says at once what is wrong with it; most captures are of Ethernet.
         filters.of(1)?;
         Ok(filters)
@@ -510,13 +530,15 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
                 Err(error) => Some(error),
             }
         } else {
-            file.size_octets = std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| m.len());
+            file.size_octets =
+                std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| m.len());
             match CaptureReader::open(path) {
                 Ok(reader) => self.packets(reader, &mut file)?,
                 Err(error) => Some(error),
             }
         };
-        file.fault = end.map(|error| FileFault { offset: error.offset, text: error.fault.to_string() });
+        file.fault =
+            end.map(|error| FileFault { offset: error.offset, text: error.fault.to_string() });
         Ok(file)
     }
 
@@ -563,7 +585,8 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
                     let number = packet.link_type.0;
                     link = (Some(packet.link_type), Link::from(number), self.filters.of(number)?);
                 }
-                let taken = |filter: &Arc<Filter>| filter.program.run(packet.data, packet.wire_len) > 0;
+                let taken =
+                    |filter: &Arc<Filter>| filter.program.run(packet.data, packet.wire_len) > 0;
                 if link.2.as_ref().is_none_or(taken) {
                     let Packet { data: octets, wire_len, time_ns, timed, .. } = packet;
                     samples.push(Sample { octets, wire_len, time_ns, timed, link: link.1 });
@@ -599,7 +622,10 @@ fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
         return None;
     }
     if !path.is_file() {
-        notes.push(format!("{} was not hashed: it is no file that can be read again", path.display()));
+        notes.push(format!(
+            "{} was not hashed: it is no file that can be read again",
+            path.display()
+        ));
         return None;
     }
     let mut hasher = Sha256::new();
@@ -613,7 +639,8 @@ fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     }
 }
 
-// --- figures from a census ---------------------------------------------------------------------------------------
+// --- figures from a census
+// ---------------------------------------------------------------------------------------
 
 fn traffic(census: &Census, settings: &Settings) -> Traffic {
     let times = census.times();
@@ -674,10 +701,13 @@ fn traffic(census: &Census, settings: &Settings) -> Traffic {
 fn lengths(census: &Census, bins: &Bins) -> Lengths {
     let counts: Vec<(u32, u64)> = census.lengths().collect();
     let packets = census.packets();
-    let (Some(&(min, _)), Some(&(max, _))) = (counts.first(), counts.last()) else { return Lengths::default() };
+    let (Some(&(min, _)), Some(&(max, _))) = (counts.first(), counts.last()) else {
+        return Lengths::default();
+    };
     let mean = census.octets() as f64 / packets as f64;
     let variance =
-        counts.iter().map(|(len, n)| (f64::from(*len) - mean).powi(2) * *n as f64).sum::<f64>() / packets as f64;
+        counts.iter().map(|(len, n)| (f64::from(*len) - mean).powi(2) * *n as f64).sum::<f64>()
+            / packets as f64;
     let quantile = |q: f64| {
         let rank = ((q * packets as f64).ceil() as u64).max(1);
         let mut below = 0;
@@ -715,7 +745,8 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     let mut transport: BTreeMap<String, Share> = BTreeMap::new();
     for ((version, protocol), found) in census.protocols() {
         *network.entry(if version == 4 { "IPv4" } else { "IPv6" }.into()).or_default() += found;
-        let name = protocol::name(protocol).map_or_else(|| format!("IP protocol {protocol}"), Into::into);
+        let name =
+            protocol::name(protocol).map_or_else(|| format!("IP protocol {protocol}"), Into::into);
         *transport.entry(name).or_default() += found;
     }
     for (number, found) in census.others() {
@@ -730,7 +761,8 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     }
     let mut all = Vec::new();
     for (layer, found) in [("network", network), ("transport", transport)] {
-        let mut rows: Vec<_> = found.into_iter().map(|(name, found)| share(layer, name, found)).collect();
+        let mut rows: Vec<_> =
+            found.into_iter().map(|(name, found)| share(layer, name, found)).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
         all.extend(rows);
     }
@@ -752,8 +784,10 @@ fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
                 *ports.entry(flow.key.dst_port).or_default() += flow.value.share;
             }
         }
-        let mut rows: Vec<_> =
-            ports.into_iter().map(|(port, s)| PortShare { port, packets: s.packets, octets: s.octets }).collect();
+        let mut rows: Vec<_> = ports
+            .into_iter()
+            .map(|(port, s)| PortShare { port, packets: s.packets, octets: s.octets })
+            .collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.packets), row.port));
         rows.truncate(top);
         rows
@@ -794,7 +828,8 @@ fn flows(census: &Census, settings: &Settings) -> Flows {
     let counts = census.flow_counts();
     let (begin, end) = census.times().span().unwrap_or_default();
     let mut both_ways = 0;
-    let (mut packets, mut octets, mut durations) = (Histogram::new(), Histogram::new(), Histogram::new());
+    let (mut packets, mut octets, mut durations) =
+        (Histogram::new(), Histogram::new(), Histogram::new());
     let mut flow_packets = 0;
     for flow in table {
         let reversed = flow.key.reversed();
@@ -827,7 +862,11 @@ fn flows(census: &Census, settings: &Settings) -> Flows {
         begun: counts.flows,
         expired: counts.expired,
         active: settings.flow_expiry_s.map(|_| table.active(end) as u64),
-        per_second: if end > begin { counts.flows as f64 / ((end - begin) as f64 / 1e9) } else { 0.0 },
+        per_second: if end > begin {
+            counts.flows as f64 / ((end - begin) as f64 / 1e9)
+        } else {
+            0.0
+        },
         expiry_s: settings.flow_expiry_s,
         flow_packets,
         non_flow_packets: census.packets() - flow_packets - counts.overflow_packets,
@@ -852,7 +891,10 @@ mod tests {
             std::fs::write(path, schema()).unwrap();
         }
         let checked_in = std::fs::read_to_string(path).unwrap();
-        assert!(checked_in == schema(), "{path} lags behind info.rs: BLESS=1 cargo test -p squall schema");
+        assert!(
+            checked_in == schema(),
+            "{path} lags behind info.rs: BLESS=1 cargo test -p squall schema"
+        );
     }
 
     #[test]

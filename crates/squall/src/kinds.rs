@@ -1,5 +1,6 @@
-//! The kinds of ports that this build has: one table for opening and choosing them, and for what messages, `squall ports`
-//! and docs/reference/ports.md say of them. A new backend is one more entry.
+//! The kinds of ports that this build has: one table for opening and choosing them, and for what
+//! messages, `squall ports` and docs/reference/ports.md say of them. A new backend is one more
+//! entry.
 
 use std::io;
 
@@ -16,7 +17,8 @@ pub struct Kind {
     pub what: &'static str,
     /// What it needs of the system and of the user's rights.
     pub needs: &'static str,
-    /// Whether this machine has what a kind needs that is no part of the build; a release, or what is missing.
+    /// Whether this machine has what a kind needs that is no part of the build; a release, or what
+    /// is missing.
     pub here: fn() -> Result<String, String>,
     pub(crate) open: Opener,
     /// Of kinds that stand on an interface of the kernel's.
@@ -29,16 +31,20 @@ type Opener = fn(&Address) -> io::Result<Option<Box<dyn Port>>>;
 /// What choosing a kind for an interface goes by.
 #[derive(Clone, Copy, Debug)]
 pub struct OnInterface {
-    /// Whether it works there, as far as that can be known without touching the interface: how well, or why not.
+    /// Whether it works there, as far as that can be known without touching the interface: how
+    /// well, or why not.
     pub can: fn(&InterfaceInfo, &Permissions) -> Result<String, String>,
     /// Place among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: it does not.
     pub send: Option<u8>,
     pub receive: Option<u8>,
-    /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing others.
+    /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing
+    /// others.
     pub(crate) quietly: &'static str,
-    /// Option, unless it is given, of a port whose frames are answered: they are wanted at once, not a block at a time.
+    /// Option, unless it is given, of a port whose frames are answered: they are wanted at once,
+    /// not a block at a time.
     pub(crate) answering: Option<(&'static str, &'static str)>,
-    /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is to be named.
+    /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is
+    /// to be named.
     pub(crate) unasked: fn(Use) -> Result<&'static str, &'static str>,
 }
 
@@ -84,13 +90,15 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "xdp_live",
         address: "xdp_live:IFACE",
-        what: "an interface, by a program inside the kernel: it makes the frames of streams, or takes those of captures",
+        what: "an interface, by a program inside the kernel: it makes the frames of streams, or \
+               takes those of captures",
         needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; an interface that takes frames from XDP",
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
             can: |interface, rights| {
-                squall_port_linux::xdp_live::works(interface, rights).map(|()| "live frames".to_owned())
+                squall_port_linux::xdp_live::works(interface, rights)
+                    .map(|()| "live frames".to_owned())
             },
             send: Some(1),
             receive: None,
@@ -103,7 +111,8 @@ pub const KINDS: &[Kind] = &[
         name: "af_xdp",
         address: "af_xdp:IFACE",
         what: "an Ethernet interface, through AF_XDP sockets, past the host's network stack",
-        needs: "CAP_NET_RAW; to receive also CAP_BPF and CAP_NET_ADMIN, which a user namespace cannot give",
+        needs: "CAP_NET_RAW; to receive also CAP_BPF and CAP_NET_ADMIN, which a user namespace \
+                cannot give",
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
@@ -118,7 +127,10 @@ pub const KINDS: &[Kind] = &[
                 };
                 Ok(match facts.rx_queues {
                     0 => {
-                        let why = rights.xdp_programs().err().unwrap_or_else(|| "no program loads".into());
+                        let why = rights
+                            .xdp_programs()
+                            .err()
+                            .unwrap_or_else(|| "no program loads".into());
                         format!("{best}; sends only: {why}")
                     }
                     _ => best.to_owned(),
@@ -130,11 +142,11 @@ pub const KINDS: &[Kind] = &[
             quietly: ",rx_queues=0,zerocopy=0",
             answering: None,
             unasked: |wanted| match wanted {
-                Use::Send => Ok("the fastest that sends every stream, and attaches nothing to the interface"),
-                _ => Err(
-                    "to receive it attaches a program to the interface and takes frames away from the host and from \
-                          tcpdump, so it is to be named",
-                ),
+                Use::Send => {
+                    Ok("the fastest that sends every stream, and attaches nothing to the interface")
+                }
+                _ => Err("to receive it attaches a program to the interface and takes frames \
+                          away from the host and from tcpdump, so it is to be named"),
             },
         }),
     },
@@ -206,8 +218,14 @@ pub fn on_interface(
 }
 
 /// What a bare name takes there, were it opened now.
-pub fn chosen(interface: &InterfaceInfo, rights: &Permissions, wanted: Use) -> Option<&'static Kind> {
-    let fits = |(_, on): &(&Kind, OnInterface)| (on.unasked)(wanted).is_ok() && (on.can)(interface, rights).is_ok();
+pub fn chosen(
+    interface: &InterfaceInfo,
+    rights: &Permissions,
+    wanted: Use,
+) -> Option<&'static Kind> {
+    let fits = |(_, on): &(&Kind, OnInterface)| {
+        (on.unasked)(wanted).is_ok() && (on.can)(interface, rights).is_ok()
+    };
     candidates(wanted).into_iter().find(fits).map(|(kind, _)| kind)
 }
 
@@ -226,18 +244,24 @@ fn opens(kind: &str, interface: &InterfaceInfo) -> Result<PortFacts, String> {
 
 /// `docs/reference/ports.md`.
 pub fn reference() -> String {
-    let mut text = "# Kinds of ports\n\n<!-- Generated by `cargo xtask generate` from crates/squall/src/kinds.rs. -->\n\n\
-        What each does and which options it takes: [the guide](../guide/ports.md). What the permissions mean and how to \
-        give them:\n[permissions](../guide/permissions.md). A bare interface name takes the kind with the lowest place that \
-        works there and that\nneed not be named.\n\n\
-        | address | what it is | needs | place by speed: send, receive | by a bare name |\n|---|---|---|---|---|\n"
+    let mut text = "# Kinds of ports\n\n<!-- Generated by `cargo xtask generate` from \
+                    crates/squall/src/kinds.rs. -->\n\nWhat each does and which options it takes: \
+                    [the guide](../guide/ports.md). What the permissions mean and how to give \
+                    them:\n[permissions](../guide/permissions.md). A bare interface name takes \
+                    the kind with the lowest place that works there and that\nneed not be \
+                    named.\n\n| address | what it is | needs | place by speed: send, receive | by \
+                    a bare name |\n|---|---|---|---|---|\n"
         .to_owned();
     for kind in KINDS {
         let place = |place: Option<u8>| place.map_or("-".into(), |p| p.to_string());
         let (places, unasked) = kind.interface.as_ref().map_or_else(
             || ("-".to_owned(), "-".to_owned()),
             |on| {
-                let uses = [(Use::Send, "to send"), (Use::Receive, "to receive"), (Use::Both, "to do both")];
+                let uses = [
+                    (Use::Send, "to send"),
+                    (Use::Receive, "to receive"),
+                    (Use::Both, "to do both"),
+                ];
                 let words = uses.into_iter().filter(|(u, _)| on.place(*u).is_some());
                 let words: Vec<String> = words
                     .map(|(wanted, word)| match (on.unasked)(wanted) {
@@ -248,7 +272,10 @@ pub fn reference() -> String {
                 (format!("{}, {}", place(on.send), place(on.receive)), words.join("; "))
             },
         );
-        text += &format!("| `{}` | {} | {} | {places} | {unasked} |\n", kind.address, kind.what, kind.needs);
+        text += &format!(
+            "| `{}` | {} | {} | {places} | {unasked} |\n",
+            kind.address, kind.what, kind.needs
+        );
     }
     text
 }
@@ -261,10 +288,16 @@ mod tests {
     fn every_kind_opens_something_and_has_an_address_of_its_name() {
         for kind in KINDS {
             assert!(kind.address.starts_with(&format!("{}:", kind.name)), "{}", kind.address);
-            // An option that no kind has: what opens it says so, and does not say that the kind is unknown.
-            let address: Address = format!("{}:nothing,no_such_option=1", kind.name).parse().unwrap();
+            // An option that no kind has: what opens it says so, and does not say that the kind is
+            // unknown.
+            let address: Address =
+                format!("{}:nothing,no_such_option=1", kind.name).parse().unwrap();
             let opened = (kind.open)(&address);
-            assert!(opened.is_err(), "{}: takes any option, or is not of the crate that is to open it", kind.name);
+            assert!(
+                opened.is_err(),
+                "{}: takes any option, or is not of the crate that is to open it",
+                kind.name
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! The facade: load a [`Profile`], plan it, start it, watch it, report it ([`Session`]).
 //!
-//! The only door for the command line, the daemon and Python. It chooses backends by address, and does nothing per
-//! frame.
+//! The only door for the command line, the daemon and Python. It chooses backends by address, and
+//! does nothing per frame.
 //!
 //! ```
 //! let profile = squall::Profile::parse(
@@ -65,15 +65,17 @@ pub use squall_measure::{
     By, FlowSettings, Pace,
     kinds::{Kind as SequenceKind, Wanted as SequenceKinds},
 };
-pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain};
+pub use squall_plan::{
+    Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain,
+};
 pub use squall_port::{Address, AddressError, PortFacts, Timestamps};
 pub use squall_port_linux::{
-    Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures, XdpMode,
-    give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,
+    Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures,
+    XdpMode, give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,
 };
 pub use squall_profile::{
-    Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream, read_file, read_open,
-    read_text, schema as profile_schema, suggest,
+    Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream,
+    read_file, read_open, read_text, schema as profile_schema, suggest,
 };
 pub use squall_replay as replaying;
 pub use squall_units as units;

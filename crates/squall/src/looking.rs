@@ -9,11 +9,13 @@ use squall_measure::StreamGlance;
 #[derive(Clone, Debug)]
 pub struct Look {
     pub taken: Instant,
-    /// What is to be added to instants of arrival to have nanoseconds since 1970; 0 on virtual time.
+    /// What is to be added to instants of arrival to have nanoseconds since 1970; 0 on virtual
+    /// time.
     pub wall_offset_ns: i64,
     /// In the profile's order.
     pub ports: Vec<PortLook>,
-    /// By number: those that the run began with, then those that were added; removed ones keep their place.
+    /// By number: those that the run began with, then those that were added; removed ones keep
+    /// their place.
     pub streams: Vec<StreamLook>,
 }
 
@@ -52,7 +54,9 @@ impl Look {
         wall_offset_ns: i64,
         workers: impl IntoIterator<Item = Glance>,
     ) -> Self {
-        let streams = names.map(|name| StreamLook { name: name.to_owned(), ..StreamLook::default() }).collect();
+        let streams = names
+            .map(|name| StreamLook { name: name.to_owned(), ..StreamLook::default() })
+            .collect();
         let ports = vec![PortLook::default(); ports];
         let mut look = Self { taken: Instant::now(), wall_offset_ns, ports, streams };
         for worker in workers {

@@ -14,11 +14,12 @@ use crate::{
 /// A port, what a plan has to know of it, and what the user should, a line each.
 pub type OpenPort = (Box<dyn Port>, PortLimits, Vec<String>);
 
-/// Opens the port at `address`. A bare interface name takes the fastest kind that works there for what is `wanted`; the
-/// note says which, and why no faster one.
+/// Opens the port at `address`. A bare interface name takes the fastest kind that works there for
+/// what is `wanted`; the note says which, and why no faster one.
 ///
 /// # Errors
-/// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does not open.
+/// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does
+/// not open.
 pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     match parsed.kind() {
@@ -31,7 +32,8 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     }
 }
 
-/// What a report calls ports to receive on: as they were typed, without options as long as that tells them apart.
+/// What a report calls ports to receive on: as they were typed, without options as long as that
+/// tells them apart.
 ///
 /// # Errors
 /// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
@@ -41,8 +43,8 @@ pub(crate) fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error
         let Some(what) = only_once(address)? else { continue };
         if seen.contains(&what) {
             return Err(Error::Usage(format!(
-                "port {address} is there twice: each of its frames would be received twice\n  try it once, with more workers \
-                 rx_queues=2"
+                "port {address} is there twice: each of its frames would be received twice\n  try \
+                 it once, with more workers rx_queues=2"
             )));
         }
         seen.push(what);
@@ -50,10 +52,12 @@ pub(crate) fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error
     let short = |address: &str| address.split(',').next().unwrap_or_default().to_owned();
     let mut names: Vec<String> = Vec::new();
     for address in addresses.iter().map(AsRef::as_ref) {
-        let alike = addresses.iter().filter(|other| short(other.as_ref()) == short(address)).count();
+        let alike =
+            addresses.iter().filter(|other| short(other.as_ref()) == short(address)).count();
         let name = if alike > 1 { address.to_owned() } else { short(address) };
         // The two ends of a link in memory have one address.
-        let before = names.iter().filter(|n| **n == name || n.starts_with(&format!("{name} ("))).count();
+        let before =
+            names.iter().filter(|n| **n == name || n.starts_with(&format!("{name} ("))).count();
         names.push(if before > 0 { format!("{name} ({})", before + 1) } else { name });
     }
     Ok(names)
@@ -67,13 +71,18 @@ fn only_once(address: &str) -> Result<Option<String>, Error> {
         // A bare name is taken so to receive. In each direction there are other frames.
         "" | "af_packet" => {
             let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
-            Some(format!("af_packet:{} {}", parsed.name(), direction.unwrap_or_else(|| "in".into())))
+            Some(format!(
+                "af_packet:{} {}",
+                parsed.name(),
+                direction.unwrap_or_else(|| "in".into())
+            ))
         }
         _ => Some(address.to_owned()),
     })
 }
 
-/// Whether there may be a port at `address`: its kind is known, and its interface is there. Nothing is opened.
+/// Whether there may be a port at `address`: its kind is known, and its interface is there. Nothing
+/// is opened.
 ///
 /// # Errors
 /// [`Error::Usage`]: why not.
@@ -87,7 +96,8 @@ pub(crate) fn is_there(address: &str) -> Result<(), Error> {
     if interfaces.iter().any(|interface| interface.name == name) {
         return Ok(());
     }
-    let hint = squall_profile::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
+    let hint =
+        squall_profile::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
     Err(Error::Usage(format!("there is no interface {name:?}\n  {hint}")))
 }
 
@@ -105,18 +115,27 @@ fn usage(error: squall_port::AddressError) -> Error {
 fn kind_of(address: &str, name: &str) -> Result<&'static Kind, Error> {
     KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
         let known: Vec<_> = KINDS.iter().map(|kind| kind.address).collect();
-        Error::Usage(format!("port address {address:?}: there is no kind {name:?}\n  try {}", known.join(", ")))
+        Error::Usage(format!(
+            "port address {address:?}: there is no kind {name:?}\n  try {}",
+            known.join(", ")
+        ))
     })
 }
 
-fn open_kind(kind: &Kind, address: &str, wanted: Wanted) -> Result<(Box<dyn Port>, PortLimits), Error> {
+fn open_kind(
+    kind: &Kind,
+    address: &str,
+    wanted: Wanted,
+) -> Result<(Box<dyn Port>, PortLimits), Error> {
     let mut address: Address = address.parse().map_err(usage)?;
-    if let Some((key, value)) = kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers)
+    if let Some((key, value)) =
+        kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers)
         && !address.has(key)
     {
         address = format!("{address},{key}={value}").parse().map_err(usage)?;
     }
-    let speed = address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
+    let speed =
+        address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
     let faults = Faults::take(&mut address).map_err(usage)?;
     let opened = (kind.open)(&address).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
@@ -127,8 +146,8 @@ fn open_kind(kind: &Kind, address: &str, wanted: Wanted) -> Result<(Box<dyn Port
     Ok((port, limits))
 }
 
-/// The fastest kind that works on the interface, and why that one. The last, which works most widely, says what is wrong
-/// when none does.
+/// The fastest kind that works on the interface, and why that one. The last, which works most
+/// widely, says what is wrong when none does.
 fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface = interfaces.iter().find(|i| i.name == bare.name());
@@ -138,7 +157,9 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     for (kind, on) in candidates(wanted.to) {
         match open_unasked(kind, on, bare, interface, &rights, wanted) {
             Ok((port, limits, because)) => {
-                others.extend(OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")));
+                others.extend(
+                    OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")),
+                );
                 let chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
                 let note = [vec![chosen], others].concat().join("; ");
                 let notes = [vec![note], port.notes()].concat();
@@ -150,13 +171,16 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
             }
         }
     }
-    Err(failed.unwrap_or_else(|| Error::Usage(format!("port address {bare}: this build has no kind for interfaces"))))
+    Err(failed.unwrap_or_else(|| {
+        Error::Usage(format!("port address {bare}: this build has no kind for interfaces"))
+    }))
 }
 
 /// Kinds with ways of their own to name what they stand on.
 const OTHERS: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
-/// The port, and what speaks for it. A kind that nobody named must be able to do what the last one can.
+/// The port, and what speaks for it. A kind that nobody named must be able to do what the last one
+/// can.
 fn open_unasked(
     kind: &Kind,
     on: OnInterface,
@@ -177,17 +201,20 @@ fn open_unasked(
     if wanted.to != Use::Receive {
         let (most, longest) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
         if most < longest {
-            let text = format!("frames of at most {most} octets, and the interface takes {longest}");
+            let text =
+                format!("frames of at most {most} octets, and the interface takes {longest}");
             return Err(environment(text));
         }
         if wanted.cuts && !matches!(limits.segmentation, Segmentation::Port(_)) {
             return Err(environment("super-frames would be cut before they are sent".into()));
         }
         if limits.tx_queues < wanted.workers {
-            let text = format!("{} queues to send, for {} workers", limits.tx_queues, wanted.workers);
+            let text =
+                format!("{} queues to send, for {} workers", limits.tx_queues, wanted.workers);
             return Err(environment(text));
         }
-        // Some things only a queue finds out, and when the run starts it is too late for another kind.
+        // Some things only a queue finds out, and when the run starts it is too late for another
+        // kind.
         trial.open_tx(0, most).map_err(|e| environment(e.to_string()))?;
     }
     drop(trial);
@@ -216,13 +243,17 @@ pub(crate) fn known(address: &str) -> Result<PortLimits, Error> {
         kind_of(address, parsed.kind())?;
     }
     // Files have a time of their own, and whoever asks for it.
-    Ok(PortLimits { virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"), ..assumed(address) })
+    Ok(PortLimits {
+        virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"),
+        ..assumed(address)
+    })
 }
 
-/// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:` has no time of its own: it
-/// follows the others.
+/// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:`
+/// has no time of its own: it follows the others.
 pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
-    let is_null = |address: &str| address.parse::<Address>().is_ok_and(|address| address.kind() == "null");
+    let is_null =
+        |address: &str| address.parse::<Address>().is_ok_and(|address| address.kind() == "null");
     let mut some = false;
     for (address, itself) in ports {
         if !itself && !is_null(address) {
@@ -236,9 +267,12 @@ pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) 
 /// What a plan can go by where the port at `address` does not open: the interface, if it is there.
 pub(crate) fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
-    let speed = parsed.clone().and_then(|mut a| a.take::<squall_units::Rate>("speed", "a rate").ok().flatten());
+    let speed = parsed
+        .clone()
+        .and_then(|mut a| a.take::<squall_units::Rate>("speed", "a rate").ok().flatten());
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
-    let interface = interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
+    let interface =
+        interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
     PortLimits {
         // As af_packet: an Ethernet header and a VLAN tag on top of the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
@@ -273,9 +307,15 @@ mod tests {
     fn ports_are_called_as_they_were_typed_and_told_apart() {
         for (addresses, expected) in [
             (&["eth1", "af_packet:eth2,blocks=8"][..], &["eth1", "af_packet:eth2"][..]),
-            (&["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"], &["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"]),
+            (
+                &["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"],
+                &["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"],
+            ),
             (&["loop:x,virtual", "loop:x,virtual"], &["loop:x,virtual", "loop:x,virtual (2)"]),
-            (&["eth1,direction=in", "eth1,direction=out"], &["eth1,direction=in", "eth1,direction=out"]),
+            (
+                &["eth1,direction=in", "eth1,direction=out"],
+                &["eth1,direction=in", "eth1,direction=out"],
+            ),
         ] {
             assert_eq!(names(addresses).unwrap(), expected);
         }
@@ -299,9 +339,16 @@ mod tests {
 
     #[test]
     fn a_port_that_is_there_twice_is_refused() {
-        for twice in [["eth1", "eth1"], ["eth1", "af_packet:eth1,blocks=8"], ["pcap:a.pcap,read", "pcap:a.pcap,read"]] {
+        for twice in [
+            ["eth1", "eth1"],
+            ["eth1", "af_packet:eth1,blocks=8"],
+            ["pcap:a.pcap,read", "pcap:a.pcap,read"],
+        ] {
             let error = names(&twice).unwrap_err();
-            assert!(matches!(&error, Error::Usage(text) if text.contains("is there twice")), "{error}");
+            assert!(
+                matches!(&error, Error::Usage(text) if text.contains("is there twice")),
+                "{error}"
+            );
         }
     }
 }

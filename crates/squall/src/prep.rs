@@ -18,12 +18,12 @@ pub struct Prepared {
     pub fault: Option<CaptureError>,
 }
 
-/// Splits the packets of the capture at `path`, which is read twice if the rule needs it; `-` is the standard input.
-/// A packet that is no Ethernet frame and cannot be made one is not to be sent.
+/// Splits the packets of the capture at `path`, which is read twice if the rule needs it; `-` is
+/// the standard input. A packet that is no Ethernet frame and cannot be made one is not to be sent.
 ///
 /// # Errors
-/// [`Error::Usage`] if the capture cannot be read (again), or does not tell the sides of its hosts, or for a filter that
-/// says nothing.
+/// [`Error::Usage`] if the capture cannot be read (again), or does not tell the sides of its hosts,
+/// or for a filter that says nothing.
 pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Error> {
     let mut split = split.clone();
     if let Some(select) = &mut split.select {
@@ -34,7 +34,8 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
     if splitter.must_learn() {
         if input.once {
             return Err(Error::Usage(format!(
-                "{}: it can be read once only, and who is a client is known when all was read\n  try a file, or --auto first",
+                "{}: it can be read once only, and who is a client is known when all was read\n  \
+                 try a file, or --auto first",
                 input.name
             )));
         }
@@ -49,15 +50,21 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
     Ok(Prepared { cache, fault })
 }
 
-/// Shows each packet with its number, as an Ethernet frame, or as none; what ended the capture before its end.
-fn each(input: &squall_replay::Input, mut show: impl FnMut(Option<&[u8]>, u64)) -> Result<Option<CaptureError>, Error> {
+/// Shows each packet with its number, as an Ethernet frame, or as none; what ended the capture
+/// before its end.
+fn each(
+    input: &squall_replay::Input,
+    mut show: impl FnMut(Option<&[u8]>, u64),
+) -> Result<Option<CaptureError>, Error> {
     let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", input.name));
     let file = (input.open)().map_err(|error| wrong(&error))?;
     let mut reader = CaptureReader::from_read(file).map_err(|error| wrong(&error))?;
     loop {
         match reader.next() {
             Ok(None) => return Ok(None),
-            Ok(Some(packet)) if packet.link_type.0 == squall_port::ETHERNET => show(Some(packet.data), packet.number),
+            Ok(Some(packet)) if packet.link_type.0 == squall_port::ETHERNET => {
+                show(Some(packet.data), packet.number)
+            }
             Ok(Some(packet)) => {
                 let frame = squall_wire::link::to_ethernet(packet.link_type.0, packet.data);
                 show(frame.ok().as_deref(), packet.number);
@@ -70,7 +77,7 @@ fn each(input: &squall_replay::Input, mut show: impl FnMut(Option<&[u8]>, u64)) 
 /// # Errors
 /// [`Error::Usage`] if it is no cache of tcpprep's.
 pub fn read(path: &Path) -> Result<Cache, Error> {
-    let octets =
-        squall_profile::read_file(path).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    let octets = squall_profile::read_file(path)
+        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
     Cache::parse(&octets).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

@@ -1,4 +1,5 @@
-//! How fast each kind of port is on an interface: a short run at full rate for each, counted by the interface itself.
+//! How fast each kind of port is on an interface: a short run at full rate for each, counted by the
+//! interface itself.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos};
 
 use crate::{Error, Session, report::Report};
 
-/// Frames that are asked for, octets with FCS: the smallest, and the largest that every Ethernet carries.
+/// Frames that are asked for, octets with FCS: the smallest, and the largest that every Ethernet
+/// carries.
 pub const SIZES: [u32; 2] = [64, 1518];
 
 /// How one kind did with frames of one size.
@@ -39,17 +41,19 @@ impl Measured {
     }
 }
 
-/// Frames whose source and destination are the interface's own address, of the EtherType for local experiments
-/// (IEEE 802 §9.2.4): a switch that knows the address passes none on, and no host takes any.
+/// Frames whose source and destination are the interface's own address, of the EtherType for local
+/// experiments (IEEE 802 §9.2.4): a switch that knows the address passes none on, and no host takes
+/// any.
 pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
-    let mac = interface
-        .mac
-        .ok_or_else(|| Error::Environment(format!("{}: has no Ethernet address to send to", interface.name)))?;
+    let mac = interface.mac.ok_or_else(|| {
+        Error::Environment(format!("{}: has no Ethernet address to send to", interface.name))
+    })?;
     Ok(format!("eth(dst={mac},src={mac},type=0x88b5)"))
 }
 
-/// What makes `peer`, the other end of a lab, take frames of `kind`, as long as it is there: a veth takes those of XDP
-/// only while its peer polls, which a program there makes it do. It counts them and lets none through.
+/// What makes `peer`, the other end of a lab, take frames of `kind`, as long as it is there: a veth
+/// takes those of XDP only while its peer polls, which a program there makes it do. It counts them
+/// and lets none through.
 pub fn open_ear(kind: &str, peer: Option<&str>) -> Option<Sink> {
     let peer = peer.filter(|_| kind == "xdp_live")?;
     Sink::attach(peer, false).ok()
@@ -60,8 +64,8 @@ pub fn sizes(interface: &InterfaceInfo) -> [u32; 2] {
     SIZES.map(|size| size.min(interface.mtu + 14 + FCS_LEN))
 }
 
-/// Sends by `kind` from `interface` for `time` as fast as it goes, until `stop` says so; `peer` is the interface at the
-/// other end of a lab.
+/// Sends by `kind` from `interface` for `time` as fast as it goes, until `stop` says so; `peer` is
+/// the interface at the other end of a lab.
 ///
 /// # Errors
 /// The port does not open, or is lost on the way.
@@ -74,15 +78,22 @@ pub fn send(
     stop: &dyn Fn() -> bool,
 ) -> Result<Measured, Error> {
     let address = format!("{kind}:{}", interface.name);
-    let counters = || -> Result<_, Error> { Ok((count(&interface.name)?, peer.map(count).transpose()?)) };
+    let counters =
+        || -> Result<_, Error> { Ok((count(&interface.name)?, peer.map(count).transpose()?)) };
     let before = counters()?;
-    let report = run(Session { receive: false, ..session(&[&address], interface, size, time)? }, stop)?;
+    let report =
+        run(Session { receive: false, ..session(&[&address], interface, size, time)? }, stop)?;
     let after = counters()?;
-    let received = after.1.zip(before.1).map(|(after, before)| after.rx_packets - before.rx_packets);
-    Ok(Measured { received, ..measured(kind, size, &report, after.0.tx_packets - before.0.tx_packets) })
+    let received =
+        after.1.zip(before.1).map(|(after, before)| after.rx_packets - before.rx_packets);
+    Ok(Measured {
+        received,
+        ..measured(kind, size, &report, after.0.tx_packets - before.0.tx_packets)
+    })
 }
 
-/// Receives by `kind` at `peer` what `sender`, a whole address at `interface`, sends as fast as it goes.
+/// Receives by `kind` at `peer` what `sender`, a whole address at `interface`, sends as fast as it
+/// goes.
 ///
 /// # Errors
 /// As [`send`].
@@ -97,18 +108,33 @@ pub fn receive(
 ) -> Result<Measured, Error> {
     let report = run(session(&[sender, &format!("{kind}:{peer}")], interface, size, time)?, stop)?;
     let sent = report.ports[0].tx.packets;
-    Ok(Measured { received: Some(report.ports[1].rx.packets), ..measured(kind, size, &report, sent) })
+    Ok(Measured {
+        received: Some(report.ports[1].rx.packets),
+        ..measured(kind, size, &report, sent)
+    })
 }
 
-fn session(addresses: &[&str], interface: &InterfaceInfo, size: u32, time: Nanos) -> Result<Session, Error> {
-    let ports: String =
-        addresses.iter().zip(["A", "B"]).map(|(address, name)| format!("{name} = \"{address}\"\n")).collect();
+fn session(
+    addresses: &[&str],
+    interface: &InterfaceInfo,
+    size: u32,
+    time: Nanos,
+) -> Result<Session, Error> {
+    let ports: String = addresses
+        .iter()
+        .zip(["A", "B"])
+        .map(|(address, name)| format!("{name} = \"{address}\"\n"))
+        .collect();
     let text = format!(
-        "duration = \"{} ns\"\n[ports]\n{ports}[[stream]]\nport = \"A\"\npacket = \"{}\"\nsize = {size}\nrate = \"max\"\n",
+        "duration = \"{} ns\"\n[ports]\n{ports}[[stream]]\nport = \"A\"\npacket = \"{}\"\nsize = \
+         {size}\nrate = \"max\"\n",
         time.0,
         packet(interface)?
     );
-    Ok(Session { virtual_time: Some(false), ..Session::new(Profile::parse(&text, "<probe>", Format::Toml)?) })
+    Ok(Session {
+        virtual_time: Some(false),
+        ..Session::new(Profile::parse(&text, "<probe>", Format::Toml)?)
+    })
 }
 
 fn run(session: Session, stop: &dyn Fn() -> bool) -> Result<Report, Error> {
@@ -134,5 +160,6 @@ fn measured(kind: &'static str, size: u32, report: &Report, sent: u64) -> Measur
 }
 
 fn count(interface: &str) -> Result<InterfaceCounters, Error> {
-    interface_counters(interface).map_err(|e| Error::Environment(format!("{interface}: no counters: {e}")))
+    interface_counters(interface)
+        .map_err(|e| Error::Environment(format!("{interface}: no counters: {e}")))
 }

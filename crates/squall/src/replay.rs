@@ -21,7 +21,8 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
 use crate::{
     Error, prep,
     report::{
-        PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare, source::SourceRecord,
+        PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare,
+        source::SourceRecord,
     },
 };
 
@@ -55,8 +56,8 @@ impl Preview {
     /// # Errors
     /// [`Error::Usage`], as for the replay itself.
     pub fn open(replay: &Replay, ports: usize) -> Result<Self, Error> {
-        let source =
-            Source::open(replay.clone(), vec![u32::MAX; ports]).map_err(|error| Error::Usage(error.to_string()))?;
+        let source = Source::open(replay.clone(), vec![u32::MAX; ports])
+            .map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self { source, chunk: Chunk::default(), at: 0, number: 0 })
     }
 }
@@ -88,15 +89,17 @@ pub fn filter(expression: &str) -> Result<Arc<squall_bpf::classic::Filter>, Erro
     Ok(Arc::new(filter.program.clone()))
 }
 
-/// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`, `regex`, `mac` or `port`
-/// (of services, without a text); `reverse` exchanges the ports.
+/// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`,
+/// `regex`, `mac` or `port` (of services, without a text); `reverse` exchanges the ports.
 ///
 /// # Errors
 /// [`Error::Usage`] with what was found and what was expected.
 pub fn split(kind: &str, text: &str, reverse: bool) -> Result<SplitBy, Error> {
     let by = match kind {
         "cache" if reverse => {
-            return Err(Error::Usage(format!("{text} says which port is whose\n  try to exchange the ports")));
+            return Err(Error::Usage(format!(
+                "{text} says which port is whose\n  try to exchange the ports"
+            )));
         }
         "cache" => return prep::read(Path::new(text)).map(|cache| SplitBy::Cache(Arc::new(cache))),
         "auto" => text.parse().map(|mode| By::Auto(Auto { mode, ..Auto::default() })),
@@ -104,7 +107,11 @@ pub fn split(kind: &str, text: &str, reverse: bool) -> Result<SplitBy, Error> {
         "regex" => By::regex(text),
         "mac" => By::mac(text),
         "port" => Ok(By::Port(Box::default())),
-        other => return Err(Error::Usage(format!("{other:?}: expected cache, auto, cidr, regex, mac or port"))),
+        other => {
+            return Err(Error::Usage(format!(
+                "{other:?}: expected cache, auto, cidr, regex, mac or port"
+            )));
+        }
     };
     let by = by.map_err(|error| Error::Usage(error.to_string()))?;
     Ok(SplitBy::Rule(Box::new(Split { reverse, ..Split::new(by) })))
@@ -133,7 +140,8 @@ impl Default for Speed {
 }
 
 impl Speed {
-    /// By what it is: `multiplier` (2.5), `pps` (0.5), `mbps` (100), `rate` (10kpps), `ramp` (1kpps..10kpps:30s), `top`.
+    /// By what it is: `multiplier` (2.5), `pps` (0.5), `mbps` (100), `rate` (10kpps), `ramp`
+    /// (1kpps..10kpps:30s), `top`.
     ///
     /// # Errors
     /// [`Error::Usage`] with what was found and what was expected.
@@ -143,7 +151,9 @@ impl Speed {
             "multiplier" => Self::Captured(text.parse().map_err(wrong)?),
             "pps" => Self::Pps(text.parse().map_err(wrong)?),
             "mbps" => Self::Mbps(text.parse().map_err(wrong)?),
-            "rate" => Self::Rate(text.parse().map_err(|error: UnitError| wrong(error.to_string()))?),
+            "rate" => {
+                Self::Rate(text.parse().map_err(|error: UnitError| wrong(error.to_string()))?)
+            }
             "ramp" => Self::Ramp(text.parse().map_err(wrong)?),
             "top" => Self::Top,
             other => {
@@ -169,12 +179,19 @@ impl Speed {
                     _ => (None, 1.0),
                 };
                 let a_second = |rate: Rate| rate.num as f64 / rate.den as f64 / scale;
-                return Ok(Timing::Ramp { from: a_second(from), to: a_second(to), over: over.into(), octets });
+                return Ok(Timing::Ramp {
+                    from: a_second(from),
+                    to: a_second(to),
+                    over: over.into(),
+                    octets,
+                });
             }
             Self::Pps(Decimal { num, den }) => (Gap::from_pps(num, den), None),
             Self::Mbps(Decimal { num, den }) => {
                 let bps = num.checked_mul(1_000_000);
-                let bps = bps.ok_or_else(|| Error::Usage("more Mb/s than fit 64 bits\n  try the top speed".into()))?;
+                let bps = bps.ok_or_else(|| {
+                    Error::Usage("more Mb/s than fit 64 bits\n  try the top speed".into())
+                })?;
                 (Gap::from_bps(bps, den, false), Some(0))
             }
             Self::Rate(rate) if rate.is_zero() => {
@@ -211,7 +228,8 @@ impl FromStr for Decimal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected a number above 0, with at most 6 decimal places");
+        let wrong =
+            || format!("{text:?}: expected a number above 0, with at most 6 decimal places");
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
         if !digits(whole) || !digits(part) || part.len() > 6 || (whole.len() + part.len()) == 0 {
@@ -237,30 +255,48 @@ impl FromStr for Ramp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected FROM..TO:TIME, as in 1kpps..100kpps:30s or 10Mbps..1Gbps:1m");
+        let wrong = || {
+            format!(
+                "{text:?}: expected FROM..TO:TIME, as in 1kpps..100kpps:30s or 10Mbps..1Gbps:1m"
+            )
+        };
         let (rates, over) = text.rsplit_once(':').ok_or_else(wrong)?;
         let (from, to) = rates.split_once("..").ok_or_else(wrong)?;
         let rate = |text: &str| text.parse::<Rate>().map_err(|error| format!("{text:?}: {error}"));
-        let ramp = Self { from: rate(from)?, to: rate(to)?, over: over.parse().map_err(|e| format!("{over:?}: {e}"))? };
-        let alike = ramp.from.unit == ramp.to.unit && !matches!(ramp.to.unit, RateUnit::Max | RateUnit::Percent);
+        let ramp = Self {
+            from: rate(from)?,
+            to: rate(to)?,
+            over: over.parse().map_err(|e| format!("{over:?}: {e}"))?,
+        };
+        let alike = ramp.from.unit == ramp.to.unit
+            && !matches!(ramp.to.unit, RateUnit::Max | RateUnit::Percent);
         if !alike || ramp.to.is_zero() || ramp.over == Nanos::ZERO {
-            return Err(format!("{}; both rates in one unit, the second and the time above 0", wrong()));
+            return Err(format!(
+                "{}; both rates in one unit, the second and the time above 0",
+                wrong()
+            ));
         }
         Ok(ramp)
     }
 }
 
 /// `ports` are those of the replay, in its order.
-pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[(&PortReport, u64)], seconds: f64) -> ReplayReport {
+pub(crate) fn report(
+    replay: &Replay,
+    replayed: &Replayed,
+    ports: &[(&PortReport, u64)],
+    seconds: f64,
+) -> ReplayReport {
     let (tally, sent) = (replayed.source.tally(), replayed.source.sent());
-    let of_port = |(sent, (port, retried)): (&squall_replay::Sent, &(&PortReport, u64))| ReplayPort {
-        port: port.name.clone(),
-        attempted: sent.attempted,
-        successful: sent.successful,
-        failed: sent.failed,
-        truncated: sent.truncated,
-        retried: *retried,
-    };
+    let of_port =
+        |(sent, (port, retried)): (&squall_replay::Sent, &(&PortReport, u64))| ReplayPort {
+            port: port.name.clone(),
+            attempted: sent.attempted,
+            successful: sent.successful,
+            failed: sent.failed,
+            truncated: sent.truncated,
+            retried: *retried,
+        };
     ReplayReport {
         files: replay.inputs.iter().map(|input| input.name.clone()).collect(),
         loops: replayed.source.loops(),
@@ -287,8 +323,9 @@ pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[(&PortReport
     }
 }
 
-/// What the verdict has to know of reading: for how long before the end a capture that came too late kept frames back, where a rate
-/// says that there were some, and what it could not be read for.
+/// What the verdict has to know of reading: for how long before the end a capture that came too
+/// late kept frames back, where a rate says that there were some, and what it could not be read
+/// for.
 pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRecord]) {
     let has_rate = match replay.timing {
         Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
@@ -303,9 +340,14 @@ pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRe
 
 fn flow_report(summary: &Summary, seconds: f64) -> ReplayFlows {
     let counts = &summary.counts;
-    let share = |name: String, share: &Share| ReplayShare { name, packets: share.packets, octets: share.octets };
+    let share = |name: String, share: &Share| ReplayShare {
+        name,
+        packets: share.packets,
+        octets: share.octets,
+    };
     let protocol = |&(version, protocol, ref of): &(u8, u8, Share)| {
-        let name = flow::protocol::name(protocol).map_or_else(|| format!("protocol {protocol}"), str::to_owned);
+        let name = flow::protocol::name(protocol)
+            .map_or_else(|| format!("protocol {protocol}"), str::to_owned);
         share(if version == 0 { "no IP".to_owned() } else { format!("IPv{version} {name}") }, of)
     };
     ReplayFlows {

@@ -112,7 +112,8 @@ pub struct ReplayRead {
     pub backward: u64,
 }
 
-/// A flow is what goes one way: addresses, protocol and ports. Where each loop has its own addresses, each has its flows.
+/// A flow is what goes one way: addresses, protocol and ports. Where each loop has its own
+/// addresses, each has its flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayFlows {
     /// Begun: the unique ones, and those that began anew after they had expired.
@@ -146,7 +147,8 @@ pub struct ReplayShare {
     pub octets: u64,
 }
 
-/// Packets that were edited as they were read, which is ahead of sending; a loop counts anew what it edits anew.
+/// Packets that were edited as they were read, which is ahead of sending; a loop counts anew what
+/// it edits anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayEdits {
     pub changed: u64,
@@ -205,7 +207,8 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictStatus {
-    /// The generator offered what was asked for, within the stated bounds, and no counter disagrees with another.
+    /// The generator offered what was asked for, within the stated bounds, and no counter disagrees
+    /// with another.
     #[default]
     Valid,
     NotValid,
@@ -302,7 +305,12 @@ impl fmt::Display for Reason {
 
 impl Default for Verdict {
     fn default() -> Self {
-        Self { status: VerdictStatus::Valid, valid: true, ended_by: EndedBy::Running, reasons: Vec::new() }
+        Self {
+            status: VerdictStatus::Valid,
+            valid: true,
+            ended_by: EndedBy::Running,
+            reasons: Vec::new(),
+        }
     }
 }
 
@@ -380,7 +388,9 @@ pub struct LinkEvent {
 impl PortReport {
     /// Frames that were due and did not leave, and those that came and were not taken.
     pub fn drops(&self) -> u64 {
-        self.tx.errors + self.tx.not_sent.values().sum::<u64>() + self.rx.drops.values().sum::<u64>()
+        self.tx.errors
+            + self.tx.not_sent.values().sum::<u64>()
+            + self.rx.drops.values().sum::<u64>()
     }
 }
 
@@ -404,7 +414,8 @@ pub struct TxReport {
     pub not_sent: BTreeMap<String, u64>,
     /// Time during which the port took no frames though some were due.
     pub blocked_s: f64,
-    /// Time in which the port was taking frames: copies and system calls. Of several workers, that of the busiest.
+    /// Time in which the port was taking frames: copies and system calls. Of several workers, that
+    /// of the busiest.
     pub sending_s: f64,
     /// Actual minus due instant of departure, over all streams.
     pub departure_error_ns: Option<Distribution>,
@@ -417,11 +428,13 @@ pub struct TxReport {
 pub struct RxReport {
     pub packets: u64,
     pub octets: u64,
-    /// Means over the run's duration; those of flows and sources are from their first to their last frame.
+    /// Means over the run's duration; those of flows and sources are from their first to their last
+    /// frame.
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
-    /// Super-frames that came whole, because the kernel or the NIC had joined frames or not cut them yet, ...
+    /// Super-frames that came whole, because the kernel or the NIC had joined frames or not cut
+    /// them yet, ...
     #[serde(default)]
     pub super_frames: u64,
     /// ... and the frames in them, which are among `packets`.
@@ -436,10 +449,12 @@ pub struct RxReport {
     pub arrival_gap_ns: Option<Distribution>,
     /// The same gaps in equal bins; only when asked for.
     pub arrival_gap_bins: Option<EqualBins>,
-    /// What the arrival instants are multiples of, as far as they show it; where flows are looked at.
+    /// What the arrival instants are multiples of, as far as they show it; where flows are looked
+    /// at.
     #[serde(default)]
     pub timestamp_resolution_ns: Option<u64>,
-    /// Of the busiest interval ([`FlowsReport::interval_ns`]); where flows are looked at and one queue receives.
+    /// Of the busiest interval ([`FlowsReport::interval_ns`]); where flows are looked at and one
+    /// queue receives.
     #[serde(default)]
     pub peak_pps: Option<f64>,
     #[serde(default)]
@@ -448,24 +463,25 @@ pub struct RxReport {
     pub bursts: Option<Bursts>,
 }
 
-/// A capture: every packet that the filter took is `received`, and is either written, lost (`dropped_by_kernel`,
-/// `dropped`) or not wanted.
+/// A capture: every packet that the filter took is `received`, and is either written, lost
+/// (`dropped_by_kernel`, `dropped`) or not wanted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureReport {
     /// `pcapng`; `pcap, nanoseconds`; `pcap, microseconds`.
     pub format: String,
     /// Octets of a packet that are kept at most.
     pub snaplen: u32,
-    /// Frames that came to the interfaces, wanted or not, by their own counters; absent where no port has an interface.
+    /// Frames that came to the interfaces, wanted or not, by their own counters; absent where no
+    /// port has an interface.
     pub arrived: Option<u64>,
-    /// Frames that the filter took, as the ports count them, lost ones included; a super-frame is one. Absent where a port
-    /// does not count.
+    /// Frames that the filter took, as the ports count them, lost ones included; a super-frame is
+    /// one. Absent where a port does not count.
     pub accepted: Option<u64>,
-    /// Packets that the filter took on all interfaces, lost ones included; the frames that were cut out of super-frames
-    /// each.
+    /// Packets that the filter took on all interfaces, lost ones included; the frames that were cut
+    /// out of super-frames each.
     pub received: u64,
-    /// What the interfaces counted as lost, by counter. Not among the lost: they may have been lost to others, and what a
-    /// port counts itself (`dropped_by_kernel`) may be there, too.
+    /// What the interfaces counted as lost, by counter. Not among the lost: they may have been lost
+    /// to others, and what a port counts itself (`dropped_by_kernel`) may be there, too.
     pub dropped_by_interface: BTreeMap<String, u64>,
     /// Lost between the interface and the process, by reason.
     pub dropped_by_kernel: BTreeMap<String, u64>,
@@ -477,7 +493,8 @@ pub struct CaptureReport {
     pub lost: u64,
     /// Packet loss ratio: lost / (received - unwanted), 0 to 1.
     pub loss_ratio: f64,
-    /// Written packets of which octets were cut off because the buffer was filling, not by the snaplen.
+    /// Written packets of which octets were cut off because the buffer was filling, not by the
+    /// snaplen.
     pub truncated: u64,
     /// In files, or printed where there are none.
     pub written_packets: u64,
@@ -502,8 +519,8 @@ pub struct CaptureReport {
     pub buffer_peak_octets: u64,
     /// When the trigger came; RFC 3339, UTC.
     pub triggered: Option<String>,
-    /// What ended the capture before it was stopped: `packets`, `octets`, `files`, `after the trigger`, `reader gone`,
-    /// `write error`.
+    /// What ended the capture before it was stopped: `packets`, `octets`, `files`,
+    /// `after the trigger`, `reader gone`, `write error`.
     pub ended_by: Option<String>,
     /// Why not everything could be written.
     pub error: Option<String>,
@@ -532,7 +549,8 @@ pub struct InterfaceReport {
     pub rx_octets: u64,
     pub rx_dropped: u64,
     pub rx_errors: u64,
-    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or `rx_errors`, too.
+    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or
+    /// `rx_errors`, too.
     pub rx_missed: u64,
     /// The device's queue overran; as for `rx_missed`.
     pub rx_fifo: u64,
@@ -598,11 +616,13 @@ pub struct StreamRx {
 pub struct Patterns {
     /// Loss periods (RFC 3357 §4), and the frames lost in each.
     pub loss_period_packets: Option<Distribution>,
-    /// Loss distance (RFC 3357 §3): of each lost frame to the lost one before it, in sequence numbers; 1 within a period.
+    /// Loss distance (RFC 3357 §3): of each lost frame to the lost one before it, in sequence
+    /// numbers; 1 within a period.
     pub loss_distance_packets: Option<Distribution>,
     /// Reordering extent (RFC 4737 §4.2.1) of each frame that came late.
     pub reordering_extent_packets: Option<Distribution>,
-    /// The largest n for which each frame that came late is n-reordered (RFC 4737 §5); TCP takes 3 for a loss.
+    /// The largest n for which each frame that came late is n-reordered (RFC 4737 §5); TCP takes 3
+    /// for a loss.
     pub n_reordering_packets: Option<Distribution>,
 }
 
@@ -658,18 +678,20 @@ pub struct FlowReport {
     pub arrival_gap_ns: Option<Distribution>,
     /// The same gaps in equal bins; only when asked for.
     pub arrival_gap_bins: Option<EqualBins>,
-    /// Standard deviation of gaps that is the receiver's own at such a rate, where that was measured
-    /// (`squall recv --self-test`, `--floor`) ...
+    /// Standard deviation of gaps that is the receiver's own at such a rate, where that was
+    /// measured (`squall recv --self-test`, `--floor`) ...
     #[serde(default)]
     pub gap_floor_ns: Option<f64>,
-    /// ... and what remains without it: sqrt(stddev² - floor²); 0 where nothing does, that is below the floor.
+    /// ... and what remains without it: sqrt(stddev² - floor²); 0 where nothing does, that is below
+    /// the floor.
     #[serde(default)]
     pub gap_stddev_corrected_ns: Option<f64>,
     /// Where its packets are numbered in a way that is known.
     pub sequence: Option<SequenceReport>,
 }
 
-/// A burst: two frames or more, each at most [`FlowsReport::burst_gap_ns`] behind the one before it.
+/// A burst: two frames or more, each at most [`FlowsReport::burst_gap_ns`] behind the one before
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bursts {
     pub count: u64,
@@ -685,7 +707,8 @@ pub struct Bursts {
 pub struct SequenceReport {
     /// `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`.
     pub kind: String,
-    /// Of frames of ours: the stream, whose figures are among the report's streams, and none here. Absent: of several.
+    /// Of frames of ours: the stream, whose figures are among the report's streams, and none here.
+    /// Absent: of several.
     pub stream: Option<u16>,
     /// Packets that have no such number.
     pub unnumbered_packets: u64,
@@ -707,8 +730,8 @@ pub struct SequenceReport {
     pub too_old: u64,
     /// How often the sender began to count anew.
     pub restarts: u64,
-    /// Whose clock the send times are of: `wall` or `receiver`, within two seconds of ours, so that there is a one-way
-    /// delay; `other`; `none` where there is no send time in a known unit.
+    /// Whose clock the send times are of: `wall` or `receiver`, within two seconds of ours, so that
+    /// there is a one-way delay; `other`; `none` where there is no send time in a known unit.
     pub clock: String,
     /// One-way delay (RFC 7679).
     pub latency_ns: Option<Distribution>,
@@ -768,8 +791,8 @@ pub struct EqualBins {
     pub beyond: u64,
 }
 
-/// One instant of the series; counters since the instant before. Of a run of many hours every second, fourth, ... instant is
-/// there.
+/// One instant of the series; counters since the instant before. Of a run of many hours every
+/// second, fourth, ... instant is there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Since the start.
@@ -859,7 +882,8 @@ pub struct Contention {
     pub involuntary_switches: u64,
     /// Time for which the control group of the process had used up its quota.
     pub throttled_s: f64,
-    /// Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the hypervisor took.
+    /// Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the
+    /// hypervisor took.
     pub pressure_s: f64,
     pub steal_s: f64,
 }
@@ -885,12 +909,18 @@ impl Report {
         // Streams that are sent elsewhere have no port here.
         self.replay.is_some()
             || self.streams.iter().any(|s| !s.port.is_empty())
-            || self.ports.iter().any(|p| p.tx.packets > 0 || p.tx.errors > 0 || !p.tx.not_sent.is_empty())
+            || self
+                .ports
+                .iter()
+                .any(|p| p.tx.packets > 0 || p.tx.errors > 0 || !p.tx.not_sent.is_empty())
     }
 
     /// Every distribution that is there, in a fixed order: for who keeps bins elsewhere.
     pub fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
-        let ports = self.ports.iter_mut().flat_map(|p| [&mut p.tx.departure_error_ns, &mut p.rx.arrival_gap_ns]);
+        let ports = self
+            .ports
+            .iter_mut()
+            .flat_map(|p| [&mut p.tx.departure_error_ns, &mut p.rx.arrival_gap_ns]);
         let streams = self.streams.iter_mut().flat_map(|s| {
             let rx = s.rx.as_mut().map(|rx| {
                 let patterns = rx.patterns.as_mut().map(Patterns::distributions_mut);
@@ -903,7 +933,9 @@ impl Report {
         let flows = self.flows.iter_mut().flat_map(|all| &mut all.flows).flat_map(|flow| {
             let sequence = flow.sequence.as_mut().map(|s| {
                 let patterns = s.patterns.as_mut().map(Patterns::distributions_mut);
-                [&mut s.latency_ns, &mut s.ipdv_ns].into_iter().chain(patterns.into_iter().flatten())
+                [&mut s.latency_ns, &mut s.ipdv_ns]
+                    .into_iter()
+                    .chain(patterns.into_iter().flatten())
             });
             [&mut flow.arrival_gap_ns].into_iter().chain(sequence.into_iter().flatten())
         });
@@ -913,14 +945,25 @@ impl Report {
 
     /// The report of a run or a part of it as one line of JSON would have it, indented.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report has string keys and no custom serializers")
+        serde_json::to_string_pretty(self)
+            .expect("a report has string keys and no custom serializers")
     }
 }
 
 impl Patterns {
     fn distributions_mut(&mut self) -> [&mut Option<Distribution>; 4] {
-        let Self { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets } = self;
-        [loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets]
+        let Self {
+            loss_period_packets,
+            loss_distance_packets,
+            reordering_extent_packets,
+            n_reordering_packets,
+        } = self;
+        [
+            loss_period_packets,
+            loss_distance_packets,
+            reordering_extent_packets,
+            n_reordering_packets,
+        ]
     }
 }
 
@@ -937,8 +980,8 @@ impl CaptureReport {
 }
 
 impl PortReport {
-    /// What the interface counted beyond what this process did, frames sent and received (drops between the two
-    /// included); `(0, 0)` when both agree, `None` without an interface.
+    /// What the interface counted beyond what this process did, frames sent and received (drops
+    /// between the two included); `(0, 0)` when both agree, `None` without an interface.
     pub fn interface_surplus(&self) -> Option<(i64, i64)> {
         let interface = self.interface.as_ref()?;
         let received = self.rx.packets.saturating_add(self.rx.drops.values().sum());
@@ -994,7 +1037,10 @@ mod tests {
             std::fs::write(path, schema()).unwrap();
         }
         let checked_in = std::fs::read_to_string(path).unwrap();
-        assert!(checked_in == schema(), "{path} lags behind report.rs: BLESS=1 cargo test -p squall schema");
+        assert!(
+            checked_in == schema(),
+            "{path} lags behind report.rs: BLESS=1 cargo test -p squall schema"
+        );
     }
 
     #[test]
@@ -1004,7 +1050,8 @@ mod tests {
         port.tx.packets = 10;
         port.rx.packets = 7;
         port.rx.drops.insert("ring full".into(), 3);
-        port.interface = Some(InterfaceReport { tx_packets: 9, rx_packets: 10, ..InterfaceReport::default() });
+        port.interface =
+            Some(InterfaceReport { tx_packets: 9, rx_packets: 10, ..InterfaceReport::default() });
         assert_eq!(port.interface_surplus(), Some((-1, 0)));
     }
 
@@ -1013,7 +1060,8 @@ mod tests {
         let mut port = PortReport::default();
         (port.tx.packets, port.tx.super_frames, port.tx.segments) = (100, 2, 90);
         for (counted, surplus) in [(100, 0), (12, 0), (11, -1), (101, 1)] {
-            port.interface = Some(InterfaceReport { tx_packets: counted, ..InterfaceReport::default() });
+            port.interface =
+                Some(InterfaceReport { tx_packets: counted, ..InterfaceReport::default() });
             assert_eq!(port.interface_surplus(), Some((surplus, 0)), "{counted}");
         }
     }

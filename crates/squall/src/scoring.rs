@@ -7,7 +7,9 @@ use std::{
 };
 
 use serde::Serialize;
-pub use squall_attacks::score::{Confusion, Counts, Latency, OfRule, OfScenario, Other, Rates, Score};
+pub use squall_attacks::score::{
+    Confusion, Counts, Latency, OfRule, OfScenario, Other, Rates, Score,
+};
 use squall_attacks::{
     Label, labels,
     score::{Scorer, Settings, alerts},
@@ -46,8 +48,8 @@ pub struct AlertsFile {
 /// Reads labels and alerts, and compares them. `shift_ns` is added to the times of alerts.
 ///
 /// # Errors
-/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for labels that are none, and for a log in which
-/// nothing is known.
+/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for labels that are
+/// none, and for a log in which nothing is known.
 pub fn score(labels_file: &Path, logs: &[PathBuf], shift_ns: i64) -> Result<Scored, Error> {
     let labels = read_labels(labels_file)?;
     let first = labels.first().map(|label| label.begin);
@@ -61,9 +63,11 @@ pub fn score(labels_file: &Path, logs: &[PathBuf], shift_ns: i64) -> Result<Scor
         }
         let read = scorer.read(&mut reader);
         if read.alerts == 0 && read.bad > 0 {
-            let first = read.errors.first().map_or_else(String::new, |error| format!("\n  {name}:{error}"));
+            let first =
+                read.errors.first().map_or_else(String::new, |error| format!("\n  {name}:{error}"));
             return Err(Error::Usage(format!(
-                "{name}: none of {} lines is an alert{first}\n  expected eve.json, fast.log, alert_fast or alert CSV",
+                "{name}: none of {} lines is an alert{first}\n  expected eve.json, fast.log, \
+                 alert_fast or alert CSV",
                 read.lines
             )));
         }
@@ -90,7 +94,8 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
     if path == Path::new("-") {
         return Ok(Box::new(std::io::stdin()));
     }
-    let file = File::open(path).map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
+    let file = File::open(path)
+        .map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
     Ok(Box::new(file))
 }
 
@@ -101,7 +106,10 @@ fn read_labels(path: &Path) -> Result<Vec<Label>, Error> {
         all.push(label.map_err(|error| Error::Usage(format!("{}:{error}", path.display())))?);
     }
     match all.is_empty() {
-        true => Err(Error::Usage(format!("{}: there are no labels\n  try squall attack --labels", path.display()))),
+        true => Err(Error::Usage(format!(
+            "{}: there are no labels\n  try squall attack --labels",
+            path.display()
+        ))),
         false => Ok(all),
     }
 }
@@ -118,7 +126,8 @@ impl Scored {
         String::from_utf8_lossy(&csv).into_owned()
     }
 
-    /// The figures that a [`Criterion`] may name, over all rules; `None`: there was nothing to divide by.
+    /// The figures that a [`Criterion`] may name, over all rules; `None`: there was nothing to
+    /// divide by.
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
         FIGURES.iter().map(|(name, figure)| (*name, figure(&self.score)))
     }
@@ -141,8 +150,12 @@ const FIGURES: [(&str, Figure); 16] = [
     ("collateral", |score| Some(score.counts.collateral as f64)),
     ("duplicates", |score| Some(score.counts.duplicates as f64)),
     ("outside", |score| Some(score.outside as f64)),
-    ("latency_median_s", |score| score.latency_from_end.as_ref().map(|latency| latency.median_ns as f64 / 1e9)),
-    ("latency_max_s", |score| score.latency_from_end.as_ref().map(|latency| latency.max_ns as f64 / 1e9)),
+    ("latency_median_s", |score| {
+        score.latency_from_end.as_ref().map(|latency| latency.median_ns as f64 / 1e9)
+    }),
+    ("latency_max_s", |score| {
+        score.latency_from_end.as_ref().map(|latency| latency.max_ns as f64 / 1e9)
+    }),
 ];
 
 /// `detection < 0.97`, `missed > 0`, `false_positive > 1 %`.
@@ -158,17 +171,23 @@ impl Criterion {
     /// # Errors
     /// With what was found and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let example = "expected a figure, an operator and a number: 'detection < 0.97', 'missed > 0'";
+        let example =
+            "expected a figure, an operator and a number: 'detection < 0.97', 'missed > 0'";
         let operators = ["<=", ">=", "==", "!=", "<", ">"];
-        let found = operators.iter().find_map(|operator| text.split_once(operator).map(|parts| (*operator, parts)));
-        let Some((operator, (figure, value))) = found else { return Err(format!("{text:?}: {example}")) };
+        let found = operators
+            .iter()
+            .find_map(|operator| text.split_once(operator).map(|parts| (*operator, parts)));
+        let Some((operator, (figure, value))) = found else {
+            return Err(format!("{text:?}: {example}"));
+        };
         let figure = figure.trim().to_owned();
         if !FIGURES.iter().any(|(name, _)| *name == figure) {
             let hint = squall_profile::suggest(&figure, FIGURES.map(|(name, _)| name));
             return Err(format!("{figure:?} is no figure of a score: {hint}"));
         }
         let value = value.trim();
-        let (number, scale) = value.strip_suffix('%').map_or((value, 1.0), |percent| (percent.trim(), 0.01));
+        let (number, scale) =
+            value.strip_suffix('%').map_or((value, 1.0), |percent| (percent.trim(), 0.01));
         match number.parse::<f64>() {
             Ok(number) if number.is_finite() => {
                 Ok(Self { text: text.trim().into(), figure, operator, value: number * scale })
@@ -177,9 +196,11 @@ impl Criterion {
         }
     }
 
-    /// What it says against a score. A figure that is not known fails: a check that looked at nothing must not pass.
+    /// What it says against a score. A figure that is not known fails: a check that looked at
+    /// nothing must not pass.
     pub fn check(&self, scored: &Scored) -> Option<String> {
-        let figure = scored.figures().find(|(name, _)| *name == self.figure).and_then(|(_, value)| value);
+        let figure =
+            scored.figures().find(|(name, _)| *name == self.figure).and_then(|(_, value)| value);
         let Some(figure) = figure else {
             return Some(format!("{} is not known (fail if {})", self.figure, self.text));
         };
@@ -199,10 +220,12 @@ impl Criterion {
 mod tests {
     use super::*;
 
-    const LABELS: &str = "attack,begin,end,protocol,source,source_port,destination,destination_port,kind,gid,sid,rev,msg,also,alerts,frames,name,note\n\
-        0,1700000000.0,1700000000.1,6,10.1.0.1,40000,198.19.0.1,80,attack,1,9000001,1,one,,1,10,,\n\
-        1,1700000001.0,1700000001.1,6,10.1.0.2,40000,198.19.0.2,80,attack,1,9000002,1,two,,1,10,,\n\
-        2,1700000002.0,1700000002.1,6,10.1.0.3,40000,198.19.0.3,80,near_miss,1,9000001,1,one,,0,10,,\n";
+    const LABELS: &str = "attack,begin,end,protocol,source,source_port,destination,\
+                          destination_port,kind,gid,sid,rev,msg,also,alerts,frames,name,note\n0,\
+                          1700000000.0,1700000000.1,6,10.1.0.1,40000,198.19.0.1,80,attack,1,\
+                          9000001,1,one,,1,10,,\n1,1700000001.0,1700000001.1,6,10.1.0.2,40000,198.\
+                          19.0.2,80,attack,1,9000002,1,two,,1,10,,\n2,1700000002.0,1700000002.1,6,\
+                          10.1.0.3,40000,198.19.0.3,80,near_miss,1,9000001,1,one,,0,10,,\n";
     const EVE: &str = r#"{"timestamp":"2023-11-14T22:13:20.050000+0000","event_type":"alert","src_ip":"10.1.0.1","src_port":40000,"dest_ip":"198.19.0.1","dest_port":80,"proto":"TCP","alert":{"action":"allowed","gid":1,"signature_id":9000001,"rev":1,"signature":"one"}}
 {"timestamp":"2023-11-14T22:13:20.050000+0000","event_type":"flow","src_ip":"10.1.0.1"}
 "#;
@@ -216,12 +239,17 @@ mod tests {
         std::fs::write(&eve, EVE).unwrap();
         let scored = score(&labels, &[eve], 0).unwrap();
         assert_eq!((scored.score.counts.hit, scored.score.counts.missed), (1, 1));
-        assert_eq!((scored.score.counts.near_misses, scored.score.counts.near_misses_alerted), (1, 0));
+        assert_eq!(
+            (scored.score.counts.near_misses, scored.score.counts.near_misses_alerted),
+            (1, 0)
+        );
         let says = |text: &str| Criterion::parse(text).unwrap().check(&scored);
         assert_eq!(says("detection < 0.6").unwrap(), "detection = 0.5 (fail if detection < 0.6)");
         assert_eq!((says("missed > 1"), says("false_positive > 0 %")), (None, None));
         assert!(says("benign_false_positive > 0").unwrap().contains("not known"));
-        assert!(Criterion::parse("detecton < 1").unwrap_err().contains("did you mean \"detection\""));
+        assert!(
+            Criterion::parse("detecton < 1").unwrap_err().contains("did you mean \"detection\"")
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

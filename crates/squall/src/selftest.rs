@@ -1,9 +1,11 @@
-//! The noise floor of receiving on this machine: what deviates when a steady stream of our own is received.
+//! The noise floor of receiving on this machine: what deviates when a steady stream of our own is
+//! received.
 //!
-//! As KUTE's authors did (Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP traffic engine): of
-//! independent deviations the squares add up, s_total² = s_sender² + s_receiver². Each frame of ours says when it was
-//! handed over, so both terms show: the differences of the delays of consecutive frames are what everything behind the
-//! hand-over adds to the gaps (port, kernel, wire, time stamp), and what remains of the total is the sender's.
+//! As KUTE's authors did (Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP
+//! traffic engine): of independent deviations the squares add up, s_total² = s_sender² +
+//! s_receiver². Each frame of ours says when it was handed over, so both terms show: the
+//! differences of the delays of consecutive frames are what everything behind the hand-over adds to
+//! the gaps (port, kernel, wire, time stamp), and what remains of the total is the sender's.
 
 use std::time::Duration;
 
@@ -51,7 +53,8 @@ pub struct FloorAt {
     pub lost: u64,
     /// Standard deviation of the gaps as received: s_total.
     pub gap_stddev_ns: f64,
-    /// Of the receiver, with all that is behind the hand-over: the root mean square of the differences of the delays.
+    /// Of the receiver, with all that is behind the hand-over: the root mean square of the
+    /// differences of the delays.
     pub receiver_stddev_ns: f64,
     /// Of the sender: sqrt(s_total² - s_receiver²), never below 0.
     pub sender_stddev_ns: f64,
@@ -64,11 +67,17 @@ pub struct FloorAt {
     pub latency_stddev_ns: f64,
 }
 
-/// Sends at each of `rates` for `time` from the first port to the second and measures what comes; `told` hears of each.
+/// Sends at each of `rates` for `time` from the first port to the second and measures what comes;
+/// `told` hears of each.
 ///
 /// # Errors
 /// Ports that do not open.
-pub fn run(ports: [String; 2], rates: &[u32], time: Duration, mut told: impl FnMut(&FloorAt)) -> Result<Floor, Error> {
+pub fn run(
+    ports: [String; 2],
+    rates: &[u32],
+    time: Duration,
+    mut told: impl FnMut(&FloorAt),
+) -> Result<Floor, Error> {
     let mut floor = Floor {
         schema: SCHEMA.into(),
         squall_version: env!("CARGO_PKG_VERSION").into(),
@@ -97,8 +106,10 @@ pub fn run(ports: [String; 2], rates: &[u32], time: Duration, mut told: impl FnM
 
 fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Error> {
     let text = format!(
-        "duration = \"{} ms\"\n[ports]\nA = {:?}\nB = {:?}\n[[stream]]\nname = \"steady\"\nport = \"A\"\npacket = \
-         \"eth/ipv4(src=198.18.0.1,dst=198.19.0.1)/udp(sport=1024,dport=1025)\"\nsize = 128\nrate = {rate}\nlatency = true\n",
+        "duration = \"{} ms\"\n[ports]\nA = {:?}\nB = {:?}\n[[stream]]\nname = \"steady\"\nport = \
+         \"A\"\npacket = \
+         \"eth/ipv4(src=198.18.0.1,dst=198.19.0.1)/udp(sport=1024,dport=1025)\"\nsize = 128\nrate \
+         = {rate}\nlatency = true\n",
         time.as_millis(),
         ports[0],
         ports[1],
@@ -106,7 +117,10 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
     let profile = crate::Profile::parse(&text, "<self-test>", crate::Format::Toml)?;
     // Resolution, and what else a listener would measure: its cost is part of the floor.
     let flows = Some(FlowSettings { by: By::Flow, ..FlowSettings::default() });
-    Session { flows, command: "squall recv --self-test".into(), ..Session::new(profile) }.open()?.start()?.finish()
+    Session { flows, command: "squall recv --self-test".into(), ..Session::new(profile) }
+        .open()?
+        .start()?
+        .finish()
 }
 
 impl FloorAt {
@@ -128,7 +142,9 @@ impl FloorAt {
             gap_stddev_ns: gap.stddev,
             receiver_stddev_ns: receiver,
             sender_stddev_ns: remaining(gap.stddev, receiver),
-            departure_error_p99_ns: stream.and_then(|s| s.departure_error_ns.as_ref()).map_or(0, |d| d.p99),
+            departure_error_p99_ns: stream
+                .and_then(|s| s.departure_error_ns.as_ref())
+                .map_or(0, |d| d.p99),
             gap_p99_ns: gap.p99,
             latency_min_ns: delay.min,
             latency_p50_ns: delay.p50,
@@ -150,12 +166,16 @@ impl Floor {
         let floor: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match floor.schema.as_str() {
             SCHEMA if !floor.rates.is_empty() => Ok(floor),
-            other => Err(format!("its schema is {other:?} with {} rates, expected {SCHEMA:?}", floor.rates.len())),
+            other => Err(format!(
+                "its schema is {other:?} with {} rates, expected {SCHEMA:?}",
+                floor.rates.len()
+            )),
         }
     }
 
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a floor has string keys and no custom serializers")
+        serde_json::to_string_pretty(self)
+            .expect("a floor has string keys and no custom serializers")
     }
 
     /// The receiver's deviation at the rate that is nearest, by ratio.
@@ -182,17 +202,28 @@ impl Floor {
         let delay = self.rates.iter().map(|at| at.latency_p50_ns).max().unwrap_or(0);
         let mut verdict = vec![
             format!(
-                "standard deviations of gaps below {} to {} (by rate) are this receiver's own, and say nothing of the traffic",
+                "standard deviations of gaps below {} to {} (by rate) are this receiver's own, \
+                 and say nothing of the traffic",
                 ns(best.min(worst)),
                 ns(worst)
             ),
-            format!("one-way delays contain up to {} (median) of this machine's own", ns(delay as f64)),
+            format!(
+                "one-way delays contain up to {} (median) of this machine's own",
+                ns(delay as f64)
+            ),
         ];
         if let Some(resolution) = self.timestamp_resolution_ns.filter(|ns| *ns > 1) {
-            verdict.push(format!("nothing below {} shows: the time stamps are multiples of it", ns(resolution as f64)));
+            verdict.push(format!(
+                "nothing below {} shows: the time stamps are multiples of it",
+                ns(resolution as f64)
+            ));
         }
         if !self.valid {
-            verdict.push("NOT VALID: frames were lost or late; try again when the machine is idle, or --cpus".into());
+            verdict.push(
+                "NOT VALID: frames were lost or late; try again when the machine is idle, or \
+                 --cpus"
+                    .into(),
+            );
         }
         verdict
     }
@@ -203,8 +234,16 @@ mod tests {
     use super::*;
 
     fn floor() -> Floor {
-        let at = |asked_pps, receiver_stddev_ns| FloorAt { asked_pps, receiver_stddev_ns, ..FloorAt::default() };
-        Floor { schema: SCHEMA.into(), rates: vec![at(1e3, 3000.0), at(1e5, 400.0)], ..Floor::default() }
+        let at = |asked_pps, receiver_stddev_ns| FloorAt {
+            asked_pps,
+            receiver_stddev_ns,
+            ..FloorAt::default()
+        };
+        Floor {
+            schema: SCHEMA.into(),
+            rates: vec![at(1e3, 3000.0), at(1e5, 400.0)],
+            ..Floor::default()
+        }
     }
 
     #[test]
@@ -224,7 +263,8 @@ mod tests {
         let flows = vec![flow(900.0, 5000.0), flow(2e6, 300.0), FlowReport::default()];
         let mut report = FlowsReport { flows, ..FlowsReport::default() };
         floor().annotate(&mut report);
-        let figures = |i: usize| (report.flows[i].gap_floor_ns, report.flows[i].gap_stddev_corrected_ns);
+        let figures =
+            |i: usize| (report.flows[i].gap_floor_ns, report.flows[i].gap_stddev_corrected_ns);
         assert_eq!(figures(0), (Some(3000.0), Some(4000.0)));
         assert_eq!(figures(1), (Some(400.0), Some(0.0)));
         assert_eq!(figures(2), (None, None));
@@ -245,13 +285,16 @@ mod tests {
         let ports = ["loop:self-test", "loop:self-test"].map(str::to_owned);
         let measured = |_| {
             let mut heard = 0;
-            let floor = run(ports.clone(), &[1000, 2000], Duration::from_millis(100), |_| heard += 1).unwrap();
+            let floor =
+                run(ports.clone(), &[1000, 2000], Duration::from_millis(100), |_| heard += 1)
+                    .unwrap();
             assert_eq!((heard, floor.rates.len(), floor.timestamps.as_str()), (2, 2, "process"));
             assert!(floor.rates.iter().all(|at| at.lost == 0), "{floor:?}");
             floor
         };
         // A busy machine does not send all in time.
-        let all = |floor: &Floor| floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
+        let all =
+            |floor: &Floor| floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
         let floor = (0..5).map(measured).find(all).expect("all is sent, once at least");
         assert!(floor.verdict[0].contains("standard deviations of gaps"), "{floor:?}");
     }

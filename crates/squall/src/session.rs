@@ -38,8 +38,9 @@ pub struct Session {
     pub profile: Profile,
     /// Workers; `None`: one a sending port, and one for receiving if a CPU is left.
     pub cores: Option<usize>,
-    /// CPUs to bind the workers to, one each, and as many workers if `cores` is not given; `None`: CPUs of the process
-    /// to which no other run has bound a worker, if there are enough. On virtual time workers are not bound.
+    /// CPUs to bind the workers to, one each, and as many workers if `cores` is not given; `None`:
+    /// CPUs of the process to which no other run has bound a worker, if there are enough. On
+    /// virtual time workers are not bound.
     pub cpus: Option<Vec<u32>>,
     pub multiplier: Option<Multiplier>,
     /// `None`: virtual if every port says so (files).
@@ -52,9 +53,11 @@ pub struct Session {
     pub linger: Duration,
     /// Which frames are received at all; `None`: all.
     pub filter: Option<String>,
-    /// So many bins of this width: the gaps between the frames of each port are counted in such, too.
+    /// So many bins of this width: the gaps between the frames of each port are counted in such,
+    /// too.
     pub gap_bins: Option<(usize, Nanos)>,
-    /// Streams are told apart by what stands there in the frames that come: [`crate::looking::StreamLook::tracked`].
+    /// Streams are told apart by what stands there in the frames that come:
+    /// [`crate::looking::StreamLook::tracked`].
     pub places: Arc<[Place]>,
     /// What is written to files of what is received.
     pub capture: Option<Capture>,
@@ -62,7 +65,8 @@ pub struct Session {
     pub flows: Option<FlowSettings>,
     /// Captures that are sent again, on all ports in their order; the profile has no streams then.
     pub replay: Option<Replay>,
-    /// What the profile's attacks come to, where that is known; otherwise they are solved when the session is opened.
+    /// What the profile's attacks come to, where that is known; otherwise they are solved when the
+    /// session is opened.
     pub attacks: Option<Arc<Prepared>>,
     /// Where the ground truth of attacks is written: as JSONL if the name ends so, else as CSV.
     pub labels: Option<PathBuf>,
@@ -84,8 +88,8 @@ pub struct Opened {
     labels: Option<attacking::LabelFile>,
 }
 
-/// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
-/// (`null`, a capture to write) may stand in for one.
+/// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing,
+/// and seem well. A sink (`null`, a capture to write) may stand in for one.
 ///
 /// # Errors
 /// Why it does not.
@@ -96,11 +100,17 @@ fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     }
     let name = address.split([':', ',']).nth(1).unwrap_or_default();
     if port.generates() {
-        return Err(Error::Usage(format!("{address} sends only\n  try af_xdp:{name} or af_packet:{name} to receive")));
+        return Err(Error::Usage(format!(
+            "{address} sends only\n  try af_xdp:{name} or af_packet:{name} to receive"
+        )));
     }
     match port.notes().iter().find(|note| note.contains("sends only")) {
-        Some(why) => Err(Error::Environment(format!("{address} cannot receive: {why}\n  or try af_packet:{name}"))),
-        None => Err(Error::Usage(format!("{address} cannot receive: it has no receive queue\n  try rx_queues=1"))),
+        Some(why) => Err(Error::Environment(format!(
+            "{address} cannot receive: {why}\n  or try af_packet:{name}"
+        ))),
+        None => Err(Error::Usage(format!(
+            "{address} cannot receive: it has no receive queue\n  try rx_queues=1"
+        ))),
     }
 }
 
@@ -140,8 +150,8 @@ pub struct Run {
     _claim: Claim,
 }
 
-/// What a report remembers of a run as it went. A run of days must not fill the memory: when there are too many rows, every
-/// second point goes, and from then on half as many come.
+/// What a report remembers of a run as it went. A run of days must not fill the memory: when there
+/// are too many rows, every second point goes, and from then on half as many come.
 #[derive(Default)]
 struct Series {
     points: Vec<Sample>,
@@ -179,7 +189,8 @@ impl Series {
     }
 }
 
-/// Streams and templates up to here have histograms in the live view; with more, watching would disturb what is watched.
+/// Streams and templates up to here have histograms in the live view; with more, watching would
+/// disturb what is watched.
 const WATCHED: usize = 64;
 
 impl Session {
@@ -205,15 +216,18 @@ impl Session {
         }
     }
 
-    /// Receives on ports (name, address) and sends nothing. Such a run ends when it is stopped; what is lost is then
-    /// what is missing between the first and the last sequence number of a stream.
+    /// Receives on ports (name, address) and sends nothing. Such a run ends when it is stopped;
+    /// what is lost is then what is missing between the first and the last sequence number of a
+    /// stream.
     ///
     /// ```
     /// let report = squall::Session::listen([("A", "loop:doc-listen")]).open()?.start()?.finish()?;
     /// assert_eq!((report.ports[0].rx.packets, report.streams.len()), (0, 0));
     /// # Ok::<_, squall::Error>(())
     /// ```
-    pub fn listen<N: Into<String>, A: Into<String>>(ports: impl IntoIterator<Item = (N, A)>) -> Self {
+    pub fn listen<N: Into<String>, A: Into<String>>(
+        ports: impl IntoIterator<Item = (N, A)>,
+    ) -> Self {
         let port = |(name, address): (N, A)| squall_profile::Port {
             name: name.into(),
             address: address.into(),
@@ -224,11 +238,15 @@ impl Session {
     }
 
     /// Sends captures again on ports (name, address), and receives nothing.
-    pub fn replay<N: Into<String>, A: Into<String>>(replay: Replay, ports: impl IntoIterator<Item = (N, A)>) -> Self {
+    pub fn replay<N: Into<String>, A: Into<String>>(
+        replay: Replay,
+        ports: impl IntoIterator<Item = (N, A)>,
+    ) -> Self {
         Self { replay: Some(replay), receive: false, ..Self::listen(ports) }
     }
 
-    /// As [`Session::listen`], on ports that are called as their addresses, as far as these tell them apart.
+    /// As [`Session::listen`], on ports that are called as their addresses, as far as these tell
+    /// them apart.
     ///
     /// # Errors
     /// A port that is there twice: each of its frames would be counted twice.
@@ -237,8 +255,8 @@ impl Session {
         Ok(Self::listen(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
     }
 
-    /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such interface) is planned
-    /// with what is known of it.
+    /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such
+    /// interface) is planned with what is known of it.
     ///
     /// # Errors
     /// Mistakes in addresses and profile.
@@ -250,13 +268,14 @@ impl Session {
         Ok(planned)
     }
 
-    /// As [`Session::plan_only`], but no port is opened, and attacks are not solved: each port is planned with what is known
-    /// of its interface.
+    /// As [`Session::plan_only`], but no port is opened, and attacks are not solved: each port is
+    /// planned with what is known of its interface.
     ///
     /// # Errors
     /// Mistakes in addresses and profile.
     pub fn check_only(&self) -> Result<Planned, Error> {
-        let (mut limits, notes) = self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
+        let (mut limits, notes) =
+            self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
         let facts = vec![None; limits.len()];
         let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
@@ -269,21 +288,22 @@ impl Session {
 
     fn planned(&self) -> Result<Planned, Error> {
         let (mut ports, mut generate) = (Vec::new(), Vec::new());
-        let (mut limits, notes) = self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
-            Ok((opened, limit, note)) => {
-                if opened.generates() {
-                    generate.push(ports.len());
+        let (mut limits, notes) =
+            self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
+                Ok((opened, limit, note)) => {
+                    if opened.generates() {
+                        generate.push(ports.len());
+                    }
+                    ports.push(Some(opened.facts().clone()));
+                    Ok((limit, note))
                 }
-                ports.push(Some(opened.facts().clone()));
-                Ok((limit, note))
-            }
-            Err(Error::Environment(why)) => {
-                ports.push(None);
-                let note = format!("port {}: assumed, because {why}", port.name);
-                Ok((crate::ports::assumed(&port.address), vec![note]))
-            }
-            Err(error) => Err(error),
-        })?;
+                Err(Error::Environment(why)) => {
+                    ports.push(None);
+                    let note = format!("port {}: assumed, because {why}", port.name);
+                    Ok((crate::ports::assumed(&port.address), vec![note]))
+                }
+                Err(error) => Err(error),
+            })?;
         let virtual_time = self.settle(&mut limits);
         let played = self.played(&ports.iter().map(Option::as_ref).collect::<Vec<_>>())?;
         let mut plan = self.compile(&limits, virtual_time, &flow_ports(played.as_ref(), &ports))?;
@@ -305,7 +325,8 @@ impl Session {
     ) -> Result<(Vec<PortLimits>, Vec<String>), Error> {
         let (mut limits, mut notes) = (Vec::new(), Vec::new());
         for (i, port) in self.profile.ports.iter().enumerate() {
-            let (limit, note) = look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
+            let (limit, note) =
+                look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
             // What is true of several ports is said once.
             notes.extend(note.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
@@ -321,12 +342,16 @@ impl Session {
         let Some(mut prepared) = self.attacks.take() else { return Ok(Vec::new()) };
         if self.replay.is_some() {
             return Err(Error::Usage(
-                "a run has attacks, or captures, not both\n  try background = \"FILE\" of [[attack]]".into(),
+                "a run has attacks, or captures, not both\n  try background = \"FILE\" of \
+                 [[attack]]"
+                    .into(),
             ));
         }
         if prepared.live.is_some() && self.profile.flows.is_some() {
             return Err(Error::Usage(
-                "a run has attacks that are spoken live, or flows, not both\n  try live = false, or two runs".into(),
+                "a run has attacks that are spoken live, or flows, not both\n  try live = false, \
+                 or two runs"
+                    .into(),
             ));
         }
         let notes = Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
@@ -352,8 +377,10 @@ impl Session {
 
     /// What port `i` of the profile is wanted for.
     fn wanted(&self, i: usize) -> Wanted {
-        let speaks = |port| self.spoken().is_some_and(|said| said.port == port || said.port2 == Some(port));
-        let flows = |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
+        let speaks =
+            |port| self.spoken().is_some_and(|said| said.port == port || said.port2 == Some(port));
+        let flows =
+            |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
         let plays = |port| flows(port) || speaks(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
         let replays = self.replayed();
@@ -365,7 +392,12 @@ impl Session {
         };
         let sending = (0..self.profile.ports.len()).filter(|&port| sends(port)).count().max(1);
         let cuts = self.profile.streams.iter().any(|s| s.port == i && s.segment.is_some());
-        Wanted { to, cuts, answers: plays(i), workers: self.cores.map_or(1, |cores| cores.div_ceil(sending) as u32) }
+        Wanted {
+            to,
+            cuts,
+            answers: plays(i),
+            workers: self.cores.map_or(1, |cores| cores.div_ceil(sending) as u32),
+        }
     }
 
     /// What the session says about time and receiving; whether time is virtual.
@@ -396,18 +428,23 @@ impl Session {
             }
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
             if wanted.to != Use::Receive && unseen::is_unseen(opened.facts().kind, &port.address) {
-                marks.extend(crate::ports::interface_of(&port.address).as_deref().and_then(unseen::mark));
+                marks.extend(
+                    crate::ports::interface_of(&port.address).as_deref().and_then(unseen::mark),
+                );
             }
             if (wanted.to == Use::Receive && self.receive) || wanted.answers {
                 receives(&port.address, opened.as_ref())?;
             }
-            let filter = match filter_of(self.filter.as_deref(), self.capture.as_ref(), opened.facts())? {
-                Some(filter) => {
-                    let taken = opened.set_filter(&filter).map_err(|error| Error::Environment(error.to_string()))?;
-                    (!taken).then_some(filter)
-                }
-                None => None,
-            };
+            let filter =
+                match filter_of(self.filter.as_deref(), self.capture.as_ref(), opened.facts())? {
+                    Some(filter) => {
+                        let taken = opened
+                            .set_filter(&filter)
+                            .map_err(|error| Error::Environment(error.to_string()))?;
+                        (!taken).then_some(filter)
+                    }
+                    None => None,
+                };
             take.push(Take { filter, link: opened.facts().link_type.into(), sink: None });
             ports.push(opened);
             Ok((limit, note))
@@ -415,18 +452,25 @@ impl Session {
         let virtual_time = self.settle(&mut limits);
         let facts: Vec<_> = ports.iter().map(|port| Some(port.facts().clone())).collect();
         let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
-        let (mut plan, claim) = self.claim(&limits, virtual_time, &flow_ports(played.as_ref(), &facts))?;
+        let (mut plan, claim) =
+            self.claim(&limits, virtual_time, &flow_ports(played.as_ref(), &facts))?;
         let source = self.source(&limits)?;
         let again = self.profile.flows.as_ref().and_then(|flows| flows.replay.as_ref());
         let for_ever = again.is_some_and(|again| again.loops == 0);
-        let for_ever =
-            for_ever || self.replay.as_ref().is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
-        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan) || for_ever;
+        let for_ever = for_ever
+            || self
+                .replay
+                .as_ref()
+                .is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
+        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none())
+            || goes_round(&plan)
+            || for_ever;
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
-                "on virtual time (files) a profile without an end never ends\n  try duration = \"1 s\" or packets = 1000 in \
-                 the profile, --duration or --count on the command line"
+                "on virtual time (files) a profile without an end never ends\n  try duration = \
+                 \"1 s\" or packets = 1000 in the profile, --duration or --count on the command \
+                 line"
                     .into(),
             ));
         }
@@ -434,7 +478,18 @@ impl Session {
         plan.notes.splice(0..0, notes.into_iter().chain(attacks));
         let played = played.map(Arc::new);
         let labels = self.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
-        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take, source, played, labels })
+        Ok(Opened {
+            session: self,
+            ports,
+            limits,
+            plan,
+            claim,
+            virtual_time,
+            take,
+            source,
+            played,
+            labels,
+        })
     }
 
     /// The flows of the profile's templates, for ports with these facts.
@@ -442,21 +497,31 @@ impl Session {
         let live = self.spoken().map(Live::flows);
         let Some(flows) = live.as_ref().or(self.profile.flows.as_ref()) else { return Ok(None) };
         if self.replay.is_some() && self.attacks.is_none() {
-            return Err(Error::Usage("a run has flows, or captures, not both\n  try two runs".into()));
+            return Err(Error::Usage(
+                "a run has flows, or captures, not both\n  try two runs".into(),
+            ));
         }
-        if let Some(stream) = self.profile.streams.iter().find(|stream| flows.ports().contains(&stream.port)) {
+        if let Some(stream) =
+            self.profile.streams.iter().find(|stream| flows.ports().contains(&stream.port))
+        {
             let port = &self.profile.ports[stream.port].name;
             return Err(Error::Usage(format!(
-                "stream {:?} is to be sent by port {port}, which flows are played on\n  try another port for it: streams and \
-                 flows have ports of their own",
+                "stream {:?} is to be sent by port {port}, which flows are played on\n  try \
+                 another port for it: streams and flows have ports of their own",
                 stream.name
             )));
         }
-        let found = self.attacks.as_ref().and_then(|attacks| attacks.live.as_ref()).map(|live| (*live.import).clone());
+        let found = self
+            .attacks
+            .as_ref()
+            .and_then(|attacks| attacks.live.as_ref())
+            .map(|live| (*live.import).clone());
         let mut played = crate::loading::compile(&self.profile, flows, found, facts)?;
         match self.multiplier {
             Some(_) if played.flows.load.script.is_some() => {
-                return Err(Error::Usage("a capture that is played has no rate to be multiplied".into()));
+                return Err(Error::Usage(
+                    "a capture that is played has no rate to be multiplied".into(),
+                ));
             }
             Some(Multiplier::Factor { num, den }) => {
                 let load = played.flows.load.clone().times(num, den);
@@ -464,7 +529,9 @@ impl Session {
             }
             // It says what streams come to.
             Some(Multiplier::Total(_)) if self.profile.streams.is_empty() => {
-                return Err(Error::Usage("flows have no rate in frames or bits a second\n  try --mult 2x".into()));
+                return Err(Error::Usage(
+                    "flows have no rate in frames or bits a second\n  try --mult 2x".into(),
+                ));
             }
             Some(Multiplier::Total(_)) | None => {}
         }
@@ -479,8 +546,9 @@ impl Session {
             return Err(Error::Usage(match &self.attacks {
                 None => "a run replays captures or sends streams, not both\n  try two runs".into(),
                 Some(_) => format!(
-                    "stream {:?} is to be sent by port {}, which attacks leave by\n  try another name for the same interface \
-                     under [ports]; into a file, background = \"FILE\" of [[attack]]",
+                    "stream {:?} is to be sent by port {}, which attacks leave by\n  try another \
+                     name for the same interface under [ports]; into a file, background = \
+                     \"FILE\" of [[attack]]",
                     stream.name, self.profile.ports[stream.port].name
                 ),
             }));
@@ -491,7 +559,12 @@ impl Session {
     }
 
     /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
-    fn claim(&self, limits: &[PortLimits], virtual_time: bool, flows: &[FlowPort]) -> Result<(Plan, Claim), Error> {
+    fn claim(
+        &self,
+        limits: &[PortLimits],
+        virtual_time: bool,
+        flows: &[FlowPort],
+    ) -> Result<(Plan, Claim), Error> {
         loop {
             let plan = self.compile(limits, virtual_time, flows)?;
             if let Ok(claim) = Claim::of(&plan, self.cpus.is_some()) {
@@ -500,7 +573,12 @@ impl Session {
         }
     }
 
-    fn compile(&self, limits: &[PortLimits], virtual_time: bool, flows: &[FlowPort]) -> Result<Plan, Error> {
+    fn compile(
+        &self,
+        limits: &[PortLimits],
+        virtual_time: bool,
+        flows: &[FlowPort],
+    ) -> Result<Plan, Error> {
         let pin = match virtual_time {
             true => None,
             false => Some(crate::cpus::choose(self.cpus.as_deref(), self.cores)?),
@@ -508,7 +586,12 @@ impl Session {
         self.compile_for(limits, pin, flows)
     }
 
-    fn compile_for(&self, limits: &[PortLimits], pin: Option<Vec<Cpu>>, flows: &[FlowPort]) -> Result<Plan, Error> {
+    fn compile_for(
+        &self,
+        limits: &[PortLimits],
+        pin: Option<Vec<Cpu>>,
+        flows: &[FlowPort],
+    ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.cores.or(self.cpus.as_ref().map(Vec::len)),
             cpus: crate::host::cpus(),
@@ -525,13 +608,18 @@ impl Session {
     fn at_port(&self, error: Error, port: &squall_profile::Port) -> Error {
         match error {
             Error::Usage(text) if port.at.line > 0 => {
-                let mut diagnostic =
-                    squall_profile::Diagnostic::at(port.at, format!("port {}: {text}", port.name), vec![]);
+                let mut diagnostic = squall_profile::Diagnostic::at(
+                    port.at,
+                    format!("port {}: {text}", port.name),
+                    vec![],
+                );
                 diagnostic.origin.clone_from(&self.profile.origin);
                 Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
             }
             // Who is called as his address has been named.
-            Error::Usage(text) if !text.starts_with(&port.name) => Error::Usage(format!("port {}: {text}", port.name)),
+            Error::Usage(text) if !text.starts_with(&port.name) => {
+                Error::Usage(format!("port {}: {text}", port.name))
+            }
             Error::Environment(text) if !text.starts_with(&port.name) => {
                 Error::Environment(format!("port {}: {text}", port.name))
             }
@@ -554,7 +642,8 @@ fn flow_ports(played: Option<&Loaded>, facts: &[Option<PortFacts>]) -> Vec<FlowP
 fn goes_round(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
     // Who can take as many arrows as there are streams has come back to one.
-    (0..plan.streams.len()).any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
+    (0..plan.streams.len())
+        .any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
 }
 
 /// Files, and the folder of the profile.
@@ -573,7 +662,10 @@ impl Assets for Disk<'_> {
         let frame = squall_pcap::frame_number(path, number).map_err(|e| e.to_string())?;
         squall_wire::link::to_ethernet(frame.link_type.0, &frame.data).map_err(|what| {
             let link = frame.link_type;
-            format!("{path}: packet {number} is of link type {link} and cannot be sent as Ethernet: {what}")
+            format!(
+                "{path}: packet {number} is of link type {link} and cannot be sent as Ethernet: \
+                 {what}"
+            )
         })
     }
 }
@@ -599,13 +691,24 @@ impl Opened {
     pub fn start(mut self) -> Result<Run, Error> {
         let capture = self.session.capture.as_ref();
         let filter = self.session.filter.as_deref();
-        let capturing = capture.map(|c| Capturing::start(c, &self.ports, filter, self.virtual_time)).transpose()?;
+        let capturing = capture
+            .map(|c| Capturing::start(c, &self.ports, filter, self.virtual_time))
+            .transpose()?;
         if let Some(capturing) = &capturing {
-            self.take.iter_mut().enumerate().for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
+            self.take
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
         }
         let (limits, ports) = (&self.limits, &self.ports);
-        let receives = |port: usize| limits[port].rx_queues > 0 && !matches!(ports[port].facts().kind, "null" | "pcap");
-        let heard = self.session.attacks.as_ref().and_then(|attacks| attacks.listen(&mut self.take, receives));
+        let receives = |port: usize| {
+            limits[port].rx_queues > 0 && !matches!(ports[port].facts().kind, "null" | "pcap")
+        };
+        let heard = self
+            .session
+            .attacks
+            .as_ref()
+            .and_then(|attacks| attacks.listen(&mut self.take, receives));
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
             wall: (!self.virtual_time).then(crate::host::wall_offset),
             restarts: self.plan.only_receives(),
@@ -615,9 +718,13 @@ impl Opened {
             virtual_time: self.virtual_time,
             fingerprint: self.session.fingerprint,
             measure: Measure {
-                count_only: capturing.is_some() && !self.session.capture.as_ref().is_some_and(|c| c.beside),
+                count_only: capturing.is_some()
+                    && !self.session.capture.as_ref().is_some_and(|c| c.beside),
                 fingerprint: self.session.fingerprint,
-                gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
+                gap_bins: self
+                    .session
+                    .gap_bins
+                    .map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
                 flows: flows.clone(),
                 places: self.session.places.clone(),
             },
@@ -635,9 +742,12 @@ impl Opened {
             filter: self.session.filter.clone().filter(|text| !text.trim().is_empty()),
             flows,
         };
-        let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.source);
+        let running =
+            squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.source);
         let running = running.map_err(|e| match e {
-            squall_engine::EngineError::Port { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {
+            squall_engine::EngineError::Port { error, .. }
+                if error.kind() == io::ErrorKind::InvalidInput =>
+            {
                 Error::Usage(error.to_string())
             }
             other => Error::Engine(other),
@@ -696,7 +806,8 @@ impl Run {
         snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
     }
 
-    /// Whether there is no port left that could receive anything: all are lost, and the report says why.
+    /// Whether there is no port left that could receive anything: all are lost, and the report says
+    /// why.
     pub fn is_deaf(&self) -> bool {
         let snapshots = self.running.snapshot(false);
         let mut queues = snapshots.iter().flat_map(|s| &s.rx).peekable();
@@ -718,7 +829,8 @@ impl Run {
         self.running.plan().only_receives()
     }
 
-    /// Rates since the last call, and the report so far. Each call is a point of the report's series.
+    /// Rates since the last call, and the report so far. Each call is a point of the report's
+    /// series.
     pub fn sample(&mut self) -> (Sample, Report) {
         let templates = self.played.as_ref().map_or(0, |played| played.flows.load.templates.len());
         let full = self.running.stream_names().count() + templates <= WATCHED;
@@ -727,21 +839,27 @@ impl Run {
         let accepted = accepted(&snapshots);
         let flows = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
         let kept = kept(&snapshots);
-        let load = self.played.as_ref().map(|played| loaded(played, self.running.plan(), &snapshots));
-        let loading = self.played.as_ref().map(|played| self.last_load.sample(&played.flows.load, flows()));
+        let load =
+            self.played.as_ref().map(|played| loaded(played, self.running.plan(), &snapshots));
+        let loading =
+            self.played.as_ref().map(|played| self.last_load.sample(&played.flows.load, flows()));
         let totals = assemble::Totals::of(&self.running, snapshots);
-        let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+        let mut report =
+            totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
         assemble::tell_links(&mut report, &self.running.links(), self.running.start());
         if let Some(load) = &load {
             report.sources.extend(verdict::flows(load, &kept, self.session.attacks.is_some()));
         }
         report.verdict = verdict::judge(&report, &totals.facts(EndedBy::Running, &report));
         report.load = load;
-        report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
+        report.capture =
+            self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
         let mut sample = totals.sample(&mut self.last, elapsed, &report);
         sample.load = loading.unwrap_or_default();
         if self.listening() {
-            sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
+            sample
+                .streams
+                .retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
             report.streams.retain(|s| s.rx.is_some());
         }
         // Thousands of streams an instant would say nothing to anybody.
@@ -765,8 +883,8 @@ impl Run {
         &self.series.points
     }
 
-    /// Pauses a stream by name, the streams of a group, a template, or all; what would have been due meanwhile is due later.
-    /// Of a template no more flows begin; those that are open go on.
+    /// Pauses a stream by name, the streams of a group, a template, or all; what would have been
+    /// due meanwhile is due later. Of a template no more flows begin; those that are open go on.
     ///
     /// # Errors
     /// An unknown name.
@@ -780,15 +898,18 @@ impl Run {
         Ok(self.running.resume(stream)?)
     }
 
-    /// Makes the run that of another profile: streams of the same name and frames go on, at their new rate; others are
-    /// added and removed. Its duration, packets and octets count from the run's beginning. Ports must be the same, and frames
-    /// no longer than those that the run was started with. Of templates the rates may differ (`cps`, `weight`, `users`,
-    /// `active_limit` and what `[flows]` aims at), and nothing else.
+    /// Makes the run that of another profile: streams of the same name and frames go on, at their
+    /// new rate; others are added and removed. Its duration, packets and octets count from the
+    /// run's beginning. Ports must be the same, and frames no longer than those that the run was
+    /// started with. Of templates the rates may differ (`cps`, `weight`, `users`, `active_limit`
+    /// and what `[flows]` aims at), and nothing else.
     ///
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
     pub fn change(&mut self, profile: Profile) -> Result<(), Error> {
-        let addresses = |p: &Profile| p.ports.iter().map(|p| (p.name.clone(), p.address.clone())).collect::<Vec<_>>();
+        let addresses = |p: &Profile| {
+            p.ports.iter().map(|p| (p.name.clone(), p.address.clone())).collect::<Vec<_>>()
+        };
         if addresses(&profile) != addresses(&self.session.profile) {
             return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
         }
@@ -803,7 +924,9 @@ impl Run {
         let profile = &self.session.profile;
         if profile.streams.is_empty() && profile.flows.is_none() {
             let what = if self.session.replay.is_some() { "a replay" } else { "attacks" };
-            return Err(Error::Usage(format!("the rate of {what} cannot change while running\n  try a new run")));
+            return Err(Error::Usage(format!(
+                "the rate of {what} cannot change while running\n  try a new run"
+            )));
         }
         self.become_session(Session { multiplier: Some(by), ..self.session.clone() })
     }
@@ -823,8 +946,8 @@ impl Run {
         self.multiply(by)
     }
 
-    /// Begins flows as often as `amount` says: those of `template`, or (`None`) of all that have a weight together. It has to
-    /// be of the kind that the profile has.
+    /// Begins flows as often as `amount` says: those of `template`, or (`None`) of all that have a
+    /// weight together. It has to be of the kind that the profile has.
     ///
     /// # Errors
     /// An unknown template, another kind of amount.
@@ -842,15 +965,19 @@ impl Run {
             Some(template) => amount.put(name, &mut template.arrival)?,
             None => {
                 let hint = squall_profile::suggest(name, known.iter().map(String::as_str));
-                return Err(Error::Engine(squall_engine::EngineError::UnknownStream { name: name.to_owned(), hint }));
+                return Err(Error::Engine(squall_engine::EngineError::UnknownStream {
+                    name: name.to_owned(),
+                    hint,
+                }));
             }
         }
         self.change(profile)
     }
 
     fn become_session(&mut self, session: Session) -> Result<(), Error> {
-        let facts: Vec<_> =
-            (0..self.planned.ports.len()).map(|port| Some(self.running.port_facts(port).clone())).collect();
+        let facts: Vec<_> = (0..self.planned.ports.len())
+            .map(|port| Some(self.running.port_facts(port).clone()))
+            .collect();
         let played = session.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
         match (&self.played, &played) {
             (None, None) => {}
@@ -860,13 +987,18 @@ impl Run {
                     .can_become(&new.flows.load)
                     .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
             }
-            _ => return Err(Error::Engine(squall_engine::EngineError::FixedLoad("ports or networks of flows".into()))),
+            _ => {
+                return Err(Error::Engine(squall_engine::EngineError::FixedLoad(
+                    "ports or networks of flows".into(),
+                )));
+            }
         }
         let new = session.compile_for(&self.limits, None, &flow_ports(played.as_ref(), &facts))?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
-        let longer =
-            |now: &PlanPort, opened: &PlanPort| now.max_frame > opened.max_frame || now.cut_frame > opened.cut_frame;
+        let longer = |now: &PlanPort, opened: &PlanPort| {
+            now.max_frame > opened.max_frame || now.cut_frame > opened.cut_frame
+        };
         if let Some((now, opened)) = ports.find(|(now, opened)| longer(now, opened)) {
             let (name, len) = (&now.name, now.max_frame.max(now.cut_frame) + squall_units::FCS_LEN);
             let room = match opened.max_frame {
@@ -874,8 +1006,8 @@ impl Run {
                 max => format!("for frames of at most {}", max + squall_units::FCS_LEN),
             };
             return Err(Error::Usage(format!(
-                "port {name} was opened {room}, and cannot send frames of {len} octets\n  try a new run, or a stream of such \
-                 frames from the start, paused until it is wanted"
+                "port {name} was opened {room}, and cannot send frames of {len} octets\n  try a \
+                 new run, or a stream of such frames from the start, paused until it is wanted"
             )));
         }
         if session.profile.stop != self.session.profile.stop {
@@ -906,7 +1038,8 @@ impl Run {
         self.running.stop();
     }
 
-    /// A run that only receives ends by whoever watches it: at this end, which the report tells as asked for.
+    /// A run that only receives ends by whoever watches it: at this end, which the report tells as
+    /// asked for.
     pub fn expect(&mut self, asked: Asked) {
         self.expected = asked;
     }
@@ -916,27 +1049,33 @@ impl Run {
         let profile = &self.session.profile;
         let stop = profile.stop;
         let asked = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
-        let endless = |s: &squall_plan::PlanStream| s.pattern.packets == u64::MAX || s.pattern.bursts == u64::MAX;
+        let endless = |s: &squall_plan::PlanStream| {
+            s.pattern.packets == u64::MAX || s.pattern.bursts == u64::MAX
+        };
         let streams = !self.planned.streams.iter().any(endless);
         let replay = self.session.replay.as_ref().is_none_or(|replay| replay.loops > 0);
         let flows = self.played.as_ref().is_none_or(|played| {
             let load = &played.flows.load;
-            let limited = load.limits.flows.is_some() || load.limits.duration.is_some() || load.script.is_some();
+            let limited = load.limits.flows.is_some()
+                || load.limits.duration.is_some()
+                || load.script.is_some();
             limited || load.templates.iter().all(|template| template.limit.is_some())
         });
-        asked || self.expected != Asked::default() || (!self.listening() && streams && replay && flows)
+        asked
+            || self.expected != Asked::default()
+            || (!self.listening() && streams && replay && flows)
     }
 
-    /// All counters so far, in figures alone: thousands of streams cost the workers a fraction of what [`Run::sample`]
-    /// does. No point of the report's series.
+    /// All counters so far, in figures alone: thousands of streams cost the workers a fraction of
+    /// what [`Run::sample`] does. No point of the report's series.
     pub fn look(&self) -> Look {
         let ports = self.running.plan().ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
         Look::of(self.running.stream_names(), ports, wall_offset_ns, self.running.glance())
     }
 
-    /// Waits for the end that the profile sets, then reports. Without such an end call [`Run::stop`] first, or this
-    /// waits for ever.
+    /// Waits for the end that the profile sets, then reports. Without such an end call
+    /// [`Run::stop`] first, or this waits for ever.
     ///
     /// # Errors
     /// A worker that failed.
@@ -953,7 +1092,9 @@ impl Run {
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let epoch = match self.virtual_time {
             true => attacking::epoch(&self.session.profile.ports),
-            false => Nanos(self.running.start().0.saturating_add_signed(crate::host::wall_offset())),
+            false => {
+                Nanos(self.running.start().0.saturating_add_signed(crate::host::wall_offset()))
+            }
         };
         let ports = plan.ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
@@ -969,18 +1110,21 @@ impl Run {
         let accepted = accepted(&outcome.workers);
         let load = self.played.as_ref().map(|played| loaded(played, &plan, &outcome.workers));
         let attacked = self.session.attacks.as_ref().map(|attacks| {
-            let (failed, served) = crate::loading::ended(outcome.workers.iter().flat_map(|worker| &worker.flows));
+            let (failed, served) =
+                crate::loading::ended(outcome.workers.iter().flat_map(|worker| &worker.flows));
             (attacks, failed, served)
         });
         let kept = kept(&outcome.workers);
         let totals = assemble::Totals::new(names, facts, outcome.workers);
-        // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
+        // Who sends nothing has no last departure: the run was as long as it was listened, or as
+        // the file is.
         let duration = match listening {
             true if elapsed == Nanos::ZERO => totals.arrivals(),
             true => elapsed,
             false => outcome.duration,
         };
-        let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
+        let mut report =
+            totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
         assemble::tell_links(&mut report, &outcome.links, start);
         if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
             let retried = totals.retried();
@@ -990,10 +1134,16 @@ impl Run {
                 .into_iter()
                 .map(|port| (&report.ports[port], retried[port]))
                 .collect::<Vec<_>>();
-            report.replay = Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
+            report.replay =
+                Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
         }
         if let Some((attacks, failed, served)) = attacked {
-            report.attacks = attacks.reports(self.played.as_deref(), (&failed, &served), self.heard.as_ref(), duration);
+            report.attacks = attacks.reports(
+                self.played.as_deref(),
+                (&failed, &served),
+                self.heard.as_ref(),
+                duration,
+            );
             if let Some(labels) = self.labels {
                 labels.write(&attacks.sent_until(duration), epoch)?;
             }
@@ -1048,7 +1198,9 @@ impl Amount {
             (Some(Target::Cps(_)), Self::Cps(cps)) if cps > 0.0 => Target::Cps(cps),
             (Some(Target::Active(_)), Self::Active(flows)) => Target::Active(flows),
             (Some(Target::Bandwidth(_)), Self::Bandwidth(rate)) => Target::Bandwidth(rate),
-            (Some(Target::Cps(_)), _) => return Err(unlike("the load aims at a total of CPS", "cps = 1000")),
+            (Some(Target::Cps(_)), _) => {
+                return Err(unlike("the load aims at a total of CPS", "cps = 1000"));
+            }
             (Some(Target::Active(_)), _) => {
                 return Err(unlike("the load aims at a number of open flows", "active = 1000"));
             }
@@ -1067,20 +1219,29 @@ impl Amount {
             (Arrival::Weight { weight, .. }, Self::Weight(new)) => *weight = new,
             (Arrival::Users { users, .. }, Self::Users(new)) => *users = new,
             (Arrival::Cps { .. }, _) => {
-                return Err(unlike(&format!("template {name:?} has cps"), "cps = 1000, or a pause"));
+                return Err(unlike(
+                    &format!("template {name:?} has cps"),
+                    "cps = 1000, or a pause",
+                ));
             }
             (Arrival::Weight { .. }, _) => {
                 return Err(unlike(&format!("template {name:?} has a weight"), "weight = 2"));
             }
-            (Arrival::Users { .. }, _) => return Err(unlike(&format!("template {name:?} has users"), "users = 100")),
-            (Arrival::None, _) => return Err(unlike(&format!("template {name:?} begins no flows"), "another")),
+            (Arrival::Users { .. }, _) => {
+                return Err(unlike(&format!("template {name:?} has users"), "users = 100"));
+            }
+            (Arrival::None, _) => {
+                return Err(unlike(&format!("template {name:?} begins no flows"), "another"));
+            }
         }
         Ok(())
     }
 }
 
 fn unlike(what: &str, hint: &str) -> Error {
-    Error::Usage(format!("{what}, which does not change its kind while running, and is above 0\n  try {hint}"))
+    Error::Usage(format!(
+        "{what}, which does not change its kind while running, and is above 0\n  try {hint}"
+    ))
 }
 
 /// What brought a run to its end that nobody stopped.
@@ -1091,7 +1252,10 @@ fn ended_by(report: &Report, elapsed: Nanos, virtual_time: bool) -> EndedBy {
         EndedBy::Packets
     } else if asked.octets.is_some_and(|octets| sent(|p| p.tx.octets) >= octets) {
         EndedBy::Octets
-    } else if asked.duration_s.is_some_and(|seconds| virtual_time || elapsed.as_secs_f64() >= seconds) {
+    } else if asked
+        .duration_s
+        .is_some_and(|seconds| virtual_time || elapsed.as_secs_f64() >= seconds)
+    {
         EndedBy::Duration
     } else {
         EndedBy::Done

@@ -1,8 +1,9 @@
-//! Interfaces on which runs send past the queueing discipline. The kernel's taps do not see such frames, so a capture of what
-//! is sent there would miss them without a trace.
+//! Interfaces on which runs send past the queueing discipline. The kernel's taps do not see such
+//! frames, so a capture of what is sent there would miss them without a trace.
 //!
-//! Every such run holds a shared lock on a file per interface and network namespace for as long as it may send. Locks of this
-//! user and of root are believed; those of others are not, as anybody could then refuse root a capture.
+//! Every such run holds a shared lock on a file per interface and network namespace for as long as
+//! it may send. Locks of this user and of root are believed; those of others are not, as anybody
+//! could then refuse root a capture.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -35,7 +36,10 @@ fn prefix() -> Option<String> {
 pub(crate) fn is_unseen(kind: &str, address: &str) -> bool {
     match kind {
         "af_packet" => {
-            let bypass = address.parse::<Address>().ok().and_then(|mut address| address.take_flag("bypass").ok()?);
+            let bypass = address
+                .parse::<Address>()
+                .ok()
+                .and_then(|mut address| address.take_flag("bypass").ok()?);
             bypass.unwrap_or(true)
         }
         "af_xdp" | "xdp_live" => true,
@@ -82,9 +86,10 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), Error> {
     let found = asks.then(|| marked(folders, (interface != "any").then_some(interface))).flatten();
     found.map_or(Ok(()), |interface| {
         Err(Error::Usage(format!(
-            "{address}: another run of squall sends on {interface} past the queueing discipline, where a capture of what is \
-             sent sees nothing of it\n  try the sender with af_packet:{interface},bypass=0, --direction in, or a capture at \
-             the other end of the link"
+            "{address}: another run of squall sends on {interface} past the queueing discipline, \
+             where a capture of what is sent sees nothing of it\n  try the sender with \
+             af_packet:{interface},bypass=0, --direction in, or a capture at the other end of the \
+             link"
         )))
     })
 }
@@ -97,8 +102,9 @@ fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
         fs::read_dir(folder).into_iter().flatten().flatten().find_map(|entry| {
             let name = entry.file_name();
             let found = name.to_str()?.strip_prefix(&prefix)?.strip_suffix(&suffix)?;
-            let file =
-                interface.is_none_or(|wanted| wanted == found).then(|| shared::file_of(&entry.path(), user).ok())??;
+            let file = interface
+                .is_none_or(|wanted| wanted == found)
+                .then(|| shared::file_of(&entry.path(), user).ok())??;
             // Another check may hold it for a moment, a run for longer.
             (!held_after(|| file.try_lock())).then(|| found.to_owned())
         })
@@ -121,13 +127,19 @@ mod tests {
         let both = "af_packet:eth7,direction=both";
         assert!(check(both).is_ok());
 
-        let (first, second) = (mark_in(&folders, "eth7").unwrap(), mark_in(&folders, "eth7").unwrap());
+        let (first, second) =
+            (mark_in(&folders, "eth7").unwrap(), mark_in(&folders, "eth7").unwrap());
         drop(first);
         for address in [both, "af_packet:eth7,direction=out", "af_packet:any,direction=both"] {
             let refused = check(address).unwrap_err();
             assert!(refused.contains("sends on eth7") && refused.contains("bypass=0"), "{refused}");
         }
-        for address in ["af_packet:eth7", "af_packet:eth7,direction=in", "af_packet:eth70,direction=both", "loop:x"] {
+        for address in [
+            "af_packet:eth7",
+            "af_packet:eth7,direction=in",
+            "af_packet:eth70,direction=both",
+            "loop:x",
+        ] {
             assert_eq!(check(address), Ok(()), "{address}");
         }
         drop(second);

@@ -1,9 +1,11 @@
-//! The generator's audit of itself. It reads a report's [`SourceRecord`]s, the counters of its ports, and [`Facts`], which no
-//! record has yet: errors of ports, clocks that differ, schedules that were stretched.
+//! The generator's audit of itself. It reads a report's [`SourceRecord`]s, the counters of its
+//! ports, and [`Facts`], which no record has yet: errors of ports, clocks that differ, schedules
+//! that were stretched.
 //!
-//! VALID implies that the generator cannot have caused what was measured: no window had more load than was asked for beyond
-//! a stated excess, no more than 0.1 % of what was due is missing, and what was asked for was done. What a device did with
-//! the load is no part of it. docs/guide/measuring.md says the same.
+//! VALID implies that the generator cannot have caused what was measured: no window had more load
+//! than was asked for beyond a stated excess, no more than 0.1 % of what was due is missing, and
+//! what was asked for was done. What a device did with the load is no part of it.
+//! docs/guide/measuring.md says the same.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +30,8 @@ const BEHIND: f64 = 0.001;
 /// ... and of a short one: as much as a virtual machine is stopped for now and then.
 const SHORT_BEHIND: f64 = 0.01;
 const MOST_SHORT_BEHIND_S: f64 = 0.010;
-/// Part of a run that sends as fast as it can in which its thread may have wanted to run and did not.
+/// Part of a run that sends as fast as it can in which its thread may have wanted to run and did
+/// not.
 const STARVED: f64 = 0.05;
 /// ... and of a short one.
 const SHORT_STARVED_S: f64 = 0.010;
@@ -51,16 +54,25 @@ pub(crate) fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
     report.sources.iter().for_each(|source| judge_source(source, duration, &mut verdict));
-    let stopped = matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped) || facts.ended_by.signal().is_some();
+    let stopped = matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped)
+        || facts.ended_by.signal().is_some();
     if !stopped && nothing_sent(report) {
-        verdict.say(ReasonCode::NotDone, "nothing was sent".into(), "see squall plan for what is due, and when");
+        verdict.say(
+            ReasonCode::NotDone,
+            "nothing was sent".into(),
+            "see squall plan for what is due, and when",
+        );
     }
-    for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration)) {
-        let text = format!("stream {name:?}: its schedule was stretched by {:.1} ms", seconds * 1e3);
+    for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration))
+    {
+        let text =
+            format!("stream {name:?}: its schedule was stretched by {:.1} ms", seconds * 1e3);
         verdict.say(ReasonCode::GeneratorBound, text, "");
     }
     for (name, frames) in &facts.early {
-        let text = format!("stream {name:?}: {frames} frames arrived before they were sent, and are in no latency");
+        let text = format!(
+            "stream {name:?}: {frames} frames arrived before they were sent, and are in no latency"
+        );
         verdict.say(ReasonCode::ClocksDiffer, text, "");
     }
     for (port, error) in &facts.lost {
@@ -80,7 +92,8 @@ pub(crate) fn judge(report: &Report, facts: &Facts) -> Verdict {
 }
 
 fn nothing_sent(report: &Report) -> bool {
-    !report.sources.is_empty() && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
+    !report.sources.is_empty()
+        && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
 }
 
 /// Seconds by which a run of such a length may end behind its schedule.
@@ -94,20 +107,27 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         true => format!("template {:?}", source.name),
         false => format!("port {}", source.name),
     };
-    let mut say = |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
+    let mut say =
+        |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
     let limit = limit(source, duration);
     let mut said = false;
     for (code, reasons) in missed(&source.not_sent, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
-        let forgiven = matches!(code, ReasonCode::GeneratorBound | ReasonCode::PortBound | ReasonCode::Starved);
+        let forgiven = matches!(
+            code,
+            ReasonCode::GeneratorBound | ReasonCode::PortBound | ReasonCode::Starved
+        );
         if forgiven && missing as f64 <= source.asked as f64 * DEFICIT {
             continue;
         }
         let why: Vec<_> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
         let (text, hint) = match flows {
             true => {
-                let text =
-                    format!("{missing} of {} flows were due and did not begin ({})", source.asked, why.join(", "));
+                let text = format!(
+                    "{missing} of {} flows were due and did not begin ({})",
+                    source.asked,
+                    why.join(", ")
+                );
                 (text, reasons.iter().find_map(|(reason, _)| not_begun_hint(reason)).unwrap_or(""))
             }
             false => {
@@ -123,20 +143,33 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
         say(limit, with_starved(text, limit, source), "");
     }
-    let beyond = |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
+    let beyond =
+        |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
     if let Some(excess) = source.excess.filter(beyond) {
-        say(ReasonCode::Burst, with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source), BURST_HINT);
+        say(
+            ReasonCode::Burst,
+            with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source),
+            BURST_HINT,
+        );
     }
     if source.unread_s > behind(duration) {
-        let text = format!("nothing left in the last {:.1} ms: captures were not read in time", source.unread_s * 1e3);
+        let text = format!(
+            "nothing left in the last {:.1} ms: captures were not read in time",
+            source.unread_s * 1e3
+        );
         say(ReasonCode::GeneratorBound, text, "--preload");
     }
     if source.one_sided > 0 {
         let text = format!(
-            "of {} conversations the capture has one direction only: octets that nobody captured are not compared",
+            "of {} conversations the capture has one direction only: octets that nobody captured \
+             are not compared",
             source.one_sided
         );
-        say(ReasonCode::OneSided, text, "a capture of both directions, or replay it without --stateful");
+        say(
+            ReasonCode::OneSided,
+            text,
+            "a capture of both directions, or replay it without --stateful",
+        );
     }
     if let Some(fault) = &source.fault {
         say(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
@@ -148,10 +181,18 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     // Of flows that are open when the drain time is over nobody knows how they would have ended.
     let failed = || source.failed.iter().filter(|(reason, _)| *reason != "stopped");
     let count: u64 = failed().map(|(_, n)| n).sum();
-    if source.kind == SourceKind::Flows && count > 0 && source.completed == Some(0) && count == source.sent {
+    if source.kind == SourceKind::Flows
+        && count > 0
+        && source.completed == Some(0)
+        && count == source.sent
+    {
         let why: Vec<_> = failed().map(|(reason, n)| format!("{reason} {n}")).collect();
         let hint = failed().max_by_key(|(_, n)| **n).map_or("", |(reason, _)| failed_hint(reason));
-        say(ReasonCode::NotDone, format!("none of {count} flows was completed ({})", why.join(", ")), hint);
+        say(
+            ReasonCode::NotDone,
+            format!("none of {count} flows was completed ({})", why.join(", ")),
+            hint,
+        );
     }
 }
 
@@ -160,7 +201,8 @@ const STARVED_HINT: &str = "free a CPU, raise the quota, or --cpus";
 
 fn burst(excess: &Excess, unit: &str) -> String {
     format!(
-        "{} {unit} left in {:.1} ms at {:.3} s, {} more than were due in such a time (schedule of {:.1} ms beyond it, {:.1} allowed)",
+        "{} {unit} left in {:.1} ms at {:.3} s, {} more than were due in such a time (schedule of \
+         {:.1} ms beyond it, {:.1} allowed)",
         excess.packets,
         excess.over_s * 1e3,
         excess.at_s,
@@ -185,10 +227,12 @@ fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String
 fn not_begun_hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "unresolved" => {
-            "nobody answers ARP or neighbour discovery for the next hop: check --gateway, the peer and its address"
+            "nobody answers ARP or neighbour discovery for the next hop: check --gateway, the peer \
+             and its address"
         }
         "ports_exhausted" => {
-            "all addresses and ports of the clients are in use: more --clients, or a shorter time_wait"
+            "all addresses and ports of the clients are in use: more --clients, or a shorter \
+             time_wait"
         }
         "limit" => "as many flows are open as may be: raise active_limit",
         "full" => "the table of flows is full: a smaller load, or flows that end sooner",
@@ -199,7 +243,8 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
 fn failed_hint(reason: &str) -> &'static str {
     match reason {
         "reset" => {
-            "is there a server at that port, and are the --clients addresses that no host has? (a host resets what it did not begin)"
+            "is there a server at that port, and are the --clients addresses that no host has? (a \
+             host resets what it did not begin)"
         }
         "refused" => "nobody listens at that port of the servers",
         "connect_timeout" => "no answer came: check the route back to the clients",
@@ -211,8 +256,8 @@ fn failed_hint(reason: &str) -> &'static str {
     }
 }
 
-/// Who kept frames back: the CPU that the sender did not have, the port (if it was full or taking frames for more than half of the
-/// run), or the sender itself.
+/// Who kept frames back: the CPU that the sender did not have, the port (if it was full or taking
+/// frames for more than half of the run), or the sender itself.
 fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
     if source.starved_s > duration_s * missing / 2.0 && source.starved_s > LEAST_S {
@@ -225,7 +270,10 @@ fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
 }
 
 /// What did not leave, by whose doing; `bound` is who was the limit.
-fn missed(not_sent: &BTreeMap<String, u64>, bound: ReasonCode) -> Vec<(ReasonCode, Vec<(&str, u64)>)> {
+fn missed(
+    not_sent: &BTreeMap<String, u64>,
+    bound: ReasonCode,
+) -> Vec<(ReasonCode, Vec<(&str, u64)>)> {
     let mut by_code: Vec<(ReasonCode, Vec<(&str, u64)>)> = Vec::new();
     for (reason, &count) in not_sent.iter().filter(|(_, count)| **count > 0) {
         let code = match reason.as_str() {
@@ -248,7 +296,11 @@ fn missed(not_sent: &BTreeMap<String, u64>, bound: ReasonCode) -> Vec<(ReasonCod
 fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut Verdict) {
     let dropped: u64 = port.rx.drops.values().sum();
     if dropped > 0 {
-        let blame = if report.streams.iter().any(|s| s.tx_packets > 0) { "" } else { ": loss is an upper bound" };
+        let blame = if report.streams.iter().any(|s| s.tx_packets > 0) {
+            ""
+        } else {
+            ": loss is an upper bound"
+        };
         let text = format!("port {} lost {dropped} frames before they were read{blame}", port.name);
         verdict.say(ReasonCode::ReceiverBound, text, "");
     }
@@ -265,8 +317,10 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
     let Some(interface) = &port.interface else { return };
     let (tx_surplus, rx_surplus) = port.interface_surplus().unwrap_or_default();
     if tx_surplus < 0 {
-        let text =
-            format!("port {} took {} frames, its interface sent {}", port.name, port.tx.packets, interface.tx_packets);
+        let text = format!(
+            "port {} took {} frames, its interface sent {}",
+            port.name, port.tx.packets, interface.tx_packets
+        );
         verdict.say(ReasonCode::CountersDiffer, text, "");
     }
     // Where not every frame is wanted, an interface counts more than is read.
@@ -289,14 +343,19 @@ pub(crate) struct Kept {
     pub blocked: Nanos,
 }
 
-/// Of flows the records, one for each template that begins some; of `attacks` nobody expects that all of them succeed.
+/// Of flows the records, one for each template that begins some; of `attacks` nobody expects that
+/// all of them succeed.
 pub(crate) fn flows(load: &LoadReport, kept: &Kept, attacks: bool) -> Vec<SourceRecord> {
     let Kept { pacing, stalls, blocked } = *kept;
     let attacks = attacks && load.conversations.is_some();
     let excess = excess(pacing);
     let record = |name: &str, client: &RoleReport| {
-        let not_sent: BTreeMap<String, u64> =
-            client.not_begun.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| (reason.clone(), *n)).collect();
+        let not_sent: BTreeMap<String, u64> = client
+            .not_begun
+            .iter()
+            .filter(|(_, n)| **n > 0)
+            .map(|(reason, n)| (reason.clone(), *n))
+            .collect();
         let missing: u64 = not_sent.values().sum();
         let asked = client.asked.unwrap_or(client.attempted + missing);
         SourceRecord {
@@ -311,7 +370,12 @@ pub(crate) fn flows(load: &LoadReport, kept: &Kept, attacks: bool) -> Vec<Source
             asked_rate: client.asked_cps,
             rate: client.cps,
             completed: Some(client.completed),
-            failed: client.failed.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| (reason.clone(), *n)).collect(),
+            failed: client
+                .failed
+                .iter()
+                .filter(|(_, n)| **n > 0)
+                .map(|(reason, n)| (reason.clone(), *n))
+                .collect(),
             excess,
             lag_s: pacing.lag.as_secs_f64(),
             moved_s: pacing.moved.as_secs_f64(),
@@ -321,8 +385,11 @@ pub(crate) fn flows(load: &LoadReport, kept: &Kept, attacks: bool) -> Vec<Source
             ..SourceRecord::default()
         }
     };
-    let mut records: Vec<_> =
-        load.templates.iter().filter_map(|t| Some(record(&t.name, t.roles.client.as_ref()?))).collect();
+    let mut records: Vec<_> = load
+        .templates
+        .iter()
+        .filter_map(|t| Some(record(&t.name, t.roles.client.as_ref()?)))
+        .collect();
     if let (Some(first), Some(conversations)) = (records.first_mut(), &load.conversations) {
         first.one_sided = conversations.one_sided;
     }
@@ -362,7 +429,8 @@ mod tests {
 
     /// 100,000 frames in 10 s, of which some did not leave.
     fn paced(not_sent: &[(&str, u64)]) -> SourceRecord {
-        let not_sent: BTreeMap<String, u64> = not_sent.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
+        let not_sent: BTreeMap<String, u64> =
+            not_sent.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
         SourceRecord {
             name: "A".into(),
             unit: "packets".into(),
@@ -377,7 +445,10 @@ mod tests {
     }
 
     fn verdict(source: SourceRecord) -> Verdict {
-        judge(&Report { duration_s: 10.0, sources: vec![source], ..Report::default() }, &facts(EndedBy::Duration))
+        judge(
+            &Report { duration_s: 10.0, sources: vec![source], ..Report::default() },
+            &facts(EndedBy::Duration),
+        )
     }
 
     fn codes(source: SourceRecord) -> Vec<ReasonCode> {
@@ -396,13 +467,21 @@ mod tests {
     #[test]
     fn a_window_with_more_than_the_allowed_excess_is_a_burst() {
         let with = |beyond_s| {
-            let excess = Excess { beyond_s, packets: 300, surplus_packets: 90, ..paced(&[]).excess.unwrap() };
+            let excess = Excess {
+                beyond_s,
+                packets: 300,
+                surplus_packets: 90,
+                ..paced(&[]).excess.unwrap()
+            };
             SourceRecord { excess: Some(excess), ..paced(&[]) }
         };
         assert!(verdict(with(0.0012)).valid);
         let reasons = verdict(with(0.0013)).reasons;
         assert_eq!(reasons[0].code, ReasonCode::Burst);
-        assert!(reasons[0].text.contains("300 packets") && reasons[0].text.contains("90 more"), "{reasons:?}");
+        assert!(
+            reasons[0].text.contains("300 packets") && reasons[0].text.contains("90 more"),
+            "{reasons:?}"
+        );
     }
 
     #[test]
@@ -410,13 +489,17 @@ mod tests {
         let lag = |lag_s| SourceRecord { lag_s, ..paced(&[]) };
         assert!(verdict(lag(0.010)).valid);
         assert_eq!(codes(lag(0.011)), [ReasonCode::GeneratorBound]);
-        assert_eq!([behind(0.05), behind(0.5), behind(5.0), behind(100.0)], [0.001, 0.005, 0.010, 0.1]);
+        assert_eq!(
+            [behind(0.05), behind(0.5), behind(5.0), behind(100.0)],
+            [0.001, 0.005, 0.010, 0.1]
+        );
     }
 
     #[test]
     fn the_cause_is_the_cpu_that_was_missing_the_port_or_the_sender() {
         let late = |starved_s, blocked_s, sending_s| {
-            let source = SourceRecord { starved_s, blocked_s, sending_s, ..paced(&[("late", 30_000)]) };
+            let source =
+                SourceRecord { starved_s, blocked_s, sending_s, ..paced(&[("late", 30_000)]) };
             codes(source)[0]
         };
         assert_eq!(late(0.0, 0.0, 0.0), ReasonCode::GeneratorBound);
@@ -429,7 +512,13 @@ mod tests {
 
     #[test]
     fn who_sends_as_fast_as_it_can_says_how_much_of_its_cpu_it_had() {
-        let max = |starved_s| SourceRecord { starved_s, unpaced: true, asked_rate: None, excess: None, ..paced(&[]) };
+        let max = |starved_s| SourceRecord {
+            starved_s,
+            unpaced: true,
+            asked_rate: None,
+            excess: None,
+            ..paced(&[])
+        };
         assert!(verdict(max(0.4)).valid);
         let reasons = verdict(max(0.6)).reasons;
         assert_eq!(reasons[0].code, ReasonCode::Starved);
@@ -438,15 +527,16 @@ mod tests {
 
     #[test]
     fn what_was_not_done_is_not_valid_and_says_what_to_try() {
-        let flows = |sent, not_sent: &[(&str, u64)], completed, failed: &[(&str, u64)]| SourceRecord {
-            kind: SourceKind::Flows,
-            unit: "flows".into(),
-            asked: 60,
-            sent,
-            completed: Some(completed),
-            failed: failed.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect(),
-            ..paced(not_sent)
-        };
+        let flows =
+            |sent, not_sent: &[(&str, u64)], completed, failed: &[(&str, u64)]| SourceRecord {
+                kind: SourceKind::Flows,
+                unit: "flows".into(),
+                asked: 60,
+                sent,
+                completed: Some(completed),
+                failed: failed.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect(),
+                ..paced(not_sent)
+            };
         for (source, hint) in [
             (flows(0, &[("unresolved", 60)], 0, &[]), "--gateway"),
             (flows(12, &[("ports_exhausted", 48)], 12, &[]), "--clients"),
@@ -465,7 +555,12 @@ mod tests {
 
     #[test]
     fn a_capture_of_one_direction_is_not_one_of_conversations() {
-        let flows = SourceRecord { kind: SourceKind::Flows, unit: "flows".into(), one_sided: 3, ..paced(&[]) };
+        let flows = SourceRecord {
+            kind: SourceKind::Flows,
+            unit: "flows".into(),
+            one_sided: 3,
+            ..paced(&[])
+        };
         assert_eq!(codes(flows), [ReasonCode::OneSided]);
     }
 
@@ -480,7 +575,10 @@ mod tests {
         };
         let verdict = |source| judge(&report(source), &facts(EndedBy::Sigint));
         let good = verdict(paced(&[]));
-        assert_eq!((good.status, good.valid, good.ended_by), (VerdictStatus::Interrupted, false, EndedBy::Sigint));
+        assert_eq!(
+            (good.status, good.valid, good.ended_by),
+            (VerdictStatus::Interrupted, false, EndedBy::Sigint)
+        );
         assert_eq!(verdict(paced(&[("late", 50_000)])).status, VerdictStatus::NotValid);
     }
 }

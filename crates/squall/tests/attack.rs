@@ -20,7 +20,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("squall-attack-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-attack-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("t.rules"), RULES).unwrap();
         Folder(path)
@@ -48,7 +49,8 @@ fn profile(folder: &Folder, out: &str, more: &str) -> Profile {
 
 fn run(folder: &Folder, out: &str, more: &str) -> Result<(Report, Vec<Row>), Error> {
     let labels = folder.file("labels.csv");
-    let session = Session { labels: Some(labels.clone()), ..Session::new(profile(folder, out, more)) };
+    let session =
+        Session { labels: Some(labels.clone()), ..Session::new(profile(folder, out, more)) };
     let report = session.open()?.start()?.finish()?;
     Ok((report, rows(&labels)))
 }
@@ -68,7 +70,9 @@ fn frames(path: &Path) -> Vec<(u64, IpAddr, IpAddr)> {
     let mut reader = squall_pcap::CaptureReader::open(path).unwrap();
     let mut all = Vec::new();
     while let Some(packet) = reader.next().unwrap() {
-        let address = |at: usize| IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(&packet.data[at..at + 4]).unwrap()));
+        let address = |at: usize| {
+            IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(&packet.data[at..at + 4]).unwrap()))
+        };
         all.push((packet.time_ns, address(26), address(30)));
     }
     all
@@ -80,17 +84,26 @@ fn each_rule_has_an_attack_of_its_own_hosts_and_a_label_that_says_when() {
     let (report, rows) = run(&folder, "a.pcap", "rate = 10\n").unwrap();
     let one = &report.attacks[0];
     assert_eq!((one.rules, one.chosen, one.solved, one.attacks), (5, 5, 4, 4));
-    assert_eq!((one.problems.values().sum::<u64>(), one.unsolved.get("contradiction")), (1, Some(&1)));
+    assert_eq!(
+        (one.problems.values().sum::<u64>(), one.unsolved.get("contradiction")),
+        (1, Some(&1))
+    );
     assert!(one.problems_first[0].contains("t.rules:7"), "{:?}", one.problems_first);
     assert_eq!(one.unsolved_rules[0].sid, 5);
     let sent = frames(&folder.file("a.pcap"));
     assert_eq!((sent.len() as u64, report.ports[0].tx.packets), (one.frames, one.frames));
-    assert_eq!(rows.iter().map(|row| row["sid"].as_str()).collect::<Vec<_>>(), ["1", "2", "3", "4"]);
+    assert_eq!(
+        rows.iter().map(|row| row["sid"].as_str()).collect::<Vec<_>>(),
+        ["1", "2", "3", "4"]
+    );
     let nanos = |text: &str| text.replace('.', "").parse::<u64>().unwrap();
     for (number, row) in rows.iter().enumerate() {
-        let (client, server): (IpAddr, IpAddr) = (row["source"].parse().unwrap(), row["destination"].parse().unwrap());
-        let of: Vec<_> =
-            sent.iter().filter(|(_, from, to)| [(client, server), (server, client)].contains(&(*from, *to))).collect();
+        let (client, server): (IpAddr, IpAddr) =
+            (row["source"].parse().unwrap(), row["destination"].parse().unwrap());
+        let of: Vec<_> = sent
+            .iter()
+            .filter(|(_, from, to)| [(client, server), (server, client)].contains(&(*from, *to)))
+            .collect();
         assert_eq!(of.len().to_string(), row["frames"], "{row:?}");
         assert_eq!((nanos(&row["begin"]), nanos(&row["end"])), (of[0].0, of[of.len() - 1].0));
         // One each tenth of a second.
@@ -118,8 +131,10 @@ fn near_misses_follow_their_attacks_and_owe_nothing() {
     let folder = Folder::new("near");
     let (report, rows) = run(&folder, "n.pcap", "near_miss = \"also\"\nsid = \"1-3\"\n").unwrap();
     assert_eq!((report.attacks[0].attacks, report.attacks[0].near_misses), (3, 3));
-    let kinds: Vec<_> =
-        rows.iter().map(|row| (row["sid"].as_str(), row["kind"].as_str(), row["alerts"].as_str())).collect();
+    let kinds: Vec<_> = rows
+        .iter()
+        .map(|row| (row["sid"].as_str(), row["kind"].as_str(), row["alerts"].as_str()))
+        .collect();
     assert_eq!(kinds[..2], [("1", "attack", "1"), ("1", "near_miss", "0")]);
     let (report, _) = run(&folder, "o.pcap", "near_miss = \"only\"\nsid = \"1-3\"\n").unwrap();
     assert_eq!((report.attacks[0].attacks, report.attacks[0].near_misses), (0, 3));
@@ -128,7 +143,8 @@ fn near_misses_follow_their_attacks_and_owe_nothing() {
 #[test]
 fn what_is_chosen_is_played_on_the_hosts_that_are_named() {
     let folder = Folder::new("hosts");
-    let more = "msg = \"(?i)WORD\"\ninside = \"10.9.8.7\"\noutside = \"203.0.113.0/24\"\nrepeat = 5\n";
+    let more =
+        "msg = \"(?i)WORD\"\ninside = \"10.9.8.7\"\noutside = \"203.0.113.0/24\"\nrepeat = 5\n";
     let (report, rows) = run(&folder, "h.pcap", more).unwrap();
     assert_eq!((report.attacks[0].chosen, report.attacks[0].attacks), (1, 5));
     for row in &rows {
@@ -153,7 +169,8 @@ fn attacks_that_begin_later_leave_when_their_labels_say() {
 fn a_background_goes_on_until_the_attacks_end_and_its_flows_are_benign() {
     let folder = Folder::new("background");
     let clean = format!(
-        "duration = \"100 ms\"\n[ports]\nA = \"pcap:{}\"\n[[stream]]\npacket = \"eth/ipv4(src=10.5.0.1,dst=10.6.0.1)/udp(sport=5,dport=6)\"\nrate = 1000\nsize = 200\n",
+        "duration = \"100 ms\"\n[ports]\nA = \"pcap:{}\"\n[[stream]]\npacket = \
+         \"eth/ipv4(src=10.5.0.1,dst=10.6.0.1)/udp(sport=5,dport=6)\"\nrate = 1000\nsize = 200\n",
         folder.file("clean.pcap").display()
     );
     Session::new(Profile::parse(&clean, "clean", Format::Toml).unwrap())
@@ -173,12 +190,16 @@ fn a_background_goes_on_until_the_attacks_end_and_its_flows_are_benign() {
     assert!((3_800..=4_100).contains(&clean), "{clean}");
     assert_eq!(report.ports[0].tx.packets, one.frames + clean);
     let benign: Vec<_> = rows.iter().filter(|row| row["kind"] == "benign").collect();
-    assert_eq!((benign.len(), benign[0]["source"].as_str(), benign[0]["alerts"].as_str()), (1, "10.5.0.1", "0"));
+    assert_eq!(
+        (benign.len(), benign[0]["source"].as_str(), benign[0]["alerts"].as_str()),
+        (1, "10.5.0.1", "0")
+    );
     assert_eq!(benign[0]["frames"], clean.to_string(), "of all loops");
     let numbers: std::collections::HashSet<_> = rows.iter().map(|row| &row["attack"]).collect();
     assert_eq!(numbers.len(), rows.len(), "each conversation has a number of its own");
 
-    let more = format!("share = \"10 %\"\nrepeat = 10\nbackground = {:?}\n", folder.file("clean.pcap"));
+    let more =
+        format!("share = \"10 %\"\nrepeat = 10\nbackground = {:?}\n", folder.file("clean.pcap"));
     let (report, _) = run(&folder, "share.pcap", &more).unwrap();
     let (attacks, all) = (report.attacks[0].octets as f64, report.ports[0].tx.octets as f64);
     assert!((0.08..0.12).contains(&(attacks / all)), "{attacks} of {all}");
@@ -194,21 +215,30 @@ fn a_run_that_ends_early_owes_no_alerts_of_what_it_cut_short() {
     let session = Session { labels: Some(labels.clone()), ..Session::new(profile) };
     session.open().unwrap().start().unwrap().finish().unwrap();
     let rows = rows(&labels);
-    let owed: Vec<_> = rows.iter().map(|row| (row["sid"].as_str(), row["alerts"].as_str())).collect();
+    let owed: Vec<_> =
+        rows.iter().map(|row| (row["sid"].as_str(), row["alerts"].as_str())).collect();
     assert_eq!(owed, [("1", "1"), ("2", "0")]);
 }
 
 /// Attacks that go from one port to the other, past what `device` says of the second.
-fn through(folder: &Folder, name: &str, device: &str, rules: &str, more: &str) -> (Report, Vec<Row>) {
+fn through(
+    folder: &Folder,
+    name: &str,
+    device: &str,
+    rules: &str,
+    more: &str,
+) -> (Report, Vec<Row>) {
     std::fs::write(folder.file("d.rules"), rules).unwrap();
     let text = format!(
-        "[ports]\nA = \"loop:{name}-{pid},virtual\"\nB = \"loop:{name}-{pid},virtual{device}\"\n\
-         [[attack]]\nrules = {:?}\nport = \"A\"\nport2 = \"B\"\n{more}",
+        "[ports]\nA = \"loop:{name}-{pid},virtual\"\nB = \
+         \"loop:{name}-{pid},virtual{device}\"\n[[attack]]\nrules = {:?}\nport = \"A\"\nport2 = \
+         \"B\"\n{more}",
         folder.file("d.rules"),
         pid = std::process::id()
     );
     let labels = folder.file("labels.csv");
-    let profile = Profile::parse(&text, "test", Format::Toml).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let profile = Profile::parse(&text, "test", Format::Toml)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
     let session = Session { labels: Some(labels.clone()), ..Session::new(profile) };
     (session.open().unwrap().start().unwrap().finish().unwrap(), rows(&labels))
 }
@@ -228,8 +258,15 @@ fn octets_that_arrive_decide_whether_an_attack_passed() {
         report.attacks[0].passage.clone().unwrap()
     };
     let open = passage("open", "", "live = false\nrepeat = 3\n");
-    assert_eq!((open.conversations, open.as_frames, open.passed, open.altered), (12, 12, 12, 0), "{open:?}");
-    assert!(open.blocked.is_empty() && open.rules.iter().all(|rule| (rule.attacks, rule.passed) == (3, 3)));
+    assert_eq!(
+        (open.conversations, open.as_frames, open.passed, open.altered),
+        (12, 12, 12, 0),
+        "{open:?}"
+    );
+    assert!(
+        open.blocked.is_empty()
+            && open.rules.iter().all(|rule| (rule.attacks, rule.passed) == (3, 3))
+    );
     // Nothing comes through to the servers; what they say arrives.
     let closed = passage("closed", ",drop=1", "live = false\nrepeat = 3\n");
     assert_eq!((closed.conversations, closed.passed), (12, 0), "{closed:?}");
@@ -261,13 +298,19 @@ alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookab
         for row in &rows {
             assert_eq!(row["alerts"] == "0", row["note"].contains("not seen"), "{row:?}");
         }
-        (report.attacks[0].unseen, rows.iter().map(|row| (row["sid"].clone(), row["alerts"].clone())).collect())
+        (
+            report.attacks[0].unseen,
+            rows.iter().map(|row| (row["sid"].clone(), row["alerts"].clone())).collect(),
+        )
     };
-    let all = |alerts: [&str; 3]| ["1", "2", "3"].map(String::from).into_iter().zip(alerts.map(String::from)).collect();
+    let all = |alerts: [&str; 3]| {
+        ["1", "2", "3"].map(String::from).into_iter().zip(alerts.map(String::from)).collect()
+    };
     assert_eq!(owed(""), (0, all(["1", "1", "1"])));
     // What is looked for in single packets is in none of them; a stream is put together.
     assert_eq!(owed("evasion = \"segments=8\"\n"), (1, all(["1", "0", "1"])));
-    // 8 octets of a header, and 40: of the last fragment nothing is its own, and it is never known that it was the last.
+    // 8 octets of a header, and 40: of the last fragment nothing is its own, and it is never known
+    // that it was the last.
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\n").0, 1);
     assert_eq!(owed("evasion = \"fragments=40\"\nsid = 3\n").0, 0);
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\nengine = \"snort\"\n").0, 0);
@@ -277,7 +320,9 @@ alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookab
 fn templates_have_labels_of_no_rule() {
     let folder = Folder::new("template");
     let text = format!(
-        "[ports]\nA = \"pcap:{}\"\n[[attack]]\nname = \"scan\"\ntemplate = \"syn-scan\"\noptions = {{ ports = \"1-100\" }}\noutside = \"198.18.1.1\"\ninside = \"10.0.0.1-10.0.0.2\"\nrate = 1000\n",
+        "[ports]\nA = \"pcap:{}\"\n[[attack]]\nname = \"scan\"\ntemplate = \"syn-scan\"\noptions \
+         = {{ ports = \"1-100\" }}\noutside = \"198.18.1.1\"\ninside = \
+         \"10.0.0.1-10.0.0.2\"\nrate = 1000\n",
         folder.file("s.pcap").display()
     );
     let labels = folder.file("labels.csv");
@@ -291,8 +336,12 @@ fn templates_have_labels_of_no_rule() {
         .unwrap();
     assert_eq!((report.attacks[0].attacks, report.ports[0].tx.packets), (200, 400));
     let rows = rows(&labels);
-    assert_eq!((rows.len(), rows[199]["sid"].as_str(), rows[199]["name"].as_str()), (200, "0", "syn-scan"));
-    let (first, last) = (frames(&folder.file("s.pcap"))[0].0, rows[199]["begin"].parse::<f64>().unwrap());
+    assert_eq!(
+        (rows.len(), rows[199]["sid"].as_str(), rows[199]["name"].as_str()),
+        (200, "0", "syn-scan")
+    );
+    let (first, last) =
+        (frames(&folder.file("s.pcap"))[0].0, rows[199]["begin"].parse::<f64>().unwrap());
     assert!((last - first as f64 / 1e9 - 0.199).abs() < 1e-3);
 }
 
@@ -316,10 +365,13 @@ fn mistakes_are_told_with_their_places() {
         let text = told(more);
         assert!(text.contains(says) && text.contains("test:"), "{more} gives {text}");
     }
-    let twice = "[ports]\nA = \"af_packet:eth7\"\nB = \"af_packet:eth7\"\n[[attack]]\nrules = RULES\nport = \"A\"\nport2 = \"B\"\n";
+    let twice = "[ports]\nA = \"af_packet:eth7\"\nB = \"af_packet:eth7\"\n[[attack]]\nrules = \
+                 RULES\nport = \"A\"\nport2 = \"B\"\n";
     let twice = twice.replace("RULES", &format!("{:?}", folder.file("t.rules")));
-    let error =
-        Session::new(Profile::parse(&twice, "test", Format::Toml).unwrap()).plan_only().map(|_| ()).unwrap_err();
+    let error = Session::new(Profile::parse(&twice, "test", Format::Toml).unwrap())
+        .plan_only()
+        .map(|_| ())
+        .unwrap_err();
     assert!(error.to_string().contains("at one interface"), "{error}");
     let error = run(&Folder(folder.file("none")), "m.pcap", "").unwrap_err();
     assert!(matches!(error, Error::Environment(_)), "{error}");

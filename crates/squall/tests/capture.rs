@@ -1,6 +1,6 @@
-//! The counter matrix of captures: over ports, formats, rotation, compression, policies, filters and snaplens, what was
-//! sent is written, or lost by a counter that has a name; and the files hold what the report says. Not the full product: each
-//! value of each meets several of the others.
+//! The counter matrix of captures: over ports, formats, rotation, compression, policies, filters
+//! and snaplens, what was sent is written, or lost by a counter that has a name; and the files hold
+//! what the report says. Not the full product: each value of each meets several of the others.
 
 mod harness;
 
@@ -43,12 +43,18 @@ struct Link {
     bpf: bool,
 }
 
-const LOOP: Link = Link { sender: "loop:capture", receiver: "loop:capture", lab: false, bpf: false };
+const LOOP: Link =
+    Link { sender: "loop:capture", receiver: "loop:capture", lab: false, bpf: false };
 const FILE: Link = Link { sender: "", receiver: "", lab: false, bpf: false };
-const AF_PACKET: Link = Link { sender: "af_packet:veth-a", receiver: "af_packet:veth-b", lab: true, bpf: false };
+const AF_PACKET: Link =
+    Link { sender: "af_packet:veth-a", receiver: "af_packet:veth-b", lab: true, bpf: false };
 const AF_PACKET_TWO_QUEUES: Link = Link { receiver: "af_packet:veth-b,rx_queues=2", ..AF_PACKET };
-const AF_XDP: Link =
-    Link { sender: "af_packet:veth-a", receiver: "af_xdp:veth-b,take=all,ring=16384", lab: true, bpf: true };
+const AF_XDP: Link = Link {
+    sender: "af_packet:veth-a",
+    receiver: "af_xdp:veth-b,take=all,ring=16384",
+    lab: true,
+    bpf: true,
+};
 
 /// Frames of each of the four streams, three of which the filter takes.
 const EACH: u64 = 1500;
@@ -77,7 +83,11 @@ fn ways() -> Vec<Way> {
     vec![
         Way { filter: true, ..way("pcapng", None) },
         Way { rotate: rotate(Some(700), None, None), snaplen: 96, ..way("pcapng", None) },
-        Way { rotate: rotate(None, Some(300_000), None), on_full: OnFull::DropOldest, ..way("pcap", None) },
+        Way {
+            rotate: rotate(None, Some(300_000), None),
+            on_full: OnFull::DropOldest,
+            ..way("pcap", None)
+        },
         Way {
             compress: Some(Method::Zstd),
             snaplen: 96,
@@ -85,13 +95,26 @@ fn ways() -> Vec<Way> {
             on_full: OnFull::Truncate(64),
             ..way("pcap", None)
         },
-        Way { rotate: rotate(Some(1000), None, Some(2)), filter: true, ..way("pcapng", Some(Method::Gzip)) },
+        Way {
+            rotate: rotate(Some(1000), None, Some(2)),
+            filter: true,
+            ..way("pcapng", Some(Method::Gzip))
+        },
         Way { on_full: OnFull::Wait, snaplen: 60, ..way("pcapng", Some(Method::Lz4)) },
         // Little memory, and a writer that is slow.
         Way { buffer: 1, filter: true, ..way("pcapng", Some(Method::Gzip)) },
-        Way { buffer: 1, on_full: OnFull::DropOldest, snaplen: 128, ..way("pcap", Some(Method::Zstd)) },
+        Way {
+            buffer: 1,
+            on_full: OnFull::DropOldest,
+            snaplen: 128,
+            ..way("pcap", Some(Method::Zstd))
+        },
         Way { faults: Some(("drop=1/10", EACH * 4 / 10, 0)), ..way("pcapng", None) },
-        Way { faults: Some(("dup=1/10", 0, EACH * 4 / 10)), compress: Some(Method::Zstd), ..way("pcap", None) },
+        Way {
+            faults: Some(("dup=1/10", 0, EACH * 4 / 10)),
+            compress: Some(Method::Zstd),
+            ..way("pcap", None)
+        },
     ]
 }
 
@@ -100,7 +123,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("squall-capture-matrix-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-capture-matrix-{}", std::process::id()));
         fs::create_dir_all(&path)?;
         Ok(Self(path))
     }
@@ -121,7 +145,8 @@ fn matrix(link: Link) -> Outcome {
             continue;
         }
         let name = format!("{}, way {number}", if of_file { "a file" } else { link.receiver });
-        let report = if of_file { of_a_file(&folder, way)? } else { of_a_link(link, &folder, way)? };
+        let report =
+            if of_file { of_a_file(&folder, way)? } else { of_a_link(link, &folder, way)? };
         check(&name, &report, way)?;
         for file in fs::read_dir(&folder.0)? {
             fs::remove_file(file?.path())?;
@@ -146,8 +171,8 @@ fn profile(sender: &str, receiver: Option<&str>) -> Result<Profile, Box<dyn Erro
     text += &receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
     for (sport, dport) in [(1, 9), (2, 10), (3, 9), (4, 9)] {
         text += &format!(
-            "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp(sport={sport}, dport={dport})\"\nsize = {}\n\
-             rate = \"10 kpps\"\nmode = {{ burst = {EACH} }}\n",
+            "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp(sport={sport}, \
+             dport={dport})\"\nsize = {}\nrate = \"10 kpps\"\nmode = {{ burst = {EACH} }}\n",
             LEN + 4
         );
     }
@@ -162,7 +187,11 @@ fn capture(folder: &Folder, way: Way) -> Capture {
     let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
     let mut options = Options {
         file: Some(folder.0.join(format!("out.{}{compressed}", way.suffix))),
-        format: if way.suffix == "pcapng" { Format::Pcapng } else { Format::Pcap { nanoseconds: true } },
+        format: if way.suffix == "pcapng" {
+            Format::Pcapng
+        } else {
+            Format::Pcap { nanoseconds: true }
+        },
         rotate: way.rotate,
         compress: way.compress.map(|method| Compression { method, level: None }),
         on_full: way.on_full,
@@ -178,7 +207,8 @@ fn capture(folder: &Folder, way: Way) -> Capture {
 }
 
 fn run(session: Session) -> Result<Report, Box<dyn Error>> {
-    let mut run = Session { cores: Some(1), linger: Duration::from_millis(30), ..session }.open()?.start()?;
+    let mut run =
+        Session { cores: Some(1), linger: Duration::from_millis(30), ..session }.open()?.start()?;
     if run.plan().streams.is_empty() {
         run.wait(Duration::from_millis(20));
         run.stop();
@@ -190,7 +220,11 @@ fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Er
     let faults = way.faults.map_or(String::new(), |(faults, _, _)| format!(",{faults}"));
     let receiver = format!("{}{faults}", link.receiver);
     let filter = way.filter.then(|| FILTER.to_owned());
-    run(Session { filter, capture: Some(capture(folder, way)), ..Session::new(profile(link.sender, Some(&receiver))?) })
+    run(Session {
+        filter,
+        capture: Some(capture(folder, way)),
+        ..Session::new(profile(link.sender, Some(&receiver))?)
+    })
 }
 
 /// The sender's streams, with what is captured of the file that it wrote.
@@ -199,7 +233,12 @@ fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
     let sent = run(Session::new(profile(&address, None)?))?;
     let session = Session::listen([("A", format!("{address},read"))]);
     let filter = way.filter.then(|| FILTER.to_owned());
-    let session = Session { virtual_time: Some(true), filter, capture: Some(capture(folder, way)), ..session };
+    let session = Session {
+        virtual_time: Some(true),
+        filter,
+        capture: Some(capture(folder, way)),
+        ..session
+    };
     Ok(Report { streams: sent.streams, ..run(session)? })
 }
 
@@ -230,7 +269,12 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
     let lost = sum(&capture.dropped) + sum(&capture.dropped_by_kernel);
     same(name, "lost", capture.lost, lost)?;
     same(name, "error", &capture.error, &None)?;
-    same(name, "received", capture.received, capture.written_packets + lost + sum(&capture.unwanted))?;
+    same(
+        name,
+        "received",
+        capture.received,
+        capture.written_packets + lost + sum(&capture.unwanted),
+    )?;
     let of_files: u64 = capture.files.iter().map(|file| file.packets).sum();
     same(name, "in files", of_files + capture.removed_packets, capture.written_packets)?;
     for file in &capture.files {
@@ -248,18 +292,30 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
         let accepted = all.iter().filter_map(|i| i.accepted).sum::<u64>();
         let delivered = all.iter().filter_map(|i| i.delivered).sum::<u64>();
         same(&last.name, "isb_filteraccept", accepted, capture.received)?;
-        same(&last.name, "isb_usrdeliv", delivered, capture.received - sum(&capture.dropped_by_kernel))?;
+        same(
+            &last.name,
+            "isb_usrdeliv",
+            delivered,
+            capture.received - sum(&capture.dropped_by_kernel),
+        )?;
         let received = all.iter().filter_map(|i| i.received).sum::<u64>();
-        same(&last.name, "isb_ifrecv", received, capture.arrived.unwrap_or(0).max(capture.received))?;
+        same(
+            &last.name,
+            "isb_ifrecv",
+            received,
+            capture.arrived.unwrap_or(0).max(capture.received),
+        )?;
     }
     Ok(())
 }
 
 /// Where Wireshark's tools are installed and read such files.
 fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
-    let told = std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r", &file.name]).output();
+    let told =
+        std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r", &file.name]).output();
     let told = told.ok().filter(|told| told.status.success() && !file.name.ends_with("lz4"));
-    let count = |text: &str| text.trim().rsplit('\t').next().and_then(|count| count.parse::<u64>().ok());
+    let count =
+        |text: &str| text.trim().rsplit('\t').next().and_then(|count| count.parse::<u64>().ok());
     match told.and_then(|told| count(&String::from_utf8_lossy(&told.stdout))) {
         Some(packets) => same(&file.name, "packets by capinfos", packets, file.packets),
         None => Ok(()),
@@ -270,24 +326,31 @@ fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
 fn a_full_ring() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
-    let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b,block=4096,blocks=2\"\n[[stream]]\nport = \"A\"\n\
-                packet = \"eth/ipv4/udp\"\nsize = 100\nrate = \"max\"\nmode = { burst = 200_000 }\n";
+    let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \
+                \"af_packet:veth-b,block=4096,blocks=2\"\n[[stream]]\nport = \"A\"\npacket = \
+                \"eth/ipv4/udp\"\nsize = 100\nrate = \"max\"\nmode = { burst = 200_000 }\n";
     let way = Way { suffix: "pcapng", ..Way::default() };
-    let report = run(Session { capture: Some(capture(&folder, way)), ..Session::new(parse(text)?) })?;
+    let report =
+        run(Session { capture: Some(capture(&folder, way)), ..Session::new(parse(text)?) })?;
     let capture = report.capture.as_ref().ok_or("nothing was captured")?;
     same("a full ring", "received", capture.received, report.ports[0].tx.packets)?;
     same("a full ring", "accepted", capture.accepted, Some(capture.received))?;
     same("a full ring", "arrived", capture.arrived, Some(capture.received))?;
-    same("a full ring", "it loses", capture.dropped_by_kernel.get("ring_full").is_some_and(|n| *n > 0), true)?;
+    same(
+        "a full ring",
+        "it loses",
+        capture.dropped_by_kernel.get("ring_full").is_some_and(|n| *n > 0),
+        true,
+    )?;
     agrees("a full ring", capture)
 }
 
 fn super_frames() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
-    let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b\"\n[[stream]]\nport = \"A\"\n\
-                packet = \"eth/ipv4/tcp(flags=PA)/payload(random)\"\nsize = 58458\nsegment = 1460\nrate = \"5000 pps\"\n\
-                mode = { burst = 200 }\n";
+    let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b\"\n[[stream]]\nport = \
+                \"A\"\npacket = \"eth/ipv4/tcp(flags=PA)/payload(random)\"\nsize = 58458\nsegment \
+                = 1460\nrate = \"5000 pps\"\nmode = { burst = 200 }\n";
     for (super_frames, received) in [(SuperFrames::Cut, 200 * 40), (SuperFrames::Keep, 200)] {
         let mut capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
         capture.options.super_frames = super_frames;
@@ -312,13 +375,23 @@ fn beside_a_sender() -> Outcome {
         Ok(Session { capture: Some(capture), cores: Some(1), ..Session::listen_on(&[address])? })
     };
     let sender = || -> Result<_, Box<dyn Error>> {
-        let text = "[ports]\nA = \"af_packet:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"100 pps\"\n";
+        let text = "[ports]\nA = \"af_packet:veth-a\"\n[[stream]]\npacket = \
+                    \"eth/ipv4/udp\"\nrate = \"100 pps\"\n";
         Ok(Session { cores: Some(1), ..Session::new(parse(text)?) }.open()?.start()?)
     };
     let run = sender()?;
     for direction in ["both", "out"] {
-        let refused = listen(direction)?.open().map(drop).expect_err("its frames would be missing").to_string();
-        same(direction, "hint", refused.contains("sends on veth-a") && refused.contains("bypass=0"), true)?;
+        let refused = listen(direction)?
+            .open()
+            .map(drop)
+            .expect_err("its frames would be missing")
+            .to_string();
+        same(
+            direction,
+            "hint",
+            refused.contains("sends on veth-a") && refused.contains("bypass=0"),
+            true,
+        )?;
     }
     listen("in")?.open()?;
     run.stop();
@@ -341,10 +414,14 @@ fn different_links() -> Outcome {
     let report = run(Session { flows: Some(FlowSettings::default()), ..with_any()? })?;
     let flows = &report.flows.as_ref().ok_or("no flows were looked at")?.flows;
     for port in ["B", "C"] {
-        let mut found: Vec<_> =
-            flows.iter().filter(|f| f.port == port).map(|f| (f.src_port, f.dst_port, f.packets)).collect();
+        let mut found: Vec<_> = flows
+            .iter()
+            .filter(|f| f.port == port)
+            .map(|f| (f.src_port, f.dst_port, f.packets))
+            .collect();
         found.sort_unstable();
-        let expected = [(1, 9), (2, 10), (3, 9), (4, 9)].map(|(src, dst)| (Some(src), Some(dst), EACH));
+        let expected =
+            [(1, 9), (2, 10), (3, 9), (4, 9)].map(|(src, dst)| (Some(src), Some(dst), EACH));
         same(port, "flows", found, expected.to_vec())?;
     }
 
@@ -366,7 +443,10 @@ fn different_links() -> Outcome {
 fn samples() -> Outcome {
     let folder = Folder::new()?;
     let capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
-    let session = Session { capture: Some(capture), ..Session::new(profile(LOOP.sender, Some(LOOP.receiver))?) };
+    let session = Session {
+        capture: Some(capture),
+        ..Session::new(profile(LOOP.sender, Some(LOOP.receiver))?)
+    };
     let mut run = Session { cores: Some(1), ..session }.open()?.start()?;
     while !run.wait(Duration::from_millis(20)) {}
     // What was received last goes to the file within 100 ms.
@@ -376,15 +456,33 @@ fn samples() -> Outcome {
         std::thread::sleep(Duration::from_millis(20));
         let (sample, report) = run.sample();
         let captured = sample.capture.ok_or("a sample of a capture says nothing of it")?;
-        let before = std::mem::replace(&mut written, report.capture.map_or(0, |capture| capture.written_packets));
-        same("a sample", "has a rate", captured.written_pps > 0.0 && captured.written_bps > 0.0, written > before)?;
-        same("a sample", "dropped", (captured.dropped_by_kernel, captured.dropped, captured.files), (0, 0, 1))?;
+        let before = std::mem::replace(
+            &mut written,
+            report.capture.map_or(0, |capture| capture.written_packets),
+        );
+        same(
+            "a sample",
+            "has a rate",
+            captured.written_pps > 0.0 && captured.written_bps > 0.0,
+            written > before,
+        )?;
+        same(
+            "a sample",
+            "dropped",
+            (captured.dropped_by_kernel, captured.dropped, captured.files),
+            (0, 0, 1),
+        )?;
         rates += u64::from(written > before);
     }
     same("samples", "written", written, 4 * EACH)?;
     same("samples", "one saw it", rates > 0, true)?;
     let report = run.finish()?;
-    same("the report", "samples", report.series.iter().all(|sample| sample.capture.is_some()), true)?;
+    same(
+        "the report",
+        "samples",
+        report.series.iter().all(|sample| sample.capture.is_some()),
+        true,
+    )?;
     agrees("the report", report.capture.as_ref().ok_or("nothing was captured")?)
 }
 

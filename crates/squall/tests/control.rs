@@ -1,5 +1,5 @@
-//! A run under way is changed: nothing restarts, nothing is lost. In real time on a loop, so bounds on time are generous;
-//! bounds on frames are exact.
+//! A run under way is changed: nothing restarts, nothing is lost. In real time on a loop, so bounds
+//! on time are generous; bounds on frames are exact.
 
 use std::{
     thread::sleep,
@@ -18,8 +18,8 @@ fn profile(link: &str, streams: &str) -> Profile {
 
 fn stream(name: &str, rate: &str, more: &str) -> String {
     format!(
-        "[[stream]]\nname = \"{name}\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nsize = 100\nrate = \"{rate}\"\n\
-         latency = true\n{more}\n"
+        "[[stream]]\nname = \"{name}\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nsize = 100\nrate \
+         = \"{rate}\"\nlatency = true\n{more}\n"
     )
 }
 
@@ -29,7 +29,12 @@ fn start(profile: Profile) -> Run {
 
 fn sent(run: &mut Run, name: &str) -> u64 {
     let (_, report) = run.sample();
-    report.streams.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("there is no {name}")).tx_packets
+    report
+        .streams
+        .iter()
+        .find(|s| s.name == name)
+        .unwrap_or_else(|| panic!("there is no {name}"))
+        .tx_packets
 }
 
 /// Waits until `name` has sent more than `than`.
@@ -129,20 +134,31 @@ fn streams_come_and_go_while_another_runs_untouched() {
     let with = |more: &str| profile("come-and-go", &(untouched.clone() + more));
     let mut run = start(with(&stream("leaves", "2 kpps", "")));
     wait_for_more(&mut run, "leaves", 100);
-    run.change(with(&(stream("comes", "3 kpps", "mode = { burst = 600 }") + &stream("stays", "1 kpps", "")))).unwrap();
+    run.change(with(
+        &(stream("comes", "3 kpps", "mode = { burst = 600 }") + &stream("stays", "1 kpps", "")),
+    ))
+    .unwrap();
     sleep(Duration::from_millis(20));
     let gone = sent(&mut run, "leaves");
     wait_for_more(&mut run, "comes", 599);
     assert_eq!(sent(&mut run, "leaves"), gone);
     run.change(with("")).unwrap();
     let report = run.finish().unwrap();
-    let of =
-        |name: &str| report.streams.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name} is forgotten"));
+    let of = |name: &str| {
+        report
+            .streams
+            .iter()
+            .find(|s| s.name == name)
+            .unwrap_or_else(|| panic!("{name} is forgotten"))
+    };
     assert_eq!((of("untouched").tx_packets, of("comes").tx_packets), (8000, 600));
     assert!(of("stays").tx_packets > 0);
     report.streams.iter().for_each(complete);
     assert_eq!(report.ports[0].tx.packets, report.ports[1].rx.packets);
-    assert_eq!(report.ports[0].tx.packets, report.streams.iter().map(|s| s.tx_packets).sum::<u64>());
+    assert_eq!(
+        report.ports[0].tx.packets,
+        report.streams.iter().map(|s| s.tx_packets).sum::<u64>()
+    );
 }
 
 #[test]
@@ -150,7 +166,8 @@ fn a_change_that_is_refused_changes_nothing() {
     let mut run = start(profile("refused", &stream("one", "5 kpps", "")));
     wait_for_more(&mut run, "one", 50);
     let other_port = profile("elsewhere", &stream("one", "5 kpps", ""));
-    let longer = profile("refused", &stream("one", "5 kpps", "").replace("size = 100", "size = 1518"));
+    let longer =
+        profile("refused", &stream("one", "5 kpps", "").replace("size = 100", "size = 1518"));
     for refused in [other_port, longer] {
         assert!(run.change(refused).is_err());
     }
@@ -164,7 +181,10 @@ fn a_change_that_is_refused_changes_nothing() {
 fn the_end_of_a_run_moves_with_its_profile() {
     let of = |stop: &str| {
         let mut profile = profile("end", &stream("one", "10 kpps", ""));
-        let text = format!("{stop}\nports = {{ A = \"null:\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = 1\n");
+        let text = format!(
+            "{stop}\nports = {{ A = \"null:\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \
+             1\n"
+        );
         profile.stop = Profile::parse(&text, "stop.toml", Format::Toml).unwrap().stop;
         profile
     };
@@ -189,7 +209,8 @@ fn the_total_of_several_workers_stays() {
         profile.stop.packets = Some(count);
         profile
     };
-    let mut run = Session { cores: Some(2), ..Session::new(of(1_000_000)) }.open().unwrap().start().unwrap();
+    let mut run =
+        Session { cores: Some(2), ..Session::new(of(1_000_000)) }.open().unwrap().start().unwrap();
     let error = run.change(of(1000)).unwrap_err().to_string();
     assert!(error.contains("2 workers") && error.contains("try"), "{error}");
     run.stop();
@@ -204,10 +225,11 @@ fn flows(link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
 /// As [`flows`], whose clients wait before they close.
 fn flows_that_wait(time: &str, link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
     let text = format!(
-        "[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\nA = \"loop:{link}-streams\"\nB = \"loop:{link}-streams\"\n\
-         [flows]\nclients = \"C\"\nservers = \"S\"\npatience = \"60 s\"\n{shared}\n[[template]]\nname = \"web\"\nclients = \"16.0.0.0/16\"\n\
-         servers = \"48.0.0.1\"\nport = 80\nclient = ['send \"ping\"', 'recv 4', 'delay {time}', 'close']\n\
-         server = ['recv 4', 'send \"pong\"', 'wait_peer_close']\n{arrival}\n{more}\n"
+        "[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\nA = \"loop:{link}-streams\"\nB = \
+         \"loop:{link}-streams\"\n[flows]\nclients = \"C\"\nservers = \"S\"\npatience = \"60 \
+         s\"\n{shared}\n[[template]]\nname = \"web\"\nclients = \"16.0.0.0/16\"\nservers = \
+         \"48.0.0.1\"\nport = 80\nclient = ['send \"ping\"', 'recv 4', 'delay {time}', \
+         'close']\nserver = ['recv 4', 'send \"pong\"', 'wait_peer_close']\n{arrival}\n{more}\n"
     );
     Profile::parse(&text, "control.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
@@ -232,8 +254,13 @@ fn wait_for_flows(run: &mut Run, than: u64) -> u64 {
 /// Every flow that began was completed.
 fn all_completed(run: Run) -> RoleReport {
     run.stop();
-    let client = run.finish().unwrap().load.and_then(|load| load.total.client).expect("flows have begun");
-    assert_eq!((client.completed, client.failures(), client.active), (client.attempted, 0, 0), "{client:?}");
+    let client =
+        run.finish().unwrap().load.and_then(|load| load.total.client).expect("flows have begun");
+    assert_eq!(
+        (client.completed, client.failures(), client.active),
+        (client.attempted, 0, 0),
+        "{client:?}"
+    );
     client
 }
 
@@ -256,8 +283,10 @@ fn the_rate_of_a_load_changes_while_it_runs() {
 
 #[test]
 fn a_paused_load_lets_open_flows_end_and_goes_on() {
-    // The pauses are of 400 flows and more. A machine that is stopped elsewhere misses some, too; others show it.
-    let missed: Vec<u64> = std::iter::repeat_with(pauses).take(5).take_while(|missed| *missed >= 200).collect();
+    // The pauses are of 400 flows and more. A machine that is stopped elsewhere misses some, too;
+    // others show it.
+    let missed: Vec<u64> =
+        std::iter::repeat_with(pauses).take(5).take_while(|missed| *missed >= 200).collect();
     assert!(missed.len() < 5, "what was due meanwhile is not late: {missed:?}");
 }
 
@@ -269,7 +298,11 @@ fn pauses() -> u64 {
         run.pause(name).unwrap();
         sleep(Duration::from_millis(100));
         let paused = clients(&mut run);
-        assert_eq!((paused.active, paused.completed), (0, paused.attempted), "what was open is over: {paused:?}");
+        assert_eq!(
+            (paused.active, paused.completed),
+            (0, paused.attempted),
+            "what was open is over: {paused:?}"
+        );
         sleep(Duration::from_millis(100));
         assert_eq!(clients(&mut run).attempted, paused.attempted);
         run.resume(name).unwrap();
@@ -313,7 +346,10 @@ fn a_change_of_a_load_that_is_refused_changes_nothing() {
     refused(run.pause(Some("wbe")).unwrap_err(), "did you mean \"web\"?");
     let other_port = flows("load-refused", "", "cps = 1000", "limit = 1000000");
     refused(run.change(other_port).unwrap_err(), "\"web\"");
-    refused(run.change(flows("load-refused", "drain = \"1 s\"", "cps = 1000", "")).unwrap_err(), "drain");
+    refused(
+        run.change(flows("load-refused", "drain = \"1 s\"", "cps = 1000", "")).unwrap_err(),
+        "drain",
+    );
     assert_eq!(clients(&mut run).asked_cps, Some(1000.0));
     let now = clients(&mut run).attempted;
     wait_for_flows(&mut run, now + 10);
@@ -324,15 +360,33 @@ fn a_change_of_a_load_that_is_refused_changes_nothing() {
 fn streams_run_beside_flows() {
     let burst = stream("one", "20 kpps", "mode = { burst = 4000 }");
     for cores in [None, Some(1), Some(4)] {
-        let profile = flows(&format!("beside{}", cores.unwrap_or(0)), "", "cps = 2000\nlimit = 400", &burst);
-        let report = Session { cores, ..Session::new(profile) }.open().unwrap().start().unwrap().finish().unwrap();
+        let profile =
+            flows(&format!("beside{}", cores.unwrap_or(0)), "", "cps = 2000\nlimit = 400", &burst);
+        let report = Session { cores, ..Session::new(profile) }
+            .open()
+            .unwrap()
+            .start()
+            .unwrap()
+            .finish()
+            .unwrap();
         assert_eq!(report.streams[0].tx_packets, 4000);
         complete(&report.streams[0]);
-        let client = report.load.as_ref().and_then(|load| load.total.client.as_ref()).expect("flows have begun");
+        let client = report
+            .load
+            .as_ref()
+            .and_then(|load| load.total.client.as_ref())
+            .expect("flows have begun");
         assert_eq!((client.attempted, client.completed), (400, 400), "{client:?}");
-        let sent = |name: &str| report.ports.iter().find(|port| port.name == name).map(|port| port.tx.packets);
+        let sent = |name: &str| {
+            report.ports.iter().find(|port| port.name == name).map(|port| port.tx.packets)
+        };
         assert_eq!((sent("A"), sent("B")), (Some(4000), Some(0)));
-        assert!(sent("C") >= Some(1600) && sent("S") >= Some(1200), "{:?} {:?}", sent("C"), sent("S"));
+        assert!(
+            sent("C") >= Some(1600) && sent("S") >= Some(1200),
+            "{:?} {:?}",
+            sent("C"),
+            sent("S")
+        );
     }
     let profile = flows("same-port", "", "cps = 1", &burst.replace("port = \"A\"", "port = \"C\""));
     let error = Session::new(profile).open().err().expect("it is refused").to_string();

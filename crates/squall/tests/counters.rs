@@ -1,6 +1,7 @@
-//! The counter matrix: every kind of port, every mode, several rates. What was sent is what the interface counted and
-//! what was received; where something is lost, a counter says how much and why. And the golden profiles: the frames of
-//! tests/golden arrive over every kind of port, in real time, as they do on paper.
+//! The counter matrix: every kind of port, every mode, several rates. What was sent is what the
+//! interface counted and what was received; where something is lost, a counter says how much and
+//! why. And the golden profiles: the frames of tests/golden arrive over every kind of port, in real
+//! time, as they do on paper.
 //!
 //! Each test is a process of its own, so that it has one thread when it enters a private network.
 
@@ -34,7 +35,10 @@ const TESTS: &[(&str, Test)] = &[
     ("xdp_live_counts_what_the_interface_counts", || matrix(&XDP_LIVE)),
     ("what_the_kernel_makes_at_full_speed_a_program_on_the_peer_counts", live_at_full_speed),
     ("frames_made_in_the_kernel_pause_change_their_rate_and_stop", live_control),
-    ("a_rate_that_workers_cannot_share_in_the_kernel_is_refused_and_nothing_changes", live_shared_rate),
+    (
+        "a_rate_that_workers_cannot_share_in_the_kernel_is_refused_and_nothing_changes",
+        live_shared_rate,
+    ),
     ("a_peer_that_does_not_poll_is_told_with_what_to_do", live_without_napi),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
@@ -72,10 +76,17 @@ enum Needs {
     Dpdk,
 }
 
-const NULL: Link = Link { sender: "null:", to: To::Nowhere, lab: false, needs: Needs::Nothing, partly: false };
-const PCAP: Link = Link { sender: "pcap:", to: To::File, lab: false, needs: Needs::Nothing, partly: false };
-const LOOP: Link =
-    Link { sender: "loop:matrix", to: To::Port("loop:matrix"), lab: false, needs: Needs::Nothing, partly: false };
+const NULL: Link =
+    Link { sender: "null:", to: To::Nowhere, lab: false, needs: Needs::Nothing, partly: false };
+const PCAP: Link =
+    Link { sender: "pcap:", to: To::File, lab: false, needs: Needs::Nothing, partly: false };
+const LOOP: Link = Link {
+    sender: "loop:matrix",
+    to: To::Port("loop:matrix"),
+    lab: false,
+    needs: Needs::Nothing,
+    partly: false,
+};
 const VIRTUAL_LOOP: Link = Link {
     sender: "loop:matrix,virtual",
     to: To::Port("loop:matrix,virtual"),
@@ -98,7 +109,8 @@ const AF_XDP: Link = Link {
     needs: Needs::Bpf,
     partly: false,
 };
-/// The receiver's program makes the peer poll. Nothing holds the sender back, so it is not asked for all it can here.
+/// The receiver's program makes the peer poll. Nothing holds the sender back, so it is not asked
+/// for all it can here.
 const XDP_LIVE: Link = Link {
     sender: "xdp_live:veth-a",
     to: To::Port("af_xdp:veth-b,take=all,ring=32768"),
@@ -106,8 +118,13 @@ const XDP_LIVE: Link = Link {
     needs: Needs::Bpf,
     partly: true,
 };
-const DPDK_RING: Link =
-    Link { sender: "dpdk:vdev=net_ring0,mtu=9216", to: To::Itself, lab: false, needs: Needs::Dpdk, partly: false };
+const DPDK_RING: Link = Link {
+    sender: "dpdk:vdev=net_ring0,mtu=9216",
+    to: To::Itself,
+    lab: false,
+    needs: Needs::Dpdk,
+    partly: false,
+};
 /// Of no more than 1522 octets.
 const DPDK_TAP: Link = Link {
     sender: "dpdk:vdev=net_tap0;iface=sqtap0",
@@ -131,7 +148,8 @@ impl Link {
                 opened.map(drop).map_err(|why| Skipped(one_line(&why)))?;
             }
         }
-        let file = std::env::temp_dir().join(format!("squall-counters-{}.pcap", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("squall-counters-{}.pcap", std::process::id()));
         Ok(if self.is_file() { format!("pcap:{}", file.display()) } else { self.sender.to_owned() })
     }
 
@@ -152,12 +170,14 @@ impl Link {
 /// What is in the file that was written at `address`, which is then removed.
 fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     let listened = Session::listen([("A", format!("{address},read"))]);
-    let read = run_session(Session { virtual_time: Some(true), linger: Duration::ZERO, ..listened })?;
+    let read =
+        run_session(Session { virtual_time: Some(true), linger: Duration::ZERO, ..listened })?;
     fs::remove_file(address.trim_start_matches("pcap:"))?;
     Ok(read)
 }
 
-/// (name, what stands in the stream, frames at 100 pps, 10 kpps and max); 0: as many as the time allows.
+/// (name, what stands in the stream, frames at 100 pps, 10 kpps and max); 0: as many as the time
+/// allows.
 const MODES: [(&str, [u64; 3]); 4] = [
     ("continuous", [20, 3000, 0]),
     ("burst", [20, 3000, 50_000]),
@@ -185,7 +205,12 @@ fn matrix(link: &Link) -> Outcome {
             if link.is_file() {
                 let read = read_back(&sender)?;
                 let (tx, rx) = (&report.ports[0].tx, &read.ports[0].rx);
-                same(&name, "frames in the file", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
+                same(
+                    &name,
+                    "frames in the file",
+                    (rx.packets, rx.octets),
+                    (tx.packets, tx.octets),
+                )?;
                 same(&name, "their octets", &rx.fingerprint, &tx.fingerprint)?;
             }
         }
@@ -193,13 +218,15 @@ fn matrix(link: &Link) -> Outcome {
     Ok(())
 }
 
-/// The frames of each golden profile, received at the end of the link, are those that it sends into nothing on virtual
-/// time. Signatures hold the instant, which is another each time: without them the frames must be the same, with them
-/// what is received must be what was sent.
+/// The frames of each golden profile, received at the end of the link, are those that it sends into
+/// nothing on virtual time. Signatures hold the instant, which is another each time: without them
+/// the frames must be the same, with them what is received must be what was sent.
 fn golden(link: &Link) -> Outcome {
     let sender = link.enter()?;
-    let folder = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden"))?;
-    let mut profiles: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let folder =
+        fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden"))?;
+    let mut profiles: Vec<_> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     profiles.retain(|path| path.extension().is_some_and(|suffix| suffix == "toml"));
     profiles.sort();
     same("tests/golden", "profiles are there", profiles.len() >= 12, true)?;
@@ -270,8 +297,9 @@ fn check_golden(name: &str, report: &Report, on_paper: Option<&Report>) -> Outco
         same(&of, "received, lost, duplicates, reordered", found, (stream.tx_packets, 0, 0, 0))?;
     }
     let Some(on_paper) = on_paper else { return Ok(()) };
-    let counts =
-        |r: &Report| -> Vec<_> { r.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect() };
+    let counts = |r: &Report| -> Vec<_> {
+        r.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect()
+    };
     same(name, "frames of each stream", counts(report), counts(on_paper))?;
     same(name, "fingerprint on paper", &rx.fingerprint, &on_paper.ports[0].tx.fingerprint)
 }
@@ -279,17 +307,21 @@ fn check_golden(name: &str, report: &Report, on_paper: Option<&Report>) -> Outco
 fn profile(mode: &str, rate: &str, count: u64, sender: &str, receiver: Option<&str>) -> String {
     let stream = |name: &str, more: String| {
         format!(
-            "[[stream]]\nname = \"{name}\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nsize = 100\nrate = \"{rate}\"\n\
-             latency = true\n{more}\n"
+            "[[stream]]\nname = \"{name}\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nsize = \
+             100\nrate = \"{rate}\"\nlatency = true\n{more}\n"
         )
     };
     let streams = match mode {
         "continuous" => stream("one", String::new()),
         "burst" => stream("one", format!("mode = {{ burst = {count} }}")),
-        "bursts" => stream("one", format!("mode = {{ bursts = 4, packets = {}, gap = \"2 ms\" }}", count / 4)),
+        "bursts" => stream(
+            "one",
+            format!("mode = {{ bursts = 4, packets = {}, gap = \"2 ms\" }}", count / 4),
+        ),
         _ => {
             let half = format!("mode = {{ burst = {} }}\n", count / 2);
-            stream("one", format!("{half}next = \"two\"")) + &stream("two", half + "self_start = false")
+            stream("one", format!("{half}next = \"two\""))
+                + &stream("two", half + "self_start = false")
         }
     };
     let duration = match (mode, rate) {
@@ -303,12 +335,17 @@ fn profile(mode: &str, rate: &str, count: u64, sender: &str, receiver: Option<&s
 }
 
 fn run(text: &str, cores: impl Into<Option<usize>>) -> Result<Report, Box<dyn Error>> {
-    let profile = Profile::parse(text, "matrix.toml", Format::Toml).map_err(|e| format!("{e}\n{text}"))?;
+    let profile =
+        Profile::parse(text, "matrix.toml", Format::Toml).map_err(|e| format!("{e}\n{text}"))?;
     run_session(Session { cores: cores.into(), ..Session::new(profile) })
 }
 
 fn run_session(session: Session) -> Result<Report, Box<dyn Error>> {
-    let session = Session { fingerprint: true, linger: Duration::from_millis(30).min(session.linger), ..session };
+    let session = Session {
+        fingerprint: true,
+        linger: Duration::from_millis(30).min(session.linger),
+        ..session
+    };
     let mut run = session.open()?.start()?;
     if run.plan().streams.is_empty() {
         run.wait(Duration::from_millis(20));
@@ -328,7 +365,12 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
         return Err(format!("{name}: nothing was sent").into());
     }
     same(name, "octets", tx.octets, tx.packets * 100)?;
-    same(name, "sum of the streams", report.streams.iter().map(|s| s.tx_packets).sum(), tx.packets)?;
+    same(
+        name,
+        "sum of the streams",
+        report.streams.iter().map(|s| s.tx_packets).sum(),
+        tx.packets,
+    )?;
     same(name, "errors", tx.errors, 0)?;
     let differ: Vec<_> = report.verdict.reasons.iter().filter(|r| !is_bound(r.code)).collect();
     same(name, "the verdict's reasons", differ, Vec::new())?;
@@ -337,17 +379,25 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
         same(name, "received", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
         same_hash(name, report)?;
         for stream in report.streams.iter().filter(|s| s.tx_packets > 0) {
-            let seen = stream.rx.as_ref().ok_or_else(|| format!("{name}: stream {} was not seen", stream.name))?;
+            let seen = stream
+                .rx
+                .as_ref()
+                .ok_or_else(|| format!("{name}: stream {} was not seen", stream.name))?;
             let of = format!("{name}, stream {}", stream.name);
             same(&of, "packets", seen.packets, stream.tx_packets)?;
-            same(&of, "lost, duplicates, reordered", (seen.lost, seen.duplicates, seen.reordered), (0, 0, 0))?;
+            same(
+                &of,
+                "lost, duplicates, reordered",
+                (seen.lost, seen.duplicates, seen.reordered),
+                (0, 0, 0),
+            )?;
         }
     }
     for port in &report.ports {
         if let Some(interface) = &port.interface {
             same(name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
-            // Without FCS. Where a program takes the frames, veth counts them behind the Ethernet header, and a ring of
-            // DPDK counts no octets.
+            // Without FCS. Where a program takes the frames, veth counts them behind the Ethernet
+            // header, and a ring of DPDK counts no octets.
             let octets = port.tx.octets - 4 * port.tx.packets;
             let behind = octets - 14 * port.tx.packets;
             let counted = match interface.tx_octets {
@@ -361,9 +411,13 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     Ok(())
 }
 
-/// What was received is what was sent, where that is known: what the kernel makes itself nobody hashes.
+/// What was received is what was sent, where that is known: what the kernel makes itself nobody
+/// hashes.
 fn same_hash(name: &str, report: &Report) -> Outcome {
-    let (tx, rx) = (&report.ports[0].tx.fingerprint, &report.ports.last().expect("a port receives").rx.fingerprint);
+    let (tx, rx) = (
+        &report.ports[0].tx.fingerprint,
+        &report.ports.last().expect("a port receives").rx.fingerprint,
+    );
     if tx.is_none() && name.contains("xdp_live") {
         return Ok(());
     }
@@ -372,21 +426,52 @@ fn same_hash(name: &str, report: &Report) -> Outcome {
 
 /// A machine that is busy elsewhere may be late.
 fn is_bound(code: ReasonCode) -> bool {
-    matches!(code, ReasonCode::GeneratorBound | ReasonCode::PortBound | ReasonCode::Starved | ReasonCode::Burst)
+    matches!(
+        code,
+        ReasonCode::GeneratorBound
+            | ReasonCode::PortBound
+            | ReasonCode::Starved
+            | ReasonCode::Burst
+    )
 }
 
-/// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and with the octets that
-/// each has; a veth, which hands super-frames on whole, counts those.
+/// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and
+/// with the octets that each has; a veth, which hands super-frames on whole, counts those.
 fn super_frames() -> Outcome {
     squall::lab::enter_private(&squall::lab::LabOptions::default())?;
     const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
-    // (packet, what stands in the stream, super-frames, frames of each, octets of each super-frame on the wire)
+    // (packet, what stands in the stream, super-frames, frames of each, octets of each super-frame
+    // on the wire)
     let cases = [
-        (TCP, "size = 58458\nsegment = 1460\nmode = { burst = 300 }\nrate = \"max\"", 300, 40, 40 * 1518),
-        (TCP, "size = 10000\nsegment = 1460\nmode = { burst = 70 }\nrate = \"70 kpps\"", 70, 7, 10_000 + 6 * 58),
-        ("eth/ipv6/udp", "size = 1217\nsegment = 18\nmode = { burst = 50 }\nrate = \"max\"", 50, 64, 1217 + 63 * 66),
+        (
+            TCP,
+            "size = 58458\nsegment = 1460\nmode = { burst = 300 }\nrate = \"max\"",
+            300,
+            40,
+            40 * 1518,
+        ),
+        (
+            TCP,
+            "size = 10000\nsegment = 1460\nmode = { burst = 70 }\nrate = \"70 kpps\"",
+            70,
+            7,
+            10_000 + 6 * 58,
+        ),
+        (
+            "eth/ipv6/udp",
+            "size = 1217\nsegment = 18\nmode = { burst = 50 }\nrate = \"max\"",
+            50,
+            64,
+            1217 + 63 * 66,
+        ),
         // Left out, the size is that of as many segments as fit.
-        ("eth/vlan(id=3)/ipv4/tcp", "segment = 1000\nmode = { burst = 20 }\nrate = \"1 Gbps\"", 20, 65, 65 * 1062),
+        (
+            "eth/vlan(id=3)/ipv4/tcp",
+            "segment = 1000\nmode = { burst = 20 }\nrate = \"1 Gbps\"",
+            20,
+            65,
+            65 * 1062,
+        ),
     ];
     for (packet, more, supers, each, octets) in cases {
         let mut prints = Vec::new();
@@ -397,18 +482,29 @@ fn super_frames() -> Outcome {
             ("af_packet:veth-a", Some("af_packet:veth-b"), true),
         ] {
             let name = format!("{sender}, {packet}, {more}");
-            let receiver_line = receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
+            let receiver_line =
+                receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
             let text = format!(
-                "[ports]\nA = \"{sender}\"\n{receiver_line}[[stream]]\nport = \"A\"\npacket = \"{packet}\"\n{more}\n"
+                "[ports]\nA = \"{sender}\"\n{receiver_line}[[stream]]\nport = \"A\"\npacket = \
+                 \"{packet}\"\n{more}\n"
             );
             let report = run(&text, None)?;
             let (tx, stream) = (&report.ports[0].tx, &report.streams[0]);
             same(&name, "sent", (tx.packets, tx.octets), (supers * each, supers * octets))?;
-            same(&name, "of the stream", (stream.tx_packets, stream.tx_octets), (tx.packets, tx.octets))?;
+            same(
+                &name,
+                "of the stream",
+                (stream.tx_packets, stream.tx_octets),
+                (tx.packets, tx.octets),
+            )?;
             same(&name, "super-frames", (tx.super_frames, tx.segments), (supers, tx.packets))?;
             same(&name, "not sent", tx.not_sent.len(), 0)?;
-            let differ: Vec<_> =
-                report.verdict.reasons.iter().filter(|r| format!("{r:?}").contains("ounters")).collect();
+            let differ: Vec<_> = report
+                .verdict
+                .reasons
+                .iter()
+                .filter(|r| format!("{r:?}").contains("ounters"))
+                .collect();
             same(&name, "the verdict's reasons", differ.len(), 0)?;
             if sender.contains("virtual")
                 && let Some(error) = stream.rate_error()
@@ -441,19 +537,34 @@ fn live_at_full_speed() -> Outcome {
     let streams = stream("64", "rate = \"max\"")
         + &stream("[64, 594, 1518]", "rate = \"20 kpps\"")
         + &stream("1518", "rate = \"max\"\nmode = { burst = 1000 }");
-    // Long enough for a worker whose CPU is taken for some tenths of a second: a burst without gaps that has not left when
-    // time is up is in no counter.
+    // Long enough for a worker whose CPU is taken for some tenths of a second: a burst without gaps
+    // that has not left when time is up is in no counter.
     for cores in [1, 2] {
         let sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
-        let report = run(&format!("duration = \"1 s\"\n[ports]\nA = \"xdp_live:veth-a\"\n{streams}"), cores)?;
+        let report = run(
+            &format!("duration = \"1 s\"\n[ports]\nA = \"xdp_live:veth-a\"\n{streams}"),
+            cores,
+        )?;
         let (seen, tx) = (sink.seen(), &report.ports[0].tx);
         let name = format!("xdp_live on {cores} workers");
-        same(&name, "at the peer", (seen.frames, seen.octets), (tx.packets, tx.octets - 4 * tx.packets))?;
+        same(
+            &name,
+            "at the peer",
+            (seen.frames, seen.octets),
+            (tx.packets, tx.octets - 4 * tx.packets),
+        )?;
         same(&name, "of the burst", report.streams[2].tx_packets + unsent(&report, 2), 1000)?;
-        same(&name, "of the paced stream", report.streams[1].tx_packets + unsent(&report, 1), 20_000)?;
+        same(
+            &name,
+            "of the paced stream",
+            report.streams[1].tx_packets + unsent(&report, 1),
+            20_000,
+        )?;
         same(&name, "of the whole", tx.packets, report.streams.iter().map(|s| s.tx_packets).sum())?;
         if report.streams[0].tx_packets < 1000 {
-            return Err(format!("{name}: {} frames without gaps", report.streams[0].tx_packets).into());
+            return Err(
+                format!("{name}: {} frames without gaps", report.streams[0].tx_packets).into()
+            );
         }
     }
     Ok(())
@@ -466,9 +577,10 @@ fn unsent(report: &Report, stream: usize) -> u64 {
 fn live_control() -> Outcome {
     XDP_LIVE.enter()?;
     let sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
-    let text =
-        "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\nname = \"one\"\npacket = \"eth/ipv4/udp\"\nrate = \"5 kpps\"\n";
-    let parsed = |text: &str| Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string());
+    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\nname = \"one\"\npacket = \
+                \"eth/ipv4/udp\"\nrate = \"5 kpps\"\n";
+    let parsed =
+        |text: &str| Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string());
     let mut run = Session::new(parsed(text)?).open()?.start()?;
     let wait = || std::thread::sleep(Duration::from_millis(120));
     wait();
@@ -498,11 +610,14 @@ fn live_control() -> Outcome {
 fn live_shared_rate() -> Outcome {
     XDP_LIVE.enter()?;
     let _sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
-    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\nname = \"one\"\npacket = \"eth/ipv4/udp\"\n\
-                size = [64, 1518]\nrate = \"2 kpps\"\n";
-    let parsed = |text: &str| Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string());
+    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\nname = \"one\"\npacket = \
+                \"eth/ipv4/udp\"\nsize = [64, 1518]\nrate = \"2 kpps\"\n";
+    let parsed =
+        |text: &str| Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string());
     let mut run = Session { cores: Some(2), ..Session::new(parsed(text)?) }.open()?.start()?;
-    let refused = run.change(parsed(&text.replace("2 kpps", "2 Mbps"))?).map_err(|e| (e.exit_status(), e.to_string()));
+    let refused = run
+        .change(parsed(&text.replace("2 kpps", "2 Mbps"))?)
+        .map_err(|e| (e.exit_status(), e.to_string()));
     let told = matches!(&refused, Err((2, text)) if text.contains("frames a second"));
     same("two workers", "told what to try", told, true)?;
     run.change(parsed(&text.replace("2 kpps", "1 kpps"))?)?;
@@ -510,7 +625,8 @@ fn live_shared_rate() -> Outcome {
     run.stop();
     let report = run.finish()?;
     same("two workers", "rate at the end", report.streams[0].asked_pps, Some(1000.0))?;
-    // 300 ms, of which some 50 pass before the kernel makes frames; a machine that is stopped makes up for it.
+    // 300 ms, of which some 50 pass before the kernel makes frames; a machine that is stopped makes
+    // up for it.
     let most = report.duration_s * 2_000.0 + 2.0;
     same("two workers", "no more than asked", report.streams[0].tx_packets as f64 <= most, true)
 }
@@ -520,14 +636,26 @@ fn live_without_napi() -> Outcome {
     let report = run(&profile("continuous", "10 kpps", 0, "xdp_live:veth-a", None), 1)?;
     let (tx, reasons) = (&report.ports[0].tx, format!("{:?}", report.verdict.reasons));
     same("without polling", "frames", tx.packets, 0)?;
-    same("without polling", "refused", tx.not_sent.get("interface_refused").is_some_and(|n| *n > 0), true)?;
+    same(
+        "without polling",
+        "refused",
+        tx.not_sent.get("interface_refused").is_some_and(|n| *n > 0),
+        true,
+    )?;
     same("without polling", "advice", reasons.contains("gro on"), true)?;
     // What does not fit is told before anything runs.
-    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n\
-                departures = \"poisson\"\n";
-    let planned = Session::new(Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string())?).plan_only();
+    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \
+                \"1 kpps\"\ndepartures = \"poisson\"\n";
+    let planned =
+        Session::new(Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string())?)
+            .plan_only();
     let why = planned.err().ok_or("what cannot be made inside the kernel was planned")?.to_string();
-    same("planned", "advice", why.contains("gaps that are not constant") && why.contains("try "), true)
+    same(
+        "planned",
+        "advice",
+        why.contains("gaps that are not constant") && why.contains("try "),
+        true,
+    )
 }
 
 /// Some 10,000 frames over a loop to itself with one fault: what the counters say of it.
@@ -548,8 +676,9 @@ fn faults() -> Outcome {
         for clock in ["", ",virtual"] {
             let address = format!("loop:faulty,{fault}{clock}");
             let text = format!(
-                "[ports]\nA = \"{address}\"\n[[stream]]\nname = \"one\"\npacket = \"eth/ipv4/udp\"\nsize = 64\n\
-                 rate = \"1 Mpps\"\nmode = {{ burst = {FRAMES} }}\nlatency = true\n"
+                "[ports]\nA = \"{address}\"\n[[stream]]\nname = \"one\"\npacket = \
+                 \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\nmode = {{ burst = {FRAMES} \
+                 }}\nlatency = true\n"
             );
             let report = run(&text, 1)?;
             let (port, stream) = (&report.ports[0], &report.streams[0]);
@@ -561,44 +690,72 @@ fn faults() -> Outcome {
             same(&address, "not sent of the stream", &stream.not_sent, &reasons)?;
             same(&address, "received", port.rx.packets, received)?;
             if fault.starts_with("corrupt") {
-                // Where a flipped bit hits the signature, the frame is nobody's; elsewhere it is still the stream's.
+                // Where a flipped bit hits the signature, the frame is nobody's; elsewhere it is
+                // still the stream's.
                 same(&address, "unsigned are lost", port.rx.unsigned_packets, seen.lost)?;
                 // 16 of 60 octets.
                 if !(200..=330).contains(&seen.lost) {
-                    return Err(format!("{address}: {} of 1000 signatures were hit", seen.lost).into());
+                    return Err(
+                        format!("{address}: {} of 1000 signatures were hit", seen.lost).into()
+                    );
                 }
             } else {
                 same(&address, "unsigned", port.rx.unsigned_packets, 0)?;
                 let found = (seen.lost, seen.duplicates, seen.reordered);
-                same(&address, "lost, duplicates, reordered", found, (lost, duplicates, reordered))?;
+                same(
+                    &address,
+                    "lost, duplicates, reordered",
+                    found,
+                    (lost, duplicates, reordered),
+                )?;
                 same(&address, "loss ratio", (seen.loss_ratio * sent as f64).round() as u64, lost)?;
             }
-            // What the generator did not do is for its verdict to say, what the network did is not. A machine that is
-            // busy elsewhere may be late.
+            // What the generator did not do is for its verdict to say, what the network did is not.
+            // A machine that is busy elsewhere may be late.
             let mut reasons = report.verdict.reasons.clone();
             reasons.retain(|reason| !is_bound(reason.code));
             same(&address, "reasons", reasons.is_empty(), refused == 0)?;
-            if refused > 0 && !report.verdict.reasons.iter().any(|r| r.text.contains(&format!("{refused} frames"))) {
-                return Err(format!("{address}: the verdict says {:?}", report.verdict.reasons).into());
+            if refused > 0
+                && !report
+                    .verdict
+                    .reasons
+                    .iter()
+                    .any(|r| r.text.contains(&format!("{refused} frames")))
+            {
+                return Err(
+                    format!("{address}: the verdict says {:?}", report.verdict.reasons).into()
+                );
             }
         }
     }
     super_frames_refused_in_their_midst()
 }
 
-/// What left of a super-frame before one of its segments was refused is counted, and nothing else is.
+/// What left of a super-frame before one of its segments was refused is counted, and nothing else
+/// is.
 fn super_frames_refused_in_their_midst() -> Outcome {
     for faults in ["refuse=1/90", "refuse=1/90,full=1/7"] {
         for clock in ["", ",virtual"] {
             let address = format!("loop:refusing,ring=64,{faults}{clock}");
             let text = format!(
-                "[ports]\nA = \"{address}\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/tcp\"\nsize = 5898\n\
-                 segment = 1460\nmode = {{ burst = 500 }}\nrate = \"max\"\n"
+                "[ports]\nA = \"{address}\"\n[[stream]]\nport = \"A\"\npacket = \
+                 \"eth/ipv4/tcp\"\nsize = 5898\nsegment = 1460\nmode = {{ burst = 500 }}\nrate = \
+                 \"max\"\n"
             );
             let report = run(&text, 1)?;
             let (port, stream) = (&report.ports[0], &report.streams[0]);
-            same(&address, "octets", (port.rx.packets, port.rx.octets), (port.tx.packets, port.tx.octets))?;
-            same(&address, "of the stream", (stream.tx_packets, stream.tx_octets), (port.tx.packets, port.tx.octets))?;
+            same(
+                &address,
+                "octets",
+                (port.rx.packets, port.rx.octets),
+                (port.tx.packets, port.tx.octets),
+            )?;
+            same(
+                &address,
+                "of the stream",
+                (stream.tx_packets, stream.tx_octets),
+                (port.tx.packets, port.tx.octets),
+            )?;
             let refused = port.tx.not_sent.get("fault").copied().unwrap_or(0);
             same(&address, "sent and refused", port.tx.packets + refused, 500 * 4)?;
             same(&address, "some in their midst", refused > 0 && refused % 4 != 0, true)?;
@@ -608,17 +765,29 @@ fn super_frames_refused_in_their_midst() -> Outcome {
     Ok(())
 }
 
-/// A ring that is too small for a burst while nobody reads: the kernel's count of drops is the difference.
+/// A ring that is too small for a burst while nobody reads: the kernel's count of drops is the
+/// difference.
 fn a_full_receiver_over_af_packet_is_named() -> Outcome {
     squall::lab::enter_private(&squall::lab::LabOptions::default())?;
     // On one worker that sends without a pause the receiver comes too late for some.
-    let text = profile("burst", "max", 200_000, "af_packet:veth-a", Some("af_packet:veth-b,block=4096,blocks=2"));
+    let text = profile(
+        "burst",
+        "max",
+        200_000,
+        "af_packet:veth-a",
+        Some("af_packet:veth-b,block=4096,blocks=2"),
+    );
     let report = run(&text, 1)?;
     let (tx, rx) = (&report.ports[0].tx, &report.ports[1].rx);
     let drops: u64 = rx.drops.values().sum();
     same("a small ring", "sent", tx.packets, 200_000)?;
     same("a small ring", "received and dropped", rx.packets + drops, tx.packets)?;
-    same("a small ring", "the interface's surplus", report.ports[1].interface_surplus(), Some((0, 0)))?;
+    same(
+        "a small ring",
+        "the interface's surplus",
+        report.ports[1].interface_surplus(),
+        Some((0, 0)),
+    )?;
     same("a small ring", "lost", report.streams[0].rx.as_ref().map_or(0, |rx| rx.lost), drops)?;
     if drops == 0 {
         return Err("the ring was not too small: the test proves nothing".into());
@@ -637,9 +806,12 @@ fn a_full_receiver_over_af_packet_is_named() -> Outcome {
 
 /// In real time too, as a number, not about.
 fn stops() -> Outcome {
-    let stream = "[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"50 kpps\"\nsize = [64, 100, 300]\n";
+    let stream =
+        "[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"50 kpps\"\nsize = [64, 100, 300]\n";
     for address in ["loop:stops", "loop:stops,virtual", "null:", "null:virtual"] {
-        let run = |stop: &str, streams: &str| run(&format!("{stop}\n[ports]\nA = \"{address}\"\n{streams}"), 1);
+        let run = |stop: &str, streams: &str| {
+            run(&format!("{stop}\n[ports]\nA = \"{address}\"\n{streams}"), 1)
+        };
         let report = run("packets = 777", stream)?;
         same(address, "packets", report.ports[0].tx.packets, 777)?;
         same(address, "not sent", report.ports[0].tx.not_sent.len(), 0)?;
@@ -661,11 +833,16 @@ fn stops() -> Outcome {
 }
 
 fn two_ports_share_a_count_in_the_order_of_time() -> Outcome {
-    let stream = |port, rate| format!("[[stream]]\nport = \"{port}\"\npacket = \"eth/ipv4/udp\"\nrate = \"{rate}\"\n");
+    let stream = |port, rate| {
+        format!("[[stream]]\nport = \"{port}\"\npacket = \"eth/ipv4/udp\"\nrate = \"{rate}\"\n")
+    };
     for (end, counts) in [("packets = 1001", (1000, 1)), ("octets = 64192", (1001, 2))] {
         for cores in [1, 2] {
             let ports = "[ports]\nA = \"null:virtual\"\nB = \"null:virtual\"\n";
-            let report = run(&format!("{end}\n{ports}{}{}", stream("A", "1 kpps"), stream("B", "1 pps")), cores)?;
+            let report = run(
+                &format!("{end}\n{ports}{}{}", stream("A", "1 kpps"), stream("B", "1 pps")),
+                cores,
+            )?;
             same(end, "packets", (report.ports[0].tx.packets, report.ports[1].tx.packets), counts)?;
         }
     }

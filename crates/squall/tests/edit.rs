@@ -7,7 +7,8 @@ use std::{
 
 use squall::edit::{Edited, Settings, Split, edit, edits::Edits};
 use squall_pcap::{
-    CaptureReader, Direction, InterfaceFormat, LinkType, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Resolution,
+    CaptureReader, Direction, InterfaceFormat, LinkType, PacketNotes, PcapFormat, PcapWriter,
+    PcapngWriter, Resolution,
 };
 use squall_replay::{Cache, Side};
 
@@ -68,7 +69,10 @@ fn read(path: &Path) -> Vec<(u64, u8)> {
 
 fn numbers(path: &Path) -> Vec<u8> {
     let packets = read(path);
-    assert!(packets.iter().all(|&(at, number)| at == time(number)), "nanoseconds stay: {packets:?}");
+    assert!(
+        packets.iter().all(|&(at, number)| at == time(number)),
+        "nanoseconds stay: {packets:?}"
+    );
     packets.into_iter().map(|(_, number)| number).collect()
 }
 
@@ -98,11 +102,24 @@ fn a_capture_is_split_by_count_time_and_conversation() {
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcapng"));
     write(&input, &[1, 2, 3, 8, 2]);
     let parts = |split| {
-        let edited = run(std::slice::from_ref(&input), &out, &Settings { split: Some(split), ..Settings::default() });
+        let edited = run(
+            std::slice::from_ref(&input),
+            &out,
+            &Settings { split: Some(split), ..Settings::default() },
+        );
         assert_eq!(edited.packets_written, 5);
-        let parts: Vec<_> =
-            edited.outputs.iter().map(|output| (output.path.clone(), numbers(Path::new(&output.path)))).collect();
-        assert!(parts.iter().zip(1..).all(|((path, _), i)| path.ends_with(&format!("out-{i:05}.pcapng"))), "{parts:?}");
+        let parts: Vec<_> = edited
+            .outputs
+            .iter()
+            .map(|output| (output.path.clone(), numbers(Path::new(&output.path))))
+            .collect();
+        assert!(
+            parts
+                .iter()
+                .zip(1..)
+                .all(|((path, _), i)| path.ends_with(&format!("out-{i:05}.pcapng"))),
+            "{parts:?}"
+        );
         parts.into_iter().map(|(_, numbers)| numbers).collect::<Vec<_>>()
     };
     assert_eq!(parts(Split::Count(2)), [vec![1, 2], vec![3, 8], vec![2]]);
@@ -117,7 +134,8 @@ fn more_conversations_than_files_may_be_open_are_written_whole() {
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
     let once: Vec<u8> = (0..=255).collect();
     write(&input, &[&once[..], &once, &once].concat());
-    let edited = run(&[input], &out, &Settings { split: Some(Split::Flows), ..Settings::default() });
+    let edited =
+        run(&[input], &out, &Settings { split: Some(Split::Flows), ..Settings::default() });
     assert_eq!((edited.outputs.len(), edited.packets_written), (256, 768));
     for (number, output) in edited.outputs.iter().enumerate() {
         assert_eq!(numbers(Path::new(&output.path)), [number as u8; 3]);
@@ -149,7 +167,8 @@ fn a_file_is_not_written_over_what_is_read() {
     fs::hard_link(&input, &link).unwrap();
     let before = fs::read(&input).unwrap();
     for out in [&input, &link] {
-        let error = edit(std::slice::from_ref(&input), out, &Settings::default(), |_| true).unwrap_err();
+        let error =
+            edit(std::slice::from_ref(&input), out, &Settings::default(), |_| true).unwrap_err();
         assert_eq!(error.exit_status(), 2);
         assert!(error.to_string().contains("would be lost"), "{error}");
     }
@@ -157,7 +176,9 @@ fn a_file_is_not_written_over_what_is_read() {
     let input = folder.path("out-00001.pcap");
     fs::write(&input, &before).unwrap();
     let settings = Settings { split: Some(Split::Count(1)), ..Settings::default() };
-    assert!(edit(std::slice::from_ref(&input), &folder.path("out.pcap"), &settings, |_| true).is_err());
+    assert!(
+        edit(std::slice::from_ref(&input), &folder.path("out.pcap"), &settings, |_| true).is_err()
+    );
     assert_eq!(fs::read(&input).unwrap(), before);
 }
 
@@ -165,34 +186,48 @@ fn a_file_is_not_written_over_what_is_read() {
 fn what_is_known_of_interfaces_and_packets_stays_in_a_pcapng() {
     let folder = Folder::new("pcapng");
     let (input, out) = (folder.path("in.pcapng"), folder.path("out.pcapng"));
-    let interface =
-        |name: &str, link_type| InterfaceFormat { name: Some(name.into()), link_type, ..InterfaceFormat::default() };
+    let interface = |name: &str, link_type| InterfaceFormat {
+        name: Some(name.into()),
+        link_type,
+        ..InterfaceFormat::default()
+    };
     let interfaces = vec![interface("eth1", LinkType::ETHERNET), interface("tun0", LinkType::RAW)];
     let mut writer = PcapngWriter::create(&input, interfaces).unwrap();
-    let (octets, notes) =
-        (packet(5), PacketNotes { direction: Some(Direction::Outbound), dropped: 3, comment: Some("mark") });
+    let (octets, notes) = (
+        packet(5),
+        PacketNotes { direction: Some(Direction::Outbound), dropped: 3, comment: Some("mark") },
+    );
     writer.write_with(1, 7, 32, &octets[14..], &notes).unwrap();
     writer.write(0, 8, 46, &octets).unwrap();
     writer.finish().unwrap();
-    let settings =
-        Settings { edits: Edits { ttl: Some("9".parse().unwrap()), ..Edits::default() }, ..Settings::default() };
+    let settings = Settings {
+        edits: Edits { ttl: Some("9".parse().unwrap()), ..Edits::default() },
+        ..Settings::default()
+    };
     let edited = run(std::slice::from_ref(&input), &out, &settings);
     assert_eq!(edited.packets_changed, 2);
     let mut reader = CaptureReader::open(&out).unwrap();
     let first = reader.next().unwrap().unwrap();
     assert_eq!((first.time_ns, first.link_type, first.data[8]), (7, LinkType::RAW, 9));
-    assert_eq!((first.options.direction(), first.options.dropped()), (Some(Direction::Outbound), Some(3)));
+    assert_eq!(
+        (first.options.direction(), first.options.dropped()),
+        (Some(Direction::Outbound), Some(3))
+    );
     assert_eq!(first.options.comments().collect::<Vec<_>>(), ["mark"]);
     let second = reader.next().unwrap().unwrap();
     assert_eq!((second.time_ns, second.link_type, second.data[22]), (8, LinkType::ETHERNET, 9));
-    let names: Vec<_> = reader.interfaces().iter().map(|interface| interface.name.clone().unwrap()).collect();
+    let names: Vec<_> =
+        reader.interfaces().iter().map(|interface| interface.name.clone().unwrap()).collect();
     assert_eq!(names, ["tun0", "eth1"]);
     // A pcap has one link type: refused with what to try, or made one.
     let pcap = folder.path("out.pcap");
-    let error = edit(std::slice::from_ref(&input), &pcap, &settings, |_| true).unwrap_err().to_string();
+    let error =
+        edit(std::slice::from_ref(&input), &pcap, &settings, |_| true).unwrap_err().to_string();
     assert!(error.contains("--dlt enet"), "{error}");
-    let settings =
-        Settings { edits: Edits { dlt: Some("enet".parse().unwrap()), ..Edits::default() }, ..Settings::default() };
+    let settings = Settings {
+        edits: Edits { dlt: Some("enet".parse().unwrap()), ..Edits::default() },
+        ..Settings::default()
+    };
     run(&[input], &pcap, &settings);
     assert_eq!(read(&pcap), [(7, 5), (8, 5)]);
 }
@@ -201,12 +236,15 @@ fn what_is_known_of_interfaces_and_packets_stays_in_a_pcapng() {
 fn a_pcap_of_microseconds_stays_one() {
     let folder = Folder::new("us");
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
-    let mut writer = PcapWriter::create(&input, PcapFormat { nanoseconds: false, ..PcapFormat::default() }).unwrap();
+    let mut writer =
+        PcapWriter::create(&input, PcapFormat { nanoseconds: false, ..PcapFormat::default() })
+            .unwrap();
     writer.write(1_000, 46, &packet(1)).unwrap();
     writer.finish().unwrap();
     run(std::slice::from_ref(&input), &out, &Settings::default());
     assert_eq!(fs::read(&input).unwrap(), fs::read(&out).unwrap());
-    let finer = Settings { edits: Edits { time_shift_ns: 1, ..Edits::default() }, ..Settings::default() };
+    let finer =
+        Settings { edits: Edits { time_shift_ns: 1, ..Edits::default() }, ..Settings::default() };
     run(&[input], &out, &finer);
     assert_eq!(CaptureReader::open(&out).unwrap().interfaces()[0].resolution, Resolution(9));
     assert_eq!(read(&out), [(1_001, 1)]);
@@ -215,7 +253,8 @@ fn a_pcap_of_microseconds_stays_one() {
 #[test]
 fn a_cache_says_who_sends_and_what_stays_as_it_is() {
     let folder = Folder::new("cache");
-    let (input, out, cache) = (folder.path("in.pcap"), folder.path("out.pcap"), folder.path("cache"));
+    let (input, out, cache) =
+        (folder.path("in.pcap"), folder.path("out.pcap"), folder.path("cache"));
     write(&input, &[1, 2, 3]);
     let mut sides = Cache::new("");
     [Side::Secondary, Side::Skip, Side::Primary].into_iter().for_each(|side| sides.push(side));
@@ -268,9 +307,13 @@ fn mistakes_are_told_before_a_file_is_made() {
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
     write(&input, &[1]);
     let edits = Edits { seed: Some(1), anonymize: Some("x".parse().unwrap()), ..Edits::default() };
-    let error = edit(&[input], &out, &Settings { edits, ..Settings::default() }, |_| true).unwrap_err().to_string();
+    let error = edit(&[input], &out, &Settings { edits, ..Settings::default() }, |_| true)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("--anonymize: contradicts --seed"), "{error}");
-    let error = edit(&[folder.path("not there")], &out, &Settings::default(), |_| true).unwrap_err().to_string();
+    let error = edit(&[folder.path("not there")], &out, &Settings::default(), |_| true)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("cannot be read"), "{error}");
     assert!(!out.exists());
 }

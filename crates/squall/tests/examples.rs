@@ -11,9 +11,14 @@ fn every_example_can_be_sent_as_it_is() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let profile = Profile::load(&path).unwrap();
-        let planned = Session::new(profile).plan_only().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let planned =
+            Session::new(profile).plan_only().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let plan = &planned.plan;
-        assert!(!plan.streams.is_empty() || !plan.flows.is_empty() || !plan.replay.is_empty(), "{}", path.display());
+        assert!(
+            !plan.streams.is_empty() || !plan.flows.is_empty() || !plan.replay.is_empty(),
+            "{}",
+            path.display()
+        );
         count += 1;
     }
     assert!(count > 5, "examples are where this test seeks them");

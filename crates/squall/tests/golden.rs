@@ -1,5 +1,6 @@
-//! Profiles in tests/golden against the captures beside them, octet for octet; `BLESS=1` rewrites those, and a person
-//! reads the difference. The same frames come from any number of workers and go to any port.
+//! Profiles in tests/golden against the captures beside them, octet for octet; `BLESS=1` rewrites
+//! those, and a person reads the difference. The same frames come from any number of workers and go
+//! to any port.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,8 @@ fn folder() -> PathBuf {
 }
 
 fn profiles() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.retain(|path| path.extension().is_some_and(|suffix| suffix == "toml"));
     found.sort();
     assert!(found.len() >= 12, "{found:?}");
@@ -29,8 +31,10 @@ fn load(path: &Path) -> Profile {
 /// Runs a profile with its one port at `address`.
 fn run(mut profile: Profile, address: &str, cores: Option<usize>) -> Report {
     profile.ports[0].address = address.into();
-    let session = Session { cores, fingerprint: true, virtual_time: Some(true), ..Session::new(profile) };
-    let report = session.open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap();
+    let session =
+        Session { cores, fingerprint: true, virtual_time: Some(true), ..Session::new(profile) };
+    let report =
+        session.open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap();
     assert!(report.verdict.valid, "{address}: {:?}", report.verdict);
     report
 }
@@ -67,7 +71,10 @@ fn each_profile_sends_the_frames_that_a_person_has_read() {
         }
     }
     fs::remove_dir_all(temporary).unwrap();
-    assert!(wrong.is_empty(), "not as in {wrong:#?}\nBLESS=1 cargo test -p squall --test golden rewrites them");
+    assert!(
+        wrong.is_empty(),
+        "not as in {wrong:#?}\nBLESS=1 cargo test -p squall --test golden rewrites them"
+    );
 }
 
 #[test]
@@ -93,10 +100,12 @@ fn any_number_of_workers_sends_the_same_frames_to_any_port() {
                 let (tx, rx) = (&other.ports[0].tx, &other.ports[0].rx);
                 assert_eq!((tx.packets, &tx.fingerprint), (rx.packets, &rx.fingerprint), "{name}");
                 assert!(
-                    other.streams.iter().all(|s| s
-                        .rx
-                        .as_ref()
-                        .is_none_or(|rx| rx.lost == 0 && rx.duplicates == 0 && rx.reordered == 0)),
+                    other
+                        .streams
+                        .iter()
+                        .all(|s| s.rx.as_ref().is_none_or(|rx| rx.lost == 0
+                            && rx.duplicates == 0
+                            && rx.reordered == 0)),
                     "{name}"
                 );
             }
@@ -113,22 +122,25 @@ fn another_seed_gives_other_frames_where_something_is_random() {
         profile.seed += 1;
         let after = run(profile, "null:virtual", Some(1));
         // Random gaps are not in the frames.
-        let random =
-            ["random", "weighted", "weights", "uniform = \"", "normal = {"].iter().any(|word| text.contains(word));
+        let random = ["random", "weighted", "weights", "uniform = \"", "normal = {"]
+            .iter()
+            .any(|word| text.contains(word));
         assert_eq!(fingerprint(&before) != fingerprint(&after), random, "{}", path.display());
     }
 }
 
-/// Captures that hold something of everything: protocols, tunnels, lengths, time, what is wrong on purpose, and one that is
-/// cut off.
+/// Captures that hold something of everything: protocols, tunnels, lengths, time, what is wrong on
+/// purpose, and one that is cut off.
 #[test]
 fn what_is_told_of_a_capture_is_what_a_person_has_read() {
     let (blessing, folder) = (std::env::var_os("BLESS").is_some(), folder());
-    let settings = Settings { checksums: true, duplicates: 5, hash: true, top: 3, ..Settings::default() };
+    let settings =
+        Settings { checksums: true, duplicates: 5, hash: true, top: 3, ..Settings::default() };
     let mut wrong = Vec::new();
     for name in ["headers-ethernet", "many", "tunnels", "wrong", "cut-off"] {
         let capture = folder.join(name).with_extension("pcap");
-        let temporary = std::env::temp_dir().join(format!("squall-golden-{}.pcap", std::process::id()));
+        let temporary =
+            std::env::temp_dir().join(format!("squall-golden-{}.pcap", std::process::id()));
         let path = match name {
             "cut-off" => {
                 let whole = fs::read(folder.join("sizes.pcap")).unwrap();
@@ -158,5 +170,8 @@ fn what_is_told_of_a_capture_is_what_a_person_has_read() {
             fs::remove_file(&temporary).unwrap();
         }
     }
-    assert!(wrong.is_empty(), "not as in {wrong:#?}\nBLESS=1 cargo test -p squall --test golden rewrites them");
+    assert!(
+        wrong.is_empty(),
+        "not as in {wrong:#?}\nBLESS=1 cargo test -p squall --test golden rewrites them"
+    );
 }

@@ -27,7 +27,9 @@ fn who_falls_behind_still_sends_what_was_due_in_time_and_nothing_that_was_not() 
     "#;
     let report = run(profile);
     // A machine that is too busy to send them within 100 ms of overtime says so.
-    let sent = |s: &squall::report::StreamReport| s.tx_packets + s.not_sent.get("late").copied().unwrap_or(0);
+    let sent = |s: &squall::report::StreamReport| {
+        s.tx_packets + s.not_sent.get("late").copied().unwrap_or(0)
+    };
     assert_eq!(report.streams.iter().map(sent).collect::<Vec<_>>(), [500_000, 500_000]);
 }
 
@@ -35,10 +37,10 @@ fn who_falls_behind_still_sends_what_was_due_in_time_and_nothing_that_was_not() 
 #[test]
 fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missing() {
     let begun = Instant::now();
-    let report = run(
-        "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n",
-    );
-    // 20 ms ahead, 100 ms behind, 200 ms of listening; the rest is for a machine that is busy elsewhere.
+    let report = run("duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \
+                      \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n");
+    // 20 ms ahead, 100 ms behind, 200 ms of listening; the rest is for a machine that is busy
+    // elsewhere.
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert!(report.duration_s < 0.5, "{} s", report.duration_s);
     let tx = &report.ports[0].tx;
@@ -51,8 +53,8 @@ fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missin
 fn frames_of_several_lengths_that_are_missing_are_those_that_the_rate_asked_for() {
     let tx = |port: &str, cores: usize| {
         let text = format!(
-            "duration = \"5 ms\"\nports = {{ A = \"{port}\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\n\
-             size = [64, 1518]\nrate = \"4 Tbps\"\n"
+            "duration = \"5 ms\"\nports = {{ A = \"{port}\" }}\n[[stream]]\npacket = \
+             \"eth/ipv4/udp\"\nsize = [64, 1518]\nrate = \"4 Tbps\"\n"
         );
         let profile = Profile::parse(&text, "late", Format::Toml).unwrap();
         let session = Session { cores: Some(cores), ..Session::new(profile) };
@@ -61,15 +63,18 @@ fn frames_of_several_lengths_that_are_missing_are_those_that_the_rate_asked_for(
     let due = tx("null:virtual", 1).packets;
     for cores in [1, 3] {
         let tx = tx("null:,queues=3", cores);
-        assert_eq!(tx.packets + tx.not_sent.get("late").copied().unwrap_or(0), due, "{cores} workers");
+        assert_eq!(
+            tx.packets + tx.not_sent.get("late").copied().unwrap_or(0),
+            due,
+            "{cores} workers"
+        );
     }
 }
 
 #[test]
 fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
-    let report = run(
-        "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\n",
-    );
+    let report = run("duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \
+                      \"eth/ipv4/udp\"\nrate = \"max\"\n");
     assert!(report.duration_s < 0.4, "{} s", report.duration_s);
     // Nothing can be wrong with it but the machine that it runs on.
     let starved = |reason: &squall::report::Reason| reason.code == ReasonCode::Starved;
@@ -78,23 +83,34 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
 
 #[test]
 fn a_port_that_takes_no_more_is_named_as_the_limit() {
-    // The second port of the link receives nothing until its ring of a frame is read, which every other call refuses.
-    let report = run(
-        "duration = \"200 ms\"\n[ports]\nA = \"loop:full-port,full=0.99,ring=1\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n",
+    // The second port of the link receives nothing until its ring of a frame is read, which every
+    // other call refuses.
+    let report = run("duration = \"200 ms\"\n[ports]\nA = \
+                      \"loop:full-port,full=0.99,ring=1\"\n[[stream]]\npacket = \
+                      \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n");
+    assert!(
+        report.verdict.has(ReasonCode::PortBound),
+        "{:?} {:?}",
+        report.verdict,
+        report.ports[0].tx
     );
-    assert!(report.verdict.has(ReasonCode::PortBound), "{:?} {:?}", report.verdict, report.ports[0].tx);
     assert!(!report.verdict.has(ReasonCode::GeneratorBound), "{:?}", report.verdict);
 }
 
 #[test]
 fn a_stream_that_never_started_is_told() {
     let stream = |name: &str, more: &str| {
-        format!("[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{more}\n")
+        format!(
+            "[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{more}\n"
+        )
     };
     let text = "duration = \"10 ms\"\nports = { A = \"null:virtual\" }\n".to_owned()
         + &stream("first", "mode = { burst = 11 }\nnext = \"second\"")
         + &stream("second", "self_start = false");
     let report = run(&text);
     assert!(report.verdict.valid);
-    assert_eq!(report.notes, ["stream \"second\" never started: \"first\", which leads to it, did not end"]);
+    assert_eq!(
+        report.notes,
+        ["stream \"second\" never started: \"first\", which leads to it, did not end"]
+    );
 }

@@ -1,5 +1,6 @@
-//! A link that goes down in a run and comes up again: on every kind of port that has one sending waits and goes on, what was
-//! due meanwhile is counted as such, and the report says when. And one that does not come up again.
+//! A link that goes down in a run and comes up again: on every kind of port that has one sending
+//! waits and goes on, what was due meanwhile is counted as such, and the report says when. And one
+//! that does not come up again.
 //!
 //! Each test is a process of its own, so that it has one thread when it enters a private network.
 
@@ -20,14 +21,22 @@ use squall::{
 };
 
 const TESTS: &[(&str, Test)] = &[
-    ("streams_over_af_packet_wait_for_the_link", || streams("af_packet:veth-a", "af_packet:veth-b")),
-    ("streams_over_af_xdp_wait_for_the_link", || streams("af_xdp:veth-a,rx_queues=0", "af_xdp:veth-b,take=all")),
-    ("streams_over_xdp_live_wait_for_the_link", || streams("xdp_live:veth-a", "af_xdp:veth-b,take=all")),
+    ("streams_over_af_packet_wait_for_the_link", || {
+        streams("af_packet:veth-a", "af_packet:veth-b")
+    }),
+    ("streams_over_af_xdp_wait_for_the_link", || {
+        streams("af_xdp:veth-a,rx_queues=0", "af_xdp:veth-b,take=all")
+    }),
+    ("streams_over_xdp_live_wait_for_the_link", || {
+        streams("xdp_live:veth-a", "af_xdp:veth-b,take=all")
+    }),
     ("a_run_that_ends_by_a_count_keeps_its_count", count),
     ("captures_over_af_packet_wait_for_the_link", || captures("af_packet:veth-a")),
     ("captures_over_xdp_live_wait_for_the_link", || captures("xdp_live:veth-a")),
     ("flows_go_on_when_the_link_is_up_again", flows),
-    ("a_link_that_must_not_go_down_ends_the_run", || ends("af_packet:veth-a,on_link_down=stop", false)),
+    ("a_link_that_must_not_go_down_ends_the_run", || {
+        ends("af_packet:veth-a,on_link_down=stop", false)
+    }),
     ("an_interface_that_is_deleted_ends_the_run", || ends("af_packet:veth-a", true)),
     ("an_interface_that_is_deleted_ends_a_run_over_xdp_live", || ends("xdp_live:veth-a", true)),
     ("what_the_peer_never_takes_is_named_as_such", too_long_for_the_peer),
@@ -54,8 +63,8 @@ fn start(text: &str) -> Result<Run, Box<dyn std::error::Error>> {
 
 fn stream(from: &str, to: &str, more: &str) -> String {
     format!(
-        "[ports]\nA = \"{from}\"\nB = \"{to}\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\n\
-         latency = true\nrate = \"{PPS} pps\"\n{more}\n"
+        "[ports]\nA = \"{from}\"\nB = \"{to}\"\n[[stream]]\nport = \"A\"\npacket = \
+         \"eth/ipv4/udp\"\nlatency = true\nrate = \"{PPS} pps\"\n{more}\n"
     )
 }
 
@@ -104,7 +113,12 @@ fn flap(run: &mut Run, end: &str) -> Outcome {
     sleep(Duration::from_millis(200));
     let (_, still) = run.sample();
     sleep(Duration::from_millis(50));
-    same(end, "nothing leaves while it is down", run.sample().1.ports[0].tx.packets, still.ports[0].tx.packets)?;
+    same(
+        end,
+        "nothing leaves while it is down",
+        run.sample().1.ports[0].tx.packets,
+        still.ports[0].tx.packets,
+    )?;
     lab::set_up(end)?;
     until("the link is up", run, |report| changes(report).len() == before + 2)?;
     Ok(())
@@ -127,21 +141,37 @@ fn streams(from: &str, to: &str) -> Outcome {
     let expected = down_s(&a.link_events) * PPS as f64;
     let missing = link_down(&report) as f64;
     let slack = 0.3 * expected + 0.05 * PPS as f64;
-    same(from, &format!("{missing} of {expected:.0} were due"), (missing - expected).abs() < slack, true)?;
-    same(from, "the stream says so, too", s.not_sent.get("link_down"), a.tx.not_sent.get("link_down"))?;
+    same(
+        from,
+        &format!("{missing} of {expected:.0} were due"),
+        (missing - expected).abs() < slack,
+        true,
+    )?;
+    same(
+        from,
+        "the stream says so, too",
+        s.not_sent.get("link_down"),
+        a.tx.not_sent.get("link_down"),
+    )?;
     let rx = s.rx.as_ref().ok_or("nothing was measured")?;
     // Frames that the kernel had taken when its end went down may be lost, and are.
     same(from, &format!("{} lost", rx.lost), rx.lost < PPS / 20, true)?;
     same(from, "named", report.verdict.has(ReasonCode::LinkDown), true)?;
     for code in [ReasonCode::PortLost, ReasonCode::PortRefused] {
-        same(from, &format!("no {code}: {:?}", report.verdict.reasons), report.verdict.has(code), false)?;
+        same(
+            from,
+            &format!("no {code}: {:?}", report.verdict.reasons),
+            report.verdict.has(code),
+            false,
+        )?;
     }
     Ok(())
 }
 
 fn count() -> Outcome {
     enter("af_packet")?;
-    let mut run = start(&format!("packets = 1500\n{}", stream("af_packet:veth-a", "af_packet:veth-b", "")))?;
+    let mut run =
+        start(&format!("packets = 1500\n{}", stream("af_packet:veth-a", "af_packet:veth-b", "")))?;
     sends_more("before", &mut run)?;
     flap(&mut run, "veth-b")?;
     let report = run.finish()?;
@@ -152,7 +182,9 @@ fn captures(from: &str) -> Outcome {
     enter(from)?;
     let path = std::env::temp_dir().join(format!("squall-link-{}.pcap", std::process::id()));
     // A second of frames, a millisecond apart.
-    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
+    let mut file = vec![
+        0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0,
+    ];
     for number in 0..1000u32 {
         for word in [1, number * 1000, 60, 60] {
             file.extend(word.to_le_bytes());
@@ -160,7 +192,8 @@ fn captures(from: &str) -> Outcome {
         file.extend([2; 60]);
     }
     std::fs::write(&path, file)?;
-    let replay = Replay { loops: 0, inputs: vec![squall::replay::input(&path)], ..Replay::default() };
+    let replay =
+        Replay { loops: 0, inputs: vec![squall::replay::input(&path)], ..Replay::default() };
     // A veth takes frames of XDP's only when its peer polls.
     squall_port_linux::set_gro("veth-b", true)?;
     let mut run = Session::replay(replay, [("A", from)]).open()?.start()?;
@@ -192,13 +225,18 @@ fn captures_flap(run: &mut Run) -> Outcome {
 fn flows() -> Outcome {
     enter("af_packet")?;
     let mut run = start(
-        "[ports]\nC = \"af_packet:veth-a,frames=1\"\nS = \"af_packet:veth-b,frames=1\"\n\
-         [flows]\nclients = \"C\"\nservers = \"S\"\n[[template]]\ncps = 200\nname = \"web\"\nclients = \"16.0.0.0/16\"\n\
-         servers = \"48.0.0.1\"\nport = 80\nclient = ['send \"ping\"', 'recv 4', 'close']\n\
-         server = ['recv 4', 'send \"pong\"', 'wait_peer_close']\n",
+        "[ports]\nC = \"af_packet:veth-a,frames=1\"\nS = \
+         \"af_packet:veth-b,frames=1\"\n[flows]\nclients = \"C\"\nservers = \
+         \"S\"\n[[template]]\ncps = 200\nname = \"web\"\nclients = \"16.0.0.0/16\"\nservers = \
+         \"48.0.0.1\"\nport = 80\nclient = ['send \"ping\"', 'recv 4', 'close']\nserver = ['recv \
+         4', 'send \"pong\"', 'wait_peer_close']\n",
     )?;
     let completed = |report: &Report| {
-        report.load.as_ref().and_then(|load| load.total.client.as_ref()).map_or(0, |client| client.completed)
+        report
+            .load
+            .as_ref()
+            .and_then(|load| load.total.client.as_ref())
+            .map_or(0, |client| client.completed)
     };
     until("flows", &mut run, |report| completed(report) > 50)?;
     lab::set_down("veth-b")?;
@@ -246,8 +284,11 @@ fn too_long_for_the_peer() -> Outcome {
         return Err(Skipped("needs ip".into()).into());
     }
     let more = "size = 1400\n";
-    let report =
-        start(&format!("duration = \"1 s\"\n{}", stream("af_packet:veth-a", "af_packet:veth-b", more)))?.finish()?;
+    let report = start(&format!(
+        "duration = \"1 s\"\n{}",
+        stream("af_packet:veth-a", "af_packet:veth-b", more)
+    ))?
+    .finish()?;
     let not_sent = &report.ports[0].tx.not_sent;
     let dropped = not_sent.get("dropped_by_driver").copied().unwrap_or(0);
     same("too long", "frames that left", report.ports[0].tx.packets, 0)?;

@@ -52,8 +52,7 @@ impl Client {
 
     fn traffic(&mut self, state: &str, flows: &[&str]) {
         let transmit = json!({ "state": state, "flow_names": flows });
-        let message =
-            json!({ "choice": "traffic", "traffic": { "choice": "flow_transmit", "flow_transmit": transmit } });
+        let message = json!({ "choice": "traffic", "traffic": { "choice": "flow_transmit", "flow_transmit": transmit } });
         self.0.control_state(&message).unwrap_or_else(|refusal| panic!("{state}: {refusal:?}"));
     }
 
@@ -71,7 +70,10 @@ impl Client {
 
     fn flow(&mut self, name: &str) -> Value {
         let all = self.metrics("flow");
-        all.iter().find(|flow| flow["name"] == name).unwrap_or_else(|| panic!("{name} in {all:?}")).clone()
+        all.iter()
+            .find(|flow| flow["name"] == name)
+            .unwrap_or_else(|| panic!("{name} in {all:?}"))
+            .clone()
     }
 
     fn wait(&mut self, what: &str, mut until: impl FnMut(&mut Self) -> bool) {
@@ -92,7 +94,9 @@ impl Client {
     }
 
     fn wait_stopped(&mut self) {
-        self.wait("all flows end", |client| client.metrics("flow").iter().all(|flow| flow["transmit"] == "stopped"));
+        self.wait("all flows end", |client| {
+            client.metrics("flow").iter().all(|flow| flow["transmit"] == "stopped")
+        });
         // What is under way has come when the run is over.
         self.wait("all frames come", |client| {
             client.metrics("flow").iter().all(|flow| flow["frames_rx"] == flow["frames_tx"])
@@ -106,13 +110,18 @@ fn count(of: &Value, name: &str) -> u64 {
 
 #[test]
 fn fixed_packets_are_counted_on_flows_and_ports_and_the_counts_stay_when_all_is_sent() {
-    let mut client =
-        Client::with(&config("fixed", &[flow("f1", 10_000, packets(300)), flow("f2", 5_000, packets(200))]));
+    let mut client = Client::with(&config(
+        "fixed",
+        &[flow("f1", 10_000, packets(300)), flow("f2", 5_000, packets(200))],
+    ));
     assert_eq!(count(&client.flow("f1"), "frames_tx"), 0);
     client.traffic("start", &[]);
     client.wait_stopped();
     let f1 = client.flow("f1");
-    assert_eq!((count(&f1, "frames_tx"), count(&f1, "frames_rx"), count(&f1, "bytes_rx")), (300, 300, 300 * 128));
+    assert_eq!(
+        (count(&f1, "frames_tx"), count(&f1, "frames_rx"), count(&f1, "bytes_rx")),
+        (300, 300, 300 * 128)
+    );
     assert_eq!(
         (&f1["loss"], &f1["port_tx"], &f1["port_rx"], &f1["frames_tx_rate"]),
         (&json!(0), &json!("p1"), &json!("p2"), &json!(0))
@@ -148,11 +157,18 @@ fn start_clears_what_was_counted_and_resume_after_stop_does_not() {
 fn flows_start_and_stop_each_by_itself_in_one_run() {
     let mut client = Client::with(&config(
         "apart",
-        &[flow("f1", 5_000, forever()), flow("f2", 5_000, packets(50)), flow("f3", 1_000, forever())],
+        &[
+            flow("f1", 5_000, forever()),
+            flow("f2", 5_000, packets(50)),
+            flow("f3", 1_000, forever()),
+        ],
     ));
     client.traffic("start", &["f1"]);
     client.wait("f1 is received", |client| count(&client.flow("f1"), "frames_rx") > 100);
-    assert_eq!((client.flow("f2")["transmit"].as_str(), count(&client.flow("f3"), "frames_tx")), (Some("stopped"), 0));
+    assert_eq!(
+        (client.flow("f2")["transmit"].as_str(), count(&client.flow("f3"), "frames_tx")),
+        (Some("stopped"), 0)
+    );
     client.traffic("start", &["f2"]);
     client.wait("f2 ends", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50
@@ -204,7 +220,8 @@ fn flows_are_appended_updated_and_deleted_while_others_are_sent() {
     client.wait("f2 ends", |client| count(&client.flow("f2"), "frames_rx") == 20);
     let before = count(&client.flow("f1"), "frames_rx");
     let faster = flow("f1", 5_000, forever());
-    let update = json!({ "choice": "flows", "flows": { "property_names": ["rate"], "flows": [faster] } });
+    let update =
+        json!({ "choice": "flows", "flows": { "property_names": ["rate"], "flows": [faster] } });
     client.0.update_config(&update).expect("it is there");
     client.wait("it is faster, and was not counted anew", |client| {
         let f1 = client.flow("f1");
@@ -262,7 +279,8 @@ fn what_is_wrong_is_refused_with_its_place_and_what_was_set_stays() {
     assert!(refusal.errors[0].contains("f2") && refusal.errors[0].contains("f1"), "{refusal:?}");
     client.0.metrics(&json!({ "choice": "bgpv4" })).expect_err("not supported");
     client.0.capture(&json!({ "port_name": "p7" })).expect_err("no such port");
-    let link = json!({ "choice": "port", "port": { "choice": "link", "link": { "state": "down" } } });
+    let link =
+        json!({ "choice": "port", "port": { "choice": "link", "link": { "state": "down" } } });
     let refusal = client.0.control_state(&link).expect_err("a loop has no link");
     assert!(refusal.errors[0].contains("loop:"), "{refusal:?}");
 }
@@ -270,7 +288,10 @@ fn what_is_wrong_is_refused_with_its_place_and_what_was_set_stays() {
 #[test]
 fn a_request_without_more_than_a_choice_is_answered() {
     let mut client = Client::with(&json!({}));
-    assert_eq!(*client.0.metrics(&json!({})).expect("ports"), json!({ "choice": "port_metrics", "port_metrics": [] }));
+    assert_eq!(
+        *client.0.metrics(&json!({})).expect("ports"),
+        json!({ "choice": "port_metrics", "port_metrics": [] })
+    );
     assert_eq!(client.0.config(), json!({}));
     assert_eq!(Controller::version()["api_spec_version"], "^1.0.0");
     client.traffic("start", &[]);

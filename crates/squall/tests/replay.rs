@@ -1,4 +1,5 @@
-//! Captures that are sent again: what arrives, when, and what is counted. On virtual time, into captures.
+//! Captures that are sent again: what arrives, when, and what is counted. On virtual time, into
+//! captures.
 
 use std::{
     io::{self, Cursor},
@@ -21,7 +22,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("squall-replay-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("squall-replay-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -74,7 +76,10 @@ fn frames(count: usize, gap: u64) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn plain(files: &[&Path]) -> Replay {
-    Replay { inputs: files.iter().map(|path| squall::replay::input(path)).collect(), ..Replay::default() }
+    Replay {
+        inputs: files.iter().map(|path| squall::replay::input(path)).collect(),
+        ..Replay::default()
+    }
 }
 
 fn run(replay: Replay, ports: &[&str]) -> Report {
@@ -107,7 +112,10 @@ fn a_capture_is_sent_octet_for_octet_at_its_own_instants() {
     let replay = report.replay.unwrap();
     assert_eq!((replay.packets, replay.loops, replay.read.packets), (3000, 1, 3000));
     assert_eq!(replay.octets, packets.iter().map(|p| p.1.len() as u64).sum::<u64>());
-    assert_eq!((replay.ports[0].attempted, replay.ports[0].successful, replay.ports[0].failed), (3000, 3000, 0));
+    assert_eq!(
+        (replay.ports[0].attempted, replay.ports[0].successful, replay.ports[0].failed),
+        (3000, 3000, 0)
+    );
     assert_eq!(report.ports[0].tx.packets, 3000);
 }
 
@@ -137,12 +145,24 @@ fn loops_at_top_speed_keep_their_delay() {
     let folder = Folder::new("top-loops");
     let packets = frames(10, 1000);
     let capture = folder.capture("in.pcap", &packets);
-    for (timing, preload) in
-        [(Timing::Top, false), (Timing::Top, true), (Timing::Paced { gap: Gap::Zero, together: 1 }, true)]
-    {
-        let replay = Replay { timing, preload, loops: 3, loop_delay: Picos(500_000_000), ..plain(&[&capture]) };
+    for (timing, preload) in [
+        (Timing::Top, false),
+        (Timing::Top, true),
+        (Timing::Paced { gap: Gap::Zero, together: 1 }, true),
+    ] {
+        let replay = Replay {
+            timing,
+            preload,
+            loops: 3,
+            loop_delay: Picos(500_000_000),
+            ..plain(&[&capture])
+        };
         let (out, report) = sent(&folder, replay.clone());
-        assert_eq!(times(&out), (0..30).map(|i| i / 10 * 500_000).collect::<Vec<_>>(), "{timing:?}, {preload}");
+        assert_eq!(
+            times(&out),
+            (0..30).map(|i| i / 10 * 500_000).collect::<Vec<_>>(),
+            "{timing:?}, {preload}"
+        );
         assert_eq!(report.replay.unwrap().loops, 3);
         // An end within a delay is an end.
         let mut session = Session::replay(replay, vec![("A", "null:virtual")]);
@@ -160,7 +180,13 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
         Gap::PerOctet { num, den, .. } => Gap::PerOctet { num, den, extra: 0 },
         gap => gap,
     };
-    let gaps = [Gap::from_pps(1, 1), Gap::from_pps(333, 10), Gap::from_pps(100_000, 1), mbps(1), mbps(300)];
+    let gaps = [
+        Gap::from_pps(1, 1),
+        Gap::from_pps(333, 10),
+        Gap::from_pps(100_000, 1),
+        mbps(1),
+        mbps(300),
+    ];
     for gap in gaps {
         for (preload, together) in [(false, 1), (true, 1), (true, 7)] {
             let timing = Timing::Paced { gap, together };
@@ -171,7 +197,10 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
             for (i, (time, octets)) in out.iter().enumerate() {
                 if i % together as usize == 0 {
                     let error = (time - out[0].0) as f64 - behind;
-                    assert!(error.abs() <= 1.0, "{gap:?}, {together} at once, frame {i}: {error} ns off");
+                    assert!(
+                        error.abs() <= 1.0,
+                        "{gap:?}, {together} at once, frame {i}: {error} ns off"
+                    );
                 }
                 behind += gap.seconds(octets.len() as f64) * 1e9;
             }
@@ -198,7 +227,8 @@ fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frame
     let capture = folder.capture("in.pcap", &frames(3_000, 1_000));
     let octets = std::fs::read(&capture).unwrap();
     let mut input = squall::replay::input(&capture);
-    input.open = Arc::new(move || Ok(Box::new(Slow(Cursor::new(octets.clone()), Duration::from_secs(2)))));
+    input.open =
+        Arc::new(move || Ok(Box::new(Slow(Cursor::new(octets.clone()), Duration::from_secs(2)))));
     for timing in [Timing::Paced { gap: Gap::from_pps(10_000, 1), together: 1 }, Timing::ORIGINAL] {
         let replay = Replay { inputs: vec![input.clone()], timing, ..plain(&[]) };
         let mut session = Session::replay(replay, [("A", "null:")]);
@@ -207,7 +237,11 @@ fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frame
         let replay = report.replay.as_ref().unwrap();
         assert!(replay.packets < 5_000, "{}", replay.packets);
         assert!(replay.starved_s > 0.0, "{timing:?}");
-        let told = report.verdict.reasons.iter().any(|reason| reason.text.contains("captures were not read in time"));
+        let told = report
+            .verdict
+            .reasons
+            .iter()
+            .any(|reason| reason.text.contains("captures were not read in time"));
         assert_eq!(told, timing != Timing::ORIGINAL, "{timing:?}: {:?}", report.verdict);
         assert!(!told || !report.verdict.valid);
     }
@@ -218,12 +252,15 @@ fn ten_hours_drift_by_nothing() {
     let folder = Folder::new("drift");
     // 10 h, 0 min, 1.000000007 s.
     let span = 36_001_000_000_007u64;
-    let packets: Vec<_> = frames(5, 1).into_iter().zip([0, 2_000, 5_000_000_000, span - 1, span]).collect();
-    let packets: Vec<_> = packets.into_iter().map(|((t, octets), at)| (t - t % 1_000_000_000 + at, octets)).collect();
+    let packets: Vec<_> =
+        frames(5, 1).into_iter().zip([0, 2_000, 5_000_000_000, span - 1, span]).collect();
+    let packets: Vec<_> =
+        packets.into_iter().map(|((t, octets), at)| (t - t % 1_000_000_000 + at, octets)).collect();
     let capture = folder.capture("in.pcap", &packets);
     let (out, _) = sent(&folder, plain(&[&capture]));
     assert_eq!(times(&out), [0, 2_000, 5_000_000_000, span - 1, span]);
-    let (out, _) = sent(&folder, Replay { timing: Timing::Captured { num: 3, den: 1 }, ..plain(&[&capture]) });
+    let (out, _) =
+        sent(&folder, Replay { timing: Timing::Captured { num: 3, den: 1 }, ..plain(&[&capture]) });
     assert_eq!(times(&out), [0, 666, 1_666_666_666, (span - 1) / 3, span / 3]);
 }
 
@@ -264,7 +301,9 @@ fn frames_that_are_too_long_are_left_out_or_cut_and_counted() {
     let packets = frames(100, 1000);
     let long = packets.iter().filter(|p| p.1.len() > 300).count() as u64;
     let capture = folder.capture("in.pcap", &packets);
-    for (too_long, sent, truncated) in [(TooLong::Skip, 100 - long, 0), (TooLong::Truncate, 100, long)] {
+    for (too_long, sent, truncated) in
+        [(TooLong::Skip, 100 - long, 0), (TooLong::Truncate, 100, long)]
+    {
         let port = format!("loop:replay-{sent},virtual,max_frame=300");
         let report = run(Replay { too_long, ..plain(&[&capture]) }, &[&port]);
         let replay = report.replay.unwrap();
@@ -286,8 +325,11 @@ fn only_wanted_packets_are_sent() {
         ..plain(&[&capture])
     };
     let (out, report) = sent(&folder, replay);
-    let wanted = |i: usize| [1, 3, 4, 5, 6, 7, 8, 9, 10, 30, 40].contains(&(i + 1)) && packets[i].1.len() > 100;
-    let expected: Vec<&[u8]> = (0..40).filter(|&i| wanted(i)).map(|i| packets[i].1.as_slice()).collect();
+    let wanted = |i: usize| {
+        [1, 3, 4, 5, 6, 7, 8, 9, 10, 30, 40].contains(&(i + 1)) && packets[i].1.len() > 100
+    };
+    let expected: Vec<&[u8]> =
+        (0..40).filter(|&i| wanted(i)).map(|i| packets[i].1.as_slice()).collect();
     assert_eq!(octets(&out), expected);
     assert_eq!(report.replay.unwrap().read.unwanted, 40 - expected.len() as u64);
 }
@@ -311,7 +353,8 @@ fn a_replay_that_cannot_be_says_why() {
     let fault = report.replay.unwrap().fault.unwrap();
     assert!(fault.contains("no packet is left"), "{fault}");
     let port = format!("pcap:{}", out.display());
-    let refused = |replay: Replay| Session::replay(replay, [("A", &*port)]).open().err().unwrap().to_string();
+    let refused =
+        |replay: Replay| Session::replay(replay, [("A", &*port)]).open().err().unwrap().to_string();
     let missing = refused(plain(&[&folder.path("none.pcap")]));
     assert!(missing.contains("none.pcap") && missing.contains("No such file"), "{missing}");
     let once = refused(Replay { loops: 2, ..plain(&[Path::new("-")]) });
@@ -326,10 +369,13 @@ fn conversations(count: usize) -> Vec<(u64, Vec<u8>)> {
             let (client_port, server_port) = (1000 + (i / 4) as u16, 53u16);
             let back = i % 4 % 2 == 1;
             let (src, dst) = if back { (server, client) } else { (client, server) };
-            let (sport, dport) = if back { (server_port, client_port) } else { (client_port, server_port) };
+            let (sport, dport) =
+                if back { (server_port, client_port) } else { (client_port, server_port) };
             let mut octets = vec![0; 60];
             octets[12] = 8;
-            octets[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            octets[14..34].copy_from_slice(&[
+                0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            ]);
             octets[26..30].copy_from_slice(&src);
             octets[30..34].copy_from_slice(&dst);
             octets[34..36].copy_from_slice(&sport.to_be_bytes());
@@ -354,7 +400,10 @@ fn clients_and_servers_leave_by_their_ports_in_the_order_of_the_capture() {
     let ports = outs.each_ref().map(|path| format!("pcap:{}", path.display()));
     let report = run(plain(&[&capture]), &[&ports[0], &ports[1]]);
     let [clients, servers] = outs.each_ref().map(|path| read(path));
-    assert!(clients.iter().all(|p| p.1[26..28] == [10, 1]) && servers.iter().all(|p| p.1[26..28] == [10, 2]));
+    assert!(
+        clients.iter().all(|p| p.1[26..28] == [10, 1])
+            && servers.iter().all(|p| p.1[26..28] == [10, 2])
+    );
     let mut both: Vec<_> = clients.iter().chain(&servers).map(|p| (p.0, number(&p.1))).collect();
     both.sort_unstable();
     assert_eq!(both.iter().map(|p| p.1).collect::<Vec<_>>(), (0..400).collect::<Vec<_>>());
@@ -369,15 +418,20 @@ fn each_loop_has_its_own_flows_with_unique_addresses_and_the_same_without() {
     let folder = Folder::new("unique");
     let capture = folder.capture("in.pcap", &conversations(40));
     let flows_of = |unique: Option<u64>, preload: bool| {
-        let (out, report) = sent(&folder, Replay { unique, preload, loops: 6, ..plain(&[&capture]) });
+        let (out, report) =
+            sent(&folder, Replay { unique, preload, loops: 6, ..plain(&[&capture]) });
         let told = report.replay.unwrap().flows.unwrap();
-        let tuples: std::collections::HashSet<Vec<u8>> = out.iter().map(|p| p.1[26..38].to_vec()).collect();
+        let tuples: std::collections::HashSet<Vec<u8>> =
+            out.iter().map(|p| p.1[26..38].to_vec()).collect();
         assert_eq!(told.flow_packets, 240);
         assert_eq!(told.flows, tuples.len() as u64, "{unique:?}");
         told.flows
     };
     for preload in [false, true] {
-        assert_eq!([None, Some(1), Some(2), Some(6)].map(|unique| flows_of(unique, preload)), [20, 120, 60, 20]);
+        assert_eq!(
+            [None, Some(1), Some(2), Some(6)].map(|unique| flows_of(unique, preload)),
+            [20, 120, 60, 20]
+        );
     }
 }
 
@@ -388,8 +442,8 @@ fn what_was_not_sent_is_in_no_flow() {
     let (_, report) = sent(&folder, Replay { limit: Some(6), ..plain(&[&capture]) });
     let flows = report.replay.unwrap().flows.unwrap();
     assert_eq!((flows.flows, flows.flow_packets), (4, 6));
-    // The reader is many loops ahead when time is up. A loop takes 399 us: its first frame leaves with the last of the one
-    // before, and so 4 frames of the next loop leave within 4 us more.
+    // The reader is many loops ahead when time is up. A loop takes 399 us: its first frame leaves
+    // with the last of the one before, and so 4 frames of the next loop leave within 4 us more.
     for loops in [0, 20] {
         let port = format!("pcap:{}", folder.path("stopped.pcap").display());
         let mut session = Session::replay(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);

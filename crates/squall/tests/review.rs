@@ -1,5 +1,5 @@
-//! What goes wrong only now and then: streams that come back, rates that change where several workers share, schedules
-//! that no machine keeps, gaps beyond the end of time.
+//! What goes wrong only now and then: streams that come back, rates that change where several
+//! workers share, schedules that no machine keeps, gaps beyond the end of time.
 
 use std::{
     fs,
@@ -56,7 +56,8 @@ fn a_stream_that_was_removed_does_not_come_back() {
 
 #[test]
 fn a_stream_that_starts_again_keeps_the_rate_it_was_changed_to() {
-    let at = |rate: &str| profile("null:", &stream("one", rate, "mode = { burst = 5 }\nnext = \"one\""));
+    let at =
+        |rate: &str| profile("null:", &stream("one", rate, "mode = { burst = 5 }\nnext = \"one\""));
     let mut run = start(at("100 pps"));
     sleep(Duration::from_millis(60));
     run.change(at("10 kpps")).unwrap();
@@ -67,14 +68,19 @@ fn a_stream_that_starts_again_keeps_the_rate_it_was_changed_to() {
 
 #[test]
 fn workers_that_share_a_stream_keep_its_rate_when_it_becomes_one_in_bits() {
-    let at = |rate: &str| profile("null:", &format!("duration = \"2 s\"\n{}", stream("one", rate, "size = [64, 192]")));
+    let at = |rate: &str| {
+        profile(
+            "null:",
+            &format!("duration = \"2 s\"\n{}", stream("one", rate, "size = [64, 192]")),
+        )
+    };
     let session = Session { cores: Some(2), ..Session::new(at("20 kpps")) };
     let mut run = session.open().unwrap().start().unwrap();
     sleep(Duration::from_millis(60));
     // 128 octets on average: as many frames as before.
     run.change(at("20.48 Mbps")).unwrap();
-    // However late they leave, so many frames are due in the time. A share that is not halved, or halved twice, would be half of
-    // them again, or less by a quarter.
+    // However late they leave, so many frames are due in the time. A share that is not halved, or
+    // halved twice, would be half of them again, or less by a quarter.
     let report = run.finish().unwrap();
     let one = of(&report, "one");
     let due = one.tx_packets + one.not_sent.values().sum::<u64>();
@@ -86,7 +92,11 @@ fn streams_that_are_added_follow_each_other_as_their_profile_says() {
     let mut run = start(profile("null:", &stream("old", "1 kpps", "")));
     sleep(Duration::from_millis(40));
     let second = stream("second", "1 kpps", "mode = { burst = 20 }\nself_start = false");
-    let first = stream("first", "1 kpps", "mode = { burst = 10 }\nnext = { stream = \"second\", times = 1 }");
+    let first = stream(
+        "first",
+        "1 kpps",
+        "mode = { burst = 10 }\nnext = { stream = \"second\", times = 1 }",
+    );
     run.change(profile("null:", &(first + &second))).unwrap();
     let report = run.finish().unwrap();
     assert_eq!(["first", "second"].map(|name| of(&report, name).tx_packets), [10, 20]);
@@ -94,7 +104,11 @@ fn streams_that_are_added_follow_each_other_as_their_profile_says() {
 
 #[test]
 fn a_stream_paused_before_it_began_waits_to_be_resumed() {
-    let first = stream("first", "1 kpps", "mode = { burst = 50 }\nnext = { stream = \"second\", times = 1 }");
+    let first = stream(
+        "first",
+        "1 kpps",
+        "mode = { burst = 50 }\nnext = { stream = \"second\", times = 1 }",
+    );
     let second = stream("second", "1 kpps", "mode = { burst = 20 }\nself_start = false");
     let mut run = start(profile("null:", &(first + &second)));
     run.pause(Some("second")).unwrap();
@@ -110,7 +124,10 @@ fn a_stream_paused_before_it_began_waits_to_be_resumed() {
 fn a_stream_may_be_added_when_all_others_have_ended() {
     let file = std::env::temp_dir().join(format!("squall-review-{}.pcap", std::process::id()));
     let with = |more: &str| {
-        profile(&format!("pcap:{}", file.display()), &(stream("one", "1 kpps", "mode = { burst = 10 }") + more))
+        profile(
+            &format!("pcap:{}", file.display()),
+            &(stream("one", "1 kpps", "mode = { burst = 10 }") + more),
+        )
     };
     let mut run = start(with(""));
     assert!(run.wait(Duration::from_secs(10)));
@@ -132,18 +149,27 @@ fn frames_that_took_another_queue_are_not_lost() {
     let (sample, _) = run.sample();
     let report = stop(run);
     // The two queues are read one after the other.
-    assert!(sample.streams[0].lost < 500, "{} of {}", sample.streams[0].lost, report.streams[0].tx_packets);
+    assert!(
+        sample.streams[0].lost < 500,
+        "{} of {}",
+        sample.streams[0].lost,
+        report.streams[0].tx_packets
+    );
     assert!(report.streams[0].tx_packets > 3000);
 }
 
 #[test]
 fn a_forgotten_run_sends_no_more() {
     // No other run of these tests has so many workers.
-    let session = Session { cores: Some(6), ..Session::new(profile("null:", &stream("one", "1 kpps", ""))) };
+    let session =
+        Session { cores: Some(6), ..Session::new(profile("null:", &stream("one", "1 kpps", ""))) };
     let workers = || {
         let threads = fs::read_dir("/proc/self/task").unwrap();
         threads
-            .filter(|t| fs::read_to_string(t.as_ref().unwrap().path().join("comm")).is_ok_and(|c| c == "squall-5\n"))
+            .filter(|t| {
+                fs::read_to_string(t.as_ref().unwrap().path().join("comm"))
+                    .is_ok_and(|c| c == "squall-5\n")
+            })
             .count()
     };
     let run = session.open().unwrap().start().unwrap();
@@ -159,8 +185,10 @@ fn a_forgotten_run_sends_no_more() {
 #[test]
 fn bursts_in_time_are_kept_at_any_rate() {
     let law = "departures = { on = \"1 ms\", off = \"19 ms\" }";
-    let profile =
-        profile("loop:bursts-in-time", &(String::from("duration = \"300 ms\"\n") + &stream("one", "max", law)));
+    let profile = profile(
+        "loop:bursts-in-time",
+        &(String::from("duration = \"300 ms\"\n") + &stream("one", "max", law)),
+    );
     let report = run(profile);
     let gaps = report.ports[0].rx.arrival_gap_ns.as_ref().unwrap();
     let silences: u64 = gaps.bins.iter().filter(|bin| bin.0 > 12_000_000).map(|bin| bin.2).sum();
@@ -169,14 +197,20 @@ fn bursts_in_time_are_kept_at_any_rate() {
 
 #[test]
 fn a_schedule_that_had_to_be_stretched_is_not_kept() {
-    let text = String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"stretch\"");
+    let text =
+        String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"stretch\"");
     let report = run(profile("null:", &text));
-    assert!(report.verdict.reasons.iter().any(|r| r.text.contains("stretched")), "{:?}", report.verdict);
+    assert!(
+        report.verdict.reasons.iter().any(|r| r.text.contains("stretched")),
+        "{:?}",
+        report.verdict
+    );
 }
 
 #[test]
 fn frames_dropped_for_being_late_are_counted_with_the_port_and_cost_no_time() {
-    let text = String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"drop\"");
+    let text =
+        String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"drop\"");
     let begun = Instant::now();
     let report = run(profile("null:", &text));
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
@@ -222,7 +256,16 @@ fn no_profile_makes_a_panic() {
         "size = { normal = { mean = 70, sd = 0 } }",
         "size = 65535",
     ];
-    let rates = ["1 upps", "0.000001 pps", "1 bps", "0.1 bps l1", "33.333333333 Mbps", "1e18 pps", "10 Tbps", "max"];
+    let rates = [
+        "1 upps",
+        "0.000001 pps",
+        "1 bps",
+        "0.1 bps l1",
+        "33.333333333 Mbps",
+        "1e18 pps",
+        "10 Tbps",
+        "max",
+    ];
     let mores = [
         "",
         "latency = true",
@@ -243,8 +286,11 @@ fn no_profile_makes_a_panic() {
         if asked % 5 != 0 {
             return;
         }
-        let text = format!("packets = 70\nports = {{ A = \"null:virtual\" }}\n{}", stream("one", rate, more))
-            .replace("eth/ipv4/udp", packet.replace('"', "\\\"").as_str());
+        let text = format!(
+            "packets = 70\nports = {{ A = \"null:virtual\" }}\n{}",
+            stream("one", rate, more)
+        )
+        .replace("eth/ipv4/udp", packet.replace('"', "\\\"").as_str());
         let Ok(profile) = Profile::parse(&text, "review.toml", Format::Toml) else { return };
         let Ok(opened) = Session::new(profile).open() else { return };
         squall::explain::preview(opened.plan(), 40);

@@ -1,4 +1,5 @@
-//! Conversations of a capture that are played over TCP and UDP of our own, between two ends of a link in memory.
+//! Conversations of a capture that are played over TCP and UDP of our own, between two ends of a
+//! link in memory.
 
 use std::path::PathBuf;
 
@@ -24,8 +25,10 @@ fn segment(client: u8, there: bool, seq: u32, ack: u32, flags: u8, octets: &[u8]
 
 /// Six conversations, of which the third has no beginning and the fifth a hole.
 fn capture(name: &str, both_directions: bool) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("squall-stateful-{name}-{}.pcap", std::process::id()));
-    let format = PcapFormat { nanoseconds: true, link_type: LinkType::ETHERNET, ..PcapFormat::default() };
+    let path =
+        std::env::temp_dir().join(format!("squall-stateful-{name}-{}.pcap", std::process::id()));
+    let format =
+        PcapFormat { nanoseconds: true, link_type: LinkType::ETHERNET, ..PcapFormat::default() };
     let mut writer = PcapWriter::create(&path, format).unwrap();
     for client in 1..=6u8 {
         let answer = vec![client; 300 * usize::from(client)];
@@ -48,7 +51,9 @@ fn capture(name: &str, both_directions: bool) -> PathBuf {
             _ => {}
         }
         let from_client = |packet: &[u8]| packet[27] == 0;
-        for (i, packet) in (0..).zip(&packets).filter(|(_, packet)| both_directions || from_client(packet)) {
+        for (i, packet) in
+            (0..).zip(&packets).filter(|(_, packet)| both_directions || from_client(packet))
+        {
             let time = 1_700_000_000_000_000_000 + u64::from(client) * 10_000_000 + i * 100_000;
             writer.write(time, packet.len() as u32, packet).unwrap();
         }
@@ -77,7 +82,8 @@ fn played_from(path: PathBuf, name: &str, mut replay: serde_json::Value) -> Repo
 fn a_capture_of_one_direction_is_told() {
     let both = played("both", json!({})).load.unwrap().conversations.unwrap();
     assert_eq!(both.one_sided, 0);
-    let one = played_from(capture("one", false), "one", json!({})).load.unwrap().conversations.unwrap();
+    let one =
+        played_from(capture("one", false), "one", json!({})).load.unwrap().conversations.unwrap();
     assert_eq!((one.found, one.one_sided), (6, 6), "{one:?}");
     let said = squall::render::conversations(&one);
     assert!(said.iter().any(|line| line.starts_with("one-sided: of 6 conversations")), "{said:?}");
@@ -105,7 +111,11 @@ fn clients_and_a_server_stand_for_the_captured_ones_in_each_loop() {
     });
     let load = played("mapped", replay).load.unwrap();
     let told = load.conversations.unwrap();
-    assert_eq!((told.found, told.playable, told.octets_as_captured), (6, 6, Some(true)), "{told:?}");
+    assert_eq!(
+        (told.found, told.playable, told.octets_as_captured),
+        (6, 6, Some(true)),
+        "{told:?}"
+    );
     assert_eq!(told.kinds.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>(), ["TCP 8080"]);
     assert_eq!(load.total.client.unwrap().received_octets, 2 * 300 * (1 + 2 + 3 + 4 + 5 + 6));
 }

@@ -1,5 +1,5 @@
-//! The workers together are one: on 1, 2, 3 and 8 of them the frames of a profile are the same, each stream's fields
-//! come in the same sequence, and what receivers count adds up to the same.
+//! The workers together are one: on 1, 2, 3 and 8 of them the frames of a profile are the same,
+//! each stream's fields come in the same sequence, and what receivers count adds up to the same.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,8 +12,10 @@ const WORKERS: [usize; 4] = [1, 2, 3, 8];
 
 /// Every golden profile as it is, and each of its streams alone, which all workers then share.
 fn profiles() -> Vec<(String, Profile)> {
-    let folder = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap();
-    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder =
+        fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap();
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "toml"));
     paths.sort();
     let mut profiles = Vec::new();
@@ -39,7 +41,12 @@ fn profiles() -> Vec<(String, Profile)> {
 fn session(profile: &Profile, address: &str, cores: usize) -> Session {
     let mut profile = profile.clone();
     profile.ports[0].address = address.into();
-    Session { cores: Some(cores), fingerprint: true, virtual_time: Some(true), ..Session::new(profile) }
+    Session {
+        cores: Some(cores),
+        fingerprint: true,
+        virtual_time: Some(true),
+        ..Session::new(profile)
+    }
 }
 
 fn run(session: Session) -> Report {
@@ -66,7 +73,8 @@ fn every_operation_is_among_the_golden_profiles() {
         };
         seen.insert(name, ());
     }
-    let all = ["after", "decrement", "increment", "list", "random", "random with a limit", "weighted"];
+    let all =
+        ["after", "decrement", "increment", "list", "random", "random with a limit", "weighted"];
     assert_eq!(seen.into_keys().collect::<Vec<_>>(), all);
 }
 
@@ -82,7 +90,11 @@ fn the_frames_of_any_number_of_workers_are_those_of_one() {
             let other = run(session(&profile, "loop:union,virtual", workers));
             let (tx, rx) = (&other.ports[0].tx, &other.ports[0].rx);
             assert_eq!(tx.fingerprint, one.ports[0].tx.fingerprint, "{name}");
-            assert_eq!((tx.packets, tx.octets, &tx.fingerprint), (rx.packets, rx.octets, &rx.fingerprint), "{name}");
+            assert_eq!(
+                (tx.packets, tx.octets, &tx.fingerprint),
+                (rx.packets, rx.octets, &rx.fingerprint),
+                "{name}"
+            );
             assert_eq!(counts(&other), counts(&one), "{name}");
             for seen in other.streams.iter().filter_map(|s| s.rx.as_ref()) {
                 assert_eq!((seen.lost, seen.duplicates), (0, 0), "{name}");
@@ -91,7 +103,8 @@ fn the_frames_of_any_number_of_workers_are_those_of_one() {
     }
 }
 
-/// (index, due instant, octets) of a stream's frames as worker `worker` makes them, up to index `end`.
+/// (index, due instant, octets) of a stream's frames as worker `worker` makes them, up to index
+/// `end`.
 fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64, Vec<u8>)> {
     let Some((first, by)) = plan.share(stream, worker) else { return Vec::new() };
     let s = &plan.streams[stream];
@@ -107,7 +120,13 @@ fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64,
             let mut octets = vec![0xa5; len as usize];
             let mut meta = [TxMeta { len, due: due.as_nanos(), ..TxMeta::default() }];
             let (slots, stride) = (&mut octets[..], len as usize);
-            s.program.fill(&mut cursor, &mut scratch, (slots, stride, &mut meta), &Run { start: 0, count: 1 }, None);
+            s.program.fill(
+                &mut cursor,
+                &mut scratch,
+                (slots, stride, &mut meta),
+                &Run { start: 0, count: 1 },
+                None,
+            );
             made.push((at, due.0, octets));
         }
         timeline.advance(len);
@@ -120,25 +139,33 @@ fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64,
 fn each_stream_has_the_sequence_and_the_instants_that_it_has_on_one_worker() {
     let mut shared = 0;
     for (name, profile) in profiles() {
-        let plan =
-            |workers| session(&profile, "null:virtual", workers).plan_only().unwrap_or_else(|e| panic!("{e}")).plan;
+        let plan = |workers| {
+            session(&profile, "null:virtual", workers)
+                .plan_only()
+                .unwrap_or_else(|e| panic!("{e}"))
+                .plan
+        };
         let one = plan(1);
         for workers in WORKERS {
             let many = plan(workers);
             assert_eq!(many.streams.len(), one.streams.len());
             for stream in 0..one.streams.len() {
                 shared += usize::from(many.streams[stream].placement == Placement::Shared);
-                let mut together: Vec<_> = (0..workers).flat_map(|w| frames(&many, stream, w, 90)).collect();
+                let mut together: Vec<_> =
+                    (0..workers).flat_map(|w| frames(&many, stream, w, 90)).collect();
                 together.sort();
-                assert!(together == frames(&one, stream, 0, 90), "{name}, stream {stream} on {workers} workers");
+                assert!(
+                    together == frames(&one, stream, 0, 90),
+                    "{name}, stream {stream} on {workers} workers"
+                );
             }
         }
     }
     assert!(shared > 100, "only {shared} streams were shared");
 }
 
-/// Each queue of a loop loses every tenth of its own frames, or doubles it: the same share of the whole, if the whole
-/// divides by the tenth part of each number of queues.
+/// Each queue of a loop loses every tenth of its own frames, or doubles it: the same share of the
+/// whole, if the whole divides by the tenth part of each number of queues.
 #[test]
 fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
     const FRAMES: u64 = 240 * 50;
@@ -152,7 +179,8 @@ fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
                 let address = format!("loop:adds-up,{fault}{clock}");
                 let signed = "packet = \"eth/ipv4/udp\"\nsize = 64\nlatency = true\n";
                 let text = format!(
-                    "ports = {{ A = \"{address}\" }}\n[[stream]]\n{signed}rate = \"5 Mpps\"\nmode = {{ burst = {FRAMES} }}\n"
+                    "ports = {{ A = \"{address}\" }}\n[[stream]]\n{signed}rate = \"5 Mpps\"\nmode \
+                     = {{ burst = {FRAMES} }}\n"
                 );
                 let profile = Profile::parse(&text, "union", Format::Toml).unwrap();
                 let session = Session { cores: Some(workers), ..Session::new(profile) };
@@ -179,8 +207,9 @@ fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
 fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
     let text = |stop: &str, more: &str| {
         format!(
-            "{stop}\nports = {{ A = \"loop:divided,virtual\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"1 Mpps\"\n\
-             {more}\n[[stream.vary]]\nfield = \"ipv4.src\"\nop = \"random\"\nmax = \"10.0.0.0\"\n"
+            "{stop}\nports = {{ A = \"loop:divided,virtual\" }}\n[[stream]]\npacket = \
+             \"eth/ipv4/udp\"\nrate = \"1 Mpps\"\n{more}\n[[stream.vary]]\nfield = \
+             \"ipv4.src\"\nop = \"random\"\nmax = \"10.0.0.0\"\n"
         )
     };
     for (stop, more, frames, sharers) in [
@@ -193,25 +222,32 @@ fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
         ("octets = 64_001", "size = \"imix\"", 176, 1),
         ("packets = 1001", "size = 64\nlate = \"drop\"", 1001, 1),
     ] {
-        let profile = Profile::parse(&text(stop, more), "union", Format::Toml).unwrap_or_else(|e| panic!("{e}"));
+        let profile = Profile::parse(&text(stop, more), "union", Format::Toml)
+            .unwrap_or_else(|e| panic!("{e}"));
         let one = run(session(&profile, "loop:divided,virtual", 1));
         let many = run(session(&profile, "loop:divided,virtual", 8));
         let name = format!("{stop}, {more}: {:?}", many.notes);
         assert_eq!((one.ports[0].tx.packets, many.ports[0].tx.packets), (frames, frames), "{name}");
         assert_eq!(one.ports[0].tx.fingerprint, many.ports[0].tx.fingerprint, "{name}");
         assert_eq!(many.workers.iter().filter(|w| w.tx_packets > 0).count(), sharers, "{name}");
-        assert_eq!(many.notes.iter().any(|note| note.contains("one core sends")), sharers == 1, "{name}");
+        assert_eq!(
+            many.notes.iter().any(|note| note.contains("one core sends")),
+            sharers == 1,
+            "{name}"
+        );
     }
 }
 
 /// In real time, where workers go each at their own speed.
 #[test]
 fn workers_that_share_a_stream_without_a_rate_send_the_frames_of_one() {
-    let text = "packets = 10_007\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\n\
-                [[stream.vary]]\nfield = \"ipv4.id\"\nop = \"increment\"\nmax = 65535\n";
+    let text = "packets = 10_007\nports = { A = \"null:\" }\n[[stream]]\npacket = \
+                \"eth/ipv4/udp\"\nrate = \"max\"\n[[stream.vary]]\nfield = \"ipv4.id\"\nop = \
+                \"increment\"\nmax = 65535\n";
     let profile = Profile::parse(text, "union", Format::Toml).unwrap();
     let sent = |cores| {
-        let session = Session { cores: Some(cores), fingerprint: true, ..Session::new(profile.clone()) };
+        let session =
+            Session { cores: Some(cores), fingerprint: true, ..Session::new(profile.clone()) };
         let tx = run(session).ports.remove(0).tx;
         (tx.packets, tx.fingerprint)
     };

@@ -22,19 +22,35 @@ export class ApiError extends Error {
   }
 }
 
-async function ask(method: string, path: string, body?: BodyInit, type?: string): Promise<Response> {
+async function ask(
+  method: string,
+  path: string,
+  body?: BodyInit,
+  type?: string,
+): Promise<Response> {
   let answer: Response;
   try {
-    answer = await fetch(BASE + path, { method, body: body ?? null, headers: type ? { "content-type": type } : {}, cache: "no-store" });
+    answer = await fetch(BASE + path, {
+      method,
+      body: body ?? null,
+      headers: type ? { "content-type": type } : {},
+      cache: "no-store",
+    });
   } catch {
     session.reachable = false;
-    throw new ApiError(0, "unreachable", "the daemon does not answer; is `squall serve` still running?");
+    throw new ApiError(
+      0,
+      "unreachable",
+      "the daemon does not answer; is `squall serve` still running?",
+    );
   }
   if (answer.ok) return answer;
   if (answer.status === 401) session.loginNeeded = true;
   const text = await answer.text();
   try {
-    const { error } = JSON.parse(text) as { error: { code: string; message: string; details?: Problem[] } };
+    const { error } = JSON.parse(text) as {
+      error: { code: string; message: string; details?: Problem[] };
+    };
     throw new ApiError(answer.status, error.code, error.message, error.details ?? []);
   } catch (error) {
     if (error instanceof ApiError) throw error;
@@ -53,14 +69,18 @@ export const post = async <T>(path: string, body: unknown = {}): Promise<T> =>
   json<T>(await ask("POST", path, JSON.stringify(body), "application/json"));
 export const patch = async <T>(path: string, body: unknown): Promise<T> =>
   json<T>(await ask("PATCH", path, JSON.stringify(body), "application/json"));
-export const remove = async (path: string): Promise<void> => void (await ask("DELETE", path, undefined, "application/json"));
+export const remove = async (path: string): Promise<void> =>
+  void (await ask("DELETE", path, undefined, "application/json"));
 export const upload = async (name: string, octets: Blob): Promise<void> =>
   void (await ask("PUT", `/files/${encodeURIComponent(name)}`, octets, "application/octet-stream"));
 
 /** A problem with what was expected and what to try, a line each. */
-export const told = (problem: Problem | undefined): string | undefined => problem && [problem.message, ...(problem.details ?? [])].join("\n");
+export const told = (problem: Problem | undefined): string | undefined =>
+  problem && [problem.message, ...(problem.details ?? [])].join("\n");
 
 /** What an error says of one thing that was asked. */
-export const firstOf = (error: unknown): string => (error instanceof ApiError ? (told(error.details[0]) ?? error.message) : messageOf(error));
+export const firstOf = (error: unknown): string =>
+  error instanceof ApiError ? (told(error.details[0]) ?? error.message) : messageOf(error);
 
-export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+export const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);

@@ -1,4 +1,5 @@
-// The profile that is being edited. It is kept in this browser, and checked by the daemon as it changes.
+// The profile that is being edited. It is kept in this browser, and checked by the daemon as it
+// changes.
 
 import { ApiError, messageOf, post, told } from "./api";
 import { remembered, store } from "./session.svelte";
@@ -19,7 +20,14 @@ export const EXAMPLE: Profile = {
       latency: true,
       vary: [{ field: "tcp.sport", op: "increment", min: 1024, max: 65535 }],
     },
-    { name: "bulk", port: "A", packet: "eth/ipv4(src=198.18.0.2, dst=198.19.0.2)/udp(sport=5001, dport=5001)", size: "imix", rate: "20 Mbps", latency: true },
+    {
+      name: "bulk",
+      port: "A",
+      packet: "eth/ipv4(src=198.18.0.2, dst=198.19.0.2)/udp(sport=5001, dport=5001)",
+      size: "imix",
+      rate: "20 Mbps",
+      latency: true,
+    },
   ],
 };
 
@@ -123,13 +131,15 @@ class Draft {
 /** The daemon may name the table in the plural. */
 const placeOf = (problem: Problem): string => (problem.path ?? "").replace(/^streams\b/, "stream");
 
-const inside = (place: string, path: string): boolean => place === path || (place.startsWith(path) && /^[.[]/.test(place.slice(path.length)));
+const inside = (place: string, path: string): boolean =>
+  place === path || (place.startsWith(path) && /^[.[]/.test(place.slice(path.length)));
 
 export const draft = new Draft();
 
 /** Keys with nothing in them are left out of what is sent. */
 export function assign(target: Record<string, unknown>, key: string, value: unknown): void {
-  if (value === undefined || value === "" || (typeof value === "number" && Number.isNaN(value))) delete target[key];
+  if (value === undefined || value === "" || (typeof value === "number" && Number.isNaN(value)))
+    delete target[key];
   else target[key] = value;
 }
 

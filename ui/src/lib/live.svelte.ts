@@ -1,4 +1,5 @@
-// What runs tell while they go on, over one WebSocket: their states, and rates as series for charts.
+// What runs tell while they go on, over one WebSocket: their states, and rates as series for
+// charts.
 
 import { BASE, get } from "./api";
 import { session } from "./session.svelte";
@@ -36,7 +37,15 @@ export interface Series {
   streams: StreamLine[];
 }
 
-const portLine = (name: string): PortLine => ({ name, tx_pps: [], tx_bps: [], rx_pps: [], rx_bps: [], tx_packets: 0, rx_packets: 0 });
+const portLine = (name: string): PortLine => ({
+  name,
+  tx_pps: [],
+  tx_bps: [],
+  rx_pps: [],
+  rx_bps: [],
+  tx_packets: 0,
+  rx_packets: 0,
+});
 const streamLine = (name: string): StreamLine => ({
   name,
   tx_pps: [],
@@ -53,7 +62,11 @@ const streamLine = (name: string): StreamLine => ({
 export function seriesOf(report: Report): Series {
   const series: Series = {
     t: [],
-    ports: report.ports.map((port) => ({ ...portLine(port.name), tx_packets: port.tx.packets, rx_packets: port.rx.packets })),
+    ports: report.ports.map((port) => ({
+      ...portLine(port.name),
+      tx_packets: port.tx.packets,
+      rx_packets: port.rx.packets,
+    })),
     streams: report.streams.map((stream) => ({
       ...streamLine(stream.name),
       tx_packets: stream.tx_packets,
@@ -69,7 +82,10 @@ export function seriesOf(report: Report): Series {
 function addSample(series: Series, sample: Sample): void {
   series.t.push(sample.t_s);
   series.ports.forEach((line, i) => {
-    const at = sample.ports[i]?.name === line.name ? sample.ports[i] : sample.ports.find((p) => p.name === line.name);
+    const at =
+      sample.ports[i]?.name === line.name
+        ? sample.ports[i]
+        : sample.ports.find((p) => p.name === line.name);
     line.tx_pps.push(at?.tx_pps ?? 0);
     line.tx_bps.push(at?.tx_bps_l1 ?? 0);
     line.rx_pps.push(at?.rx_pps ?? 0);
@@ -127,7 +143,9 @@ class Live {
   open(): void {
     if (this.#socket) return;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}${BASE}/watch?runs=all&every_ms=500${this.#logged ? "&log=1" : ""}`);
+    const socket = new WebSocket(
+      `${scheme}://${location.host}${BASE}/watch?runs=all&every_ms=500${this.#logged ? "&log=1" : ""}`,
+    );
     this.#socket = socket;
     socket.onopen = () => {
       this.connected = true;
@@ -202,8 +220,17 @@ class Live {
 
   #named(names: { run: string; ports: string[]; streams: string[] }): void {
     const known = this.#series.get(names.run);
-    if (known && known.ports.length === names.ports.length && known.streams.length === names.streams.length) return;
-    const series: Series = { t: [], ports: names.ports.map(portLine), streams: names.streams.map(streamLine) };
+    if (
+      known &&
+      known.ports.length === names.ports.length &&
+      known.streams.length === names.streams.length
+    )
+      return;
+    const series: Series = {
+      t: [],
+      ports: names.ports.map(portLine),
+      streams: names.streams.map(streamLine),
+    };
     this.#series.set(names.run, series);
     void this.#before(names.run, series);
   }
@@ -216,15 +243,22 @@ class Live {
       const first = series.t[0] ?? Infinity;
       const earlier = report.series.filter((sample) => sample.t_s < first - 0.2).slice(-POINTS / 2);
       if (!earlier.length) return;
-      const old: Series = { t: [], ports: series.ports.map((p) => portLine(p.name)), streams: series.streams.map((s) => streamLine(s.name)) };
+      const old: Series = {
+        t: [],
+        ports: series.ports.map((p) => portLine(p.name)),
+        streams: series.streams.map((s) => streamLine(s.name)),
+      };
       for (const sample of earlier) addSample(old, sample);
       series.t.unshift(...old.t);
       series.ports.forEach((line, i) => {
-        for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const) line[key].unshift(...(old.ports[i]?.[key] ?? []));
+        for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const)
+          line[key].unshift(...(old.ports[i]?.[key] ?? []));
       });
       series.streams.forEach((line, i) => {
-        for (const key of ["tx_pps", "rx_pps"] as const) line[key].unshift(...(old.streams[i]?.[key] ?? []));
-        for (const key of ["p50", "p99"] as const) line[key].unshift(...(old.streams[i]?.[key] ?? []));
+        for (const key of ["tx_pps", "rx_pps"] as const)
+          line[key].unshift(...(old.streams[i]?.[key] ?? []));
+        for (const key of ["p50", "p99"] as const)
+          line[key].unshift(...(old.streams[i]?.[key] ?? []));
       });
       this.version++;
     } catch {
@@ -270,13 +304,19 @@ class Live {
 function thin(series: Series): void {
   const half = <T>(of: T[]): T[] => of.filter((_, i) => i % 2 === 1);
   series.t = half(series.t);
-  for (const line of series.ports) for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const) line[key] = half(line[key]);
+  for (const line of series.ports)
+    for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const)
+      line[key] = half(line[key]);
   for (const line of series.streams) {
     for (const key of ["tx_pps", "rx_pps"] as const) line[key] = half(line[key]);
     for (const key of ["p50", "p99"] as const) line[key] = half(line[key]);
   }
 }
 
-export const isLive = (run: Run): boolean => run.state === "starting" || run.state === "running" || run.state === "paused" || run.state === "stopping";
+export const isLive = (run: Run): boolean =>
+  run.state === "starting" ||
+  run.state === "running" ||
+  run.state === "paused" ||
+  run.state === "stopping";
 
 export const live = new Live();

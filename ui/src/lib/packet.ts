@@ -1,4 +1,5 @@
-// Packet text (docs/reference/packets.md) taken apart just so far that one field can be set; the daemon understands it.
+// Packet text (docs/reference/packets.md) taken apart just so far that one field can be set; the
+// daemon understands it.
 
 export interface TextLayer {
   name: string;
@@ -47,12 +48,21 @@ export function layersOf(packet: string): TextLayer[] {
 
 export function textOf(layers: TextLayer[]): string {
   return layers
-    .map(({ name, args }) => (args.length ? `${name}(${args.map((a) => (a.key === undefined ? a.value : `${a.key}=${a.value}`)).join(", ")})` : name))
+    .map(({ name, args }) =>
+      args.length
+        ? `${name}(${args.map((a) => (a.key === undefined ? a.value : `${a.key}=${a.value}`)).join(", ")})`
+        : name,
+    )
     .join("/");
 }
 
 /** Sets a field of the layer at `index`; null leaves it to its default. */
-export function withField(packet: string, index: number, field: string, value: string | null): string {
+export function withField(
+  packet: string,
+  index: number,
+  field: string,
+  value: string | null,
+): string {
   const layers = layersOf(packet);
   const layer = layers[index];
   if (!layer) return packet;

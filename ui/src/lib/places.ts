@@ -14,15 +14,20 @@ export interface Placed<K extends string> {
 }
 
 /** Several addresses may be typed into one field: `eth1, loop:0`. */
-export const addressesOf = (text: string): string[] => text.split(/[\s,]+(?=[a-z_]+:|\w+$)/).filter(Boolean);
+export const addressesOf = (text: string): string[] =>
+  text.split(/[\s,]+(?=[a-z_]+:|\w+$)/).filter(Boolean);
 
 export function placed<K extends string>(lines: string[], fields: Record<K, Place>): Placed<K> {
   const found: Placed<K> = { at: {}, rest: [] };
   for (const line of lines) {
     const [first = "", ...more] = line.split("\n");
     const entries = Object.entries(fields) as [K, Place][];
-    const byKey = entries.find(([, { keys = [] }]) => keys.some((key) => new RegExp(`(^|^\\S+\\.|: )${key}(\\[\\d+\\])?[: ]`).test(first)));
-    const byValue = entries.find(([, { values = [] }]) => values.some((value) => value && mentions(first, value)));
+    const byKey = entries.find(([, { keys = [] }]) =>
+      keys.some((key) => new RegExp(`(^|^\\S+\\.|: )${key}(\\[\\d+\\])?[: ]`).test(first)),
+    );
+    const byValue = entries.find(([, { values = [] }]) =>
+      values.some((value) => value && mentions(first, value)),
+    );
     const field = (byKey ?? byValue)?.[0];
     if (!field) {
       found.rest.push(line);

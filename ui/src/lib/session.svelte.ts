@@ -49,7 +49,14 @@ class Session {
   }
 
   nextTheme(): void {
-    this.theme = this.theme === "auto" ? (this.dark ? "light" : "dark") : this.theme === "dark" ? "light" : "dark";
+    this.theme =
+      this.theme === "auto"
+        ? this.dark
+          ? "light"
+          : "dark"
+        : this.theme === "dark"
+          ? "light"
+          : "dark";
     store("squall.theme", this.theme);
     this.paint();
   }

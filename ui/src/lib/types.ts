@@ -38,7 +38,17 @@ export interface Port {
   speed_bps: number | null;
   backends: string[];
   /** Of the interface, since it is there, whoever used it. */
-  counters?: Record<"tx_packets" | "tx_octets" | "tx_errors" | "tx_dropped" | "rx_packets" | "rx_octets" | "rx_errors" | "rx_dropped", number> | null;
+  counters?: Record<
+    | "tx_packets"
+    | "tx_octets"
+    | "tx_errors"
+    | "tx_dropped"
+    | "rx_packets"
+    | "rx_octets"
+    | "rx_errors"
+    | "rx_dropped",
+    number
+  > | null;
   lease: PortLease | null;
   run: string | null;
   note: string;
@@ -52,7 +62,8 @@ export interface Lease {
   expires_s: number | null;
 }
 
-export type RunState = "starting" | "running" | "paused" | "stopping" | "done" | "failed" | "interrupted";
+export type RunState =
+  "starting" | "running" | "paused" | "stopping" | "done" | "failed" | "interrupted";
 
 export interface Verdict {
   valid: boolean;
@@ -136,7 +147,12 @@ export interface PortReport {
   name: string;
   address: string;
   timestamps: string;
-  tx: Direction & { errors: number; not_sent: Record<string, number>; blocked_s: number; departure_error_ns?: Distribution | null };
+  tx: Direction & {
+    errors: number;
+    not_sent: Record<string, number>;
+    blocked_s: number;
+    departure_error_ns?: Distribution | null;
+  };
   rx: Direction & { unsigned_packets: number; drops: Record<string, number> };
   interface?: Record<string, number> | null;
   /** When the link went down and came up. */
@@ -146,7 +162,14 @@ export interface PortReport {
 export interface Sample {
   t_s: number;
   ports: { name: string; tx_pps: number; tx_bps_l1: number; rx_pps: number; rx_bps_l1: number }[];
-  streams: { name: string; tx_pps: number; rx_pps: number; lost: number; latency_p50_ns?: number | null; latency_p99_ns?: number | null }[];
+  streams: {
+    name: string;
+    tx_pps: number;
+    rx_pps: number;
+    lost: number;
+    latency_p50_ns?: number | null;
+    latency_p99_ns?: number | null;
+  }[];
 }
 
 export interface Report {
@@ -268,10 +291,33 @@ export interface Score {
   /** Alerts of no labelled time and address. */
   outside: number;
   alerts_files: { path: string; bad: number; errors: string[] }[];
-  counts: { attacks: number; hit: number; missed: number; short: number; near_misses: number; near_misses_alerted: number; benign: number; benign_alerted: number; duplicates: number };
-  rates: Record<"detection" | "precision" | "f1" | "accuracy" | "false_positive" | "benign_false_positive", number | null>;
+  counts: {
+    attacks: number;
+    hit: number;
+    missed: number;
+    short: number;
+    near_misses: number;
+    near_misses_alerted: number;
+    benign: number;
+    benign_alerted: number;
+    duplicates: number;
+  };
+  rates: Record<
+    "detection" | "precision" | "f1" | "accuracy" | "false_positive" | "benign_false_positive",
+    number | null
+  >;
   latency_from_end: { count: number; median_ns: number; p99_ns: number } | null;
-  rules: { sid: number; msg: string; attacks: number; hit: number; missed: number; near_misses: number; near_misses_alerted: number; detection: number | null; precision: number | null }[];
+  rules: {
+    sid: number;
+    msg: string;
+    attacks: number;
+    hit: number;
+    missed: number;
+    near_misses: number;
+    near_misses_alerted: number;
+    detection: number | null;
+    precision: number | null;
+  }[];
 }
 
 export interface LoggedRequest {

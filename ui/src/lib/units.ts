@@ -1,4 +1,5 @@
-// Numbers as people read them: thin spaces between thousands, units behind a thin space, as many digits as tell something.
+// Numbers as people read them: thin spaces between thousands, units behind a thin space, as many
+// digits as tell something.
 
 const THIN = "\u202f";
 
@@ -20,16 +21,25 @@ function scaled(value: number, unit: string, steps: string[], base = 1000): stri
   return `${value < 0 ? "−" : ""}${rest.toFixed(digits)}${THIN}${steps[step]}${unit}`;
 }
 
-const known = (value: number | null | undefined): value is number => value !== null && value !== undefined && Number.isFinite(value);
+const known = (value: number | null | undefined): value is number =>
+  value !== null && value !== undefined && Number.isFinite(value);
 
-export const pps = (value: number | null | undefined): string => (known(value) ? scaled(round(value), "pps", ["", "k", "M", "G"]) : "–");
-export const bps = (value: number | null | undefined): string => (known(value) ? scaled(round(value), "bit/s", ["", "k", "M", "G", "T"]) : "–");
-export const octets = (value: number | null | undefined): string => (known(value) ? scaled(value, "B", ["", "k", "M", "G", "T"]) : "–");
+export const pps = (value: number | null | undefined): string =>
+  known(value) ? scaled(round(value), "pps", ["", "k", "M", "G"]) : "–";
+export const bps = (value: number | null | undefined): string =>
+  known(value) ? scaled(round(value), "bit/s", ["", "k", "M", "G", "T"]) : "–";
+export const octets = (value: number | null | undefined): string =>
+  known(value) ? scaled(value, "B", ["", "k", "M", "G", "T"]) : "–";
 export const packets = (value: number | null | undefined): string =>
-  known(value) ? (Math.abs(value) < 1e6 ? count(value) : scaled(value, "", ["", "k", "M", "G", "T"]).trimEnd()) : "–";
+  known(value)
+    ? Math.abs(value) < 1e6
+      ? count(value)
+      : scaled(value, "", ["", "k", "M", "G", "T"]).trimEnd()
+    : "–";
 
 /** A rate of less than a hundred a second has its fraction. */
-const round = (value: number): number => (Math.abs(value) < 100 ? Math.round(value * 100) / 100 : Math.round(value));
+const round = (value: number): number =>
+  Math.abs(value) < 100 ? Math.round(value * 100) / 100 : Math.round(value);
 
 export function nanos(value: number | null | undefined): string {
   if (!known(value)) return "–";
@@ -37,7 +47,8 @@ export function nanos(value: number | null | undefined): string {
 }
 
 /** Without the noughts that tell nothing, for axes: 2 kpps, 1.5 kpps. */
-export const short = (text: string): string => text.replace(/(\.\d*?)0+(?=\u202f)/, "$1").replace(/\.(?=\u202f)/, "");
+export const short = (text: string): string =>
+  text.replace(/(\.\d*?)0+(?=\u202f)/, "$1").replace(/\.(?=\u202f)/, "");
 
 export function seconds(value: number | null | undefined): string {
   if (!known(value)) return "–";

@@ -1,7 +1,9 @@
-//! Captures become programs: each conversation is what its client says and what its server says, with the pauses of each.
+//! Captures become programs: each conversation is what its client says and what its server says,
+//! with the pauses of each.
 //!
-//! Octets are put in order by their sequence numbers, so retransmissions, duplicates and packets out of order are gone; where the
-//! capture lacks some, that is told. What is kept of time is when each side spoke first of what it said.
+//! Octets are put in order by their sequence numbers, so retransmissions, duplicates and packets
+//! out of order are gone; where the capture lacks some, that is told. What is kept of time is when
+//! each side spoke first of what it said.
 
 mod programs;
 mod reassembly;
@@ -20,7 +22,8 @@ use reassembly::Stream;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportOptions {
     pub delays: Delays,
-    /// Shorter pauses are left out: they are the network's and the machine's rather than the application's.
+    /// Shorter pauses are left out: they are the network's and the machine's rather than the
+    /// application's.
     pub shortest_delay: Nanos,
     pub holes: Holes,
     /// Ends a wait that takes longer; `None`: a lost datagram keeps its flow waiting for ever.
@@ -158,18 +161,22 @@ pub enum ImportError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     #[error(
-        "packet {packet} begins a conversation more than the {most} that are kept; try a filter, or a higher limit of conversations"
+        "packet {packet} begins a conversation more than the {most} that are kept; try a filter, \
+         or a higher limit of conversations"
     )]
     Conversations { packet: u64, most: usize },
     #[error(
-        "at packet {packet} what was said needs more than {most} octets of memory; try a filter, or a higher limit of octets"
+        "at packet {packet} what was said needs more than {most} octets of memory; try a filter, \
+         or a higher limit of octets"
     )]
     Octets { packet: u64, most: u64 },
 }
 
-/// Reads a capture to its end and makes two programs of each conversation, of names that begin with `name`.
+/// Reads a capture to its end and makes two programs of each conversation, of names that begin with
+/// `name`.
 ///
-/// Who sends the SYN is the client; without one, who has the higher port if the other's is below 1024, else who is seen first.
+/// Who sends the SYN is the client; without one, who has the higher port if the other's is below
+/// 1024, else who is seen first.
 ///
 /// # Errors
 /// Where the capture is damaged; or the packet at which a limit of `options` is reached.
@@ -256,7 +263,9 @@ impl Importer<'_> {
             self.left_out.fragments += 1;
             return Ok(());
         }
-        let (Some(src), Some(dst)) = (headers.key.src_ip(), headers.key.dst_ip()) else { return Ok(()) };
+        let (Some(src), Some(dst)) = (headers.key.src_ip(), headers.key.dst_ip()) else {
+            return Ok(());
+        };
         if is_group(dst) || is_group(src) {
             self.left_out.multicast += 1;
             return Ok(());
@@ -270,14 +279,18 @@ impl Importer<'_> {
             return Ok(());
         };
         let ends = [(src, headers.key.src_port), (dst, headers.key.dst_port)];
-        let index = self.conversation(headers.key.canonical().0, transport, ends, packet, &segment)?;
+        let index =
+            self.conversation(headers.key.canonical().0, transport, ends, packet, &segment)?;
         let conversation = &mut self.conversations[index];
         let side = usize::from(conversation.ends[0] != ends[0]);
         conversation.last_ns = conversation.last_ns.max(packet.time_ns);
         let stored = conversation.take(side, packet, &segment);
         self.octets += stored;
         if self.octets > self.options.most_octets {
-            return Err(ImportError::Octets { packet: packet.number, most: self.options.most_octets });
+            return Err(ImportError::Octets {
+                packet: packet.number,
+                most: self.options.most_octets,
+            });
         }
         Ok(())
     }
@@ -294,15 +307,22 @@ impl Importer<'_> {
         if let Some(&index) = self.by_flow.get(&key) {
             let conversation = &self.conversations[index];
             let over = match transport {
-                Transport::Udp => packet.time_ns.saturating_sub(conversation.last_ns) > self.options.udp_idle.0,
-                Transport::Tcp => conversation.is_over_for(usize::from(conversation.ends[0] != ends[0]), segment),
+                Transport::Udp => {
+                    packet.time_ns.saturating_sub(conversation.last_ns) > self.options.udp_idle.0
+                }
+                Transport::Tcp => {
+                    conversation.is_over_for(usize::from(conversation.ends[0] != ends[0]), segment)
+                }
             };
             if !over {
                 return Ok(index);
             }
         }
         if self.conversations.len() >= self.options.most_conversations {
-            return Err(ImportError::Conversations { packet: packet.number, most: self.options.most_conversations });
+            return Err(ImportError::Conversations {
+                packet: packet.number,
+                most: self.options.most_conversations,
+            });
         }
         self.octets += CONVERSATION;
         self.conversations.push(Conversation {
@@ -320,9 +340,11 @@ impl Importer<'_> {
     }
 
     fn finish(self, name: &str) -> Import {
-        let mut import = Import { packets: self.packets, left_out: self.left_out, ..Import::default() };
+        let mut import =
+            Import { packets: self.packets, left_out: self.left_out, ..Import::default() };
         for conversation in self.conversations {
-            let packets: u64 = conversation.streams.iter().map(|stream| stream.report.packets).sum();
+            let packets: u64 =
+                conversation.streams.iter().map(|stream| stream.report.packets).sum();
             let number = import.conversations.len() + 1;
             match programs::of(conversation, &format!("{name} {number}"), self.options) {
                 Some(imported) => import.conversations.push(imported),
@@ -347,7 +369,9 @@ impl<'a> Segment<'a> {
     /// `None`: the headers are not all there.
     fn of(packet: &Packet<'a>, headers: &Headers, transport: Transport) -> Option<Self> {
         let octets = packet.data;
-        let be16 = |at: usize| octets.get(at..at + 2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
+        let be16 = |at: usize| {
+            octets.get(at..at + 2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]))
+        };
         if headers.fault.is_some() {
             return None;
         }
@@ -363,7 +387,11 @@ impl<'a> Segment<'a> {
             },
         };
         // 0: the segment was cut into packets behind the place of capture.
-        let len = if total == 0 { payload.len() } else { total.checked_sub(behind_headers)?.max(payload.len()) };
+        let len = if total == 0 {
+            payload.len()
+        } else {
+            total.checked_sub(behind_headers)?.max(payload.len())
+        };
         let len = match transport {
             Transport::Tcp => len,
             // UDP's own length rules, where it is possible.
@@ -374,7 +402,9 @@ impl<'a> Segment<'a> {
         };
         let payload = &payload[..payload.len().min(len)];
         let (seq, flags) = match transport {
-            Transport::Tcp => (be16(transport_at + 4)? << 16 | be16(transport_at + 6)?, headers.tcp_flags),
+            Transport::Tcp => {
+                (be16(transport_at + 4)? << 16 | be16(transport_at + 6)?, headers.tcp_flags)
+            }
             Transport::Udp => (0, 0),
         };
         Some(Self { seq, flags, payload, len: len as u32 })
@@ -432,7 +462,9 @@ impl Conversation {
 
 fn is_group(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast() || address.is_unspecified(),
+        IpAddr::V4(address) => {
+            address.is_multicast() || address.is_broadcast() || address.is_unspecified()
+        }
         IpAddr::V6(address) => address.is_multicast() || address.is_unspecified(),
     }
 }

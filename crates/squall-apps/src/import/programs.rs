@@ -29,14 +29,23 @@ pub fn of(conversation: Conversation, name: &str, options: &ImportOptions) -> Op
         },
         ..ConversationReport::default()
     };
-    let mut writer =
-        Writer { options, conversation: &conversation, client, sides: [Side::default(), Side::default()], last: None };
+    let mut writer = Writer {
+        options,
+        conversation: &conversation,
+        client,
+        sides: [Side::default(), Side::default()],
+        last: None,
+    };
     writer.write(&mut report);
     let [client_side, server_side] = writer.sides;
     let program = |role: Role, side: Side| {
         let mut instructions = side.done;
         if instructions.is_empty() {
-            instructions.push(if role == Role::Client { Instruction::Connect } else { Instruction::Accept });
+            instructions.push(if role == Role::Client {
+                Instruction::Connect
+            } else {
+                Instruction::Accept
+            });
         }
         let transport = conversation.transport;
         Program { name: name.into(), role, transport, instructions, messages: Default::default() }
@@ -58,7 +67,9 @@ impl Conversation {
             (Some(side), _) => side,
             // A server of UDP hears of a flow by its first datagram.
             (None, Transport::Udp) => 0,
-            (None, Transport::Tcp) => usize::from(self.ends[0].1 < WELL_KNOWN && self.ends[1].1 >= WELL_KNOWN),
+            (None, Transport::Tcp) => {
+                usize::from(self.ends[0].1 < WELL_KNOWN && self.ends[1].1 >= WELL_KNOWN)
+            }
         }
     }
 
@@ -66,8 +77,8 @@ impl Conversation {
         self.streams.iter().all(Stream::has_fin)
     }
 
-    /// From a packet of the other side to what this one makes of it, as seen where the capture was made: time that the network
-    /// takes, and no pause of the application.
+    /// From a packet of the other side to what this one makes of it, as seen where the capture was
+    /// made: time that the network takes, and no pause of the application.
     fn way(&self, client: bool) -> u64 {
         let (from, to) = if client { (1, 2) } else { (0, 1) };
         match (self.handshake[from], self.handshake[to]) {
@@ -111,7 +122,11 @@ impl Writer<'_> {
         let udp = self.conversation.transport == Transport::Udp;
         let mut events = self.events();
         while let Some((side, (time, _), said)) = events.next() {
-            let lacks = |octets, writer: &Self| Hole { of_client: side == 0, offset: writer.sides[side].said, octets };
+            let lacks = |octets, writer: &Self| Hole {
+                of_client: side == 0,
+                offset: writer.sides[side].said,
+                octets,
+            };
             match said {
                 Some(Said::Missing { octets }) => {
                     report.holes.push(lacks(octets, self));
@@ -197,7 +212,8 @@ impl Writer<'_> {
         self.last = Some((side, time, push));
     }
 
-    /// What `side` waited for before it spoke at `time`. `goes_on`: it is a part of what it says already.
+    /// What `side` waited for before it spoke at `time`. `goes_on`: it is a part of what it says
+    /// already.
     fn pause(&mut self, side: usize, time: u64, goes_on: bool) {
         let conversation = self.conversation;
         let gap = match self.last {
@@ -236,7 +252,13 @@ fn said_octets(said: Option<&Said>) -> u64 {
 }
 
 impl Side {
-    fn say(&mut self, octets: Option<&[u8]>, mut len: u64, transport: Transport, options: &ImportOptions) {
+    fn say(
+        &mut self,
+        octets: Option<&[u8]>,
+        mut len: u64,
+        transport: Transport,
+        options: &ImportOptions,
+    ) {
         if self.hearing > 0 {
             self.flush(transport, options);
         }
@@ -296,9 +318,9 @@ impl Side {
                 // Heard, then said: one of them is empty otherwise.
                 while self.hearing > 0 {
                     let packets = self.hearing.min(u64::from(u32::MAX)) as u32;
-                    let within = options
-                        .udp_within
-                        .map(|within| Nanos(within.0.saturating_add(self.waited).min(86_400 * 1_000_000_000)));
+                    let within = options.udp_within.map(|within| {
+                        Nanos(within.0.saturating_add(self.waited).min(86_400 * 1_000_000_000))
+                    });
                     self.done.push(Instruction::RecvPackets { packets, take: None, within });
                     self.hearing -= u64::from(packets);
                     self.waited = 0;

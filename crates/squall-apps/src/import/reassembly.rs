@@ -83,7 +83,15 @@ impl Stream {
     }
 
     /// `len` octets from `seq` on, of which `payload` was captured.
-    pub fn segment(&mut self, time: Instant, seq: u32, payload: &[u8], len: u32, fin: bool, push: bool) {
+    pub fn segment(
+        &mut self,
+        time: Instant,
+        seq: u32,
+        payload: &[u8],
+        len: u32,
+        fin: bool,
+        push: bool,
+    ) {
         let origin = *self.origin.get_or_insert(match self.first_seq {
             Some(syn) => syn.wrapping_add(1),
             None => seq,
@@ -120,7 +128,10 @@ impl Stream {
                 let range = self.keep(captured);
                 // Whether more was to follow at once is said of the last octet.
                 let push = push && free == end;
-                self.chunks.insert(index, Chunk { at: place, len: (free - place) as u32, range, time, push });
+                self.chunks.insert(
+                    index,
+                    Chunk { at: place, len: (free - place) as u32, range, time, push },
+                );
                 place = free;
                 index += 1;
             } else if let Some(chunk) = next {
@@ -145,11 +156,15 @@ impl Stream {
         from..self.octets.len()
     }
 
-    /// All that was said, with the instant from which on it can have been said: what came again later had been said when
-    /// something behind it was seen.
+    /// All that was said, with the instant from which on it can have been said: what came again
+    /// later had been said when something behind it was seen.
     pub fn in_order(&self, datagrams: bool) -> Vec<(Instant, Said)> {
         let mut said = vec![];
-        let first = if self.first_seq.is_some() { 0 } else { self.chunks.first().map_or(0, |chunk| chunk.at) };
+        let first = if self.first_seq.is_some() {
+            0
+        } else {
+            self.chunks.first().map_or(0, |chunk| chunk.at)
+        };
         let mut place = first;
         for chunk in &self.chunks {
             if chunk.at > place && !datagrams {

@@ -22,7 +22,13 @@ pub struct Capture {
 impl Default for Capture {
     fn default() -> Self {
         let writer = PcapWriter::new(vec![], PcapFormat::default()).expect("memory");
-        Self { writer, ports: [40_000, 80], time_us: 1_700_000_000_000_000, snaplen: 65_535, v6: false }
+        Self {
+            writer,
+            ports: [40_000, 80],
+            time_us: 1_700_000_000_000_000,
+            snaplen: 65_535,
+            v6: false,
+        }
     }
 }
 
@@ -79,7 +85,9 @@ impl Capture {
 
     /// The three packets that begin a connection; both sides' first octets have number 1001 and 5001.
     pub fn handshake(&mut self) -> &mut Self {
-        self.tcp(0, SYN, 1000, 0, b"").tcp(1, SYN | ACK, 5000, 1001, b"").tcp(0, ACK, 1001, 5001, b"")
+        self.tcp(0, SYN, 1000, 0, b"")
+            .tcp(1, SYN | ACK, 5000, 1001, b"")
+            .tcp(0, ACK, 1001, 5001, b"")
     }
 
     pub fn file(&mut self) -> Vec<u8> {

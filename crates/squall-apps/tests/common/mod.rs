@@ -1,4 +1,5 @@
-//! Programs over two stacks with a way between them that delays and loses, in virtual time; and what each side heard.
+//! Programs over two stacks with a way between them that delays and loses, in virtual time; and
+//! what each side heard.
 
 #![allow(dead_code)] // Each test binary uses a part.
 
@@ -12,7 +13,8 @@ use std::{
 use squall_apps::{Apps, Counts, Listener, Program, State};
 use squall_program::mix;
 use squall_tcp::{
-    Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack, Tunables, Tuple,
+    Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
+    Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 
@@ -32,7 +34,9 @@ impl Application for Recorder {
         let tuple = socket.tuple();
         let port = tuple.local_port.max(tuple.remote_port);
         match event {
-            Event::Received(octets) if self.record => self.heard.entry(port).or_default().extend_from_slice(octets),
+            Event::Received(octets) if self.record => {
+                self.heard.entry(port).or_default().extend_from_slice(octets)
+            }
             Event::Gone(reason) => self.ended.push((port, reason)),
             _ => {}
         }
@@ -114,7 +118,11 @@ impl Pair {
         let port = self.port;
         self.port += 1;
         let client = &mut self.stacks[0];
-        let state = client.app().apps.client(squall_apps::ProgramId(2 * index), u32::from(port - FIRST_PORT), self.now);
+        let state = client.app().apps.client(
+            squall_apps::ProgramId(2 * index),
+            u32::from(port - FIRST_PORT),
+            self.now,
+        );
         let tuple = Tuple {
             kind,
             local: Ipv4Addr::new(10, 0, 0, 1).into(),
@@ -122,7 +130,8 @@ impl Pair {
             remote: SERVER,
             remote_port: 80 + index,
         };
-        let _: FlowId = client.connect(self.now, ClassId(0), tuple, state).expect("room for a flow");
+        let _: FlowId =
+            client.connect(self.now, ClassId(0), tuple, state).expect("room for a flow");
         port
     }
 
@@ -143,7 +152,8 @@ impl Pair {
                 return;
             }
             self.now = self.now.max(next);
-            while let Some(entry) = self.way.first_entry().filter(|entry| entry.key().0 <= self.now) {
+            while let Some(entry) = self.way.first_entry().filter(|entry| entry.key().0 <= self.now)
+            {
                 let (to, packet) = entry.remove();
                 self.stacks[to].receive(self.now, &packet);
             }

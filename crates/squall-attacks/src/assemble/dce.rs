@@ -22,11 +22,14 @@ const REQUEST: u8 = 0;
 const RESPONSE: u8 = 2;
 
 /// The service control manager's.
-const USUAL: [u8; 16] =
-    [0x36, 0x7a, 0xbb, 0x81, 0x98, 0x44, 0x35, 0xf1, 0xad, 0x32, 0x98, 0xf0, 0x38, 0x00, 0x10, 0x03];
+const USUAL: [u8; 16] = [
+    0x36, 0x7a, 0xbb, 0x81, 0x98, 0x44, 0x35, 0xf1, 0xad, 0x32, 0x98, 0xf0, 0x38, 0x00, 0x10, 0x03,
+];
 /// NDR, version 2.
-const TRANSFER: [u8; 20] =
-    [0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60, 2, 0, 0, 0];
+const TRANSFER: [u8; 20] = [
+    0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60,
+    2, 0, 0, 0,
+];
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let call = Call::of(parts)?;
@@ -45,8 +48,15 @@ impl Call {
             None => (USUAL, 2),
             Some((uuid, versions)) => {
                 let version = [1, 2, 3, 0].into_iter().find(|version| versions.contains(*version));
-                let version = version.or_else(|| versions.first()).and_then(|version| u16::try_from(version).ok());
-                (uuid, version.ok_or_else(|| Impossible("an interface has no such version, at most 65535".into()))?)
+                let version = version
+                    .or_else(|| versions.first())
+                    .and_then(|version| u16::try_from(version).ok());
+                (
+                    uuid,
+                    version.ok_or_else(|| {
+                        Impossible("an interface has no such version, at most 65535".into())
+                    })?,
+                )
             }
         };
         let operation = number(
@@ -58,7 +68,8 @@ impl Call {
             &[],
             u16::MAX.into(),
         )?;
-        let stub = |from| parts.get(Buffer::DceStubData, from).cloned().or_else(|| payload(parts, from));
+        let stub =
+            |from| parts.get(Buffer::DceStubData, from).cloned().or_else(|| payload(parts, from));
         Ok(Call {
             uuid,
             version,
@@ -101,7 +112,8 @@ impl Call {
 
     pub fn request(&self) -> Result<Octets, Impossible> {
         let length = fits(self.arguments.len(), 65_000)?;
-        let body = Fields::new().le32(length as u32).le16(0).le16(self.operation).part(&self.arguments);
+        let body =
+            Fields::new().le32(length as u32).le16(0).le16(self.operation).part(&self.arguments);
         Ok(pdu(REQUEST, 2, body))
     }
 
@@ -114,7 +126,13 @@ impl Call {
 /// The first and last fragment of `body`, little-endian.
 fn pdu(kind: u8, call: u32, body: Fields) -> Octets {
     let length = 16 + body.len();
-    Fields::new().raw(&[5, 0, kind, 3, 0x10, 0, 0, 0]).le16(length as u16).le16(0).le32(call).fields(body).done()
+    Fields::new()
+        .raw(&[5, 0, kind, 3, 0x10, 0, 0, 0])
+        .le16(length as u16)
+        .le16(0)
+        .le32(call)
+        .fields(body)
+        .done()
 }
 
 #[cfg(test)]
@@ -128,15 +146,26 @@ mod tests {
     fn an_operation_of_the_interface_is_called_with_the_stub_data() {
         let uuid: [u8; 16] = std::array::from_fn(|at| at as u8);
         let tests = vec![
-            ApplicationTest::DceInterface { uuid, version: Numbers::range(3..=9), any_fragment: false },
+            ApplicationTest::DceInterface {
+                uuid,
+                version: Numbers::range(3..=9),
+                any_fragment: false,
+            },
             ApplicationTest::DceOpnum(Numbers::range(31..=40)),
         ];
         let mut parts = Parts { tests, ..Parts::default() };
-        parts.push(Buffer::DceStubData, End::Client, Octets::of(b"stub".as_slice(), Origin::Option(4)));
+        parts.push(
+            Buffer::DceStubData,
+            End::Client,
+            Octets::of(b"stub".as_slice(), Origin::Option(4)),
+        );
         let turns = conversation(&parts).unwrap();
         let bind = turns[0].octets.bytes();
         assert_eq!(bind.len(), usize::from(u16::from_le_bytes([bind[8], bind[9]])));
-        assert_eq!(bind[32..52], [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15, 3, 0, 0, 0]);
+        assert_eq!(
+            bind[32..52],
+            [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15, 3, 0, 0, 0]
+        );
         let ack = turns[1].octets.bytes();
         assert_eq!((ack[2], ack.len(), ack[36..40].to_vec()), (BIND_ACK, 60, vec![0; 4]));
         let request = &turns[2].octets;

@@ -23,12 +23,17 @@ impl Certificate {
         let issuer = name(self.issuer.as_ref().or(self.subject.as_ref()).unwrap_or(&default))?;
         let algorithm = sequence([oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2])]);
         let times = sequence([plain(0x17, b"220101000000Z"), plain(0x17, b"321231235959Z")]);
-        let curve =
-            sequence([oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1]), oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7])]);
+        let curve = sequence([
+            oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1]),
+            oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]),
+        ]);
         let key = sequence([curve, plain(3, &[&[0, 4], &NOISE[..64]].concat())]);
         let mut fields = vec![
             node(0xa0, [plain(2, &[2])]),
-            node(2, [self.serial.clone().unwrap_or_else(|| Octets::from(&[0x51, 0x0a, 0x1c, 0x77]))]),
+            node(
+                2,
+                [self.serial.clone().unwrap_or_else(|| Octets::from(&[0x51, 0x0a, 0x1c, 0x77]))],
+            ),
             algorithm.clone(),
             issuer,
             times,
@@ -54,12 +59,15 @@ impl Certificate {
         let all = sequence([sequence(fields), algorithm, node(3, [signed])]);
         match all.len() {
             ..=65_000 => Ok(all),
-            long => Err(Impossible(format!("a certificate has at most 65000 octets here, not {long}"))),
+            long => {
+                Err(Impossible(format!("a certificate has at most 65000 octets here, not {long}")))
+            }
         }
     }
 }
 
-/// Octets where nobody looks: of points and signatures. The first two of each integer make it positive.
+/// Octets where nobody looks: of points and signatures. The first two of each integer make it
+/// positive.
 const NOISE: [u8; 64] = {
     let mut noise = [0; 64];
     let mut at = 0;
@@ -94,13 +102,15 @@ const ATTRIBUTES: &[(&str, &[u8])] = &[
     ("DC", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 0x19]),
 ];
 
-/// A name from its text. What has no attribute's name before it belongs to the value before; at the beginning, to a common
-/// name.
+/// A name from its text. What has no attribute's name before it belongs to the value before; at the
+/// beginning, to a common name.
 fn name(text: &Octets) -> Result<Octets, Impossible> {
     let bytes = text.bytes();
     let attribute = |at: usize| {
         let rest = &bytes[at..];
-        ATTRIBUTES.iter().find(|(name, _)| rest.starts_with(name.as_bytes()) && rest.get(name.len()) == Some(&b'='))
+        ATTRIBUTES.iter().find(|(name, _)| {
+            rest.starts_with(name.as_bytes()) && rest.get(name.len()) == Some(&b'=')
+        })
     };
     let mut begins: Vec<(usize, usize, &[u8])> = vec![];
     for at in 0..bytes.len() {
@@ -162,7 +172,12 @@ pub(super) fn node(tag: u8, parts: impl IntoIterator<Item = Octets>) -> Octets {
         ..=0x7f => all.append(&Octets::framing([length as u8])),
         0x80..=0xff => all.append(&Octets::framing([0x81, length as u8])),
         0x100..=0xffff => all.append(&Octets::framing([0x82, (length >> 8) as u8, length as u8])),
-        _ => all.append(&Octets::framing([0x83, (length >> 16) as u8, (length >> 8) as u8, length as u8])),
+        _ => all.append(&Octets::framing([
+            0x83,
+            (length >> 16) as u8,
+            (length >> 8) as u8,
+            length as u8,
+        ])),
     }
     all.append(&inside);
     all
@@ -184,7 +199,10 @@ mod tests {
                 .map(|(at, &octet)| if at == 1 { (name.len() - 2) as u8 } else { octet })
                 .collect::<Vec<_>>()
         );
-        assert!(contains(super::name(&"evil".into()).unwrap().bytes(), b"\x06\x03\x55\x04\x03\x0c\x04evil"));
+        assert!(contains(
+            super::name(&"evil".into()).unwrap().bytes(),
+            b"\x06\x03\x55\x04\x03\x0c\x04evil"
+        ));
     }
 
     #[test]

@@ -10,10 +10,19 @@ const A: u16 = 1;
 const NAME: &str = "www.example.com";
 
 /// A question and its answer.
-pub(super) fn conversation(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+pub(super) fn conversation(
+    application: Application,
+    parts: &Parts,
+) -> Result<Vec<Turn>, Impossible> {
     let wanted = Wanted::of(parts)?;
     let multicast = application == Application::Mdns;
-    let question = Message { multicast, over_tcp: parts.style.over_tcp, response: false, wanted: &wanted, parts };
+    let question = Message {
+        multicast,
+        over_tcp: parts.style.over_tcp,
+        response: false,
+        wanted: &wanted,
+        parts,
+    };
     let answer = Message { response: true, ..question };
     let mut turns = vec![Turn::new(End::Client, question.octets(End::Client)?)];
     if !parts.style.unanswered || parts.sends(End::Server) {
@@ -34,13 +43,24 @@ impl Wanted {
         let mut wanted = Wanted { opcode: 0, rcode: 0, kind: A };
         let first = |numbers: &Numbers, usual: &[u16], most: u16, what: &str| {
             let usual = usual.iter().copied().find(|&usual| numbers.contains(usual.into()));
-            let other = || numbers.first().and_then(|first| u16::try_from(first).ok()).filter(|&first| first <= most);
-            usual.or_else(other).ok_or_else(|| Impossible(format!("no such {what} of DNS: at most {most}")))
+            let other = || {
+                numbers
+                    .first()
+                    .and_then(|first| u16::try_from(first).ok())
+                    .filter(|&first| first <= most)
+            };
+            usual
+                .or_else(other)
+                .ok_or_else(|| Impossible(format!("no such {what} of DNS: at most {most}")))
         };
         for test in &parts.tests {
             match test {
-                ApplicationTest::DnsOpcode { opcode } => wanted.opcode = first(opcode, &[0], 15, "opcode")?,
-                ApplicationTest::DnsRcode(rcode) => wanted.rcode = first(rcode, &[0, 3, 2, 5], 15, "rcode")?,
+                ApplicationTest::DnsOpcode { opcode } => {
+                    wanted.opcode = first(opcode, &[0], 15, "opcode")?
+                }
+                ApplicationTest::DnsRcode(rcode) => {
+                    wanted.rcode = first(rcode, &[0, 3, 2, 5], 15, "rcode")?
+                }
                 ApplicationTest::DnsType(kind) => {
                     wanted.kind = first(kind, &[A, 28, 5, 16, 15, 2, 12, 33, 6], u16::MAX, "type")?;
                 }
@@ -64,7 +84,8 @@ impl Message<'_> {
     fn octets(&self, from: End) -> Result<Octets, Impossible> {
         let questions = self.questions()?;
         let (mut answers, mut authorities, mut additionals) = (vec![], vec![], vec![]);
-        let names = |buffer| self.parts.all(buffer, from).map(labels).collect::<Result<Vec<_>, _>>();
+        let names =
+            |buffer| self.parts.all(buffer, from).map(labels).collect::<Result<Vec<_>, _>>();
         if self.response {
             answers = names(Buffer::DnsAnswerName)?;
             answers.extend(names(Buffer::DnsResponseName)?);
@@ -89,8 +110,8 @@ impl Message<'_> {
             all.append(&number16(number));
         }
         for section in [&questions, &answers, &authorities, &additionals] {
-            let count =
-                u16::try_from(section.len()).map_err(|_| Impossible("a message has 65535 names at most".into()))?;
+            let count = u16::try_from(section.len())
+                .map_err(|_| Impossible("a message has 65535 names at most".into()))?;
             all.append(&number16(count));
         }
         for name in &questions {
@@ -152,8 +173,12 @@ fn record(all: &mut Octets, name: &Octets, kind: u16) {
     let data: Vec<u8> = match kind {
         A => vec![192, 0, 2, 80],
         2 | 5 | 12 | 39 => target.to_vec(),
-        6 => [target, &target[..], &[0, 0, 0, 1, 0, 0, 0x0e, 0x10, 0, 0, 2, 0x58, 0, 9, 0x3a, 0x80, 0, 0, 0x0e, 0x10]]
-            .concat(),
+        6 => [
+            target,
+            &target[..],
+            &[0, 0, 0, 1, 0, 0, 0x0e, 0x10, 0, 0, 2, 0x58, 0, 9, 0x3a, 0x80, 0, 0, 0x0e, 0x10],
+        ]
+        .concat(),
         15 => [&[0, 10], &target[..]].concat(),
         16 => b"\x0bv=spf1 -all".to_vec(),
         28 => [&[0x20, 1, 0x0d, 0xb8], &[0; 11][..], &[1]].concat(),
@@ -174,7 +199,9 @@ fn labels(name: &Octets) -> Result<Octets, Impossible> {
     if name.bytes().last() == Some(&b'.') {
         whole.append(&"com".into());
     }
-    let impossible = |what: &str| Err(Impossible(format!("{what}: {:?}", String::from_utf8_lossy(name.bytes()))));
+    let impossible = |what: &str| {
+        Err(Impossible(format!("{what}: {:?}", String::from_utf8_lossy(name.bytes()))))
+    };
     let mut all = Octets::new();
     let mut begin = 0;
     for label in whole.bytes().split(|&octet| octet == b'.') {

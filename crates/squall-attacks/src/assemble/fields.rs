@@ -1,4 +1,5 @@
-//! Fields of binary protocols: numbers in both byte orders, lengths, choices among the numbers that a rule asks for.
+//! Fields of binary protocols: numbers in both byte orders, lengths, choices among the numbers that
+//! a rule asks for.
 
 use squall_rules::{ApplicationTest, Buffer, End, Numbers};
 
@@ -93,7 +94,9 @@ const LONGEST: usize = 1 << 20;
 /// `length` if it is not above `most`.
 pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     if length > most {
-        return Err(Impossible(format!("the protocol has room for {most} octets there, not for {length}")));
+        return Err(Impossible(format!(
+            "the protocol has room for {most} octets there, not for {length}"
+        )));
     }
     Ok(length)
 }
@@ -117,7 +120,8 @@ pub(super) fn number(
 ) -> Result<Option<u64>, Impossible> {
     let mut allowed: Option<Numbers> = None;
     for numbers in parts.tests.iter().filter_map(asks) {
-        allowed = Some(allowed.map_or_else(|| numbers.clone(), |before| before.intersection(numbers)));
+        allowed =
+            Some(allowed.map_or_else(|| numbers.clone(), |before| before.intersection(numbers)));
     }
     let Some(allowed) = allowed else { return Ok(None) };
     let usual = usual.iter().copied().find(|number| allowed.contains(*number));
@@ -128,7 +132,12 @@ pub(super) fn number(
 }
 
 /// Of a test that has no form of its own.
-pub(super) fn other(parts: &Parts, keyword: &str, usual: &[u64], most: u64) -> Result<Option<u64>, Impossible> {
+pub(super) fn other(
+    parts: &Parts,
+    keyword: &str,
+    usual: &[u64],
+    most: u64,
+) -> Result<Option<u64>, Impossible> {
     number(
         parts,
         |test| match test {
@@ -163,7 +172,8 @@ mod tests {
 
     fn said(application: Application, parts: &Parts, from: End) -> Octets {
         let mut all = Octets::new();
-        let turns = assemble(application, parts).unwrap_or_else(|error| panic!("{application:?}: {error}"));
+        let turns =
+            assemble(application, parts).unwrap_or_else(|error| panic!("{application:?}: {error}"));
         turns.iter().filter(|turn| turn.from == from).for_each(|turn| all.append(&turn.octets));
         all
     }
@@ -207,23 +217,49 @@ mod tests {
             let mut parts = Parts::default();
             parts.push(*buffer, *from, Octets::of(*text, Origin::Option(7)));
             let all = said(*application, &parts, *from);
-            assert!(contains(all.bytes(), text.as_bytes()), "{application:?} {buffer:?}: {:?}", all.bytes());
+            assert!(
+                contains(all.bytes(), text.as_bytes()),
+                "{application:?} {buffer:?}: {:?}",
+                all.bytes()
+            );
             let kept = all.origins().iter().filter(|origin| **origin == Origin::Option(7)).count();
             assert!(kept >= text.len(), "{application:?} {buffer:?}");
-            assert!(!said(*application, &parts, from.other()).is_empty(), "{application:?} {buffer:?}");
+            assert!(
+                !said(*application, &parts, from.other()).is_empty(),
+                "{application:?} {buffer:?}"
+            );
         }
     }
 
     #[test]
     fn a_payload_has_its_place_in_each_protocol() {
-        for application in
-            [Krb5, Snmp, Ldap, Nfs, Mqtt, Modbus, Enip, Tftp, Pgsql, Ike, Rfb, Rdp, BitTorrentDht, Http2, DceRpc, Smb]
-        {
+        for application in [
+            Krb5,
+            Snmp,
+            Ldap,
+            Nfs,
+            Mqtt,
+            Modbus,
+            Enip,
+            Tftp,
+            Pgsql,
+            Ike,
+            Rfb,
+            Rdp,
+            BitTorrentDht,
+            Http2,
+            DceRpc,
+            Smb,
+        ] {
             for from in [End::Client, End::Server] {
                 let mut parts = Parts::default();
                 parts.push(Payload, from, Octets::of("needle", Origin::Option(7)));
                 let all = said(application, &parts, from);
-                assert!(contains(all.bytes(), b"needle"), "{application:?} {from:?}: {:?}", all.bytes());
+                assert!(
+                    contains(all.bytes(), b"needle"),
+                    "{application:?} {from:?}: {:?}",
+                    all.bytes()
+                );
             }
         }
     }
@@ -249,7 +285,8 @@ mod tests {
         assert_eq!(krb5.bytes()[0], 0x6c);
         let snmp = said(Snmp, &message(ApplicationTest::SnmpPduType(one(5))), End::Client);
         assert!(contains(snmp.bytes(), b"public\xa5"));
-        let ldap = said(Ldap, &message(ApplicationTest::LdapResponseOperation(one(1))), End::Server);
+        let ldap =
+            said(Ldap, &message(ApplicationTest::LdapResponseOperation(one(1))), End::Server);
         assert_eq!(ldap.bytes()[5], 0x61);
         let nfs = said(Nfs, &message(ApplicationTest::NfsProcedure(one(12))), End::Client);
         assert!(contains(nfs.bytes(), &[0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 12]));
@@ -262,7 +299,8 @@ mod tests {
 
     #[test]
     fn over_tcp_a_length_stands_first() {
-        let parts = Parts { style: Style { over_tcp: true, ..Style::default() }, ..Parts::default() };
+        let parts =
+            Parts { style: Style { over_tcp: true, ..Style::default() }, ..Parts::default() };
         let turns = assemble(Krb5, &parts).unwrap();
         let bytes = turns[0].octets.bytes();
         assert_eq!(u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize, bytes.len() - 4);

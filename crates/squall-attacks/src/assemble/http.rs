@@ -7,7 +7,8 @@ use squall_rules::{ApplicationTest, Buffer, End};
 use super::{Impossible, Lines, Parts, contains, contains_nocase, find, merged, uri};
 use crate::{Octets, Origin, Turn};
 
-/// Octets of a line and of all header lines that the parser takes (libhtp's field limit), and lines.
+/// Octets of a line and of all header lines that the parser takes (libhtp's field limit), and
+/// lines.
 const LINE_LIMIT: usize = 18_000;
 const LINES_LIMIT: usize = 1_024;
 /// A body is filled up to a length that a part announces, no further than this.
@@ -65,12 +66,19 @@ impl Line {
     /// Empty where there is no colon.
     pub fn name(&self) -> &[u8] {
         let octets = self.octets.bytes();
-        octets.iter().position(|&octet| octet == b':').map_or(&[][..], |colon| octets[..colon].trim_ascii())
+        octets
+            .iter()
+            .position(|&octet| octet == b':')
+            .map_or(&[][..], |colon| octets[..colon].trim_ascii())
     }
 
     pub fn value(&self) -> &[u8] {
         let octets = self.octets.bytes();
-        octets.iter().position(|&octet| octet == b':').map_or(octets, |colon| &octets[colon + 1..]).trim_ascii()
+        octets
+            .iter()
+            .position(|&octet| octet == b':')
+            .map_or(octets, |colon| &octets[colon + 1..])
+            .trim_ascii()
     }
 
     fn is(&self, name: &[u8]) -> bool {
@@ -113,7 +121,9 @@ impl Request {
         let mut blocks = Blocks::of(parts, from)?;
         request.body = body(parts, from, &blocks)?;
         let mut has_method = false;
-        if let Some(line) = blocks.first_line.take().or_else(|| parts.get(Buffer::HttpRequestLine, from).cloned()) {
+        if let Some(line) =
+            blocks.first_line.take().or_else(|| parts.get(Buffer::HttpRequestLine, from).cloned())
+        {
             has_method = request.first_line(&line)?;
         }
         if let Some(method) = parts.get(Buffer::HttpMethod, from) {
@@ -127,13 +137,23 @@ impl Request {
             request.protocol = protocol.clone();
         }
         request.set_uri(parts)?;
-        if let Some(space) =
-            request.method.bytes().iter().chain(request.uri.bytes()).find(|octet| octet.is_ascii_whitespace())
+        if let Some(space) = request
+            .method
+            .bytes()
+            .iter()
+            .chain(request.uri.bytes())
+            .find(|octet| octet.is_ascii_whitespace())
         {
-            return Err(Impossible(format!("octet {space:#04x} ends a method and a URI, and cannot stand in them")));
+            return Err(Impossible(format!(
+                "octet {space:#04x} ends a method and a URI, and cannot stand in them"
+            )));
         }
-        request.lines =
-            blocks.lines(parts, from, &mut request.body, !request.method.bytes().eq_ignore_ascii_case(b"GET"))?;
+        request.lines = blocks.lines(
+            parts,
+            from,
+            &mut request.body,
+            !request.method.bytes().eq_ignore_ascii_case(b"GET"),
+        )?;
         if request.method.len() + request.uri.len() + request.protocol.len() + 2 > LINE_LIMIT {
             return Err(Impossible(format!("a request line has at most {LINE_LIMIT} octets")));
         }
@@ -147,10 +167,14 @@ impl Request {
             return Err(Impossible("a request line is one line".into()));
         }
         let words: Vec<_> = words(line);
-        let is_method = |word: &Octets| !word.is_empty() && word.bytes().iter().all(|octet| octet.is_ascii_uppercase());
+        let is_method = |word: &Octets| {
+            !word.is_empty() && word.bytes().iter().all(|octet| octet.is_ascii_uppercase())
+        };
         let is_protocol = |word: &Octets| word.bytes().starts_with(b"HTTP/");
-        let has_method = words.len() > 1 && is_method(&words[0]) || words.len() == 1 && octets.ends_with(b" ");
-        let (method, rest) = if has_method { (words.first(), &words[1..]) } else { (None, &words[..]) };
+        let has_method =
+            words.len() > 1 && is_method(&words[0]) || words.len() == 1 && octets.ends_with(b" ");
+        let (method, rest) =
+            if has_method { (words.first(), &words[1..]) } else { (None, &words[..]) };
         let (uri, protocol) = match rest {
             [uri @ .., protocol] if is_protocol(protocol) => (uri, Some(protocol)),
             uri => (uri, None),
@@ -187,14 +211,19 @@ impl Request {
             _ => None,
         });
         self.uri = match (normalised, raw) {
-            (Some(normalised), None) if given && contains(&uri::read(self.uri.bytes()), normalised.bytes()) => {
+            (Some(normalised), None)
+                if given && contains(&uri::read(self.uri.bytes()), normalised.bytes()) =>
+            {
                 return Ok(());
             }
             (Some(normalised), None) if given => uri::of_both(normalised, &self.uri)?,
-            (Some(normalised), None) if parts.style.escaped => uri::escaped(&uri::written(normalised)?),
+            (Some(normalised), None) if parts.style.escaped => {
+                uri::escaped(&uri::written(normalised)?)
+            }
             (Some(normalised), None) => uri::written(normalised).or_else(|impossible| {
                 // Behind a question mark nothing is normalised; one fits between two patterns.
-                let room = |at: &usize| !are_one(normalised.origins()[at - 1], normalised.origins()[*at]);
+                let room =
+                    |at: &usize| !are_one(normalised.origins()[at - 1], normalised.origins()[*at]);
                 let queried = |at: usize| {
                     let mut all = normalised.slice(0..at);
                     all.append(&"?".into());
@@ -209,8 +238,10 @@ impl Request {
             (None, None) => {
                 let mut uri = Octets::from("/");
                 if let Some(name) = parts.get(Buffer::FileName, End::Client) {
-                    let name =
-                        name.bytes().strip_prefix(b"/").map_or_else(|| name.clone(), |_| name.slice(1..name.len()));
+                    let name = name
+                        .bytes()
+                        .strip_prefix(b"/")
+                        .map_or_else(|| name.clone(), |_| name.slice(1..name.len()));
                     uri.append(&uri::written(&name)?);
                 } else if let Some(suffix) = suffix
                     && !parts.sends(End::Server)
@@ -245,7 +276,9 @@ impl Response {
         }
         let mut blocks = Blocks::of(parts, from)?;
         response.body = body(parts, from, &blocks)?;
-        if let Some(line) = blocks.first_line.take().or_else(|| parts.get(Buffer::HttpResponseLine, from).cloned()) {
+        if let Some(line) =
+            blocks.first_line.take().or_else(|| parts.get(Buffer::HttpResponseLine, from).cloned())
+        {
             response.first_line(&line)?;
         }
         if let Some(protocol) = parts.get(Buffer::HttpProtocol, from) {
@@ -253,9 +286,13 @@ impl Response {
         }
         for test in &parts.tests {
             if let ApplicationTest::HttpStatusCode(codes) = test {
-                let code = [200, 404, 302, 500].into_iter().find(|&code| codes.contains(code)).or(codes.at_least(100));
+                let code = [200, 404, 302, 500]
+                    .into_iter()
+                    .find(|&code| codes.contains(code))
+                    .or(codes.at_least(100));
                 let code = code.filter(|&code| code < 1000);
-                let code = code.ok_or_else(|| Impossible("no status of three digits is asked for".into()))?;
+                let code = code
+                    .ok_or_else(|| Impossible("no status of three digits is asked for".into()))?;
                 response.status = Octets::framing(code.to_string());
             }
         }
@@ -264,7 +301,9 @@ impl Response {
         }
         match parts.get(Buffer::HttpStatusMessage, from) {
             Some(message) => response.message = message.clone(),
-            None if response.message.bytes() == b"OK" => response.message = reason(response.status.bytes()).into(),
+            None if response.message.bytes() == b"OK" => {
+                response.message = reason(response.status.bytes()).into()
+            }
             None => {}
         }
         if let Some(location) = redirect(response.status.bytes())
@@ -292,7 +331,8 @@ impl Response {
             return Err(Impossible("a status line is one line".into()));
         }
         let words = words(line);
-        let is_status = |word: &Octets| word.len() == 3 && word.bytes().iter().all(u8::is_ascii_digit);
+        let is_status =
+            |word: &Octets| word.len() == 3 && word.bytes().iter().all(u8::is_ascii_digit);
         let mut rest = &words[..];
         if let [protocol, tail @ ..] = rest
             && protocol.bytes().starts_with(b"HTTP/")
@@ -310,11 +350,12 @@ impl Response {
         if let [first, ..] = rest {
             // The message may have blanks, which it keeps.
             let at = line.len() - rest.iter().map(Octets::len).sum::<usize>() - (rest.len() - 1);
-            self.message = if line.bytes().get(at..).is_some_and(|tail| tail.starts_with(first.bytes())) {
-                line.slice(at..line.len())
-            } else {
-                first.clone()
-            };
+            self.message =
+                if line.bytes().get(at..).is_some_and(|tail| tail.starts_with(first.bytes())) {
+                    line.slice(at..line.len())
+                } else {
+                    first.clone()
+                };
         }
         Ok(())
     }
@@ -372,8 +413,12 @@ impl<'p> Blocks<'p> {
                 }
             }
         }
-        for buffer in [Buffer::HttpHeader, Buffer::HttpRawHeader, Buffer::HttpRequestHeader, Buffer::HttpResponseHeader]
-        {
+        for buffer in [
+            Buffer::HttpHeader,
+            Buffer::HttpRawHeader,
+            Buffer::HttpRequestHeader,
+            Buffer::HttpResponseHeader,
+        ] {
             for block in parts.all(buffer, from) {
                 let seen = match buffer {
                     Buffer::HttpRawHeader => Seen::AsSent,
@@ -396,7 +441,9 @@ impl<'p> Blocks<'p> {
 
     /// Completes a block of header lines.
     fn take(&mut self, block: &Octets, seen: Seen) -> Result<(), Impossible> {
-        if block.is_empty() || self.lines.iter().any(|line| contains(line.octets.bytes(), block.bytes())) {
+        if block.is_empty()
+            || self.lines.iter().any(|line| contains(line.octets.bytes(), block.bytes()))
+        {
             return Ok(());
         }
         let normalised = seen != Seen::AsSent;
@@ -427,10 +474,16 @@ impl<'p> Blocks<'p> {
                         }
                     }
                     _ if one && normalised => {
-                        return Err(Impossible("the empty line behind the header is not seen in http.header".into()));
+                        return Err(Impossible(
+                            "the empty line behind the header is not seen in http.header".into(),
+                        ));
                     }
                     _ if at + 1 == count => {}
-                    _ if one => return Err(Impossible("an empty line ends the header, and cannot stand in it".into())),
+                    _ if one => {
+                        return Err(Impossible(
+                            "an empty line ends the header, and cannot stand in it".into(),
+                        ));
+                    }
                     // Between two patterns there is room for a line.
                     _ => {
                         let mut filler = self.filler(block);
@@ -445,7 +498,8 @@ impl<'p> Blocks<'p> {
             let open = end.is_none() || asked_after.is_none() || asked_after != last;
             let mut line = complete(&piece, at == 0, open, normalised)?;
             line.open = end.is_none();
-            let is_cookie = line.is(b"Cookie") && self.from == End::Client || line.is(b"Set-Cookie");
+            let is_cookie =
+                line.is(b"Cookie") && self.from == End::Client || line.is(b"Set-Cookie");
             if seen == Seen::WithoutCookies && is_cookie {
                 if asked_before.is_some() {
                     return Err(Impossible("cookies are not seen in http.header".into()));
@@ -458,7 +512,8 @@ impl<'p> Blocks<'p> {
             if let Some(end) = &end {
                 line.end = end.clone();
             }
-            let again = self.lines.iter().any(|there| !line.name().is_empty() && there.is(line.name()));
+            let again =
+                self.lines.iter().any(|there| !line.name().is_empty() && there.is(line.name()));
             if again && (seen == Seen::AsSent || line.is(b"Set-Cookie")) {
                 self.lines.push(line);
             } else if let Err(impossible) = self.add(line.clone()) {
@@ -478,14 +533,19 @@ impl<'p> Blocks<'p> {
 
     /// A line that nobody asks for and nobody minds.
     fn filler(&self, block: &Octets) -> Line {
-        let usual =
-            [("Accept", "*/*"), ("Cache-Control", "no-cache"), ("Pragma", "no-cache"), ("Accept-Language", "en")];
+        let usual = [
+            ("Accept", "*/*"),
+            ("Cache-Control", "no-cache"),
+            ("Pragma", "no-cache"),
+            ("Accept-Language", "en"),
+        ];
         let own = (1..).map(|number| Line::new(&format!("X-Data-{number}"), "1".into()));
-        let mut lines = usual.into_iter().map(|(name, value)| Line::new(name, value.into())).chain(own);
+        let mut lines =
+            usual.into_iter().map(|(name, value)| Line::new(name, value.into())).chain(own);
         let given = |name: &[u8]| {
-            dedicated(self.from)
-                .iter()
-                .any(|(buffer, own)| name == own.as_bytes() && self.parts.get(*buffer, self.from).is_some())
+            dedicated(self.from).iter().any(|(buffer, own)| {
+                name == own.as_bytes() && self.parts.get(*buffer, self.from).is_some()
+            })
         };
         let fits = |line: &Line| {
             let name = line.name();
@@ -501,7 +561,8 @@ impl<'p> Blocks<'p> {
 
     fn add(&mut self, line: Line) -> Result<(), Impossible> {
         let name = line.name().to_vec();
-        let Some(there) = self.lines.iter_mut().find(|there| !name.is_empty() && there.is(&name)) else {
+        let Some(there) = self.lines.iter_mut().find(|there| !name.is_empty() && there.is(&name))
+        else {
             self.lines.push(line);
             return Ok(());
         };
@@ -513,7 +574,10 @@ impl<'p> Blocks<'p> {
             return Ok(());
         }
         // Lines of one name become one whose values have commas between them (RFC 9110 §5.3).
-        Err(Impossible(format!("{} cannot stand twice in a header", String::from_utf8_lossy(&name))))
+        Err(Impossible(format!(
+            "{} cannot stand twice in a header",
+            String::from_utf8_lossy(&name)
+        )))
     }
 
     /// A piece of `\r\nName\r\nName\r\n\r\n`.
@@ -523,16 +587,22 @@ impl<'p> Blocks<'p> {
         self.complete = names.bytes().ends_with(b"\r\n\r\n") || names.bytes() == b"\r\n";
         let mut asked: Vec<Line> = vec![];
         let count = pieces.len();
-        for (at, (piece, _)) in pieces.iter().enumerate().filter(|(_, (piece, _))| !piece.is_empty()) {
+        for (at, (piece, _)) in
+            pieces.iter().enumerate().filter(|(_, (piece, _))| !piece.is_empty())
+        {
             let bytes = piece.bytes();
             if bytes.contains(&b':') || bytes.trim_ascii() != bytes {
-                return Err(Impossible(format!("{:?} is no name of a header", String::from_utf8_lossy(bytes))));
+                return Err(Impossible(format!(
+                    "{:?} is no name of a header",
+                    String::from_utf8_lossy(bytes)
+                )));
             }
             let mut name = piece.clone();
             if at == 0 && !begins && count > 1 {
                 // The end of a name, or all of it.
-                let whole =
-                    USUAL.iter().find(|usual| usual.0.len() > bytes.len() && usual.0.as_bytes().ends_with(bytes));
+                let whole = USUAL.iter().find(|usual| {
+                    usual.0.len() > bytes.len() && usual.0.as_bytes().ends_with(bytes)
+                });
                 if let Some((usual, _)) = whole {
                     name = Octets::from(&usual[..usual.len() - bytes.len()]);
                     name.append(piece);
@@ -548,7 +618,8 @@ impl<'p> Blocks<'p> {
                 Some(known) => {
                     let mut line = self.lines.remove(known);
                     // The names' case and origin count.
-                    let colon = line.octets.bytes().iter().position(|&octet| octet == b':').unwrap_or(0);
+                    let colon =
+                        line.octets.bytes().iter().position(|&octet| octet == b':').unwrap_or(0);
                     let mut octets = name.clone();
                     octets.append(&line.octets.slice(colon..line.octets.len()));
                     line.octets = octets;
@@ -569,7 +640,13 @@ impl<'p> Blocks<'p> {
     }
 
     /// All lines of the header in their order, and the body made fit for its length.
-    fn lines(self, parts: &Parts, from: End, body: &mut Octets, may_have_body: bool) -> Result<Vec<Line>, Impossible> {
+    fn lines(
+        self,
+        parts: &Parts,
+        from: End,
+        body: &mut Octets,
+        may_have_body: bool,
+    ) -> Result<Vec<Line>, Impossible> {
         let asked = self.complete;
         let mut blocks = self;
         let mut others: Vec<Line> = vec![];
@@ -594,7 +671,9 @@ impl<'p> Blocks<'p> {
             }
             // Of a response's type the first value would be a form's.
             let first = usize::from(from == End::Server && name == "Content-Type");
-            let line = (first..).map_while(|at| usual(name.as_bytes(), at)).map(|value| Line::new(name, value.into()));
+            let line = (first..)
+                .map_while(|at| usual(name.as_bytes(), at))
+                .map(|value| Line::new(name, value.into()));
             if let Some(line) = line.take(8).find(|line| !is_unwanted(line, parts, from)) {
                 others.push(line);
             }
@@ -665,7 +744,11 @@ enum Seen {
 
 /// The option or setter that asks for the first octet.
 fn asked_for(octets: &Octets) -> Option<Origin> {
-    octets.origins().first().copied().filter(|origin| matches!(origin, Origin::Option(_) | Origin::Setter(_)))
+    octets
+        .origins()
+        .first()
+        .copied()
+        .filter(|origin| matches!(origin, Origin::Option(_) | Origin::Setter(_)))
 }
 
 /// The same option or setter asks for both octets, so that nothing can be put between them.
@@ -686,8 +769,13 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     all
 }
 
-/// Pieces in which a name with its colon is followed by another pattern: by a blank and that, or by a line of its own.
-fn divided(pieces: Vec<(Octets, Option<Octets>)>, normalised: bool, spaced: bool) -> Vec<(Octets, Option<Octets>)> {
+/// Pieces in which a name with its colon is followed by another pattern: by a blank and that, or by
+/// a line of its own.
+fn divided(
+    pieces: Vec<(Octets, Option<Octets>)>,
+    normalised: bool,
+    spaced: bool,
+) -> Vec<(Octets, Option<Octets>)> {
     let mut all = vec![];
     for (piece, end) in pieces {
         let bytes = piece.bytes();
@@ -714,10 +802,12 @@ fn divided(pieces: Vec<(Octets, Option<Octets>)>, normalised: bool, spaced: bool
     all
 }
 
-/// Makes a line of its own of a piece of a block. The `first` piece may be the end of a line, an `open` one the beginning.
+/// Makes a line of its own of a piece of a block. The `first` piece may be the end of a line, an
+/// `open` one the beginning.
 fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result<Line, Impossible> {
     let bytes = piece.bytes();
-    let impossible = |what: &str| Err(Impossible(format!("{what}: {:?}", String::from_utf8_lossy(bytes))));
+    let impossible =
+        |what: &str| Err(Impossible(format!("{what}: {:?}", String::from_utf8_lossy(bytes))));
     if bytes.contains(&b'\n') {
         return impossible("a line feed alone ends a line");
     }
@@ -727,7 +817,9 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
         [] => open && (!first || is_name(name)),
         // Without a value a blank is seen behind it.
         [b':'] => open || !normalised,
-        [b':', b' ', value @ ..] => !normalised || !value.first().is_some_and(|octet| b" \t".contains(octet)),
+        [b':', b' ', value @ ..] => {
+            !normalised || !value.first().is_some_and(|octet| b" \t".contains(octet))
+        }
         [b':', ..] => !normalised,
         _ => false,
     } && !name.is_empty();
@@ -735,8 +827,9 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
     if stands {
         octets = piece.clone();
         if rest.is_empty() {
-            let whole =
-                USUAL.iter().find(|usual| usual.0.len() >= name.len() && usual.0.as_bytes()[..name.len()] == *name);
+            let whole = USUAL.iter().find(|usual| {
+                usual.0.len() >= name.len() && usual.0.as_bytes()[..name.len()] == *name
+            });
             if let Some((usual, _)) = whole {
                 octets.append(&Octets::from(&usual[name.len()..]));
             }
@@ -773,7 +866,10 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
         let name = bytes[..colon].to_vec();
         let filler = if empty { usual(&name, 0).unwrap_or("1") } else { "1" };
         octets.append(&filler.into());
-    } else if normalised && !empty && octets.bytes().last().is_some_and(|octet| b" \t".contains(octet)) {
+    } else if normalised
+        && !empty
+        && octets.bytes().last().is_some_and(|octet| b" \t".contains(octet))
+    {
         return impossible("blanks at the end of a header line are not seen");
     }
     Ok(Line { open, ..Line::whole(octets) })
@@ -784,7 +880,8 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     if there.value() == value.bytes() {
         return Ok(());
     }
-    let head = there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
+    let head =
+        there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let given = there.octets.slice(head..there.octets.len());
     // What was only put there to make a line of a name gives way.
     let filler = given.origins().iter().all(|&origin| origin == Origin::Framing);
@@ -855,7 +952,14 @@ fn dedicated(from: End) -> &'static [(Buffer, &'static str)] {
 /// Names that lines usually have, in their usual order, and values of which the first fits most.
 const USUAL: &[(&str, &[&str])] = &[
     ("Host", &["www.example.com", "192.0.2.80", "web.test"]),
-    ("User-Agent", &["Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "curl/8.5.0", "Client"]),
+    (
+        "User-Agent",
+        &[
+            "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+            "curl/8.5.0",
+            "Client",
+        ],
+    ),
     ("Accept", &["*/*", "text/html"]),
     ("Accept-Language", &["en", "de"]),
     ("Accept-Encoding", &["gzip", "identity"]),
@@ -879,7 +983,10 @@ const USUAL: &[(&str, &[&str])] = &[
     ("Transfer-Encoding", &["chunked"]),
     ("Content-Encoding", &["gzip"]),
     ("Content-Disposition", &["inline"]),
-    ("Content-Type", &["application/x-www-form-urlencoded", "text/html", "application/octet-stream"]),
+    (
+        "Content-Type",
+        &["application/x-www-form-urlencoded", "text/html", "application/octet-stream"],
+    ),
     ("Content-Length", &["0"]),
 ];
 
@@ -889,7 +996,9 @@ fn usual(name: &[u8], at: usize) -> Option<&'static str> {
 }
 
 fn order(lines: &mut [Line]) {
-    lines.sort_by_key(|line| USUAL.iter().position(|usual| line.is(usual.0.as_bytes())).unwrap_or(USUAL.len()));
+    lines.sort_by_key(|line| {
+        USUAL.iter().position(|usual| line.is(usual.0.as_bytes())).unwrap_or(USUAL.len())
+    });
 }
 
 /// Whether a line of ours has what must not be there.
@@ -898,7 +1007,10 @@ fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
         let seen = [b"\r\n", line.octets.bytes(), b"\r\n"].concat();
         match buffer {
             Buffer::HttpHeader => {
-                !octets.is_empty() && !line.is(b"Cookie") && !line.is(b"Set-Cookie") && contains_nocase(&seen, octets)
+                !octets.is_empty()
+                    && !line.is(b"Cookie")
+                    && !line.is(b"Set-Cookie")
+                    && contains_nocase(&seen, octets)
             }
             Buffer::HttpRawHeader | Buffer::HttpStart | Buffer::Payload | Buffer::RawPayload => {
                 !octets.is_empty() && contains_nocase(&seen, octets)
@@ -906,10 +1018,12 @@ fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
             Buffer::HttpRequestHeader | Buffer::HttpResponseHeader => {
                 !octets.is_empty() && contains_nocase(line.octets.bytes(), octets)
             }
-            Buffer::HttpHeaderNames => contains_nocase(&[b"\r\n", line.name(), b"\r\n"].concat(), octets),
-            buffer => dedicated(from)
-                .iter()
-                .any(|(own, name)| own == buffer && line.is(name.as_bytes()) && contains_nocase(line.value(), octets)),
+            Buffer::HttpHeaderNames => {
+                contains_nocase(&[b"\r\n", line.name(), b"\r\n"].concat(), octets)
+            }
+            buffer => dedicated(from).iter().any(|(own, name)| {
+                own == buffer && line.is(name.as_bytes()) && contains_nocase(line.value(), octets)
+            }),
         }
     })
 }
@@ -922,15 +1036,20 @@ fn body(parts: &Parts, from: End, blocks: &Blocks<'_>) -> Result<Octets, Impossi
     };
     let texts = [own, Buffer::FileData].into_iter().flat_map(|buffer| parts.all(buffer, from));
     let lines = blocks.lines.iter().map(|line| line.octets.bytes()).collect::<Vec<_>>();
-    let payloads = [Buffer::Payload, Buffer::RawPayload].into_iter().flat_map(|buffer| parts.all(buffer, from));
-    let payloads = payloads
-        .filter(|payload| !is_lines(payload.bytes()) && !lines.iter().any(|line| contains(line, payload.bytes())));
+    let payloads = [Buffer::Payload, Buffer::RawPayload]
+        .into_iter()
+        .flat_map(|buffer| parts.all(buffer, from));
+    let payloads = payloads.filter(|payload| {
+        !is_lines(payload.bytes()) && !lines.iter().any(|line| contains(line, payload.bytes()))
+    });
     Ok(merged(texts.chain(payloads), b""))
 }
 
 fn body_is_free(parts: &Parts) -> bool {
     !parts.without.iter().any(|(buffer, from, octets)| {
-        *from == End::Server && octets.is_empty() && matches!(buffer, Buffer::FileData | Buffer::HttpResponseBody)
+        *from == End::Server
+            && octets.is_empty()
+            && matches!(buffer, Buffer::FileData | Buffer::HttpResponseBody)
     })
 }
 
@@ -941,16 +1060,26 @@ fn is_lines(mut octets: &[u8]) -> bool {
     }
     let token = octets.iter().take_while(|&&octet| is_token(octet)).count();
     let name = &octets[..token];
-    let whole = USUAL.iter().any(|usual| usual.0.as_bytes().eq_ignore_ascii_case(name)) || name.starts_with(b"X-");
+    let whole = USUAL.iter().any(|usual| usual.0.as_bytes().eq_ignore_ascii_case(name))
+        || name.starts_with(b"X-");
     whole && octets.get(token) == Some(&b':')
 }
 
 /// Chunks and compression.
-fn encode(block: &[Line], others: &mut Vec<Line>, body: &mut Octets, parts: &Parts) -> Result<(), Impossible> {
+fn encode(
+    block: &[Line],
+    others: &mut Vec<Line>,
+    body: &mut Octets,
+    parts: &Parts,
+) -> Result<(), Impossible> {
     let says = |name: &[u8], word: &[u8]| {
-        block.iter().chain(others.iter()).any(|line| line.is(name) && contains_nocase(line.value(), word))
+        block
+            .iter()
+            .chain(others.iter())
+            .any(|line| line.is(name) && contains_nocase(line.value(), word))
     };
-    let (gzip, chunked) = (says(b"Content-Encoding", b"gzip"), says(b"Transfer-Encoding", b"chunked"));
+    let (gzip, chunked) =
+        (says(b"Content-Encoding", b"gzip"), says(b"Transfer-Encoding", b"chunked"));
     if body.is_empty() {
         return Ok(());
     }
@@ -970,10 +1099,9 @@ fn encode(block: &[Line], others: &mut Vec<Line>, body: &mut Octets, parts: &Par
 }
 
 fn is_decoded(parts: &Parts) -> bool {
-    parts
-        .buffers
-        .iter()
-        .any(|part| matches!(part.0, Buffer::FileData | Buffer::HttpResponseBody | Buffer::HttpRequestBody))
+    parts.buffers.iter().any(|part| {
+        matches!(part.0, Buffer::FileData | Buffer::HttpResponseBody | Buffer::HttpRequestBody)
+    })
 }
 
 /// Adds the body's length, or fits the body to the length that was asked for.
@@ -993,9 +1121,20 @@ fn length(
     if chunked {
         return Ok(());
     }
-    if let Some(line) = block.iter_mut().chain(others.iter_mut()).find(|line| line.is(b"Content-Length")) {
-        let colon = line.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
-        let value = line.octets.bytes()[colon..].iter().take_while(|octet| octet.is_ascii_whitespace()).count() + colon;
+    if let Some(line) =
+        block.iter_mut().chain(others.iter_mut()).find(|line| line.is(b"Content-Length"))
+    {
+        let colon = line
+            .octets
+            .bytes()
+            .iter()
+            .position(|&octet| octet == b':')
+            .map_or(0, |colon| colon + 1);
+        let value = line.octets.bytes()[colon..]
+            .iter()
+            .take_while(|octet| octet.is_ascii_whitespace())
+            .count()
+            + colon;
         let ours = line.octets.origins()[value..].iter().all(|&origin| origin == Origin::Framing);
         if ours {
             let mut octets = line.octets.slice(0..colon);
@@ -1006,7 +1145,8 @@ fn length(
             line.octets = octets;
             return Ok(());
         }
-        let asked = std::str::from_utf8(line.value()).ok().and_then(|value| value.parse::<usize>().ok());
+        let asked =
+            std::str::from_utf8(line.value()).ok().and_then(|value| value.parse::<usize>().ok());
         if let Some(asked) = asked
             && asked <= FILL_LIMIT
             && body.len() < asked
@@ -1022,7 +1162,9 @@ fn length(
         return Ok(());
     }
     let needed = match from {
-        End::Client => !body.is_empty() || may_have_body && parts.style.lines == Lines::Usual && !complete,
+        End::Client => {
+            !body.is_empty() || may_have_body && parts.style.lines == Lines::Usual && !complete
+        }
         End::Server => may_have_body,
     };
     let line = Line::new("Content-Length", Octets::from(body.len().to_string().as_str()));
@@ -1032,7 +1174,9 @@ fn length(
         // The end of the connection ends it.
         (true, true, End::Server) => {}
         (true, true, End::Client) if body.is_empty() => {}
-        (true, true, End::Client) => return Err(Impossible("a request's body needs a Content-Length".into())),
+        (true, true, End::Client) => {
+            return Err(Impossible("a request's body needs a Content-Length".into()));
+        }
         (true, false, _) => others.push(line),
     }
     Ok(())
@@ -1090,7 +1234,8 @@ fn is_token(octet: u8) -> bool {
 
 /// A word that is rather a name than a piece of a value.
 fn is_name(word: &[u8]) -> bool {
-    word.starts_with(b"X-") || USUAL.iter().any(|usual| word.len() > 3 && usual.0.as_bytes().starts_with(word))
+    word.starts_with(b"X-")
+        || USUAL.iter().any(|usual| word.len() > 3 && usual.0.as_bytes().starts_with(word))
 }
 
 fn begins_with_a_method(line: &[u8]) -> bool {
@@ -1122,7 +1267,8 @@ fn reason(status: &[u8]) -> &'static str {
 }
 
 fn redirect(status: &[u8]) -> Option<&'static str> {
-    matches!(status, b"301" | b"302" | b"303" | b"307" | b"308").then_some("http://www.example.com/")
+    matches!(status, b"301" | b"302" | b"303" | b"307" | b"308")
+        .then_some("http://www.example.com/")
 }
 
 #[cfg(test)]
@@ -1135,7 +1281,10 @@ mod tests {
     const RULE: Origin = Origin::Option(1);
 
     fn parts(buffers: &[(Buffer, End, &str)]) -> Parts {
-        let buffers = buffers.iter().map(|&(buffer, from, text)| (buffer, from, Octets::of(text, RULE))).collect();
+        let buffers = buffers
+            .iter()
+            .map(|&(buffer, from, text)| (buffer, from, Octets::of(text, RULE)))
+            .collect();
         Parts { buffers, ..Parts::default() }
     }
 
@@ -1151,7 +1300,8 @@ mod tests {
     /// All octets of the rule, in their order.
     fn of_the_rule(parts: &Parts) -> String {
         let turns = assemble(Application::Http, parts).unwrap();
-        let octets = turns.iter().flat_map(|turn| turn.octets.bytes().iter().zip(turn.octets.origins()));
+        let octets =
+            turns.iter().flat_map(|turn| turn.octets.bytes().iter().zip(turn.octets.origins()));
         octets.filter(|(_, origin)| **origin == RULE).map(|(&octet, _)| char::from(octet)).collect()
     }
 
@@ -1167,13 +1317,13 @@ mod tests {
         let messages = messages(&parts(&[(Buffer::HttpUri, End::Client, "/a b?c=d")]));
         assert_eq!(
             messages[0],
-            "GET /a%20b?c=d HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) \
-             Gecko/20100101 Firefox/128.0\r\nAccept: */*\r\n\r\n"
+            "GET /a%20b?c=d HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: Mozilla/5.0 (X11; \
+             Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\nAccept: */*\r\n\r\n"
         );
         assert_eq!(
             messages[1],
-            "HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Type: text/html\r\nContent-Length: 27\r\n\r\n\
-             <html><body></body></html>\n"
+            "HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Type: text/html\r\nContent-Length: \
+             27\r\n\r\n<html><body></body></html>\n"
         );
     }
 
@@ -1181,7 +1331,11 @@ mod tests {
     fn a_body_makes_a_request_a_post_with_its_length() {
         let request = request(&parts(&[(Buffer::HttpRequestBody, End::Client, "user=admin")]));
         assert!(request.starts_with("POST / HTTP/1.1\r\n"), "{request}");
-        assert!(request.contains("\r\nContent-Length: 10\r\n") && request.ends_with("\r\n\r\nuser=admin"), "{request}");
+        assert!(
+            request.contains("\r\nContent-Length: 10\r\n")
+                && request.ends_with("\r\n\r\nuser=admin"),
+            "{request}"
+        );
     }
 
     #[test]
@@ -1190,10 +1344,18 @@ mod tests {
             let mut parts = parts(&[(Buffer::HttpHeader, End::Client, block)]);
             parts.style.lines = Lines::None;
             assert_eq!(of_the_rule(&parts), block.trim_end_matches("\r\n\r\n"), "{block:?}");
-            request(&parts).strip_prefix("GET / HTTP/1.1\r\n").unwrap().strip_suffix("\r\n\r\n").unwrap().to_owned()
+            request(&parts)
+                .strip_prefix("GET / HTTP/1.1\r\n")
+                .unwrap()
+                .strip_suffix("\r\n\r\n")
+                .unwrap()
+                .to_owned()
         };
         assert_eq!(head("X-Evil: 1"), "X-Evil: 1");
-        assert_eq!(head("User-Agent: "), format!("User-Agent: {}", usual(b"user-agent", 0).unwrap()));
+        assert_eq!(
+            head("User-Agent: "),
+            format!("User-Agent: {}", usual(b"user-agent", 0).unwrap())
+        );
         assert_eq!(head("User-Ag"), format!("User-Agent: {}", usual(b"user-agent", 0).unwrap()));
         assert_eq!(head("\r\nX-A: b\r\nX-C"), "Accept: */*\r\nX-A: b\r\nX-C: 1");
         assert_eq!(head("gzip\r\nX-A: b "), "X-Data: gzip\r\nX-A: b 1");
@@ -1202,7 +1364,8 @@ mod tests {
         assert_eq!(head("  evil"), "X-Data: 1  evil");
         for none in ["X-A: b \r\nX-C: d", "X-A: b\r\n c", "X-A: b\r\n\r\nc", "X-A: b\r\nX-A: c"] {
             assert!(
-                assemble(Application::Http, &parts(&[(Buffer::HttpHeader, End::Client, none)])).is_err(),
+                assemble(Application::Http, &parts(&[(Buffer::HttpHeader, End::Client, none)]))
+                    .is_err(),
                 "{none:?}"
             );
         }
@@ -1216,10 +1379,12 @@ mod tests {
             (Buffer::HttpCookie, End::Client, "id=1"),
         ]);
         both.style.lines = Lines::Few;
-        let expected = "GET / HTTP/1.1\r\nUser-Agent: Mozilla/4.0\r\nHost: www.example.com\r\nCookie: id=1\r\n\r\n";
+        let expected = "GET / HTTP/1.1\r\nUser-Agent: Mozilla/4.0\r\nHost: \
+                        www.example.com\r\nCookie: id=1\r\n\r\n";
         assert_eq!(request(&both), expected);
         both.style.block_last = true;
-        let expected = "GET / HTTP/1.1\r\nHost: www.example.com\r\nCookie: id=1\r\nUser-Agent: Mozilla/4.0\r\n\r\n";
+        let expected = "GET / HTTP/1.1\r\nHost: www.example.com\r\nCookie: id=1\r\nUser-Agent: \
+                        Mozilla/4.0\r\n\r\n";
         assert_eq!(request(&both), expected);
     }
 
@@ -1239,18 +1404,27 @@ mod tests {
             (Buffer::HttpReferer, End::Client, vec![]),
         ];
         let request = request(&without);
-        assert_eq!(request, "GET / HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: curl/8.5.0\r\n\r\n");
+        assert_eq!(
+            request,
+            "GET / HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: curl/8.5.0\r\n\r\n"
+        );
     }
 
     #[test]
     fn a_length_that_a_part_announces_is_filled_up() {
-        let mut asked =
-            parts(&[(Buffer::HttpContentLength, End::Client, "12"), (Buffer::HttpRequestBody, End::Client, "abc")]);
+        let mut asked = parts(&[
+            (Buffer::HttpContentLength, End::Client, "12"),
+            (Buffer::HttpRequestBody, End::Client, "abc"),
+        ]);
         assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nabcAAAAAAAAA"));
         asked.style.filled_first = true;
         assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nAAAAAAAAAabc"));
         asked.buffers[0] = (Buffer::HttpHeader, End::Client, Octets::of("Content-Length: ", RULE));
-        assert!(request(&asked).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"), "{}", request(&asked));
+        assert!(
+            request(&asked).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"),
+            "{}",
+            request(&asked)
+        );
     }
 
     #[test]
@@ -1273,7 +1447,8 @@ mod tests {
         coded.style = Style { chunked: true, ..Style::default() };
         let response = messages(&coded).swap_remove(1);
         assert!(
-            response.contains("chunked\r\n") && response.ends_with("\r\n\r\n7\r\nevil ev\r\n7\r\nil evil\r\n0\r\n\r\n"),
+            response.contains("chunked\r\n")
+                && response.ends_with("\r\n\r\n7\r\nevil ev\r\n7\r\nil evil\r\n0\r\n\r\n"),
             "{response}"
         );
         coded.style = Style { gzip: true, ..Style::default() };
@@ -1304,7 +1479,10 @@ mod tests {
             (Buffer::HttpRawUri, "/a b"),
             (Buffer::HttpHost, "Example.com"),
         ] {
-            assert!(assemble(Application::Http, &parts(&[(buffer, End::Client, text)])).is_err(), "{text:?}");
+            assert!(
+                assemble(Application::Http, &parts(&[(buffer, End::Client, text)])).is_err(),
+                "{text:?}"
+            );
         }
     }
 }

@@ -49,7 +49,8 @@ pub(super) fn modbus(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let data = parts.get(Buffer::ModbusData, from).cloned().or_else(|| payload(parts, from));
         let data = data.unwrap_or_else(|| Octets::framing(usual));
         let length = fits(data.len(), 252)? as u16 + 2;
-        let message = Fields::new().be16(0x5101).be16(0).be16(length).byte(unit).byte(function).part(&data);
+        let message =
+            Fields::new().be16(0x5101).be16(0).be16(length).byte(unit).byte(function).part(&data);
         turns.push(Turn::new(from, message.done()));
     }
     Ok(turns)
@@ -77,7 +78,8 @@ pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             (End::Server, _) => 129,
         };
         let mut fragment = data.unwrap_or_default();
-        let usual: &[u8] = if from == End::Client { &[0xc1, function, 60, 2, 6] } else { &[0xc1, function, 0, 0] };
+        let usual: &[u8] =
+            if from == End::Client { &[0xc1, function, 60, 2, 6] } else { &[0xc1, function, 0, 0] };
         for (at, byte) in usual.iter().enumerate() {
             match fragment.origins().get(at) {
                 None => fragment.push(*byte, Origin::Framing),
@@ -99,10 +101,13 @@ fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
     for segment in 0..segments {
         let begin = segment * SEGMENT;
         let part = fragment.slice(begin..(begin + SEGMENT).min(fragment.len()));
-        let transport = u8::from(segment + 1 == segments) << 7 | u8::from(segment == 0) << 6 | (segment as u8 & 0x3f);
+        let transport = u8::from(segment + 1 == segments) << 7
+            | u8::from(segment == 0) << 6
+            | (segment as u8 & 0x3f);
         let user = Fields::of(&[transport]).part(&part).done();
         let (control, to, of) = if from == End::Client { (0xc4, 10, 1) } else { (0x44, 1, 10) };
-        let header = Fields::of(&[0x05, 0x64, user.len() as u8 + 5, control]).le16(to).le16(of).done();
+        let header =
+            Fields::of(&[0x05, 0x64, user.len() as u8 + 5, control]).le16(to).le16(of).done();
         all = all.part(&header).le16(checksum(header.bytes()));
         for begin in (0..user.len()).step_by(16) {
             let block = user.slice(begin..(begin + 16).min(user.len()));
@@ -115,7 +120,9 @@ fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
 /// CRC-16/DNP: reflected, 0x3d65, complemented.
 fn checksum(octets: &[u8]) -> u16 {
     !octets.iter().fold(0_u16, |crc, octet| {
-        (0..8).fold(crc ^ u16::from(*octet), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xa6bc } else { crc >> 1 })
+        (0..8).fold(crc ^ u16::from(*octet), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0xa6bc } else { crc >> 1 }
+        })
     })
 }
 
@@ -136,14 +143,26 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     )?;
     let text = |buffer| parts.get(buffer, End::Server).or_else(|| parts.get(buffer, End::Client));
     let (product, service) = (text(Buffer::EnipProductName), text(Buffer::EnipServiceName));
-    let identity = ["identity_status", "state", "serial", "product_code", "device_type", "vendor_id", "revision"];
+    let identity = [
+        "identity_status",
+        "state",
+        "serial",
+        "product_code",
+        "device_type",
+        "vendor_id",
+        "revision",
+    ];
     let asks_identity = parts.tests.iter().any(|test| {
         matches!(test, ApplicationTest::Other { keyword, .. } if identity.iter().any(|name| keyword.ends_with(name)))
     });
     let command = match command {
         Some(command) => command as u16,
         None if product.is_some() || asks_identity => LIST_IDENTITY,
-        None if service.is_some() || other(parts, "enip.capabilities", &[], u64::MAX)?.is_some() => LIST_SERVICES,
+        None if service.is_some()
+            || other(parts, "enip.capabilities", &[], u64::MAX)?.is_some() =>
+        {
+            LIST_SERVICES
+        }
         None => SEND_RR,
     };
     let status = other(parts, "enip.status", &[0], u32::MAX.into())?.unwrap_or(0) as u32;
@@ -158,7 +177,8 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         LIST_SERVICES => (Fields::new(), services(parts, service)?),
         LIST_IDENTITY => (Fields::new(), identity_item(parts, product)?),
         REGISTER => {
-            let version = other(parts, "enip.protocol_version", &[1], u16::MAX.into())?.unwrap_or(1) as u16;
+            let version =
+                other(parts, "enip.protocol_version", &[1], u16::MAX.into())?.unwrap_or(1) as u16;
             (Fields::new().le16(version).le16(0), Fields::new().le16(version).le16(0))
         }
         SEND_RR | 0x70 => cip(parts, command)?,
@@ -174,9 +194,20 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 const SESSION: u32 = 0x0053_0001;
 
-fn encapsulated(command: u16, session: u32, status: u32, data: Fields) -> Result<Octets, Impossible> {
+fn encapsulated(
+    command: u16,
+    session: u32,
+    status: u32,
+    data: Fields,
+) -> Result<Octets, Impossible> {
     let length = fits(data.len(), 65_000)? as u16;
-    let header = Fields::new().le16(command).le16(length).le32(session).le32(status).raw(b"squall\0\0").le32(0);
+    let header = Fields::new()
+        .le16(command)
+        .le16(length)
+        .le32(session)
+        .le32(status)
+        .raw(b"squall\0\0")
+        .le32(0);
     Ok(header.fields(data).done())
 }
 
@@ -184,8 +215,16 @@ fn services(parts: &Parts, name: Option<&Octets>) -> Result<Fields, Impossible> 
     let usual = Octets::from("Communications");
     let name = name.unwrap_or(&usual);
     let missing = 16 - fits(name.len(), 16)?;
-    let capabilities = other(parts, "enip.capabilities", &[0x120], u16::MAX.into())?.unwrap_or(0x120) as u16;
-    Ok(Fields::new().le16(1).le16(0x100).le16(20).le16(1).le16(capabilities).part(name).zeros(missing))
+    let capabilities =
+        other(parts, "enip.capabilities", &[0x120], u16::MAX.into())?.unwrap_or(0x120) as u16;
+    Ok(Fields::new()
+        .le16(1)
+        .le16(0x100)
+        .le16(20)
+        .le16(1)
+        .le16(capabilities)
+        .part(name)
+        .zeros(missing))
 }
 
 fn identity_item(parts: &Parts, name: Option<&Octets>) -> Result<Fields, Impossible> {
@@ -237,7 +276,9 @@ fn cip(parts: &Parts, command: u16) -> Result<(Fields, Fields), Impossible> {
         path = path.fields(segment(0x30, attribute));
     }
     let words = fits(path.len() / 2, 255)? as u8;
-    let request = Fields::of(&[service, words]).fields(path).part(&payload(parts, End::Client).unwrap_or_default());
+    let request = Fields::of(&[service, words])
+        .fields(path)
+        .part(&payload(parts, End::Client).unwrap_or_default());
     let extended = named(&["enip.cip_extendedstatus"], 65_535)?;
     let mut response = Fields::of(&[service | 0x80, 0, status, u8::from(extended.is_some())]);
     if let Some(extended) = extended {
@@ -272,7 +313,10 @@ mod tests {
     #[test]
     fn dnp3s_checksum_is_that_of_the_standard() {
         assert_eq!(checksum(b"123456789"), 0xea82);
-        let mut parts = Parts { tests: vec![ApplicationTest::Dnp3Function(Numbers::one(13))], ..Parts::default() };
+        let mut parts = Parts {
+            tests: vec![ApplicationTest::Dnp3Function(Numbers::one(13))],
+            ..Parts::default()
+        };
         parts.push(Buffer::Dnp3Data, End::Client, Octets::of([0xc0, 13, 1, 2], Origin::Option(1)));
         let turns = dnp3(&parts).unwrap();
         assert_eq!(turns[0].octets.bytes()[..8], [5, 0x64, 11, 0xc4, 10, 0, 1, 0]);
@@ -291,7 +335,13 @@ mod tests {
 
     #[test]
     fn a_function_of_modbus_has_its_fields() {
-        let parts = Parts { tests: vec![ApplicationTest::ModbusFunction(Numbers::one(6))], ..Parts::default() };
-        assert_eq!(modbus(&parts).unwrap()[0].octets.bytes(), [0x51, 1, 0, 0, 0, 6, 1, 6, 0, 1, 0, 3]);
+        let parts = Parts {
+            tests: vec![ApplicationTest::ModbusFunction(Numbers::one(6))],
+            ..Parts::default()
+        };
+        assert_eq!(
+            modbus(&parts).unwrap()[0].octets.bytes(),
+            [0x51, 1, 0, 0, 0, 6, 1, 6, 0, 1, 0, 3]
+        );
     }
 }

@@ -42,14 +42,19 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         other => return Err(Impossible(format!("no message of Kerberos is of the type {other}"))),
     };
     let framed = |octets: Octets| -> Result<Octets, Impossible> {
-        if parts.style.over_tcp { Ok(Fields::new().behind_be32(&octets)?.done()) } else { Ok(octets) }
+        if parts.style.over_tcp {
+            Ok(Fields::new().behind_be32(&octets)?.done())
+        } else {
+            Ok(octets)
+        }
     };
     Ok(vec![Turn::new(End::Client, framed(request)?), Turn::new(End::Server, framed(response)?)])
 }
 
 /// Components of a name: each part is one.
 fn names(parts: &Parts, buffer: Buffer, usual: &str) -> Vec<Octets> {
-    let mut all: Vec<Octets> = parts.all(buffer, End::Client).chain(parts.all(buffer, End::Server)).cloned().collect();
+    let mut all: Vec<Octets> =
+        parts.all(buffer, End::Client).chain(parts.all(buffer, End::Server)).cloned().collect();
     if all.is_empty() {
         all = usual.split('/').map(Octets::from).collect();
     }

@@ -46,7 +46,10 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         (None, Some(answer)) => (answer as u8).saturating_sub(1),
         (None, None) => SEARCH,
     };
-    let dn = parts.get(Buffer::LdapRequestDn, End::Client).cloned().unwrap_or_else(|| "dc=example,dc=com".into());
+    let dn = parts
+        .get(Buffer::LdapRequestDn, End::Client)
+        .cloned()
+        .unwrap_or_else(|| "dc=example,dc=com".into());
     let said = payload(parts, End::Client).unwrap_or_else(|| "objectClass".into());
     let request = node(2, [Octets::from(&[2])]);
     let message = |operation: Octets| sequence([request.clone(), operation]);
@@ -60,21 +63,29 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     };
     let entry = |name: &Octets| {
         let values = node(0x31, [node(4, [value.clone()])]);
-        node(0x60 | ENTRY, [node(4, [name.clone()]), sequence([sequence([plain(4, b"objectClass"), values])])])
+        node(
+            0x60 | ENTRY,
+            [node(4, [name.clone()]), sequence([sequence([plain(4, b"objectClass"), values])])],
+        )
     };
     match operation {
         UNBIND | ABANDON => {}
         SEARCH => {
             answers.extend(names.iter().map(entry));
             let usual = [Octets::from("cn=user,dc=example,dc=com")];
-            let asks_entry = answered == Some(ENTRY.into()) || payload(parts, End::Server).is_some();
+            let asks_entry =
+                answered == Some(ENTRY.into()) || payload(parts, End::Server).is_some();
             // With what says that it is done.
-            let wanted = count.map_or(0, |count| count as usize).max(if asks_entry { 2 } else { 0 });
+            let wanted =
+                count.map_or(0, |count| count as usize).max(if asks_entry { 2 } else { 0 });
             while answers.len() + 1 < wanted {
                 answers.push(entry(&usual[0]));
             }
             if answered == Some(REFERENCE.into()) {
-                answers.push(node(0x60 | REFERENCE, [plain(4, b"ldap://ldap.example.com/dc=example,dc=com")]));
+                answers.push(node(
+                    0x60 | REFERENCE,
+                    [plain(4, b"ldap://ldap.example.com/dc=example,dc=com")],
+                ));
             }
             answers.push(outcome(DONE, None));
         }
@@ -96,7 +107,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 fn ask(operation: u8, dn: &Octets, said: Octets) -> Result<Octets, Impossible> {
     let name = || node(4, [dn.clone()]);
-    let attribute = |said: Octets| sequence([plain(4, b"description"), node(0x31, [node(4, [said])])]);
+    let attribute =
+        |said: Octets| sequence([plain(4, b"description"), node(0x31, [node(4, [said])])]);
     let tag = 0x60 | operation;
     Ok(match operation {
         BIND => node(tag, [plain(2, &[3]), name(), plain(0x80, b"secret")]),

@@ -1,4 +1,5 @@
-//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), and the message in them (RFC 5322, RFC 2045).
+//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), and the message in them (RFC 5322,
+//! RFC 2045).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
@@ -11,7 +12,10 @@ const BOUNDARY: &str = "----=_Part_51_8.23";
 const LINE_LIMIT: usize = 998;
 
 /// A mail is sent, or fetched.
-pub(super) fn conversation(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+pub(super) fn conversation(
+    application: Application,
+    parts: &Parts,
+) -> Result<Vec<Turn>, Impossible> {
     match application {
         Application::Pop3 => pop3(parts),
         Application::Imap => imap(parts),
@@ -31,9 +35,16 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         parts.all(buffer, from).map(|part| one_line(buffer, part).cloned()).collect()
     };
     let helo = line_of("EHLO ", Buffer::SmtpHelo, "client.example.com", "")?;
-    talk.steps.push(Step { command: helo, answer: "250-mail.example.com\r\n250 8BITMIME\r\n".into() });
-    let mut addresses = vec![("MAIL FROM:", steps(Buffer::SmtpMailFrom)?, "<sender@example.com>", "250 2.1.0 Ok")];
-    addresses.push(("RCPT TO:", steps(Buffer::SmtpRcptTo)?, "<recipient@example.com>", "250 2.1.5 Ok"));
+    talk.steps
+        .push(Step { command: helo, answer: "250-mail.example.com\r\n250 8BITMIME\r\n".into() });
+    let mut addresses =
+        vec![("MAIL FROM:", steps(Buffer::SmtpMailFrom)?, "<sender@example.com>", "250 2.1.0 Ok")];
+    addresses.push((
+        "RCPT TO:",
+        steps(Buffer::SmtpRcptTo)?,
+        "<recipient@example.com>",
+        "250 2.1.5 Ok",
+    ));
     for (command, values, usual, answer) in addresses {
         let values = if values.is_empty() { vec![usual.into()] } else { values };
         for value in values {
@@ -58,7 +69,10 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 /// An address between angle brackets, unless it has them.
 fn bracketed(value: &Octets) -> Octets {
-    match contains(value.bytes(), b"<") || contains(value.bytes(), b">") || value.bytes().first() == Some(&b' ') {
+    match contains(value.bytes(), b"<")
+        || contains(value.bytes(), b">")
+        || value.bytes().first() == Some(&b' ')
+    {
         true => value.clone(),
         false => joined(&[&"<".into(), value, &">".into()]),
     }
@@ -83,7 +97,10 @@ fn pop3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 fn imap(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let mut talk = Talk::new("* OK IMAP4rev1 server ready");
     talk.step("a1 LOGIN user secret", "a1 OK LOGIN completed");
-    talk.step("a2 SELECT INBOX", "* FLAGS (\\Seen)\r\n* 1 EXISTS\r\na2 OK [READ-WRITE] SELECT completed");
+    talk.step(
+        "a2 SELECT INBOX",
+        "* FLAGS (\\Seen)\r\n* 1 EXISTS\r\na2 OK [READ-WRITE] SELECT completed",
+    );
     talk.middle = 1;
     let message = message(parts, End::Server)?;
     let mut answer = line(&format!("* 1 FETCH (BODY[] {{{}}}", message.len()));
@@ -97,7 +114,8 @@ fn imap(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 }
 
 fn contains_payload(said: &Octets, parts: &Parts, from: End) -> bool {
-    let mut payloads = parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)).peekable();
+    let mut payloads =
+        parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)).peekable();
     payloads.peek().is_some() && payloads.all(|payload| contains(said.bytes(), payload.bytes()))
 }
 
@@ -110,7 +128,8 @@ fn client_only(parts: &Parts, inside: bool) -> Parts {
     left
 }
 
-/// A message with what is asked for in its header, its text and its attachments. Ends with an end of line.
+/// A message with what is asked for in its header, its text and its attachments. Ends with an end
+/// of line.
 fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut all = Octets::new();
     let header: &[(Buffer, &str, &str)] = &[
@@ -125,13 +144,18 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     ];
     for &(buffer, name, usual) in header {
         let mut values: Vec<Octets> = parts.all(buffer, from).cloned().collect();
-        let unwanted = parts.without.iter().any(|without| without.0 == buffer && without.2.is_empty());
+        let unwanted =
+            parts.without.iter().any(|without| without.0 == buffer && without.2.is_empty());
         if values.is_empty() && !usual.is_empty() && !unwanted {
             values.push(usual.into());
         }
         for value in &values {
             // Long lines of a header are folded by nobody here: what is asked for stands as it is.
-            all.append(&joined(&[&format!("{name}: ").as_str().into(), one_line(buffer, value)?, &"\r\n".into()]));
+            all.append(&joined(&[
+                &format!("{name}: ").as_str().into(),
+                one_line(buffer, value)?,
+                &"\r\n".into(),
+            ]));
         }
     }
     let mut text = Octets::new();
@@ -152,12 +176,16 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let files: Vec<&Octets> = parts.all(Buffer::FileData, from).collect();
     let name = file_name(parts, from)?;
     if files.is_empty() && name.is_none() {
-        all.append(&"MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\n".into());
+        all.append(
+            &"MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\n".into(),
+        );
         all.append(&text);
         return Ok(all);
     }
     let name = name.unwrap_or_else(|| "file.bin".into());
-    all.append(&line(&format!("MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\r\n")));
+    all.append(&line(&format!(
+        "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\r\n"
+    )));
     all.append(&line(&format!("--{BOUNDARY}\r\nContent-Type: text/plain; charset=us-ascii\r\n")));
     all.append(&text);
     let data = match files.is_empty() {
@@ -167,7 +195,11 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let (encoding, encoded) = encoded(&data, parts.style.mime)?;
     all.append(&line(&format!("--{BOUNDARY}\r\nContent-Type: application/octet-stream")));
     all.append(&line(&format!("Content-Transfer-Encoding: {encoding}")));
-    all.append(&joined(&[&"Content-Disposition: attachment; filename=\"".into(), &name, &"\"\r\n\r\n".into()]));
+    all.append(&joined(&[
+        &"Content-Disposition: attachment; filename=\"".into(),
+        &name,
+        &"\"\r\n\r\n".into(),
+    ]));
     all.append(&encoded);
     all.append(&line(&format!("\r\n--{BOUNDARY}--")));
     Ok(all)
@@ -181,7 +213,9 @@ fn file_name(parts: &Parts, from: End) -> Result<Option<Octets>, Impossible> {
         return one_line(Buffer::FileName, name).cloned().map(Some);
     }
     Ok(parts.tests.iter().find_map(|test| match test {
-        ApplicationTest::FileExtension { is, negated: false } => Some(Octets::from(format!("file.{is}").as_str())),
+        ApplicationTest::FileExtension { is, negated: false } => {
+            Some(Octets::from(format!("file.{is}").as_str()))
+        }
         ApplicationTest::FileName { holds, negated: false } => Some(Octets::from(holds.as_str())),
         _ => None,
     }))
@@ -202,7 +236,8 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
             let lines = bytes.split(|&octet| octet == b'\n');
             let long = lines.clone().any(|line| line.len() > LINE_LIMIT);
             // Engines do not take the second dot away.
-            let dotted = lines.into_iter().any(|line| line.starts_with(b".") || line.starts_with(b"--"));
+            let dotted =
+                lines.into_iter().any(|line| line.starts_with(b".") || line.starts_with(b"--"));
             match bare || long || dotted {
                 true => Err(Impossible("this file cannot be sent as it is in a mail".into())),
                 false => Ok(("7bit", data.clone())),
@@ -220,11 +255,15 @@ pub(super) fn base64(data: &Octets) -> Octets {
             all.append(&"\r\n".into());
         }
         let origins = &data.origins()[at * 3..at * 3 + chunk.len()];
-        let origin = |index: usize| origins.get(index).or(origins.last()).copied().unwrap_or(Origin::Framing);
-        let number = (0..3).fold(0u32, |number, index| number << 8 | u32::from(*chunk.get(index).unwrap_or(&0)));
+        let origin = |index: usize| {
+            origins.get(index).or(origins.last()).copied().unwrap_or(Origin::Framing)
+        };
+        let number = (0..3)
+            .fold(0u32, |number, index| number << 8 | u32::from(*chunk.get(index).unwrap_or(&0)));
         for sign in 0..4 {
             let padding = sign > chunk.len();
-            let octet = if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
+            let octet =
+                if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
             // The first sign is of the first octet alone, each other of two.
             all.push(octet, origin(sign.saturating_sub(1)).max(origin(sign)));
         }
@@ -299,7 +338,9 @@ fn is_header(octets: &[u8]) -> bool {
         "MIME-",
         "Sender:",
     ];
-    names.iter().any(|name| octets.len() >= name.len() && octets[..name.len()].eq_ignore_ascii_case(name.as_bytes()))
+    names.iter().any(|name| {
+        octets.len() >= name.len() && octets[..name.len()].eq_ignore_ascii_case(name.as_bytes())
+    })
 }
 
 #[cfg(test)]
@@ -314,12 +355,22 @@ mod tests {
 
     #[test]
     fn a_mail_has_its_attachment_in_base64_under_its_name() {
-        let parts = with(&[(Buffer::FileData, End::Client, "evil code"), (Buffer::FileName, End::Client, "a.exe")]);
+        let parts = with(&[
+            (Buffer::FileData, End::Client, "evil code"),
+            (Buffer::FileName, End::Client, "a.exe"),
+        ]);
         let said = said(Application::Smtp, &parts).concat();
-        let head = "Content-Transfer-Encoding: base64\r\nContent-Disposition: attachment; filename=\"a.exe\"\r\n\r\nZXZpbCBjb2Rl\r\n--";
+        let head = "Content-Transfer-Encoding: base64\r\nContent-Disposition: attachment; \
+                    filename=\"a.exe\"\r\n\r\nZXZpbCBjb2Rl\r\n--";
         assert!(said.contains(head), "{said}");
-        assert!(said.starts_with("220 mail.example.com ESMTP\r\nEHLO client.example.com\r\n250-"), "{said}");
-        assert!(said.ends_with("--\r\n.\r\n250 2.0.0 Ok: queued as 51\r\nQUIT\r\n221 2.0.0 Bye\r\n"), "{said}");
+        assert!(
+            said.starts_with("220 mail.example.com ESMTP\r\nEHLO client.example.com\r\n250-"),
+            "{said}"
+        );
+        assert!(
+            said.ends_with("--\r\n.\r\n250 2.0.0 Ok: queued as 51\r\nQUIT\r\n221 2.0.0 Bye\r\n"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -331,7 +382,9 @@ mod tests {
             (Buffer::EmailSubject, End::Client, "Win"),
         ]);
         let said = said(Application::Smtp, &parts).concat();
-        for line in ["EHLO evil\r\n", "MAIL FROM:<a@b>\r\n", "RCPT TO:<c@d>\r\n", "Subject: Win\r\n"] {
+        for line in
+            ["EHLO evil\r\n", "MAIL FROM:<a@b>\r\n", "RCPT TO:<c@d>\r\n", "Subject: Win\r\n"]
+        {
             assert!(said.contains(line), "{line} in {said}");
         }
         let two_lines = with(&[(Buffer::EmailSubject, End::Client, "a\r\nb")]);
@@ -351,7 +404,9 @@ mod tests {
 
     #[test]
     fn a_payload_is_the_command_it_begins_with() {
-        let said = said(Application::Smtp, &with(&[(Buffer::Payload, End::Client, "MAIL FROM: evil")])).concat();
+        let said =
+            said(Application::Smtp, &with(&[(Buffer::Payload, End::Client, "MAIL FROM: evil")]))
+                .concat();
         assert!(said.contains("MAIL FROM: evil\r\n250") && !said.contains("MAIL FROM:<"), "{said}");
     }
 

@@ -1,7 +1,8 @@
 //! Messages of protocols from the contents of their buffers.
 //!
-//! What is said is complete and as its standard has it, whatever of it the parts leave open is usual; every octet of a part
-//! keeps its [`Origin`](crate::Origin), all that is put around it is [`Framing`](crate::Origin::Framing). One file a protocol.
+//! What is said is complete and as its standard has it, whatever of it the parts leave open is
+//! usual; every octet of a part keeps its [`Origin`](crate::Origin), all that is put around it is
+//! [`Framing`](crate::Origin::Framing). One file a protocol.
 
 mod dce;
 mod der;
@@ -35,22 +36,28 @@ use crate::{Octets, Turn};
 /// What the messages must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// Each with who sends it, in the order of the rule; of a [`Buffer::is_multiple`] one perhaps several.
+    /// Each with who sends it, in the order of the rule; of a [`Buffer::is_multiple`] one perhaps
+    /// several.
     ///
-    /// A part is the whole of its buffer, but for [`Buffer::HttpHeader`], [`Buffer::HttpRawHeader`], [`Buffer::HttpHeaderNames`],
-    /// [`Buffer::HttpStart`], [`Buffer::HttpRequestLine`] and their like for responses and single lines: those may begin and end
-    /// in the middle of a line and are completed, and stand at the beginning of the buffer where they can
-    /// ([`Style::block_last`]: at its end). A [`Buffer::Payload`] is put where its octets fit (a line, else a body).
+    /// A part is the whole of its buffer, but for [`Buffer::HttpHeader`],
+    /// [`Buffer::HttpRawHeader`], [`Buffer::HttpHeaderNames`], [`Buffer::HttpStart`],
+    /// [`Buffer::HttpRequestLine`] and their like for responses and single lines: those may begin
+    /// and end in the middle of a line and are completed, and stand at the beginning of the buffer
+    /// where they can ([`Style::block_last`]: at its end). A [`Buffer::Payload`] is put where its
+    /// octets fit (a line, else a body).
     pub buffers: Vec<(Buffer, End, Octets)>,
-    /// What buffers must not hold, whatever its case: a usual header line, banner or body that would is left out or made
-    /// otherwise. No octets at all: there is no such buffer. Of a payload, all messages of that end.
+    /// What buffers must not hold, whatever its case: a usual header line, banner or body that
+    /// would is left out or made otherwise. No octets at all: there is no such buffer. Of a
+    /// payload, all messages of that end.
     pub without: Vec<(Buffer, End, Vec<u8>)>,
-    /// What messages must be beside their buffers: interfaces and operations of DCE/RPC, opcodes, versions, states.
+    /// What messages must be beside their buffers: interfaces and operations of DCE/RPC, opcodes,
+    /// versions, states.
     pub tests: Vec<ApplicationTest>,
     pub style: Style,
 }
 
-/// How what the parts leave open is chosen. The solver tries several where the usual one does not match.
+/// How what the parts leave open is chosen. The solver tries several where the usual one does not
+/// match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Style {
     /// Header lines that nobody asks for.
@@ -71,7 +78,8 @@ pub struct Style {
     pub escaped: bool,
     /// The server does not answer the last request.
     pub unanswered: bool,
-    /// What fills a body up to the length that was asked for stands before what is asked of it, not behind.
+    /// What fills a body up to the length that was asked for stands before what is asked of it, not
+    /// behind.
     pub filled_first: bool,
     /// How files of mails are encoded.
     pub mime: Mime,
@@ -127,7 +135,8 @@ pub struct Impossible(pub String);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     pub turns: Vec<Turn>,
-    /// A second connection of the same ends, opened when all of the first was said (the file of FTP).
+    /// A second connection of the same ends, opened when all of the first was said (the file of
+    /// FTP).
     pub beside: Option<Beside>,
 }
 
@@ -191,7 +200,10 @@ impl Parts {
 
     /// Those of one buffer, in their order.
     fn all(&self, buffer: Buffer, from: End) -> impl Iterator<Item = &Octets> {
-        self.buffers.iter().filter(move |part| part.0 == buffer && part.1 == from).map(|part| &part.2)
+        self.buffers
+            .iter()
+            .filter(move |part| part.0 == buffer && part.1 == from)
+            .map(|part| &part.2)
     }
 
     /// The only one, or the first.
@@ -218,7 +230,8 @@ fn contains(octets: &[u8], needle: &[u8]) -> bool {
 
 /// In any case.
 fn contains_nocase(octets: &[u8], needle: &[u8]) -> bool {
-    needle.is_empty() || octets.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
+    needle.is_empty()
+        || octets.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
 /// Parts of the same thing as one: a part that stands in another is not repeated.

@@ -25,7 +25,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     .map(|kind| kind as u8);
     let reason = other(parts, "mqtt.reason_code", &[0], 255)?;
     let usual = if kind == Some(15) || reason.is_some_and(|reason| reason > 0) { 5 } else { 4 };
-    let newest = other(parts, "mqtt.protocol_version", &[usual, 4, 5, 3], 5)?.unwrap_or(usual) as u8;
+    let newest =
+        other(parts, "mqtt.protocol_version", &[usual, 4, 5, 3], 5)?.unwrap_or(usual) as u8;
     let talk = Talk {
         parts,
         version: newest,
@@ -36,9 +37,10 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let client = End::Client;
     let server = End::Server;
     let mut turns = vec![Turn::new(client, talk.connect()?), Turn::new(server, talk.connected()?)];
-    let subscribes = parts.all(Buffer::MqttSubscribeTopic, client).next().is_some() || matches!(kind, Some(8 | 9));
-    let unsubscribes =
-        parts.all(Buffer::MqttUnsubscribeTopic, client).next().is_some() || matches!(kind, Some(10 | 11));
+    let subscribes = parts.all(Buffer::MqttSubscribeTopic, client).next().is_some()
+        || matches!(kind, Some(8 | 9));
+    let unsubscribes = parts.all(Buffer::MqttUnsubscribeTopic, client).next().is_some()
+        || matches!(kind, Some(10 | 11));
     if subscribes {
         turns.push(Turn::new(client, talk.subscribe(Buffer::MqttSubscribeTopic, SUBSCRIBE)?));
         turns.push(Turn::new(server, talk.granted(9, 1)?));
@@ -51,7 +53,10 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let named = [Buffer::MqttPublishTopic, Buffer::MqttPublishMessage];
         let said = payload(parts, from);
         let asked = from == client && (matches!(kind, Some(PUBLISH | 4..=7)) || talk.flags != 0);
-        if !asked && said.is_none() && named.into_iter().all(|buffer| parts.get(buffer, from).is_none()) {
+        if !asked
+            && said.is_none()
+            && named.into_iter().all(|buffer| parts.get(buffer, from).is_none())
+        {
             continue;
         }
         let qos = match kind {
@@ -66,7 +71,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             _ => &[(from.other(), 0x50), (from, 0x62), (from.other(), 0x70)],
         };
         for (end, first) in answers {
-            let reason: &[u8] = if talk.version == 5 && talk.reason > 0 { &[talk.reason] } else { &[] };
+            let reason: &[u8] =
+                if talk.version == 5 && talk.reason > 0 { &[talk.reason] } else { &[] };
             turns.push(Turn::new(*end, packet(*first, Fields::new().be16(10).raw(reason))?));
         }
     }
@@ -107,7 +113,8 @@ impl Talk<'_> {
 
     fn connect(&self) -> Result<Octets, Impossible> {
         let (user, password) = (self.part(Buffer::MqttUserName), self.part(Buffer::MqttPassword));
-        let (topic, message) = (self.part(Buffer::MqttWillTopic), self.part(Buffer::MqttWillMessage));
+        let (topic, message) =
+            (self.part(Buffer::MqttWillTopic), self.part(Buffer::MqttWillMessage));
         let mut flags = other(self.parts, "mqtt.connect.flags", &[2], 255)?.unwrap_or(2) as u8;
         if topic.is_some() || message.is_some() {
             flags |= 4;
@@ -163,14 +170,19 @@ impl Talk<'_> {
     }
 
     fn granted(&self, kind: u8, least: usize) -> Result<Octets, Impossible> {
-        let topics = if kind == 9 { Buffer::MqttSubscribeTopic } else { Buffer::MqttUnsubscribeTopic };
+        let topics =
+            if kind == 9 { Buffer::MqttSubscribeTopic } else { Buffer::MqttUnsubscribeTopic };
         let count = self.parts.all(topics, End::Client).count().max(1) * least;
         let body = Fields::new().be16(10).fields(self.properties());
         packet(kind << 4, body.raw(&vec![self.reason; count]))
     }
 
     fn publish(&self, from: End, qos: u8, said: Option<Octets>) -> Result<Octets, Impossible> {
-        let topic = self.parts.get(Buffer::MqttPublishTopic, from).cloned().unwrap_or_else(|| "sensors/1".into());
+        let topic = self
+            .parts
+            .get(Buffer::MqttPublishTopic, from)
+            .cloned()
+            .unwrap_or_else(|| "sensors/1".into());
         let message = self.parts.get(Buffer::MqttPublishMessage, from).cloned().or(said);
         let mut body = Fields::new().behind_be16(&topic)?;
         if qos > 0 {

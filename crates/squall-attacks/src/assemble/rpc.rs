@@ -34,8 +34,12 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let either = |buffer| parts.get(buffer, End::Client).or_else(|| parts.get(buffer, End::Server));
     let data = |from| parts.get(Buffer::FileData, from).cloned().or_else(|| payload(parts, from));
     let name = either(Buffer::FileName).cloned().unwrap_or_else(|| "report.txt".into());
-    let mut talk =
-        Talk { turns: vec![], version: version.unwrap_or(3) as u32, calls: 0, over_tcp: parts.style.over_tcp };
+    let mut talk = Talk {
+        turns: vec![],
+        version: version.unwrap_or(3) as u32,
+        calls: 0,
+        over_tcp: parts.style.over_tcp,
+    };
     let (written, read) = (data(End::Client), data(End::Server));
     talk.both(LOOKUP, of_name(&name)?, looked_up())?;
     if let Some(written) = &written {
@@ -56,7 +60,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
                 talk.write(&"text".into())?;
             }
         }
-        // NULL has no arguments; of those with a name it follows the directory; others have a handle at least.
+        // NULL has no arguments; of those with a name it follows the directory; others have a
+        // handle at least.
         Some(0) => talk.both(0, Fields::new(), Fields::new())?,
         Some(procedure @ (8..=13)) => talk.both(procedure, of_name(&name)?.zeros(24), failed())?,
         Some(procedure) => talk.both(procedure, handle().zeros(24), failed())?,
@@ -72,7 +77,12 @@ struct Talk {
 }
 
 impl Talk {
-    fn both(&mut self, procedure: u32, arguments: Fields, results: Fields) -> Result<(), Impossible> {
+    fn both(
+        &mut self,
+        procedure: u32,
+        arguments: Fields,
+        results: Fields,
+    ) -> Result<(), Impossible> {
         self.calls += 1;
         let call = Fields::new()
             .be32(0x5100_0000 + self.calls)
@@ -91,12 +101,22 @@ impl Talk {
             .be32(0)
             .be32(0)
             .fields(arguments);
-        let reply =
-            Fields::new().be32(0x5100_0000 + self.calls).be32(1).be32(0).be32(0).be32(0).be32(0).fields(results);
+        let reply = Fields::new()
+            .be32(0x5100_0000 + self.calls)
+            .be32(1)
+            .be32(0)
+            .be32(0)
+            .be32(0)
+            .be32(0)
+            .fields(results);
         for (from, message) in [(End::Client, call), (End::Server, reply)] {
             let length = fits(message.len(), 1 << 20)? as u32;
             // The last fragment of a record.
-            let octets = if self.over_tcp { Fields::new().be32(0x8000_0000 | length).fields(message) } else { message };
+            let octets = if self.over_tcp {
+                Fields::new().be32(0x8000_0000 | length).fields(message)
+            } else {
+                message
+            };
             self.turns.push(Turn::new(from, octets.done()));
         }
         Ok(())
@@ -110,7 +130,8 @@ impl Talk {
 
     fn read(&mut self, data: &Octets) -> Result<(), Impossible> {
         let length = fits(data.len(), 60_000)? as u32;
-        let results = Fields::new().be32(0).be32(0).be32(length).be32(1).be32(length).part(data).align(4);
+        let results =
+            Fields::new().be32(0).be32(0).be32(length).be32(1).be32(length).part(data).align(4);
         self.both(READ, handle().zeros(8).be32(length), results)
     }
 }

@@ -18,8 +18,10 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 }
 
 fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
-    let payload = merged(parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)), b"");
-    let method = parts.get(Buffer::SipMethod, End::Client).cloned().unwrap_or_else(|| METHOD.into());
+    let payload =
+        merged(parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)), b"");
+    let method =
+        parts.get(Buffer::SipMethod, End::Client).cloned().unwrap_or_else(|| METHOD.into());
     let first = match (first_line(&payload), from) {
         (Some(line), _) => line,
         (None, End::Client) => request_line(parts, &method)?,
@@ -27,7 +29,9 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     };
     let method = match from {
         // The method of the line that was given.
-        End::Client => first.slice(0..first.bytes().iter().position(|&octet| octet == b' ').unwrap_or(0)),
+        End::Client => {
+            first.slice(0..first.bytes().iter().position(|&octet| octet == b' ').unwrap_or(0))
+        }
         End::Server => method,
     };
     let body = body(parts, from, &payload);
@@ -54,14 +58,26 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let command = joined(&[&"51 ".into(), &method]);
     let description: Octets = "application/sdp".into();
     let lines: [(Buffer, &str, Octets); 9] = [
-        (Buffer::SipVia, "Via", format!("SIP/2.0/{transport} 192.0.2.1:5060;branch=z9hG4bK51").as_str().into()),
-        (Buffer::Frame, "Max-Forwards", if from == End::Client { "70".into() } else { Octets::new() }),
+        (
+            Buffer::SipVia,
+            "Via",
+            format!("SIP/2.0/{transport} 192.0.2.1:5060;branch=z9hG4bK51").as_str().into(),
+        ),
+        (
+            Buffer::Frame,
+            "Max-Forwards",
+            if from == End::Client { "70".into() } else { Octets::new() },
+        ),
         (Buffer::SipFrom, "From", "<sip:user@example.com>;tag=51".into()),
         (Buffer::SipTo, "To", "<sip:other@example.com>".into()),
         (Buffer::Frame, "Call-ID", "51@192.0.2.1".into()),
         (Buffer::Frame, "CSeq", command),
         (Buffer::SipUserAgent, "User-Agent", Octets::new()),
-        (Buffer::SipContentType, "Content-Type", if body.is_empty() { Octets::new() } else { description }),
+        (
+            Buffer::SipContentType,
+            "Content-Type",
+            if body.is_empty() { Octets::new() } else { description },
+        ),
         (Buffer::SipContentLength, "Content-Length", length),
     ];
     for (buffer, name, usual) in lines {
@@ -74,7 +90,11 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
             values.push(usual);
         }
         for value in &values {
-            header.append(&joined(&[&format!("{name}: ").as_str().into(), one_line(buffer, value)?, &"\r\n".into()]));
+            header.append(&joined(&[
+                &format!("{name}: ").as_str().into(),
+                one_line(buffer, value)?,
+                &"\r\n".into(),
+            ]));
         }
     }
     Ok(joined(&[&first, &"\r\n".into(), &header, &"\r\n".into(), &body]))
@@ -97,7 +117,8 @@ fn request_line(parts: &Parts, method: &Octets) -> Result<Octets, Impossible> {
     }
     let usual: [Octets; 2] = ["sip:other@example.com".into(), "SIP/2.0".into()];
     let uri = one_line(Buffer::SipUri, parts.get(Buffer::SipUri, from).unwrap_or(&usual[0]))?;
-    let protocol = one_line(Buffer::SipProtocol, parts.get(Buffer::SipProtocol, from).unwrap_or(&usual[1]))?;
+    let protocol =
+        one_line(Buffer::SipProtocol, parts.get(Buffer::SipProtocol, from).unwrap_or(&usual[1]))?;
     Ok(joined(&[one_line(Buffer::SipMethod, method)?, &" ".into(), uri, &" ".into(), protocol]))
 }
 
@@ -113,15 +134,24 @@ fn status_line(parts: &Parts) -> Result<Octets, Impossible> {
     let mut code = Octets::from("200");
     for test in &parts.tests {
         if let ApplicationTest::SipStatusCode(codes) = test {
-            let fits = [200, 404, 100, 401].into_iter().find(|&fits| codes.contains(fits)).or(codes.at_least(100));
+            let fits = [200, 404, 100, 401]
+                .into_iter()
+                .find(|&fits| codes.contains(fits))
+                .or(codes.at_least(100));
             let fits = fits.filter(|&fits| fits < 1000);
-            code = Octets::framing(fits.ok_or_else(|| Impossible("a status has three digits".into()))?.to_string());
+            code = Octets::framing(
+                fits.ok_or_else(|| Impossible("a status has three digits".into()))?.to_string(),
+            );
         }
     }
     let usual: [Octets; 2] = ["SIP/2.0".into(), "OK".into()];
     let protocol = parts.get(Buffer::SipProtocol, from).unwrap_or(&usual[0]);
-    let code = one_line(Buffer::SipStatusCode, parts.get(Buffer::SipStatusCode, from).unwrap_or(&code))?;
-    let message = one_line(Buffer::SipStatusMessage, parts.get(Buffer::SipStatusMessage, from).unwrap_or(&usual[1]))?;
+    let code =
+        one_line(Buffer::SipStatusCode, parts.get(Buffer::SipStatusCode, from).unwrap_or(&code))?;
+    let message = one_line(
+        Buffer::SipStatusMessage,
+        parts.get(Buffer::SipStatusMessage, from).unwrap_or(&usual[1]),
+    )?;
     Ok(joined(&[protocol, &" ".into(), code, &" ".into(), message]))
 }
 
@@ -176,17 +206,21 @@ fn lines_of(payload: &Octets) -> Option<Octets> {
 }
 
 fn is_line(octets: &[u8]) -> bool {
-    let name = octets.iter().take_while(|&&octet| octet.is_ascii_alphanumeric() || octet == b'-').count();
+    let name =
+        octets.iter().take_while(|&&octet| octet.is_ascii_alphanumeric() || octet == b'-').count();
     name > 0 && octets.get(name) == Some(&b':')
 }
 
 fn is_there(given: &[u8], name: &str) -> bool {
     given.split(|&octet| octet == b'\n').any(|line| {
-        line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name.as_bytes()) && line[name.len()] == b':'
+        line.len() > name.len()
+            && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
+            && line[name.len()] == b':'
     })
 }
 
-/// DHCP's discovery and offer (RFC 2131), and NTP's request and answer (RFC 5905): what is asked of them are payloads.
+/// DHCP's discovery and offer (RFC 2131), and NTP's request and answer (RFC 5905): what is asked of
+/// them are payloads.
 pub(super) mod fixed {
     use super::*;
 
@@ -195,7 +229,11 @@ pub(super) mod fixed {
             let (operation, kind) = if from == End::Client { (1, 1) } else { (2, 2) };
             let mut all = Octets::framing([operation, 1, 6, 0, 0x51, 0, 0x51, 1]);
             all.append(&Octets::framing(vec![0; 8]));
-            all.append(&Octets::framing(if from == End::Client { [0; 4] } else { [192, 0, 2, 10] }));
+            all.append(&Octets::framing(if from == End::Client {
+                [0; 4]
+            } else {
+                [192, 0, 2, 10]
+            }));
             all.append(&Octets::framing(vec![0; 8]));
             all.append(&Octets::framing([2, 0, 0, 0, 0x51, 1]));
             // The rest of the hardware address, the server's name, the file.
@@ -220,7 +258,11 @@ pub(super) mod fixed {
             all.extend([0; 12]);
             for stamp in 0..4 {
                 let known = from == End::Server || stamp == 3;
-                all.extend(if known { [0xe5, 0x7a, 0x1c, 0x40 + stamp, 0, 0, 0, stamp] } else { [0; 8] });
+                all.extend(if known {
+                    [0xe5, 0x7a, 0x1c, 0x40 + stamp, 0, 0, 0, stamp]
+                } else {
+                    [0; 8]
+                });
             }
             let payload = payload(parts, from);
             let octets = if payload.is_empty() { Octets::framing(all) } else { payload };
@@ -250,15 +292,20 @@ mod tests {
 
     #[test]
     fn a_request_has_all_lines_that_it_needs() {
-        let said =
-            said(&with(&[(Buffer::SipMethod, End::Client, "INVITE"), (Buffer::SipBody, End::Client, "a=evil\r\n")]));
+        let said = said(&with(&[
+            (Buffer::SipMethod, End::Client, "INVITE"),
+            (Buffer::SipBody, End::Client, "a=evil\r\n"),
+        ]));
         assert!(
-            said[0].starts_with("INVITE sip:other@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch="),
+            said[0].starts_with(
+                "INVITE sip:other@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch="
+            ),
             "{}",
             said[0]
         );
         assert!(
-            said[0].contains("\r\nCSeq: 51 INVITE\r\n") && said[0].contains("\r\nContent-Length: 53\r\n\r\nv=0\r\n"),
+            said[0].contains("\r\nCSeq: 51 INVITE\r\n")
+                && said[0].contains("\r\nContent-Length: 53\r\n\r\nv=0\r\n"),
             "{}",
             said[0]
         );
@@ -267,8 +314,16 @@ mod tests {
 
     #[test]
     fn a_payload_of_header_lines_stands_among_them() {
-        let said = said(&with(&[(Buffer::Payload, End::Client, "REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A")]));
-        assert!(said[0].starts_with("REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A\r\nVia: "), "{}", said[0]);
+        let said = said(&with(&[(
+            Buffer::Payload,
+            End::Client,
+            "REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A",
+        )]));
+        assert!(
+            said[0].starts_with("REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A\r\nVia: "),
+            "{}",
+            said[0]
+        );
         assert_eq!(said[0].matches("From:").count(), 1);
     }
 
@@ -285,7 +340,8 @@ mod tests {
         assert!(turns.iter().all(|turn| turn.octets.len() == 48));
         let turns = assemble(Application::Dhcp, &Parts::default()).unwrap();
         assert!(
-            turns.iter().all(|turn| turn.octets.bytes()[236..240] == [99, 130, 83, 99] && turn.octets.len() == 244)
+            turns.iter().all(|turn| turn.octets.bytes()[236..240] == [99, 130, 83, 99]
+                && turn.octets.len() == 244)
         );
     }
 }

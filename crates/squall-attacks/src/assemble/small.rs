@@ -1,5 +1,5 @@
-//! Protocols of few messages: TFTP (RFC 1350), PostgreSQL's, IKE (RFC 2409, RFC 7296), RFB (RFC 6143), RDP's first octets,
-//! BitTorrent's distributed table.
+//! Protocols of few messages: TFTP (RFC 1350), PostgreSQL's, IKE (RFC 2409, RFC 7296), RFB (RFC
+//! 6143), RDP's first octets, BitTorrent's distributed table.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -27,10 +27,12 @@ pub(super) fn tftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 }
 
 pub(super) fn pgsql(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut query = parts.get(Buffer::PgsqlQuery, End::Client).cloned().or_else(|| payload(parts, End::Client));
+    let mut query =
+        parts.get(Buffer::PgsqlQuery, End::Client).cloned().or_else(|| payload(parts, End::Client));
     let query = query.get_or_insert_with(|| "SELECT 1".into());
     let value = payload(parts, End::Server).unwrap_or_else(|| "1".into());
-    let message = |kind: u8, body: Fields| Fields::of(&[kind]).be32(body.len() as u32 + 4).fields(body);
+    let message =
+        |kind: u8, body: Fields| Fields::of(&[kind]).be32(body.len() as u32 + 4).fields(body);
     let start = Fields::new().be32(196_608).raw(b"user\0postgres\0database\0postgres\0\0");
     let ready = || message(b'Z', Fields::of(b"I"));
     let welcome = message(b'R', Fields::new().be32(0))
@@ -89,7 +91,10 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         if newer || key.is_some() {
             let group: &[u8] = if newer { &[0, 14, 0, 0] } else { &[] };
             let rest = (key.unwrap_or(256 + 4) as usize).saturating_sub(group.len());
-            payloads.push((if newer { 34 } else { 4 }, Fields::of(group).raw(&vec![0x5c; rest]).done()));
+            payloads.push((
+                if newer { 34 } else { 4 },
+                Fields::of(group).raw(&vec![0x5c; rest]).done(),
+            ));
         }
         if newer || nonce.is_some() {
             let octets = vec![0x3a; nonce.unwrap_or(32) as usize];
@@ -104,12 +109,14 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let mut body = Fields::new();
         for (at, (_, octets)) in payloads.iter().enumerate() {
             let next = payloads.get(at + 1).map_or(0, |(kind, _)| *kind);
-            body = body.byte(next).byte(0).be16(fits(octets.len() + 4, 60_000)? as u16).part(octets);
+            body =
+                body.byte(next).byte(0).be16(fits(octets.len() + 4, 60_000)? as u16).part(octets);
         }
         let responds = from == End::Server;
         let empty = Octets::framing([0; 8]);
         // Whoever begins does not know the other's, unless a rule asks for it.
-        let second = if responds || either(Buffer::IkeResponderSpi).is_some() { &responder } else { &empty };
+        let second =
+            if responds || either(Buffer::IkeResponderSpi).is_some() { &responder } else { &empty };
         let flags = match (newer, responds) {
             (true, false) => 0x08,
             (true, true) => 0x20,
@@ -139,12 +146,25 @@ fn proposal(newer: bool) -> Octets {
             &[0, 0, 0, 8, 4, 0, 0, 14],
         ];
         let all = transforms.concat();
-        return Fields::new().be16(0).be16(8 + all.len() as u16).raw(&[1, 1, 0, 4]).raw(&all).done();
+        return Fields::new()
+            .be16(0)
+            .be16(8 + all.len() as u16)
+            .raw(&[1, 1, 0, 4])
+            .raw(&all)
+            .done();
     }
-    let attributes: [[u8; 4]; 6] =
-        [[0x80, 1, 0, 7], [0x80, 14, 1, 0], [0x80, 2, 0, 2], [0x80, 4, 0, 14], [0x80, 3, 0, 1], [0x80, 11, 0, 1]];
-    let transform = Fields::of(&[0, 0]).be16(8 + 24).raw(&[1, 1, 0, 0]).raw(attributes.as_flattened());
-    let proposal = Fields::of(&[0, 0]).be16(8 + transform.len() as u16).raw(&[1, 1, 0, 1]).fields(transform);
+    let attributes: [[u8; 4]; 6] = [
+        [0x80, 1, 0, 7],
+        [0x80, 14, 1, 0],
+        [0x80, 2, 0, 2],
+        [0x80, 4, 0, 14],
+        [0x80, 3, 0, 1],
+        [0x80, 11, 0, 1],
+    ];
+    let transform =
+        Fields::of(&[0, 0]).be16(8 + 24).raw(&[1, 1, 0, 0]).raw(attributes.as_flattened());
+    let proposal =
+        Fields::of(&[0, 0]).be16(8 + transform.len() as u16).raw(&[1, 1, 0, 1]).fields(transform);
     Fields::new().be32(1).be32(1).fields(proposal).done()
 }
 
@@ -155,7 +175,9 @@ fn from_hexadecimal(text: &Octets) -> Result<Octets, Impossible> {
     for at in (0..text.len()).step_by(2) {
         let low = text.bytes().get(at + 1).copied().unwrap_or(b'0');
         let (Some(high), Some(low)) = (digit(text.bytes()[at]), digit(low)) else {
-            return Err(Impossible("what engines show as hexadecimal digits is made of such".into()));
+            return Err(Impossible(
+                "what engines show as hexadecimal digits is made of such".into(),
+            ));
         };
         all.push(high << 4 | low, text.origins()[at]);
     }
@@ -212,7 +234,11 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 /// A connection is asked for and confirmed (X.224 in TPKT).
 pub(super) fn rdp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let cookie = payload(parts, End::Client).unwrap_or_else(|| "Cookie: mstshash=user\r\n".into());
-    let ended = Fields::new().part(&cookie).raw(if cookie.bytes().ends_with(b"\r\n") { b"" } else { b"\r\n" });
+    let ended = Fields::new().part(&cookie).raw(if cookie.bytes().ends_with(b"\r\n") {
+        b""
+    } else {
+        b"\r\n"
+    });
     let framed = |kind: u8, body: Fields| -> Result<Octets, Impossible> {
         let rest = fits(6 + body.len(), 254)? as u8;
         let header = Fields::of(&[3, 0]).be16(u16::from(rest) + 5).byte(rest).byte(kind);
@@ -223,16 +249,24 @@ pub(super) fn rdp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let mut turns = vec![Turn::new(End::Client, asked), Turn::new(End::Server, confirmed)];
     if let Some(said) = payload(parts, End::Server) {
         let length = fits(said.len() + 7, 65_000)? as u16;
-        turns.push(Turn::new(End::Server, Fields::of(&[3, 0]).be16(length).raw(&[2, 0xf0, 0x80]).part(&said).done()));
+        turns.push(Turn::new(
+            End::Server,
+            Fields::of(&[3, 0]).be16(length).raw(&[2, 0xf0, 0x80]).part(&said).done(),
+        ));
     }
     Ok(turns)
 }
 
 pub(super) fn dht(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let told = |from: End, begin: &str, end: &str| {
-        let id = payload(parts, from).unwrap_or_else(|| Octets::of(*b"squall-node-00000051", Origin::Free));
+        let id = payload(parts, from)
+            .unwrap_or_else(|| Octets::of(*b"squall-node-00000051", Origin::Free));
         let length = id.len().to_string();
-        let octets = Fields::of(begin.as_bytes()).raw(length.as_bytes()).byte(b':').part(&id).raw(end.as_bytes());
+        let octets = Fields::of(begin.as_bytes())
+            .raw(length.as_bytes())
+            .byte(b':')
+            .part(&id)
+            .raw(end.as_bytes());
         Turn::new(from, octets.done())
     };
     Ok(vec![

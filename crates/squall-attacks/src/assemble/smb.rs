@@ -1,4 +1,5 @@
-//! SMB 2 (MS-SMB2) and SMB 1 (MS-CIFS, MS-SMB) over TCP: a session, a share, and a pipe or a file in it.
+//! SMB 2 (MS-SMB2) and SMB 1 (MS-CIFS, MS-SMB) over TCP: a session, a share, and a pipe or a file
+//! in it.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -50,23 +51,27 @@ enum Work {
 
 impl Wanted {
     fn of(parts: &Parts) -> Result<Self, Impossible> {
-        let client = |buffer| parts.get(buffer, End::Client).or_else(|| parts.get(buffer, End::Server));
+        let client =
+            |buffer| parts.get(buffer, End::Client).or_else(|| parts.get(buffer, End::Server));
         let pipe = client(Buffer::SmbNamedPipe);
         let share = client(Buffer::SmbShare);
         if pipe.is_some() && share.is_some() {
             return Err(Impossible("one tree is connected to, a pipe's or a disk's".into()));
         }
-        let calls = parts
-            .tests
-            .iter()
-            .any(|test| matches!(test, ApplicationTest::DceInterface { .. } | ApplicationTest::DceOpnum(_)));
+        let calls = parts.tests.iter().any(|test| {
+            matches!(test, ApplicationTest::DceInterface { .. } | ApplicationTest::DceOpnum(_))
+        });
         let stub = parts.buffers.iter().any(|part| part.0 == Buffer::DceStubData);
         let file = |from| {
-            let loose = payload(parts, from).filter(|octets| !is_message(octets) && !calls && !stub);
+            let loose =
+                payload(parts, from).filter(|octets| !is_message(octets) && !calls && !stub);
             parts.get(Buffer::FileData, from).cloned().or(loose)
         };
         let (written, read) = (file(End::Client), file(End::Server));
-        let is_file = written.is_some() || read.is_some() || share.is_some() || client(Buffer::FileName).is_some();
+        let is_file = written.is_some()
+            || read.is_some()
+            || share.is_some()
+            || client(Buffer::FileName).is_some();
         if is_file && (calls || stub || pipe.is_some()) {
             return Err(Impossible("calls are made through pipes, files are on disks".into()));
         }
@@ -77,7 +82,8 @@ impl Wanted {
             user: part_or(parts, Buffer::SmbNtlmUser, End::Client, "user"),
             domain: part_or(parts, Buffer::SmbNtlmDomain, End::Client, "WORKGROUP"),
             share: pipe.or(share).cloned().unwrap_or_else(|| usual.into()),
-            name: name.unwrap_or_else(|| if is_pipe { "svcctl".into() } else { "report.txt".into() }),
+            name: name
+                .unwrap_or_else(|| if is_pipe { "svcctl".into() } else { "report.txt".into() }),
             work: if is_pipe { Work::Call(Call::of(parts)?) } else { Work::File { written, read } },
         })
     }
@@ -115,10 +121,21 @@ struct Talk {
 
 impl Talk {
     /// A request and its answer.
-    fn both(&mut self, command: u16, request: Fields, status: u32, response: Fields) -> Result<(), Impossible> {
+    fn both(
+        &mut self,
+        command: u16,
+        request: Fields,
+        status: u32,
+        response: Fields,
+    ) -> Result<(), Impossible> {
         for (from, body, status) in [(End::Client, request, 0), (End::Server, response, status)] {
-            let session = if self.messages < 2 && from == End::Client || self.messages == 0 { 0 } else { 0x53_0001 };
-            let tree = if self.messages < 3 || self.messages == 3 && from == End::Client { 0 } else { 5 };
+            let session = if self.messages < 2 && from == End::Client || self.messages == 0 {
+                0
+            } else {
+                0x53_0001
+            };
+            let tree =
+                if self.messages < 3 || self.messages == 3 && from == End::Client { 0 } else { 5 };
             let header = Fields::of(b"\xfeSMB")
                 .le16(64)
                 .le16(u16::from(self.messages > 0))
@@ -178,10 +195,20 @@ impl Talk {
         self.both(NEGOTIATE, request, 0, response)?;
         let setup = |token: &Octets| -> Result<Fields, Impossible> {
             let length = fits(token.len(), 60_000)? as u16;
-            let fixed = Fields::new().le16(25).byte(0).byte(1).le32(1).le32(0).le16(88).le16(length).le64(0);
+            let fixed = Fields::new()
+                .le16(25)
+                .byte(0)
+                .byte(1)
+                .le32(1)
+                .le32(0)
+                .le16(88)
+                .le16(length)
+                .le64(0);
             Ok(fixed.part(token))
         };
-        let answer = |token: &Octets| Fields::new().le16(9).le16(0).le16(72).le16(token.len() as u16).part(token);
+        let answer = |token: &Octets| {
+            Fields::new().le16(9).le16(0).le16(72).le16(token.len() as u16).part(token)
+        };
         let (offer, challenge, proof) = tokens(wanted)?;
         self.both(SESSION_SETUP, setup(&offer)?, MORE_PROCESSING, answer(&challenge))?;
         self.both(SESSION_SETUP, setup(&proof)?, 0, answer(&accepted()))?;
@@ -189,7 +216,8 @@ impl Talk {
         let length = fits(path.len(), 60_000)? as u16;
         let request = Fields::new().le16(9).le16(0).le16(72).le16(length).part(&path);
         let kind = if wanted.is_pipe() { 2 } else { 1 };
-        let response = Fields::new().le16(16).byte(kind).byte(0).le32(0x30).le32(0).le32(0x001f_01ff);
+        let response =
+            Fields::new().le16(16).byte(kind).byte(0).le32(0x30).le32(0).le32(0x001f_01ff);
         self.both(TREE_CONNECT, request, 0, response)
     }
 
@@ -266,7 +294,8 @@ impl Talk {
             .le16(0)
             .le16(0)
             .byte(0);
-        let response = Fields::new().le16(17).byte(80).byte(0).le32(length).le32(0).le32(0).part(data);
+        let response =
+            Fields::new().le16(17).byte(80).byte(0).le32(length).le32(0).le32(0).part(data);
         self.both(READ, request, 0, response)
     }
 
@@ -316,7 +345,12 @@ impl Talk {
         self.close()
     }
 
-    fn file(&mut self, name: &Octets, written: Option<&Octets>, read: Option<&Octets>) -> Result<(), Impossible> {
+    fn file(
+        &mut self,
+        name: &Octets,
+        written: Option<&Octets>,
+        read: Option<&Octets>,
+    ) -> Result<(), Impossible> {
         if self.old {
             self.open_old(name)?;
             if let Some(data) = written {
@@ -342,7 +376,9 @@ impl Talk {
         status: u32,
         response: (Fields, Fields),
     ) -> Result<(), Impossible> {
-        for (from, (words, data), status) in [(End::Client, request, 0), (End::Server, response, status)] {
+        for (from, (words, data), status) in
+            [(End::Client, request, 0), (End::Server, response, status)]
+        {
             let header = Fields::of(b"\xffSMB")
                 .byte(command)
                 .le32(status)
@@ -354,7 +390,8 @@ impl Talk {
                 .le16(if self.messages < 1 { 0 } else { 0x0801 })
                 .le16(self.messages as u16);
             let length = fits(data.len(), u16::MAX.into())? as u16;
-            let message = header.byte((words.len() / 2) as u8).fields(words).le16(length).fields(data);
+            let message =
+                header.byte((words.len() / 2) as u8).fields(words).le16(length).fields(data);
             self.say(from, message)?;
         }
         self.messages += 1;
@@ -386,7 +423,8 @@ impl Talk {
                 .le16(length)
                 .le32(0)
                 .le32(0x8000_00d4);
-            // What follows the token is in pairs of octets from the header's beginning: 59 octets stand before it.
+            // What follows the token is in pairs of octets from the header's beginning: 59 octets
+            // stand before it.
             let pad = (59 + token.len()) % 2;
             Ok((words, Fields::new().part(token).zeros(pad).raw(b"U\0n\0i\0x\0\0\0S\0\0\0")))
         };
@@ -431,14 +469,20 @@ impl Talk {
             .le16(2)
             .le16(0)
             .byte(0);
-        self.both_old(0xa2, (words, Fields::new().byte(0).part(&name).zeros(2)), 0, (answer, Fields::new()))
+        self.both_old(
+            0xa2,
+            (words, Fields::new().byte(0).part(&name).zeros(2)),
+            0,
+            (answer, Fields::new()),
+        )
     }
 
     /// `TransactNmPipe`
     fn transact_old(&mut self, input: &Octets, output: &Octets) -> Result<(), Impossible> {
         let sent = fits(input.len(), 60_000)? as u16;
         let got = fits(output.len(), 60_000)? as u16;
-        // Sixteen words; the name stands behind 32 + 1 + 32 + 2 octets and one for padding, the data at 84.
+        // Sixteen words; the name stands behind 32 + 1 + 32 + 2 octets and one for padding, the
+        // data at 84.
         let words = Fields::new()
             .le16(0)
             .le16(sent)
@@ -458,8 +502,17 @@ impl Talk {
         let name = wide(&"\\PIPE\\".into());
         let data = Fields::new().byte(0).part(&name).zeros(2).zeros(2).part(input);
         // Ten words: 32 + 1 + 20 + 2 octets and one for padding.
-        let answer =
-            Fields::new().le16(0).le16(got).le16(0).le16(0).le16(56).le16(0).le16(got).le16(56).le16(0).raw(&[0, 0]);
+        let answer = Fields::new()
+            .le16(0)
+            .le16(got)
+            .le16(0)
+            .le16(0)
+            .le16(56)
+            .le16(0)
+            .le16(got)
+            .le16(56)
+            .le16(0)
+            .raw(&[0, 0]);
         self.both_old(0x25, (words, data), 0, (answer, Fields::new().byte(0).part(output)))
     }
 
@@ -482,10 +535,22 @@ impl Talk {
 
     fn read_old(&mut self, data: &Octets) -> Result<(), Impossible> {
         let length = fits(data.len(), 60_000)? as u16;
-        let words =
-            Fields::of(&[0xff, 0, 0, 0]).le16(0x4000).le32(0).le16(length.max(1024)).le16(0).le32(0).le16(0).le32(0);
+        let words = Fields::of(&[0xff, 0, 0, 0])
+            .le16(0x4000)
+            .le32(0)
+            .le16(length.max(1024))
+            .le16(0)
+            .le32(0)
+            .le16(0)
+            .le32(0);
         // Twelve words: 32 + 1 + 24 + 2 octets and one for padding.
-        let answer = Fields::of(&[0xff, 0, 0, 0]).le16(0xffff).le16(0).le16(0).le16(length).le16(60).zeros(10);
+        let answer = Fields::of(&[0xff, 0, 0, 0])
+            .le16(0xffff)
+            .le16(0)
+            .le16(0)
+            .le16(length)
+            .le16(60)
+            .zeros(10);
         self.both_old(0x2e, (words, Fields::new()), 0, (answer, Fields::new().byte(0).part(data)))
     }
 }
@@ -493,7 +558,8 @@ impl Talk {
 const SIGNATURE: &[u8] = b"NTLMSSP\0";
 const NTLM_FLAGS: u32 = 0x6008_8215;
 
-/// NTLM (MS-NLMP) in SPNEGO (RFC 4178): what is offered, the server's challenge, the client's proof.
+/// NTLM (MS-NLMP) in SPNEGO (RFC 4178): what is offered, the server's challenge, the client's
+/// proof.
 fn tokens(wanted: &Wanted) -> Result<(Octets, Octets, Octets), Impossible> {
     let ntlm = || oid(&[0x2b, 0x06, 0x01, 0x04, 0x01, 0x82, 0x37, 0x02, 0x02, 0x0a]);
     let offer = Fields::of(SIGNATURE).le32(1).le32(NTLM_FLAGS).zeros(16).done();
@@ -514,8 +580,14 @@ fn tokens(wanted: &Wanted) -> Result<(Octets, Octets, Octets), Impossible> {
         .part(&name)
         .done();
     let state = node(0xa0, [plain(0x0a, &[1])]);
-    let challenge = node(0xa1, [node(0x30, [state, node(0xa1, [ntlm()]), node(0xa2, [node(4, [challenge])])])]);
-    let texts = [Octets::framing([0; 24]), Octets::framing([0x5a; 24]), wide(&wanted.domain), wide(&wanted.user)];
+    let challenge =
+        node(0xa1, [node(0x30, [state, node(0xa1, [ntlm()]), node(0xa2, [node(4, [challenge])])])]);
+    let texts = [
+        Octets::framing([0; 24]),
+        Octets::framing([0x5a; 24]),
+        wide(&wanted.domain),
+        wide(&wanted.user),
+    ];
     let mut proof = Fields::of(SIGNATURE).le32(3);
     let mut place = 64_u32;
     let host = wide(&"CLIENT".into());
@@ -550,7 +622,10 @@ mod tests {
     fn framed(turns: &[Turn], magic: &[u8]) {
         for turn in turns {
             let bytes = turn.octets.bytes();
-            assert_eq!(bytes.len() - 4, u32::from_be_bytes([0, bytes[1], bytes[2], bytes[3]]) as usize);
+            assert_eq!(
+                bytes.len() - 4,
+                u32::from_be_bytes([0, bytes[1], bytes[2], bytes[3]]) as usize
+            );
             assert_eq!(&bytes[4..8], magic);
         }
     }
@@ -558,8 +633,10 @@ mod tests {
     #[test]
     fn a_share_a_user_and_a_file_are_where_both_versions_have_them() {
         for version in [1, 2] {
-            let mut parts =
-                Parts { tests: vec![ApplicationTest::SmbVersion(Numbers::one(version))], ..Parts::default() };
+            let mut parts = Parts {
+                tests: vec![ApplicationTest::SmbVersion(Numbers::one(version))],
+                ..Parts::default()
+            };
             for (buffer, text) in [
                 (Buffer::SmbShare, "\\\\a\\b"),
                 (Buffer::SmbNtlmUser, "eve"),
@@ -582,8 +659,10 @@ mod tests {
     #[test]
     fn a_call_goes_through_a_pipe() {
         for version in [1, 2] {
-            let mut parts =
-                Parts { tests: vec![ApplicationTest::SmbVersion(Numbers::one(version))], ..Parts::default() };
+            let mut parts = Parts {
+                tests: vec![ApplicationTest::SmbVersion(Numbers::one(version))],
+                ..Parts::default()
+            };
             parts.push(Buffer::DceStubData, End::Client, "stub".into());
             let turns = conversation(&parts).unwrap();
             assert!(has(&turns[6], wide(&"IPC$".into()).bytes()));

@@ -48,7 +48,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     }
     let said = |from: End, kind: u8| {
         let value = payload(parts, from).map_or_else(|| plain(5, b""), |octets| node(4, [octets]));
-        let pdu = if kind == TRAP { trap_pdu(trap.unwrap_or(6) as u8, value) } else { pdu(kind, value) };
+        let pdu =
+            if kind == TRAP { trap_pdu(trap.unwrap_or(6) as u8, value) } else { pdu(kind, value) };
         let octets = match version {
             3 => newest(user, pdu),
             version => {
@@ -93,7 +94,8 @@ fn bindings(value: Octets) -> Octets {
 
 fn newest(user: Option<&Octets>, pdu: Octets) -> Octets {
     let engine = || plain(4, b"\x80\0\x1f\x88\x80\x51\x0a\x77\x31");
-    let header = [plain(2, &[0x51, 0x33]), plain(2, &[0, 0xff, 0xe3]), plain(4, &[4]), plain(2, &[3])];
+    let header =
+        [plain(2, &[0x51, 0x33]), plain(2, &[0, 0xff, 0xe3]), plain(4, &[4]), plain(2, &[3])];
     let security = sequence([
         engine(),
         plain(2, &[1]),

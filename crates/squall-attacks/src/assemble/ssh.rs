@@ -17,20 +17,33 @@ const COMPRESSION: &str = "none";
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     for part in &parts.buffers {
         if matches!(part.0, Buffer::SshHassh | Buffer::SshHasshServer) {
-            return Err(Impossible(format!("{} is a hash: nothing is known that has it", part.0.name())));
+            return Err(Impossible(format!(
+                "{} is a hash: nothing is known that has it",
+                part.0.name()
+            )));
         }
     }
-    let mut turns =
-        vec![Turn::new(End::Server, banner(parts, End::Server)?), Turn::new(End::Client, banner(parts, End::Client)?)];
+    let mut turns = vec![
+        Turn::new(End::Server, banner(parts, End::Server)?),
+        Turn::new(End::Client, banner(parts, End::Client)?),
+    ];
     turns.push(Turn::new(End::Client, offer(parts, End::Client)?));
     turns.push(Turn::new(End::Server, offer(parts, End::Server)?));
-    // The client's key: a packet of type 30 with 32 octets; the answer has host key, key and signature.
-    let key = |seed: u8| (0..32u8).map(|at| at.wrapping_mul(37).wrapping_add(seed) ^ 0x5a).collect::<Vec<u8>>();
-    turns.push(Turn::new(End::Client, packet(&Octets::framing([&[30, 0, 0, 0, 32][..], &key(1)].concat()))));
+    // The client's key: a packet of type 30 with 32 octets; the answer has host key, key and
+    // signature.
+    let key = |seed: u8| {
+        (0..32u8).map(|at| at.wrapping_mul(37).wrapping_add(seed) ^ 0x5a).collect::<Vec<u8>>()
+    };
+    turns.push(Turn::new(
+        End::Client,
+        packet(&Octets::framing([&[30, 0, 0, 0, 32][..], &key(1)].concat())),
+    ));
     let host = [&[0, 0, 0, 11][..], b"ssh-ed25519", &[0, 0, 0, 32], &key(2)].concat();
     let signature = [&[0, 0, 0, 11][..], b"ssh-ed25519", &[0, 0, 0, 64], &key(3), &key(4)].concat();
     let count = |octets: &[u8]| [&(octets.len() as u32).to_be_bytes()[..], octets].concat();
-    let mut answer = packet(&Octets::framing([&[31][..], &count(&host), &count(&key(5)), &count(&signature)].concat()));
+    let mut answer = packet(&Octets::framing(
+        [&[31][..], &count(&host), &count(&key(5)), &count(&signature)].concat(),
+    ));
     answer.append(&packet(&Octets::from(&[21])));
     turns.push(Turn::new(End::Server, answer));
     turns.push(Turn::new(End::Client, packet(&Octets::from(&[21]))));
@@ -49,8 +62,10 @@ fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         None => "2.0",
     });
     let software = Octets::from("OpenSSH_9.6");
-    let protocol = one_line(Buffer::SshProtocol, parts.get(Buffer::SshProtocol, from).unwrap_or(&usual))?;
-    let software = one_line(Buffer::SshSoftware, parts.get(Buffer::SshSoftware, from).unwrap_or(&software))?;
+    let protocol =
+        one_line(Buffer::SshProtocol, parts.get(Buffer::SshProtocol, from).unwrap_or(&usual))?;
+    let software =
+        one_line(Buffer::SshSoftware, parts.get(Buffer::SshSoftware, from).unwrap_or(&software))?;
     if protocol.bytes().contains(&b'-') {
         return Err(Impossible("a version of SSH ends at a hyphen".into()));
     }
@@ -71,11 +86,17 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         End::Client => parts.get(Buffer::SshHasshString, from),
         End::Server => parts.get(Buffer::SshHasshServerString, from),
     };
-    let mut lists: Vec<Octets> = [KEY_EXCHANGE, CIPHER, CODE, COMPRESSION].into_iter().map(Octets::from).collect();
+    let mut lists: Vec<Octets> =
+        [KEY_EXCHANGE, CIPHER, CODE, COMPRESSION].into_iter().map(Octets::from).collect();
     if let Some(text) = text {
         // key exchange;ciphers;codes;compression
-        let ends: Vec<usize> =
-            text.bytes().iter().enumerate().filter(|(_, octet)| **octet == b';').map(|(at, _)| at).collect();
+        let ends: Vec<usize> = text
+            .bytes()
+            .iter()
+            .enumerate()
+            .filter(|(_, octet)| **octet == b';')
+            .map(|(at, _)| at)
+            .collect();
         let [first, second, third] = ends[..] else {
             return Err(Impossible("a hassh text has four lists".into()));
         };
@@ -84,7 +105,8 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     }
     let host_key = Octets::from(HOST_KEY);
     let empty = Octets::new();
-    let (usual_cipher, usual_code, usual_compression) = (CIPHER.into(), CODE.into(), COMPRESSION.into());
+    let (usual_cipher, usual_code, usual_compression) =
+        (CIPHER.into(), CODE.into(), COMPRESSION.into());
     // A hash is made of what its own end sends; the other direction's lists are the usual ones.
     let order = match from {
         End::Client => [
@@ -113,7 +135,9 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         ],
     };
     let mut all = Octets::from(&[20]);
-    all.append(&Octets::framing((0..16u8).map(|at| at.wrapping_mul(59) ^ 0x33).collect::<Vec<u8>>()));
+    all.append(&Octets::framing(
+        (0..16u8).map(|at| at.wrapping_mul(59) ^ 0x33).collect::<Vec<u8>>(),
+    ));
     for list in order {
         all.append(&Octets::framing((list.len() as u32).to_be_bytes()));
         all.append(list);
@@ -166,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_hassh_text_is_what_the_end_offers() {
-        let buffers = vec![(Buffer::SshHasshString, End::Client, "kex1,kex2;cipher;mac;none".into())];
+        let buffers =
+            vec![(Buffer::SshHasshString, End::Client, "kex1,kex2;cipher;mac;none".into())];
         let turns = assemble(Application::Ssh, &Parts { buffers, ..Parts::default() }).unwrap();
         assert!(
             contains(turns[2].octets.bytes(), b"\0\0\0\x09kex1,kex2")

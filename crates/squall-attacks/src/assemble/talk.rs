@@ -36,14 +36,15 @@ impl Talk {
         self.steps.push(Step::new(command, answer));
     }
 
-    /// Payloads of both ends: the client's instead of the step that has its command, or as a step of its own; the server's as
-    /// the answer to it, or as the banner where it begins like one.
+    /// Payloads of both ends: the client's instead of the step that has its command, or as a step
+    /// of its own; the server's as the answer to it, or as the banner where it begins like one.
     pub fn payloads(&mut self, parts: &Parts) {
         let payload = |from| {
             let all = parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from));
             Some(merged(all, b"")).filter(|payload| !payload.is_empty()).map(ended)
         };
-        let word = |octets: &[u8]| octets.iter().take_while(|octet| octet.is_ascii_alphanumeric()).count();
+        let word =
+            |octets: &[u8]| octets.iter().take_while(|octet| octet.is_ascii_alphanumeric()).count();
         let mut place = None;
         if let Some(said) = payload(End::Client) {
             let command = &said.bytes()[..word(said.bytes())];
@@ -53,7 +54,10 @@ impl Talk {
             };
             let at = self.steps.iter().position(same);
             place = Some(at.unwrap_or_else(|| {
-                let answer = self.steps.get(self.middle).map_or_else(|| line("OK"), |step| step.answer.clone());
+                let answer = self
+                    .steps
+                    .get(self.middle)
+                    .map_or_else(|| line("OK"), |step| step.answer.clone());
                 self.steps.insert(self.middle, Step { command: Octets::new(), answer });
                 self.middle
             }));
@@ -64,7 +68,9 @@ impl Talk {
         if let Some(said) = payload(End::Server) {
             let same = |answer: &Octets| {
                 let length = word(answer.bytes()).max(3);
-                said.len() >= length && answer.len() >= length && said.bytes()[..length] == answer.bytes()[..length]
+                said.len() >= length
+                    && answer.len() >= length
+                    && said.bytes()[..length] == answer.bytes()[..length]
             };
             match (same(&self.banner), place) {
                 (true, _) => self.banner = said,
@@ -93,7 +99,8 @@ impl Talk {
         for (at, step) in self.steps.into_iter().enumerate() {
             // The farewell can be left out.
             if at + 1 == count
-                && (is_unwanted(&step.command, End::Client, parts) || is_unwanted(&step.answer, End::Server, parts))
+                && (is_unwanted(&step.command, End::Client, parts)
+                    || is_unwanted(&step.answer, End::Server, parts))
             {
                 break;
             }

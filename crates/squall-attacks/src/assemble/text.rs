@@ -6,7 +6,10 @@ use super::talk::{Step, Talk, joined, line, one_line};
 use super::{Assembled, Beside, Impossible, Parts, merged};
 use crate::{Octets, Turn};
 
-pub(super) fn conversation(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+pub(super) fn conversation(
+    application: Application,
+    parts: &Parts,
+) -> Result<Vec<Turn>, Impossible> {
     match application {
         Application::Telnet => telnet(parts),
         Application::Nntp => nntp(parts),
@@ -45,7 +48,8 @@ fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         }
     } else if parts.tests.contains(&ApplicationTest::FtpBounce) {
         // A port of somebody who is no end of this.
-        talk.steps.insert(talk.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
+        talk.steps
+            .insert(talk.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
     }
     talk.payloads(parts);
     talk.turns(parts)
@@ -67,8 +71,8 @@ fn argument(command: &[u8]) -> Option<&'static str> {
         b"TYPE" => Some("I"),
         b"EPRT" => Some("|1|192.0.2.1|1025|"),
         b"PORT" => Some("192,0,2,1,4,1"),
-        b"CWD" | b"RETR" | b"STOR" | b"DELE" | b"MKD" | b"RMD" | b"RNFR" | b"RNTO" | b"SIZE" | b"MDTM" | b"APPE"
-        | b"STOU" => Some("file"),
+        b"CWD" | b"RETR" | b"STOR" | b"DELE" | b"MKD" | b"RMD" | b"RNFR" | b"RNTO" | b"SIZE"
+        | b"MDTM" | b"APPE" | b"STOU" => Some("file"),
         b"SITE" => Some("HELP"),
         _ => None,
     }
@@ -87,23 +91,35 @@ fn code(command: &[u8]) -> &'static str {
     }
 }
 
-/// A file is fetched, or stored, over a connection of its own, of which the server says the port (RFC 2428).
+/// A file is fetched, or stored, over a connection of its own, of which the server says the port
+/// (RFC 2428).
 pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
     const PORT: u16 = 50_021;
-    let from = if parts.sends(End::Client) && !parts.sends(End::Server) { End::Client } else { End::Server };
-    let asked = parts.buffers.iter().find(|part| part.0 == Buffer::FtpDataCommand).map(|part| &part.2);
+    let from = if parts.sends(End::Client) && !parts.sends(End::Server) {
+        End::Client
+    } else {
+        End::Server
+    };
+    let asked =
+        parts.buffers.iter().find(|part| part.0 == Buffer::FtpDataCommand).map(|part| &part.2);
     let usual = Octets::from(if from == End::Client { "STOR" } else { "RETR" });
     let command = asked.unwrap_or(&usual);
     let from = match command.bytes().to_ascii_uppercase().as_slice() {
         b"STOR" => End::Client,
         b"RETR" => End::Server,
-        other => return Err(Impossible(format!("{:?} is neither RETR nor STOR", String::from_utf8_lossy(other)))),
+        other => {
+            return Err(Impossible(format!(
+                "{:?} is neither RETR nor STOR",
+                String::from_utf8_lossy(other)
+            )));
+        }
     };
     let usual = Octets::from("file.bin");
     let name = parts.get(Buffer::FileName, from).unwrap_or(&usual);
     let mut talk = login();
     talk.steps.insert(2, Step::new("TYPE I", "200 Switching to Binary mode."));
-    talk.steps.insert(3, Step::new("EPSV", &format!("229 Entering Extended Passive Mode (|||{PORT}|)")));
+    talk.steps
+        .insert(3, Step::new("EPSV", &format!("229 Entering Extended Passive Mode (|||{PORT}|)")));
     let said = joined(&[command, &" ".into(), one_line(Buffer::FileName, name)?, &"\r\n".into()]);
     talk.steps.insert(4, Step { command: said, answer: line("150 Opening data connection.") });
     let mut turns = talk.turns(&Parts::default())?;
@@ -112,7 +128,10 @@ pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
     let data = [Buffer::FileData, Buffer::Payload, Buffer::RawPayload];
     let data = merged(data.into_iter().flat_map(|buffer| parts.all(buffer, from)), b"");
     let data = if data.is_empty() { Octets::from("A file.\r\n") } else { data };
-    Ok(Assembled { turns, beside: Some(Beside { server_port: PORT, turns: vec![Turn::new(from, data)] }) })
+    Ok(Assembled {
+        turns,
+        beside: Some(Beside { server_port: PORT, turns: vec![Turn::new(from, data)] }),
+    })
 }
 
 fn telnet(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -144,7 +163,10 @@ fn nntp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 fn irc(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let mut talk = Talk::default();
-    talk.step("NICK user51\r\nUSER user51 0 * :user51", ":irc.example.com 001 user51 :Welcome to IRC user51");
+    talk.step(
+        "NICK user51\r\nUSER user51 0 * :user51",
+        ":irc.example.com 001 user51 :Welcome to IRC user51",
+    );
     talk.step("JOIN #room", ":user51!user51@192.0.2.1 JOIN #room");
     talk.step("QUIT :bye", "ERROR :Closing Link");
     talk.middle = 2;
@@ -174,19 +196,29 @@ mod tests {
         assert!(all.contains("230 Login successful.\r\nSITE EXEC evil\r\n500 Ok\r\nQUIT"), "{all}");
         let all = said(
             Application::Ftp,
-            &[(Buffer::FtpCommandData, End::Client, "root"), (Buffer::FtpCommand, End::Client, "USER")],
+            &[
+                (Buffer::FtpCommandData, End::Client, "root"),
+                (Buffer::FtpCommand, End::Client, "USER"),
+            ],
         );
         assert!(all.starts_with("220 FTP server ready\r\nUSER root\r\n331 Ok\r\nPASS"), "{all}");
     }
 
     #[test]
     fn a_file_of_ftp_goes_over_the_port_that_was_said() {
-        let parts = Parts { buffers: vec![(Buffer::FileData, End::Server, "evil".into())], ..Parts::default() };
+        let parts = Parts {
+            buffers: vec![(Buffer::FileData, End::Server, "evil".into())],
+            ..Parts::default()
+        };
         let all = assemble_all(Application::FtpData, &parts).unwrap();
         let beside = all.beside.unwrap();
         assert_eq!(beside.turns, [Turn::new(End::Server, "evil".into())]);
         let port = format!("(|||{}|)", beside.server_port);
-        assert!(all.turns.iter().any(|turn| String::from_utf8_lossy(turn.octets.bytes()).contains(&port)));
+        assert!(
+            all.turns
+                .iter()
+                .any(|turn| String::from_utf8_lossy(turn.octets.bytes()).contains(&port))
+        );
         assert!(assemble(Application::FtpData, &parts).is_err());
     }
 

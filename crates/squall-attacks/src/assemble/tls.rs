@@ -12,8 +12,14 @@ const TLS_1_3: u16 = 0x0304;
 /// A handshake, and a record of data each way.
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     for part in &parts.buffers {
-        if matches!(part.0, Buffer::TlsFingerprint | Buffer::Ja3Hash | Buffer::Ja3sHash | Buffer::Ja4Hash) {
-            return Err(Impossible(format!("{} is a hash: nothing is known that has it", part.0.name())));
+        if matches!(
+            part.0,
+            Buffer::TlsFingerprint | Buffer::Ja3Hash | Buffer::Ja3sHash | Buffer::Ja4Hash
+        ) {
+            return Err(Impossible(format!(
+                "{} is a hash: nothing is known that has it",
+                part.0.name()
+            )));
         }
     }
     let version = version(parts)?;
@@ -76,7 +82,12 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
             b"1.1" | b"TLSv1.1" | b"TLS 1.1" => 0x0302,
             b"1.2" | b"TLSv1.2" | b"TLS 1.2" => TLS_1_2,
             b"1.3" | b"TLSv1.3" | b"TLS 1.3" => TLS_1_3,
-            other => return Err(Impossible(format!("{:?} is no version of TLS", String::from_utf8_lossy(other)))),
+            other => {
+                return Err(Impossible(format!(
+                    "{:?} is no version of TLS",
+                    String::from_utf8_lossy(other)
+                )));
+            }
         };
         asked = Some(named);
     }
@@ -89,7 +100,8 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
 
 /// Numbers of a JA3 text: `771,49195-49199,0-23,29-23,0`.
 fn ja3(text: &Octets, fields: usize) -> Result<Vec<Vec<u16>>, Impossible> {
-    let impossible = || Impossible(format!("{:?} is no JA3 text", String::from_utf8_lossy(text.bytes())));
+    let impossible =
+        || Impossible(format!("{:?} is no JA3 text", String::from_utf8_lossy(text.bytes())));
     let text = std::str::from_utf8(text.bytes()).map_err(|_| impossible())?;
     let lists = text.split(',').map(|list| match list {
         "" => Ok(vec![]),
@@ -106,9 +118,11 @@ fn client_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
     let from = End::Client;
     let mut legacy = version.min(TLS_1_2);
     let sni = parts.get(Buffer::TlsSni, from);
-    let no_sni = parts.without.iter().any(|without| without.0 == Buffer::TlsSni && without.2.is_empty());
+    let no_sni =
+        parts.without.iter().any(|without| without.0 == Buffer::TlsSni && without.2.is_empty());
     let alpn: Vec<_> = parts.all(Buffer::TlsAlpn, from).cloned().collect();
-    let mut ciphers: Vec<u16> = vec![0xc02b, 0xc02f, 0xc02c, 0xc030, 0xc009, 0xc013, 0x009c, 0x002f, 0x0035];
+    let mut ciphers: Vec<u16> =
+        vec![0xc02b, 0xc02f, 0xc02c, 0xc030, 0xc009, 0xc013, 0x009c, 0x002f, 0x0035];
     let mut kinds: Vec<u16> = vec![0, 23, 65281, 10, 11, 35, 16, 13];
     let mut groups: Vec<u16> = vec![29, 23, 24];
     let mut formats: Vec<u16> = vec![0];
@@ -130,10 +144,13 @@ fn client_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
         groups = lists.next().unwrap_or_default();
         formats = lists.next().unwrap_or_default();
         if sni.is_some() && !kinds.contains(&0) || !alpn.is_empty() && !kinds.contains(&16) {
-            return Err(Impossible("the JA3 text has no extension for the name that is asked for".into()));
+            return Err(Impossible(
+                "the JA3 text has no extension for the name that is asked for".into(),
+            ));
         }
     }
-    let origin = ja3_text.map(|text| text.origins().first().copied().unwrap_or(crate::Origin::Framing));
+    let origin =
+        ja3_text.map(|text| text.origins().first().copied().unwrap_or(crate::Origin::Framing));
     let marked = |numbers: &[u16]| {
         let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
         Octets::of(octets, origin.unwrap_or(crate::Origin::Framing))
@@ -169,7 +186,10 @@ fn client_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
                 counted16(&share)
             }
             // A ticket is whatever a server once gave.
-            35 => merged(parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)), b""),
+            35 => merged(
+                parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)),
+                b"",
+            ),
             65281 => Octets::from(&[0]),
             _ => Octets::new(),
         };
@@ -202,7 +222,8 @@ fn server_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
     if let Some(text) = parts.get(Buffer::Ja3sString, from) {
         let mut lists = ja3(text, 3)?;
         legacy = lists[0][0];
-        cipher = *lists[1].first().ok_or_else(|| Impossible("a server's hello has a cipher".into()))?;
+        cipher =
+            *lists[1].first().ok_or_else(|| Impossible("a server's hello has a cipher".into()))?;
         kinds = lists.swap_remove(2);
     }
     let mut hello = Octets::framing(legacy.to_be_bytes());
@@ -249,7 +270,8 @@ fn protocols(names: &[Octets]) -> Result<Octets, Impossible> {
 /// Of 32 octets, of which the first four once were the time.
 fn random(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut random = noise(32, if from == End::Client { 1 } else { 2 });
-    for (buffer, range) in [(Buffer::TlsRandom, 0..32), (Buffer::TlsRandomTime, 0..4), (Buffer::TlsRandomBytes, 4..32)]
+    for (buffer, range) in
+        [(Buffer::TlsRandom, 0..32), (Buffer::TlsRandomTime, 0..4), (Buffer::TlsRandomBytes, 4..32)]
     {
         let Some(part) = parts.get(buffer, from) else { continue };
         if part.len() > range.len() {
@@ -270,7 +292,8 @@ fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     for test in &parts.tests {
         if let ApplicationTest::TlsCertCount(counts) = test {
             let least = counts.at_least(1).or(counts.first()).filter(|&least| least <= 100);
-            count = least.ok_or_else(|| Impossible("a chain has at most 100 certificates here".into()))?;
+            count = least
+                .ok_or_else(|| Impossible("a chain has at most 100 certificates here".into()))?;
         }
     }
     let mut certificate = Certificate {
@@ -282,7 +305,8 @@ fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     };
     let raw: Vec<_> = parts.all(Buffer::TlsCertificates, from).cloned().collect();
     let payloads = parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from));
-    let comments = merged(raw.iter().filter(|raw| !is_certificate(raw.bytes())).chain(payloads), b"");
+    let comments =
+        merged(raw.iter().filter(|raw| !is_certificate(raw.bytes())).chain(payloads), b"");
     let whole = raw.into_iter().find(|raw| is_certificate(raw.bytes()));
     certificate.comment = Some(comments).filter(|comments| !comments.is_empty());
     let first = match whole {
@@ -290,7 +314,11 @@ fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
         None => certificate.octets()?,
     };
     for at in 0..count {
-        chain.append(&counted24(&if at == 0 { first.clone() } else { Certificate::default().octets()? }));
+        chain.append(&counted24(&if at == 0 {
+            first.clone()
+        } else {
+            Certificate::default().octets()?
+        }));
     }
     Ok(counted24(&chain))
 }
@@ -302,13 +330,18 @@ fn is_certificate(octets: &[u8]) -> bool {
 
 /// `0A:1B` to its octets.
 fn serial(text: &Octets) -> Result<Octets, Impossible> {
-    let impossible =
-        || Impossible(format!("{:?} is no serial number like 0A:1B", String::from_utf8_lossy(text.bytes())));
+    let impossible = || {
+        Impossible(format!(
+            "{:?} is no serial number like 0A:1B",
+            String::from_utf8_lossy(text.bytes())
+        ))
+    };
     let mut octets = Octets::new();
     let mut at = 0;
     for pair in text.bytes().split(|&octet| octet == b':') {
         let digits = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2);
-        let octet = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(impossible)?;
+        let octet =
+            digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(impossible)?;
         octets.push(octet, text.origins()[at]);
         at += 3;
     }
@@ -415,7 +448,10 @@ mod tests {
     }
 
     fn with(buffer: Buffer, from: End, text: &str) -> Parts {
-        Parts { buffers: vec![(buffer, from, Octets::of(text, Origin::Option(1)))], ..Parts::default() }
+        Parts {
+            buffers: vec![(buffer, from, Octets::of(text, Origin::Option(1)))],
+            ..Parts::default()
+        }
     }
 
     /// Each record's and each message's length is that of its octets.
@@ -437,7 +473,9 @@ mod tests {
     #[test]
     fn a_handshake_is_made_of_whole_records() {
         let turns = turns(&with(Buffer::TlsSni, End::Client, "evil.example"));
-        let kinds = |turn: &Turn| records(turn.octets.bytes()).into_iter().map(|record| record.0).collect::<Vec<_>>();
+        let kinds = |turn: &Turn| {
+            records(turn.octets.bytes()).into_iter().map(|record| record.0).collect::<Vec<_>>()
+        };
         assert_eq!(
             turns.iter().map(kinds).collect::<Vec<_>>(),
             [vec![22], vec![22, 22, 22, 22], vec![22, 20, 22], vec![20, 22], vec![23], vec![23]]

@@ -1,16 +1,18 @@
 //! URIs that an engine's normalisation makes into given octets.
 //!
-//! The normalisation is that of libhtp with Suricata's settings: escapes (`%41`, `%u0041`) are decoded; in the path, slashes are
-//! made of backslashes and runs of slashes are one, then UTF-8 becomes single octets, then dot segments go (RFC 3986
-//! §5.2.4). `+` stays. Nothing of the scheme and of the host is left.
+//! The normalisation is that of libhtp with Suricata's settings: escapes (`%41`, `%u0041`) are
+//! decoded; in the path, slashes are made of backslashes and runs of slashes are one, then UTF-8
+//! becomes single octets, then dot segments go (RFC 3986 §5.2.4). `+` stays. Nothing of the scheme
+//! and of the host is left.
 
 use super::{Impossible, contains, find};
 use crate::{Octets, Origin};
 
 /// What is sent so that `normalised` is seen, letters and usual signs as they are.
 ///
-/// Slashes in a row and backslashes in the path are written as their full-width forms (U+FF0F, U+FF3C), which become ASCII after
-/// slashes were made one. Dot segments of the path cannot be kept: [`Impossible`].
+/// Slashes in a row and backslashes in the path are written as their full-width forms (U+FF0F,
+/// U+FF3C), which become ASCII after slashes were made one. Dot segments of the path cannot be
+/// kept: [`Impossible`].
 pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
     let octets = normalised.bytes();
     let path = octets.iter().position(|&octet| octet == b'?').unwrap_or(octets.len());
@@ -42,7 +44,8 @@ pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
     }
 }
 
-/// The same URI with its letters, digits and dots as escapes: what looks for them in octets as they are sent finds none.
+/// The same URI with its letters, digits and dots as escapes: what looks for them in octets as they
+/// are sent finds none.
 pub fn escaped(raw: &Octets) -> Octets {
     let mut all = Octets::new();
     let mut left = 0_u8;
@@ -59,7 +62,8 @@ pub fn escaped(raw: &Octets) -> Octets {
     all
 }
 
-/// What is sent so that both forms are seen: each at least somewhere in the buffer, the whole of it where that can be.
+/// What is sent so that both forms are seen: each at least somewhere in the buffer, the whole of it
+/// where that can be.
 pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
     let (wanted, given) = (normalised.bytes(), raw.bytes());
     if given.iter().any(|octet| octet.is_ascii_whitespace()) {
@@ -103,7 +107,8 @@ pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     let exact = tries.iter().position(|all| all.bytes() == given && read(all.bytes()) == wanted);
     let one = |all: &Octets| {
         let both = read(all.bytes());
-        (both == wanted && contains(all.bytes(), given)) || (all.bytes() == given && contains(&both, wanted))
+        (both == wanted && contains(all.bytes(), given))
+            || (all.bytes() == given && contains(&both, wanted))
     };
     let some = |all: &Octets| contains(all.bytes(), given) && contains(&read(all.bytes()), wanted);
     match exact.or_else(|| tries.iter().position(one)).or_else(|| tries.iter().position(some)) {
@@ -146,8 +151,10 @@ pub fn read(raw: &[u8]) -> Vec<u8> {
     let mut seen = path(&raw[..path_end]);
     match raw.get(path_end) {
         Some(b'?') => {
-            let query_end =
-                raw[path_end..].iter().position(|&octet| octet == b'#').map_or(raw.len(), |at| path_end + at);
+            let query_end = raw[path_end..]
+                .iter()
+                .position(|&octet| octet == b'#')
+                .map_or(raw.len(), |at| path_end + at);
             seen.extend_from_slice(&unescaped(&raw[path_end..query_end]));
             seen.extend_from_slice(&raw[query_end..]);
         }
@@ -185,15 +192,17 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while at < raw.len() {
         let value = |digits: std::ops::Range<usize>| {
-            let digits = raw.get(digits).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            let digits =
+                raw.get(digits).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
             u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
         };
         let (octet, length) = match raw[at] {
-            b'%' if raw.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'u')) => match value(at + 2..at + 6)
-            {
-                Some(value) => (best_fit(value.into()), 6),
-                None => (b'%', 1),
-            },
+            b'%' if raw.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'u')) => {
+                match value(at + 2..at + 6) {
+                    Some(value) => (best_fit(value.into()), 6),
+                    None => (b'%', 1),
+                }
+            }
             b'%' => match value(at + 1..at + 3) {
                 Some(value) => (value as u8, 3),
                 None => (b'%', 1),
@@ -221,7 +230,8 @@ fn narrowed(octets: &[u8]) -> Vec<u8> {
 fn best_fit(character: u32) -> u8 {
     match character {
         0..=0xff => character as u8,
-        // Full-width forms. Others have their like in the engine's table as well, we need none of them.
+        // Full-width forms. Others have their like in the engine's table as well, we need none of
+        // them.
         0xff01..=0xff5e => (character - 0xff01) as u8 + b'!',
         _ => b'?',
     }

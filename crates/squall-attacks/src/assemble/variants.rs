@@ -1,4 +1,5 @@
-//! Other ways to say the same in HTTP: what an engine normalises looks as before, what looks at octets as they are sent is evaded.
+//! Other ways to say the same in HTTP: what an engine normalises looks as before, what looks at
+//! octets as they are sent is evaded.
 //!
 //! Each works on messages that were assembled; whether a rule still matches is the examiner's word.
 
@@ -24,7 +25,8 @@ pub enum Variant {
     DoubleSlashes,
     /// Backslashes for slashes of the path, but the first.
     Backslashes,
-    /// Names of headers in mixed case. Where a rule asks for a name in its case, it does not match any more.
+    /// Names of headers in mixed case. Where a rule asks for a name in its case, it does not match
+    /// any more.
     MixedCase,
     /// Values of headers begin on a line of their own (obsolete since RFC 7230).
     FoldedHeaders,
@@ -73,7 +75,9 @@ impl Variant {
             Variant::ParentSegments => "/x/../ stands for the first slash of the path",
             Variant::DoubleSlashes => "two slashes stand for each of the path",
             Variant::Backslashes => "backslashes stand for slashes of the path",
-            Variant::MixedCase => "names of headers are in mixed case; a rule that asks for their case is not matched",
+            Variant::MixedCase => {
+                "names of headers are in mixed case; a rule that asks for their case is not matched"
+            }
             Variant::FoldedHeaders => "values of headers begin on a line of their own",
             Variant::ChunkedBody => "bodies leave in chunks of three octets",
             Variant::GzipBody => "bodies of responses are compressed",
@@ -129,7 +133,8 @@ fn request_line(variant: Variant, line: &Octets) -> Option<Octets> {
     let bytes = line.bytes();
     let begin = find(bytes, b" /")? + 1;
     let end = begin + bytes[begin..].iter().position(|&octet| octet == b' ')?;
-    let path_end = begin + bytes[begin..end].iter().position(|octet| b"?#".contains(octet)).unwrap_or(end - begin);
+    let path_end = begin
+        + bytes[begin..end].iter().position(|octet| b"?#".contains(octet)).unwrap_or(end - begin);
     let mut all = line.slice(0..begin);
     match variant {
         Variant::EscapedUri => all.append(&uri::escaped(&line.slice(begin..end))),
@@ -151,8 +156,12 @@ fn request_line(variant: Variant, line: &Octets) -> Option<Octets> {
                 };
                 all.extend(added, Origin::Framing);
                 match variant {
-                    Variant::Backslashes if octet == b'/' && begin < at && at < path_end => all.push(b'\\', origin),
-                    Variant::EscapedUriUnicode if octet.is_ascii_alphabetic() && plain && at < path_end => {
+                    Variant::Backslashes if octet == b'/' && begin < at && at < path_end => {
+                        all.push(b'\\', origin)
+                    }
+                    Variant::EscapedUriUnicode
+                        if octet.is_ascii_alphabetic() && plain && at < path_end =>
+                    {
                         all.extend(format!("%u{octet:04X}").as_bytes(), origin);
                     }
                     _ => all.push(octet, origin),
@@ -194,7 +203,12 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
 }
 
 /// Header and body with the body in another coding.
-fn coded(variant: Variant, request: bool, header: &Octets, body: &Octets) -> Option<(Octets, Octets)> {
+fn coded(
+    variant: Variant,
+    request: bool,
+    header: &Octets,
+    body: &Octets,
+) -> Option<(Octets, Octets)> {
     let lower = header.bytes().to_ascii_lowercase();
     let already = |name: &[u8]| find(&lower, name).is_some();
     if body.is_empty() || already(b"\r\ntransfer-encoding:") || already(b"\r\ncontent-encoding:") {
@@ -277,16 +291,26 @@ mod tests {
     #[test]
     fn a_header_is_said_in_another_way() {
         let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-        assert_eq!(said(Variant::MixedCase, End::Client, request), "GET / HTTP/1.1\r\nhOsT: x\r\n\r\n");
-        assert_eq!(said(Variant::FoldedHeaders, End::Client, request), "GET / HTTP/1.1\r\nHost:\r\n x\r\n\r\n");
+        assert_eq!(
+            said(Variant::MixedCase, End::Client, request),
+            "GET / HTTP/1.1\r\nhOsT: x\r\n\r\n"
+        );
+        assert_eq!(
+            said(Variant::FoldedHeaders, End::Client, request),
+            "GET / HTTP/1.1\r\nHost:\r\n x\r\n\r\n"
+        );
     }
 
     #[test]
     fn a_body_is_said_in_another_way() {
         let response = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nA: b\r\n\r\nevil";
-        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n3\r\nevi\r\n1\r\nl\r\n0\r\n\r\n";
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: \
+                       b\r\n\r\n3\r\nevi\r\n1\r\nl\r\n0\r\n\r\n";
         assert_eq!(said(Variant::ChunkedBody, End::Server, response), chunked);
-        assert!(said(Variant::GzipBody, End::Server, response).contains("Content-Encoding: gzip\r\nContent-Length: "));
+        assert!(
+            said(Variant::GzipBody, End::Server, response)
+                .contains("Content-Encoding: gzip\r\nContent-Length: ")
+        );
         assert_eq!(said(Variant::ChunkedBody, End::Server, "SSH-2.0-x\r\n"), "SSH-2.0-x\r\n");
     }
 }

@@ -26,15 +26,19 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     });
     let key = other(parts, "websocket.mask", &[u32::from_be_bytes(KEY).into()], u32::MAX.into())?;
     let key = key.map_or(KEY, |key| (key as u32).to_be_bytes());
-    let ask = "GET /chat HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-               Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
-    let agree = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                 Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+    let ask = "GET /chat HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: websocket\r\nConnection: \
+               Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: \
+               13\r\n\r\n";
+    let agree = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
+                 Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
     let mut turns = vec![Turn::new(End::Client, ask.into()), Turn::new(End::Server, agree.into())];
     for from in [End::Client, End::Server] {
-        let said = parts.get(Buffer::WebSocketPayload, from).cloned().or_else(|| payload(parts, from));
-        let said = said.unwrap_or_else(|| if from == End::Client { "hello".into() } else { "welcome".into() });
-        let masked = masked.unwrap_or(from == End::Client) && (from == End::Client || parts.sends(End::Server));
+        let said =
+            parts.get(Buffer::WebSocketPayload, from).cloned().or_else(|| payload(parts, from));
+        let said = said
+            .unwrap_or_else(|| if from == End::Client { "hello".into() } else { "welcome".into() });
+        let masked = masked.unwrap_or(from == End::Client)
+            && (from == End::Client || parts.sends(End::Server));
         turns.push(Turn::new(from, frame(flags | opcode, masked.then_some(key), &said)?));
     }
     Ok(turns)
@@ -64,8 +68,14 @@ const END_STREAM: u8 = 1;
 pub(super) fn http2(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let client = requested(parts)?;
     let server = responded(parts)?;
-    let preface = Fields::of(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").fields(frame2(SETTINGS, 0, 0, &Octets::new())?);
-    let greeting = frame2(SETTINGS, 0, 0, &Octets::new())?.fields(frame2(SETTINGS, 1, 0, &Octets::new())?);
+    let preface = Fields::of(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").fields(frame2(
+        SETTINGS,
+        0,
+        0,
+        &Octets::new(),
+    )?);
+    let greeting =
+        frame2(SETTINGS, 0, 0, &Octets::new())?.fields(frame2(SETTINGS, 1, 0, &Octets::new())?);
     Ok(vec![
         Turn::new(End::Client, preface.done()),
         Turn::new(End::Server, greeting.done()),
@@ -76,11 +86,15 @@ pub(super) fn http2(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 fn requested(parts: &Parts) -> Result<Fields, Impossible> {
     let part = |buffer| parts.get(buffer, End::Client).cloned();
-    let body = part(Buffer::HttpRequestBody).or_else(|| parts.get(Buffer::FileData, End::Client).cloned());
+    let body =
+        part(Buffer::HttpRequestBody).or_else(|| parts.get(Buffer::FileData, End::Client).cloned());
     let body = body.or_else(|| payload(parts, End::Client));
     let usual = Octets::from(if body.is_some() { "POST" } else { "GET" });
-    let uri = part(Buffer::HttpUri).or_else(|| part(Buffer::HttpRawUri)).unwrap_or_else(|| "/".into());
-    let host = part(Buffer::HttpHost).or_else(|| part(Buffer::HttpRawHost)).unwrap_or_else(|| "www.example.com".into());
+    let uri =
+        part(Buffer::HttpUri).or_else(|| part(Buffer::HttpRawUri)).unwrap_or_else(|| "/".into());
+    let host = part(Buffer::HttpHost)
+        .or_else(|| part(Buffer::HttpRawHost))
+        .unwrap_or_else(|| "www.example.com".into());
     let mut lines: Vec<(Octets, Octets)> = vec![
         (":method".into(), part(Buffer::HttpMethod).unwrap_or(usual)),
         (":path".into(), uri),
@@ -102,8 +116,9 @@ fn requested(parts: &Parts) -> Result<Fields, Impossible> {
 
 fn responded(parts: &Parts) -> Result<Fields, Impossible> {
     let part = |buffer| parts.get(buffer, End::Server).cloned();
-    let body =
-        part(Buffer::HttpResponseBody).or_else(|| part(Buffer::FileData)).or_else(|| payload(parts, End::Server));
+    let body = part(Buffer::HttpResponseBody)
+        .or_else(|| part(Buffer::FileData))
+        .or_else(|| payload(parts, End::Server));
     let code = number(
         parts,
         |test| match test {
@@ -239,9 +254,15 @@ mod tests {
 
     #[test]
     fn long_strings_have_long_lengths() {
-        for (length, expected) in [(5, &[5][..]), (126, &[126]), (127, &[127, 0]), (1337, &[127, 0xba, 0x09])] {
+        for (length, expected) in
+            [(5, &[5][..]), (126, &[126]), (127, &[127, 0]), (1337, &[127, 0xba, 0x09])]
+        {
             let text = Octets::of(vec![b'a'; length], Origin::Free);
-            assert_eq!(string(&text).unwrap().done().bytes()[..expected.len()], *expected, "{length}");
+            assert_eq!(
+                string(&text).unwrap().done().bytes()[..expected.len()],
+                *expected,
+                "{length}"
+            );
         }
     }
 

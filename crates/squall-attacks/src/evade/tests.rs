@@ -9,8 +9,18 @@ use crate::{
 };
 
 fn exchange(transport: Transport, turns: &[(End, Vec<u8>)]) -> Exchange {
-    let turns = turns.iter().map(|(from, octets)| Turn::new(*from, Octets::framing(octets.as_slice()))).collect();
-    Exchange { transport, client_port: 40_000, server_port: 80, turns, same_address: false, ip_version: None }
+    let turns = turns
+        .iter()
+        .map(|(from, octets)| Turn::new(*from, Octets::framing(octets.as_slice())))
+        .collect();
+    Exchange {
+        transport,
+        client_port: 40_000,
+        server_port: 80,
+        turns,
+        same_address: false,
+        ip_version: None,
+    }
 }
 
 fn hear(frames: &[wire::Frame], routers: u8) -> Heard {
@@ -42,7 +52,10 @@ fn every_way_is_the_same_stream_to_an_honest_receiver_and_other_packets_on_the_w
                 Ok(frames) => frames,
                 Err(e) => {
                     let only = (help.usual, version);
-                    assert!(matches!(only, (Evasion::Ipv4Options, 6) | (Evasion::Ipv6Extensions, 4)), "{help:?}: {e}");
+                    assert!(
+                        matches!(only, (Evasion::Ipv4Options, 6) | (Evasion::Ipv6Extensions, 4)),
+                        "{help:?}: {e}"
+                    );
                     continue;
                 }
             };
@@ -85,7 +98,9 @@ fn segments_leave_as_each_way_says() {
         let text = |(at, octets)| (at, String::from_utf8(octets).unwrap());
         client_data(evasion, b"abcdefgh").into_iter().map(text).collect::<Vec<_>>()
     };
-    let expect = |list: &[(u32, &str)]| list.iter().map(|&(at, text)| (at, text.to_string())).collect::<Vec<_>>();
+    let expect = |list: &[(u32, &str)]| {
+        list.iter().map(|&(at, text)| (at, text.to_string())).collect::<Vec<_>>()
+    };
     assert_eq!(data(Evasion::Segments(3)), expect(&[(0, "abc"), (3, "def"), (6, "gh")]));
     assert_eq!(data(Evasion::Window(5)), expect(&[(0, "abcde"), (5, "fgh")]));
     assert_eq!(data(Evasion::Reorder), expect(&[(4, "efgh"), (0, "abcd")]));
@@ -104,11 +119,18 @@ fn fragments_leave_as_each_way_says() {
         let talk = exchange(Transport::Udp, &[(End::Client, body.clone())]);
         let settings = Settings { evasions: vec![evasion], ..Settings::default() };
         let offset = |o: &[u8]| ((u16::from_be_bytes([o[20], o[21]]) & 0x1fff) * 8, o.len() - 34);
-        frames(&talk, &ends(4), &settings).unwrap().iter().map(|f| offset(&f.octets)).collect::<Vec<_>>()
+        frames(&talk, &ends(4), &settings)
+            .unwrap()
+            .iter()
+            .map(|f| offset(&f.octets))
+            .collect::<Vec<_>>()
     };
     assert_eq!(pieces(Evasion::Fragments(16)), [(0, 16), (16, 16), (32, 16)]);
     assert_eq!(pieces(Evasion::FragmentsReversed(16)), [(32, 16), (16, 16), (0, 16)]);
-    assert_eq!(pieces(Evasion::FragmentsDuplicate(16)), [(0, 16), (0, 16), (16, 16), (16, 16), (32, 16)]);
+    assert_eq!(
+        pieces(Evasion::FragmentsDuplicate(16)),
+        [(0, 16), (0, 16), (16, 16), (16, 16), (32, 16)]
+    );
     assert_eq!(pieces(Evasion::FragmentsOverlap(16)), [(0, 24), (16, 24), (32, 16)]);
 }
 
@@ -116,7 +138,9 @@ fn fragments_leave_as_each_way_says() {
 fn a_segment_whose_length_a_rule_asks_for_is_not_cut() {
     let mut talk = exchange(Transport::Tcp, &[(End::Client, b"abcdefgh".to_vec())]);
     talk.turns[0].shape.whole = true;
-    for evasion in [Evasion::Segments(3), Evasion::Reorder, Evasion::Overlap(2), Evasion::OverlapFirst] {
+    for evasion in
+        [Evasion::Segments(3), Evasion::Reorder, Evasion::Overlap(2), Evasion::OverlapFirst]
+    {
         let settings = Settings { evasions: vec![evasion], ..Settings::default() };
         let frames = frames(&talk, &ends(4), &settings).unwrap();
         assert!(frames.iter().any(|f| f.octets.ends_with(b"abcdefgh")), "{evasion}");
@@ -134,7 +158,10 @@ fn names_parse_and_what_is_none_is_told() {
     let error = |text: &str| text.parse::<Evasion>().unwrap_err().to_string();
     assert!(error("segment").starts_with("found \"segment\", expected one of segments, window, "));
     assert_eq!(error("segments=0"), "segments: found \"0\", expected octets of 1 to 1460");
-    assert_eq!(error("fragments=12"), "fragments: found \"12\", expected octets of 8 to 1456, a multiple of 8");
+    assert_eq!(
+        error("fragments=12"),
+        "fragments: found \"12\", expected octets of 8 to 1456, a multiple of 8"
+    );
     assert_eq!(error("ttl-decoy=256"), "ttl-decoy: found \"256\", expected hops of 1 to 255");
     assert_eq!(error("reorder=2"), "found \"reorder=2\", expected reorder without a number");
     let settings = Settings { evasions: vec![Evasion::Fragments(12)], ..Settings::default() };
@@ -153,12 +180,18 @@ fn settings() -> impl Strategy<Value = Settings> {
         destination: "203.0.113.2".parse().unwrap(),
     }));
     let evasions = prop::collection::vec(0..EVASIONS.len() - 2, 0..3);
-    (1..2000u16, any::<u64>(), any::<bool>(), prop::collection::vec(0..4096u16, 0..3), gre, evasions).prop_map(
-        |(mss, seed, timestamps, vlans, gre, evasions)| {
+    (
+        1..2000u16,
+        any::<u64>(),
+        any::<bool>(),
+        prop::collection::vec(0..4096u16, 0..3),
+        gre,
+        evasions,
+    )
+        .prop_map(|(mss, seed, timestamps, vlans, gre, evasions)| {
             let evasions = evasions.into_iter().map(|i| EVASIONS[i].usual).collect();
             Settings { mss, seed, timestamps, vlans, gre, evasions, ..Settings::default() }
-        },
-    )
+        })
 }
 
 proptest! {

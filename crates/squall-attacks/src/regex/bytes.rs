@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn folding_adds_the_other_case_of_letters_and_nothing_else() {
         for byte in 0..=255_u8 {
-            let expected = ByteSet::of(byte).with(byte.to_ascii_lowercase()).with(byte.to_ascii_uppercase());
+            let expected =
+                ByteSet::of(byte).with(byte.to_ascii_lowercase()).with(byte.to_ascii_uppercase());
             assert_eq!(ByteSet::of(byte).caseless(), expected, "{byte}");
         }
     }
@@ -124,7 +125,10 @@ mod tests {
     #[test]
     fn a_range_has_its_ends() {
         let set = ByteSet::range(b'a', b'c').or(ByteSet::range(250, 255));
-        assert_eq!(set.iter().collect::<Vec<_>>(), [b'a', b'b', b'c', 250, 251, 252, 253, 254, 255]);
+        assert_eq!(
+            set.iter().collect::<Vec<_>>(),
+            [b'a', b'b', b'c', 250, 251, 252, 253, 254, 255]
+        );
         assert_eq!(set.not().len(), 247);
     }
 }

@@ -4,9 +4,10 @@
 //! pattern -> syntax (a tree) -> program (instructions) -> sample (octets, each with those that would do as well)
 //! ```
 //!
-//! A text is written by following the instructions: where a matcher compares an octet, the sampler puts a set of octets
-//! there, or narrows the set that stands there already; where a matcher tries several ways, so does the sampler. What
-//! look-arounds ask for is laid over the text. It is no matcher: who needs to be sure asks PCRE2 itself.
+//! A text is written by following the instructions: where a matcher compares an octet, the sampler
+//! puts a set of octets there, or narrows the set that stands there already; where a matcher tries
+//! several ways, so does the sampler. What look-arounds ask for is laid over the text. It is no
+//! matcher: who needs to be sure asks PCRE2 itself.
 //!
 //! ```
 //! use squall_attacks::regex::{Choices, Constraints, Expression, Flags};
@@ -44,10 +45,9 @@ impl Expression {
     pub fn parse(pattern: &str, flags: Flags) -> Result<Expression, ExpressionError> {
         let syntax = syntax::parse(pattern.as_bytes(), flags)?;
         let program = program::compile(&syntax);
-        let named = syntax
-            .names
-            .iter()
-            .filter_map(|(name, groups)| Some((String::from_utf8_lossy(name).into_owned(), *groups.first()?)));
+        let named = syntax.names.iter().filter_map(|(name, groups)| {
+            Some((String::from_utf8_lossy(name).into_owned(), *groups.first()?))
+        });
         let named = named.collect();
         Ok(Expression { root: syntax.root, program, groups: syntax.groups, named })
     }
@@ -69,7 +69,8 @@ impl Expression {
         Expression::parse(&pcre.pattern, flags)
     }
 
-    /// A text that it matches; `None`: there is none within the constraints, or none was found within their steps.
+    /// A text that it matches; `None`: there is none within the constraints, or none was found
+    /// within their steps.
     pub fn sample(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         let mut ways = Vec::new();
         if let Some(branch) = choices.branch {
@@ -78,21 +79,26 @@ impl Expression {
         sample::sample(&self.program, choices, &ways, constraints)
     }
 
-    /// Tries [`Self::sample`] from each place of `constraints.canvas` on, the first first, and last behind it; the text is the
-    /// whole canvas with what was added.
+    /// Tries [`Self::sample`] from each place of `constraints.canvas` on, the first first, and last
+    /// behind it; the text is the whole canvas with what was added.
     pub fn sample_onto(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         (constraints.start..=constraints.canvas.len())
             .find_map(|start| self.sample(choices, &Constraints { start, ..constraints.clone() }))
     }
 
-    /// The same expression, of which a text is asked whose group `group` takes just `wanted`; `None`: it has no such group that
-    /// always takes part. What is sampled of it matches the expression itself.
+    /// The same expression, of which a text is asked whose group `group` takes just `wanted`;
+    /// `None`: it has no such group that always takes part. What is sampled of it matches the
+    /// expression itself.
     pub fn with_group(&self, group: u32, wanted: &[u8]) -> Option<Expression> {
         let mut root = self.root.clone();
         if !ask_of_group(&mut root, group, wanted) {
             return None;
         }
-        let program = program::compile(&Syntax { root: root.clone(), groups: self.groups, names: Default::default() });
+        let program = program::compile(&Syntax {
+            root: root.clone(),
+            groups: self.groups,
+            names: Default::default(),
+        });
         Some(Expression { root, program, groups: self.groups, named: self.named.clone() })
     }
 
@@ -116,8 +122,8 @@ impl Expression {
         first_bytes(&self.root)
     }
 
-    /// Strings that stand in each text that it matches: without one of them it does not match. Each octet is a set, two letters
-    /// where case does not count.
+    /// Strings that stand in each text that it matches: without one of them it does not match. Each
+    /// octet is a set, two letters where case does not count.
     pub fn required_literals(&self) -> Vec<Vec<ByteSet>> {
         let mut found = Literals { done: Vec::new(), now: Vec::new() };
         found.visit(&self.root);
@@ -141,7 +147,10 @@ fn ask_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
         }
         Node::Concat(nodes) => nodes.iter_mut().any(|node| ask_of_group(node, group, wanted)),
         Node::Alternate(ways) => {
-            let Some(at) = (0..ways.len()).find(|at| ask_of_group(&mut ways[*at], group, wanted)) else { return false };
+            let Some(at) = (0..ways.len()).find(|at| ask_of_group(&mut ways[*at], group, wanted))
+            else {
+                return false;
+            };
             *node = ways.swap_remove(at);
             true
         }
@@ -163,7 +172,9 @@ fn first_bytes(node: &Node) -> Option<ByteSet> {
             }
             None
         }
-        Node::Alternate(ways) => ways.iter().try_fold(ByteSet::NONE, |set, way| Some(set.or(first_bytes(way)?))),
+        Node::Alternate(ways) => {
+            ways.iter().try_fold(ByteSet::NONE, |set, way| Some(set.or(first_bytes(way)?)))
+        }
         Node::Capture(_, node) | Node::Atomic(node) => first_bytes(node),
         Node::Repeat { node, min: 1.., .. } => first_bytes(node),
         _ => None,
@@ -179,7 +190,11 @@ impl Literals {
     fn visit(&mut self, node: &Node) {
         match node {
             Node::Set(set, _)
-                if set.len() == 1 || set.iter().next().is_some_and(|byte| set == &ByteSet::letter(byte, true)) =>
+                if set.len() == 1
+                    || set
+                        .iter()
+                        .next()
+                        .is_some_and(|byte| set == &ByteSet::letter(byte, true)) =>
             {
                 self.now.push(*set);
             }

@@ -9,7 +9,8 @@ pub(super) type Place = usize;
 pub(super) enum Instruction {
     /// One octet of these.
     Set(ByteSet, Option<u8>),
-    /// One of these ways; `id` is what branches are counted by, `shortest` the way that needs the fewest octets.
+    /// One of these ways; `id` is what branches are counted by, `shortest` the way that needs the
+    /// fewest octets.
     Split {
         id: usize,
         ways: Vec<Place>,
@@ -251,8 +252,11 @@ impl Compiler {
             });
             return;
         }
-        let (least, most) =
-            if ahead { (0, 0) } else { (least_length(node), most_length(node).unwrap_or(LONGEST_LOOK_BEHIND)) };
+        let (least, most) = if ahead {
+            (0, 0)
+        } else {
+            (least_length(node), most_length(node).unwrap_or(LONGEST_LOOK_BEHIND))
+        };
         let (least, most) = (least.min(LONGEST_LOOK_BEHIND), most.min(LONGEST_LOOK_BEHIND));
         self.program.looks_back = self.program.looks_back.max(most + 1);
         if negative {
@@ -260,10 +264,17 @@ impl Compiler {
             self.node(node);
             self.push(Instruction::NotDone);
             let next = self.here();
-            self.program.code[head] =
-                if ahead { Instruction::NotAhead { next } } else { Instruction::NotBehind { least, most, next } };
+            self.program.code[head] = if ahead {
+                Instruction::NotAhead { next }
+            } else {
+                Instruction::NotBehind { least, most, next }
+            };
         } else {
-            self.push(if ahead { Instruction::LookAhead } else { Instruction::LookBehind { least, most } });
+            self.push(if ahead {
+                Instruction::LookAhead
+            } else {
+                Instruction::LookBehind { least, most }
+            });
             self.node(node);
             self.push(Instruction::LookDone { behind: !ahead });
         }
@@ -306,11 +317,15 @@ fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
         // What a group took must be known, but where it must not match.
         Node::Capture(_, node) if negative => single(node, ahead, negative),
         Node::Atomic(node) => single(node, ahead, negative),
-        Node::Alternate(ways) => ways.iter().try_fold((ByteSet::NONE, false), |(set, none), way| {
-            let (more, or_none) = single(way, ahead, negative)?;
-            Some((set.or(more), none || or_none))
-        }),
-        Node::Repeat { node, min: 1, .. } if matches!(**node, Node::Set(..)) => single(node, ahead, negative),
+        Node::Alternate(ways) => {
+            ways.iter().try_fold((ByteSet::NONE, false), |(set, none), way| {
+                let (more, or_none) = single(way, ahead, negative)?;
+                Some((set.or(more), none || or_none))
+            })
+        }
+        Node::Repeat { node, min: 1, .. } if matches!(**node, Node::Set(..)) => {
+            single(node, ahead, negative)
+        }
         _ => None,
     }
 }
@@ -318,9 +333,12 @@ fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
 /// `node` whose last repetition gives nothing back, where it has such.
 fn possessive(node: &Node) -> Option<Node> {
     match node {
-        Node::Repeat { node, min, max, kind: RepeatKind::Greedy } => {
-            Some(Node::Repeat { node: node.clone(), min: *min, max: *max, kind: RepeatKind::Possessive })
-        }
+        Node::Repeat { node, min, max, kind: RepeatKind::Greedy } => Some(Node::Repeat {
+            node: node.clone(),
+            min: *min,
+            max: *max,
+            kind: RepeatKind::Possessive,
+        }),
         Node::Concat(nodes) => {
             let (last, before) = nodes.split_last()?;
             let mut nodes = before.to_vec();
@@ -349,8 +367,12 @@ pub(super) fn least_length(node: &Node) -> usize {
 fn most_length(node: &Node) -> Option<usize> {
     match node {
         Node::Set(..) => Some(1),
-        Node::Concat(nodes) => nodes.iter().try_fold(0_usize, |sum, node| sum.checked_add(most_length(node)?)),
-        Node::Alternate(ways) => ways.iter().try_fold(0, |most, way| Some(most_length(way)?.max(most))),
+        Node::Concat(nodes) => {
+            nodes.iter().try_fold(0_usize, |sum, node| sum.checked_add(most_length(node)?))
+        }
+        Node::Alternate(ways) => {
+            ways.iter().try_fold(0, |most, way| Some(most_length(way)?.max(most)))
+        }
         Node::Capture(_, node) | Node::Atomic(node) => most_length(node),
         Node::Repeat { node, max, .. } => most_length(node)?.checked_mul((*max)? as usize),
         Node::Condition { yes, no, .. } => Some(most_length(yes)?.max(most_length(no)?)),
@@ -359,12 +381,15 @@ fn most_length(node: &Node) -> Option<usize> {
     }
 }
 
-/// How many texts differ by the alternatives and optional parts that are chosen; each part of a repetition counts once.
+/// How many texts differ by the alternatives and optional parts that are chosen; each part of a
+/// repetition counts once.
 pub(super) fn branches(node: &Node) -> u64 {
     match node {
         Node::Concat(nodes) => nodes.iter().map(branches).fold(1, u64::saturating_mul),
         Node::Alternate(ways) => ways.iter().map(branches).fold(0, u64::saturating_add),
-        Node::Capture(_, node) | Node::Atomic(node) | Node::Look { negative: false, node, .. } => branches(node),
+        Node::Capture(_, node) | Node::Atomic(node) | Node::Look { negative: false, node, .. } => {
+            branches(node)
+        }
         Node::Repeat { max: Some(0), .. } => 1,
         Node::Repeat { node, .. } => branches(node),
         Node::Condition { yes, no, .. } => branches(yes).saturating_mul(branches(no)),

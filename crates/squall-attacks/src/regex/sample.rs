@@ -12,7 +12,8 @@ use super::syntax::{Assertion, NEWLINE, RepeatKind, WORD};
 pub struct Choices {
     /// What free octets are drawn by.
     pub seed: u64,
-    /// Alternatives and repetitions differ by the seed; otherwise the shortest and fewest are taken.
+    /// Alternatives and repetitions differ by the seed; otherwise the shortest and fewest are
+    /// taken.
     pub varied: bool,
     /// The way through alternatives, below [`super::Expression::branches`].
     pub branch: Option<u64>,
@@ -37,9 +38,11 @@ impl Choices {
         Choices { seed, varied: false, branch: Some(branch) }
     }
 
-    /// SplitMix64 of the seed and `what`: the same question has the same answer whatever was tried before.
+    /// SplitMix64 of the seed and `what`: the same question has the same answer whatever was tried
+    /// before.
     fn draw(&self, what: u64) -> u64 {
-        let mut z = self.seed.wrapping_add(what.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut z =
+            self.seed.wrapping_add(what.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -49,7 +52,8 @@ impl Choices {
 /// What a text must be beside a match.
 #[derive(Clone, Debug)]
 pub struct Constraints<'a> {
-    /// What stands already, each octet with those that it may be. The match lies on it and may go on behind it.
+    /// What stands already, each octet with those that it may be. The match lies on it and may go
+    /// on behind it.
     pub canvas: &'a [ByteSet],
     /// Where in the canvas the match begins.
     pub start: usize,
@@ -98,7 +102,8 @@ const FILLINGS: u64 = 12;
 pub struct Held<'a> {
     pub bytes: &'a [u8],
     pub nocase: bool,
-    /// Fewest and most octets between the end of the one before (or the text's beginning) and this one.
+    /// Fewest and most octets between the end of the one before (or the text's beginning) and this
+    /// one.
     pub gap: Option<(usize, usize)>,
 }
 
@@ -143,7 +148,8 @@ pub(super) fn sample(
     ways: &[u32],
     constraints: &Constraints<'_>,
 ) -> Option<Sampled> {
-    // First with what failed once not tried again, which is exact but for expressions whose parts know of each other.
+    // First with what failed once not tried again, which is exact but for expressions whose parts
+    // know of each other.
     Writer::new(program, choices, ways, constraints, true)
         .run()
         .or_else(|| Writer::new(program, choices, ways, constraints, false).run())
@@ -248,7 +254,11 @@ impl<'p> Writer<'p> {
     ) -> Self {
         let lead = program.looks_back;
         let mut cells = vec![Cell { set: ByteSet::ALL, hint: None, must: false }; lead];
-        cells.extend(constraints.canvas.iter().map(|set| Cell { set: *set, hint: None, must: true }));
+        cells.extend(constraints.canvas.iter().map(|set| Cell {
+            set: *set,
+            hint: None,
+            must: true,
+        }));
         let start = lead + constraints.start.min(constraints.canvas.len());
         let groups = program.groups as usize + 1;
         Writer {
@@ -295,7 +305,8 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Whether the instructions from `at` on match the text from `pos` on, up to `end` where that is given.
+    /// Whether the instructions from `at` on match the text from `pos` on, up to `end` where that
+    /// is given.
     fn matches(&mut self, at: Place, pos: usize, end: Option<usize>) -> bool {
         self.now = State { at, pos, held: 0, begun: 0, held_end: 0 };
         let mut option = 0;
@@ -345,7 +356,12 @@ impl<'p> Writer<'p> {
 
     /// Notes that the instruction has another way, to be tried if what follows fails.
     fn or_else(&mut self, option: u32) {
-        self.choice_points.push(Choice { state: self.now, option, trail: self.trail.len(), cells: self.cells.len() });
+        self.choice_points.push(Choice {
+            state: self.now,
+            option,
+            trail: self.trail.len(),
+            cells: self.cells.len(),
+        });
     }
 
     fn step(&mut self, option: u32) -> Step {
@@ -359,7 +375,9 @@ impl<'p> Writer<'p> {
         let next = self.now.at + 1;
         let held = match instruction {
             Instruction::Set(set, hint) => self.take(*set, *hint, option),
-            Instruction::Split { id, ways, shortest } => return self.split(*id, ways, *shortest, option),
+            Instruction::Split { id, ways, shortest } => {
+                return self.split(*id, ways, *shortest, option);
+            }
             Instruction::Jump(place) => {
                 self.now.at = *place;
                 return Step::On;
@@ -373,7 +391,9 @@ impl<'p> Writer<'p> {
             }
             Instruction::LoopNext { counter, test } => {
                 let (count, began) = self.counters[*counter];
-                let Instruction::LoopTest { min, max, .. } = &program.code[*test] else { return Step::Failed };
+                let Instruction::LoopTest { min, max, .. } = &program.code[*test] else {
+                    return Step::Failed;
+                };
                 // A round that takes nothing brings nothing, once there are enough.
                 if count >= *min && self.now.pos == began {
                     return Step::Failed;
@@ -458,7 +478,10 @@ impl<'p> Writer<'p> {
             Instruction::NotDone => return Step::Done,
             Instruction::Back { groups, caseless } => self.repeat_group(groups, *caseless),
             Instruction::If { groups, no } => {
-                if !groups.iter().any(|group| self.captures.get(*group as usize).copied().flatten().is_some()) {
+                if !groups
+                    .iter()
+                    .any(|group| self.captures.get(*group as usize).copied().flatten().is_some())
+                {
                     self.now.at = *no;
                     return Step::On;
                 }
@@ -524,7 +547,8 @@ impl<'p> Writer<'p> {
         let first = match self.ways.get(id) {
             Some(way) => *way as usize % ways.len(),
             None if self.choices.varied => {
-                (self.choices.draw((id as u64) << 32 | self.now.pos as u64) % ways.len() as u64) as usize
+                (self.choices.draw((id as u64) << 32 | self.now.pos as u64) % ways.len() as u64)
+                    as usize
             }
             None => shortest,
         };
@@ -579,7 +603,8 @@ impl<'p> Writer<'p> {
                 let (at, set) = self.prolongs;
                 self.trail.push(Undo::Prolongs(self.prolongs));
                 // Loops that end at the same place do so together; those before do no more.
-                self.prolongs = (self.now.pos, if at == self.now.pos { set.or(class) } else { class });
+                self.prolongs =
+                    (self.now.pos, if at == self.now.pos { set.or(class) } else { class });
             }
         }
         self.set_counter(counter, (0, 0));
@@ -587,7 +612,8 @@ impl<'p> Writer<'p> {
         Step::On
     }
 
-    /// Rounds above the fewest are of use: to hold what must be held, to lie on what is there, to be long enough.
+    /// Rounds above the fewest are of use: to hold what must be held, to lie on what is there, to
+    /// be long enough.
     fn may_go_on(&self) -> bool {
         let length = self.now.pos - self.lead;
         self.frozen
@@ -611,14 +637,19 @@ impl<'p> Writer<'p> {
         self.choices.varied
             && class.is_some()
             && self.constraints.holds.is_empty()
-            && self.choices.draw((counter as u64) << 40 | (1 << 39) | self.now.pos as u64).is_multiple_of(3)
+            && self
+                .choices
+                .draw((counter as u64) << 40 | (1 << 39) | self.now.pos as u64)
+                .is_multiple_of(3)
     }
 
     /// The same state has failed before, or is being tried.
     fn was_here(&mut self) -> bool {
         let Some(remember) = &mut self.remember else { return false };
         let mut hash = 0_u64;
-        let mut mix = |value: usize| hash = (hash ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let mut mix = |value: usize| {
+            hash = (hash ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        };
         mix(self.now.at);
         mix(self.now.pos);
         mix(self.now.held);
@@ -696,9 +727,11 @@ impl<'p> Writer<'p> {
             if set.is_empty() || !old.must && !self.has_room(pos) {
                 return false;
             }
-            if !self.frozen && (set != old.set || !old.must || old.hint.is_none() && hint.is_some()) {
+            if !self.frozen && (set != old.set || !old.must || old.hint.is_none() && hint.is_some())
+            {
                 self.trail.push(Undo::Cell(pos, old));
-                self.cells[pos] = Cell { set, hint: old.hint.filter(|hint| set.has(*hint)).or(hint), must: true };
+                self.cells[pos] =
+                    Cell { set, hint: old.hint.filter(|hint| set.has(*hint)).or(hint), must: true };
             }
             return true;
         }
@@ -714,7 +747,8 @@ impl<'p> Writer<'p> {
         pos < self.lead || pos - self.lead < self.constraints.most.min(LONGEST)
     }
 
-    /// What stands at `pos`, if anything does, is of `set`; something must stand there unless `or_none`.
+    /// What stands at `pos`, if anything does, is of `set`; something must stand there unless
+    /// `or_none`.
     fn next_is(&mut self, pos: usize, set: ByteSet, or_none: bool) -> bool {
         if !or_none {
             return self.put(pos, set, None);
@@ -816,20 +850,23 @@ impl<'p> Writer<'p> {
                 let word_before = option == 1;
                 let word_behind = word_before != (assertion == Assertion::WordEdge);
                 let side = |word: bool| if word { (WORD, false) } else { (WORD.not(), true) };
-                let ((before, before_none), (behind, behind_none)) = (side(word_before), side(word_behind));
+                let ((before, before_none), (behind, behind_none)) =
+                    (side(word_before), side(word_behind));
                 self.previous_is(before, before_none) && self.next_is(pos, behind, behind_none)
             }
         }
     }
 
     fn repeat_group(&mut self, groups: &[u32], caseless: bool) -> bool {
-        let captured = groups.iter().find_map(|group| self.captures.get(*group as usize).copied().flatten());
+        let captured =
+            groups.iter().find_map(|group| self.captures.get(*group as usize).copied().flatten());
         let Some((from, to)) = captured else { return false };
         for earlier in from..to {
             let cell = self.cells[earlier];
             let set = if caseless { cell.set.caseless() } else { cell.set };
             let pos = self.now.pos;
-            // What is held may go through here like through any other octet; it must then be held there as well.
+            // What is held may go through here like through any other octet; it must then be held
+            // there as well.
             let option = u32::from(self.now.begun == 0);
             if !self.take(set, cell.hint, option) {
                 return false;
@@ -862,9 +899,18 @@ impl<'p> Writer<'p> {
         if self.now.held < self.constraints.holds.len() {
             return None;
         }
-        let first = self.cells.iter().position(|cell| cell.must).unwrap_or(match_start).min(match_start).min(start);
-        let last = self.cells.iter().rposition(|cell| cell.must).map_or(0, |at| at + 1).max(match_end);
-        if !self.constraints.canvas.is_empty() && first < self.lead || last - first < self.constraints.least {
+        let first = self
+            .cells
+            .iter()
+            .position(|cell| cell.must)
+            .unwrap_or(match_start)
+            .min(match_start)
+            .min(start);
+        let last =
+            self.cells.iter().rposition(|cell| cell.must).map_or(0, |at| at + 1).max(match_end);
+        if !self.constraints.canvas.is_empty() && first < self.lead
+            || last - first < self.constraints.least
+        {
             return None;
         }
         if last - first > self.constraints.most {
@@ -873,14 +919,20 @@ impl<'p> Writer<'p> {
         let begin = if self.constraints.canvas.is_empty() { first } else { self.lead };
         let sets = self.linked_sets()?;
         let bytes = self.fill(&sets, begin, last)?;
-        let whole = |(from, to): (usize, usize)| from.saturating_sub(begin)..to.saturating_sub(begin);
-        let mut captures: Vec<Option<Range<usize>>> = self.captures.iter().map(|range| range.map(whole)).collect();
+        let whole =
+            |(from, to): (usize, usize)| from.saturating_sub(begin)..to.saturating_sub(begin);
+        let mut captures: Vec<Option<Range<usize>>> =
+            self.captures.iter().map(|range| range.map(whole)).collect();
         captures[0] = Some(whole((match_start.min(match_end), match_end)));
         let same = |at: usize| {
-            self.links.iter().find(|(later, _, _)| *later == at).and_then(|(_, earlier, _)| earlier.checked_sub(begin))
+            self.links
+                .iter()
+                .find(|(later, _, _)| *later == at)
+                .and_then(|(_, earlier, _)| earlier.checked_sub(begin))
         };
-        let text =
-            (begin..last).map(|at| Slot { allowed: sets[at], preferred: bytes[at], same_as: same(at) }).collect();
+        let text = (begin..last)
+            .map(|at| Slot { allowed: sets[at], preferred: bytes[at], same_as: same(at) })
+            .collect();
         let edge = |cell: Option<&Cell>| cell.map_or(ByteSet::ALL, |cell| cell.set);
         let holds = self.constraints.holds;
         Some(Sampled {
@@ -892,9 +944,18 @@ impl<'p> Writer<'p> {
                 edge(begin.checked_sub(1).and_then(|at| self.cells.get(at)))
             },
             after: if self.end == Some(last) { ByteSet::NONE } else { edge(self.cells.get(last)) },
-            prolongs: if last == match_end && self.prolongs.0 == last { self.prolongs.1 } else { ByteSet::NONE },
+            prolongs: if last == match_end && self.prolongs.0 == last {
+                self.prolongs.1
+            } else {
+                ByteSet::NONE
+            },
             captures,
-            holds: self.held_at.iter().zip(holds).map(|(at, held)| whole((*at, at + held.bytes.len()))).collect(),
+            holds: self
+                .held_at
+                .iter()
+                .zip(holds)
+                .map(|(at, held)| whole((*at, at + held.bytes.len())))
+                .collect(),
         })
     }
 
@@ -911,8 +972,10 @@ impl<'p> Writer<'p> {
             sets[*later] = both;
             sets[*earlier] = both;
         }
-        let unlinked =
-            self.links.iter().all(|(later, earlier, _)| !sets[*later].is_empty() && !sets[*earlier].is_empty());
+        let unlinked = self
+            .links
+            .iter()
+            .all(|(later, earlier, _)| !sets[*later].is_empty() && !sets[*earlier].is_empty());
         unlinked.then_some(sets)
     }
 
@@ -960,18 +1023,21 @@ impl<'p> Writer<'p> {
         let set = if preferred.is_empty() { set } else { preferred };
         // What must not be all letters or all digits has some of each.
         let mixed = set.and(WORD);
-        let plain = PLAINEST.iter().map(|plain| plain.and(set)).find(|set| !set.is_empty()).unwrap_or(set);
+        let plain =
+            PLAINEST.iter().map(|plain| plain.and(set)).find(|set| !set.is_empty()).unwrap_or(set);
         let plain = if what >> 32 > FILLINGS / 4 && !mixed.is_empty() { mixed } else { plain };
         let count = plain.len().max(1) as u64;
         plain.iter().nth((self.choices.draw(what) % count) as usize).unwrap_or(0)
     }
 
     fn avoids(&self, text: &[u8]) -> bool {
-        self.constraints.avoid.iter().filter(|(bytes, _)| !bytes.is_empty()).all(|(bytes, nocase)| {
-            !text
-                .windows(bytes.len())
-                .any(|window| if *nocase { window.eq_ignore_ascii_case(bytes) } else { window == *bytes })
-        })
+        self.constraints.avoid.iter().filter(|(bytes, _)| !bytes.is_empty()).all(
+            |(bytes, nocase)| {
+                !text.windows(bytes.len()).any(|window| {
+                    if *nocase { window.eq_ignore_ascii_case(bytes) } else { window == *bytes }
+                })
+            },
+        )
     }
 
     /// No negative look-around finds what it must not.
@@ -995,7 +1061,9 @@ impl<'p> Writer<'p> {
         for not in &self.nots {
             let (starts, end) = match not.behind {
                 None => (not.pos..=not.pos, None),
-                Some((least, most)) => (not.pos.saturating_sub(most)..=not.pos.saturating_sub(least), Some(not.pos)),
+                Some((least, most)) => {
+                    (not.pos.saturating_sub(most)..=not.pos.saturating_sub(least), Some(not.pos))
+                }
             };
             for start in starts {
                 matcher.trail.clear();

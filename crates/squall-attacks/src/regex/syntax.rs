@@ -1,6 +1,8 @@
-//! PCRE2's syntax to a tree (pcre2pattern(3), release 10.43), octet by octet: rules match octets, not characters.
+//! PCRE2's syntax to a tree (pcre2pattern(3), release 10.43), octet by octet: rules match octets,
+//! not characters.
 //!
-//! Options (`(?i)`) are resolved while reading: a set is folded, a `^` knows whether it is one of lines.
+//! Options (`(?i)`) are resolved while reading: a set is folded, a `^` knows whether it is one of
+//! lines.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +32,8 @@ pub struct Flags {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Empty,
-    /// One octet of these. The second is what was written, where it was one octet, or what is plainest.
+    /// One octet of these. The second is what was written, where it was one octet, or what is
+    /// plainest.
     Set(ByteSet, Option<u8>),
     Concat(Vec<Node>),
     Alternate(Vec<Node>),
@@ -117,8 +120,10 @@ pub(super) struct Syntax {
     pub names: BTreeMap<Vec<u8>, Vec<u32>>,
 }
 
-pub(super) const WORD: ByteSet =
-    ByteSet::range(b'0', b'9').or(ByteSet::range(b'a', b'z')).or(ByteSet::range(b'A', b'Z')).with(b'_');
+pub(super) const WORD: ByteSet = ByteSet::range(b'0', b'9')
+    .or(ByteSet::range(b'a', b'z'))
+    .or(ByteSet::range(b'A', b'Z'))
+    .with(b'_');
 pub(super) const NEWLINE: ByteSet = ByteSet::of(b'\n');
 const DIGIT: ByteSet = ByteSet::range(b'0', b'9');
 const SPACE: ByteSet = ByteSet::range(9, 13).with(b' ');
@@ -134,7 +139,10 @@ const MOST_GROUPS: u32 = 65_535;
 
 pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionError> {
     if pattern.len() > LONGEST {
-        return Err(ExpressionError { at: LONGEST, text: format!("is longer than {LONGEST} octets") });
+        return Err(ExpressionError {
+            at: LONGEST,
+            text: format!("is longer than {LONGEST} octets"),
+        });
     }
     let options = Options {
         caseless: flags.caseless,
@@ -146,8 +154,15 @@ pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionEr
         no_capture: false,
         dollar_end_only: flags.dollar_end_only,
     };
-    let mut parser =
-        Parser { text: pattern, at: 0, options, groups: 0, depth: 0, names: BTreeMap::new(), references: Vec::new() };
+    let mut parser = Parser {
+        text: pattern,
+        at: 0,
+        options,
+        groups: 0,
+        depth: 0,
+        names: BTreeMap::new(),
+        references: Vec::new(),
+    };
     parser.leading_verbs()?;
     let root = parser.alternation()?;
     if parser.at < pattern.len() {
@@ -156,7 +171,10 @@ pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionEr
     let Parser { groups, names, references, .. } = parser;
     for (at, group) in references {
         if group > groups {
-            return Err(ExpressionError { at, text: format!("refers to group {group}, but there are only {groups}") });
+            return Err(ExpressionError {
+                at,
+                text: format!("refers to group {group}, but there are only {groups}"),
+            });
         }
     }
     let mut root = root;
@@ -272,7 +290,11 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, byte: u8) -> Result<(), ExpressionError> {
-        if self.eat(&[byte]) { Ok(()) } else { Err(self.error(format!("expected `{}`", char::from(byte)))) }
+        if self.eat(&[byte]) {
+            Ok(())
+        } else {
+            Err(self.error(format!("expected `{}`", char::from(byte))))
+        }
     }
 
     /// Up to `end`, which is taken as well.
@@ -285,7 +307,8 @@ impl Parser<'_> {
         Ok(rest[..length].to_vec())
     }
 
-    /// `(*UTF)`, `(*LIMIT_MATCH=1)` and others that may only stand first, and ask for nothing that a text must have.
+    /// `(*UTF)`, `(*LIMIT_MATCH=1)` and others that may only stand first, and ask for nothing that
+    /// a text must have.
     fn leading_verbs(&mut self) -> Result<(), ExpressionError> {
         const SETTINGS: [&[u8]; 20] = [
             b"UTF)",
@@ -367,14 +390,17 @@ impl Parser<'_> {
                 }
                 _ if self.eat(b"\\E") || self.eat(b"\\Q\\E") => {
                     match nodes.last_mut() {
-                        Some(Node::Repeat { kind, .. }) if quantified => *kind = self.kind().unwrap_or(*kind),
+                        Some(Node::Repeat { kind, .. }) if quantified => {
+                            *kind = self.kind().unwrap_or(*kind)
+                        }
                         _ => quantified = self.quantify_last(&mut nodes)?,
                     }
                     continue;
                 }
                 _ if self.eat(b"\\Q") => {
                     let rest = &self.text[self.at..];
-                    let length = rest.windows(2).position(|two| two == b"\\E").unwrap_or(rest.len());
+                    let length =
+                        rest.windows(2).position(|two| two == b"\\E").unwrap_or(rest.len());
                     nodes.extend(rest[..length].iter().map(|byte| self.literal(*byte)));
                     self.at = (self.at + length + 2).min(self.text.len());
                     quantified = self.quantify_last(&mut nodes)?;
@@ -421,7 +447,10 @@ impl Parser<'_> {
                 self.at -= 1;
                 let at = self.at;
                 if self.quantifier()?.is_some() {
-                    let text = format!("found `{0}` with nothing before it to repeat; try `\\{0}`", char::from(byte));
+                    let text = format!(
+                        "found `{0}` with nothing before it to repeat; try `\\{0}`",
+                        char::from(byte)
+                    );
                     return Err(ExpressionError { at, text });
                 }
                 self.at += 1;
@@ -440,7 +469,9 @@ impl Parser<'_> {
         let kind = self.kind().unwrap_or(usual);
         let Some(node) = nodes.pop() else { return Ok(false) };
         if max.is_some_and(|max| max < min) {
-            return Err(self.error(format!("repeats at least {min} and at most {}", max.unwrap_or(0))));
+            return Err(
+                self.error(format!("repeats at least {min} and at most {}", max.unwrap_or(0)))
+            );
         }
         nodes.push(Node::Repeat { node: Box::new(node), min, max, kind });
         Ok(true)
@@ -467,7 +498,9 @@ impl Parser<'_> {
                     self.at += length + 1;
                 }
                 Some(byte) if self.options.extended && SPACE.has(byte) => self.at += 1,
-                Some(b'#') if self.options.extended => while self.take().is_some_and(|byte| byte != b'\n') {},
+                Some(b'#') if self.options.extended => {
+                    while self.take().is_some_and(|byte| byte != b'\n') {}
+                }
                 _ => break,
             }
         }
@@ -490,7 +523,11 @@ impl Parser<'_> {
         let rest = &self.text[self.at + 1..];
         let Some(length) = rest.iter().position(|byte| *byte == b'}') else { return Ok(None) };
         let inner = &rest[..length];
-        if inner.is_empty() || !inner.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b' ' | b'\t')) {
+        if inner.is_empty()
+            || !inner
+                .iter()
+                .all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b' ' | b'\t'))
+        {
             return Ok(None);
         }
         let number = |digits: &[u8]| -> Option<Option<u32>> {
@@ -501,8 +538,9 @@ impl Parser<'_> {
             if !digits.iter().all(u8::is_ascii_digit) {
                 return None;
             }
-            let value =
-                digits.iter().fold(0_u32, |sum, digit| sum.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
+            let value = digits.iter().fold(0_u32, |sum, digit| {
+                sum.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
+            });
             Some(Some(value))
         };
         let mut halves = inner.split(|byte| *byte == b',');
@@ -534,7 +572,10 @@ impl Parser<'_> {
         let mut first = true;
         loop {
             let Some(byte) = self.take() else {
-                return Err(ExpressionError { at: begin, text: "has a `[` without its `]`; try `\\[`".into() });
+                return Err(ExpressionError {
+                    at: begin,
+                    text: "has a `[` without its `]`; try `\\[`".into(),
+                });
             };
             if quoted {
                 if byte == b'\\' && self.eat(b"E") {
@@ -569,7 +610,11 @@ impl Parser<'_> {
                     }
                     match escaped {
                         Escape::Byte(byte) => next = byte,
-                        _ => return Err(self.error("has a range in a class that ends with what is not one octet")),
+                        _ => {
+                            return Err(self.error(
+                                "has a range in a class that ends with what is not one octet",
+                            ));
+                        }
                     }
                     if next < from {
                         return Err(self.error(format!(
@@ -583,7 +628,9 @@ impl Parser<'_> {
                     continue;
                 }
                 b'-' if after_set && self.peek().is_some_and(|byte| byte != b']') => {
-                    return Err(self.error("has a `-` in a class behind what is not one octet; try `\\-`"));
+                    return Err(
+                        self.error("has a `-` in a class behind what is not one octet; try `\\-`")
+                    );
                 }
                 byte => Escape::Byte(byte),
             };
@@ -603,7 +650,9 @@ impl Parser<'_> {
                 }
                 Escape::Quote => quoted = true,
                 Escape::Nothing => {}
-                Escape::Node(_) => return Err(self.error("has an escape in a class that is none there")),
+                Escape::Node(_) => {
+                    return Err(self.error("has an escape in a class that is none there"));
+                }
             }
         }
         if self.options.caseless {
@@ -619,7 +668,9 @@ impl Parser<'_> {
     fn posix(&mut self) -> Result<Option<ByteSet>, ExpressionError> {
         let rest = &self.text[self.at..];
         let kind = rest[0];
-        let Some(end) = rest.windows(2).skip(1).position(|two| two == [kind, b']']).map(|at| at + 1) else {
+        let Some(end) =
+            rest.windows(2).skip(1).position(|two| two == [kind, b']']).map(|at| at + 1)
+        else {
             return Ok(None);
         };
         let name = &rest[1..end];
@@ -661,7 +712,9 @@ impl Parser<'_> {
 
     /// Behind the `\`.
     fn escape(&mut self, in_class: bool) -> Result<Escape, ExpressionError> {
-        let Some(byte) = self.take() else { return Err(self.error("ends with a `\\`; try `\\\\`")) };
+        let Some(byte) = self.take() else {
+            return Err(self.error("ends with a `\\`; try `\\\\`"));
+        };
         let set = |set: ByteSet| Ok(Escape::Set(set, None));
         let assertion = |assertion| Ok(Escape::Node(Node::Assert(assertion)));
         match byte {
@@ -698,11 +751,13 @@ impl Parser<'_> {
             b'p' | b'P' => self.property(byte == b'P'),
             b'b' if in_class => Ok(Escape::Byte(8)),
             b'B' | b'R' | b'X' | b'N' if in_class => {
-                Err(self.error(format!("has `\\{}` in a class, where it is nothing", char::from(byte))))
+                Err(self
+                    .error(format!("has `\\{}` in a class, where it is nothing", char::from(byte))))
             }
             b'b' => assertion(Assertion::WordEdge),
             b'B' => assertion(Assertion::NoWordEdge),
-            // A match is looked for once, so that the place where it began looking is the beginning.
+            // A match is looked for once, so that the place where it began looking is the
+            // beginning.
             b'A' | b'G' if !in_class => assertion(Assertion::SubjectStart),
             b'z' if !in_class => assertion(Assertion::SubjectEnd),
             b'Z' if !in_class => assertion(Assertion::SubjectEndOrLastLine),
@@ -714,7 +769,11 @@ impl Parser<'_> {
             b'N' => set(NEWLINE.not()),
             b'C' | b'X' if !in_class => set(ByteSet::ALL),
             b'R' => {
-                let no_line_feed = Node::Look { ahead: true, negative: true, node: Box::new(Node::Set(NEWLINE, None)) };
+                let no_line_feed = Node::Look {
+                    ahead: true,
+                    negative: true,
+                    node: Box::new(Node::Set(NEWLINE, None)),
+                };
                 let return_ = Node::Set(ByteSet::of(b'\r'), None);
                 Ok(Escape::Node(Node::Alternate(vec![
                     Node::Set(VERTICAL.without(b'\r'), Some(b'\n')),
@@ -758,7 +817,9 @@ impl Parser<'_> {
         }
         let mut value = 0;
         for _ in 0..2 {
-            let Some(digit) = self.peek().and_then(|byte| char::from(byte).to_digit(16)) else { break };
+            let Some(digit) = self.peek().and_then(|byte| char::from(byte).to_digit(16)) else {
+                break;
+            };
             value = value * 16 + digit as u8;
             self.at += 1;
         }
@@ -783,7 +844,8 @@ impl Parser<'_> {
         value as u8
     }
 
-    /// `\1` to `\9...`: a group, or an octet by its octal digits where there are not so many groups yet.
+    /// `\1` to `\9...`: a group, or an octet by its octal digits where there are not so many groups
+    /// yet.
     fn digits(&mut self, first: u8, in_class: bool) -> Result<Escape, ExpressionError> {
         if !in_class {
             let begin = self.at;
@@ -836,7 +898,8 @@ impl Parser<'_> {
         if name.is_empty() {
             return Err(self.error("has a `\\g` without a number or name"));
         }
-        let is = if is_call { NamedIs::Call } else { NamedIs::Back { caseless: self.options.caseless } };
+        let is =
+            if is_call { NamedIs::Call } else { NamedIs::Back { caseless: self.options.caseless } };
         Ok(Escape::Node(Node::Named { name, at: self.at, is }))
     }
 
@@ -854,13 +917,15 @@ impl Parser<'_> {
         if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return Ok(None);
         }
-        let value =
-            digits.iter().fold(0_u32, |sum, digit| sum.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
+        let value = digits.iter().fold(0_u32, |sum, digit| {
+            sum.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
+        });
         match sign {
             None => Ok(Some(value)),
             Some(b'+') => Ok(Some(self.groups.saturating_add(value))),
             _ if value == 0 || value > self.groups => {
-                Err(self.error(format!("refers {value} groups back, where there are {}", self.groups)))
+                Err(self
+                    .error(format!("refers {value} groups back, where there are {}", self.groups)))
             }
             _ => Ok(Some(self.groups - value + 1)),
         }
@@ -873,8 +938,11 @@ impl Parser<'_> {
             Some(letter) => vec![letter],
             None => return Err(self.error("has a `\\p` without a property")),
         };
-        let mut name: Vec<u8> =
-            name.iter().filter(|byte| !matches!(byte, b' ' | b'_' | b'-')).map(u8::to_ascii_lowercase).collect();
+        let mut name: Vec<u8> = name
+            .iter()
+            .filter(|byte| !matches!(byte, b' ' | b'_' | b'-'))
+            .map(u8::to_ascii_lowercase)
+            .collect();
         if name.first() == Some(&b'^') {
             name.remove(0);
             negated = !negated;
@@ -882,18 +950,22 @@ impl Parser<'_> {
         let category = |wanted: fn(char) -> bool| {
             (0..=255_u8).filter(|byte| wanted(char::from(*byte))).fold(ByteSet::NONE, ByteSet::with)
         };
-        let punctuation = ByteSet::from_bytes(b"!\"#%&'()*,-./:;?@[\\]_{}\xa1\xa7\xab\xb6\xb7\xbb\xbf");
-        let symbol = ByteSet::from_bytes(b"$+<=>^`|~\xa2\xa3\xa4\xa5\xa6\xa8\xa9\xac\xae\xaf\xb0\xb1\xb4\xb8\xd7\xf7");
+        let punctuation =
+            ByteSet::from_bytes(b"!\"#%&'()*,-./:;?@[\\]_{}\xa1\xa7\xab\xb6\xb7\xbb\xbf");
+        let symbol = ByteSet::from_bytes(
+            b"$+<=>^`|~\xa2\xa3\xa4\xa5\xa6\xa8\xa9\xac\xae\xaf\xb0\xb1\xb4\xb8\xd7\xf7",
+        );
         let set = match name.as_slice() {
             b"any" => ByteSet::ALL,
             b"l" => category(char::is_alphabetic),
-            b"l&" | b"lc" => category(|c| c.is_lowercase() || c.is_uppercase()).without(0xaa).without(0xba),
+            b"l&" | b"lc" => {
+                category(|c| c.is_lowercase() || c.is_uppercase()).without(0xaa).without(0xba)
+            }
             b"lu" => category(char::is_uppercase),
             b"ll" => category(char::is_lowercase).without(0xaa).without(0xba),
             b"lo" => ByteSet::from_bytes(b"\xaa\xba"),
-            b"lt" | b"lm" | b"m" | b"mn" | b"mc" | b"me" | b"nl" | b"zl" | b"zp" | b"cn" | b"co" | b"cs" => {
-                ByteSet::NONE
-            }
+            b"lt" | b"lm" | b"m" | b"mn" | b"mc" | b"me" | b"nl" | b"zl" | b"zp" | b"cn"
+            | b"co" | b"cs" => ByteSet::NONE,
             b"n" => DIGIT.or(ByteSet::from_bytes(b"\xb2\xb3\xb9\xbc\xbd\xbe")),
             b"nd" => DIGIT,
             b"no" => ByteSet::from_bytes(b"\xb2\xb3\xb9\xbc\xbd\xbe"),
@@ -908,7 +980,10 @@ impl Parser<'_> {
             b"xsp" | b"xps" => SPACE.with(0x85).with(0xa0),
             b"latin" => category(char::is_alphabetic),
             _ => {
-                return Err(self.error(format!("has the property `{}`, which is not known", name.escape_ascii())));
+                return Err(self.error(format!(
+                    "has the property `{}`, which is not known",
+                    name.escape_ascii()
+                )));
             }
         };
         Ok(Escape::Set(if negated { set.not() } else { set }, None))
@@ -933,7 +1008,10 @@ impl Parser<'_> {
         };
         self.options = outside;
         if !self.eat(b")") {
-            return Err(ExpressionError { at: begin, text: "has a `(` without its `)`; try `\\(`".into() });
+            return Err(ExpressionError {
+                at: begin,
+                text: "has a `(` without its `)`; try `\\(`".into(),
+            });
         }
         Ok(Some(node))
     }
@@ -948,7 +1026,8 @@ impl Parser<'_> {
 
     fn named_group(&mut self, name: Vec<u8>) -> Result<Node, ExpressionError> {
         if name.is_empty() || !name.iter().all(|byte| WORD.has(*byte)) || name[0].is_ascii_digit() {
-            return Err(self.error(format!("has a group named `{}`, which is no name", name.escape_ascii())));
+            return Err(self
+                .error(format!("has a group named `{}`, which is no name", name.escape_ascii())));
         }
         let group = self.new_group()?;
         let groups = self.names.entry(name).or_default();
@@ -1078,16 +1157,22 @@ impl Parser<'_> {
                 }
                 b'U' => self.options.ungreedy = on,
                 b'n' => self.options.no_capture = on,
-                // Duplicate names are taken anyhow; `a` is about Unicode; `r` restricts folding to ASCII.
+                // Duplicate names are taken anyhow; `a` is about Unicode; `r` restricts folding to
+                // ASCII.
                 b'J' | b'a' | b'r' => {
-                    self.at +=
-                        usize::from(byte == b'a' && matches!(self.peek(), Some(b'D' | b'S' | b'W' | b'P' | b'T')));
+                    self.at += usize::from(
+                        byte == b'a'
+                            && matches!(self.peek(), Some(b'D' | b'S' | b'W' | b'P' | b'T')),
+                    );
                 }
                 b')' => return Ok(None),
                 b':' => return Ok(Some(self.alternation()?)),
                 byte => {
                     self.at -= 1;
-                    return Err(self.error(format!("has `(?{}`, which PCRE2 does not know", byte.escape_ascii())));
+                    return Err(self.error(format!(
+                        "has `(?{}`, which PCRE2 does not know",
+                        byte.escape_ascii()
+                    )));
                 }
             }
         }
@@ -1106,7 +1191,10 @@ impl Parser<'_> {
             let (yes, no) = self.both_ways()?;
             let held = Node::Look { ahead, negative, node: node.clone() };
             let not_held = Node::Look { ahead, negative: !negative, node };
-            return Ok(Node::Alternate(vec![Node::Concat(vec![held, yes]), Node::Concat(vec![not_held, no])]));
+            return Ok(Node::Alternate(vec![
+                Node::Concat(vec![held, yes]),
+                Node::Concat(vec![not_held, no]),
+            ]));
         }
         self.at += 1;
         let at = self.at;
@@ -1153,7 +1241,9 @@ impl Parser<'_> {
         if self.peek() == Some(b':') && name.first().is_some_and(u8::is_ascii_lowercase) {
             self.at += 1;
             return match name {
-                b"pla" | b"positive_lookahead" | b"napla" | b"non_atomic_positive_lookahead" => self.look(true, false),
+                b"pla" | b"positive_lookahead" | b"napla" | b"non_atomic_positive_lookahead" => {
+                    self.look(true, false)
+                }
                 b"nla" | b"negative_lookahead" => self.look(true, true),
                 b"plb" | b"positive_lookbehind" | b"naplb" | b"non_atomic_positive_lookbehind" => {
                     self.look(false, false)
@@ -1162,7 +1252,8 @@ impl Parser<'_> {
                 b"atomic" => Ok(Node::Atomic(Box::new(self.alternation()?))),
                 b"sr" | b"script_run" => self.alternation(),
                 b"asr" | b"atomic_script_run" => Ok(Node::Atomic(Box::new(self.alternation()?))),
-                _ => Err(self.error(format!("has `(*{}:`, which PCRE2 does not know", name.escape_ascii()))),
+                _ => Err(self
+                    .error(format!("has `(*{}:`, which PCRE2 does not know", name.escape_ascii()))),
             };
         }
         let node = match name {
@@ -1170,7 +1261,10 @@ impl Parser<'_> {
             b"ACCEPT" => Node::Accept,
             b"COMMIT" | b"PRUNE" | b"SKIP" | b"THEN" | b"MARK" | b"" => Node::Empty,
             _ => {
-                return Err(self.error(format!("has the verb `(*{})`, which PCRE2 does not know", name.escape_ascii())));
+                return Err(self.error(format!(
+                    "has the verb `(*{})`, which PCRE2 does not know",
+                    name.escape_ascii()
+                )));
             }
         };
         while self.peek().is_some_and(|byte| byte != b')') {

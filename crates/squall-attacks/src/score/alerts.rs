@@ -70,7 +70,16 @@ pub const NAMES: [&[&str]; 17] = [
     &["proto", "protocol"],
     &["src", "src_ip", "src_addr", "source", "source_ip", "ip_source", "srcip"],
     &["sport", "src_port", "srcport", "source_port", "sport_itype"],
-    &["dst", "dst_ip", "dest_ip", "dst_addr", "destination", "destination_ip", "ip_destination", "dstip"],
+    &[
+        "dst",
+        "dst_ip",
+        "dest_ip",
+        "dst_addr",
+        "destination",
+        "destination_ip",
+        "ip_destination",
+        "dstip",
+    ],
     &["dport", "dst_port", "dstport", "dest_port", "destination_port", "dport_icode"],
     &["src_ap"],
     &["dst_ap"],
@@ -80,9 +89,11 @@ pub const NAMES: [&[&str]; 17] = [
 
 /// Fields of Snort 2's `alert_csv`, and of Snort 3's, by default.
 const SNORT2: [&str; 9] = ["timestamp", "gid", "sid", "rev", "msg", "proto", "src", "sport", "dst"];
-const SNORT3: [&str; 10] = ["timestamp", "", "proto", "", "", "", "src_ap", "dst_ap", "rule", "action"];
+const SNORT3: [&str; 10] =
+    ["timestamp", "", "proto", "", "", "", "src_ap", "dst_ap", "rule", "action"];
 
-/// Reads alerts; which form they have, the first line says. Behind an error in a line the next line follows.
+/// Reads alerts; which form they have, the first line says. Behind an error in a line the next line
+/// follows.
 pub struct Reader<R> {
     lines: Lines<R>,
     form: Form,
@@ -170,7 +181,11 @@ impl<R: BufRead> Iterator for Reader<R> {
                 }
                 Some(Err(NoLine::Input(e))) => {
                     self.form = Form::End;
-                    return Some(Err(Error { line: self.lines.line + 1, column: 1, text: e.to_string() }));
+                    return Some(Err(Error {
+                        line: self.lines.line + 1,
+                        column: 1,
+                        text: e.to_string(),
+                    }));
                 }
             };
             if let Form::Unknown = self.form {
@@ -182,10 +197,12 @@ impl<R: BufRead> Iterator for Reader<R> {
                     None => {
                         self.form = Form::End;
                         let text = if is_label(&text) {
-                            "found labels of attacks, expected alerts: are --labels and --alerts the wrong way round?"
+                            "found labels of attacks, expected alerts: are --labels and --alerts \
+                             the wrong way round?"
                         } else {
-                            "found no alerts that are known, expected eve.json, fast.log, alert_csv, JSON of Snort 3, \
-                                    u2spewfoo's, or a header line such as sid,proto,src,sport,dst,dport"
+                            "found no alerts that are known, expected eve.json, fast.log, \
+                             alert_csv, JSON of Snort 3, u2spewfoo's, or a header line such as \
+                             sid,proto,src,sport,dst,dport"
                         };
                         let text = text.to_string();
                         return Some(Err(Error { line: self.lines.line, column: 1, text }));
@@ -208,8 +225,12 @@ impl<R: BufRead> Iterator for Reader<R> {
             let read = match &self.form {
                 Form::Json => json(&text, self.year),
                 Form::Fast => fast(&text, self.year).map(Some),
-                Form::Fields { separator, columns } => record(&text, *separator, columns, self.year).map(Some),
-                Form::Unknown | Form::Spew(_) | Form::End => unreachable!("they were looked at above"),
+                Form::Fields { separator, columns } => {
+                    record(&text, *separator, columns, self.year).map(Some)
+                }
+                Form::Unknown | Form::Spew(_) | Form::End => {
+                    unreachable!("they were looked at above")
+                }
             };
             match read {
                 Ok(Some(alert)) => return Some(Ok(alert)),
@@ -255,9 +276,11 @@ fn form(text: &str) -> Option<Form> {
     Some(Form::Fields { separator: ',', columns })
 }
 
-/// Whether it is a line of what alerts are compared with: that would be found whole, and a score without meaning.
+/// Whether it is a line of what alerts are compared with: that would be found whole, and a score
+/// without meaning.
 fn is_label(text: &str) -> bool {
-    text.starts_with("attack,begin,") || text.starts_with("{\"attack\":") && text.contains("\"begin_ns\":")
+    text.starts_with("attack,begin,")
+        || text.starts_with("{\"attack\":") && text.contains("\"begin_ns\":")
 }
 
 /// The columns, if the line names some: at least a rule's number and an address.
@@ -309,23 +332,31 @@ impl Draft {
             application: None,
             blocked: false,
         });
-        let number = || value.parse::<u32>().map_err(|_| format!("found {value:?}, expected a number"));
+        let number =
+            || value.parse::<u32>().map_err(|_| format!("found {value:?}, expected a number"));
         let port = || value.parse::<u16>().map_err(|_| format!("found {value:?}, expected a port"));
-        let address = || value.parse::<IpAddr>().map_err(|_| format!("found {value:?}, expected an address"));
+        let address =
+            || value.parse::<IpAddr>().map_err(|_| format!("found {value:?}, expected an address"));
         let both = |alert: &Alert| {
-            ends(value, alert.protocol).ok_or_else(|| format!("found {value:?}, expected an address and a port"))
+            ends(value, alert.protocol)
+                .ok_or_else(|| format!("found {value:?}, expected an address and a port"))
         };
         match name {
             "timestamp" => alert.at = time(value, year)?,
             "seconds" => {
-                self.seconds = Some(value.parse().map_err(|_| format!("found {value:?}, expected whole seconds"))?);
+                self.seconds = Some(
+                    value
+                        .parse()
+                        .map_err(|_| format!("found {value:?}, expected whole seconds"))?,
+                );
             }
             "microseconds" => self.microseconds = number()?.into(),
             "gid" => alert.gid = number()?,
             "sid" => (alert.sid, self.has_sid) = (number()?, true),
             "rev" => alert.rev = number()?,
             "rule" => {
-                let found = rule(value).ok_or_else(|| format!("found {value:?}, expected gid:sid:rev"))?;
+                let found =
+                    rule(value).ok_or_else(|| format!("found {value:?}, expected gid:sid:rev"))?;
                 (alert.gid, alert.sid, alert.rev) = found;
                 self.has_sid = true;
             }
@@ -337,8 +368,14 @@ impl Draft {
             "dst" => (alert.destination, self.has_destination) = (address()?, true),
             "dport" => alert.destination_port = port()?,
             "src_ap" => ((alert.source, alert.source_port), self.has_source) = (both(alert)?, true),
-            "dst_ap" => ((alert.destination, alert.destination_port), self.has_destination) = (both(alert)?, true),
-            "count" => alert.count = value.parse().map_err(|_| format!("found {value:?}, expected a number"))?,
+            "dst_ap" => {
+                ((alert.destination, alert.destination_port), self.has_destination) =
+                    (both(alert)?, true)
+            }
+            "count" => {
+                alert.count =
+                    value.parse().map_err(|_| format!("found {value:?}, expected a number"))?
+            }
             "action" => alert.blocked = is_blocked(value),
             other => unreachable!("{other} is in NAMES, but is not read"),
         }
@@ -351,7 +388,9 @@ impl Draft {
             d if !d.has_source => "a source",
             d if !d.has_destination => "a destination",
             Draft { alert: Some(alert), .. } => {
-                let whole = self.seconds.and_then(|s| s.checked_mul(1_000_000)?.checked_add(self.microseconds));
+                let whole = self
+                    .seconds
+                    .and_then(|s| s.checked_mul(1_000_000)?.checked_add(self.microseconds));
                 let at = whole.and_then(|us| us.checked_mul(1000)).map(Nanos);
                 return Ok(Alert { at: at.or(alert.at), ..alert.clone() });
             }
@@ -373,12 +412,20 @@ fn time(text: &str, year: Option<i64>) -> Result<Option<Nanos>, String> {
     }
 }
 
-fn record(text: &str, separator: char, columns: &[Option<&str>], year: Option<i64>) -> Result<Alert, Bad> {
+fn record(
+    text: &str,
+    separator: char,
+    columns: &[Option<&str>],
+    year: Option<i64>,
+) -> Result<Alert, Bad> {
     let fields = csv::fields(text, separator).map_err(|e| (e.column, e.text))?;
     // Snort leaves out fields at the end that a packet does not have.
     if fields.len() > columns.len() {
         let column = fields[columns.len()].column;
-        return Err((column, format!("found {} fields, expected {} at most", fields.len(), columns.len())));
+        return Err((
+            column,
+            format!("found {} fields, expected {} at most", fields.len(), columns.len()),
+        ));
     }
     let mut draft = Draft::default();
     for (field, name) in fields.iter().zip(columns) {
@@ -443,7 +490,9 @@ fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
     if eve.event_type.as_deref() != Some("alert") {
         return Ok(None);
     }
-    let Some(alert) = eve.alert else { return Err((1, "an alert without the object \"alert\"".into())) };
+    let Some(alert) = eve.alert else {
+        return Err((1, "an alert without the object \"alert\"".into()));
+    };
     let at = match &eve.timestamp {
         Some(text) => time(text, year).map_err(|text| (1, text))?,
         None => None,
@@ -452,7 +501,9 @@ fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
         Some(text) => text.parse().map_err(|_| (1, format!("found {text:?}, expected an address"))),
         None => Ok(NOBODY),
     };
-    let port = |port: &Option<serde_json::Value>| port.as_ref().and_then(|p| p.as_u64()).unwrap_or(0) as u16;
+    let port = |port: &Option<serde_json::Value>| {
+        port.as_ref().and_then(|p| p.as_u64()).unwrap_or(0) as u16
+    };
     Ok(Some(Alert {
         at,
         gid: alert.gid.unwrap_or(0),
@@ -471,7 +522,8 @@ fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
     }))
 }
 
-/// The value of the first key `event_type`, without reading the object: Suricata writes it near the beginning.
+/// The value of the first key `event_type`, without reading the object: Suricata writes it near the
+/// beginning.
 fn event_type(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("\"event_type\"")?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -479,11 +531,16 @@ fn event_type(text: &str) -> Option<&str> {
 }
 
 /// Snort 3's: flat, with the names of its fields.
-fn snort_json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Result<serde_json::Error, String>> {
-    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).map_err(Ok)?;
+fn snort_json(
+    text: &str,
+    year: Option<i64>,
+) -> Result<Option<Alert>, Result<serde_json::Error, String>> {
+    let object: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(Ok)?;
     let mut draft = Draft::default();
     // The protocol first: it says whether there are ports.
-    let (mut first, rest): (Vec<_>, Vec<_>) = object.iter().partition(|(name, _)| named(name) == Some("proto"));
+    let (mut first, rest): (Vec<_>, Vec<_>) =
+        object.iter().partition(|(name, _)| named(name) == Some("proto"));
     first.extend(rest);
     for (name, value) in first {
         let Some(name) = named(name) else { continue };
@@ -499,15 +556,25 @@ fn snort_json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Result<ser
 
 fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
     let column = |part: &str| text.find(part).map_or(1, |at| text[..at].chars().count() + 1);
-    let lacks =
-        |what: &str| (1, format!("found no {what}, expected time [**] [gid:sid:rev] text [**] {{protocol}} a -> b"));
+    let lacks = |what: &str| {
+        (
+            1,
+            format!(
+                "found no {what}, expected time [**] [gid:sid:rev] text [**] {{protocol}} a -> b"
+            ),
+        )
+    };
     let (before, rest) = text.split_once("[**]").ok_or_else(|| lacks("[**]"))?;
     // `[Drop]` and its like stand behind the time.
     let (when, mark) = before.split_once('[').unwrap_or((before, ""));
     let at = time(when, year).map_err(|text| (1, text))?;
     let rest = rest.trim_start();
-    let (ids, rest) = rest.strip_prefix('[').and_then(|r| r.split_once(']')).ok_or_else(|| lacks("[gid:sid:rev]"))?;
-    let (gid, sid, rev) = rule(ids).ok_or_else(|| (column(ids), format!("found {ids:?}, expected gid:sid:rev")))?;
+    let (ids, rest) = rest
+        .strip_prefix('[')
+        .and_then(|r| r.split_once(']'))
+        .ok_or_else(|| lacks("[gid:sid:rev]"))?;
+    let (gid, sid, rev) =
+        rule(ids).ok_or_else(|| (column(ids), format!("found {ids:?}, expected gid:sid:rev")))?;
     // The text may hold anything; what follows it has no braces.
     let (head, tail) = rest.rsplit_once('{').ok_or_else(|| lacks("{protocol}"))?;
     let msg = head.rsplit_once("[**]").map_or(head, |(msg, _)| msg).trim();
@@ -516,9 +583,12 @@ fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
     let protocol = protocol(name);
     let end = |text: &str| {
         let text = text.trim();
-        ends(text, protocol).ok_or_else(|| (column(text), format!("found {text:?}, expected an address and a port")))
+        ends(text, protocol).ok_or_else(|| {
+            (column(text), format!("found {text:?}, expected an address and a port"))
+        })
     };
-    let ((source, source_port), (destination, destination_port)) = (end(source)?, end(destination)?);
+    let ((source, source_port), (destination, destination_port)) =
+        (end(source)?, end(destination)?);
     Ok(Alert {
         at,
         gid,
@@ -566,8 +636,8 @@ fn rule(text: &str) -> Option<(u32, u32, u32)> {
     parts.next().is_none().then_some(found)
 }
 
-/// An address, and the port behind its last colon. IPv6 is written with eight groups where a port follows without brackets;
-/// of TCP, UDP and SCTP one always does.
+/// An address, and the port behind its last colon. IPv6 is written with eight groups where a port
+/// follows without brackets; of TCP, UDP and SCTP one always does.
 fn ends(text: &str, protocol: Option<u8>) -> Option<(IpAddr, u16)> {
     let text = text.trim();
     if let Some((address, port)) = text.strip_prefix('[').and_then(|t| t.split_once(']')) {

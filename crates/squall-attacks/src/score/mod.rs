@@ -1,8 +1,9 @@
 //! What an engine said against what was sent: labels and alerts in, a [`Score`] out.
 //!
-//! An alert belongs to the conversation with its addresses, ports and protocol, in either direction. Where several have them,
-//! one after another, it belongs to the one that had begun last; without times, to the first that is still owed one. Ports do
-//! not count where there are none, nor in an alert without them (on a fragment, say).
+//! An alert belongs to the conversation with its addresses, ports and protocol, in either
+//! direction. Where several have them, one after another, it belongs to the one that had begun
+//! last; without times, to the first that is still owed one. Ports do not count where there are
+//! none, nor in an alert without them (on a fragment, say).
 
 pub mod alerts;
 
@@ -24,7 +25,8 @@ pub use alerts::Alert;
 /// How alerts are held against labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Nanoseconds that are added to the times of alerts: what the engine's clock is behind that of the labels.
+    /// Nanoseconds that are added to the times of alerts: what the engine's clock is behind that of
+    /// the labels.
     pub shift_ns: i64,
 }
 
@@ -62,9 +64,10 @@ struct Totals {
 
 /// What was counted; all of it is of conversations, unless it says alerts.
 ///
-/// Conversations: `attacks + owing_none + near_misses + benign`, and those of scenarios, are all that have a label. Alerts:
-/// `alerts_own + alerts_unowed + near_miss_alerts + benign_alerts + alerts_also + collateral`, and those of scenarios and outside,
-/// are all that were read.
+/// Conversations: `attacks + owing_none + near_misses + benign`, and those of scenarios, are all
+/// that have a label. Alerts:
+/// `alerts_own + alerts_unowed + near_miss_alerts + benign_alerts + alerts_also + collateral`, and
+/// those of scenarios and outside, are all that were read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Attacks that owe an alert of a rule.
@@ -75,8 +78,8 @@ pub struct Counts {
     pub missed: u64,
     /// Of those that were hit, with fewer alerts than are owed.
     pub short: u64,
-    /// Conversations of attacks that owe no alert: those before the one that alerts, what a run cut short, what is sent so that
-    /// the rule is not seen.
+    /// Conversations of attacks that owe no alert: those before the one that alerts, what a run cut
+    /// short, what is sent so that the rule is not seen.
     pub owing_none: u64,
     /// Alerts of their rules in attacks of which no conversation owes one.
     pub alerts_unowed: u64,
@@ -134,8 +137,8 @@ pub struct Confusion {
     pub false_negatives: u64,
 }
 
-/// Times from a conversation to its first alert, nanoseconds, over the attacks that were hit and have both times. Negative
-/// where an alert came before.
+/// Times from a conversation to its first alert, nanoseconds, over the attacks that were hit and
+/// have both times. Negative where an alert came before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     pub count: u64,
@@ -281,7 +284,8 @@ impl Scorer {
         let at = alert.at.and_then(|at| at.0.checked_add_signed(self.settings.shift_ns)).map(Nanos);
         let ends = [(alert.source, alert.source_port), (alert.destination, alert.destination_port)];
         let list = self.by_ends.get(&key(alert.protocol, ends)).or_else(|| {
-            let portless = alert.source_port == 0 || alert.destination_port == 0 || alert.protocol.is_none();
+            let portless =
+                alert.source_port == 0 || alert.destination_port == 0 || alert.protocol.is_none();
             self.by_addresses.get(&ordered(alert.source, alert.destination)).filter(|_| portless)
         });
         let Some(list) = list else {
@@ -292,8 +296,9 @@ impl Scorer {
         };
         let at = at.filter(|&at| is_epoch(at) == is_epoch(self.labels[list[0] as usize].begin));
         if let Some(at) = at {
-            let behind =
-                list.partition_point(|&i| self.labels[i as usize].begin <= Nanos(at.0.saturating_add(ROUNDED)));
+            let behind = list.partition_point(|&i| {
+                self.labels[i as usize].begin <= Nanos(at.0.saturating_add(ROUNDED))
+            });
             let i = list[behind.saturating_sub(1)] as usize;
             let (labels, seen) = (&self.labels, &mut self.seen[i]);
             credit(&labels[i], seen, alert, alert.count, Some(at), &mut self.others);
@@ -306,7 +311,11 @@ impl Scorer {
             let i = list[*next] as usize;
             let (label, seen) = (&self.labels[i], &mut self.seen[i]);
             let last = *next + 1 == list.len();
-            let owed = if is_own(label, alert) { u64::from(label.alerts).saturating_sub(seen.own) } else { 0 };
+            let owed = if is_own(label, alert) {
+                u64::from(label.alerts).saturating_sub(seen.own)
+            } else {
+                0
+            };
             let taken = if last { left } else { owed.min(left) };
             if taken > 0 {
                 credit(label, seen, alert, taken, None, &mut self.others);
@@ -329,10 +338,12 @@ impl Scorer {
         })
     }
 
-    /// An alert in an earlier conversation of an attack is the attack's: where it counts, an engine may count otherwise.
+    /// An alert in an earlier conversation of an attack is the attack's: where it counts, an engine
+    /// may count otherwise.
     fn gather(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
-        let owing = self.labels.iter().enumerate().filter(|(_, label)| of_rule(label) && label.alerts > 0);
+        let owing =
+            self.labels.iter().enumerate().filter(|(_, label)| of_rule(label) && label.alerts > 0);
         let owing: HashMap<u64, usize> = owing.map(|(i, label)| (label.attack, i)).collect();
         for i in 0..self.labels.len() {
             let label = &self.labels[i];
@@ -341,7 +352,8 @@ impl Scorer {
             }
             if let Some(&to) = owing.get(&label.attack) {
                 // What other rules said of it stays with it.
-                let (own, first) = (std::mem::take(&mut self.seen[i].own), self.seen[i].first.take());
+                let (own, first) =
+                    (std::mem::take(&mut self.seen[i].own), self.seen[i].first.take());
                 let seen = &mut self.seen[to];
                 seen.own = seen.own.saturating_add(own);
                 seen.first = [seen.first, first].into_iter().flatten().min();
@@ -353,7 +365,8 @@ impl Scorer {
         self.gather();
         let mut all = Tally::default();
         let mut rules: HashMap<(u32, u32), (usize, Tally)> = HashMap::new();
-        let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> = HashMap::new();
+        let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> =
+            HashMap::new();
         for (i, (label, seen)) in self.labels.iter().zip(&self.seen).enumerate() {
             if label.kind == Kind::Attack && label.sid == 0 {
                 let (scenario, begin, first) = scenarios.entry(&label.name).or_default();
@@ -366,7 +379,11 @@ impl Scorer {
             }
             all.add(label, seen);
             if label.kind != Kind::Benign {
-                rules.entry((label.gid, label.sid)).or_insert_with(|| (i, Tally::default())).1.add(label, seen);
+                rules
+                    .entry((label.gid, label.sid))
+                    .or_insert_with(|| (i, Tally::default()))
+                    .1
+                    .add(label, seen);
             }
         }
         let mut rules: Vec<OfRule> = rules
@@ -396,7 +413,10 @@ impl Scorer {
         scenarios.sort_by(|a, b| a.name.cmp(&b.name));
         let mut others: Vec<Other> = self.others.into_values().collect();
         let sum = |o: &Other| {
-            [o.in_attacks, o.in_near_misses, o.in_benign, o.outside].iter().map(|&n| u128::from(n)).sum::<u128>()
+            [o.in_attacks, o.in_near_misses, o.in_benign, o.outside]
+                .iter()
+                .map(|&n| u128::from(n))
+                .sum::<u128>()
         };
         others.sort_by_key(|o| (std::cmp::Reverse(sum(o)), o.sid, o.gid));
         let confusion = all.confusion();
@@ -438,7 +458,8 @@ pub struct Read {
 }
 
 impl Score {
-    /// A line for each rule, with a header; nothing stands where there was nothing to divide by, or no time.
+    /// A line for each rule, with a header; nothing stands where there was nothing to divide by, or
+    /// no time.
     pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
         const HEADER: [&str; 22] = [
             "gid",
@@ -517,7 +538,8 @@ impl Tally {
         let c = &mut self.counts;
         let any = u64::from(seen.own > 0);
         match label.kind {
-            // An attack that owes nothing, of a rule that is silent: only what else it raises counts.
+            // An attack that owes nothing, of a rule that is silent: only what else it raises
+            // counts.
             Kind::Attack if label.alerts == 0 => {
                 c.owing_none += 1;
                 c.alerts_unowed = c.alerts_unowed.saturating_add(seen.own);
@@ -573,7 +595,12 @@ impl Tally {
 impl Confusion {
     fn rates(&self, counts: &Counts) -> Rates {
         let rate = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
-        let Confusion { true_positives: tp, false_positives: fp, true_negatives: tn, false_negatives: fn_ } = *self;
+        let Confusion {
+            true_positives: tp,
+            false_positives: fp,
+            true_negatives: tn,
+            false_negatives: fn_,
+        } = *self;
         Rates {
             detection: rate(tp, tp + fn_),
             false_positive: rate(fp, fp + tn),
@@ -615,7 +642,11 @@ fn credit(
     } else {
         seen.collateral = seen.collateral.saturating_add(count);
         let other = other(others, alert);
-        let at = if label.kind == Kind::Attack { &mut other.in_attacks } else { &mut other.in_near_misses };
+        let at = if label.kind == Kind::Attack {
+            &mut other.in_attacks
+        } else {
+            &mut other.in_near_misses
+        };
         *at = at.saturating_add(count);
     }
 }
@@ -649,7 +680,11 @@ fn is_epoch(at: Nanos) -> bool {
 }
 
 fn difference(to: Nanos, from: Nanos) -> i64 {
-    i64::try_from(i128::from(to.0) - i128::from(from.0)).unwrap_or(if to > from { i64::MAX } else { i64::MIN })
+    i64::try_from(i128::from(to.0) - i128::from(from.0)).unwrap_or(if to > from {
+        i64::MAX
+    } else {
+        i64::MIN
+    })
 }
 
 fn latency(mut times: Vec<i64>) -> Option<Latency> {

@@ -13,7 +13,9 @@ fn label(attack: u64, kind: Kind, sid: u32, source: &str, port: u16, begin: u64)
         protocol: 6,
         source: source.parse().unwrap(),
         source_port: port,
-        destination: if source.contains(':') { "2001:db8:1::1" } else { "10.0.0.1" }.parse().unwrap(),
+        destination: if source.contains(':') { "2001:db8:1::1" } else { "10.0.0.1" }
+            .parse()
+            .unwrap(),
         destination_port: 80,
         kind,
         gid: u32::from(sid > 0),
@@ -56,53 +58,60 @@ fn each_form_of_log_is_the_same_alert() {
     let logs = [
         (
             Format::Fast,
-            "11/14/2023-22:13:20.123456  [**] [1:1000:2] A, \"B\" {C} [**] D [**] [Classification: (null)] [Priority: 3] {TCP} \
-             192.168.0.2:40000 -> 10.0.0.1:80\n",
+            "11/14/2023-22:13:20.123456  [**] [1:1000:2] A, \"B\" {C} [**] D [**] \
+             [Classification: (null)] [Priority: 3] {TCP} 192.168.0.2:40000 -> 10.0.0.1:80\n",
         ),
         (
             Format::Fast,
-            "11/14-22:13:20.123456 [**] [1:1000:2] \"A, \"B\" {C} [**] D\" [**] [Priority: 0] [AppID: HTTP] {TCP} \
-             192.168.0.2:40000 -> 10.0.0.1:80\n",
-        ),
-        (Format::Csv, "11/14-22:13:20.123456, 5, TCP, raw, 60, C2S, 192.168.0.2:40000, 10.0.0.1:80, 1:1000:2, allow\n"),
-        (
-            Format::Csv,
-            "11/14/23-22:13:20.123456 ,1,1000,2,\"A, \"\"B\"\" {C} [**] D\",TCP,192.168.0.2,40000,10.0.0.1,80,\
-             02:00:00:00:00:01,02:00:00:00:00:02,0x4A,***AP***,0x1,0x2,,0x1F6,64,0,1,60,61440,,,,\n",
+            "11/14-22:13:20.123456 [**] [1:1000:2] \"A, \"B\" {C} [**] D\" [**] [Priority: 0] \
+             [AppID: HTTP] {TCP} 192.168.0.2:40000 -> 10.0.0.1:80\n",
         ),
         (
             Format::Csv,
-            "event_second,event_microsecond,generator_id,signature_id,signature_revision,msg,protocol,ip_source,\
-             sport_itype,ip_destination,dport_icode\n\
-             1700000000,123456,1,1000,2,\"A, \"\"B\"\" {C} [**] D\",6,192.168.0.2,40000,10.0.0.1,80\n",
+            "11/14-22:13:20.123456, 5, TCP, raw, 60, C2S, 192.168.0.2:40000, 10.0.0.1:80, \
+             1:1000:2, allow\n",
+        ),
+        (
+            Format::Csv,
+            "11/14/23-22:13:20.123456 ,1,1000,2,\"A, \"\"B\"\" {C} [**] \
+             D\",TCP,192.168.0.2,40000,10.0.0.1,80,02:00:00:00:00:01,02:00:00:00:00:02,0x4A,***AP*\
+             **,0x1,0x2,,0x1F6,64,0,1,60,61440,,,,\n",
+        ),
+        (
+            Format::Csv,
+            "event_second,event_microsecond,generator_id,signature_id,signature_revision,msg,\
+             protocol,ip_source,sport_itype,ip_destination,dport_icode\n1700000000,123456,1,1000,\
+             2,\"A, \"\"B\"\" {C} [**] D\",6,192.168.0.2,40000,10.0.0.1,80\n",
         ),
         (
             Format::Tsv,
-            "sid\tproto\tsrc\tsport\tdst\tdport\tcount\tgid\trev\ttimestamp\tmsg\n\
-             1000\tTCP\t192.168.0.2\t40000\t10.0.0.1\t80\t1\t1\t2\t1700000000.123456\tA, \"B\" {C} [**] D\n",
+            "sid\tproto\tsrc\tsport\tdst\tdport\tcount\tgid\trev\ttimestamp\tmsg\n1000\tTCP\t192.\
+             168.0.2\t40000\t10.0.0.1\t80\t1\t1\t2\t1700000000.123456\tA, \"B\" {C} [**] D\n",
         ),
         (
             Format::U2spewfoo,
-            "(Event)\n\tsensor id: 0\tevent id: 1\tevent second: 1700000000\tevent microsecond: 123456\n\
-             \tsig id: 1000\tgen id: 1\trevision: 2\t classification: 0\n\
-             \tpriority: 3\tip source: 192.168.0.2\tip destination: 10.0.0.1\n\
-             \tsrc port: 40000\tdest port: 80\tprotocol: 6\timpact_flag: 0\tblocked: 0\n\
-             \tmpls label: 0\tvland id: 0\tpolicy id: 0\n\nPacket\n\tsensor id: 0\tevent id: 1\tevent second: 1\n\
-             [    0] 02 00 00 00  ....\n",
+            "(Event)\n\tsensor id: 0\tevent id: 1\tevent second: 1700000000\tevent microsecond: \
+             123456\n\tsig id: 1000\tgen id: 1\trevision: 2\t classification: 0\n\tpriority: \
+             3\tip source: 192.168.0.2\tip destination: 10.0.0.1\n\tsrc port: 40000\tdest port: \
+             80\tprotocol: 6\timpact_flag: 0\tblocked: 0\n\tmpls label: 0\tvland id: 0\tpolicy \
+             id: 0\n\nPacket\n\tsensor id: 0\tevent id: 1\tevent second: 1\n[    0] 02 00 00 00  \
+             ....\n",
         ),
         (
             Format::Json,
-            "{\"timestamp\":\"2023-11-14T22:13:20.123456+0000\",\"flow_id\":77,\"event_type\":\"alert\",\
-             \"src_ip\":\"192.168.0.2\",\"src_port\":40000,\"dest_ip\":\"10.0.0.1\",\"dest_port\":80,\"proto\":\"TCP\",\
-             \"alert\":{\"action\":\"blocked\",\"gid\":1,\"signature_id\":1000,\"rev\":2,\
-             \"signature\":\"A, \\\"B\\\" {C} [**] D\",\"category\":\"\",\"severity\":3},\"app_proto\":\"http\",\
-             \"http\":{\"url\":\"/\"}}\n",
+            "{\"timestamp\":\"2023-11-14T22:13:20.123456+0000\",\"flow_id\":77,\"event_type\":\"\
+             alert\",\"src_ip\":\"192.168.0.2\",\"src_port\":40000,\"dest_ip\":\"10.0.0.1\",\"\
+             dest_port\":80,\"proto\":\"TCP\",\"alert\":{\"action\":\"blocked\",\"gid\":1,\"\
+             signature_id\":1000,\"rev\":2,\"signature\":\"A, \\\"B\\\" {C} [**] \
+             D\",\"category\":\"\",\"severity\":3},\"app_proto\":\"http\",\"http\":{\"url\":\"/\"\
+             }}\n",
         ),
         (
             Format::Json,
-            "{ \"seconds\" : 1700000000, \"pkt_num\" : 5, \"src_ap\" : \"192.168.0.2:40000\", \"proto\" : \"TCP\", \
-             \"dst_ap\" : \"10.0.0.1:80\", \"rule\" : \"1:1000:2\", \"action\" : \"allow\", \"microseconds\": 123456, \
-             \"msg\" : \"A, \\\"B\\\" {C} [**] D\" }\n",
+            "{ \"seconds\" : 1700000000, \"pkt_num\" : 5, \"src_ap\" : \"192.168.0.2:40000\", \
+             \"proto\" : \"TCP\", \"dst_ap\" : \"10.0.0.1:80\", \"rule\" : \"1:1000:2\", \
+             \"action\" : \"allow\", \"microseconds\": 123456, \"msg\" : \"A, \\\"B\\\" {C} [**] \
+             D\" }\n",
         ),
     ];
     for (format, log) in logs {
@@ -113,7 +122,11 @@ fn each_form_of_log_is_the_same_alert() {
             assert_eq!(reader.format(), Some(format), "{log}");
             for mut found in read {
                 let is_eve = log.contains("flow_id");
-                assert_eq!((found.flow.take(), found.blocked), (is_eve.then_some(77), is_eve), "{log}");
+                assert_eq!(
+                    (found.flow.take(), found.blocked),
+                    (is_eve.then_some(77), is_eve),
+                    "{log}"
+                );
                 assert_eq!(found.application.take(), is_eve.then(|| "http".to_string()));
                 found.blocked = false;
                 // The text is not said there.
@@ -129,17 +142,28 @@ fn each_form_of_log_is_the_same_alert() {
 #[test]
 fn addresses_of_ipv6_and_packets_without_ports_are_read() {
     let log = "\
-11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {TCP} 2001:0db8:0000:0000:0000:0000:0000:0002:40000 -> 2001:db8:1::1:80
-11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {IPv6-ICMP} 2001:0db8:0000:0000:0000:0000:0000:0002:128 -> 2001:db8:1::1:0
+11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {TCP} \
+               2001:0db8:0000:0000:0000:0000:0000:0002:40000 -> 2001:db8:1::1:80
+11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {IPv6-ICMP} \
+               2001:0db8:0000:0000:0000:0000:0000:0002:128 -> 2001:db8:1::1:0
 11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {IPV6-ICMP} 2001:db8::2 -> 2001:db8:1::1
-11/14/2023-22:13:20.1  [Drop] [**] [1:1:1] a [**] [Priority: 3] {UDP} [2001:db8::2]:5 -> [2001:db8:1::1]:53
+11/14/2023-22:13:20.1  [Drop] [**] [1:1:1] a [**] [Priority: 3] {UDP} [2001:db8::2]:5 -> \
+               [2001:db8:1::1]:53
 11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {ICMP} 192.168.0.2:8 -> 10.0.0.1:0
 11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {PROTO:103} 192.168.0.2 -> 10.0.0.1
 ";
     let read: Vec<Alert> = read(log).into_iter().map(Result::unwrap).collect();
     let told: Vec<_> = read
         .iter()
-        .map(|a| (a.protocol.unwrap(), a.source.to_string(), a.source_port, a.destination_port, a.blocked))
+        .map(|a| {
+            (
+                a.protocol.unwrap(),
+                a.source.to_string(),
+                a.source_port,
+                a.destination_port,
+                a.blocked,
+            )
+        })
         .collect();
     let (six, four) = ("2001:db8::2".to_string(), "192.168.0.2".to_string());
     assert_eq!(told[0], (6, six.clone(), 40_000, 80, false));
@@ -152,15 +176,16 @@ fn addresses_of_ipv6_and_packets_without_ports_are_read() {
 
 #[test]
 fn lines_that_are_no_alerts_are_counted_and_told() {
-    let log = "{\"event_type\":\"flow\",\"x\":{\n{\"event_type\":\"alert\",\"alert\":{\"signature_id\":\"x\"}}\nno\n\n\
-               {\"event_type\":\"stats\"}\n";
+    let log = "{\"event_type\":\"flow\",\"x\":{\n{\"event_type\":\"alert\",\"alert\":{\"\
+               signature_id\":\"x\"}}\nno\n\n{\"event_type\":\"stats\"}\n";
     let mut reader = alerts::Reader::new(log.as_bytes());
     let read = Scorer::new(vec![], Settings::default()).read(&mut reader);
     assert_eq!((read.lines, read.alerts, read.skipped, read.bad), (5, 0, 2, 2));
     let told: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
     assert!(told[0].starts_with("2:") && told[1].starts_with("3:"), "{told:?}");
 
-    let log = "sid,proto,src,sport,dst,dport\n1,TCP,1.2.3.4,x,5.6.7.8,80\n1,TCP,1.2.3.4,1,5.6.7.8,80\n1,TCP,1.2.3.4\n";
+    let log = "sid,proto,src,sport,dst,dport\n1,TCP,1.2.3.4,x,5.6.7.8,80\n1,TCP,1.2.3.4,1,5.6.7.8,\
+               80\n1,TCP,1.2.3.4\n";
     let read: Vec<_> = self::read(log);
     assert_eq!(read[0].as_ref().unwrap_err(), "2:15: found \"x\", expected a port");
     assert!(read[1].is_ok());
@@ -254,7 +279,8 @@ fn a_score_is_counted_by_hand() {
         collateral_conversations: 1,
     };
     assert_eq!(score.counts, expected);
-    let confusion = Confusion { true_positives: 2, false_positives: 2, true_negatives: 2, false_negatives: 1 };
+    let confusion =
+        Confusion { true_positives: 2, false_positives: 2, true_negatives: 2, false_negatives: 1 };
     assert_eq!(score.confusion, confusion);
     let expected = Rates {
         detection: Some(2.0 / 3.0),
@@ -271,8 +297,13 @@ fn a_score_is_counted_by_hand() {
         (2, 250_000_000, 250_000_000, 500_000_000)
     );
     assert_eq!(score.latency_from_end.as_ref().unwrap().min_ns, -250_000_000);
-    let scenario =
-        OfScenario { name: "scan".into(), conversations: 1, alerted: 1, alerts: 1, first_alert_ns: Some(500_000_000) };
+    let scenario = OfScenario {
+        name: "scan".into(),
+        conversations: 1,
+        alerted: 1,
+        alerts: 1,
+        first_alert_ns: Some(500_000_000),
+    };
     assert_eq!(score.scenarios, [scenario]);
     assert_eq!(
         score.rules.iter().map(|r| (r.sid, r.counts.hit, r.counts.missed)).collect::<Vec<_>>(),
@@ -281,14 +312,17 @@ fn a_score_is_counted_by_hand() {
     assert_eq!(score.rules[1].missed_attacks, [1]);
     assert_eq!(score.rules[0].alerted_near_misses, [3]);
     assert_eq!(score.rules[1].rates.precision, None);
-    let others: Vec<_> = score.others.iter().map(|o| (o.sid, o.in_attacks, o.in_benign, o.outside)).collect();
+    let others: Vec<_> =
+        score.others.iter().map(|o| (o.sid, o.in_attacks, o.in_benign, o.outside)).collect();
     assert_eq!(others, [(4, 0, 2, 0), (2, 1, 0, 0), (6, 0, 0, 1)]);
     let mut csv = vec![];
     score.write_csv(&mut csv).unwrap();
     let csv = String::from_utf8(csv).unwrap();
     assert_eq!(
         csv.lines().nth(1).unwrap(),
-        "1,1,1,rule 1,1,1,0,1,1.000000,2,1,0,1,1,1.000000,1,0.500000,0.666667,250000000,250000000,250000000,250000000"
+        "1,1,1,rule \
+         1,1,1,0,1,1.000000,2,1,0,1,1,1.000000,1,0.500000,0.666667,250000000,250000000,250000000,\
+         250000000"
     );
     assert_eq!(csv.lines().count(), 4);
     assert!(serde_json::to_string(&score).unwrap().contains("\"detection\":0.666"));
@@ -296,7 +330,8 @@ fn a_score_is_counted_by_hand() {
 
 #[test]
 fn tuples_that_come_again_are_told_apart_by_their_times() {
-    let labels: Vec<Label> = (0..4).map(|i| label(i, Kind::Attack, 1, "192.168.0.2", 1000, 10 * i)).collect();
+    let labels: Vec<Label> =
+        (0..4).map(|i| label(i, Kind::Attack, 1, "192.168.0.2", 1000, 10 * i)).collect();
     let mut scorer = Scorer::new(labels.clone(), Settings { shift_ns: -3_600_000_000_000 });
     // The engine's clock is an hour ahead. An alert a microsecond early is one of rounding.
     for at in [3_600.1, 3_619.999_999_5, 3_630.0] {
@@ -315,7 +350,10 @@ fn tuples_that_come_again_are_told_apart_by_their_times() {
 #[test]
 fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
     // Three logins are counted; the last of them owes the alert, and this engine counts to two.
-    let of = |port, alerts| Label { alerts, ..label(7, Kind::Attack, 1000, "198.18.0.1", port, u64::from(port)) };
+    let of = |port, alerts| Label {
+        alerts,
+        ..label(7, Kind::Attack, 1000, "198.18.0.1", port, u64::from(port))
+    };
     let mut scorer = Scorer::new(vec![of(1, 0), of(2, 0), of(3, 1)], Settings::default());
     scorer.alert(&eve(1000, "198.18.0.1", 2, 2.25));
     let score = scorer.finish();
@@ -326,18 +364,27 @@ fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
     let mut scorer = Scorer::new(vec![of(1, 0), of(2, 0)], Settings::default());
     scorer.alert(&eve(1000, "198.18.0.1", 2, 2.25));
     let counts = scorer.finish().counts;
-    assert_eq!((counts.attacks, counts.owing_none, counts.alerts_own, counts.alerts_unowed), (0, 2, 0, 1));
+    assert_eq!(
+        (counts.attacks, counts.owing_none, counts.alerts_own, counts.alerts_unowed),
+        (0, 2, 0, 1)
+    );
 }
 
 #[test]
 fn protocols_without_ports_are_found_by_their_addresses() {
-    let mut labels =
-        vec![label(0, Kind::Attack, 1, "192.168.0.2", 0, 0), label(1, Kind::Attack, 2, "192.168.0.3", 5, 0)];
+    let mut labels = vec![
+        label(0, Kind::Attack, 1, "192.168.0.2", 0, 0),
+        label(1, Kind::Attack, 2, "192.168.0.3", 5, 0),
+    ];
     labels[0].protocol = 1;
     labels[0].destination_port = 0;
     let mut scorer = Scorer::new(labels, Settings::default());
     // Type and code stand where ports are.
-    scorer.alert(&Alert { protocol: Some(1), destination_port: 0, ..eve(1, "192.168.0.2", 8, 0.1) });
+    scorer.alert(&Alert {
+        protocol: Some(1),
+        destination_port: 0,
+        ..eve(1, "192.168.0.2", 8, 0.1)
+    });
     // On a fragment of TCP, which has no ports.
     scorer.alert(&Alert { destination_port: 0, ..eve(2, "192.168.0.3", 0, 0.1) });
     let score = scorer.finish();

@@ -35,12 +35,20 @@ impl Setters {
         for (index, rule) in rules.rules.iter().enumerate() {
             for bits in &rule.bits {
                 match &bits.is {
-                    Bits::Flow { verb: BitVerb::Set | BitVerb::SetExclusively | BitVerb::Toggle, names, .. } => {
+                    Bits::Flow {
+                        verb: BitVerb::Set | BitVerb::SetExclusively | BitVerb::Toggle,
+                        names,
+                        ..
+                    } => {
                         for name in names {
                             push_once(setters.flow.entry(name.clone()).or_default(), index);
                         }
                     }
-                    Bits::Host { verb: BitVerb::Set | BitVerb::SetExclusively | BitVerb::Toggle, name, .. } => {
+                    Bits::Host {
+                        verb: BitVerb::Set | BitVerb::SetExclusively | BitVerb::Toggle,
+                        name,
+                        ..
+                    } => {
                         push_once(setters.host.entry(name.clone()).or_default(), index);
                     }
                     Bits::Int { name, verb: IntVerb::Add | IntVerb::Set, value } => {
@@ -54,12 +62,18 @@ impl Setters {
         setters
     }
 
-    /// Ways to meet what `rule` asks of bits, the likeliest first; `Err` names a bit that nobody sets.
+    /// Ways to meet what `rule` asks of bits, the likeliest first; `Err` names a bit that nobody
+    /// sets.
     pub(super) fn before(&self, rules: &RuleSet, rule: usize) -> Result<Vec<Before>, String> {
         self.ways(rules, rule, &mut vec![rule])
     }
 
-    fn ways(&self, rules: &RuleSet, index: usize, above: &mut Vec<usize>) -> Result<Vec<Before>, String> {
+    fn ways(
+        &self,
+        rules: &RuleSet,
+        index: usize,
+        above: &mut Vec<usize>,
+    ) -> Result<Vec<Before>, String> {
         let rule = &rules.rules[index];
         // Each is asked for, and each has some who set it.
         let mut asked: Vec<(Vec<Before>, bool)> = vec![];
@@ -69,8 +83,13 @@ impl Setters {
                     let mut of_names = vec![];
                     for name in names {
                         let setters = self.flow.get(name).map_or(&[][..], Vec::as_slice);
-                        let ways =
-                            self.of_setters(rules, index, setters.iter().map(|&setter| (setter, 1)), above, true);
+                        let ways = self.of_setters(
+                            rules,
+                            index,
+                            setters.iter().map(|&setter| (setter, 1)),
+                            above,
+                            true,
+                        );
                         if ways.is_empty() && (*all || names.len() == 1) {
                             return Err(name.clone());
                         }
@@ -88,7 +107,13 @@ impl Setters {
                 }
                 Bits::Host { verb: BitVerb::IsSet, name, .. } => {
                     let setters = self.host.get(name).map_or(&[][..], Vec::as_slice);
-                    let ways = self.of_setters(rules, index, setters.iter().map(|&setter| (setter, 1)), above, false);
+                    let ways = self.of_setters(
+                        rules,
+                        index,
+                        setters.iter().map(|&setter| (setter, 1)),
+                        above,
+                        false,
+                    );
                     if ways.is_empty() {
                         return Err(name.clone());
                     }
@@ -99,14 +124,18 @@ impl Setters {
                     let needed = match verb {
                         IntVerb::Is(Comparison::Greater) => value.saturating_add(1),
                         IntVerb::Is(Comparison::GreaterOrEqual | Comparison::Equal) => value,
-                        IntVerb::Is(Comparison::Less | Comparison::LessOrEqual) | IntVerb::IsSet | IntVerb::IsNot => 1,
+                        IntVerb::Is(Comparison::Less | Comparison::LessOrEqual)
+                        | IntVerb::IsSet
+                        | IntVerb::IsNot => 1,
                         _ => continue,
                     };
                     // What the rule itself adds comes with its own match.
                     let setters = self.int.get(name).map_or(&[][..], Vec::as_slice);
                     let times = |by: u32| needed.div_ceil(by.max(1)).clamp(1, 256) as usize;
-                    let others =
-                        setters.iter().filter(|(setter, _)| *setter != index).map(|&(setter, by)| (setter, times(by)));
+                    let others = setters
+                        .iter()
+                        .filter(|(setter, _)| *setter != index)
+                        .map(|&(setter, by)| (setter, times(by)));
                     let ways = self.of_setters(rules, index, others, above, true);
                     if ways.is_empty() {
                         if setters.iter().any(|(setter, _)| *setter == index) {
@@ -133,7 +162,9 @@ impl Setters {
                 }
                 for &setter in &way.flow {
                     // Counted ones stand several times within one way, others once in all.
-                    if !before.flow.contains(&setter) || way.flow.iter().filter(|&&other| other == setter).count() > 1 {
+                    if !before.flow.contains(&setter)
+                        || way.flow.iter().filter(|&&other| other == setter).count() > 1
+                    {
                         before.flow.push(setter);
                     }
                 }
@@ -157,7 +188,8 @@ impl Setters {
             return vec![];
         }
         let rule = &rules.rules[index];
-        let mut known: Vec<(usize, usize)> = setters.filter(|(setter, _)| !above.contains(setter)).collect();
+        let mut known: Vec<(usize, usize)> =
+            setters.filter(|(setter, _)| !above.contains(setter)).collect();
         known.sort_by_cached_key(|&(setter, _)| effort(rule, &rules.rules[setter]));
         let fitting = known.into_iter().filter(|&(setter, _)| {
             let other = &rules.rules[setter];
@@ -188,7 +220,8 @@ fn effort(rule: &Rule, setter: &Rule) -> (bool, bool, bool, usize) {
     let of = plan::applications(rule);
     let theirs = plan::applications(setter);
     let steps: usize = setter.inspections.iter().map(|inspection| inspection.steps.len()).sum();
-    let needs = setter.bits.iter().any(|bits| matches!(bits.is, Bits::Flow { verb: BitVerb::IsSet, .. }));
+    let needs =
+        setter.bits.iter().any(|bits| matches!(bits.is, Bits::Flow { verb: BitVerb::IsSet, .. }));
     (!theirs.iter().any(|one| of.contains(one)) && theirs != of, needs, !setter.silent, steps)
 }
 
@@ -200,7 +233,8 @@ fn carrier(rule: &Rule) -> Option<u8> {
         Protocol::Icmp | Protocol::Icmp6 => Some(1),
         Protocol::Sctp => Some(132),
         Protocol::Application(
-            Http | Http1 | Http2 | Tls | Ssh | Ftp | FtpData | Smtp | Pop3 | Imap | Rfb | Mqtt | Modbus,
+            Http | Http1 | Http2 | Tls | Ssh | Ftp | FtpData | Smtp | Pop3 | Imap | Rfb | Mqtt
+            | Modbus,
         ) => Some(6),
         _ => None,
     }
@@ -212,7 +246,9 @@ fn share_a_flow(rule: &Rule, setter: &Rule) -> bool {
         _ => true,
     };
     let both = [rule, setter];
-    carried && ends::ports(&both, None, 0).is_some() && ends::endpoints_of(&both, 0, &ends::Hosts::default()).is_some()
+    carried
+        && ends::ports(&both, None, 0).is_some()
+        && ends::endpoints_of(&both, 0, &ends::Hosts::default()).is_some()
 }
 
 /// `isnotset` of one, `set` of the other.

@@ -17,9 +17,10 @@ pub struct Hosts {
     pub family: Option<u8>,
 }
 
-/// Addresses for the attack `number`, of a client and a server of its own where the sets of the rules of one flow leave that
-/// much room: inside 10.0.0.0/8 and its like (RFC 1918), outside 198.18.0.0/15 (RFC 2544), of IPv6 fd00::/8 and 2001:2::/48,
-/// unless `hosts` says otherwise. `None` where a set is empty, or both ends have no family in common.
+/// Addresses for the attack `number`, of a client and a server of its own where the sets of the
+/// rules of one flow leave that much room: inside 10.0.0.0/8 and its like (RFC 1918), outside
+/// 198.18.0.0/15 (RFC 2544), of IPv6 fd00::/8 and 2001:2::/48, unless `hosts` says otherwise.
+/// `None` where a set is empty, or both ends have no family in common.
 pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpoints> {
     let mut clients = Addresses::any();
     let mut servers = Addresses::any();
@@ -34,19 +35,32 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             _ => {}
         }
     }
-    // Types and codes that `icmp` names are those of ICMPv4: of the same numbers ICMPv6 means something else, or nothing.
-    if rules.iter().any(|rule| asks_for_icmp4(rule)) && !clients.v4.is_empty() && !servers.v4.is_empty() {
+    // Types and codes that `icmp` names are those of ICMPv4: of the same numbers ICMPv6 means
+    // something else, or nothing.
+    if rules.iter().any(|rule| asks_for_icmp4(rule))
+        && !clients.v4.is_empty()
+        && !servers.v4.is_empty()
+    {
         family = Some(4);
     }
     let v4 = !clients.v4.is_empty() && !servers.v4.is_empty();
     let v6 = !clients.v6.is_empty() && !servers.v6.is_empty();
     let (client, server) = match family {
-        Some(6) if v6 => (v6_of(&clients, End::Client, number, hosts)?, v6_of(&servers, End::Server, number, hosts)?),
+        Some(6) if v6 => (
+            v6_of(&clients, End::Client, number, hosts)?,
+            v6_of(&servers, End::Server, number, hosts)?,
+        ),
         // What was only wished for gives way to the rules.
         Some(6) if hosts.family != Some(6) => return None,
-        _ if v4 => (v4_of(&clients, End::Client, number, hosts)?, v4_of(&servers, End::Server, number, hosts)?),
+        _ if v4 => (
+            v4_of(&clients, End::Client, number, hosts)?,
+            v4_of(&servers, End::Server, number, hosts)?,
+        ),
         Some(4) => return None,
-        _ if v6 => (v6_of(&clients, End::Client, number, hosts)?, v6_of(&servers, End::Server, number, hosts)?),
+        _ if v6 => (
+            v6_of(&clients, End::Client, number, hosts)?,
+            v6_of(&servers, End::Server, number, hosts)?,
+        ),
         _ => return None,
     };
     let tail = number.to_be_bytes();
@@ -59,8 +73,8 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
     })
 }
 
-/// Whether it asks for what only messages of ICMPv4 are: ICMPv6 has errors below 128, and all else from there on (RFC 4443
-/// §2.1).
+/// Whether it asks for what only messages of ICMPv4 are: ICMPv6 has errors below 128, and all else
+/// from there on (RFC 4443 §2.1).
 fn asks_for_icmp4(rule: &Rule) -> bool {
     let of_both = Numbers::range(128..=255);
     rule.header.protocol == Protocol::Icmp
@@ -79,7 +93,8 @@ pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     }
 }
 
-/// First the pools of inside, then those of outside; a client's and a server's, which do not overlap.
+/// First the pools of inside, then those of outside; a client's and a server's, which do not
+/// overlap.
 const V4_POOLS: [[(u32, u32); 3]; 2] = [
     [(0x0a01_0000, 0x0a7f_ffff), (0xc0a8_0000, 0xc0a8_7fff), (0xac10_0000, 0xac17_ffff)],
     [(0x0a81_0000, 0x0aff_ffff), (0xc0a8_8000, 0xc0a8_ffff), (0xac18_0000, 0xac1f_ffff)],
@@ -90,7 +105,10 @@ fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
     let pools = |said: &Option<Addresses>, usual: &[(u32, u32)]| -> Vec<Numbers> {
         match said {
             Some(said) => vec![said.v4.clone()],
-            None => usual.iter().map(|&(first, last)| Numbers::range(first.into()..=last.into())).collect(),
+            None => usual
+                .iter()
+                .map(|&(first, last)| Numbers::range(first.into()..=last.into()))
+                .collect(),
         }
     };
     let inside = pools(&hosts.inside, &V4_POOLS[end as usize]);
@@ -100,16 +118,23 @@ fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
         End::Server => outside.into_iter().chain(inside).collect(),
         End::Client => inside.into_iter().chain(outside).collect(),
     };
-    let named = order.into_iter().map(|pool| pool.intersection(&set.v4)).find(|pool| !pool.is_empty());
-    let unicast = Numbers::range(0x0100_0000..=0xdfff_ffff).without(&Numbers::range(0x7f00_0000..=0x7fff_ffff));
-    let rest = || [set.v4.intersection(&unicast), set.v4.clone()].into_iter().find(|pool| !pool.is_empty());
+    let named =
+        order.into_iter().map(|pool| pool.intersection(&set.v4)).find(|pool| !pool.is_empty());
+    let unicast = Numbers::range(0x0100_0000..=0xdfff_ffff)
+        .without(&Numbers::range(0x7f00_0000..=0x7fff_ffff));
+    let rest = || {
+        [set.v4.intersection(&unicast), set.v4.clone()].into_iter().find(|pool| !pool.is_empty())
+    };
     let chosen = named.or_else(rest)?;
     // Hosts 1 to 254 of each /24, so that none is a network's or a broadcast's address.
     let wanted = number / 254 * 256 + 1 + number % 254;
     let count: u64 = chosen.ranges().map(|range| range.end() - range.start() + 1).sum();
     let nth = if count >= 256 { wanted % count } else { number % count };
-    nth_of(chosen.ranges().map(|range| (u128::from(*range.start()), u128::from(*range.end()))), nth.into())
-        .map(|address| Ipv4Addr::from_bits(address as u32).into())
+    nth_of(
+        chosen.ranges().map(|range| (u128::from(*range.start()), u128::from(*range.end()))),
+        nth.into(),
+    )
+    .map(|address| Ipv4Addr::from_bits(address as u32).into())
 }
 
 fn v6_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr> {
@@ -125,12 +150,15 @@ fn v6_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
     let order = if end == End::Server { [outside, inside] } else { [inside, outside] };
     let named = order.iter().map(|pool| pool.intersection(set)).find(|pool| !pool.v6.is_empty());
     let chosen = named.unwrap_or_else(|| set.clone());
-    let count =
-        chosen.v6.iter().fold(0_u128, |sum, &(first, last)| sum.saturating_add((last - first).saturating_add(1)));
+    let count = chosen
+        .v6
+        .iter()
+        .fold(0_u128, |sum, &(first, last)| sum.saturating_add((last - first).saturating_add(1)));
     if count == 0 {
         return None;
     }
-    nth_of(chosen.v6.iter().copied(), u128::from(number) % count).map(|address| Ipv6Addr::from_bits(address).into())
+    nth_of(chosen.v6.iter().copied(), u128::from(number) % count)
+        .map(|address| Ipv6Addr::from_bits(address).into())
 }
 
 /// The `nth` number of ranges.
@@ -145,7 +173,11 @@ fn nth_of(ranges: impl Iterator<Item = (u128, u128)>, mut nth: u128) -> Option<u
 }
 
 /// Ports of client and server that fit all `rules`, for what is spoken.
-pub(super) fn ports(rules: &[&Rule], application: Option<Application>, seed: u64) -> Option<(u16, u16)> {
+pub(super) fn ports(
+    rules: &[&Rule],
+    application: Option<Application>,
+    seed: u64,
+) -> Option<(u16, u16)> {
     let all = Numbers::range(0..=65_535);
     let (mut clients, mut servers) = (all.clone(), all.clone());
     for rule in rules {
@@ -162,12 +194,13 @@ pub(super) fn ports(rules: &[&Rule], application: Option<Application>, seed: u64
     Some((u16::try_from(client).ok()?, u16::try_from(server).ok()?))
 }
 
-/// A port of the set on which engines expect no protocol, if it has one; from `wish` on, if there is one.
+/// A port of the set on which engines expect no protocol, if it has one; from `wish` on, if there
+/// is one.
 fn quiet(set: &Numbers, wish: u64) -> Option<u64> {
     /// Those on which Suricata looks for a protocol whatever is said.
     const PROBED: [u64; 26] = [
-        20, 21, 22, 25, 53, 67, 68, 69, 80, 88, 110, 111, 123, 135, 137, 139, 143, 161, 162, 443, 445, 502, 2049, 5060,
-        20_000, 44_818,
+        20, 21, 22, 25, 53, 67, 68, 69, 80, 88, 110, 111, 123, 135, 137, 139, 143, 161, 162, 443,
+        445, 502, 2049, 5060, 20_000, 44_818,
     ];
     let free = set
         .without(&PROBED.iter().fold(Numbers::none(), |all, &port| all.union(&Numbers::one(port))))
@@ -247,18 +280,29 @@ mod tests {
         }
         let one = Addresses::range("192.0.2.7".parse().unwrap(), "192.0.2.7".parse().unwrap());
         assert_eq!(v4_of(&one, End::Server, 12_345, &hosts), Some("192.0.2.7".parse().unwrap()));
-        let outside = Addresses::range("10.0.0.0".parse().unwrap(), "10.255.255.255".parse().unwrap()).complement();
+        let outside =
+            Addresses::range("10.0.0.0".parse().unwrap(), "10.255.255.255".parse().unwrap())
+                .complement();
         assert_eq!(
             v4_of(
                 &outside
-                    .without(&Addresses::range("192.168.0.0".parse().unwrap(), "192.168.255.255".parse().unwrap()))
-                    .without(&Addresses::range("172.16.0.0".parse().unwrap(), "172.31.255.255".parse().unwrap())),
+                    .without(&Addresses::range(
+                        "192.168.0.0".parse().unwrap(),
+                        "192.168.255.255".parse().unwrap()
+                    ))
+                    .without(&Addresses::range(
+                        "172.16.0.0".parse().unwrap(),
+                        "172.31.255.255".parse().unwrap()
+                    )),
                 End::Server,
                 0,
                 &hosts
             ),
             Some("198.19.0.1".parse().unwrap())
         );
-        assert!(v6_of(&Addresses::any(), End::Client, 3, &hosts) != v6_of(&Addresses::any(), End::Server, 3, &hosts));
+        assert!(
+            v6_of(&Addresses::any(), End::Client, 3, &hosts)
+                != v6_of(&Addresses::any(), End::Server, 3, &hosts)
+        );
     }
 }

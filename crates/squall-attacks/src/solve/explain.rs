@@ -32,7 +32,8 @@ pub struct Shortfall {
     pub msg: String,
     pub reason: String,
     pub text: String,
-    /// The option without which it would match, or of which nothing was made, as it stands in the rule.
+    /// The option without which it would match, or of which nothing was made, as it stands in the
+    /// rule.
     pub option: Option<String>,
     /// What came nearest; nothing, where nothing was made.
     pub strategy: Option<String>,
@@ -79,14 +80,28 @@ pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
         msg: rule.msg.clone(),
         strategy: solution.strategy.clone(),
         attempts: solution.attempts,
-        setters: solution.setters.iter().filter_map(|&setter| rules.rules.get(setter)).map(|rule| rule.sid).collect(),
-        flows: solution.exchanges.iter().map(|exchange| flow(rules, solution.rule, exchange)).collect(),
+        setters: solution
+            .setters
+            .iter()
+            .filter_map(|&setter| rules.rules.get(setter))
+            .map(|rule| rule.sid)
+            .collect(),
+        flows: solution
+            .exchanges
+            .iter()
+            .map(|exchange| flow(rules, solution.rule, exchange))
+            .collect(),
     }
 }
 
-/// Tells why there is no solution. Of what was made and does not match, the option is sought without which it would: each is
-/// left out in turn, and the rest examined.
-pub fn explain_unsolved(rules: &RuleSet, unsolved: &Unsolved, reason: String, dialect: Dialect) -> Shortfall {
+/// Tells why there is no solution. Of what was made and does not match, the option is sought
+/// without which it would: each is left out in turn, and the rest examined.
+pub fn explain_unsolved(
+    rules: &RuleSet,
+    unsolved: &Unsolved,
+    reason: String,
+    dialect: Dialect,
+) -> Shortfall {
     let rule = &rules.rules[unsolved.rule];
     let found = || culprit(rules, unsolved.rule, unsolved.best.as_deref()?, dialect);
     let option = unsolved.option.or_else(found);
@@ -114,8 +129,10 @@ fn culprit(rules: &RuleSet, rule: usize, best: &Best, dialect: Dialect) -> Optio
         if less == rules.rules[rule] {
             return false;
         }
-        let mut set =
-            RuleSet { rules: best.setters.iter().map(|&i| rules.rules[i].clone()).collect(), ..RuleSet::default() };
+        let mut set = RuleSet {
+            rules: best.setters.iter().map(|&i| rules.rules[i].clone()).collect(),
+            ..RuleSet::default()
+        };
         set.rules.push(less);
         let last = set.rules.len() - 1;
         let solver = Solver::new(&set, Settings { dialect, ..Settings::default() });
@@ -142,7 +159,10 @@ fn leave_out(rule: &mut Rule, option: u16) {
 
 /// An option as it stands in its rule.
 fn told(rule: &Rule, option: u16) -> Option<&str> {
-    rule.options.get(usize::from(option)).and_then(|range| rule.text.get(range.clone())).map(str::trim)
+    rule.options
+        .get(usize::from(option))
+        .and_then(|range| rule.text.get(range.clone()))
+        .map(str::trim)
 }
 
 fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowTold {
@@ -159,7 +179,11 @@ fn turn_told(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnTold {
     let mut runs = vec![];
     let mut at = 0;
     for run in origins.chunk_by(|one, other| one == other) {
-        runs.push(Run { at, octets: as_content(&bytes[at..at + run.len()]), origin: origin(rules, rule, run[0]) });
+        runs.push(Run {
+            at,
+            octets: as_content(&bytes[at..at + run.len()]),
+            origin: origin(rules, rule, run[0]),
+        });
         at += run.len();
     }
     let shape = &turn.shape;
@@ -191,7 +215,9 @@ fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
     match origin {
         Origin::Free => "free".into(),
         Origin::Framing => "protocol".into(),
-        Origin::Option(option) => told(&rules.rules[rule], option).unwrap_or("an option").to_string(),
+        Origin::Option(option) => {
+            told(&rules.rules[rule], option).unwrap_or("an option").to_string()
+        }
         Origin::Setter(setter) => match rules.rules.get(setter as usize) {
             Some(setter) => format!("rule {}, played before", setter.sid),
             None => "a rule that is played before".into(),
@@ -241,13 +267,27 @@ impl Display for Shortfall {
 
 fn write_flows(flows: &[FlowTold], f: &mut Formatter<'_>) -> fmt::Result {
     for (number, flow) in flows.iter().enumerate() {
-        writeln!(f, "  flow {}: {}, ports {} and {}", number + 1, flow.transport, flow.client_port, flow.server_port)?;
+        writeln!(
+            f,
+            "  flow {}: {}, ports {} and {}",
+            number + 1,
+            flow.transport,
+            flow.client_port,
+            flow.server_port
+        )?;
         for turn in &flow.turns {
-            let headers =
-                if turn.headers.is_empty() { String::new() } else { format!(", {}", turn.headers.join(", ")) };
+            let headers = if turn.headers.is_empty() {
+                String::new()
+            } else {
+                format!(", {}", turn.headers.join(", "))
+            };
             writeln!(f, "    {}: {} octets{headers}", turn.from, turn.octets)?;
             for run in &turn.runs {
-                writeln!(f, "      {:>5}  {}\n             from {}", run.at, run.octets, run.origin)?;
+                writeln!(
+                    f,
+                    "      {:>5}  {}\n             from {}",
+                    run.at, run.octets, run.origin
+                )?;
             }
         }
     }

@@ -15,7 +15,10 @@ impl Expressions {
             if let Operation::Pcre(pcre) = &step.operation
                 && !pcre.negated
             {
-                all.push((step.option, Expression::of_rule(pcre).map_err(|error| error.to_string())));
+                all.push((
+                    step.option,
+                    Expression::of_rule(pcre).map_err(|error| error.to_string()),
+                ));
             }
         }
         Expressions(all)

@@ -1,5 +1,6 @@
-//! Payloads of protocols that have no buffers here: what a rule asks of octets is laid upon a message, and the message is
-//! closed around it, so that who reads it finds nothing malformed in it but what the rule itself asks for.
+//! Payloads of protocols that have no buffers here: what a rule asks of octets is laid upon a
+//! message, and the message is closed around it, so that who reads it finds nothing malformed in it
+//! but what the rule itself asks for.
 
 use squall_rules::{End, Numbers, Rule};
 
@@ -103,7 +104,9 @@ impl Spoken {
             Spoken::Xtacacs => binary::xtacacs(from),
             Spoken::Pcom => binary::pcom(from),
             Spoken::Pptp => binary::pptp(from),
-            Spoken::Wccp => vec![Form::default().usual(&[0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1])],
+            Spoken::Wccp => {
+                vec![Form::default().usual(&[0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1])]
+            }
         }
     }
 
@@ -133,7 +136,8 @@ impl Spoken {
     }
 }
 
-/// A message that is read from its beginning; what is not there yet is put there, and what is free may be changed.
+/// A message that is read from its beginning; what is not there yet is put there, and what is free
+/// may be changed.
 struct Closer {
     octets: Octets,
     at: usize,
@@ -150,7 +154,8 @@ impl Closer {
 
     /// Nobody asks for anything of the next `count` octets.
     fn is_free(&self, count: usize) -> bool {
-        (self.at..self.at + count).all(|at| self.octets.origins().get(at).is_none_or(|origin| *origin == Origin::Free))
+        (self.at..self.at + count)
+            .all(|at| self.octets.origins().get(at).is_none_or(|origin| *origin == Origin::Free))
     }
 
     fn is_missing(&self) -> bool {

@@ -1,14 +1,15 @@
-//! The octets of one buffer: what a rule asks of it, placed one after the other, with a search back where it does not fit.
+//! The octets of one buffer: what a rule asks of it, placed one after the other, with a search back
+//! where it does not fit.
 //!
-//! A buffer is a row of cells, each a set of octets that may stand there. A content narrows cells to its octets, an
-//! expression to its classes, a number to its digits; where a set would become empty another place is tried. What is left
-//! open in the end is free.
+//! A buffer is a row of cells, each a set of octets that may stand there. A content narrows cells
+//! to its octets, an expression to its classes, a number to its digits; where a set would become
+//! empty another place is tried. What is left open in the end is free.
 
 use std::collections::HashSet;
 
 use squall_rules::{
-    ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content, JumpFrom, Number, Numbers, Operation, Pcre, Step,
-    Variable,
+    ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content, JumpFrom, Number, Numbers,
+    Operation, Pcre, Step, Variable,
 };
 
 use super::dice::Dice;
@@ -99,7 +100,9 @@ pub(super) fn lay_out(
     }
     for spot in wish.form.iter().flat_map(|form| &form.canvas) {
         state.cells.push(match *spot {
-            Spot::Fixed(octet) => Cell { set: ByteSet::of(octet), wanted: None, origin: Origin::Framing },
+            Spot::Fixed(octet) => {
+                Cell { set: ByteSet::of(octet), wanted: None, origin: Origin::Framing }
+            }
             Spot::Usual(octet) => Cell { wanted: Some(octet), ..Cell::FREE },
         });
     }
@@ -107,8 +110,16 @@ pub(super) fn lay_out(
         return Err(Failed::TooLong);
     }
     let order = order(wish.steps, attempt);
-    let mut search =
-        Search { wish, expressions, order, attempt, dice, budget, failed: Failed::NoRoom { option: 0 }, deepest: 0 };
+    let mut search = Search {
+        wish,
+        expressions,
+        order,
+        attempt,
+        dice,
+        budget,
+        failed: Failed::NoRoom { option: 0 },
+        deepest: 0,
+    };
     match search.place(0, state) {
         Some(layout) => Ok(layout),
         None if *search.budget == 0 => Err(Failed::TooLong),
@@ -195,7 +206,8 @@ struct Kept<'a> {
     option: u16,
 }
 
-/// Steps that hang on each other stay together; of those that do not, first come those that leave the least choice.
+/// Steps that hang on each other stay together; of those that do not, first come those that leave
+/// the least choice.
 fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     let mut chains: Vec<Vec<&Step>> = vec![];
     // Sizes come first: what must be the end needs to know where that is.
@@ -207,12 +219,14 @@ fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
         }
         chains.last_mut().expect("one was pushed").push(step);
     }
-    let numbered =
-        steps.iter().any(|step| matches!(step.operation, Operation::ByteExtract(_) | Operation::ByteMath(_)));
+    let numbered = steps
+        .iter()
+        .any(|step| matches!(step.operation, Operation::ByteExtract(_) | Operation::ByteMath(_)));
     if !numbered {
         chains.sort_by_key(|chain| {
-            let ends =
-                chain.iter().any(|step| matches!(&step.operation, Operation::Content(content) if content.endswith));
+            let ends = chain.iter().any(
+                |step| matches!(&step.operation, Operation::Content(content) if content.endswith),
+            );
             match (&chain[0].operation, attempt % 3) {
                 (_, 2) => 0,
                 (Operation::Pcre(_), 0) => -1,
@@ -224,10 +238,9 @@ fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
             }
         });
     }
-    let ordered = [sizes]
-        .into_iter()
-        .chain(chains)
-        .flat_map(|chain| chain.into_iter().enumerate().map(|(index, step)| Ordered { step, first: index == 0 }));
+    let ordered = [sizes].into_iter().chain(chains).flat_map(|chain| {
+        chain.into_iter().enumerate().map(|(index, step)| Ordered { step, first: index == 0 })
+    });
     ordered.collect()
 }
 
@@ -298,13 +311,17 @@ impl State<'_> {
     fn value(&self, number: Number) -> Option<i64> {
         match number {
             Number::Is(value) => Some(value),
-            Number::Variable(index) => {
-                self.variables.get(usize::from(index)).copied().flatten().and_then(|value| i64::try_from(value).ok())
-            }
+            Number::Variable(index) => self
+                .variables
+                .get(usize::from(index))
+                .copied()
+                .flatten()
+                .and_then(|value| i64::try_from(value).ok()),
         }
     }
 
-    /// Narrows the cells from `at` on; `false` where nothing is left of one, or the buffer becomes too long.
+    /// Narrows the cells from `at` on; `false` where nothing is left of one, or the buffer becomes
+    /// too long.
     fn narrow(&mut self, at: usize, cells: impl ExactSizeIterator<Item = Cell>) -> bool {
         let end = at + cells.len();
         if end > self.most || end > LONGEST {
@@ -327,9 +344,11 @@ impl State<'_> {
                 return false;
             }
             if cell.set != set || cell.wanted.is_none() {
-                let wanted = [new.wanted, cell.wanted].into_iter().flatten().find(|&octet| set.has(octet));
+                let wanted =
+                    [new.wanted, cell.wanted].into_iter().flatten().find(|&octet| set.has(octet));
                 // The narrower of two says where it comes from, and of equals the first.
-                let origin = if set == cell.set && !cell.is_free() { cell.origin } else { new.origin };
+                let origin =
+                    if set == cell.set && !cell.is_free() { cell.origin } else { new.origin };
                 *cell = Cell { set, wanted, origin };
             }
         }
@@ -415,11 +434,17 @@ impl<'a> Search<'_, 'a> {
                 let base = if decode.relative { state.cursor } else { 0 };
                 let at = base + decode.offset as usize;
                 let text = super::transform::base64(decoded.bytes());
-                let origin = decoded.origins().iter().copied().find(|origin| matches!(origin, Origin::Option(_)));
+                let origin = decoded
+                    .origins()
+                    .iter()
+                    .copied()
+                    .find(|origin| matches!(origin, Origin::Option(_)));
                 let origin = origin.unwrap_or(Origin::Option(option));
                 // Decoding stops at the first octet that is none of the alphabet.
-                let cells: Vec<Cell> =
-                    text.iter().map(|&octet| Cell { set: ByteSet::of(octet), wanted: None, origin }).collect();
+                let cells: Vec<Cell> = text
+                    .iter()
+                    .map(|&octet| Cell { set: ByteSet::of(octet), wanted: None, origin })
+                    .collect();
                 if !state.narrow(at, cells.into_iter()) {
                     return None;
                 }
@@ -435,13 +460,17 @@ impl<'a> Search<'_, 'a> {
                 };
                 state.filler = filler;
                 let fits = state.need(
-                    (*offset as usize).saturating_add(octets.map_or(needed, |octets| octets as usize)).min(LONGEST),
+                    (*offset as usize)
+                        .saturating_add(octets.map_or(needed, |octets| octets as usize))
+                        .min(LONGEST),
                 );
                 if fits { self.place(index + 1, state) } else { None }
             }
             Operation::Asn1(asn1) => {
                 let base = if asn1.relative { state.cursor as i64 } else { 0 };
-                let at = usize::try_from(base.saturating_add(asn1.offset.into())).ok().filter(|&at| at < LONGEST)?;
+                let at = usize::try_from(base.saturating_add(asn1.offset.into()))
+                    .ok()
+                    .filter(|&at| at < LONGEST)?;
                 let there = state.cells.get(at).and_then(|cell| cell.set.single().or(cell.wanted));
                 for element in elements(asn1, there) {
                     let mut next = state.clone();
@@ -479,17 +508,38 @@ impl<'a> Search<'_, 'a> {
         }
     }
 
-    fn forbid(&mut self, index: usize, mut state: State<'a>, content: &'a Content) -> Option<Layout> {
+    fn forbid(
+        &mut self,
+        index: usize,
+        mut state: State<'a>,
+        content: &'a Content,
+    ) -> Option<Layout> {
         let offset = content.offset.and_then(|offset| state.value(offset)).unwrap_or(0).max(0);
         let (from, to) = if content.is_relative() {
             let distance = content.distance.and_then(|distance| state.value(distance)).unwrap_or(0);
             let from = (state.cursor as i64).saturating_add(distance);
-            (from, content.within.and_then(|within| state.value(within)).map(|within| from.saturating_add(within)))
+            (
+                from,
+                content
+                    .within
+                    .and_then(|within| state.value(within))
+                    .map(|within| from.saturating_add(within)),
+            )
         } else {
-            (offset, content.depth.and_then(|depth| state.value(depth)).map(|depth| offset.saturating_add(depth)))
+            (
+                offset,
+                content
+                    .depth
+                    .and_then(|depth| state.value(depth))
+                    .map(|depth| offset.saturating_add(depth)),
+            )
         };
         let to = to.map(|to| usize::try_from(to.max(0)).unwrap_or(usize::MAX));
-        state.forbidden.push(Forbidden { content, from: usize::try_from(from.max(0)).unwrap_or(0), to });
+        state.forbidden.push(Forbidden {
+            content,
+            from: usize::try_from(from.max(0)).unwrap_or(0),
+            to,
+        });
         self.place(index + 1, state)
     }
 
@@ -538,9 +588,16 @@ impl<'a> Search<'_, 'a> {
                 continue;
             }
             next.cursor = at + length;
-            if self.wish.style == Style::Lines && content.pattern.ends_with(b":") && next.most > next.cursor {
+            if self.wish.style == Style::Lines
+                && content.pattern.ends_with(b":")
+                && next.most > next.cursor
+            {
                 // A header's name and value are a blank apart, whatever was sent.
-                let line = content.pattern.iter().rposition(|&octet| octet == b'\n').map_or(0, |end| end + 1);
+                let line = content
+                    .pattern
+                    .iter()
+                    .rposition(|&octet| octet == b'\n')
+                    .map_or(0, |end| end + 1);
                 let name = &content.pattern[line..length - 1];
                 let blank = Cell { set: ByteSet::of(b' '), wanted: None, origin: Origin::Framing };
                 if !name.is_empty()
@@ -569,11 +626,12 @@ impl<'a> Search<'_, 'a> {
         last: usize,
     ) -> Vec<(usize, Option<Vec<Cell>>)> {
         const MOST: usize = 300;
-        // Octets that are compared at most: else a long content, upon a buffer of its like, is compared with itself at each
-        // of its octets.
+        // Octets that are compared at most: else a long content, upon a buffer of its like, is
+        // compared with itself at each of its octets.
         const MOST_COMPARED: usize = 1 << 16;
         let length = content.pattern.len();
-        let sets: Vec<ByteSet> = content.pattern.iter().map(|&octet| ByteSet::letter(octet, content.nocase)).collect();
+        let sets: Vec<ByteSet> =
+            content.pattern.iter().map(|&octet| ByteSet::letter(octet, content.nocase)).collect();
         let end = state.cells.len();
         let mut satisfied = vec![];
         let mut merged = vec![];
@@ -585,7 +643,8 @@ impl<'a> Search<'_, 'a> {
             let (mut holds, mut fits, mut touches) = (under.len() == length, true, false);
             for (cell, set) in under.iter().zip(&sets) {
                 let both = cell.set.and(*set);
-                holds &= both == cell.set || cell.wanted.is_some_and(|wanted| set.has(wanted)) && cell.set.len() <= 2;
+                holds &= both == cell.set
+                    || cell.wanted.is_some_and(|wanted| set.has(wanted)) && cell.set.len() <= 2;
                 fits &= !both.is_empty();
                 touches |= !cell.is_free();
                 compared += 1;
@@ -609,7 +668,8 @@ impl<'a> Search<'_, 'a> {
             // Only one place can be the last, and what is there already decides which.
             let least = end.max(state.least).max(from + length);
             let size = state.sizes.at_least(least as u64).map_or(least, |size| size as usize);
-            let mut places: Vec<usize> = satisfied.iter().copied().filter(|at| at + length == end).collect();
+            let mut places: Vec<usize> =
+                satisfied.iter().copied().filter(|at| at + length == end).collect();
             if !state.sizes.is_any() {
                 places.push(size.saturating_sub(length));
             }
@@ -629,7 +689,8 @@ impl<'a> Search<'_, 'a> {
             places.dedup();
             return places.into_iter().map(|at| (at, None)).collect();
         }
-        let mut places: Vec<(usize, Option<Vec<Cell>>)> = satisfied.into_iter().map(|at| (at, None)).collect();
+        let mut places: Vec<(usize, Option<Vec<Cell>>)> =
+            satisfied.into_iter().map(|at| (at, None)).collect();
         if !content.is_relative() && content.depth.is_none() {
             let at = end.max(from);
             if self.wish.style == Style::Lines
@@ -655,7 +716,8 @@ impl<'a> Search<'_, 'a> {
             }
         }
         // Where there is room, another sample stands elsewhere.
-        let mut open: Vec<usize> = free.into_iter().chain([end.max(from)]).filter(|&at| at <= last).collect();
+        let mut open: Vec<usize> =
+            free.into_iter().chain([end.max(from)]).filter(|&at| at <= last).collect();
         open.dedup();
         if self.attempt > 0 && !open.is_empty() {
             let spread = last.min(end.max(from) + 16);
@@ -682,12 +744,16 @@ impl<'a> Search<'_, 'a> {
         let pattern = &content.pattern;
         let behind_line = at == 0 || ends_line(&state.cells);
         // A name that waits for its value takes it.
-        if open_value(&state.cells) && !begins_line(pattern) && !matches!(pattern.first(), Some(b'\r' | b'\n')) {
+        if open_value(&state.cells)
+            && !begins_line(pattern)
+            && !matches!(pattern.first(), Some(b'\r' | b'\n'))
+        {
             return None;
         }
         let mut text: Vec<u8> = vec![];
         // Blanks at a line's end are cut off.
-        let blank = state.cells.last().is_some_and(|cell| matches!(cell.set.single(), Some(b' ' | b'\t')));
+        let blank =
+            state.cells.last().is_some_and(|cell| matches!(cell.set.single(), Some(b' ' | b'\t')));
         if pattern.starts_with(b"\r\n") || pattern.starts_with(b"\n") {
             if behind_line {
                 text.extend(if at == 0 { &b"Pragma: no-cache"[..] } else { b"DNT: 1" });
@@ -709,8 +775,9 @@ impl<'a> Search<'_, 'a> {
                 text.extend(self.dice.letters(5));
                 // A name that goes on in the pattern needs no colon before it.
                 let colon = pattern.iter().position(|&octet| octet == b':');
-                let is_name =
-                    colon.is_some_and(|colon| colon < 30 && pattern[..colon].iter().all(|&octet| is_token(octet)));
+                let is_name = colon.is_some_and(|colon| {
+                    colon < 30 && pattern[..colon].iter().all(|&octet| is_token(octet))
+                });
                 if !is_name {
                     text.extend(b": ");
                     if matches!(pattern.first(), Some(b' ' | b'\t')) {
@@ -784,7 +851,11 @@ impl<'a> Search<'_, 'a> {
         let seed = self.dice.next();
         // Another sample goes another way through its alternatives.
         let attempt = u64::from(self.attempt);
-        let choices = Choices { seed, varied: attempt % 3 == 2, branch: (attempt > 0).then(|| attempt % branches) };
+        let choices = Choices {
+            seed,
+            varied: attempt % 3 == 2,
+            branch: (attempt > 0).then(|| attempt % branches),
+        };
         let next_is_relative = self.order.get(index + 1).is_some_and(|next| !next.first);
         let held_first = self.attempt.is_multiple_of(2);
         for with_held in [held_first, !held_first] {
@@ -798,7 +869,8 @@ impl<'a> Search<'_, 'a> {
                 }
                 // What is looked for from the cursor on begins there: nothing before it is seen.
                 let base = from.min(end);
-                let mut canvas: Vec<ByteSet> = state.cells[base..].iter().map(|cell| cell.set).collect();
+                let mut canvas: Vec<ByteSet> =
+                    state.cells[base..].iter().map(|cell| cell.set).collect();
                 canvas.extend([ByteSet::of(b'\r'), ByteSet::of(b'\n')].iter().take(separated));
                 let start = start + separated;
                 canvas.resize(canvas.len().max(start - base), ByteSet::ALL);
@@ -826,15 +898,20 @@ impl<'a> Search<'_, 'a> {
                 if sampled.after.is_empty()
                     && !state.sizes.contains(length.max(state.least as u64))
                     && let Some(least) = state.sizes.at_least(length.max(state.least as u64))
-                    && let Some(longer) =
-                        sample(&canvas, start - base, usize::try_from(least).unwrap_or(LONGEST).saturating_sub(base))
+                    && let Some(longer) = sample(
+                        &canvas,
+                        start - base,
+                        usize::try_from(least).unwrap_or(LONGEST).saturating_sub(base),
+                    )
                 {
                     sampled = longer;
                 }
                 if lines {
                     for _ in 0..4 {
                         let text: Vec<u8> = sampled.bytes();
-                        let Some((better, begin)) = as_lines(&text, &sampled, &canvas, start - base, base == 0) else {
+                        let Some((better, begin)) =
+                            as_lines(&text, &sampled, &canvas, start - base, base == 0)
+                        else {
                             break;
                         };
                         let Some(other) = sample(&better, begin, 0) else { break };
@@ -845,7 +922,8 @@ impl<'a> Search<'_, 'a> {
                 }
                 let mut next = state.clone();
                 let mut cells: Vec<Cell> = vec![];
-                let repeated: HashSet<usize> = sampled.text.iter().filter_map(|slot| slot.same_as).collect();
+                let repeated: HashSet<usize> =
+                    sampled.text.iter().filter_map(|slot| slot.same_as).collect();
                 for (at, slot) in sampled.text.iter().enumerate() {
                     let was = state.cells.get(base + at);
                     let bound = slot.same_as.is_some() || repeated.contains(&at);
@@ -854,14 +932,21 @@ impl<'a> Search<'_, 'a> {
                     let (set, wanted, origin) = match was {
                         Some(was) if was.set == set => (set, was.wanted, was.origin),
                         None if base + at < start => {
-                            let origin =
-                                if separated > 0 && slot.allowed.len() == 1 { Origin::Framing } else { Origin::Free };
+                            let origin = if separated > 0 && slot.allowed.len() == 1 {
+                                Origin::Framing
+                            } else {
+                                Origin::Free
+                            };
                             (set, slot.allowed.single(), origin)
                         }
                         _ => (set, Some(slot.preferred), Origin::Option(option)),
                     };
                     let inside = sampled.matched.contains(&at);
-                    cells.push(Cell { set, wanted: if inside { Some(slot.preferred) } else { wanted }, origin });
+                    cells.push(Cell {
+                        set,
+                        wanted: if inside { Some(slot.preferred) } else { wanted },
+                        origin,
+                    });
                 }
                 if !next.narrow(base, cells.into_iter()) {
                     continue;
@@ -874,7 +959,11 @@ impl<'a> Search<'_, 'a> {
                         }
                     } else if sampled.after != ByteSet::ALL || next_is_relative {
                         let apart = sampled.after.and(sampled.prolongs.not());
-                        let set = if next_is_relative && !apart.is_empty() { apart } else { sampled.after };
+                        let set = if next_is_relative && !apart.is_empty() {
+                            apart
+                        } else {
+                            sampled.after
+                        };
                         next.later.push((length, set));
                     }
                 }
@@ -887,7 +976,8 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Contents behind the step `index` that are not placed yet: an expression may have room for them.
+    /// Contents behind the step `index` that are not placed yet: an expression may have room for
+    /// them.
     fn held(&self, index: usize, state: &State<'a>) -> Vec<Held<'a>> {
         let mut held: Vec<Held<'a>> = vec![];
         for ordered in &self.order[index + 1..] {
@@ -895,20 +985,24 @@ impl<'a> Search<'_, 'a> {
             if content.negated {
                 continue;
             }
-            let gap =
-                match (content.is_relative() && !ordered.first && !held.is_empty(), content.distance, content.within) {
-                    (true, distance, within) => {
-                        let distance = distance.and_then(|distance| state.value(distance)).unwrap_or(0).max(0) as usize;
-                        let most = match within.and_then(|within| state.value(within)) {
-                            Some(within) => {
-                                (distance + usize::try_from(within).unwrap_or(0)).saturating_sub(content.pattern.len())
-                            }
-                            None => LONGEST,
-                        };
-                        Some((distance, most.max(distance)))
-                    }
-                    _ => None,
-                };
+            let gap = match (
+                content.is_relative() && !ordered.first && !held.is_empty(),
+                content.distance,
+                content.within,
+            ) {
+                (true, distance, within) => {
+                    let distance =
+                        distance.and_then(|distance| state.value(distance)).unwrap_or(0).max(0)
+                            as usize;
+                    let most = match within.and_then(|within| state.value(within)) {
+                        Some(within) => (distance + usize::try_from(within).unwrap_or(0))
+                            .saturating_sub(content.pattern.len()),
+                        None => LONGEST,
+                    };
+                    Some((distance, most.max(distance)))
+                }
+                _ => None,
+            };
             held.push(Held { bytes: &content.pattern, nocase: content.nocase, gap });
         }
         held
@@ -937,7 +1031,8 @@ impl<'a> Search<'_, 'a> {
         usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < LONGEST)
     }
 
-    /// The state with `number` written at `at`, in each way that it can be: with zeros before it, or with an end behind it.
+    /// The state with `number` written at `at`, in each way that it can be: with zeros before it,
+    /// or with an end behind it.
     fn write(
         &self,
         state: &State<'a>,
@@ -951,10 +1046,11 @@ impl<'a> Search<'_, 'a> {
         if reading.digits.is_some()
             && let Some(octets) = number::write(number, count, reading)
         {
-            let short: Vec<u8> = match octets.iter().position(|&octet| octet != b'0' && octet != b' ') {
-                Some(first) => octets[first..].to_vec(),
-                None => b"0".to_vec(),
-            };
+            let short: Vec<u8> =
+                match octets.iter().position(|&octet| octet != b'0' && octet != b' ') {
+                    Some(first) => octets[first..].to_vec(),
+                    None => b"0".to_vec(),
+                };
             let behind = state.cells.get(at + short.len());
             if short.len() < octets.len()
                 && behind.is_some_and(|cell| cell.set.and(ByteSet::range(b'0', b'9')).is_empty())
@@ -966,9 +1062,11 @@ impl<'a> Search<'_, 'a> {
                     Style::Lines => b"\r\n",
                     _ => b" ",
                 };
-                let mut way: Vec<(ByteSet, u8)> = short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
+                let mut way: Vec<(ByteSet, u8)> =
+                    short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
                 way.extend(end.iter().map(|&octet| (ByteSet::of(octet), octet)));
-                // As it was read only if what follows is no digit; a fixed octet there may be one as well.
+                // As it was read only if what follows is no digit; a fixed octet there may be one
+                // as well.
                 if self.wish.style == Style::Lines {
                     ways.insert(0, way);
                 } else {
@@ -978,7 +1076,8 @@ impl<'a> Search<'_, 'a> {
         }
         if let Some(octets) = number::write(number, count, reading) {
             let rest = reading.bitmask.filter(|_| reading.digits.is_none());
-            let plain: Vec<(ByteSet, u8)> = octets.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
+            let plain: Vec<(ByteSet, u8)> =
+                octets.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
             let at_most = if self.wish.style == Style::Lines { ways.len() } else { 0 };
             ways.insert(at_most, plain.clone());
             // Bits that the mask leaves out may be what stands there.
@@ -1007,7 +1106,11 @@ impl<'a> Search<'_, 'a> {
             let mut next = state.clone();
             let cells: Vec<Cell> = way
                 .iter()
-                .map(|&(set, octet)| Cell { set, wanted: Some(octet), origin: Origin::Option(option) })
+                .map(|&(set, octet)| Cell {
+                    set,
+                    wanted: Some(octet),
+                    origin: Origin::Option(option),
+                })
                 .collect();
             if next.narrow(at, cells.into_iter()) && next.need(at + count) {
                 states.push(next);
@@ -1017,40 +1120,68 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// What stands there already, where it is fixed.
-    fn read(state: &State<'a>, at: usize, count: usize, reading: &squall_rules::Reading) -> Option<u64> {
+    fn read(
+        state: &State<'a>,
+        at: usize,
+        count: usize,
+        reading: &squall_rules::Reading,
+    ) -> Option<u64> {
         let cells = state.cells.get(at..at.checked_add(count)?)?;
-        let octets: Option<Vec<u8>> =
-            cells.iter().map(|cell| cell.set.single().or(cell.wanted.filter(|_| cell.set.len() <= 2))).collect();
+        let octets: Option<Vec<u8>> = cells
+            .iter()
+            .map(|cell| cell.set.single().or(cell.wanted.filter(|_| cell.set.len() <= 2)))
+            .collect();
         number::read(&octets?, reading)
     }
 
-    fn test(&mut self, index: usize, state: State<'a>, test: &ByteTest, option: u16) -> Option<Layout> {
-        let count = usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+    fn test(
+        &mut self,
+        index: usize,
+        state: State<'a>,
+        test: &ByteTest,
+        option: u16,
+    ) -> Option<Layout> {
+        let count =
+            usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
         let count = octets_for(count, &test.reading);
         let at = Self::number_at(&state, test.offset, test.reading.relative)?;
         // Tests of one number that follow each other are met together.
         let mut tests: Vec<(Comparison, u64, bool)> = vec![];
         let mut behind = index;
-        while let Some(Ordered { step: Step { operation: Operation::ByteTest(other), .. }, first: false }) = self
+        while let Some(Ordered {
+            step: Step { operation: Operation::ByteTest(other), .. },
+            first: false,
+        }) = self
             .order
             .get(behind)
             .copied()
             .map(|ordered| Ordered { first: ordered.first && behind != index, ..ordered })
         {
-            if other.count != test.count || other.offset != test.offset || other.reading != test.reading {
+            if other.count != test.count
+                || other.offset != test.offset
+                || other.reading != test.reading
+            {
                 break;
             }
-            tests.push((other.operator, u64::try_from(state.value(other.value)?).unwrap_or(u64::MAX), other.negated));
+            tests.push((
+                other.operator,
+                u64::try_from(state.value(other.value)?).unwrap_or(u64::MAX),
+                other.negated,
+            ));
             behind += 1;
         }
         if let Some(number) = Self::read(&state, at, count, &test.reading) {
-            let holds = tests.iter().all(|&(operator, value, negated)| number::holds(number, operator, value, negated));
+            let holds = tests
+                .iter()
+                .all(|&(operator, value, negated)| number::holds(number, operator, value, negated));
             return if holds { self.place(behind, state) } else { None };
         }
         let mut numbers = number::candidates(&tests, number::greatest(count, &test.reading));
         if test.reading.digits.is_some() {
             let more = [9, 99, 999, 9_999, 99_999].into_iter().filter(|&number| {
-                tests.iter().all(|&(operator, value, negated)| number::holds(number, operator, value, negated))
+                tests.iter().all(|&(operator, value, negated)| {
+                    number::holds(number, operator, value, negated)
+                })
             });
             numbers.extend(more);
         }
@@ -1068,8 +1199,15 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    fn jump(&mut self, index: usize, state: State<'a>, jump: &ByteJump, option: u16) -> Option<Layout> {
-        let count = usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+    fn jump(
+        &mut self,
+        index: usize,
+        state: State<'a>,
+        jump: &ByteJump,
+        option: u16,
+    ) -> Option<Layout> {
+        let count =
+            usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
         let count = octets_for(count, &jump.reading);
         let at = Self::number_at(&state, jump.offset, jump.reading.relative)?;
         let post = state.value(jump.post_offset)?;
@@ -1091,10 +1229,21 @@ impl<'a> Search<'_, 'a> {
             if jump.from == JumpFrom::End {
                 // The length must be known for that: the least, and some more.
                 let least = next.cells.len().max(next.least).max(1);
-                for more in [0, 1, 2, 4, 8, 16, usize::try_from(post.saturating_neg()).unwrap_or(0).min(LONGEST)] {
+                for more in [
+                    0,
+                    1,
+                    2,
+                    4,
+                    8,
+                    16,
+                    usize::try_from(post.saturating_neg()).unwrap_or(0).min(LONGEST),
+                ] {
                     let mut next = next.clone();
                     let length = next.sizes.at_least((least + more) as u64)? as usize;
-                    let Some(target) = land(number, length).filter(|&target| target < length) else { continue };
+                    let Some(target) = land(number, length).filter(|&target| target < length)
+                    else {
+                        continue;
+                    };
                     if next.end_at(length) {
                         next.cursor = target;
                         if let Some(layout) = search.place(index + 1, next) {
@@ -1121,8 +1270,10 @@ impl<'a> Search<'_, 'a> {
             _ => 0,
         };
         let end = state.cells.len().max(at + count);
-        // First to where nothing stands yet, then to what may be there already, then a little farther.
-        let mut targets = vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
+        // First to where nothing stands yet, then to what may be there already, then a little
+        // farther.
+        let mut targets =
+            vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
         targets.extend((0..64).map(|back| end as i64 - back));
         targets.extend((0..64).map(|more| end as i64 + more));
         let greatest = number::greatest(count, &jump.reading);
@@ -1154,10 +1305,17 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    fn extract(&mut self, index: usize, state: State<'a>, extract: &ByteExtract, option: u16) -> Option<Layout> {
+    fn extract(
+        &mut self,
+        index: usize,
+        state: State<'a>,
+        extract: &ByteExtract,
+        option: u16,
+    ) -> Option<Layout> {
         let count = usize::from(extract.count);
         let at = Self::number_at(&state, extract.offset, extract.reading.relative)?;
-        let kept = Kept { at, count, reading: &extract.reading, variable: extract.variable, option };
+        let kept =
+            Kept { at, count, reading: &extract.reading, variable: extract.variable, option };
         self.keep(index, &state, &kept, &[], |number| {
             let value = number.checked_mul(u64::from(extract.multiplier.max(1)))?;
             match extract.align {
@@ -1167,17 +1325,25 @@ impl<'a> Search<'_, 'a> {
         })
     }
 
-    fn math(&mut self, index: usize, state: State<'a>, math: &ByteMath, option: u16) -> Option<Layout> {
-        let count = usize::try_from(state.value(math.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+    fn math(
+        &mut self,
+        index: usize,
+        state: State<'a>,
+        math: &ByteMath,
+        option: u16,
+    ) -> Option<Layout> {
+        let count =
+            usize::try_from(state.value(math.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
         let at = Self::number_at(&state, math.offset, math.reading.relative)?;
         let value = u64::try_from(state.value(math.value)?).ok()?;
         let kept = Kept { at, count, reading: &math.reading, variable: math.result, option };
-        let also = [value, value.saturating_add(1), value.saturating_mul(2), value.saturating_mul(8)];
+        let also =
+            [value, value.saturating_add(1), value.saturating_mul(2), value.saturating_mul(8)];
         self.keep(index, &state, &kept, &also, |number| number::calculate(math, number, value))
     }
 
-    /// Goes on with what stands there as a number, or else with each one worth trying, and those of `also`; its variable
-    /// is what `value` makes of it.
+    /// Goes on with what stands there as a number, or else with each one worth trying, and those of
+    /// `also`; its variable is what `value` makes of it.
     fn keep(
         &mut self,
         index: usize,
@@ -1209,10 +1375,12 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Values for a number that others will use as a length, an offset or a count, the small ones first.
+    /// Values for a number that others will use as a length, an offset or a count, the small ones
+    /// first.
     fn sizes_worth_trying(&mut self, state: &State<'a>, behind: usize) -> Vec<u64> {
         let mut numbers = vec![
-            8, 16, 4, 1, 0, 2, 32, 64, 12, 24, 48, 96, 100, 128, 200, 255, 256, 512, 1024, 4096, 3, 5, 6, 7, 9, 10,
+            8, 16, 4, 1, 0, 2, 32, 64, 12, 24, 48, 96, 100, 128, 200, 255, 256, 512, 1024, 4096, 3,
+            5, 6, 7, 9, 10,
         ];
         let lengths: Vec<u64> = self
             .order
@@ -1226,7 +1394,11 @@ impl<'a> Search<'_, 'a> {
                 _ => None,
             })
             .collect();
-        numbers.extend(lengths.iter().flat_map(|&length| [length, length.saturating_add(1), length.saturating_sub(1)]));
+        numbers.extend(
+            lengths
+                .iter()
+                .flat_map(|&length| [length, length.saturating_add(1), length.saturating_sub(1)]),
+        );
         numbers.extend([behind as u64, state.cells.len() as u64]);
         let mut once = vec![];
         for number in numbers {
@@ -1263,11 +1435,9 @@ impl<'a> Search<'_, 'a> {
                 Some(Some(b'\r')) => b"\n",
                 _ => b"\r\n",
             };
-            if state
-                .later
-                .iter()
-                .any(|(at, set)| tail.get(at.wrapping_sub(length)).is_some_and(|&octet| !set.has(octet)))
-            {
+            if state.later.iter().any(|(at, set)| {
+                tail.get(at.wrapping_sub(length)).is_some_and(|&octet| !set.has(octet))
+            }) {
                 tail = b"";
             }
         }
@@ -1282,7 +1452,9 @@ impl<'a> Search<'_, 'a> {
                 }
                 let octet = match cell.wanted.filter(|wanted| cell.set.has(*wanted)) {
                     Some(wanted) => wanted,
-                    None if cell.is_free() && state.filler == Filler::Noise => self.dice.next() as u8,
+                    None if cell.is_free() && state.filler == Filler::Noise => {
+                        self.dice.next() as u8
+                    }
                     None if cell.is_free() && state.filler == Filler::Same => b'e',
                     None => self.free(&cell.set, filler),
                 };
@@ -1308,12 +1480,16 @@ impl<'a> Search<'_, 'a> {
                 return octet;
             }
         }
-        set.iter().find(|octet| octet.is_ascii_graphic()).or_else(|| set.iter().next()).unwrap_or(b'x')
+        set.iter()
+            .find(|octet| octet.is_ascii_graphic())
+            .or_else(|| set.iter().next())
+            .unwrap_or(b'x')
     }
 }
 
-/// What stands where a text is looked for, so that it becomes lines as HTTP has them: `name: value`, each ended by CR LF, none
-/// empty. `None`: it is so already, or cannot be. Also tells where the text begins now.
+/// What stands where a text is looked for, so that it becomes lines as HTTP has them:
+/// `name: value`, each ended by CR LF, none empty. `None`: it is so already, or cannot be. Also
+/// tells where the text begins now.
 fn as_lines(
     text: &[u8],
     sampled: &crate::regex::Sampled,
@@ -1354,8 +1530,9 @@ fn as_lines(
     None
 }
 
-/// Elements of BER (X.690 §8) that have one of the defects asked for, each whole, the shortest first: some engines look only at
-/// what is in one packet. `there` is what stands at their beginning already.
+/// Elements of BER (X.690 §8) that have one of the defects asked for, each whole, the shortest
+/// first: some engines look only at what is in one packet. `there` is what stands at their
+/// beginning already.
 fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     let mut elements = vec![];
     if asn1.bitstring_overflow {
@@ -1463,7 +1640,9 @@ fn ends_line(cells: &[Cell]) -> bool {
 fn begins_line(pattern: &[u8]) -> bool {
     match pattern.iter().position(|&octet| octet == b':') {
         Some(colon) => {
-            colon > 0 && pattern[..colon].iter().all(|&octet| is_token(octet)) && pattern[0].is_ascii_uppercase()
+            colon > 0
+                && pattern[..colon].iter().all(|&octet| is_token(octet))
+                && pattern[0].is_ascii_uppercase()
         }
         None => false,
     }

@@ -1,8 +1,8 @@
 //! Each operation of a rule by itself, and together with others.
 
 use squall_rules::{
-    Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content, IsDataAt, JumpFrom,
-    Number, Numbers, Operation, Reading, Step,
+    Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
+    IsDataAt, JumpFrom, Number, Numbers, Operation, Reading, Step,
 };
 
 use super::dice::Dice;
@@ -11,7 +11,11 @@ use super::layout::{Failed, Style, Wish, lay_out};
 use crate::{Octets, Origin};
 
 fn steps(operations: Vec<Operation>) -> Vec<Step> {
-    operations.into_iter().enumerate().map(|(at, operation)| Step { option: at as u16, operation }).collect()
+    operations
+        .into_iter()
+        .enumerate()
+        .map(|(at, operation)| Step { option: at as u16, operation })
+        .collect()
 }
 
 fn content(pattern: &str) -> Content {
@@ -30,7 +34,15 @@ fn laid_with(
     variables: usize,
 ) -> Result<Vec<u8>, Failed> {
     let steps = steps(operations);
-    let wish = Wish { steps: &steps, size: Numbers::any(), style, decoded, lead: Octets::new(), form: None, variables };
+    let wish = Wish {
+        steps: &steps,
+        size: Numbers::any(),
+        style,
+        decoded,
+        lead: Octets::new(),
+        form: None,
+        variables,
+    };
     let mut budget = 100_000;
     lay_out(&wish, &Expressions::default(), &[], attempt, &mut Dice::new(7), &mut budget)
         .map(|layout| layout.octets.bytes().to_vec())
@@ -87,8 +99,12 @@ fn the_last_content_ends_the_buffer_and_its_size_is_kept() {
 
 #[test]
 fn a_content_twice_stands_once_unless_the_second_comes_after_the_first() {
-    let once =
-        laid(vec![Operation::Content(content("same")), Operation::Content(content("same"))], Style::Plain, 0).unwrap();
+    let once = laid(
+        vec![Operation::Content(content("same")), Operation::Content(content("same"))],
+        Style::Plain,
+        0,
+    )
+    .unwrap();
     assert_eq!(once, b"same");
     let behind = Operation::Content(Content { distance: is(0), ..content("same") });
     let twice = laid(vec![Operation::Content(content("same")), behind], Style::Plain, 0).unwrap();
@@ -102,7 +118,11 @@ fn what_must_not_stand_in_a_window_stands_in_none() {
             vec![
                 Operation::Content(content("begin")),
                 Operation::Content(Content { negated: true, within: is(50), ..content("a") }),
-                Operation::IsDataAt(IsDataAt { at: Number::Is(50), relative: true, negated: false }),
+                Operation::IsDataAt(IsDataAt {
+                    at: Number::Is(50),
+                    relative: true,
+                    negated: false,
+                }),
             ],
             Style::Plain,
             attempt,
@@ -113,7 +133,10 @@ fn what_must_not_stand_in_a_window_stands_in_none() {
         assert!(!octets[behind..behind + 50].contains(&b'a'));
     }
     let both = laid(
-        vec![Operation::Content(content("never")), Operation::Content(Content { negated: true, ..content("eve") })],
+        vec![
+            Operation::Content(content("never")),
+            Operation::Content(Content { negated: true, ..content("eve") }),
+        ],
         Style::Plain,
         0,
     );
@@ -122,10 +145,13 @@ fn what_must_not_stand_in_a_window_stands_in_none() {
 
 #[test]
 fn is_data_at_makes_a_buffer_long_and_its_negation_keeps_it_short() {
-    let at = |at, relative, negated| Operation::IsDataAt(IsDataAt { at: Number::Is(at), relative, negated });
+    let at = |at, relative, negated| {
+        Operation::IsDataAt(IsDataAt { at: Number::Is(at), relative, negated })
+    };
     let octets = laid(vec![at(141, false, false), at(142, false, true)], Style::Plain, 0).unwrap();
     assert_eq!(octets.len(), 142);
-    let octets = laid(vec![Operation::Content(content("end")), at(1, true, true)], Style::Plain, 0).unwrap();
+    let octets =
+        laid(vec![Operation::Content(content("end")), at(1, true, true)], Style::Plain, 0).unwrap();
     assert!(octets.ends_with(b"end"));
 }
 
@@ -143,7 +169,11 @@ fn tests_of_one_number_are_met_together() {
     };
     for attempt in 0..6 {
         let octets = laid(
-            vec![Operation::Content(content("N")), test(Comparison::Greater, 1000), test(Comparison::Less, 1003)],
+            vec![
+                Operation::Content(content("N")),
+                test(Comparison::Greater, 1000),
+                test(Comparison::Less, 1003),
+            ],
             Style::Plain,
             attempt,
         )
@@ -164,7 +194,8 @@ fn digits_of_a_header_line_are_followed_by_its_end() {
         offset: Number::Is(0),
         reading: Reading { relative: true, digits: Some(10), ..Reading::default() },
     });
-    let octets = laid(vec![Operation::Content(content("Content-Length: ")), test], Style::Lines, 0).unwrap();
+    let octets =
+        laid(vec![Operation::Content(content("Content-Length: ")), test], Style::Lines, 0).unwrap();
     let octets = String::from_utf8(octets).unwrap();
     let digits = octets.strip_prefix("Content-Length: ").unwrap().split("\r\n").next().unwrap();
     assert!(digits.parse::<u32>().unwrap() > 95 && !digits.starts_with('0'), "{octets}");
@@ -198,12 +229,17 @@ fn a_jump_leads_to_where_the_next_content_stands() {
         )
         .unwrap();
         let at = find(&octets, "LEN") + 3;
-        let mut by = i64::from(u16::from_be_bytes([octets[at], octets[at + 1]])) * i64::from(multiplier);
+        let mut by =
+            i64::from(u16::from_be_bytes([octets[at], octets[at + 1]])) * i64::from(multiplier);
         if align {
             by = (by + 3) / 4 * 4;
         }
         let base = if from == JumpFrom::Beginning { 0 } else { at as i64 + 2 };
-        assert_eq!(base + by + post, find(&octets, "HERE") as i64, "{from:?} {align} {multiplier} {post}");
+        assert_eq!(
+            base + by + post,
+            find(&octets, "HERE") as i64,
+            "{from:?} {align} {multiplier} {post}"
+        );
     }
 }
 
@@ -226,7 +262,11 @@ fn an_extracted_number_is_one_that_later_options_can_use() {
                 within: Some(Number::Variable(0)),
                 ..content("long enough a text")
             }),
-            Operation::IsDataAt(IsDataAt { at: Number::Variable(0), relative: false, negated: false }),
+            Operation::IsDataAt(IsDataAt {
+                at: Number::Variable(0),
+                relative: false,
+                negated: false,
+            }),
         ],
         Style::Plain,
         0,
@@ -253,8 +293,14 @@ fn an_extracted_number_is_one_that_later_options_can_use() {
         offset: Number::Is(1),
         reading: Reading::default(),
     };
-    let octets =
-        laid_with(vec![Operation::ByteMath(math), Operation::ByteTest(test)], Style::Plain, 0, None, 1).unwrap();
+    let octets = laid_with(
+        vec![Operation::ByteMath(math), Operation::ByteTest(test)],
+        Style::Plain,
+        0,
+        None,
+        1,
+    )
+    .unwrap();
     assert_eq!(u32::from(octets[0]) * 3, u32::from(octets[1]));
 }
 
@@ -297,7 +343,9 @@ fn contents_of_a_header_are_lines_of_their_own() {
 fn a_budget_that_is_spent_ends_the_search() {
     let steps = steps(
         (0..40)
-            .map(|_| Operation::Content(Content { distance: is(0), within: is(30), ..content("aab") }))
+            .map(|_| {
+                Operation::Content(Content { distance: is(0), within: is(30), ..content("aab") })
+            })
             .chain([
                 Operation::Content(Content { distance: is(0), within: is(1), ..content("z") }),
                 Operation::Content(Content { negated: true, ..content("z") }),
@@ -335,9 +383,11 @@ fn long_contents_that_are_like_each_other_cost_what_is_compared_and_no_square_of
     };
     const BUDGET: u64 = 50_000;
     let mut budget = BUDGET;
-    let layout = lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget).unwrap();
+    let layout =
+        lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget).unwrap();
     assert_eq!(layout.octets.bytes(), long.pattern);
-    // Of each its place in the buffer, and what was compared for it: a few times as many octets as it has.
+    // Of each its place in the buffer, and what was compared for it: a few times as many octets as
+    // it has.
     let each = (OCTETS / 32 + 4 * OCTETS / 1_024 + 2) as u64;
     assert!(BUDGET - budget <= 31 * each, "{} of {BUDGET} were spent", BUDGET - budget);
 }

@@ -61,15 +61,24 @@ pub(super) fn ways(rule: &Rule) -> Vec<Way> {
 
 /// Ways to say octets alone as a message of what is spoken on the rule's port.
 pub(super) fn formed_ways(rule: &Rule, sample: u32) -> Vec<Way> {
-    if !plan::applications(rule).is_empty() || !rule.inspections.iter().any(|i| plan::is_payload(i.buffer)) {
+    if !plan::applications(rule).is_empty()
+        || !rule.inspections.iter().any(|i| plan::is_payload(i.buffer))
+    {
         return vec![];
     }
     let mut dice = Dice::new(0);
     let Ok(headers) = packet::headers(rule, &mut dice, 0) else { return vec![] };
-    let Some(spoken) = formed::spoken(rule, packet::transport(rule, &headers)) else { return vec![] };
+    let Some(spoken) = formed::spoken(rule, packet::transport(rule, &headers)) else {
+        return vec![];
+    };
     let forms = spoken.forms(plan::sender(rule)).len();
     // The places that the layout prefers first; samples differ in what is free.
-    let way = |form| Way { application: None, place: mixed::Place::Verbatim, attempt: sample, form: Some(form) };
+    let way = |form| Way {
+        application: None,
+        place: mixed::Place::Verbatim,
+        attempt: sample,
+        form: Some(form),
+    };
     (0..forms).map(way).collect()
 }
 
@@ -83,11 +92,10 @@ pub(super) struct Maker<'m> {
 
 impl Maker<'_> {
     pub(super) fn make(&mut self, way: Way) -> Result<Made, NotMade> {
-        let headers = packet::headers(self.rule, &mut self.dice, self.sample).map_err(|(option, text)| NotMade {
-            reason: Reason::Contradiction,
-            option: Some(option),
-            text,
-        })?;
+        let headers =
+            packet::headers(self.rule, &mut self.dice, self.sample).map_err(|(option, text)| {
+                NotMade { reason: Reason::Contradiction, option: Some(option), text }
+            })?;
         let transport = packet::transport(self.rule, &headers);
         let turns = match way.application {
             None => self.verbatim(&headers, transport, way)?,
@@ -105,7 +113,9 @@ impl Maker<'_> {
                 None => "octets alone".into(),
             },
         };
-        if transport == Transport::Udp && matches!(self.rule.header.protocol, squall_rules::Protocol::Tcp) {
+        if transport == Transport::Udp
+            && matches!(self.rule.header.protocol, squall_rules::Protocol::Tcp)
+        {
             made.transport = Transport::Tcp;
         }
         let sender = plan::sender(self.rule);
@@ -114,7 +124,12 @@ impl Maker<'_> {
     }
 
     /// The payload as it is.
-    fn verbatim(&mut self, headers: &Headers, transport: Transport, way: Way) -> Result<Vec<Turn>, NotMade> {
+    fn verbatim(
+        &mut self,
+        headers: &Headers,
+        transport: Transport,
+        way: Way,
+    ) -> Result<Vec<Turn>, NotMade> {
         let rule = self.rule;
         let spoken = formed::spoken(rule, transport);
         let form: Option<Form> = match (way.form, spoken) {
@@ -130,7 +145,14 @@ impl Maker<'_> {
         let mut wanted = false;
         for (index, inspection) in rule.inspections.iter().enumerate() {
             if plan::is_header(inspection.buffer) {
-                let layout = self.lay_out(index, inspection, Numbers::any(), Octets::new(), &variables, way.attempt)?;
+                let layout = self.lay_out(
+                    index,
+                    inspection,
+                    Numbers::any(),
+                    Octets::new(),
+                    &variables,
+                    way.attempt,
+                )?;
                 variables = layout.variables;
                 of_headers.push((inspection.buffer, layout.octets));
             }
@@ -153,7 +175,15 @@ impl Maker<'_> {
                 let size = size.clone().unwrap_or_else(Numbers::any);
                 // Snort's raw and cooked payload are one here: the second goes on behind the first.
                 let form = form.as_ref().filter(|_| octets.is_empty());
-                let layout = self.lay_upon(index, inspection, size, octets.clone(), form, &variables, way.attempt)?;
+                let layout = self.lay_upon(
+                    index,
+                    inspection,
+                    size,
+                    octets.clone(),
+                    form,
+                    &variables,
+                    way.attempt,
+                )?;
                 variables = layout.variables;
                 octets = layout.octets;
             } else if plan::is_header(inspection.buffer) {
@@ -162,7 +192,10 @@ impl Maker<'_> {
                 return Err(NotMade {
                     reason: Reason::UnsupportedBuffer,
                     option: inspection.steps.first().map(|step| step.option),
-                    text: format!("no message is made that has the buffer {}", inspection.buffer.name()),
+                    text: format!(
+                        "no message is made that has the buffer {}",
+                        inspection.buffer.name()
+                    ),
                 });
             }
         }
@@ -177,7 +210,9 @@ impl Maker<'_> {
         if let Some(spoken) = spoken.filter(|_| form.is_some()) {
             octets = spoken
                 .close(plan::sender(rule), octets)
-                .filter(|octets| size.as_ref().is_none_or(|size| size.contains(octets.len() as u64)))
+                .filter(|octets| {
+                    size.as_ref().is_none_or(|size| size.contains(octets.len() as u64))
+                })
                 .ok_or_else(|| not_formed(spoken))?;
         }
         let mut shape_from_headers = crate::Shape::default();
@@ -186,14 +221,19 @@ impl Maker<'_> {
         }
         if let Some(call) = headers.rpc {
             let tcp = matches!(transport, Transport::Tcp);
-            let option = rule.packet.iter().find(|test| matches!(test.is, squall_rules::PacketTest::Rpc { .. }));
+            let option = rule
+                .packet
+                .iter()
+                .find(|test| matches!(test.is, squall_rules::PacketTest::Rpc { .. }));
             let origin = option.map_or(Origin::Framing, |test| Origin::Option(test.option));
             octets = self.rpc(call, tcp, octets, origin);
         }
         if octets.is_empty() && headers.size.is_none() {
             match transport {
                 // A rule that asks nothing of octets is met by any.
-                Transport::Tcp | Transport::Udp => octets = Octets::of(self.dice.letters(16), Origin::Free),
+                Transport::Tcp | Transport::Udp => {
+                    octets = Octets::of(self.dice.letters(16), Origin::Free)
+                }
                 Transport::Icmp => octets = Octets::of(self.dice.letters(32), Origin::Free),
                 Transport::Ip(_) => octets = Octets::of(self.dice.letters(24), Origin::Free),
                 Transport::Segments => {}
@@ -204,7 +244,8 @@ impl Maker<'_> {
         Ok(vec![turn])
     }
 
-    /// A call of ONC RPC with the octets that contents ask for, where those do not make a call of themselves.
+    /// A call of ONC RPC with the octets that contents ask for, where those do not make a call of
+    /// themselves.
     fn rpc(&mut self, call: (u32, u32, u32), tcp: bool, octets: Octets, origin: Origin) -> Octets {
         let made = packet::rpc_call(call, &mut self.dice, tcp, &[]);
         let mut all = Octets::of(made, origin);
@@ -223,7 +264,12 @@ impl Maker<'_> {
     }
 
     /// Messages of a protocol.
-    fn messages(&mut self, application: Application, transport: Transport, way: Way) -> Result<Vec<Turn>, NotMade> {
+    fn messages(
+        &mut self,
+        application: Application,
+        transport: Transport,
+        way: Way,
+    ) -> Result<Vec<Turn>, NotMade> {
         let rule = self.rule;
         let sender = plan::sender(rule);
         let over_tcp = transport == Transport::Tcp;
@@ -236,7 +282,10 @@ impl Maker<'_> {
         let mut variables: Vec<Option<u64>> = vec![];
         let leads = match way.place {
             mixed::Place::Lead => {
-                let of_payload = rule.inspections.iter().filter(|inspection| plan::is_payload(inspection.buffer));
+                let of_payload = rule
+                    .inspections
+                    .iter()
+                    .filter(|inspection| plan::is_payload(inspection.buffer));
                 mixed::Split::of(self, of_payload, sender)
             }
             _ => mixed::Split::default(),
@@ -261,7 +310,11 @@ impl Maker<'_> {
             if asks_nothing(inspection) {
                 continue;
             }
-            if inspection.steps.iter().any(|step| matches!(step.operation, Operation::Absent { .. })) {
+            if inspection
+                .steps
+                .iter()
+                .any(|step| matches!(step.operation, Operation::Absent { .. }))
+            {
                 parts.without.push((buffer, end, vec![]));
                 continue;
             }
@@ -272,7 +325,8 @@ impl Maker<'_> {
                 Buffer::HttpUri if way.attempt % 4 == 3 => Octets::of(*b"/?", Origin::Free),
                 _ => Octets::new(),
             };
-            let layout = self.lay_out(index, inspection, Numbers::any(), lead, &variables, way.attempt)?;
+            let layout =
+                self.lay_out(index, inspection, Numbers::any(), lead, &variables, way.attempt)?;
             variables = layout.variables;
             let mut octets = layout.octets;
             if buffer == Buffer::HttpUri && octets.origins().first() == Some(&Origin::Free) {
@@ -327,7 +381,10 @@ impl Maker<'_> {
         attempt: u32,
     ) -> Result<Layout, NotMade> {
         let decoded = self.decoded(index, inspection, attempt)?;
-        let dotted = inspection.transforms.last().is_some_and(|last| last.is == squall_rules::Transform::DotPrefix);
+        let dotted = inspection
+            .transforms
+            .last()
+            .is_some_and(|last| last.is == squall_rules::Transform::DotPrefix);
         let wish = Wish {
             steps: &inspection.steps,
             size,
@@ -337,19 +394,27 @@ impl Maker<'_> {
             form,
             variables: self.rule.variables.len(),
         };
-        let mut layout = lay_out(&wish, self.expressions, variables, attempt, &mut self.dice, self.budget)
-            .map_err(|failed| self.told(failed))?;
-        layout.octets = transform::before(&inspection.transforms, layout.octets).map_err(|text| NotMade {
-            reason: Reason::UnsupportedOption,
-            option: inspection.transforms.first().map(|transform| transform.option),
-            text,
-        })?;
+        let mut layout =
+            lay_out(&wish, self.expressions, variables, attempt, &mut self.dice, self.budget)
+                .map_err(|failed| self.told(failed))?;
+        layout.octets =
+            transform::before(&inspection.transforms, layout.octets).map_err(|text| NotMade {
+                reason: Reason::UnsupportedOption,
+                option: inspection.transforms.first().map(|transform| transform.option),
+                text,
+            })?;
         Ok(layout)
     }
 
     /// What `base64_decode` of this inspection is to make: the inspection behind it.
-    fn decoded(&mut self, index: usize, inspection: &Inspection, attempt: u32) -> Result<Option<Octets>, NotMade> {
-        if !inspection.steps.iter().any(|step| matches!(step.operation, Operation::Base64Decode(_))) {
+    fn decoded(
+        &mut self,
+        index: usize,
+        inspection: &Inspection,
+        attempt: u32,
+    ) -> Result<Option<Octets>, NotMade> {
+        if !inspection.steps.iter().any(|step| matches!(step.operation, Operation::Base64Decode(_)))
+        {
             return Ok(None);
         }
         let rule = self.rule;
@@ -388,7 +453,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Puts what is asked of headers upon the turn that matters, and before it what must have been said.
+    /// Puts what is asked of headers upon the turn that matters, and before it what must have been
+    /// said.
     fn shape(&mut self, made: &mut Made, headers: &Headers, sender: End) {
         let last = made.turns.iter().rposition(|turn| turn.from == sender);
         if let Some(last) = last {
@@ -415,10 +481,14 @@ impl Maker<'_> {
         let mut before = vec![];
         for (end, sent) in [(End::Client, headers.sent[0]), (End::Server, headers.sent[1])] {
             if sent > 0 {
-                before.push(Turn::new(end, Octets::of(self.dice.letters(sent as usize), Origin::Free)));
+                before.push(Turn::new(
+                    end,
+                    Octets::of(self.dice.letters(sent as usize), Origin::Free),
+                ));
             }
         }
-        for (end, packets) in [(End::Client, headers.packets[0]), (End::Server, headers.packets[1])] {
+        for (end, packets) in [(End::Client, headers.packets[0]), (End::Server, headers.packets[1])]
+        {
             for _ in 0..packets {
                 before.push(Turn::new(end, Octets::of(self.dice.letters(8), Origin::Free)));
             }
@@ -465,7 +535,9 @@ impl Maker<'_> {
 /// Ends what a buffer has begun: an escape of a form, the fields of a call.
 fn end_open(buffer: Buffer, octets: &mut Octets) {
     match buffer {
-        Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => octets.extend(b"20", Origin::Free),
+        Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => {
+            octets.extend(b"20", Origin::Free)
+        }
         // Pointers to nothing, sizes of nothing.
         Buffer::DceStubData => octets.extend(&[0; 64], Origin::Free),
         _ => {}
@@ -492,13 +564,17 @@ fn is_uri(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::HttpUri | Buffer::HttpRawUri)
 }
 
-/// A URI in which nothing is escaped is the same as it is sent and as it is read: what is asked of both, asked of one, in place of
-/// the first. `None`: one alone is asked for, or they are changed before anything is looked for.
+/// A URI in which nothing is escaped is the same as it is sent and as it is read: what is asked of
+/// both, asked of one, in place of the first. `None`: one alone is asked for, or they are changed
+/// before anything is looked for.
 fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
-    let uris = || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
+    let uris =
+        || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
     let has = |buffer| uris().any(|(_, inspection)| inspection.buffer == buffer);
-    let plain = uris().all(|(_, inspection)| inspection.transforms.is_empty() && inspection.part.is_none());
-    let (first, of) = uris().next().filter(|_| plain && has(Buffer::HttpUri) && has(Buffer::HttpRawUri))?;
+    let plain =
+        uris().all(|(_, inspection)| inspection.transforms.is_empty() && inspection.part.is_none());
+    let (first, of) =
+        uris().next().filter(|_| plain && has(Buffer::HttpUri) && has(Buffer::HttpRawUri))?;
     let steps = uris().flat_map(|(_, inspection)| inspection.steps.iter().cloned()).collect();
     Some((first, Inspection { buffer: Buffer::HttpRawUri, steps, ..of.clone() }))
 }
@@ -518,9 +594,8 @@ fn style(buffer: Buffer) -> layout::Style {
     use Buffer::*;
     match buffer {
         HttpHeader | HttpRawHeader | HttpStart | HttpTrailer | SipHeader => layout::Style::Lines,
-        Payload | RawPayload | FileData | HttpRequestBody | HttpResponseBody | Base64Data | DceStubData => {
-            layout::Style::Plain
-        }
+        Payload | RawPayload | FileData | HttpRequestBody | HttpResponseBody | Base64Data
+        | DceStubData => layout::Style::Plain,
         _ => layout::Style::Text,
     }
 }

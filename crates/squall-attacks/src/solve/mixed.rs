@@ -1,5 +1,5 @@
-//! Rules that look into a protocol's buffers and into the payload as well: what is asked of the payload goes into parts of the
-//! message, or is there already.
+//! Rules that look into a protocol's buffers and into the payload as well: what is asked of the
+//! payload goes into parts of the message, or is there already.
 
 use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation};
 
@@ -26,7 +26,8 @@ pub enum Place {
     Before,
     /// Into one behind them.
     After,
-    /// Lines that the payload asks for are the first of the message, and what buffers ask for is laid upon them.
+    /// Lines that the payload asks for are the first of the message, and what buffers ask for is
+    /// laid upon them.
     Lead,
     /// The payload is the message.
     Whole,
@@ -71,7 +72,14 @@ impl Mixing {
             Place::Before | Place::After => {
                 let mut turns = plain;
                 let (index, inspection) = payload[0];
-                let layout = maker.lay_out(index, inspection, Numbers::any(), Octets::new(), variables, attempt)?;
+                let layout = maker.lay_out(
+                    index,
+                    inspection,
+                    Numbers::any(),
+                    Octets::new(),
+                    variables,
+                    attempt,
+                )?;
                 let turn = Turn::new(self.sender, layout.octets);
                 if self.place == Place::Before {
                     turns.insert(0, turn)
@@ -90,7 +98,8 @@ impl Mixing {
                 for style in &styles[..if ends.is_some() { 3 } else { 1 }] {
                     self.parts.style = *style;
                     if let Ok(turns) = assembled(self.application, &self.parts)
-                        && let Some(turns) = self.over(maker, payload, variables, turns, None, attempt)
+                        && let Some(turns) =
+                            self.over(maker, payload, variables, turns, None, attempt)
                     {
                         return Ok(turns);
                     }
@@ -100,7 +109,8 @@ impl Mixing {
                         self.parts.style = *style;
                         let (parts, marker) = self.with_room(maker, room);
                         if let Ok(turns) = assembled(self.application, &parts)
-                            && let Some(turns) = self.over(maker, payload, variables, turns, Some(&marker), attempt)
+                            && let Some(turns) =
+                                self.over(maker, payload, variables, turns, Some(&marker), attempt)
                         {
                             return Ok(turns);
                         }
@@ -113,15 +123,25 @@ impl Mixing {
                     // A message of just that length.
                     let (parts, marker) = self.with_room(maker, 64);
                     if let Ok(turns) = assembled(self.application, &parts) {
-                        let message = turns
-                            .iter()
-                            .find(|turn| turn.from == self.sender && find(turn.octets.bytes(), &marker).is_some());
+                        let message = turns.iter().find(|turn| {
+                            turn.from == self.sender && find(turn.octets.bytes(), &marker).is_some()
+                        });
                         let length = message.map_or(0, |turn| turn.octets.len());
-                        let room = (64 + shortest.min(LONGEST).max(length.min(longest))).checked_sub(length);
-                        if let Some(room) = room.filter(|&room| (1..=LONGEST).contains(&room) && length > 0) {
+                        let room = (64 + shortest.min(LONGEST).max(length.min(longest)))
+                            .checked_sub(length);
+                        if let Some(room) =
+                            room.filter(|&room| (1..=LONGEST).contains(&room) && length > 0)
+                        {
                             let (parts, marker) = self.with_room(maker, room);
                             if let Ok(turns) = assembled(self.application, &parts)
-                                && let Some(turns) = self.over(maker, payload, variables, turns, Some(&marker), attempt)
+                                && let Some(turns) = self.over(
+                                    maker,
+                                    payload,
+                                    variables,
+                                    turns,
+                                    Some(&marker),
+                                    attempt,
+                                )
                             {
                                 return Ok(turns);
                             }
@@ -131,7 +151,9 @@ impl Mixing {
                 for room in [least, least + 12, least + 80, least + 400, least + 2_000] {
                     let (parts, marker) = self.with_room(maker, room);
                     let Ok(turns) = assembled(self.application, &parts) else { continue };
-                    if let Some(turns) = self.over(maker, payload, variables, turns, Some(&marker), attempt) {
+                    if let Some(turns) =
+                        self.over(maker, payload, variables, turns, Some(&marker), attempt)
+                    {
                         return Ok(turns);
                     }
                 }
@@ -182,7 +204,9 @@ impl Mixing {
         let layout = maker.lay_out(index, inspection, Numbers::any(), lead, variables, attempt)?;
         let mut octets = layout.octets;
         let (_, longest) = lengths(payload);
-        if find(octets.bytes(), b"\r\n\r\n").is_none() && find(octets.bytes(), b" HTTP/1.").is_some() {
+        if find(octets.bytes(), b"\r\n\r\n").is_none()
+            && find(octets.bytes(), b" HTTP/1.").is_some()
+        {
             let end: &[u8] = if octets.bytes().ends_with(b"\r\n") { b"\r\n" } else { b"\r\n\r\n" };
             if octets.len() + end.len() <= longest {
                 octets.extend(end, Origin::Framing);
@@ -191,8 +215,8 @@ impl Mixing {
         Ok(vec![Turn::new(self.sender, octets)])
     }
 
-    /// The turns with what is asked of the payload, laid over the octets of the first message that can take it: those of
-    /// `marker` are free, the others stay.
+    /// The turns with what is asked of the payload, laid over the octets of the first message that
+    /// can take it: those of `marker` are free, the others stay.
     fn over(
         &self,
         maker: &mut Maker<'_>,
@@ -202,7 +226,8 @@ impl Mixing {
         marker: Option<&[u8]>,
         attempt: u32,
     ) -> Option<Vec<Turn>> {
-        let messages: Vec<usize> = (0..turns.len()).filter(|&turn| turns[turn].from == self.sender).collect();
+        let messages: Vec<usize> =
+            (0..turns.len()).filter(|&turn| turns[turn].from == self.sender).collect();
         for &message in messages.iter().rev() {
             let octets = &turns[message].octets;
             let hole = match marker {
@@ -221,7 +246,14 @@ impl Mixing {
                         hole: hole.clone(),
                         variables: maker.rule.variables.len(),
                     };
-                    layout::lay_over(&wish, maker.expressions, variables, attempt, &mut maker.dice, maker.budget)
+                    layout::lay_over(
+                        &wish,
+                        maker.expressions,
+                        variables,
+                        attempt,
+                        &mut maker.dice,
+                        maker.budget,
+                    )
                 });
             }
             if let Some(octets) = over {
@@ -238,7 +270,8 @@ impl Mixing {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return;
         }
-        let split = Split::of(maker, payload.iter().map(|(_, inspection)| *inspection), self.sender);
+        let split =
+            Split::of(maker, payload.iter().map(|(_, inspection)| *inspection), self.sender);
         for (buffer, octets) in split.parts() {
             let (Buffer::HttpRawUri | Buffer::HttpHeader) = buffer else {
                 if !self.has(&[buffer]) {
@@ -251,7 +284,11 @@ impl Mixing {
                 _ => &[Buffer::HttpUri, Buffer::HttpRawUri],
             };
             let sender = self.sender;
-            let there = self.parts.buffers.iter_mut().find(|(of, end, _)| *end == sender && alike.contains(of));
+            let there = self
+                .parts
+                .buffers
+                .iter_mut()
+                .find(|(of, end, _)| *end == sender && alike.contains(of));
             match there {
                 None => self.put(buffer, octets),
                 Some((_, _, there)) if buffer == Buffer::HttpHeader => {
@@ -269,7 +306,8 @@ impl Mixing {
                 }
                 // Only its size was asked for.
                 Some((_, _, there))
-                    if there.len() == octets.len() && there.origins().iter().all(|origin| *origin == Origin::Free) =>
+                    if there.len() == octets.len()
+                        && there.origins().iter().all(|origin| *origin == Origin::Free) =>
                 {
                     *there = octets;
                 }
@@ -279,7 +317,10 @@ impl Mixing {
     }
 
     fn has(&self, buffers: &[Buffer]) -> bool {
-        self.parts.buffers.iter().any(|(buffer, end, _)| *end == self.sender && buffers.contains(buffer))
+        self.parts
+            .buffers
+            .iter()
+            .any(|(buffer, end, _)| *end == self.sender && buffers.contains(buffer))
     }
 
     fn put(&mut self, buffer: Buffer, octets: Octets) {
@@ -319,10 +360,16 @@ impl Mixing {
                 }
             }
         };
-        let body = if sender == End::Client { Buffer::HttpRequestBody } else { Buffer::HttpResponseBody };
+        let body =
+            if sender == End::Client { Buffer::HttpRequestBody } else { Buffer::HttpResponseBody };
         match (self.application, self.place) {
             (Application::Http | Application::Http1, Place::Header) => {
-                add(&[Buffer::HttpHeader, Buffer::HttpRawHeader], Buffer::HttpHeader, "X-Id: ", "\r\n");
+                add(
+                    &[Buffer::HttpHeader, Buffer::HttpRawHeader],
+                    Buffer::HttpHeader,
+                    "X-Id: ",
+                    "\r\n",
+                );
             }
             (Application::Http | Application::Http1, Place::Uri) => {
                 add(&[Buffer::HttpRawUri, Buffer::HttpUri], Buffer::HttpUri, "", "");
@@ -334,7 +381,9 @@ impl Mixing {
                 add(&[body, Buffer::FileData], body, "", "");
             }
             (Application::Smtp, _) => add(&[Buffer::FileData], Buffer::FileData, "", ""),
-            (Application::Tls, _) if sender == End::Server => add(&[Buffer::TlsSubject], Buffer::TlsSubject, "O=", ""),
+            (Application::Tls, _) if sender == End::Server => {
+                add(&[Buffer::TlsSubject], Buffer::TlsSubject, "O=", "")
+            }
             (Application::Tls, _) => add(&[Buffer::TlsSni], Buffer::TlsSni, "", ""),
             _ => add(&[Buffer::Payload], Buffer::Payload, "", ""),
         }
@@ -355,7 +404,11 @@ pub(super) struct Split {
 
 impl Split {
     /// A method with a path, lines of a header; expressions do with one text of theirs.
-    pub(super) fn of<'i>(maker: &mut Maker<'_>, payload: impl Iterator<Item = &'i Inspection>, sender: End) -> Split {
+    pub(super) fn of<'i>(
+        maker: &mut Maker<'_>,
+        payload: impl Iterator<Item = &'i Inspection>,
+        sender: End,
+    ) -> Split {
         let mut texts: Vec<(Vec<u8>, Origin)> = vec![];
         let mut contents: Vec<(Vec<u8>, Origin)> = vec![];
         for step in payload.flat_map(|inspection| &inspection.steps) {
@@ -363,13 +416,15 @@ impl Split {
             match &step.operation {
                 Operation::Pcre(pcre) if !pcre.negated => {
                     if let Ok(expression) = maker.expressions.of(step.option)
-                        && let Some(sampled) =
-                            expression.sample(&Choices::seeded(maker.dice.next()), &Constraints::default())
+                        && let Some(sampled) = expression
+                            .sample(&Choices::seeded(maker.dice.next()), &Constraints::default())
                     {
                         texts.push((sampled.bytes(), origin));
                     }
                 }
-                Operation::Content(content) if !content.negated => contents.push((content.pattern.clone(), origin)),
+                Operation::Content(content) if !content.negated => {
+                    contents.push((content.pattern.clone(), origin))
+                }
                 _ => {}
             }
         }
@@ -400,15 +455,25 @@ impl Split {
     }
 
     fn add(&mut self, pattern: &[u8], origin: Origin, sender: End) {
-        const METHODS: [&[u8]; 9] =
-            [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PROPFIND", b"CONNECT", b"TRACE"];
+        const METHODS: [&[u8]; 9] = [
+            b"GET",
+            b"POST",
+            b"HEAD",
+            b"PUT",
+            b"DELETE",
+            b"OPTIONS",
+            b"PROPFIND",
+            b"CONNECT",
+            b"TRACE",
+        ];
         let mut lines = split_lines(pattern);
         let open = lines.last().is_some_and(|line| !line.is_empty());
         let mut line = lines[0];
         if sender == End::Client {
-            let method = METHODS
-                .iter()
-                .find(|method| line.starts_with(method) && line.get(method.len()).is_none_or(|&octet| octet == b' '));
+            let method = METHODS.iter().find(|method| {
+                line.starts_with(method)
+                    && line.get(method.len()).is_none_or(|&octet| octet == b' ')
+            });
             if let Some(method) = method {
                 if self.method.is_empty() {
                     self.method = Octets::of(*method, origin);
@@ -425,7 +490,11 @@ impl Split {
             }
             if line.first() == Some(&b'/') && !line.contains(&b' ') && self.uri.is_empty() {
                 self.uri = Octets::of(line, origin);
-            } else if protocol.is_some() && !line.is_empty() && !line.contains(&b' ') && self.uri.is_empty() {
+            } else if protocol.is_some()
+                && !line.is_empty()
+                && !line.contains(&b' ')
+                && self.uri.is_empty()
+            {
                 self.uri = Octets::of(*b"/index", Origin::Free);
                 self.uri.extend(line, origin);
             }
@@ -437,7 +506,10 @@ impl Split {
         for (number, line) in lines.into_iter().enumerate() {
             let Some(colon) = line.iter().position(|&octet| octet == b':') else { continue };
             let (name, value) = (&line[..colon], &line[colon + 1..]);
-            if name.is_empty() || !name.iter().all(|&octet| layout::is_token(octet)) || !name[0].is_ascii_alphabetic() {
+            if name.is_empty()
+                || !name.iter().all(|&octet| layout::is_token(octet))
+                || !name[0].is_ascii_alphabetic()
+            {
                 continue;
             }
             let mut blank = Octets::new();
@@ -461,8 +533,10 @@ impl Split {
             self.header.extend(&line[..=colon], origin);
             self.header.append(&blank);
             if open && number + 1 == count && matches!(self.header.bytes().last(), Some(b' ')) {
-                self.header
-                    .extend(if name.eq_ignore_ascii_case(b"Content-Length") { b"8" } else { b"abc" }, Origin::Free);
+                self.header.extend(
+                    if name.eq_ignore_ascii_case(b"Content-Length") { b"8" } else { b"abc" },
+                    Origin::Free,
+                );
             }
             self.header.extend(b"\r\n", Origin::Framing);
         }
@@ -492,7 +566,11 @@ fn asked(maker: &Maker<'_>, payload: &[(usize, &Inspection)]) -> usize {
         .map(|step| match &step.operation {
             Operation::Content(content) if !content.negated => content.pattern.len(),
             Operation::Pcre(pcre) if !pcre.negated => {
-                maker.expressions.of(step.option).map_or(0, |expression| expression.least_length().min(20_000)) + 8
+                maker
+                    .expressions
+                    .of(step.option)
+                    .map_or(0, |expression| expression.least_length().min(20_000))
+                    + 8
             }
             Operation::IsDataAt(at) if !at.negated && at.relative => match at.at {
                 squall_rules::Number::Is(at) => usize::try_from(at.clamp(0, 20_000)).unwrap_or(0),
@@ -515,7 +593,8 @@ fn split_lines(mut octets: &[u8]) -> Vec<&[u8]> {
 }
 
 fn holds(text: &[u8], pattern: &[u8]) -> bool {
-    !pattern.is_empty() && text.windows(pattern.len()).any(|window| window.eq_ignore_ascii_case(pattern))
+    !pattern.is_empty()
+        && text.windows(pattern.len()).any(|window| window.eq_ignore_ascii_case(pattern))
 }
 
 pub(super) fn find(octets: &[u8], pattern: &[u8]) -> Option<usize> {

@@ -69,9 +69,11 @@ impl Default for Settings {
 pub struct Solution {
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
-    /// One, but where a count or bits of hosts ask for more: those in their order, each a flow of its own.
+    /// One, but where a count or bits of hosts ask for more: those in their order, each a flow of
+    /// its own.
     pub exchanges: Vec<Exchange>,
-    /// Rules that are played before in the same flow, whose alerts come as well unless they are silent.
+    /// Rules that are played before in the same flow, whose alerts come as well unless they are
+    /// silent.
     pub setters: Vec<usize>,
     /// How many ways were tried.
     pub attempts: u32,
@@ -152,18 +154,30 @@ const MOST_EVENTS: u32 = 2_000;
 
 impl<'a> Solver<'a> {
     pub fn new(rules: &'a RuleSet, settings: Settings) -> Self {
-        Solver { rules, settings, setters: Setters::of(rules), examiner: squall_ids::Compiled::new(rules) }
+        Solver {
+            rules,
+            settings,
+            setters: Setters::of(rules),
+            examiner: squall_ids::Compiled::new(rules),
+        }
     }
 
-    /// The `sample`th way to match the rule `rule` (index), from 0: others of the same rule differ in what is free.
+    /// The `sample`th way to match the rule `rule` (index), from 0: others of the same rule differ
+    /// in what is free.
     pub fn solve(&self, rule: usize, sample: u32) -> Result<Solution, Unsolved> {
         let of = &self.rules.rules[rule];
         let unsolved = |reason, text: String| Err(Unsolved::new(rule, reason, text));
         if of.action == squall_rules::Action::Pass {
-            return unsolved(Reason::Silent, "the rule lets pass what it matches, and says nothing".into());
+            return unsolved(
+                Reason::Silent,
+                "the rule lets pass what it matches, and says nothing".into(),
+            );
         }
         if of.silent {
-            return unsolved(Reason::Silent, "the rule says `noalert`: others may ask for what it sets".into());
+            return unsolved(
+                Reason::Silent,
+                "the rule says `noalert`: others may ask for what it sets".into(),
+            );
         }
         if let Some(why) = self.settings.dialect.never(of) {
             return unsolved(Reason::EngineNever, why.into());
@@ -173,12 +187,18 @@ impl<'a> Solver<'a> {
             Err(name) => {
                 return unsolved(
                     Reason::NoSetter,
-                    format!("no rule of the set can set {name:?} in the same flow; add the file that has one"),
+                    format!(
+                        "no rule of the set can set {name:?} in the same flow; add the file that \
+                         has one"
+                    ),
                 );
             }
         };
         if events(of).is_none() {
-            return unsolved(Reason::UnsupportedOption, format!("it counts to more than {MOST_EVENTS} events"));
+            return unsolved(
+                Reason::UnsupportedOption,
+                format!("it counts to more than {MOST_EVENTS} events"),
+            );
         }
         let ways = make::ways(of);
         let mut budget = self.settings.steps;
@@ -191,7 +211,8 @@ impl<'a> Solver<'a> {
                 u64::from(sample) << 32 | (1_000 + number as u64),
             );
             let mut budget = self.settings.steps / 8;
-            if let Ok((exchanges, strategy)) = self.attempt(rule, &befores[0], way, seed, sample, &mut budget)
+            if let Ok((exchanges, strategy)) =
+                self.attempt(rule, &befores[0], way, seed, sample, &mut budget)
                 && self.examine(rule, &befores[0], &exchanges)?
             {
                 let mut setters = befores[0].host.clone();
@@ -213,7 +234,13 @@ impl<'a> Solver<'a> {
                     Ok(true) => {
                         let mut setters = before.host.clone();
                         setters.extend(&before.flow);
-                        return Ok(Solution { rule, exchanges, setters, attempts: attempt + 1, strategy });
+                        return Ok(Solution {
+                            rule,
+                            exchanges,
+                            setters,
+                            attempts: attempt + 1,
+                            strategy,
+                        });
                     }
                     // The first way is the likeliest.
                     Ok(false) if best.is_none() => {
@@ -225,7 +252,10 @@ impl<'a> Solver<'a> {
                 },
                 Err(not_made) => {
                     fruitless += 1;
-                    if failed.as_ref().is_none_or(|failed| failed.reason == Reason::UnsupportedBuffer) {
+                    if failed
+                        .as_ref()
+                        .is_none_or(|failed| failed.reason == Reason::UnsupportedBuffer)
+                    {
                         failed = Some(not_made);
                     }
                     if best.is_none() && fruitless >= 4 * ways.len().max(befores.len()) as u32 {
@@ -239,9 +269,10 @@ impl<'a> Solver<'a> {
             }
         }
         Err(match (failed, best) {
-            (Some(failed), None) => {
-                Unsolved { option: failed.option, ..Unsolved::new(rule, failed.reason, failed.text) }
-            }
+            (Some(failed), None) => Unsolved {
+                option: failed.option,
+                ..Unsolved::new(rule, failed.reason, failed.text)
+            },
             (_, best) if asks_for_a_defect(of) => {
                 let text = "it asks for a defect of packets, streams or messages that is not made";
                 Unsolved { best, ..Unsolved::new(rule, Reason::UnsupportedOption, text) }
@@ -253,8 +284,8 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Ways through the alternatives of a rule's expressions, at most [`MOST_BRANCHES`]: samples 0 to one less than that go each
-    /// another way, as far as there is one.
+    /// Ways through the alternatives of a rule's expressions, at most [`MOST_BRANCHES`]: samples 0
+    /// to one less than that go each another way, as far as there is one.
     pub fn branches(&self, rule: usize) -> u32 {
         let branches = Expressions::of_rule(&self.rules.rules[rule]).branches();
         u32::try_from(branches).unwrap_or(u32::MAX).min(MOST_BRANCHES)
@@ -279,7 +310,8 @@ impl<'a> Solver<'a> {
                 .and_then(|ways| ways.into_iter().next())
                 .unwrap_or_default();
             let way = *make::ways(&self.rules.rules[setter]).first().expect("a rule has a way");
-            let (mut made, _) = self.flow(setter, &flow.flow, way, mix(seed, 100 + number as u64), 0, budget)?;
+            let (mut made, _) =
+                self.flow(setter, &flow.flow, way, mix(seed, 100 + number as u64), 0, budget)?;
             for exchange in &mut made {
                 own(exchange, setter);
             }
@@ -313,10 +345,14 @@ impl<'a> Solver<'a> {
             let way = make::Way { attempt: way.attempt, ..ways[way.attempt as usize % ways.len()] };
             let made = self.make(setting, way, mix(seed, 1 + number as u64), 0, budget)?;
             spoken = spoken.or(made.application);
-            let (from, free) = (plan::sender(setting), made.application.is_none() && made.transport == Transport::Tcp);
+            let (from, free) = (
+                plan::sender(setting),
+                made.application.is_none() && made.transport == Transport::Tcp,
+            );
             turns.extend(made.turns.into_iter().map(|turn| owned(turn, setter)));
-            // A stream that is no protocol's is looked at in chunks (2,560 octets and some, as Suricata has it by default), or
-            // at its end: too late for what the other end says meanwhile.
+            // A stream that is no protocol's is looked at in chunks (2,560 octets and some, as
+            // Suricata has it by default), or at its end: too late for what the other end says
+            // meanwhile.
             if free && way.attempt % 2 == 1 {
                 let mut dice = Dice::new(mix(seed, 50 + number as u64));
                 for (end, octets) in [(from, CHUNK), (from.other(), 4), (from, 4)] {
@@ -334,7 +370,9 @@ impl<'a> Solver<'a> {
             })?;
         let events = events(of).unwrap_or(1);
         let in_one = match made.transport {
-            Transport::Tcp => application == Some(Application::Http) && way.attempt.is_multiple_of(2),
+            Transport::Tcp => {
+                application == Some(Application::Http) && way.attempt.is_multiple_of(2)
+            }
             _ => true,
         };
         let strategy = made.strategy.clone();
@@ -362,19 +400,35 @@ impl<'a> Solver<'a> {
         let mut all = vec![];
         for _ in 0..events {
             all.push(exchange(turns.clone(), port, &made));
-            port =
-                clients.at_least(u64::from(port) + 1).and_then(|port| u16::try_from(port).ok()).unwrap_or(client_port);
+            port = clients
+                .at_least(u64::from(port) + 1)
+                .and_then(|port| u16::try_from(port).ok())
+                .unwrap_or(client_port);
         }
         Ok((all, strategy))
     }
 
-    fn make(&self, rule: &Rule, way: make::Way, seed: u64, sample: u32, budget: &mut u64) -> Result<Made, NotMade> {
+    fn make(
+        &self,
+        rule: &Rule,
+        way: make::Way,
+        seed: u64,
+        sample: u32,
+        budget: &mut u64,
+    ) -> Result<Made, NotMade> {
         let expressions = Expressions::of_rule(rule);
         // One attempt does not eat up what others need.
         let share = (self.settings.steps / 8).max(1);
         let mut own = share.min(*budget);
         let granted = own;
-        let made = Maker { rule, expressions: &expressions, dice: Dice::new(seed), sample, budget: &mut own }.make(way);
+        let made = Maker {
+            rule,
+            expressions: &expressions,
+            dice: Dice::new(seed),
+            sample,
+            budget: &mut own,
+        }
+        .make(way);
         *budget -= granted - own;
         made
     }
@@ -388,7 +442,8 @@ impl<'a> Solver<'a> {
         self.examine(solution.rule, &before, exchanges)
     }
 
-    /// Messages that are whole in the solution are so in these exchanges, as far as it is known how.
+    /// Messages that are whole in the solution are so in these exchanges, as far as it is known
+    /// how.
     pub(crate) fn stays_whole(&self, solution: &Solution, exchanges: &[Exchange]) -> bool {
         let rule = &self.rules.rules[solution.rule];
         solution.exchanges.iter().zip(exchanges).all(|(before, after)| {
@@ -402,7 +457,12 @@ impl<'a> Solver<'a> {
     }
 
     /// Whether the examiner sees the rule match.
-    fn examine(&self, rule: usize, before: &Before, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
+    fn examine(
+        &self,
+        rule: usize,
+        before: &Before,
+        exchanges: &[Exchange],
+    ) -> Result<bool, Unsolved> {
         let mut which = before.host.clone();
         which.extend(&before.flow);
         which.push(rule);
@@ -430,7 +490,10 @@ impl<'a> Solver<'a> {
 }
 
 /// All frames of some flows one behind the other, with their times.
-fn frames_of(exchanges: &[Exchange], ends: &Endpoints) -> Result<Vec<(Nanos, Vec<u8>)>, wire::Error> {
+fn frames_of(
+    exchanges: &[Exchange],
+    ends: &Endpoints,
+) -> Result<Vec<(Nanos, Vec<u8>)>, wire::Error> {
     let mut all = vec![];
     let mut from = Nanos(1_000_000_000);
     for exchange in exchanges {
@@ -446,7 +509,10 @@ fn frames_of(exchanges: &[Exchange], ends: &Endpoints) -> Result<Vec<(Nanos, Vec
 
 /// Events of decoders and of protocols, wrong checksums, SCTP: what is made is right, and no other.
 fn asks_for_a_defect(rule: &Rule) -> bool {
-    let event = rule.application.iter().any(|test| matches!(test.is, squall_rules::ApplicationTest::Event(_)));
+    let event = rule
+        .application
+        .iter()
+        .any(|test| matches!(test.is, squall_rules::ApplicationTest::Event(_)));
     let other = rule
         .packet
         .iter()
@@ -509,5 +575,6 @@ fn owned(mut turn: Turn, setter: usize) -> Turn {
 }
 
 fn own(exchange: &mut Exchange, setter: usize) {
-    exchange.turns = std::mem::take(&mut exchange.turns).into_iter().map(|turn| owned(turn, setter)).collect();
+    exchange.turns =
+        std::mem::take(&mut exchange.turns).into_iter().map(|turn| owned(turn, setter)).collect();
 }

@@ -14,13 +14,18 @@ pub(super) fn read(octets: &[u8], reading: &Reading) -> Option<u64> {
                 (0, None) => (10, text),
                 (base, None) | (base, Some(_)) => (base, text),
             };
-            let digits: String = text.chars().take_while(|digit| digit.is_digit(base.into())).collect();
+            let digits: String =
+                text.chars().take_while(|digit| digit.is_digit(base.into())).collect();
             u64::from_str_radix(&digits, base.into()).ok()?
         }
         None => {
             let mut number = 0_u64;
             for index in 0..octets.len().min(8) {
-                let octet = if reading.little_endian { octets[octets.len().min(8) - 1 - index] } else { octets[index] };
+                let octet = if reading.little_endian {
+                    octets[octets.len().min(8) - 1 - index]
+                } else {
+                    octets[index]
+                };
                 number = number << 8 | u64::from(octet);
             }
             number
@@ -45,7 +50,8 @@ pub(super) fn write(number: u64, count: usize, reading: &Reading) -> Option<Vec<
             _ => number.to_string(),
         };
         // A 0 in front would make it octal where the rule names no base.
-        let padded = if base == 0 { format!("{digits: >count$}") } else { format!("{digits:0>count$}") };
+        let padded =
+            if base == 0 { format!("{digits: >count$}") } else { format!("{digits:0>count$}") };
         return (digits.len() <= count && count > 0).then(|| padded.into_bytes());
     }
     let number = match reading.bitmask {
@@ -73,7 +79,8 @@ pub(super) fn greatest(count: usize, reading: &Reading) -> u64 {
     let all = match (reading.digits, count) {
         (Some(base), _) => {
             let base = if base == 0 { 10 } else { u64::from(base) };
-            base.checked_pow(u32::try_from(count).unwrap_or(u32::MAX)).map_or(u64::MAX, |power| power.saturating_sub(1))
+            base.checked_pow(u32::try_from(count).unwrap_or(u32::MAX))
+                .map_or(u64::MAX, |power| power.saturating_sub(1))
         }
         (None, 8..) => u64::MAX,
         (None, _) => (1 << (8 * count)) - 1,
@@ -94,7 +101,8 @@ pub(super) fn holds(number: u64, operator: Comparison, value: u64, negated: bool
     holds != negated
 }
 
-/// What `byte_math` makes of `number`; `None` on a division by nothing or where it is beyond 64 bits.
+/// What `byte_math` makes of `number`; `None` on a division by nothing or where it is beyond 64
+/// bits.
 pub(super) fn calculate(math: &ByteMath, number: u64, value: u64) -> Option<u64> {
     match math.operator {
         Arithmetic::Add => number.checked_add(value),
@@ -127,7 +135,9 @@ pub(super) fn candidates(tests: &[(Comparison, u64, bool)], greatest: u64) -> Ve
     for number in numbers {
         if number <= greatest
             && !seen.contains(&number)
-            && tests.iter().all(|&(operator, value, negated)| holds(number, operator, value, negated))
+            && tests
+                .iter()
+                .all(|&(operator, value, negated)| holds(number, operator, value, negated))
         {
             seen.push(number);
         }
@@ -165,10 +175,21 @@ mod tests {
 
     #[test]
     fn numbers_for_several_tests_hold_for_all() {
-        let tests = [(Comparison::Greater, 95, false), (Comparison::Less, 115, false), (Comparison::Equal, 96, true)];
+        let tests = [
+            (Comparison::Greater, 95, false),
+            (Comparison::Less, 115, false),
+            (Comparison::Equal, 96, true),
+        ];
         let numbers = candidates(&tests, 1 << 20);
-        assert!(!numbers.is_empty() && numbers.iter().all(|&number| number > 95 && number < 115 && number != 96));
+        assert!(
+            !numbers.is_empty()
+                && numbers.iter().all(|&number| number > 95 && number < 115 && number != 96)
+        );
         assert!(candidates(&[(Comparison::Greater, 255, false)], 255).is_empty());
-        assert!(candidates(&[(Comparison::And, 0x40, true)], 255).iter().all(|number| number & 0x40 == 0));
+        assert!(
+            candidates(&[(Comparison::And, 0x40, true)], 255)
+                .iter()
+                .all(|number| number & 0x40 == 0)
+        );
     }
 }

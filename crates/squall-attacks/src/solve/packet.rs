@@ -33,7 +33,11 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
         let option = test.option;
         let nothing = || (option, "no number is left by what the rule says of it".to_string());
         // Two tests of one field are met together.
-        let mut choose = |field: usize, numbers: &Numbers, usual: u64, most: u64| -> Result<u64, (u16, String)> {
+        let mut choose = |field: usize,
+                          numbers: &Numbers,
+                          usual: u64,
+                          most: u64|
+         -> Result<u64, (u16, String)> {
             let mut set = numbers.intersection(&Numbers::range(0..=most));
             if let Some((_, before)) = taken.iter().find(|(of, _)| *of == field) {
                 set = set.intersection(before);
@@ -80,7 +84,9 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
                     Which::None => !bits & 2,
                 });
             }
-            PacketTest::FragmentOffset(numbers) => shape.fragment_offset = Some(choose(3, numbers, 0, 8_191)? as u16),
+            PacketTest::FragmentOffset(numbers) => {
+                shape.fragment_offset = Some(choose(3, numbers, 0, 8_191)? as u16)
+            }
             PacketTest::IpProtocol(numbers) => {
                 headers.ip_protocol = Some(choose(4, numbers, 17, 255)? as u8);
             }
@@ -90,9 +96,13 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
             PacketTest::Acknowledgment(numbers) => {
                 shape.acknowledgment = Some(choose(6, numbers, 1_000_000, u32::MAX.into())? as u32);
             }
-            PacketTest::Window(numbers) => shape.window = Some(choose(7, numbers, 64_240, 65_535)? as u16),
+            PacketTest::Window(numbers) => {
+                shape.window = Some(choose(7, numbers, 64_240, 65_535)? as u16)
+            }
             PacketTest::Mss(numbers) => shape.mss = Some(choose(8, numbers, 1_460, 65_535)? as u16),
-            PacketTest::WindowScale(numbers) => shape.window_scale = Some(choose(9, numbers, 7, 14)? as u8),
+            PacketTest::WindowScale(numbers) => {
+                shape.window_scale = Some(choose(9, numbers, 7, 14)? as u8)
+            }
             PacketTest::IcmpType(numbers) => {
                 headers.icmp = true;
                 let usual = if rule.header.protocol == Protocol::Icmp6 { 128 } else { 8 };
@@ -131,7 +141,8 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
                 }
             }
             PacketTest::FlowAge(numbers) => {
-                shape.pause_ns = numbers.first().ok_or_else(nothing)?.min(86_400).saturating_mul(1_000_000_000);
+                shape.pause_ns =
+                    numbers.first().ok_or_else(nothing)?.min(86_400).saturating_mul(1_000_000_000);
             }
             PacketTest::IpVersion(version) => headers.ip_version = Some(*version),
             // The examiner says whether what was made is so by chance.
@@ -194,11 +205,15 @@ pub(super) fn transport(rule: &Rule, headers: &Headers) -> Transport {
             Some(number) => of_protocol(number),
             None if headers.icmp => Transport::Icmp,
             None if headers.flags => Transport::Segments,
-            None if rule.flow.established == Some(true) || rule.flow.stream == Some(true) => Transport::Tcp,
+            None if rule.flow.established == Some(true) || rule.flow.stream == Some(true) => {
+                Transport::Tcp
+            }
             None => Transport::Udp,
         },
         Protocol::Application(application) => match application {
-            Dns | Mdns | Sip | Sdp | Snmp | Tftp | Ike | Ntp | Dhcp | Quic | BitTorrentDht => Transport::Udp,
+            Dns | Mdns | Sip | Sdp | Snmp | Tftp | Ike | Ntp | Dhcp | Quic | BitTorrentDht => {
+                Transport::Udp
+            }
             _ => Transport::Tcp,
         },
     }

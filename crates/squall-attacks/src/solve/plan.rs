@@ -66,10 +66,18 @@ pub(super) fn applications(rule: &Rule) -> Vec<Application> {
         }
         return all.into_iter().take(2).collect();
     }
-    let files = |buffer: Buffer| matches!(buffer, Buffer::FileData | Buffer::FileName | Buffer::FileMagic);
+    let files =
+        |buffer: Buffer| matches!(buffer, Buffer::FileData | Buffer::FileName | Buffer::FileMagic);
     let file_tests = rule.application.iter().any(|test| {
         use ApplicationTest::*;
-        matches!(test.is, FileExtension { .. } | FileName { .. } | FileMagic { .. } | FileSize(_) | FileHash { .. })
+        matches!(
+            test.is,
+            FileExtension { .. }
+                | FileName { .. }
+                | FileMagic { .. }
+                | FileSize(_)
+                | FileHash { .. }
+        )
     });
     if !rule.inspections.iter().any(|inspection| files(inspection.buffer)) && !file_tests {
         return vec![];
@@ -78,8 +86,17 @@ pub(super) fn applications(rule: &Rule) -> Vec<Application> {
     let ports = super::ends::sides(rule).1.ports.clone();
     // An attachment is what only mail's senders send.
     let mut carriers: Vec<(Application, bool)> = vec![
-        (Http, ports.contains(80) || ports.contains(8080) || rule.services.iter().any(|service| service == "http")),
-        (Smtp, end == End::Client && (ports.contains(25) || rule.services.iter().any(|service| service == "smtp"))),
+        (
+            Http,
+            ports.contains(80)
+                || ports.contains(8080)
+                || rule.services.iter().any(|service| service == "http"),
+        ),
+        (
+            Smtp,
+            end == End::Client
+                && (ports.contains(25) || rule.services.iter().any(|service| service == "smtp")),
+        ),
     ];
     if ports.contains(25) && !ports.contains(80) {
         carriers.reverse();

@@ -11,9 +11,9 @@ fn rules(text: &str) -> RuleSet {
 }
 
 fn solved(rules: &RuleSet, rule: usize, sample: u32) -> Solution {
-    Solver::new(rules, Settings::default())
-        .solve(rule, sample)
-        .unwrap_or_else(|unsolved| panic!("{}: {:?}, {unsolved}", rules.rules[rule].text, unsolved.reason))
+    Solver::new(rules, Settings::default()).solve(rule, sample).unwrap_or_else(|unsolved| {
+        panic!("{}: {:?}, {unsolved}", rules.rules[rule].text, unsolved.reason)
+    })
 }
 
 fn reason(text: &str) -> Reason {
@@ -30,7 +30,8 @@ fn is_seen(rules: &RuleSet, solution: &Solution, mss: u16) -> bool {
     let together: Vec<&Rule> = which.iter().map(|&index| &rules.rules[index]).collect();
     let ends = endpoints_of(&together, 3, &Hosts::default()).unwrap();
     let compiled = squall_ids::Compiled::new(rules);
-    let (mut engine, refused) = squall_ids::Engine::new(&compiled, &which, squall_ids::Settings::default());
+    let (mut engine, refused) =
+        squall_ids::Engine::new(&compiled, &which, squall_ids::Settings::default());
     assert!(refused.is_empty(), "{refused:?}");
     let settings = wire::Settings { mss, ..wire::Settings::default() };
     let mut from = Nanos(1_000_000_000);
@@ -107,13 +108,14 @@ fn without_an_octet_that_the_rule_asks_for_it_is_not_seen() {
             .iter()
             .enumerate()
             .flat_map(|(turn, said)| {
-                let of_contents = said.octets.origins().iter().enumerate().filter(|(_, origin)| match origin {
-                    Origin::Option(option) => {
-                        let range = rules.rules[0].options[usize::from(*option)].clone();
-                        rules.rules[0].text[range].trim_start().starts_with("content")
-                    }
-                    _ => false,
-                });
+                let of_contents =
+                    said.octets.origins().iter().enumerate().filter(|(_, origin)| match origin {
+                        Origin::Option(option) => {
+                            let range = rules.rules[0].options[usize::from(*option)].clone();
+                            rules.rules[0].text[range].trim_start().starts_with("content")
+                        }
+                        _ => false,
+                    });
                 of_contents.map(move |(at, _)| (turn, at)).collect::<Vec<_>>()
             })
             .collect();
@@ -175,7 +177,8 @@ fn as_many_events_are_made_as_are_counted() {
         let rules = rules(text);
         let solution = solved(&rules, 0, 0);
         assert_eq!(solution.exchanges.len(), flows, "{text}");
-        let mut ports: Vec<u16> = solution.exchanges.iter().map(|exchange| exchange.client_port).collect();
+        let mut ports: Vec<u16> =
+            solution.exchanges.iter().map(|exchange| exchange.client_port).collect();
         ports.dedup();
         assert_eq!(ports.len(), flows);
     }
@@ -184,11 +187,16 @@ fn as_many_events_are_made_as_are_counted() {
 #[test]
 fn what_cannot_be_says_why() {
     let unsolved = |options: &str| {
-        reason(&format!("alert tcp any any -> any 7000 (msg:\"x\"; flow:to_server,established; {options} sid:1;)"))
+        reason(&format!(
+            "alert tcp any any -> any 7000 (msg:\"x\"; flow:to_server,established; {options} \
+             sid:1;)"
+        ))
     };
     assert_eq!(unsolved(r#"content:"abc"; content:!"b";"#), Reason::Contradiction);
     assert_eq!(
-        unsolved(r#"content:"abcdef"; content:"g"; distance:0; within:1; isdataat:!8; content:"hij"; distance:4;"#),
+        unsolved(
+            r#"content:"abcdef"; content:"g"; distance:0; within:1; isdataat:!8; content:"hij"; distance:4;"#
+        ),
         Reason::Contradiction
     );
     assert_eq!(
@@ -203,11 +211,16 @@ fn what_cannot_be_says_why() {
 fn a_rule_that_would_take_for_ever_ends() {
     let contents: String = (0..30).map(|_| "content:\"aa\"; distance:0; within:40; ").collect();
     let text = format!(
-        "alert tcp any any -> any 7000 (msg:\"x\"; flow:to_server,established; {contents} content:\"b\"; distance:0; within:1; isdataat:!3,relative; content:\"ccccc\"; distance:0; sid:1;)"
+        "alert tcp any any -> any 7000 (msg:\"x\"; flow:to_server,established; {contents} \
+         content:\"b\"; distance:0; within:1; isdataat:!3,relative; content:\"ccccc\"; \
+         distance:0; sid:1;)"
     );
     let rules = rules(&text);
     let solver = Solver::new(&rules, Settings { steps: 5_000, ..Settings::default() });
-    assert!(matches!(solver.solve(0, 0).unwrap_err().reason, Reason::TooLong | Reason::Contradiction));
+    assert!(matches!(
+        solver.solve(0, 0).unwrap_err().reason,
+        Reason::TooLong | Reason::Contradiction
+    ));
 }
 
 #[test]
@@ -216,7 +229,11 @@ fn answers_of_dns_are_told_from_questions() {
         r#"alert udp $EXTERNAL_NET 53 -> $HOME_NET any (msg:"a"; content:"|07|example|03|com"; content:"|C0 0C 00 01 00 01|"; distance:0; sid:1;)"#,
     );
     let solution = solved(&rules, 0, 0);
-    let answer = solution.exchanges[0].turns.iter().find(|turn| turn.from == squall_rules::End::Server).unwrap();
+    let answer = solution.exchanges[0]
+        .turns
+        .iter()
+        .find(|turn| turn.from == squall_rules::End::Server)
+        .unwrap();
     assert_eq!(answer.octets.bytes()[2] & 0x80, 0x80, "{:02x?}", answer.octets.bytes());
 }
 
@@ -253,7 +270,8 @@ fn a_content_before_the_beginning_and_a_number_of_no_digits_are_made_for_who_tak
 
 #[test]
 fn what_stands_in_the_way_of_a_rule_is_told_with_what_came_nearest() {
-    let rules = rules(r#"alert udp any any -> any 7000 (msg:"a"; content:"abc"; vlan.id:300; sid:1;)"#);
+    let rules =
+        rules(r#"alert udp any any -> any 7000 (msg:"a"; content:"abc"; vlan.id:300; sid:1;)"#);
     let unsolved = Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err();
     let told = explain_unsolved(&rules, &unsolved, "not_verified".into(), Dialect::Suricata);
     assert_eq!(told.option.as_deref(), Some("vlan.id:300"), "{told}");

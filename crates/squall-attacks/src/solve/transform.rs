@@ -54,10 +54,13 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
             text.extend(&base64(wanted.bytes()), origin);
             text
         }
-        Transform::Gunzip => compressed(flate2::write::GzEncoder::new(vec![], flate2::Compression::new(6)), &wanted)?,
-        Transform::ZlibDeflate => {
-            compressed(flate2::write::ZlibEncoder::new(vec![], flate2::Compression::new(6)), &wanted)?
+        Transform::Gunzip => {
+            compressed(flate2::write::GzEncoder::new(vec![], flate2::Compression::new(6)), &wanted)?
         }
+        Transform::ZlibDeflate => compressed(
+            flate2::write::ZlibEncoder::new(vec![], flate2::Compression::new(6)),
+            &wanted,
+        )?,
         Transform::ToMd5 | Transform::ToSha1 | Transform::ToSha256 => {
             return Err("no text is known whose digest it would be".into());
         }
@@ -68,15 +71,18 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
 
 /// A text out of which the expression's first group takes `wanted`.
 fn around_group(pattern: &str, wanted: &Octets) -> Result<Octets, String> {
-    let expression = Expression::parse(pattern, Flags::default()).map_err(|error| error.to_string())?;
-    let asked =
-        expression.with_group(1, wanted.bytes()).ok_or("the expression has no group that takes something out")?;
+    let expression =
+        Expression::parse(pattern, Flags::default()).map_err(|error| error.to_string())?;
+    let asked = expression
+        .with_group(1, wanted.bytes())
+        .ok_or("the expression has no group that takes something out")?;
     let sampled = asked.sample(&Choices::plain(), &Constraints::default());
     let sampled = sampled.ok_or("the expression's group does not take these octets")?;
     let Some(Some(taken)) = sampled.captures.get(1).cloned() else {
         return Err("the expression's group takes nothing".into());
     };
-    let mut text = Octets::of(sampled.bytes(), wanted.origins().iter().copied().max().unwrap_or(Origin::Free));
+    let mut text =
+        Octets::of(sampled.bytes(), wanted.origins().iter().copied().max().unwrap_or(Origin::Free));
     for (at, (&octet, &origin)) in taken.zip(wanted.bytes().iter().zip(wanted.origins())) {
         text.set(at, octet, origin);
     }
@@ -110,7 +116,8 @@ pub(crate) fn base64(octets: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = vec![];
     for group in octets.chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, &octet| bits << 8 | u32::from(octet)) << (8 * (3 - group.len()));
+        let bits = group.iter().fold(0_u32, |bits, &octet| bits << 8 | u32::from(octet))
+            << (8 * (3 - group.len()));
         for sextet in 0..4 {
             text.push(match sextet <= group.len() {
                 true => ALPHABET[(bits >> (18 - 6 * sextet) & 63) as usize],
@@ -127,9 +134,14 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        for (plain, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
-        {
+        for (plain, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(plain.as_bytes()), text.as_bytes());
         }
     }
@@ -144,12 +156,22 @@ mod tests {
         };
         assert_eq!(taken(vec![Transform::DotPrefix], ".example.com").unwrap(), b"example.com");
         assert!(taken(vec![Transform::DotPrefix], "example.com").is_err());
-        assert_eq!(taken(vec![Transform::Xor(vec![1, 2])], "abc").unwrap(), [b'a' ^ 1, b'b' ^ 2, b'c' ^ 1]);
+        assert_eq!(
+            taken(vec![Transform::Xor(vec![1, 2])], "abc").unwrap(),
+            [b'a' ^ 1, b'b' ^ 2, b'c' ^ 1]
+        );
         assert_eq!(taken(vec![Transform::UrlDecode], "a b%").unwrap(), b"a%20b%25");
         // First decoded, then decoded from base64: so first encoded in base64, then for a URL.
-        let base64 = Transform::FromBase64 { octets: None, offset: 0, mode: squall_rules::Base64Mode::Rfc4648 };
+        let base64 = Transform::FromBase64 {
+            octets: None,
+            offset: 0,
+            mode: squall_rules::Base64Mode::Rfc4648,
+        };
         assert_eq!(taken(vec![Transform::UrlDecode, base64], "f").unwrap(), b"Zg==");
-        assert_eq!(taken(vec![Transform::PcreXform("id=(\\d+);".into())], "42").unwrap(), b"id=42;");
+        assert_eq!(
+            taken(vec![Transform::PcreXform("id=(\\d+);".into())], "42").unwrap(),
+            b"id=42;"
+        );
         assert!(taken(vec![Transform::PcreXform("id=(\\d+);".into())], "x").is_err());
         assert!(taken(vec![Transform::ToMd5], "abc").is_err());
     }

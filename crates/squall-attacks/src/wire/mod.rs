@@ -28,11 +28,11 @@ pub struct Endpoints {
 /// How frames are made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Octets of a TCP payload at most; with time stamps, 12 less. What a SYN offers, unless a [`Shape`](crate::Shape) says
-    /// otherwise.
+    /// Octets of a TCP payload at most; with time stamps, 12 less. What a SYN offers, unless a
+    /// [`Shape`](crate::Shape) says otherwise.
     pub mss: u16,
-    /// Octets of an IP packet at most: what is longer leaves in fragments (RFC 791 §3.2, RFC 8200 §4.5). Tags and tunnels
-    /// come on top. At least [`LEAST_MTU`].
+    /// Octets of an IP packet at most: what is longer leaves in fragments (RFC 791 §3.2, RFC 8200
+    /// §4.5). Tags and tunnels come on top. At least [`LEAST_MTU`].
     pub mtu: u16,
     /// From a frame to the next.
     pub gap: Nanos,
@@ -40,8 +40,8 @@ pub struct Settings {
     pub seed: u64,
     /// TCP segments have time stamps (RFC 7323).
     pub timestamps: bool,
-    /// VLANs of the tags, 0 to 4095, from the outermost inwards: none, one (IEEE 802.1Q), or two, the first of them then of
-    /// 802.1ad.
+    /// VLANs of the tags, 0 to 4095, from the outermost inwards: none, one (IEEE 802.1Q), or two,
+    /// the first of them then of 802.1ad.
     pub vlans: Vec<u16>,
     /// A tunnel around all packets.
     pub gre: Option<Gre>,
@@ -64,7 +64,8 @@ impl Default for Settings {
     }
 }
 
-/// What every host takes of IPv4 (RFC 791 §3.1) and more than all headers together that are made here.
+/// What every host takes of IPv4 (RFC 791 §3.1) and more than all headers together that are made
+/// here.
 pub const LEAST_MTU: u16 = 576;
 
 /// Ends of a tunnel (RFC 2784, without key and checksum); both of one family.
@@ -89,18 +90,27 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
-        "{one} and {other} are of different families; both ends of a conversation, and of a tunnel, are IPv4 or IPv6"
+        "{one} and {other} are of different families; both ends of a conversation, and of a \
+         tunnel, are IPv4 or IPv6"
     )]
     Families { one: IpAddr, other: IpAddr },
-    #[error("the conversation is of IPv{needed} only, and its ends are {client} and {server}; try others")]
+    #[error(
+        "the conversation is of IPv{needed} only, and its ends are {client} and {server}; try \
+         others"
+    )]
     Version { needed: u8, client: IpAddr, server: IpAddr },
     #[error("{what} is of IPv4 only, and the ends are IPv6; try addresses of IPv4")]
     OnlyIpv4 { what: &'static str },
     #[error("IP options of {octets} octets, expected a multiple of 4, at most 40")]
     Options { octets: usize },
-    #[error("a packet of {octets} octets behind its Ethernet header, at most 65535; try shorter turns")]
+    #[error(
+        "a packet of {octets} octets behind its Ethernet header, at most 65535; try shorter turns"
+    )]
     TooLong { octets: usize },
-    #[error("the {field} {asked} of a turn contradicts that of a turn before, after which it would be {follows}")]
+    #[error(
+        "the {field} {asked} of a turn contradicts that of a turn before, after which it would be \
+         {follows}"
+    )]
     Sequence { field: &'static str, asked: u32, follows: u32 },
     #[error("{what} are of IPv6 only, and the ends are IPv4; try addresses of IPv6")]
     OnlyIpv6 { what: &'static str },
@@ -110,13 +120,18 @@ pub enum Error {
 
 /// All frames of a conversation: handshake, data both ways, acknowledgments, close.
 ///
-/// Each turn's segments are acknowledged, every second one and the last, before anything else is said. The ends behave as
-/// Linux does: window and options of a SYN, PSH on the last segment, DF on TCP. Where a turn's shape asks for sequence or
-/// acknowledgment numbers, the initial numbers of a connection are such that these are the right ones.
+/// Each turn's segments are acknowledged, every second one and the last, before anything else is
+/// said. The ends behave as Linux does: window and options of a SYN, PSH on the last segment, DF on
+/// TCP. Where a turn's shape asks for sequence or acknowledgment numbers, the initial numbers of a
+/// connection are such that these are the right ones.
 ///
 /// # Errors
 /// [`Error`], where headers cannot be as the conversation, its ends or the settings ask.
-pub fn frames(exchange: &Exchange, ends: &Endpoints, settings: &Settings) -> Result<Vec<Frame>, Error> {
+pub fn frames(
+    exchange: &Exchange,
+    ends: &Endpoints,
+    settings: &Settings,
+) -> Result<Vec<Frame>, Error> {
     let writer = packet::Writer::new(exchange, ends, settings)?;
     let packets = talk::packets(exchange, &writer)?;
     let mut frames = Vec::with_capacity(packets.len());

@@ -25,7 +25,8 @@ const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 pub(crate) const ICMPV6: u8 = 58;
 
-/// An extension header of eight octets, whose option is padding (RFC 8200 §4.2); the first octet says what follows.
+/// An extension header of eight octets, whose option is padding (RFC 8200 §4.2); the first octet
+/// says what follows.
 const NOTHING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
 
 const ETHERNET: usize = 14;
@@ -99,7 +100,11 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(exchange: &Exchange, ends: &Endpoints, settings: &'a Settings) -> Result<Self, Error> {
+    pub fn new(
+        exchange: &Exchange,
+        ends: &Endpoints,
+        settings: &'a Settings,
+    ) -> Result<Self, Error> {
         let client = ends.client;
         let server = if exchange.same_address { client } else { ends.server };
         one_family(client, server)?;
@@ -111,10 +116,16 @@ impl<'a> Writer<'a> {
             return Err(Error::Settings("mss is 0, expected 1 or more octets".into()));
         }
         if settings.mtu < LEAST_MTU {
-            return Err(Error::Settings(format!("mtu is {}, expected {LEAST_MTU} or more octets", settings.mtu)));
+            return Err(Error::Settings(format!(
+                "mtu is {}, expected {LEAST_MTU} or more octets",
+                settings.mtu
+            )));
         }
         if settings.vlans.len() > 2 {
-            return Err(Error::Settings(format!("{} VLAN tags, expected 2 at most", settings.vlans.len())));
+            return Err(Error::Settings(format!(
+                "{} VLAN tags, expected 2 at most",
+                settings.vlans.len()
+            )));
         }
         if let Some(vlan) = settings.vlans.iter().find(|&&v| v > 0xfff) {
             return Err(Error::Settings(format!("VLAN {vlan}, expected 0 to 4095")));
@@ -132,15 +143,22 @@ impl<'a> Writer<'a> {
             one_family(gre.source, gre.destination)?;
         }
         let macs = [ends.client_mac, ends.server_mac];
-        Ok(Writer { client, server, macs, ports: [exchange.client_port, exchange.server_port], settings })
+        Ok(Writer {
+            client,
+            server,
+            macs,
+            ports: [exchange.client_port, exchange.server_port],
+            settings,
+        })
     }
 
     pub fn is_ipv4(&self) -> bool {
         self.client.is_ipv4()
     }
 
-    /// What an error of ICMP quotes where no rule asks for other octets: a UDP datagram that went the other way, of as many
-    /// octets as the turn has where they are enough; those behind its header are the turn's.
+    /// What an error of ICMP quotes where no rule asks for other octets: a UDP datagram that went
+    /// the other way, of as many octets as the turn has where they are enough; those behind its
+    /// header are the turn's.
     pub fn quoted(&self, turn: &Turn) -> Vec<u8> {
         let octets = turn.octets.bytes();
         let headers = if self.is_ipv4() { 20 } else { 40 } + 8;
@@ -148,7 +166,8 @@ impl<'a> Writer<'a> {
         if !free || turn.shape.whole && octets.len() < headers {
             return octets.to_vec();
         }
-        let ip = Ip { ttl: 1, tos: 0, id: 0, options: vec![], bits: 0, offset: 0, extensions: false };
+        let ip =
+            Ip { ttl: 1, tos: 0, id: 0, options: vec![], bits: 0, offset: 0, extensions: false };
         let packet = Packet {
             from: turn.from.other(),
             pause: Nanos::ZERO,
@@ -187,9 +206,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Calls `each` with the packet, or with its fragments where it is too long for the MTU. Fragments whose shape is
-    /// a rule's are left as they are.
-    pub fn fragments(&self, packet: Packet, each: &mut impl FnMut(Packet) -> Result<(), Error>) -> Result<(), Error> {
+    /// Calls `each` with the packet, or with its fragments where it is too long for the MTU.
+    /// Fragments whose shape is a rule's are left as they are.
+    pub fn fragments(
+        &self,
+        packet: Packet,
+        each: &mut impl FnMut(Packet) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let shaped = packet.ip.is_fragment();
         let mtu = usize::from(self.settings.mtu);
         let header = self.header_len(&packet.ip);
@@ -222,7 +245,10 @@ impl<'a> Writer<'a> {
     /// The packet's fragments, in the order of their data.
     fn cut(&self, packet: Packet, pieces: Pieces) -> Result<Vec<Packet>, Error> {
         let Pieces { step, overlap, .. } = pieces;
-        assert!(step > 0 && step.is_multiple_of(8), "fragments but the last carry multiples of eight octets");
+        assert!(
+            step > 0 && step.is_multiple_of(8),
+            "fragments but the last carry multiples of eight octets"
+        );
         let protocol = packet.head.protocol(self);
         let mut body = Vec::with_capacity(packet.head.len() + packet.payload.len());
         self.transport(&packet, &mut body);
@@ -273,11 +299,21 @@ impl<'a> Writer<'a> {
         match self.settings.gre {
             None => octets.extend_from_slice(&ethertype(sender)),
             Some(gre) => {
-                let (source, destination) =
-                    if from_server { (gre.destination, gre.source) } else { (gre.source, gre.destination) };
+                let (source, destination) = if from_server {
+                    (gre.destination, gre.source)
+                } else {
+                    (gre.source, gre.destination)
+                };
                 octets.extend_from_slice(&ethertype(source));
-                let outer =
-                    Ip { ttl: 64, tos: 0, id: packet.ip.id, options: vec![], bits: 0, offset: 0, extensions: false };
+                let outer = Ip {
+                    ttl: 64,
+                    tos: 0,
+                    id: packet.ip.id,
+                    options: vec![],
+                    bits: 0,
+                    offset: 0,
+                    extensions: false,
+                };
                 network(&outer, source, destination, GRE, GRE_HEADER + inner, &mut octets)?;
                 octets.extend_from_slice(&[0, 0]);
                 octets.extend_from_slice(&ethertype(sender));
@@ -293,7 +329,10 @@ impl<'a> Writer<'a> {
     fn header_len(&self, ip: &Ip) -> usize {
         match self.is_ipv4() {
             true => 20 + ip.options.len(),
-            false => 40 + if ip.is_fragment() { 8 } else { 0 } + if ip.extensions { 2 * NOTHING.len() } else { 0 },
+            false => {
+                40 + if ip.is_fragment() { 8 } else { 0 }
+                    + if ip.extensions { 2 * NOTHING.len() } else { 0 }
+            }
         }
     }
 
@@ -314,7 +353,10 @@ impl<'a> Writer<'a> {
                 put_ports(octets);
                 octets.extend_from_slice(&segment.sequence.to_be_bytes());
                 octets.extend_from_slice(&segment.acknowledgment.to_be_bytes());
-                octets.extend_from_slice(&[((20 + segment.options.len()) as u8 / 4) << 4, segment.flags]);
+                octets.extend_from_slice(&[
+                    ((20 + segment.options.len()) as u8 / 4) << 4,
+                    segment.flags,
+                ]);
                 octets.extend_from_slice(&segment.window.to_be_bytes());
                 octets.extend_from_slice(&[0, 0]);
                 octets.extend_from_slice(&segment.urgent.to_be_bytes());
@@ -338,7 +380,8 @@ impl<'a> Writer<'a> {
         octets.extend_from_slice(&packet.payload);
         let protocol = packet.head.protocol(self);
         // ICMP of IPv4 is the one without a pseudo-header.
-        let pseudo = if protocol == ICMP { 0 } else { self.addresses() + u64::from(protocol) + len as u64 };
+        let pseudo =
+            if protocol == ICMP { 0 } else { self.addresses() + u64::from(protocol) + len as u64 };
         let mut sum = !checksum::fold(pseudo + checksum::sum(&octets[at..]));
         if packet.wrong_checksum {
             sum = sum.wrapping_add(1);
@@ -401,11 +444,14 @@ fn network(
                 return Err(Error::Options { octets: ip.options.len() });
             }
             let header = 20 + ip.options.len();
-            let total = u16::try_from(header + body).map_err(|_| Error::TooLong { octets: header + body })?;
+            let total = u16::try_from(header + body)
+                .map_err(|_| Error::TooLong { octets: header + body })?;
             octets.extend_from_slice(&[0x40 | (header / 4) as u8, ip.tos]);
             octets.extend_from_slice(&total.to_be_bytes());
             octets.extend_from_slice(&(ip.id as u16).to_be_bytes());
-            octets.extend_from_slice(&(u16::from(ip.bits & 7) << 13 | ip.offset & 0x1fff).to_be_bytes());
+            octets.extend_from_slice(
+                &(u16::from(ip.bits & 7) << 13 | ip.offset & 0x1fff).to_be_bytes(),
+            );
             octets.extend_from_slice(&[ip.ttl, protocol, 0, 0]);
             octets.extend_from_slice(&source.octets());
             octets.extend_from_slice(&destination.octets());
@@ -422,13 +468,16 @@ fn network(
             let len = u16::try_from(behind).map_err(|_| Error::TooLong { octets: 40 + behind })?;
             octets.extend_from_slice(&[0x60 | ip.tos >> 4, ip.tos << 4, 0, 0]);
             octets.extend_from_slice(&len.to_be_bytes());
-            // Destination options may stand before a fragment header as well (RFC 8200 §4.1), and so each fragment has both.
+            // Destination options may stand before a fragment header as well (RFC 8200 §4.1), and
+            // so each fragment has both.
             let next = if ip.is_fragment() { FRAGMENT } else { protocol };
             octets.extend_from_slice(&[if ip.extensions { HOP_BY_HOP } else { next }, ip.ttl]);
             octets.extend_from_slice(&source.octets());
             octets.extend_from_slice(&destination.octets());
             if ip.extensions {
-                octets.extend_from_slice(&[&[DESTINATION], &NOTHING[1..], &[next], &NOTHING[1..]].concat());
+                octets.extend_from_slice(
+                    &[&[DESTINATION], &NOTHING[1..], &[next], &NOTHING[1..]].concat(),
+                );
             }
             if ip.is_fragment() {
                 let offset = (ip.offset & 0x1fff) << 3 | u16::from(ip.bits & MORE);
@@ -442,7 +491,8 @@ fn network(
     Ok(())
 }
 
-/// Of IPv4 options, those that every fragment has (RFC 791 §3.1: the copied flag), filled up to four octets.
+/// Of IPv4 options, those that every fragment has (RFC 791 §3.1: the copied flag), filled up to
+/// four octets.
 fn copied(options: &[u8]) -> Vec<u8> {
     let mut kept = vec![];
     let mut rest = options;
@@ -464,7 +514,11 @@ fn copied(options: &[u8]) -> Vec<u8> {
 }
 
 fn ethertype(address: IpAddr) -> [u8; 2] {
-    if address.is_ipv4() { squall_wire::link::IPV4.to_be_bytes() } else { squall_wire::link::IPV6.to_be_bytes() }
+    if address.is_ipv4() {
+        squall_wire::link::IPV4.to_be_bytes()
+    } else {
+        squall_wire::link::IPV6.to_be_bytes()
+    }
 }
 
 fn one_family(one: IpAddr, other: IpAddr) -> Result<(), Error> {

@@ -32,12 +32,16 @@ pub(super) fn packets(exchange: &Exchange, writer: &Writer<'_>) -> Result<Vec<Pa
         }
         Transport::Segments => exchange.turns.iter().for_each(|turn| talk.segment(turn)),
         Transport::Udp => exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::Udp)),
-        Transport::Ip(protocol) => exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::None(protocol))),
+        Transport::Ip(protocol) => {
+            exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::None(protocol)))
+        }
         Transport::Icmp => {
             for (i, turn) in exchange.turns.iter().enumerate() {
                 let head = talk.icmp(i, turn);
                 let payload = match head {
-                    Head::Icmp { kind, .. } if is_error(kind, writer.is_ipv4()) => writer.quoted(turn),
+                    Head::Icmp { kind, .. } if is_error(kind, writer.is_ipv4()) => {
+                        writer.quoted(turn)
+                    }
                     _ => turn.octets.bytes().to_vec(),
                 };
                 talk.push(turn.from, head, payload, &turn.shape);
@@ -134,7 +138,8 @@ impl<'a> Talk<'a> {
             }
         }
         for turn in &exchange.turns {
-            let Shape { fragment_bits, fragment_offset, id, ip_options, mss, window_scale, .. } = &turn.shape;
+            let Shape { fragment_bits, fragment_offset, id, ip_options, mss, window_scale, .. } =
+                &turn.shape;
             let side = &mut sides[index(turn.from)];
             side.mss = mss.unwrap_or(side.mss);
             side.scale = window_scale.unwrap_or(side.scale);
@@ -144,7 +149,11 @@ impl<'a> Talk<'a> {
                 false if fragment_bits.is_some_and(|bits| bits & !1 != 0) => {
                     return only("a header with don't fragment or the reserved bit");
                 }
-                false if id.is_some() && fragment_bits.unwrap_or(0) == 0 && fragment_offset.unwrap_or(0) == 0 => {
+                false
+                    if id.is_some()
+                        && fragment_bits.unwrap_or(0) == 0
+                        && fragment_offset.unwrap_or(0) == 0 =>
+                {
                     return only("a header with an identifier");
                 }
                 _ => {}
@@ -175,7 +184,8 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// One end's segments, and the acknowledgments of the other. Says whether that was the connection's end.
+    /// One end's segments, and the acknowledgments of the other. Says whether that was the
+    /// connection's end.
     fn turn(&mut self, turn: &Turn) -> bool {
         let octets = turn.octets.bytes();
         let most = if turn.shape.whole { octets.len().max(1) } else { self.manner.most };
@@ -190,12 +200,17 @@ impl<'a> Talk<'a> {
                 None if last && !piece.is_empty() => PSH | ACK,
                 None => ACK,
             };
-            let shape = if i == 0 { turn.shape.clone() } else { Shape { pause_ns: 0, id: None, ..turn.shape.clone() } };
+            let shape = if i == 0 {
+                turn.shape.clone()
+            } else {
+                Shape { pause_ns: 0, id: None, ..turn.shape.clone() }
+            };
             self.tcp(turn.from, flags, piece.to_vec(), &shape);
             if flags & RST != 0 {
                 return true;
             }
-            if (!piece.is_empty() || flags & FIN != 0) && (last || (i + 1) % self.manner.every == 0) {
+            if (!piece.is_empty() || flags & FIN != 0) && (last || (i + 1) % self.manner.every == 0)
+            {
                 self.tcp(turn.from.other(), ACK, vec![], &Shape::default());
             }
         }
@@ -204,13 +219,18 @@ impl<'a> Talk<'a> {
 
     /// A segment of a connection.
     fn tcp(&mut self, from: End, flags: u8, payload: Vec<u8>, shape: &Shape) {
-        let acknowledgment = if flags & ACK == 0 { 0 } else { self.sides[index(from.other())].next };
+        let acknowledgment =
+            if flags & ACK == 0 { 0 } else { self.sides[index(from.other())].next };
         let first = flags & SYN != 0;
         let segment = Segment {
             sequence: self.sides[index(from)].next,
             acknowledgment,
             flags,
-            window: shape.window.unwrap_or(if first { self.manner.windows.0 } else { self.manner.windows.1 }),
+            window: shape.window.unwrap_or(if first {
+                self.manner.windows.0
+            } else {
+                self.manner.windows.1
+            }),
             urgent: 0,
             options: self.options(from, first, flags & ACK != 0),
         };
@@ -274,7 +294,8 @@ impl<'a> Talk<'a> {
     fn icmp(&self, i: usize, turn: &Turn) -> Head {
         let shape = &turn.shape;
         let (request, reply) = if self.writer.is_ipv4() { (8, 0) } else { (128, 129) };
-        let kind = shape.icmp_type.unwrap_or(if turn.from == End::Client { request } else { reply });
+        let kind =
+            shape.icmp_type.unwrap_or(if turn.from == End::Client { request } else { reply });
         let echo = kind == request || kind == reply;
         // A reply has the number of its request.
         let number = i as u16 / 2 + 1;
@@ -316,8 +337,8 @@ fn is_error(kind: u8, ipv4: bool) -> bool {
     if ipv4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { (1..=4).contains(&kind) }
 }
 
-/// The initial numbers of both ends, where turns ask for some: such that the first segment of the turn has what it asks
-/// for.
+/// The initial numbers of both ends, where turns ask for some: such that the first segment of the
+/// turn has what it asks for.
 fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     let mut initial = [None; 2];
     // Behind the SYN.
@@ -340,7 +361,8 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
             ask(&mut initial, other, asked, sent[index(other)], "acknowledgment number")?;
         }
         let flags = turn.shape.flags.unwrap_or(0);
-        sent[index(turn.from)] = sent[index(turn.from)].wrapping_add(span(turn.octets.bytes(), flags));
+        sent[index(turn.from)] =
+            sent[index(turn.from)].wrapping_add(span(turn.octets.bytes(), flags));
     }
     Ok(initial)
 }

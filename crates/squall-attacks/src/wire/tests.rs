@@ -4,7 +4,8 @@ use super::*;
 use crate::{Octets, Origin, Shape, Transport, Turn};
 
 pub(crate) fn ends(version: u8) -> Endpoints {
-    let (client, server) = if version == 4 { ("192.168.0.2", "10.0.0.1") } else { ("2001:db8::2", "2001:db8:1::1") };
+    let (client, server) =
+        if version == 4 { ("192.168.0.2", "10.0.0.1") } else { ("2001:db8::2", "2001:db8:1::1") };
     Endpoints {
         client: client.parse().unwrap(),
         server: server.parse().unwrap(),
@@ -14,7 +15,14 @@ pub(crate) fn ends(version: u8) -> Endpoints {
 }
 
 fn exchange(transport: Transport, turns: Vec<Turn>) -> Exchange {
-    Exchange { transport, client_port: 40_000, server_port: 80, turns, same_address: false, ip_version: None }
+    Exchange {
+        transport,
+        client_port: 40_000,
+        server_port: 80,
+        turns,
+        same_address: false,
+        ip_version: None,
+    }
 }
 
 fn says(from: End, octets: &[u8]) -> Turn {
@@ -42,14 +50,14 @@ fn a_small_conversation_has_exactly_these_octets() {
     let id = |i: usize| u16::from_be_bytes([frames[i].octets[18], frames[i].octets[19]]);
     let client = |id: u16| {
         format!(
-            "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01)/\
-             ipv4(src=192.168.0.2,dst=10.0.0.1,flags=DF,id={id})/tcp(sport=40000,dport=80,"
+            "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01)/ipv4(src=192.168.0.2,dst=10.0.0.1,\
+             flags=DF,id={id})/tcp(sport=40000,dport=80,"
         )
     };
     let server = |id: u16| {
         format!(
-            "eth(dst=02:00:00:00:00:01,src=02:00:00:00:00:02)/\
-             ipv4(src=10.0.0.1,dst=192.168.0.2,flags=DF,id={id})/tcp(sport=80,dport=40000,"
+            "eth(dst=02:00:00:00:00:01,src=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=192.168.0.2,\
+             flags=DF,id={id})/tcp(sport=80,dport=40000,"
         )
     };
     let options = "options=[mss(1460),nop,nop,sackok,nop,wscale(7)]";
@@ -80,7 +88,10 @@ fn datagrams_and_echoes_are_those_of_the_other_builder() {
     let one = |transport, version, shape: Shape| {
         let mut turn = says(End::Client, b"abc");
         turn.shape = Shape { id: (version == 4).then_some(9), ..shape };
-        frames(&exchange(transport, vec![turn]), &ends(version), &Settings::default()).unwrap().remove(0).octets
+        frames(&exchange(transport, vec![turn]), &ends(version), &Settings::default())
+            .unwrap()
+            .remove(0)
+            .octets
     };
     let four = format!("{eth}/ipv4(src=192.168.0.2,dst=10.0.0.1,id=9");
     let six = format!("{eth}/ipv6(src=2001:db8::2,dst=2001:db8:1::1");
@@ -94,11 +105,21 @@ fn datagrams_and_echoes_are_those_of_the_other_builder() {
         built(&format!("{six},ttl=3,tc=0x2e)/udp(sport=40000,dport=80)/text(abc)"))
     );
     let shape = Shape { icmp_id: Some(5), icmp_sequence: Some(6), ..Shape::default() };
-    assert_eq!(one(Transport::Icmp, 4, shape.clone()), built(&format!("{four})/icmp(id=5,seq=6)/text(abc)")));
-    assert_eq!(one(Transport::Icmp, 6, shape), built(&format!("{six})/icmpv6(id=5,seq=6)/text(abc)")));
+    assert_eq!(
+        one(Transport::Icmp, 4, shape.clone()),
+        built(&format!("{four})/icmp(id=5,seq=6)/text(abc)"))
+    );
+    assert_eq!(
+        one(Transport::Icmp, 6, shape),
+        built(&format!("{six})/icmpv6(id=5,seq=6)/text(abc)"))
+    );
     let shape = Shape { icmp_type: Some(3), icmp_code: Some(13), ..Shape::default() };
-    assert_eq!(one(Transport::Icmp, 4, shape), built(&format!("{four})/icmp(type=3,code=13)/text(abc)")));
-    let shape = Shape { ip_options: vec![148, 4, 0, 0], fragment_bits: Some(6), ..Shape::default() };
+    assert_eq!(
+        one(Transport::Icmp, 4, shape),
+        built(&format!("{four})/icmp(type=3,code=13)/text(abc)"))
+    );
+    let shape =
+        Shape { ip_options: vec![148, 4, 0, 0], fragment_bits: Some(6), ..Shape::default() };
     assert_eq!(
         one(Transport::Ip(103), 4, shape),
         built(&format!("{four},protocol=103,flags=R|DF,options=[router-alert(0)])/text(abc)"))
@@ -109,16 +130,19 @@ fn datagrams_and_echoes_are_those_of_the_other_builder() {
 fn tags_and_tunnels_are_those_of_the_other_builder() {
     let settings = Settings {
         vlans: vec![7, 8],
-        gre: Some(Gre { source: "203.0.113.1".parse().unwrap(), destination: "203.0.113.2".parse().unwrap() }),
+        gre: Some(Gre {
+            source: "203.0.113.1".parse().unwrap(),
+            destination: "203.0.113.2".parse().unwrap(),
+        }),
         ..Settings::default()
     };
     let talk = exchange(Transport::Udp, vec![says(End::Client, b"abc"), says(End::Server, b"d")]);
     let frames = frames(&talk, &ends(6), &settings).unwrap();
     let id = u16::from_be_bytes([frames[0].octets[26], frames[0].octets[27]]);
     let text = format!(
-        "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01)/vlan(id=7)/vlan(id=8)/\
-         ipv4(src=203.0.113.1,dst=203.0.113.2,id={id})/gre/\
-         ipv6(src=2001:db8::2,dst=2001:db8:1::1)/udp(sport=40000,dport=80)/text(abc)"
+        "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01)/vlan(id=7)/vlan(id=8)/ipv4(src=203.0.\
+         113.1,dst=203.0.113.2,id={id})/gre/ipv6(src=2001:db8::2,dst=2001:db8:1::1)/\
+         udp(sport=40000,dport=80)/text(abc)"
     );
     assert_eq!(hex(&frames[0].octets), hex(&built(&text)));
     let back = squall_wire::Frame::dissect(frames[1].octets.clone());
@@ -160,7 +184,8 @@ fn what_cannot_be_is_an_error() {
     };
     let settings = Settings::default();
     let usual = talk(Shape::default());
-    let error = |talk: &Exchange, version| frames(talk, &ends(version), &settings).unwrap_err().to_string();
+    let error =
+        |talk: &Exchange, version| frames(talk, &ends(version), &settings).unwrap_err().to_string();
     assert_eq!(
         error(&talk(Shape { ip_options: vec![1; 4], ..Shape::default() }), 6),
         "a header with options is of IPv4 only, and the ends are IPv6; try addresses of IPv4"
@@ -174,31 +199,42 @@ fn what_cannot_be_is_an_error() {
     let mut long = says(End::Client, &[0; 70_000]);
     long.shape.whole = true;
     for version in [4, 6] {
-        assert!(error(&exchange(Transport::Tcp, vec![long.clone()]), version).contains("at most 65535"));
-        assert!(error(&exchange(Transport::Udp, vec![long.clone()]), version).contains("at most 65535"));
+        assert!(
+            error(&exchange(Transport::Tcp, vec![long.clone()]), version).contains("at most 65535")
+        );
+        assert!(
+            error(&exchange(Transport::Udp, vec![long.clone()]), version).contains("at most 65535")
+        );
     }
     let mixed = Endpoints { server: "::1".parse().unwrap(), ..ends(4) };
-    assert!(frames(&usual, &mixed, &settings).unwrap_err().to_string().contains("different families"));
+    assert!(
+        frames(&usual, &mixed, &settings).unwrap_err().to_string().contains("different families")
+    );
     for (settings, says) in [
         (Settings { mss: 0, ..settings.clone() }, "mss is 0"),
         (Settings { mtu: 100, ..settings.clone() }, "mtu is 100"),
         (Settings { vlans: vec![4096], ..settings.clone() }, "VLAN 4096"),
         (Settings { vlans: vec![1; 3], ..settings.clone() }, "3 VLAN tags"),
     ] {
-        assert!(frames(&usual, &ends(4), &settings).unwrap_err().to_string().contains(says), "{says}");
+        assert!(
+            frames(&usual, &ends(4), &settings).unwrap_err().to_string().contains(says),
+            "{says}"
+        );
     }
     let mut twice = talk(Shape { sequence: Some(5), ..Shape::default() });
     twice.turns.push(twice.turns[0].clone());
     assert_eq!(
         error(&twice, 4),
-        "the sequence number 5 of a turn contradicts that of a turn before, after which it would be 8"
+        "the sequence number 5 of a turn contradicts that of a turn before, after which it would \
+         be 8"
     );
 }
 
 #[test]
 fn a_land_packet_has_one_address_and_flags_as_they_are_asked_for() {
     let mut turn = says(End::Client, b"");
-    turn.shape = Shape { flags: Some(0x29), sequence: Some(0), window: Some(55_808), ..Shape::default() };
+    turn.shape =
+        Shape { flags: Some(0x29), sequence: Some(0), window: Some(55_808), ..Shape::default() };
     let talk = Exchange { same_address: true, ..exchange(Transport::Segments, vec![turn]) };
     let frames = frames(&talk, &ends(4), &Settings::default()).unwrap();
     assert_eq!(frames.len(), 1);
@@ -216,13 +252,15 @@ fn an_error_of_icmp_quotes_a_packet_that_went_the_other_way() {
             let mut turn = Turn::new(End::Client, Octets::of(vec![b'x'; octets], origin));
             turn.shape.icmp_type = Some(if version == 4 { 3 } else { 1 });
             let talk = exchange(Transport::Icmp, vec![turn]);
-            let frame = frames(&talk, &ends(version), &Settings::default()).unwrap().remove(0).octets;
+            let frame =
+                frames(&talk, &ends(version), &Settings::default()).unwrap().remove(0).octets;
             let frame = squall_wire::Frame::dissect(frame);
             if origin != Origin::Free {
                 assert!(frame.bytes.ends_with(&[b'x'; 32]));
                 continue;
             }
-            let expected = ["eth/ipv4/icmp/ipv4/udp", "eth/ipv6/icmpv6/ipv6/udp"][usize::from(version == 6)];
+            let expected =
+                ["eth/ipv4/icmp/ipv4/udp", "eth/ipv6/icmpv6/ipv6/udp"][usize::from(version == 6)];
             // All lengths and checksums are right, but that lengths of ICMP there are none.
             assert_eq!((frame.names().as_str(), frame.lengths.len()), (expected, 3));
             assert_eq!(frame.checksums.len(), if version == 4 { 4 } else { 2 });

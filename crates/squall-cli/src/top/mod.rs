@@ -30,26 +30,36 @@ use view::{Act, Request, View};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  squall top                                     # the daemon of this machine
-  squall top https://lab7.example:8443           # another, which wants its token: SQUALL_TOKEN=... or --token
-  squall top lab7.example --verify lab7.pem             # whose certificate is in this file, or sha256:FINGERPRINT
-  squall top unix:/var/lib/squall/socket         # by its socket: no token for root and the user who started it
-  squall top --json | jq '.runs[].streams[].lost'       # a line of JSON each half second, until Ctrl-C
+  squall top                                     # the daemon of \
+                        this machine
+  squall top https://lab7.example:8443           # another, which wants its token: \
+                        SQUALL_TOKEN=... or --token
+  squall top lab7.example --verify lab7.pem             # whose certificate is in this file, or \
+                        sha256:FINGERPRINT
+  squall top unix:/var/lib/squall/socket         # by its socket: no token for root and the user \
+                        who started it
+  squall top --json | jq '.runs[].streams[].lost'       # a line of JSON each half second, until \
+                        Ctrl-C
   squall top --once                              # one look
 
-Keys: arrows select a port or stream; + and - change the stream's rate by 10 %, > and < double and halve it; p pauses the run
-and resumes it; s stops it, when y follows; tab shows the next run; ? explains; q ends the view, and no run.
+Keys: arrows select a port or stream; + and - change the stream's rate by 10 %, > and < double and \
+                        halve it; p pauses the run
+and resumes it; s stops it, when y follows; tab shows the next run; ? explains; q ends the view, \
+                        and no run.
 Off a terminal it prints JSON. Nobody's lease is kept by looking.")]
 pub struct Args {
-    /// https://HOST[:PORT], http://... of a daemon that is --plain, or unix:PATH of one on this machine
+    /// https://HOST[:PORT], http://... of a daemon that is --plain, or unix:PATH of one on this
+    /// machine
     #[arg(value_name = "URL", default_value = "https://127.0.0.1:8443")]
     url: String,
-    /// Its token [default: SQUALL_TOKEN, or of a daemon on this machine the one in its folder, where that can be read]
+    /// Its token [default: SQUALL_TOKEN, or of a daemon on this machine the one in its folder,
+    /// where that can be read]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// How its certificate is checked: sha256:AB:CD... by this fingerprint, FILE by these certificates (PEM), true by the
-    /// system's authorities alone, false not at all [default: by that in the folder of a daemon on this machine, by the
-    /// system's authorities, else it is trusted when first seen and has to be the same from then on]
+    /// How its certificate is checked: sha256:AB:CD... by this fingerprint, FILE by these
+    /// certificates (PEM), true by the system's authorities alone, false not at all [default: by
+    /// that in the folder of a daemon on this machine, by the system's authorities, else it is
+    /// trusted when first seen and has to be the same from then on]
     #[arg(long, value_name = "sha256:...|FILE|true|false")]
     verify: Option<Verify>,
     /// Between two looks
@@ -90,7 +100,10 @@ pub fn top(args: &Args) -> Result<ExitCode, Error> {
         && io::stdout().is_terminal()
         && (args.once || io::stdin().is_terminal())
         && LiveMode::detect(false) == LiveMode::Terminal;
-    let token = args.token.clone().or_else(|| std::env::var("SQUALL_TOKEN").ok().filter(|token| !token.is_empty()));
+    let token = args
+        .token
+        .clone()
+        .or_else(|| std::env::var("SQUALL_TOKEN").ok().filter(|token| !token.is_empty()));
     let client = Client::new(&args.url, token, args.verify.as_ref().unwrap_or(&Verify::Known))?;
     let signals = Signals::catch()?;
     let mut picture = Picture::default();
@@ -98,7 +111,8 @@ pub fn top(args: &Args) -> Result<ExitCode, Error> {
     picture.links(&client.get(PORTS)?);
     let (tell, events) = mpsc::channel();
     let told = tell.clone();
-    client.watch(Duration::from_nanos(args.every.0), move |heard| _ = told.send(Event::Heard(heard)));
+    client
+        .watch(Duration::from_nanos(args.every.0), move |heard| _ = told.send(Event::Heard(heard)));
     let top = Top { client, picture, tell, lost: None, known: false };
     match (args.once, terminal) {
         (true, terminal) => top.once(&events, &signals, terminal),
@@ -149,7 +163,12 @@ impl Top {
         self.picture.json(self.client.url()).to_string() + "\n"
     }
 
-    fn once(mut self, events: &mpsc::Receiver<Event>, signals: &Signals, terminal: bool) -> Result<ExitCode, Error> {
+    fn once(
+        mut self,
+        events: &mpsc::Receiver<Event>,
+        signals: &Signals,
+        terminal: bool,
+    ) -> Result<ExitCode, Error> {
         let until = Instant::now() + PATIENCE;
         while !(self.known && self.picture.has_all()) && Instant::now() < until && !signals.came() {
             if let Ok(Event::Heard(heard)) = events.recv_timeout(SOON) {
@@ -164,8 +183,11 @@ impl Top {
             true => {
                 let (width, color) = crate::output::look(false);
                 let mut view = View::default();
-                let lines =
-                    view.overview(self.client.url(), &self.picture, None, false).lines(width, usize::MAX, color);
+                let lines = view.overview(self.client.url(), &self.picture, None, false).lines(
+                    width,
+                    usize::MAX,
+                    color,
+                );
                 crate::output::print(&(lines.join("\n") + "\n"));
             }
         }
@@ -173,7 +195,12 @@ impl Top {
     }
 
     /// A line a look.
-    fn lines(mut self, events: &mpsc::Receiver<Event>, signals: &Signals, every: Duration) -> Result<ExitCode, Error> {
+    fn lines(
+        mut self,
+        events: &mpsc::Receiver<Event>,
+        signals: &Signals,
+        every: Duration,
+    ) -> Result<ExitCode, Error> {
         let mut due = Instant::now();
         let mut said = false;
         while !signals.came() {
@@ -200,9 +227,14 @@ impl Top {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn screen(mut self, events: &mpsc::Receiver<Event>, signals: &Signals) -> Result<ExitCode, Error> {
-        let raw = Raw::enter(io::stdin())
-            .map_err(|error| Error::Environment(format!("the terminal does not tell its keys: {error}")))?;
+    fn screen(
+        mut self,
+        events: &mpsc::Receiver<Event>,
+        signals: &Signals,
+    ) -> Result<ExitCode, Error> {
+        let raw = Raw::enter(io::stdin()).map_err(|error| {
+            Error::Environment(format!("the terminal does not tell its keys: {error}"))
+        })?;
         let mut screen = Screen::stderr();
         let tell = self.tell.clone();
         std::thread::spawn(move || read_keys(&tell));
@@ -237,7 +269,8 @@ impl Top {
                 }
             }
             size = screen.size();
-            let overview = view.overview(self.client.url(), &self.picture, self.lost.as_deref(), true);
+            let overview =
+                view.overview(self.client.url(), &self.picture, self.lost.as_deref(), true);
             screen.draw(&overview.lines(size.0, size.1, screen.color()));
         }
         screen.erase();

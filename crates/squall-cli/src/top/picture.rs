@@ -31,7 +31,8 @@ impl Picture {
     pub fn hear(&mut self, news: News) -> bool {
         match news {
             News::Hello { runs } => {
-                // What was told before may have come to another end, or be of a daemon that was there before.
+                // What was told before may have come to another end, or be of a daemon that was
+                // there before.
                 self.runs.retain(|seen| seen.row.state.is_over());
                 let any = !runs.is_empty();
                 runs.into_iter().for_each(|row| _ = self.put(row));
@@ -40,20 +41,28 @@ impl Picture {
             News::Run { run } => return self.put(*run),
             News::Names { run, ports, streams } => {
                 if let Some(seen) = self.find(&run) {
-                    seen.ports = ports.into_iter().map(|name| (name, PortNews::default())).collect();
-                    seen.streams = streams.into_iter().map(|name| (name, StreamNews::default())).collect();
+                    seen.ports =
+                        ports.into_iter().map(|name| (name, PortNews::default())).collect();
+                    seen.streams =
+                        streams.into_iter().map(|name| (name, StreamNews::default())).collect();
                 }
             }
             News::Moment { run, t_s, ports, streams } => {
                 if let Some(seen) = self.find(&run) {
                     seen.t_s = Some(t_s);
                     seen.row.elapsed_s = t_s;
-                    ports.into_iter().for_each(|row| _ = seen.ports.get_mut(row.0).map(|port| port.1 = row));
-                    streams.into_iter().for_each(|row| _ = seen.streams.get_mut(row.0).map(|stream| stream.1 = row));
+                    ports
+                        .into_iter()
+                        .for_each(|row| _ = seen.ports.get_mut(row.0).map(|port| port.1 = row));
+                    streams.into_iter().for_each(|row| {
+                        _ = seen.streams.get_mut(row.0).map(|stream| stream.1 = row)
+                    });
                 }
             }
             // One whose end was not told has been forgotten.
-            News::Ended { id } => self.runs.retain(|seen| seen.row.id != id || seen.row.state.is_over()),
+            News::Ended { id } => {
+                self.runs.retain(|seen| seen.row.id != id || seen.row.state.is_over())
+            }
             News::Other => {}
         }
         false
@@ -75,8 +84,11 @@ impl Picture {
                 !over
             }
         };
-        self.runs.sort_by(|a, b| (a.row.state.is_over(), &a.row.id).cmp(&(b.row.state.is_over(), &b.row.id)));
-        let mut old = self.runs.iter().filter(|seen| seen.row.state.is_over()).count().saturating_sub(OVER);
+        self.runs.sort_by(|a, b| {
+            (a.row.state.is_over(), &a.row.id).cmp(&(b.row.state.is_over(), &b.row.id))
+        });
+        let mut old =
+            self.runs.iter().filter(|seen| seen.row.state.is_over()).count().saturating_sub(OVER);
         self.runs.retain(|seen| {
             let keep = old == 0 || !seen.row.state.is_over();
             old -= usize::from(!keep);
@@ -87,7 +99,9 @@ impl Picture {
 
     /// What the daemon said of its ports.
     pub fn links(&mut self, ports: &Value) {
-        let speed = |port: &Value| Some((port["interface"].as_str()?.to_owned(), port["speed_bps"].as_u64()?));
+        let speed = |port: &Value| {
+            Some((port["interface"].as_str()?.to_owned(), port["speed_bps"].as_u64()?))
+        };
         self.links = ports["ports"].as_array().into_iter().flatten().filter_map(speed).collect();
     }
 
@@ -211,7 +225,9 @@ pub mod tests {
         let mut picture = Picture::default();
         assert!(picture.hear(News::Hello { runs: vec![run("r-1", RunState::Running)] }));
         assert!(!picture.has_all());
-        picture.hear(news(r#"{"type":"names","run":"r-1","ports":["A","B"],"streams":["web","dns"]}"#));
+        picture.hear(news(
+            r#"{"type":"names","run":"r-1","ports":["A","B"],"streams":["web","dns"]}"#,
+        ));
         picture.hear(news(
             r#"{"type":"moment","run":"r-1","t_s":1.5,"ports":[[0,1000.5,672000,0,0,1500,0,3],[1,0,0,990,665280,0,1490,0]],
                 "streams":[[0,1000,990,1500,1490,10,2000,5000,9000,350],[1,5,0,7,null,null,null,null,null,null]]}"#,
@@ -227,34 +243,60 @@ pub mod tests {
             r#"{"type":"moment","run":"r-1","t_s":2,"ports":[],"streams":[[1,6,0,9,null,null,null,null,null,1]]}"#,
         ));
         // Of no run that is known, and of rows that there are not.
-        picture.hear(news(r#"{"type":"moment","run":"r-9","t_s":2,"ports":[[0,1,1,1,1,1,1,1]],"streams":[]}"#));
-        picture.hear(news(r#"{"type":"moment","run":"r-1","t_s":2,"ports":[[7,1,1,1,1,1,1,1]],"streams":[]}"#));
+        picture.hear(news(
+            r#"{"type":"moment","run":"r-9","t_s":2,"ports":[[0,1,1,1,1,1,1,1]],"streams":[]}"#,
+        ));
+        picture.hear(news(
+            r#"{"type":"moment","run":"r-1","t_s":2,"ports":[[7,1,1,1,1,1,1,1]],"streams":[]}"#,
+        ));
         picture.hear(news(r#"{"type":"leases","leases":[]}"#));
         picture.links(
             &json!({ "ports": [{ "interface": "eth1", "speed_bps": 10_000_000_000_u64 }, { "interface": null }] }),
         );
         let seen = &picture.runs[0];
         let (ports, streams) = (picture.ports(seen), seen.streams());
-        assert_eq!((ports[0].tx_pps, ports[0].drops, ports[0].speed_bps), (1000.5, 3, Some(10_000_000_000)));
+        assert_eq!(
+            (ports[0].tx_pps, ports[0].drops, ports[0].speed_bps),
+            (1000.5, 3, Some(10_000_000_000))
+        );
         assert_eq!((ports[1].received, ports[1].speed_bps), (Some(1490), None));
-        assert_eq!((streams[0].lost, streams[0].max_ns, streams[0].rx_pps), (Some(10), Some(9000), Some(990.0)));
-        assert_eq!((streams[1].tx_pps, streams[1].rx_pps, streams[1].late_p99_ns), (6.0, None, Some(1)));
+        assert_eq!(
+            (streams[0].lost, streams[0].max_ns, streams[0].rx_pps),
+            (Some(10), Some(9000), Some(990.0))
+        );
+        assert_eq!(
+            (streams[1].tx_pps, streams[1].rx_pps, streams[1].late_p99_ns),
+            (6.0, None, Some(1))
+        );
         let line = picture.json("https://a");
         let run = &line["runs"][0];
-        assert_eq!((&run["id"], &run["state"], &run["t_s"]), (&json!("r-1"), &json!("running"), &json!(2.0)));
+        assert_eq!(
+            (&run["id"], &run["state"], &run["t_s"]),
+            (&json!("r-1"), &json!("running"), &json!(2.0))
+        );
         assert_eq!(run["ports"][0]["speed_bps"], 10_000_000_000_u64);
-        assert_eq!((&run["streams"][0]["lost"], &run["streams"][1]["rx_pps"]), (&json!(10), &Value::Null));
+        assert_eq!(
+            (&run["streams"][0]["lost"], &run["streams"][1]["rx_pps"]),
+            (&json!(10), &Value::Null)
+        );
     }
 
     #[test]
     fn runs_that_go_on_stand_before_the_last_that_ended() {
         let mut picture = picture();
         for i in 2..8 {
-            assert!(picture.hear(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Running)) }));
-            assert!(!picture.hear(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Done)) }));
+            assert!(
+                picture
+                    .hear(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Running)) })
+            );
+            assert!(
+                !picture.hear(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Done)) })
+            );
             picture.hear(News::Ended { id: format!("r-{i}") });
         }
-        let shown = |picture: &Picture| picture.runs.iter().map(|seen| seen.row.id.clone()).collect::<Vec<_>>();
+        let shown = |picture: &Picture| {
+            picture.runs.iter().map(|seen| seen.row.id.clone()).collect::<Vec<_>>()
+        };
         assert_eq!(shown(&picture), ["r-1", "r-5", "r-6", "r-7"]);
         // What is over does not come to life by an answer that was late.
         picture.put(run("r-7", RunState::Stopping));

@@ -4,8 +4,8 @@ use std::{io, os::fd::AsFd};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// As long as this is there, keys come as they are pressed and are not echoed, Ctrl-C among them. The terminal is as it was
-/// when this is dropped, by a panic, too.
+/// As long as this is there, keys come as they are pressed and are not echoed, Ctrl-C among them.
+/// The terminal is as it was when this is dropped, by a panic, too.
 pub struct Raw<T: AsFd> {
     terminal: T,
     before: Termios,
@@ -18,7 +18,8 @@ impl<T: AsFd> Raw<T> {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
         // What is written goes through the terminal as before: a line end is one.
-        raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
+        raw.local_modes
+            .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         Ok(Self { terminal, before })
     }
@@ -41,7 +42,8 @@ mod tests {
         let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&main).expect("it is ours");
         unlockpt(&main).expect("it is open");
-        let terminal = ioctl_tiocgptpeer(&main, OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("its other end");
+        let terminal = ioctl_tiocgptpeer(&main, OpenptFlags::RDWR | OpenptFlags::NOCTTY)
+            .expect("its other end");
         let modes = || tcgetattr(&terminal).expect("modes").local_modes;
         let before = modes();
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG));

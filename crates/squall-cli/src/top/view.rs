@@ -35,17 +35,20 @@ pub struct Request {
     pub what: String,
 }
 
-const KEYS: &str = "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
+const KEYS: &str =
+    "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
 const HELP: [&str; 11] = [
     "up, down, k, j    select a port or a stream",
-    "+  -              10 % more or less of the stream's rate; of all rates, where the run has no streams",
+    "+  -              10 % more or less of the stream's rate; of all rates, where the run has no \
+     streams",
     ">  <              twice its rate, half of it",
     "p                 pauses the run, resumes it",
     "s                 stops the run, when y follows",
     "tab, shift tab    the next run, the one before",
     "q, Ctrl-C         ends this view, and no run",
     "",
-    "Red is what was lost: frames that did not arrive (LOST), did not leave or were not taken (DROPS).",
+    "Red is what was lost: frames that did not arrive (LOST), did not leave or were not taken \
+     (DROPS).",
     "P50, P99: one-way delay of late; MAX: since the start. LATE: how late frames left.",
     "LINK: the share of the link's speed, of the busier direction.",
 ];
@@ -80,7 +83,9 @@ impl View {
                 let seen = self.live(picture)?;
                 let (id, name) = (seen.row.id.clone(), seen.row.name.clone());
                 return match seen.row.state {
-                    RunState::Paused => self.ask(picture, &id, "resume", json!({}), format!("{name} goes on")),
+                    RunState::Paused => {
+                        self.ask(picture, &id, "resume", json!({}), format!("{name} goes on"))
+                    }
                     _ => self.ask(picture, &id, "pause", json!({}), format!("{name} is paused")),
                 };
             }
@@ -104,13 +109,22 @@ impl View {
     }
 
     /// The frame; `lost` is why there is no daemon.
-    pub fn overview(&mut self, url: &str, picture: &Picture, lost: Option<&str>, keys: bool) -> Overview {
+    pub fn overview(
+        &mut self,
+        url: &str,
+        picture: &Picture,
+        lost: Option<&str>,
+        keys: bool,
+    ) -> Overview {
         self.settle(picture);
         let shown = picture.runs.iter().position(|seen| self.run.as_ref() == Some(&seen.row.id));
         let seen = shown.map(|i| &picture.runs[i]);
         let mut foot = Vec::new();
         if let Some(why) = lost {
-            foot.push((Tone::Fault, format!("{}: it is looked for", why.lines().next().unwrap_or_default())));
+            foot.push((
+                Tone::Fault,
+                format!("{}: it is looked for", why.lines().next().unwrap_or_default()),
+            ));
         }
         if let Some(error) = seen.and_then(|seen| seen.row.error.as_ref()) {
             foot.push((Tone::Fault, error.lines().next().unwrap_or_default().to_owned()));
@@ -119,7 +133,11 @@ impl View {
             foot.extend(text.lines().map(|line| (*tone, line.to_owned())));
         }
         if let Some(id) = &self.stopping {
-            let name = picture.runs.iter().find(|seen| seen.row.id == *id).map_or(id, |seen| &seen.row.name);
+            let name = picture
+                .runs
+                .iter()
+                .find(|seen| seen.row.id == *id)
+                .map_or(id, |seen| &seen.row.name);
             foot.push((Tone::Plain, format!("stop {name}? y: yes, another key: no")));
         }
         if keys {
@@ -142,8 +160,11 @@ impl View {
         let shown = picture.runs.iter().find(|seen| self.run.as_ref() == Some(&seen.row.id));
         let goes_on = |seen: &&Seen| !seen.row.state.is_over();
         // One that is over gives way to one that goes on.
-        let seen =
-            shown.filter(goes_on).or_else(|| picture.runs.iter().rfind(goes_on)).or(shown).or(picture.runs.first());
+        let seen = shown
+            .filter(goes_on)
+            .or_else(|| picture.runs.iter().rfind(goes_on))
+            .or(shown)
+            .or(picture.runs.first());
         let id = seen.map(|seen| seen.row.id.clone());
         if self.run != id {
             (self.run, self.selected) = (id, None);
@@ -185,14 +206,17 @@ impl View {
             Some(Selected::Stream(i)) => ports + i,
         };
         let next = now.saturating_add_signed(by).min((ports + streams).saturating_sub(1));
-        self.selected = Some(if next < ports { Selected::Port(next) } else { Selected::Stream(next - ports) });
+        self.selected =
+            Some(if next < ports { Selected::Port(next) } else { Selected::Stream(next - ports) });
     }
 
     fn turn(&mut self, picture: &Picture, by: isize) {
         // Those that are over have nothing to be seen closer, unless there are no others.
         let live: Vec<_> = picture.runs.iter().filter(|seen| !seen.row.state.is_over()).collect();
         let runs = if live.is_empty() { picture.runs.iter().collect() } else { live };
-        let Some(now) = runs.iter().position(|seen| self.run.as_ref() == Some(&seen.row.id)) else { return };
+        let Some(now) = runs.iter().position(|seen| self.run.as_ref() == Some(&seen.row.id)) else {
+            return;
+        };
         let next = (now as isize + by).rem_euclid(runs.len() as isize) as usize;
         if next != now {
             (self.run, self.selected) = (Some(runs[next].row.id.clone()), None);
@@ -209,15 +233,25 @@ impl View {
                 self.ask(picture, &id, "rate", body, format!("{name}: {what}"))
             }
             // Flows, replays, attacks.
-            (_, (_, 0)) => self.ask(picture, &id, "rate", json!({ "by": by }), format!("all rates: {what}")),
+            (_, (_, 0)) => {
+                self.ask(picture, &id, "rate", json!({ "by": by }), format!("all rates: {what}"))
+            }
             _ => {
-                self.said = Some((Tone::Fault, "a port has no rate of its own: select a stream".into()));
+                self.said =
+                    Some((Tone::Fault, "a port has no rate of its own: select a stream".into()));
                 None
             }
         }
     }
 
-    fn ask(&mut self, picture: &Picture, id: &str, route: &str, body: Value, what: String) -> Option<Act> {
+    fn ask(
+        &mut self,
+        picture: &Picture,
+        id: &str,
+        route: &str,
+        body: Value,
+        what: String,
+    ) -> Option<Act> {
         let gone = picture.runs.iter().all(|seen| seen.row.id != id || seen.row.state.is_over());
         if gone {
             self.said = Some((Tone::Fault, "the run is over".into()));
@@ -247,7 +281,9 @@ mod tests {
 
     fn asked(view: &mut View, picture: &Picture, key: Key) -> Option<(String, Value)> {
         match view.press(key, picture) {
-            Some(Act::Ask(request)) => Some((request.path.replace("/squall/v1/runs/", ""), request.body)),
+            Some(Act::Ask(request)) => {
+                Some((request.path.replace("/squall/v1/runs/", ""), request.body))
+            }
             Some(Act::Quit) => panic!("{key:?} quits"),
             None => None,
         }
@@ -307,16 +343,22 @@ mod tests {
         // A run of flows has no streams: all of it is changed.
         picture.put(run("r-3", RunState::Paused));
         view.press(Key::Tab, &picture);
-        assert_eq!(asked(&mut view, &picture, Key::Char('-')), Some(("r-3/rate".into(), json!({ "by": "0.9" }))));
+        assert_eq!(
+            asked(&mut view, &picture, Key::Char('-')),
+            Some(("r-3/rate".into(), json!({ "by": "0.9" })))
+        );
         assert_eq!(asked(&mut view, &picture, Key::Char('p')).unwrap().0, "r-3/resume");
     }
 
     #[test]
     fn what_came_of_a_key_is_said_until_the_next() {
         let (mut view, mut picture) = (View::default(), picture());
-        let Some(Act::Ask(request)) = view.press(Key::Char('+'), &picture) else { panic!("it asks") };
+        let Some(Act::Ask(request)) = view.press(Key::Char('+'), &picture) else {
+            panic!("it asks")
+        };
         view.done(&mut picture, &request, Err("web: too fast\n  try less".into()));
-        let foot = |view: &mut View, picture: &Picture| view.overview("u", picture, None, true).foot;
+        let foot =
+            |view: &mut View, picture: &Picture| view.overview("u", picture, None, true).foot;
         assert_eq!(
             foot(&mut view, &picture)[..2],
             [(Tone::Fault, "web: too fast".into()), (Tone::Fault, "  try less".into())]

@@ -1,4 +1,5 @@
-//! Packets for tests, built from what they are to be rather than from octets, and what is right about them.
+//! Packets for tests, built from what they are to be rather than from octets, and what is right
+//! about them.
 
 use squall_measure::flow::{Fragment, Headers, Link};
 use squall_wire::checksum::{fold, sum};
@@ -36,14 +37,23 @@ pub struct Spec {
 
 impl Spec {
     pub fn new(l4: L4) -> Self {
-        Self { v6: false, answer: false, l4, ports: (40_000, 80), payload: 20, tags: 0, mpls: false }
+        Self {
+            v6: false,
+            answer: false,
+            l4,
+            ports: (40_000, 80),
+            payload: 20,
+            tags: 0,
+            mpls: false,
+        }
     }
 
     /// The Ethernet frame, its checksums right.
     pub fn frame(&self) -> Vec<u8> {
         let (dst, src) = if self.answer { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
         let mut frame = [dst, src].concat();
-        let tags: [&[u8]; 3] = [&[], &[0x81, 0, 0x60, 100], &[0x88, 0xa8, 0, 7, 0x81, 0, 0x60, 100]];
+        let tags: [&[u8]; 3] =
+            [&[], &[0x81, 0, 0x60, 100], &[0x88, 0xa8, 0, 7, 0x81, 0, 0x60, 100]];
         frame.extend_from_slice(tags[self.tags]);
         if self.mpls {
             frame.extend_from_slice(&[0x88, 0x47, 0, 1, 0x01, 64]);
@@ -57,23 +67,33 @@ impl Spec {
     /// The IP packet.
     pub fn packet(&self) -> Vec<u8> {
         let host = |last: u8| {
-            if self.v6 { [&[0x20, 1, 0x0d, 0xb8][..], &[0; 11], &[last]].concat() } else { vec![10, 0, 0, last] }
+            if self.v6 {
+                [&[0x20, 1, 0x0d, 0xb8][..], &[0; 11], &[last]].concat()
+            } else {
+                vec![10, 0, 0, last]
+            }
         };
         let (src, dst) = if self.answer { (host(2), host(1)) } else { (host(1), host(2)) };
         let ports = if self.answer { (self.ports.1, self.ports.0) } else { self.ports };
         let ports = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
         let payload: Vec<u8> = (0..self.payload).map(|i| i as u8).collect();
         let (protocol, checksum_at, mut segment) = match self.l4 {
-            L4::Udp | L4::PlainUdp => {
-                (17, 6, [&ports[..], &(8 + self.payload as u16).to_be_bytes(), &[0; 2], &payload].concat())
-            }
+            L4::Udp | L4::PlainUdp => (
+                17,
+                6,
+                [&ports[..], &(8 + self.payload as u16).to_be_bytes(), &[0; 2], &payload].concat(),
+            ),
             L4::Tcp { seq, ack, flags, sack } => {
                 let options = sack.map_or(vec![], |(left, right)| {
                     [&[1, 1, 5, 10][..], &left.to_be_bytes(), &right.to_be_bytes()].concat()
                 });
                 let words = 5 + options.len() as u8 / 4;
-                let fixed =
-                    [&ports[..], &seq.to_be_bytes(), &ack.to_be_bytes(), &[words << 4, flags, 3, 232, 0, 0, 0, 0]];
+                let fixed = [
+                    &ports[..],
+                    &seq.to_be_bytes(),
+                    &ack.to_be_bytes(),
+                    &[words << 4, flags, 3, 232, 0, 0, 0, 0],
+                ];
                 (6, 16, [&fixed.concat()[..], &options, &payload].concat())
             }
             L4::Icmp => (
@@ -83,7 +103,11 @@ impl Spec {
             ),
         };
         if self.l4 != L4::PlainUdp {
-            let pseudo = if protocol == 1 { 0 } else { sum(&src) + sum(&dst) + protocol as u64 + segment.len() as u64 };
+            let pseudo = if protocol == 1 {
+                0
+            } else {
+                sum(&src) + sum(&dst) + protocol as u64 + segment.len() as u64
+            };
             let checksum = match !fold(pseudo + sum(&segment)) {
                 0 if protocol == 17 => 0xffff,
                 checksum => checksum,
@@ -91,10 +115,18 @@ impl Spec {
             segment[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
         }
         let mut packet = if self.v6 {
-            [&[0x60, 0, 0, 0][..], &(segment.len() as u16).to_be_bytes(), &[protocol, 64], &src, &dst].concat()
+            [
+                &[0x60, 0, 0, 0][..],
+                &(segment.len() as u16).to_be_bytes(),
+                &[protocol, 64],
+                &src,
+                &dst,
+            ]
+            .concat()
         } else {
             let len = (20 + segment.len() as u16).to_be_bytes();
-            let mut header = [&[0x45, 0][..], &len, &[0, 7, 0, 0, 64, protocol, 0, 0], &src, &dst].concat();
+            let mut header =
+                [&[0x45, 0][..], &len, &[0, 7, 0, 0, 64, protocol, 0, 0], &src, &dst].concat();
             let checksum = !fold(sum(&header));
             header[10..12].copy_from_slice(&checksum.to_be_bytes());
             header
@@ -107,7 +139,8 @@ impl Spec {
 /// What is wrong about the checksums of a whole packet, if anything is.
 pub fn wrong(octets: &[u8], link: Link) -> Option<&'static str> {
     let headers = Headers::parse(octets, link);
-    let (network, transport, end) = (headers.network as usize, headers.transport as usize, headers.end as usize);
+    let (network, transport, end) =
+        (headers.network as usize, headers.transport as usize, headers.end as usize);
     let addresses = match headers.key.version {
         4 => {
             let len = usize::from(octets[network] & 15) * 4;

@@ -13,7 +13,12 @@ use crate::{Outcome, Settings, start};
 const MS: u64 = 1_000_000;
 
 fn pool(range: &str) -> Pool {
-    Pool { name: range.into(), ranges: vec![range.parse().expect(range)], ports: 1024..=65535, order: Order::Random }
+    Pool {
+        name: range.into(),
+        ranges: vec![range.parse().expect(range)],
+        ports: 1024..=65535,
+        order: Order::Random,
+    }
 }
 
 /// HTTP-like: 100 octets there, `answer` back.
@@ -55,10 +60,16 @@ fn flows_of(load: Load) -> Flows {
 fn run(flows: Flows, address: &str, workers: Vec<PlanWorker>, faults: &str, stop: Stop) -> Outcome {
     let virtual_time = address.contains("virtual");
     let address = format!("loop:{address}{faults}");
-    let ports: Vec<_> =
-        (0..2).map(|_| squall_port::open(&address.parse().expect("an address")).unwrap().expect("a loop")).collect();
+    let ports: Vec<_> = (0..2)
+        .map(|_| squall_port::open(&address.parse().expect("an address")).unwrap().expect("a loop"))
+        .collect();
     let max_frame = flows.sides[0].max_frame(ports[0].facts());
-    let port = |name: &str| PlanPort { name: name.into(), address: address.clone(), max_frame, cut_frame: 0 };
+    let port = |name: &str| PlanPort {
+        name: name.into(),
+        address: address.clone(),
+        max_frame,
+        cut_frame: 0,
+    };
     let plan = Plan {
         seed: 5,
         stop,
@@ -71,7 +82,8 @@ fn run(flows: Flows, address: &str, workers: Vec<PlanWorker>, faults: &str, stop
         notes: Vec::new(),
     };
     let linger = Duration::ZERO;
-    let settings = Settings { virtual_time, linger, flows: Some(Arc::new(flows)), ..Settings::default() };
+    let settings =
+        Settings { virtual_time, linger, flows: Some(Arc::new(flows)), ..Settings::default() };
     let mut running = start(Arc::new(plan), ports, settings, None).expect("it starts");
     let begin = std::time::Instant::now();
     while !running.wait_sent(Duration::from_millis(50)) {
@@ -86,14 +98,19 @@ fn both_on_one() -> Vec<PlanWorker> {
     vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }]
 }
 
-/// Of all workers; every flow is explained, and every frame that was sent was received, unless the port lost some.
+/// Of all workers; every flow is explained, and every frame that was sent was received, unless the
+/// port lost some.
 fn total(outcome: &Outcome) -> Statistics {
     let mut all = Statistics::default();
     outcome.workers.iter().flat_map(|w| &w.flows).for_each(|flows| all.merge(&flows.statistics));
     let total = all.total();
     for side in [&total.client, &total.server] {
         assert_eq!(side.active, 0, "a flow is stuck: {side:?}");
-        assert_eq!(side.attempted, side.completed + side.failed.total(), "a flow is not explained: {side:?}");
+        assert_eq!(
+            side.attempted,
+            side.completed + side.failed.total(),
+            "a flow is not explained: {side:?}"
+        );
     }
     all
 }
@@ -109,13 +126,19 @@ fn ten_thousand_connections_on_a_loop_complete_and_none_leaks() {
         PlanWorker { tx: vec![(0, 0)], rx: vec![(0, 0)], cpu: None },
         PlanWorker { tx: vec![(1, 0)], rx: vec![(1, 0)], cpu: None },
     ];
-    for (name, workers, cps) in
-        [("one", both_on_one(), 20_000), ("apart", apart, 10_000), ("virtual,virtual", both_on_one(), 1000)]
-    {
+    for (name, workers, cps) in [
+        ("one", both_on_one(), 20_000),
+        ("apart", apart, 10_000),
+        ("virtual,virtual", both_on_one(), 1000),
+    ] {
         let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(cps), 100) };
         let outcome = run(flows_of(of), name, workers, "", Stop::default());
         let all = total(&outcome).total();
-        assert_eq!((all.client.completed, all.server.completed), (10_000, 10_000), "{name}: {all:?}");
+        assert_eq!(
+            (all.client.completed, all.server.completed),
+            (10_000, 10_000),
+            "{name}: {all:?}"
+        );
         assert_eq!(all.client.received_octets, 1_000_000);
         let tx: u64 = outcome.workers.iter().flat_map(|w| &w.tx).map(|tx| tx.packets).sum();
         let rx: u64 = outcome.workers.iter().flat_map(|w| &w.rx).map(|rx| rx.seen.packets).sum();
@@ -138,10 +161,21 @@ fn faults_of_the_port_lose_no_octet_and_leave_no_flow() {
     {
         let mut of = load(open(3000), 10_000);
         (of.limits, of.drain, of.patience) = (limits, Nanos(600_000 * MS), Nanos(60_000 * MS));
-        let outcome = run(flows_of(of), &format!("faults{i},virtual"), both_on_one(), faults, Stop::default());
+        let outcome = run(
+            flows_of(of),
+            &format!("faults{i},virtual"),
+            both_on_one(),
+            faults,
+            Stop::default(),
+        );
         let all = total(&outcome).total();
         assert_eq!(all.client.attempted, 300, "{faults}");
-        assert_eq!(all.client.received_octets, all.client.completed * 10_000, "{faults}: {:?}", all.client);
+        assert_eq!(
+            all.client.received_octets,
+            all.client.completed * 10_000,
+            "{faults}: {:?}",
+            all.client
+        );
         assert!(all.client.completed >= 299, "{faults}: {:?}", all.client);
         assert!(all.client.tcp.retransmits() + all.server.tcp.retransmits() > 0, "{faults}");
     }
@@ -150,16 +184,30 @@ fn faults_of_the_port_lose_no_octet_and_leave_no_flow() {
 #[test]
 fn two_workers_begin_the_flows_of_one() {
     let workers = |count: u32| -> Vec<_> {
-        let worker =
-            |queue| PlanWorker { tx: vec![(0, queue), (1, queue)], rx: vec![(0, queue), (1, queue)], cpu: None };
+        let worker = |queue| PlanWorker {
+            tx: vec![(0, queue), (1, queue)],
+            rx: vec![(0, queue), (1, queue)],
+            cpu: None,
+        };
         (0..count).map(worker).collect()
     };
     let counts = |count: u32| {
         let limits = Limits { flows: Some(2001), ..Limits::default() };
         let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(10_000), 100) };
-        let outcome = run(flows_of(of), &format!("workers{count},virtual"), workers(count), "", Stop::default());
+        let outcome = run(
+            flows_of(of),
+            &format!("workers{count},virtual"),
+            workers(count),
+            "",
+            Stop::default(),
+        );
         let all = total(&outcome).total();
-        (all.client.attempted, all.client.completed, all.server.completed, all.server.received_octets)
+        (
+            all.client.attempted,
+            all.client.completed,
+            all.server.completed,
+            all.server.received_octets,
+        )
     };
     assert_eq!(counts(1), (2001, 2001, 2001, 200_100));
     assert_eq!(counts(2), counts(1));

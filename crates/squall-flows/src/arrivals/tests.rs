@@ -38,7 +38,8 @@ fn workers_together_are_due_as_one() {
     let closed = Arrival::Closed { users: 7, think: Think::Fixed(Nanos(1)) };
     let mut of = load([open(1000), poisson, closed]);
     of.ramp = Ramp { up: Nanos(SECOND / 2), hold: Some(Nanos(SECOND)), down: Nanos(SECOND / 4) };
-    let run = |worker, workers| until(&mut Arrivals::new(&of, (worker, workers), Nanos(9)), 5 * SECOND);
+    let run =
+        |worker, workers| until(&mut Arrivals::new(&of, (worker, workers), Nanos(9)), 5 * SECOND);
     let key = |due: &Due| (due.template, due.number);
     let mut one = run(0, 1);
     let mut many: Vec<_> = (0..3).flat_map(|worker| run(worker, 3)).collect();
@@ -65,11 +66,17 @@ fn a_ramp_rises_holds_and_falls() {
     of.ramp = Ramp { up: Nanos(2 * SECOND), hold: Some(Nanos(3 * SECOND)), down: Nanos(SECOND) };
     let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
     let due = until(&mut a, u64::MAX);
-    let between =
-        |from: f64, to: f64| due.iter().filter(|d| (from * 1e9..to * 1e9).contains(&(d.at.0 as f64))).count() as i64;
-    for (from, to, flows) in
-        [(0.0, 1.0, 250), (1.0, 2.0, 750), (2.0, 5.0, 3000), (5.0, 5.5, 375), (5.5, 6.0, 125), (6.0, 99.0, 0)]
-    {
+    let between = |from: f64, to: f64| {
+        due.iter().filter(|d| (from * 1e9..to * 1e9).contains(&(d.at.0 as f64))).count() as i64
+    };
+    for (from, to, flows) in [
+        (0.0, 1.0, 250),
+        (1.0, 2.0, 750),
+        (2.0, 5.0, 3000),
+        (5.0, 5.5, 375),
+        (5.5, 6.0, 125),
+        (6.0, 99.0, 0),
+    ] {
         assert!((between(from, to) - flows).abs() <= 1, "{from} to {to} s: {}", between(from, to));
     }
     assert!(a.over(Nanos(6 * SECOND)) && due.is_sorted_by_key(|d| d.at));
@@ -90,7 +97,10 @@ fn what_passes_and_when_it_passes_belong_together() {
 #[test]
 fn what_waited_too_long_is_given_up_and_counted() {
     for spacing in [Spacing::Constant, Spacing::Poisson] {
-        let of = Load { patience: Nanos(SECOND / 10), ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }]) };
+        let of = Load {
+            patience: Nanos(SECOND / 10),
+            ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }])
+        };
         let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
         let now = Nanos(10 * SECOND);
         let mut begun = 0;
@@ -98,7 +108,10 @@ fn what_waited_too_long_is_given_up_and_counted() {
             assert!(now.0 - due.at.0 <= SECOND / 10 + SECOND / 1000);
             begun += 1;
         }
-        assert!(begun <= 6, "what is owed beyond a gap and a half does not follow at once: {begun}");
+        assert!(
+            begun <= 6,
+            "what is owed beyond a gap and a half does not follow at once: {begun}"
+        );
         let owed: u64 = a.overdue(now).iter().sum();
         assert!((80..=120).contains(&(begun + owed)), "{begun} {owed}");
         let all = begun + owed + a.late(0);
@@ -205,7 +218,12 @@ fn a_rate_changes_from_the_next_gap_on_and_no_flow_is_due_twice() {
         for workers in [1, 3] {
             let all = changed(&of(1000, 500), &of(4000, 500), workers, 2 * SECOND, 4 * SECOND);
             let count = |template| all.iter().filter(|due| due.template == template).count() as i64;
-            assert!((count(0) - 10_000).abs() < 400 && (count(1) - 2000).abs() < 200, "{} {}", count(0), count(1));
+            assert!(
+                (count(0) - 10_000).abs() < 400 && (count(1) - 2000).abs() < 200,
+                "{} {}",
+                count(0),
+                count(1)
+            );
             let mut numbers: Vec<_> = all.iter().map(|due| (due.template, due.number)).collect();
             numbers.sort_unstable();
             numbers.dedup();
@@ -220,10 +238,18 @@ fn a_rate_changes_from_the_next_gap_on_and_no_flow_is_due_twice() {
 #[test]
 fn weights_targets_and_users_change_while_running() {
     let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
-    let of = |cps, a, b| Load { target: Some(Target::Cps(Cps::per_second(cps))), ..load([weight(a), weight(b)]) };
+    let of = |cps, a, b| Load {
+        target: Some(Target::Cps(Cps::per_second(cps))),
+        ..load([weight(a), weight(b)])
+    };
     let all = changed(&of(1000, 1, 1), &of(3000, 2, 1), 2, SECOND, 2 * SECOND);
     let count = |template| all.iter().filter(|due| due.template == template).count() as i64;
-    assert!((count(0) - 2500).abs() < 5 && (count(1) - 1500).abs() < 5, "{} {}", count(0), count(1));
+    assert!(
+        (count(0) - 2500).abs() < 5 && (count(1) - 1500).abs() < 5,
+        "{} {}",
+        count(0),
+        count(1)
+    );
 
     let users = |users| load([Arrival::Closed { users, think: Think::Fixed(Nanos(0)) }]);
     let mut a = Arrivals::new(&users(10), (0, 1), Nanos(0));
@@ -259,7 +285,8 @@ fn a_pause_moves_what_is_still_to_come() {
     a.resume(Nanos(3 * SECOND), None);
     let after = until(&mut a, 4 * SECOND);
     let all: Vec<_> = [before, between, after].concat();
-    let numbers: Vec<_> = all.iter().filter(|due| due.template == 0).map(|due| due.number).collect();
+    let numbers: Vec<_> =
+        all.iter().filter(|due| due.template == 0).map(|due| due.number).collect();
     assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
     assert_eq!((a.late(0), a.late(1)), (0, 0));
 }

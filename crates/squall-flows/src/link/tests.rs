@@ -17,7 +17,12 @@ impl FrameOutput for Frames {
 }
 
 fn link(pool: &str, network: Network) -> Link {
-    let pool = Pool { name: "p".into(), ranges: vec![pool.parse().unwrap()], ports: 1..=2, order: Order::Sequential };
+    let pool = Pool {
+        name: "p".into(),
+        ranges: vec![pool.parse().unwrap()],
+        ports: 1..=2,
+        order: Order::Sequential,
+    };
     network.check().expect("a good network");
     Link::new(&network, vec![Tuples::new(&pool, 0).unwrap()])
 }
@@ -47,15 +52,19 @@ fn packet(from: &str, to: &str) -> Vec<u8> {
     }
 }
 
-/// Sends a packet from `a` to `b`, with all the questions and answers that it takes; the frame, and what came out of it.
+/// Sends a packet from `a` to `b`, with all the questions and answers that it takes; the frame, and
+/// what came out of it.
 fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>) {
     let packet = packet(from, to);
     let tuple = between(from, to);
     for round in 0..3 {
         let mut out = Frames::default();
-        a.room(Nanos(0), &mut out, &tuple, packet.len(), Cut::WHOLE).expect("room").copy_from_slice(&packet);
+        a.room(Nanos(0), &mut out, &tuple, packet.len(), Cut::WHOLE)
+            .expect("room")
+            .copy_from_slice(&packet);
         if let Some(frame) = out.0.pop() {
-            let got = b.receive(&frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
+            let got =
+                b.receive(&frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
             return (frame.clone(), got[..packet.len()].to_vec());
         }
         assert_eq!((round, a.statistics.unresolved), (0, 1));
@@ -80,7 +89,10 @@ fn neighbours_are_asked_for_and_answer() {
         assert_eq!(frame[..12], [2, 0, 0, 0, 2, 0, 2, 0, 0, 0, 1, 0]);
         let (asked, answered) = (a.statistics, b.statistics);
         assert_eq!(asked.arp_requests_sent + asked.nd_solicitations_sent, 1);
-        assert_eq!((answered.arp_requests_answered + answered.nd_solicitations_answered, asked.resolved), (1, 1));
+        assert_eq!(
+            (answered.arp_requests_answered + answered.nd_solicitations_answered, asked.resolved),
+            (1, 1)
+        );
         // The other has learned from the question.
         let mut out = Frames::default();
         assert!(b.room(Nanos(0), &mut out, &between(to, from), 60, Cut::WHOLE).is_some());
@@ -91,7 +103,8 @@ fn neighbours_are_asked_for_and_answer() {
 #[test]
 fn each_client_of_a_cluster_has_its_own_mac() {
     let with_cluster = Network { cluster: true, ..network(1, vec![]) };
-    let (mut a, mut b) = (link("16.0.0.1-16.0.3.255", with_cluster), link("48.0.0.1", network(2, vec![])));
+    let (mut a, mut b) =
+        (link("16.0.0.1-16.0.3.255", with_cluster), link("48.0.0.1", network(2, vec![])));
     let (frame, _) = carry(&mut a, &mut b, "16.0.1.5", "48.0.0.1");
     assert_eq!(frame[6..12], [2, 0, 0, 0, 2, 4]);
     // Answers find their way, and what is for a MAC behind the last is not ours.
@@ -116,10 +129,18 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
         Box::new(|_| vec![mpls(16), mpls(1 << 19)]),
         Box::new(|_| vec![vlan(5, false), mpls(99)]),
         Box::new(|back| {
-            vec![Wrap::Gre { local: if back { b4 } else { a4 }, remote: if back { a4 } else { b4 }, key: None }]
+            vec![Wrap::Gre {
+                local: if back { b4 } else { a4 },
+                remote: if back { a4 } else { b4 },
+                key: None,
+            }]
         }),
         Box::new(|back| {
-            vec![Wrap::Gre { local: if back { b6 } else { a6 }, remote: if back { a6 } else { b6 }, key: Some(7) }]
+            vec![Wrap::Gre {
+                local: if back { b6 } else { a6 },
+                remote: if back { a6 } else { b6 },
+                key: Some(7),
+            }]
         }),
         Box::new(|back| {
             let (local, remote) = if back { (b4, a4) } else { (a4, b4) };
@@ -140,12 +161,15 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
         }),
     ];
     for wraps in all {
-        for (clients, servers, from, to) in
-            [("16.0.0.1", "48.0.0.1", "16.0.0.1", "48.0.0.1"), ("fd00::1", "fd01::1", "fd00::1", "fd01::1")]
-        {
+        for (clients, servers, from, to) in [
+            ("16.0.0.1", "48.0.0.1", "16.0.0.1", "48.0.0.1"),
+            ("fd00::1", "fd01::1", "fd00::1", "fd01::1"),
+        ] {
             // Labels carry no questions: their next hop is given.
             let labelled = matches!(wraps(false).last(), Some(Wrap::Mpls { .. }));
-            let next = |mac| if labelled { NextHop::Mac(MacAddr([2, 0, 0, 0, mac, 0])) } else { NextHop::OnLink };
+            let next = |mac| {
+                if labelled { NextHop::Mac(MacAddr([2, 0, 0, 0, mac, 0])) } else { NextHop::OnLink }
+            };
             let mut a = link(clients, Network { next_hop: next(2), ..network(1, wraps(false)) });
             let mut b = link(servers, Network { next_hop: next(1), ..network(2, wraps(true)) });
             let (frame, got) = carry(&mut a, &mut b, from, to);
@@ -153,11 +177,17 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
             // As another reads it: lengths and checksums of all layers as they would be computed.
             let read = squall_wire::Frame::dissect(frame.clone());
             let names: Vec<_> = read.layers.iter().map(|layer| layer.header.name).collect();
-            let layers = 2 + wraps(false).iter().map(|w| if w.ends().is_none() { 1 } else { 2 }).sum::<usize>();
+            let layers = 2 + wraps(false)
+                .iter()
+                .map(|w| if w.ends().is_none() { 1 } else { 2 })
+                .sum::<usize>();
             assert!(names.len() >= layers, "{names:?}");
             if let Some(Places { ip, v4: true, .. }) = a.prefixes.v4.tunnel {
                 assert_eq!(fold(sum(&frame[ip..ip + 20])), 0xffff);
-                assert_eq!(usize::from(u16::from_be_bytes([frame[ip + 2], frame[ip + 3]])), frame.len() - ip);
+                assert_eq!(
+                    usize::from(u16::from_be_bytes([frame[ip + 2], frame[ip + 3]])),
+                    frame.len() - ip
+                );
             }
             // Cut short anywhere it is refused, and nothing breaks.
             for len in 0..frame.len() - 60 {
@@ -170,7 +200,9 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
 #[test]
 fn what_is_not_for_us_is_counted_and_passed_over() {
     let mut a = link("16.0.0.1-16.0.0.9", network(1, vec![]));
-    let frame = |to: MacAddr, kind: u16, packet: &[u8]| [&to.0[..], &[2; 6], &kind.to_be_bytes(), packet].concat();
+    let frame = |to: MacAddr, kind: u16, packet: &[u8]| {
+        [&to.0[..], &[2; 6], &kind.to_be_bytes(), packet].concat()
+    };
     let (us, them) = (MacAddr([2, 0, 0, 0, 1, 0]), MacAddr([2, 0, 0, 0, 3, 0]));
     let good = packet("48.0.0.1", "16.0.0.1");
     for (octets, ours) in [
@@ -183,7 +215,10 @@ fn what_is_not_for_us_is_counted_and_passed_over() {
     ] {
         assert_eq!(a.receive(&octets).is_some(), ours);
     }
-    assert_eq!((a.statistics.frames_received, a.statistics.not_ours, a.statistics.malformed), (6, 4, 0));
+    assert_eq!(
+        (a.statistics.frames_received, a.statistics.not_ours, a.statistics.malformed),
+        (6, 4, 0)
+    );
     assert!(a.receive(&frame(us, IPV4, &good[..19])).is_none());
     assert_eq!(a.statistics.malformed, 1);
 }
@@ -236,7 +271,10 @@ fn a_gateway_is_asked_for_and_nobody_else() {
     assert!(router.receive(&out.0[0]).is_none());
     router.transmit(&mut out);
     assert!(a.receive(&out.0[1]).is_none());
-    assert_eq!(a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()), Answer::Mac(MacAddr([2, 0, 0, 0, 9, 0])));
+    assert_eq!(
+        a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()),
+        Answer::Mac(MacAddr([2, 0, 0, 0, 9, 0]))
+    );
 }
 
 fn between(local: &str, remote: &str) -> Tuple {

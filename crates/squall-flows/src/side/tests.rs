@@ -3,8 +3,8 @@ use squall_program::mix;
 
 use super::*;
 use crate::{
-    Arrival, Conversation, Cps, Failure, Limits, NextHop, Order, Pool as PoolOf, Ramp, Spacing, Target, Template,
-    Think, Wrap, tests::template,
+    Arrival, Conversation, Cps, Failure, Limits, NextHop, Order, Pool as PoolOf, Ramp, Spacing,
+    Target, Template, Think, Wrap, tests::template,
 };
 
 const MS: u64 = 1_000_000;
@@ -91,7 +91,12 @@ fn network(mac: u8) -> Network {
 }
 
 fn pool(range: &str, ports: std::ops::RangeInclusive<u16>) -> PoolOf {
-    PoolOf { name: range.into(), ranges: vec![range.parse().expect(range)], ports, order: Order::Sequential }
+    PoolOf {
+        name: range.into(),
+        ranges: vec![range.parse().expect(range)],
+        ports,
+        order: Order::Sequential,
+    }
 }
 
 fn load(arrival: Arrival) -> Load {
@@ -115,7 +120,13 @@ impl Lab {
 
     fn with(load: &Load, clients: Network, servers: Network, worker: (u32, u32)) -> Self {
         let side = |network: &Network, role| {
-            let settings = SideSettings { role, worker, start: Nanos(MS), flows: 1 << 17, ..SideSettings::default() };
+            let settings = SideSettings {
+                role,
+                worker,
+                start: Nanos(MS),
+                flows: 1 << 17,
+                ..SideSettings::default()
+            };
             Side::new(load, network, settings).expect("a good load")
         };
         Self {
@@ -163,13 +174,22 @@ impl Lab {
             self.now = self.now + Nanos(MS);
         }
         let [clients, servers] = &self.sides;
-        assert!(clients.is_over() && servers.is_over(), "clients {} servers {}", clients.active(), servers.active());
+        assert!(
+            clients.is_over() && servers.is_over(),
+            "clients {} servers {}",
+            clients.active(),
+            servers.active()
+        );
         let mut all = clients.statistics(true);
         all.merge(&servers.statistics(true));
         let total = all.total();
         for side in [&total.client, &total.server] {
             assert_eq!(side.active, 0, "a flow is stuck: {side:?}");
-            assert_eq!(side.attempted, side.completed + side.failed.total(), "a flow is not explained: {side:?}");
+            assert_eq!(
+                side.attempted,
+                side.completed + side.failed.total(),
+                "a flow is not explained: {side:?}"
+            );
         }
         all
     }
@@ -184,10 +204,17 @@ fn ten_thousand_flows_begin_and_end() {
     let all = lab.end();
     let of = all.total();
     assert_eq!((of.client.completed, of.server.completed), (10_000, 10_000), "{all:?}");
-    assert_eq!((of.client.established, of.client.received_octets, of.server.received_octets), (10_000, 40_000, 40_000));
+    assert_eq!(
+        (of.client.established, of.client.received_octets, of.server.received_octets),
+        (10_000, 40_000, 40_000)
+    );
     assert_eq!((of.client.setup.count(), of.client.corrected.count()), (10_000, 10_000));
     // There and back.
-    assert!((20_000..60_000).contains(&of.client.setup.quantile(0.5)), "{}", of.client.setup.quantile(0.5));
+    assert!(
+        (20_000..60_000).contains(&of.client.setup.quantile(0.5)),
+        "{}",
+        of.client.setup.quantile(0.5)
+    );
     assert_eq!((of.client.not_begun.total(), all.link.unresolved, all.link.not_ours), (0, 0, 0));
     assert_eq!(of.client.trex(false)["tcps_connects"], 10_000);
 }
@@ -211,14 +238,20 @@ fn loss_reordering_and_duplicates_lose_no_flow_and_no_octet() {
     assert!(of.server.tcp.retransmits() > 0);
 }
 
-/// Each flow as its first segment shows it: when it left, addresses and ports, of which the server's tells the template.
+/// Each flow as its first segment shows it: when it left, addresses and ports, of which the
+/// server's tells the template.
 fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<u8>)> {
     let mut found = Vec::new();
     for worker in 0..workers {
         let mut of = load(arrivals[0].clone());
-        of.templates.push(Template { port: 81, arrival: arrivals[1].clone(), ..of.templates[0].clone() });
+        of.templates.push(Template {
+            port: 81,
+            arrival: arrivals[1].clone(),
+            ..of.templates[0].clone()
+        });
         of.clients[0].order = order;
-        of.clients.push(PoolOf { name: "others".into(), ..pool("16.1.0.0-16.1.0.99", 2000..=60_000) });
+        of.clients
+            .push(PoolOf { name: "others".into(), ..pool("16.1.0.0-16.1.0.99", 2000..=60_000) });
         of.templates[1].clients = 1;
         of.servers[0].order = order;
         let mut lab = Lab::with(&of, network(1), network(2), (worker, workers));
@@ -226,7 +259,8 @@ fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<
             lab.turn();
             let just_now = lab.now + lab.wires[0].delay;
             let syn = |frame: &Vec<u8>| frame.len() > 47 && frame[23] == 6 && frame[47] == 2;
-            let sent = lab.wires[0].frames.iter().filter(|(at, frame)| *at == just_now && syn(frame));
+            let sent =
+                lab.wires[0].frames.iter().filter(|(at, frame)| *at == just_now && syn(frame));
             found.extend(sent.map(|(at, frame)| (*at, frame[26..38].to_vec())));
             lab.now = lab.now + lab.wires[0].delay;
         }
@@ -245,7 +279,10 @@ fn workers_together_begin_the_flows_of_one() {
             let ports = |port: u8| one.iter().filter(|(_, tuple)| tuple[10..] == [0, port]).count();
             assert!(ports(80) > 1000 && ports(81) > 30 && ports(80) + ports(81) == one.len());
             for workers in [2, 3] {
-                assert!(one == flows(workers, order, arrivals.clone()), "{order:?}, {workers} workers");
+                assert!(
+                    one == flows(workers, order, arrivals.clone()),
+                    "{order:?}, {workers} workers"
+                );
             }
         }
     }
@@ -284,7 +321,8 @@ fn a_load_that_ends_by_its_count_was_as_long_as_its_rate_says() {
 #[test]
 fn flows_are_due_until_one_gap_behind_the_last_and_not_in_the_drain() {
     let mut of = load(open(1000));
-    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("300 ms").build().unwrap();
+    of.templates[0].client =
+        Program::client("slow").send("ping").recv(4).delay("300 ms").build().unwrap();
     for limits in [
         Limits { flows: Some(1000), ..Limits::default() },
         Limits { duration: Some(Nanos(1000 * MS)), ..Limits::default() },
@@ -311,7 +349,8 @@ fn what_was_due_while_a_side_was_held_up_is_in_its_counts() {
         lab.run(Nanos(500 * MS));
         let before = lab.sides[0].statistics(false).total().client;
         assert_eq!(before.waiting, 0);
-        // Nothing runs until long after the end: what came due is known before anything else is done.
+        // Nothing runs until long after the end: what came due is known before anything else is
+        // done.
         lab.now = Nanos(3000 * MS);
         lab.sides[0].now = lab.now;
         let held_up = lab.sides[0].statistics(false).total().client;
@@ -332,7 +371,8 @@ fn flows_whose_next_hop_is_being_asked_for_are_due() {
     let mut of = load(open(100));
     of.limits = Limits { duration: Some(Nanos(10_000 * MS)), ..Limits::default() };
     let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };
-    let mut lab = Lab::with(&of, Network { next_hop: by_gateway, ..network(1) }, network(2), (0, 1));
+    let mut lab =
+        Lab::with(&of, Network { next_hop: by_gateway, ..network(1) }, network(2), (0, 1));
     // The load begins after a millisecond.
     lab.run(Nanos(201 * MS));
     let client = lab.sides[0].statistics(false).total().client;
@@ -342,7 +382,8 @@ fn flows_whose_next_hop_is_being_asked_for_are_due() {
 #[test]
 fn flows_that_are_open_go_on_while_no_more_begin() {
     let mut of = load(open(1000));
-    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
+    of.templates[0].client =
+        Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
     let mut lab = Lab::new(&of);
     lab.run(Nanos(500 * MS));
     let begun = lab.sides[0].statistics(false).total().client.attempted;
@@ -363,7 +404,8 @@ fn flows_that_are_open_go_on_while_no_more_begin() {
 fn who_runs_out_of_ports_says_so() {
     // 20 tuples of a client are in use for a second each: of 100 flows a second most find none.
     let mut of = load(open(100));
-    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
+    of.templates[0].client =
+        Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
     of.clients = vec![pool("16.0.0.1", 1000..=1019)];
     of.servers = vec![pool("48.0.0.1", 1..=1)];
     of.limits = Limits { duration: Some(Nanos(3000 * MS)), ..Limits::default() };
@@ -383,11 +425,15 @@ fn nobody_at_the_next_hop_is_told() {
     let mut of = load(open(100));
     of.limits = Limits { duration: Some(Nanos(10_000 * MS)), ..Limits::default() };
     let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };
-    let mut lab = Lab::with(&of, Network { next_hop: by_gateway, ..network(1) }, network(2), (0, 1));
+    let mut lab =
+        Lab::with(&of, Network { next_hop: by_gateway, ..network(1) }, network(2), (0, 1));
     lab.run(Nanos(20_000 * MS));
     let all = lab.end();
     let client = all.total().client;
-    assert_eq!((client.attempted, client.not_begun.iter().collect::<Vec<_>>()), (0, vec![("unresolved", 1000)]));
+    assert_eq!(
+        (client.attempted, client.not_begun.iter().collect::<Vec<_>>()),
+        (0, vec![("unresolved", 1000)])
+    );
     assert!(all.link.resolution_failed >= 1 && all.link.arp_requests_sent >= 6);
 }
 
@@ -405,14 +451,20 @@ fn flows_that_do_not_end_are_aborted_when_the_drain_time_is_over() {
     let total = all.total();
     assert_eq!(total.client.failed.iter().collect::<Vec<_>>(), [("stopped", 3000)]);
     // Servers hear of it by resets.
-    assert_eq!(total.server.failed.get(Failure::Reset), 3000, "{:?} {before:?}", total.server.failed);
+    assert_eq!(
+        total.server.failed.get(Failure::Reset),
+        3000,
+        "{:?} {before:?}",
+        total.server.failed
+    );
 }
 
 #[test]
 fn a_number_of_open_flows_is_kept() {
     let mut of = load(Arrival::Weight { weight: 1, spacing: Spacing::Constant });
     of.target = Some(Target::Active(200));
-    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
+    of.templates[0].client =
+        Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
     let mut lab = Lab::new(&of);
     lab.run(Nanos(1000 * MS));
     assert!((195..=200).contains(&lab.sides[0].active()), "{}", lab.sides[0].active());
@@ -425,10 +477,16 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
     let mut of = load(open(1000));
     of.clients = vec![pool("fd00::1-fd00::64", 1024..=65535)];
     of.servers = vec![pool("fd01::1-fd01::9", 1..=1)];
-    of.templates[0].client =
-        Program::udp_client("ask").line("send_packet \"who\"").recv_packets(1, None).build().unwrap();
-    of.templates[0].server =
-        Program::udp_server("tell").recv_packets(1, None).line("send_packet \"me\"").build().unwrap();
+    of.templates[0].client = Program::udp_client("ask")
+        .line("send_packet \"who\"")
+        .recv_packets(1, None)
+        .build()
+        .unwrap();
+    of.templates[0].server = Program::udp_server("tell")
+        .recv_packets(1, None)
+        .line("send_packet \"me\"")
+        .build()
+        .unwrap();
     of.limits = Limits { flows: Some(1000), ..Limits::default() };
     let tunnel = |local: &str, remote: &str| Wrap::Vxlan {
         local: local.parse().unwrap(),
@@ -447,10 +505,16 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
 #[test]
 fn a_full_table_begins_no_more_and_says_so() {
     let mut of = load(Arrival::Closed { users: 100, think: Think::Fixed(Nanos(0)) });
-    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
+    of.templates[0].client =
+        Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
     of.limits = Limits { duration: Some(Nanos(300 * MS)), ..Limits::default() };
     let mut lab = Lab::new(&of);
-    let settings = SideSettings { role: Role::Clients, start: Nanos(MS), flows: 60, ..SideSettings::default() };
+    let settings = SideSettings {
+        role: Role::Clients,
+        start: Nanos(MS),
+        flows: 60,
+        ..SideSettings::default()
+    };
     lab.sides[0] = Side::new(&of, &network(1), settings).unwrap();
     lab.run(Nanos(400 * MS));
     let client = lab.end().total().client;
@@ -461,7 +525,8 @@ fn a_full_table_begins_no_more_and_says_so() {
 #[test]
 fn datagrams_that_want_no_answer_are_flows_that_are_over_at_once() {
     let mut of = load(open(1000));
-    of.templates[0].client = Program::udp_client("tell").line("send_packet \"so\"").build().unwrap();
+    of.templates[0].client =
+        Program::udp_client("tell").line("send_packet \"so\"").build().unwrap();
     of.templates[0].server = Program::udp_server("hear").recv_packets(1, None).build().unwrap();
     of.limits = Limits { flows: Some(500), ..Limits::default() };
     let mut lab = Lab::new(&of);
@@ -504,7 +569,8 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
         lab.wires[1].frames.clear();
         lab.sides[1].receive(lab.now, &data, Cut::WHOLE, Near::default());
         lab.sides[1].transmit(lab.now, &mut lab.wires[1]);
-        let resets = lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
+        let resets =
+            lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
         assert_eq!(resets.count() == 1, answered, "port {port}");
     }
 }
@@ -549,7 +615,8 @@ fn syns(lab: &mut Lab, until: Nanos) -> Vec<(Nanos, u16)> {
 #[test]
 fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
     let begins = [0, 5, 5, 90].map(|ms| Nanos(ms * MS));
-    let conversations = (1000..).zip(begins).enumerate().map(|(i, (port, begin))| conversation(i, begin, port));
+    let conversations =
+        (1000..).zip(begins).enumerate().map(|(i, (port, begin))| conversation(i, begin, port));
     let script = Script {
         conversations: conversations.collect(),
         loops: Some(3),
@@ -559,7 +626,8 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
     let mut lab = Lab::new(&scripted(script));
     // The first waits for the servers' MAC address; addresses that are known stay so.
     let found = syns(&mut lab, Nanos(60_000 * MS));
-    let expected = (0..3).flat_map(|turn| (1000..).zip(begins.map(|begin| begin + Nanos(turn * 2000 * MS))));
+    let expected =
+        (0..3).flat_map(|turn| (1000..).zip(begins.map(|begin| begin + Nanos(turn * 2000 * MS))));
     assert_eq!(found.len(), 12, "{found:?}");
     for ((at, port), (expected_port, expected)) in found.into_iter().zip(expected) {
         assert_eq!(port, expected_port);
@@ -568,21 +636,31 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
     let all = lab.end();
     let of = all.total();
     assert_eq!((of.client.completed, of.server.completed), (12, 12), "{of:?}");
-    assert_eq!((of.client.received_octets, of.server.received_octets), (3 * (7 + 8 + 9 + 10), 12 * 5));
+    assert_eq!(
+        (of.client.received_octets, of.server.received_octets),
+        (3 * (7 + 8 + 9 + 10), 12 * 5)
+    );
     assert!(all.failed.is_empty());
 }
 
 #[test]
 fn conversations_of_the_same_addresses_and_ports_come_one_after_the_other() {
     for workers in [1, 2] {
-        let conversations = (0..20).map(|i| conversation(i, Nanos(0), 1000 + (i % 4) as u16)).collect();
-        let script = Script { conversations, loops: Some(1), at_once: Some(3), ..Script::default() };
+        let conversations =
+            (0..20).map(|i| conversation(i, Nanos(0), 1000 + (i % 4) as u16)).collect();
+        let script =
+            Script { conversations, loops: Some(1), at_once: Some(3), ..Script::default() };
         let (mut completed, mut peak) = (0, 0);
         for worker in 0..workers {
-            let mut lab = Lab::with(&scripted(script.clone()), network(1), network(2), (worker, workers));
+            let mut lab =
+                Lab::with(&scripted(script.clone()), network(1), network(2), (worker, workers));
             lab.run(Nanos(60_000 * MS));
             let of = lab.end().total();
-            assert_eq!((of.client.failed.total(), of.client.completed), (0, of.server.completed), "{of:?}");
+            assert_eq!(
+                (of.client.failed.total(), of.client.completed),
+                (0, of.server.completed),
+                "{of:?}"
+            );
             (completed, peak) = (completed + of.client.completed, peak + of.client.peak);
         }
         assert_eq!(completed, 20);
@@ -592,12 +670,15 @@ fn conversations_of_the_same_addresses_and_ports_come_one_after_the_other() {
 
 #[test]
 fn which_conversation_failed_is_told() {
-    let mut conversations: Vec<_> = (0..5).map(|i| conversation(i, Nanos(0), 1000 + i as u16)).collect();
+    let mut conversations: Vec<_> =
+        (0..5).map(|i| conversation(i, Nanos(0), 1000 + i as u16)).collect();
     conversations[3].server = Program::server("s").recv(5).send("short").build().unwrap();
-    let mut lab = Lab::new(&scripted(Script { conversations, loops: Some(1), ..Script::default() }));
+    let mut lab =
+        Lab::new(&scripted(Script { conversations, loops: Some(1), ..Script::default() }));
     lab.run(Nanos(60_000 * MS));
     let all = lab.end();
-    let client: Vec<_> = all.failed.iter().filter(|failed| failed.client).map(|failed| failed.number).collect();
+    let client: Vec<_> =
+        all.failed.iter().filter(|failed| failed.client).map(|failed| failed.number).collect();
     assert_eq!((client, all.total().client.completed), (vec![3], 4), "{all:?}");
 }
 
@@ -611,7 +692,11 @@ fn templates_of_one_server(clients: [usize; 3]) -> Load {
             Template {
                 name: format!("template {i}"),
                 clients: clients[i],
-                client: Program::client("get").send("ping").recv(answer.len() as u32).build().unwrap(),
+                client: Program::client("get")
+                    .send("ping")
+                    .recv(answer.len() as u32)
+                    .build()
+                    .unwrap(),
                 server: Program::server("give").recv(4).send(&answer).build().unwrap(),
                 ..template("t", open(200))
             }
@@ -623,7 +708,8 @@ fn templates_of_one_server(clients: [usize; 3]) -> Load {
 
 #[test]
 fn templates_that_share_servers_and_port_are_each_served_by_their_own_program() {
-    for (order, clients) in [(Order::Sequential, [0, 0, 0]), (Order::Random, [0, 0, 0]), (Order::Sequential, [0, 1, 0])]
+    for (order, clients) in
+        [(Order::Sequential, [0, 0, 0]), (Order::Random, [0, 0, 0]), (Order::Sequential, [0, 1, 0])]
     {
         let mut of = templates_of_one_server(clients);
         of.clients[0].order = order;
@@ -636,7 +722,11 @@ fn templates_that_share_servers_and_port_are_each_served_by_their_own_program() 
             let all = lab.end();
             for (i, of) in (1u64..).zip(&all.templates) {
                 let flows = 100 / u64::from(worker.1);
-                assert_eq!((of.client.completed, of.server.completed), (flows, flows), "{order:?} {clients:?} {i}");
+                assert_eq!(
+                    (of.client.completed, of.server.completed),
+                    (flows, flows),
+                    "{order:?} {clients:?} {i}"
+                );
                 assert_eq!(of.client.received_octets, flows * 100 * i);
             }
             assert_eq!(all.link.unknown_clients, 0);
@@ -647,7 +737,8 @@ fn templates_that_share_servers_and_port_are_each_served_by_their_own_program() 
 #[test]
 fn a_template_in_plain_and_one_in_tls_share_servers_and_port() {
     let mut of = templates_of_one_server([0; 3]);
-    of.templates[1].tls = Some(squall_apps::Tls::new(&squall_apps::TlsSettings::default()).unwrap());
+    of.templates[1].tls =
+        Some(squall_apps::Tls::new(&squall_apps::TlsSettings::default()).unwrap());
     let mut lab = Lab::new(&of);
     lab.run(Nanos(5000 * MS));
     for of in &lab.end().templates {
@@ -662,7 +753,8 @@ fn who_is_translated_on_the_way_is_served_by_the_first_and_counted() {
     // As if a device had other addresses for them.
     servers.clients = vec![pool("99.0.0.1", 1024..=65535)];
     let mut lab = Lab::new(&of);
-    let settings = SideSettings { role: Role::Servers, start: Nanos(MS), ..SideSettings::default() };
+    let settings =
+        SideSettings { role: Role::Servers, start: Nanos(MS), ..SideSettings::default() };
     lab.sides[1] = Side::new(&servers, &network(2), settings).unwrap();
     lab.run(Nanos(2000 * MS));
     let servers = lab.sides[1].statistics(false);
@@ -672,7 +764,9 @@ fn who_is_translated_on_the_way_is_served_by_the_first_and_counted() {
 
 #[test]
 fn servers_that_cannot_tell_templates_apart_are_refused() {
-    let new = |of: &Load, role| Side::new(of, &network(1), SideSettings { role, ..SideSettings::default() });
+    let new = |of: &Load, role| {
+        Side::new(of, &network(1), SideSettings { role, ..SideSettings::default() })
+    };
     let mut of = templates_of_one_server([0; 3]);
     of.clients[0].ports = 2000..=2001;
     let error = new(&of, Role::Servers).err().expect("two ports for three");
@@ -698,7 +792,8 @@ fn servers_that_cannot_tell_templates_apart_are_refused() {
 #[test]
 fn flows_that_are_the_last_have_the_time_that_was_asked_for() {
     let slow = |of: &mut Load, time: &str| {
-        of.templates[0].client = Program::client("slow").send("ping").recv(4).delay(time).build().unwrap();
+        of.templates[0].client =
+            Program::client("slow").send("ping").recv(4).delay(time).build().unwrap();
         of.limits.flows = Some(3);
     };
     // Longer than the drain time, which begins with the end of the run.
@@ -754,7 +849,8 @@ fn a_server_over_udp_whose_client_ends_first_is_not_refused() {
     assert_eq!(all.strays.icmp_out, 0);
 }
 
-/// A server that closes its TLS session first; what becomes of the client when the server then resets the flow, or before.
+/// A server that closes its TLS session first; what becomes of the client when the server then
+/// resets the flow, or before.
 fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
     let mut of = load(open(100));
     let server = Program::server("give").recv(4).send("pong");
@@ -762,7 +858,8 @@ fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
     let server = if behind_its_end { server.delay("10 ms").close() } else { server.delay("1 s") };
     of.templates[0].client = Program::client("get").send("ping").recv(4).close().build().unwrap();
     of.templates[0].server = server.build().unwrap();
-    of.templates[0].tls = Some(squall_apps::Tls::new(&squall_apps::TlsSettings::default()).unwrap());
+    of.templates[0].tls =
+        Some(squall_apps::Tls::new(&squall_apps::TlsSettings::default()).unwrap());
     of.limits.flows = Some(1);
     let mut lab = Lab::new(&of);
     lab.wires.iter_mut().for_each(|wire| wire.delay = Nanos(20 * MS));
@@ -780,7 +877,11 @@ fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
 #[test]
 fn a_session_that_both_sides_have_closed_is_complete_whatever_comes_then() {
     let client = reset_by_the_server(true);
-    assert_eq!((client.completed, client.failed.total(), client.tcp.reset), (1, 0, 1), "{client:?}");
+    assert_eq!(
+        (client.completed, client.failed.total(), client.tcp.reset),
+        (1, 0, 1),
+        "{client:?}"
+    );
     let client = reset_by_the_server(false);
     assert_eq!((client.completed, client.failed.get(Failure::Reset)), (0, 1), "{client:?}");
 }

@@ -15,7 +15,8 @@ fn run(operations: Vec<Operation>, octets: &[u8]) -> bool {
 }
 
 fn run_with(operations: Vec<Operation>, octets: &[u8], about: About) -> bool {
-    let steps: Vec<Step> = operations.into_iter().map(|operation| Step { option: 0, operation }).collect();
+    let steps: Vec<Step> =
+        operations.into_iter().map(|operation| Step { option: 0, operation }).collect();
     let steps: Vec<&Step> = steps.iter().collect();
     let ready = ready(&steps, &[]).unwrap();
     matches(&ready, octets, &mut [0; 4], about)
@@ -27,7 +28,8 @@ fn c(content: Content) -> Operation {
 
 #[test]
 fn a_content_is_tried_again_where_what_follows_it_does_not_match() {
-    let steps = || vec![c(content(b"abc")), c(Content { distance: at(0), within: at(1), ..content(b"d") })];
+    let steps =
+        || vec![c(content(b"abc")), c(Content { distance: at(0), within: at(1), ..content(b"d") })];
     assert!(run(steps(), b"abcabcd"));
     assert!(!run(steps(), b"abcabc d"));
 }
@@ -35,13 +37,17 @@ fn a_content_is_tried_again_where_what_follows_it_does_not_match() {
 #[test]
 fn an_expression_is_tried_again_from_behind_its_first_octet() {
     let pcre = Pcre { pattern: "super".into(), ..Pcre::default() };
-    let steps = vec![Operation::Pcre(pcre), c(Content { distance: at(1), within: at(4), ..content(b"nova") })];
+    let steps = vec![
+        Operation::Pcre(pcre),
+        c(Content { distance: at(1), within: at(4), ..content(b"nova") }),
+    ];
     assert!(run(steps, b"this is a super duper nova in super nova now"));
 }
 
 #[test]
 fn depth_counts_from_the_offset_and_holds_the_whole_pattern() {
-    let placed = |offset, depth| vec![c(Content { offset: at(offset), depth: at(depth), ..content(b"cd") })];
+    let placed =
+        |offset, depth| vec![c(Content { offset: at(offset), depth: at(depth), ..content(b"cd") })];
     assert!(run(placed(1, 3), b"abcdef"));
     assert!(!run(placed(1, 2), b"abcdef"));
     assert!(!run(placed(3, 3), b"abcdef"));
@@ -56,7 +62,8 @@ fn a_negated_content_holds_where_there_is_no_room_for_it() {
 
 #[test]
 fn a_negative_distance_goes_back_and_stops_at_the_beginning() {
-    let steps = |distance| vec![c(content(b"cd")), c(Content { distance: at(distance), ..content(b"ab") })];
+    let steps =
+        |distance| vec![c(content(b"cd")), c(Content { distance: at(distance), ..content(b"ab") })];
     assert!(run(steps(-4), b"abcd") && run(steps(-10), b"abcd") && !run(steps(-3), b"abcd"));
 }
 
@@ -69,7 +76,9 @@ fn endswith_needs_the_last_octets_and_negated_it_needs_others() {
 
 #[test]
 fn a_relative_isdataat_counts_what_is_left_an_absolute_one_is_an_index() {
-    let is = |at, relative, negated| Operation::IsDataAt(IsDataAt { at: Number::Is(at), relative, negated });
+    let is = |at, relative, negated| {
+        Operation::IsDataAt(IsDataAt { at: Number::Is(at), relative, negated })
+    };
     assert!(run(vec![c(content(b"ab")), is(1, true, false)], b"abc"));
     assert!(!run(vec![c(content(b"ab")), is(2, true, false)], b"abc"));
     assert!(run(vec![c(content(b"ab")), is(1, true, true)], b"ab"));
@@ -120,7 +129,10 @@ fn a_number_of_no_octets_is_0_and_one_of_no_digits_is_all_that_follow() {
         from: JumpFrom::Here,
         post_offset: Number::Is(0),
     };
-    let behind = vec![Operation::ByteJump(jump), c(Content { distance: at(0), within: at(1), ..content(b"d") })];
+    let behind = vec![
+        Operation::ByteJump(jump),
+        c(Content { distance: at(0), within: at(1), ..content(b"d") }),
+    ];
     assert!(run(behind, b"03abcde"));
 }
 
@@ -201,7 +213,8 @@ fn byte_math_divides_by_nothing_never() {
             reading: Reading::default(),
         })
     };
-    let is = Operation::IsDataAt(IsDataAt { at: Number::Variable(0), relative: false, negated: false });
+    let is =
+        Operation::IsDataAt(IsDataAt { at: Number::Variable(0), relative: false, negated: false });
     assert!(run(vec![math(Arithmetic::Add, 1), is.clone()], b"\x01ab"));
     assert!(!run(vec![math(Arithmetic::Add, 2), is], b"\x01ab"));
     assert!(!run(vec![math(Arithmetic::Divide, 0)], b"\x01"));
@@ -209,9 +222,12 @@ fn byte_math_divides_by_nothing_never() {
 
 #[test]
 fn what_base64_hides_is_looked_for_in_what_was_decoded() {
-    let decode = Operation::Base64Decode(Base64Decode { relative: true, ..Base64Decode::default() });
-    let steps: Vec<Step> =
-        [c(content(b"x:")), decode].into_iter().map(|operation| Step { option: 0, operation }).collect();
+    let decode =
+        Operation::Base64Decode(Base64Decode { relative: true, ..Base64Decode::default() });
+    let steps: Vec<Step> = [c(content(b"x:")), decode]
+        .into_iter()
+        .map(|operation| Step { option: 0, operation })
+        .collect();
     let inner = Step { option: 1, operation: c(content(b"hello")) };
     let steps: Vec<&Step> = steps.iter().collect();
     let ready = ready(&steps, &[&inner]).unwrap();

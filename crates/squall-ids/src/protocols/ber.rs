@@ -18,7 +18,8 @@ fn inside(content: &[u8], tag: u8) -> Option<&[u8]> {
     std::iter::from_fn(|| rest.element()).find(|(found, _)| *found == tag).map(|(_, inner)| inner)
 }
 
-/// Octets of the element that `octets` begins with, its header included; `None`: more are needed to know.
+/// Octets of the element that `octets` begins with, its header included; `None`: more are needed to
+/// know.
 fn element_length(octets: &[u8]) -> Option<usize> {
     let first = usize::from(*octets.get(1)?);
     if first < 0x80 {
@@ -28,7 +29,8 @@ fn element_length(octets: &[u8]) -> Option<usize> {
     if count == 0 || count > 4 {
         return Some(usize::MAX / 2);
     }
-    let length = octets.get(2..2 + count)?.iter().fold(0, |length, &octet| length << 8 | usize::from(octet));
+    let length =
+        octets.get(2..2 + count)?.iter().fold(0, |length, &octet| length << 8 | usize::from(octet));
     Some(2 + count + length)
 }
 
@@ -71,7 +73,8 @@ impl Reader for Krb5 {
         }
         let side = usize::from(from == End::Server);
         self.sides[side].push(octets);
-        let length = |octets: &[u8]| Octets(octets).u32().map(|length| 4 + (length & 0x7fff_ffff) as usize);
+        let length =
+            |octets: &[u8]| Octets(octets).u32().map(|length| 4 + (length & 0x7fff_ffff) as usize);
         while let Some(record) = self.sides[side].next(LONGEST, length) {
             self.message(from, record.get(4..).unwrap_or_default(), transactions);
         }
@@ -118,7 +121,8 @@ fn krb5_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
 
 /// Each part of a name by itself.
 fn say_name(buffer: Buffer, from: End, name: Option<&[u8]>, transaction: &mut Transaction) {
-    let parts = name.and_then(|name| Octets(name).element()).and_then(|(_, name)| inside(name, 0xa1));
+    let parts =
+        name.and_then(|name| Octets(name).element()).and_then(|(_, name)| inside(name, 0xa1));
     let Some((_, parts)) = parts.and_then(|parts| Octets(parts).element()) else { return };
     let mut rest = Octets(parts);
     while let Some((_, part)) = rest.element() {
@@ -195,7 +199,12 @@ impl Ldap {
         Ldap { transport, sides: Default::default(), open: vec![] }
     }
 
-    fn message(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) -> Option<()> {
+    fn message(
+        &mut self,
+        from: End,
+        octets: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<()> {
         let (0x30, content) = Octets(octets).element()? else { return None };
         let mut rest = Octets(content);
         let (INTEGER, id) = rest.element()? else { return None };
@@ -275,7 +284,12 @@ mod tests {
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {
         let text = |octets: &Vec<u8>| String::from_utf8_lossy(octets).into_owned();
-        transaction.buffers.iter().filter(|(buffer, ..)| *buffer == which).map(|(_, _, octets)| text(octets)).collect()
+        transaction
+            .buffers
+            .iter()
+            .filter(|(buffer, ..)| *buffer == which)
+            .map(|(_, _, octets)| text(octets))
+            .collect()
     }
 
     fn has(transaction: &Transaction, of: End, what: &'static str, value: u64) -> bool {
@@ -285,14 +299,25 @@ mod tests {
     #[test]
     fn a_request_of_kerberos_has_a_kind_and_names() {
         let name = |parts: &[&str]| {
-            let parts: Vec<u8> = parts.iter().flat_map(|part| element(0x1b, part.as_bytes())).collect();
-            element(0x30, &[element(0xa0, &[2, 1, 1]), element(0xa1, &element(0x30, &parts))].concat())
+            let parts: Vec<u8> =
+                parts.iter().flat_map(|part| element(0x1b, part.as_bytes())).collect();
+            element(
+                0x30,
+                &[element(0xa0, &[2, 1, 1]), element(0xa1, &element(0x30, &parts))].concat(),
+            )
         };
-        let body =
-            element(0x30, &[element(0xa1, &name(&["alice"])), element(0xa3, &name(&["krbtgt", "REALM"]))].concat());
+        let body = element(
+            0x30,
+            &[element(0xa1, &name(&["alice"])), element(0xa3, &name(&["krbtgt", "REALM"]))]
+                .concat(),
+        );
         let request = element(
             0x6a,
-            &element(0x30, &[element(0xa1, &[2, 1, 5]), element(0xa2, &[2, 1, 10]), element(0xa4, &body)].concat()),
+            &element(
+                0x30,
+                &[element(0xa1, &[2, 1, 5]), element(0xa2, &[2, 1, 10]), element(0xa4, &body)]
+                    .concat(),
+            ),
         );
         let stream = [&(request.len() as u32).to_be_bytes()[..], &request].concat();
         for size in [1, 9, 1000] {
@@ -308,15 +333,25 @@ mod tests {
 
     #[test]
     fn snmp_has_a_version_a_community_and_a_kind() {
-        let message = element(0x30, &[element(2, &[1]), element(4, b"public"), element(0xa1, &[2, 1, 0])].concat());
+        let message = element(
+            0x30,
+            &[element(2, &[1]), element(4, b"public"), element(0xa1, &[2, 1, 0])].concat(),
+        );
         let (mut reader, mut transactions) = (Snmp::default(), vec![]);
         reader.receive(End::Client, &message, &mut transactions);
         assert!(has(&transactions[0], End::Client, "snmp.version", 2));
         assert!(has(&transactions[0], End::Client, "snmp.pdu_type", 1));
         assert_eq!(all(&transactions[0], Buffer::SnmpCommunity), ["public"]);
-        let user = element(0x30, &[element(4, b"e"), element(2, &[1]), element(2, &[2]), element(4, b"bob")].concat());
-        let scoped = element(0x30, &[element(4, b"c"), element(4, b""), element(0xa0, &[2, 1, 0])].concat());
-        let message = element(0x30, &[element(2, &[3]), element(0x30, &[2, 1, 9]), element(4, &user), scoped].concat());
+        let user = element(
+            0x30,
+            &[element(4, b"e"), element(2, &[1]), element(2, &[2]), element(4, b"bob")].concat(),
+        );
+        let scoped =
+            element(0x30, &[element(4, b"c"), element(4, b""), element(0xa0, &[2, 1, 0])].concat());
+        let message = element(
+            0x30,
+            &[element(2, &[3]), element(0x30, &[2, 1, 9]), element(4, &user), scoped].concat(),
+        );
         reader.receive(End::Client, &message, &mut transactions);
         assert_eq!(all(&transactions[1], Buffer::SnmpUser), ["bob"]);
         assert!(has(&transactions[1], End::Client, "snmp.pdu_type", 0));
@@ -326,8 +361,16 @@ mod tests {
     fn a_request_of_ldap_has_its_responses_with_it() {
         let (mut reader, mut transactions) = (Ldap::new(Transport::Tcp), vec![]);
         let message = |operation: Vec<u8>| element(0x30, &[element(2, &[7]), operation].concat());
-        reader.receive(End::Client, &message(element(0x63, &element(4, b"dc=a"))), &mut transactions);
-        reader.receive(End::Server, &message(element(0x64, &element(4, b"cn=b"))), &mut transactions);
+        reader.receive(
+            End::Client,
+            &message(element(0x63, &element(4, b"dc=a"))),
+            &mut transactions,
+        );
+        reader.receive(
+            End::Server,
+            &message(element(0x64, &element(4, b"cn=b"))),
+            &mut transactions,
+        );
         let done = [element(10, &[32]), element(4, b"dc=c"), element(4, b"")].concat();
         reader.receive(End::Server, &message(element(0x65, &done)), &mut transactions);
         assert_eq!(transactions.len(), 1);

@@ -45,7 +45,12 @@ impl Calls {
         let _ = self.read(from, fragment, transactions);
     }
 
-    fn read(&mut self, from: End, fragment: &[u8], transactions: &mut Vec<Transaction>) -> Option<()> {
+    fn read(
+        &mut self,
+        from: End,
+        fragment: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<()> {
         let header = fragment.get(..16)?;
         if header[0] != 5 {
             return None;
@@ -59,8 +64,11 @@ impl Calls {
             REQUEST => {
                 let arguments = body.get(8..)?;
                 let opnum = order.u16(&body[6..8]);
-                let arguments =
-                    if flags & HAS_OBJECT != 0 { arguments.get(16..).unwrap_or_default() } else { arguments };
+                let arguments = if flags & HAS_OBJECT != 0 {
+                    arguments.get(16..).unwrap_or_default()
+                } else {
+                    arguments
+                };
                 let at = match self.place(call).filter(|_| flags & FIRST_FRAGMENT == 0) {
                     Some(at) => at,
                     None => self.open(call, transactions)?,
@@ -69,7 +77,12 @@ impl Calls {
                 if flags & FIRST_FRAGMENT != 0 || transaction.facts.is_empty() {
                     self.say_interfaces(transaction);
                     number(End::Client, "dcerpc.opnum", u64::from(opnum), transaction);
-                    number(End::Client, "dcerpc.little_endian", u64::from(order.little), transaction);
+                    number(
+                        End::Client,
+                        "dcerpc.little_endian",
+                        u64::from(order.little),
+                        transaction,
+                    );
                 }
                 add_stub(End::Client, arguments, transaction);
                 transaction.done[0] = flags & LAST_FRAGMENT != 0;
@@ -82,7 +95,12 @@ impl Calls {
                 };
                 let transaction = transactions.get_mut(at)?;
                 if !transaction.facts.iter().any(|fact| fact.of == End::Server) {
-                    number(End::Server, "dcerpc.little_endian", u64::from(order.little), transaction);
+                    number(
+                        End::Server,
+                        "dcerpc.little_endian",
+                        u64::from(order.little),
+                        transaction,
+                    );
                 }
                 add_stub(End::Server, results, transaction);
                 if flags & LAST_FRAGMENT != 0 {
@@ -158,7 +176,10 @@ fn add_stub(from: End, octets: &[u8], transaction: &mut Transaction) {
     if octets.is_empty() {
         return;
     }
-    let there = transaction.buffers.iter_mut().find(|(buffer, end, _)| *buffer == Buffer::DceStubData && *end == from);
+    let there = transaction
+        .buffers
+        .iter_mut()
+        .find(|(buffer, end, _)| *buffer == Buffer::DceStubData && *end == from);
     match there {
         Some((_, _, stub)) => {
             let room = LONGEST_STUB.saturating_sub(stub.len());
@@ -237,7 +258,10 @@ impl Reader for DceRpcDatagrams {
         self.opened += 1;
         let order = Order { little: header[4] & 0x10 != 0 };
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-        let is = FactIs::DceInterface { uuid: order.uuid(&header[24..40]), version: order.u32(&header[60..64]) };
+        let is = FactIs::DceInterface {
+            uuid: order.uuid(&header[24..40]),
+            version: order.u32(&header[60..64]),
+        };
         transaction.facts.push(Fact { of: from, is });
         number(from, "dcerpc.opnum", u64::from(order.u16(&header[68..70])), &mut transaction);
         number(from, "dcerpc.little_endian", u64::from(order.little), &mut transaction);
@@ -252,8 +276,10 @@ impl Reader for DceRpcDatagrams {
 /// Fragments for tests, here and of SMB.
 #[cfg(test)]
 pub(super) mod samples {
-    pub const UUID: [u8; 16] =
-        [0x4b, 0x32, 0x4f, 0xc8, 0x16, 0x70, 0x01, 0xd3, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88];
+    pub const UUID: [u8; 16] = [
+        0x4b, 0x32, 0x4f, 0xc8, 0x16, 0x70, 0x01, 0xd3, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
+        0x88,
+    ];
 
     pub fn fragment(kind: u8, flags: u8, little: bool, call: u32, body: &[u8]) -> Vec<u8> {
         let length = (16 + body.len()) as u16;
@@ -273,14 +299,16 @@ pub(super) mod samples {
             uuid[6..8].reverse();
         }
         let version = if little { [3, 0] } else { [0, 3] };
-        let body = [&[0; 8][..], &[1, 0, 0, 0, 0, 0, 1, 0], &uuid, &version, &[0, 0], &[0; 20]].concat();
+        let body =
+            [&[0; 8][..], &[1, 0, 0, 0, 0, 0, 1, 0], &uuid, &version, &[0, 0], &[0; 20]].concat();
         fragment(11, 3, little, 1, &body)
     }
 
     pub fn bind_ack(little: bool, result: u8) -> Vec<u8> {
         let (length, result) = if little { ([4, 0], [result, 0]) } else { ([0, 4], [0, result]) };
         // A port as text, and what fills up to a multiple of four.
-        let body = [&[0; 8][..], &length, b"135\0", &[0, 0], &[1, 0, 0, 0], &result, &[0; 22]].concat();
+        let body =
+            [&[0; 8][..], &length, b"135\0", &[0, 0], &[1, 0, 0, 0], &result, &[0; 22]].concat();
         fragment(12, 3, little, 1, &body)
     }
 
@@ -319,8 +347,14 @@ mod tests {
                 assert!(transactions[0].facts.contains(&Fact { of: End::Client, is }));
                 let is = FactIs::Number { what: "dcerpc.opnum", value: 15 };
                 assert!(transactions[0].facts.contains(&Fact { of: End::Client, is }));
-                assert_eq!(transactions[0].buffers[0], (Buffer::DceStubData, End::Client, b"arguments".to_vec()));
-                assert_eq!(transactions[0].buffers[1], (Buffer::DceStubData, End::Server, b"result".to_vec()));
+                assert_eq!(
+                    transactions[0].buffers[0],
+                    (Buffer::DceStubData, End::Client, b"arguments".to_vec())
+                );
+                assert_eq!(
+                    transactions[0].buffers[1],
+                    (Buffer::DceStubData, End::Server, b"result".to_vec())
+                );
                 assert_eq!(transactions[0].done, [true, true]);
             }
         }
@@ -335,7 +369,12 @@ mod tests {
                 reader.receive(End::Server, &bind_ack(true, 2), &mut transactions);
             }
             reader.receive(End::Client, &request(true, 3, 1, b"x"), &mut transactions);
-            assert!(!transactions[0].facts.iter().any(|fact| matches!(fact.is, FactIs::DceInterface { .. })));
+            assert!(
+                !transactions[0]
+                    .facts
+                    .iter()
+                    .any(|fact| matches!(fact.is, FactIs::DceInterface { .. }))
+            );
         }
     }
 

@@ -54,7 +54,12 @@ impl Reader for Dns {
 }
 
 /// `None`: it ends early or makes no sense; what was read until then stays.
-fn read(from: End, message: &[u8], is_multicast: bool, transaction: &mut Transaction) -> Option<()> {
+fn read(
+    from: End,
+    message: &[u8],
+    is_multicast: bool,
+    transaction: &mut Transaction,
+) -> Option<()> {
     let mut header = Octets(message);
     header.skip(2)?;
     let flags = header.u16()?;
@@ -73,7 +78,12 @@ fn read(from: End, message: &[u8], is_multicast: bool, transaction: &mut Transac
         at = behind + 4;
         if !name.is_empty() {
             if !is_response {
-                say(if is_multicast { Buffer::MdnsQueryName } else { Buffer::DnsQuery }, from, &name, transaction);
+                say(
+                    if is_multicast { Buffer::MdnsQueryName } else { Buffer::DnsQuery },
+                    from,
+                    &name,
+                    transaction,
+                );
             }
             say(Buffer::DnsQueryName, from, &name, transaction);
             if is_response {
@@ -87,9 +97,11 @@ fn read(from: End, message: &[u8], is_multicast: bool, transaction: &mut Transac
         }
     }
     let mut left = MOST_RECORDS;
-    for (count, buffer) in
-        counts[1..].iter().zip([Buffer::DnsAnswerName, Buffer::DnsAuthorityName, Buffer::DnsAdditionalName])
-    {
+    for (count, buffer) in counts[1..].iter().zip([
+        Buffer::DnsAnswerName,
+        Buffer::DnsAuthorityName,
+        Buffer::DnsAdditionalName,
+    ]) {
         for _ in 0..*count {
             left = left.checked_sub(1)?;
             let (name, behind) = name(message, at)?;
@@ -106,7 +118,8 @@ fn read(from: End, message: &[u8], is_multicast: bool, transaction: &mut Transac
                 say(buffer, from, &name, transaction);
                 say(all, from, &name, transaction);
             }
-            // NS, CNAME, SOA, PTR, MX, SRV: data that is or begins with a name, behind a few octets.
+            // NS, CNAME, SOA, PTR, MX, SRV: data that is or begins with a name, behind a few
+            // octets.
             let before = match kind {
                 2 | 5 | 6 | 12 => 0,
                 15 => 2,
@@ -171,7 +184,12 @@ mod tests {
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {
         let text = |octets: &Vec<u8>| String::from_utf8_lossy(octets).into_owned();
-        transaction.buffers.iter().filter(|(buffer, ..)| *buffer == which).map(|(_, _, octets)| text(octets)).collect()
+        transaction
+            .buffers
+            .iter()
+            .filter(|(buffer, ..)| *buffer == which)
+            .map(|(_, _, octets)| text(octets))
+            .collect()
     }
 
     #[test]
@@ -186,7 +204,10 @@ mod tests {
             ["www.Example.com", "www.Example.com", "a.Example.com"]
         );
         let has = |what, value| {
-            transactions[1].facts.iter().any(|fact| fact.is == super::super::FactIs::Number { what, value })
+            transactions[1]
+                .facts
+                .iter()
+                .any(|fact| fact.is == super::super::FactIs::Number { what, value })
         };
         assert!(has("dns.rcode", 3) && has("dns.opcode", 0) && has("dns.rrtype", 5));
     }

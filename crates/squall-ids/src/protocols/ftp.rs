@@ -116,7 +116,10 @@ impl Ftp {
             }
             return;
         };
-        let Some(transaction) = self.asked.get(index).and_then(|at| transactions.get_mut(*at)) else { return };
+        let Some(transaction) = self.asked.get(index).and_then(|at| transactions.get_mut(*at))
+        else {
+            return;
+        };
         say_reply(text, transaction);
         let command = transaction.buffers.iter().find(|(buffer, ..)| *buffer == Buffer::FtpCommand);
         let command = command.map_or(vec![], |(_, _, name)| name.to_ascii_uppercase());
@@ -141,7 +144,9 @@ impl Ftp {
             }
             _ => {}
         }
-        let is_whole = text.len() >= 3 && text[..3].iter().all(u8::is_ascii_digit) && text.get(3) != Some(&b'-');
+        let is_whole = text.len() >= 3
+            && text[..3].iter().all(u8::is_ascii_digit)
+            && text.get(3) != Some(&b'-');
         // 1yz: another follows.
         if is_whole && text[0] != b'1' {
             transaction.done[1] = true;
@@ -246,7 +251,12 @@ mod tests {
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {
         let text = |octets: &Vec<u8>| String::from_utf8_lossy(octets).into_owned();
-        transaction.buffers.iter().filter(|(buffer, ..)| *buffer == which).map(|(_, _, octets)| text(octets)).collect()
+        transaction
+            .buffers
+            .iter()
+            .filter(|(buffer, ..)| *buffer == which)
+            .map(|(_, _, octets)| text(octets))
+            .collect()
     }
 
     #[test]
@@ -287,7 +297,8 @@ mod tests {
         }
         let expected = reader.expected();
         assert_eq!((expected[0].listener, expected[0].port), (End::Server, 2048));
-        let (mut reader, mut transactions) = (FtpData::new(expected.into_iter().next(), 100), vec![]);
+        let (mut reader, mut transactions) =
+            (FtpData::new(expected.into_iter().next(), 100), vec![]);
         reader.receive(End::Server, b"con", &mut transactions);
         reader.receive(End::Server, b"tent", &mut transactions);
         reader.end(End::Server, &mut transactions);

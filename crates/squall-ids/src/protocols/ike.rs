@@ -39,7 +39,9 @@ fn read(from: End, octets: &[u8], transaction: &mut Transaction) -> Option<()> {
     let exchange = rest.u8()?;
     let flags = rest.u8()?;
     rest.skip(8)?;
-    for (buffer, spi) in [(Buffer::IkeInitiatorSpi, initiator), (Buffer::IkeResponderSpi, responder)] {
+    for (buffer, spi) in
+        [(Buffer::IkeInitiatorSpi, initiator), (Buffer::IkeResponderSpi, responder)]
+    {
         transaction.buffers.push((buffer, from, hexadecimal(spi)));
     }
     number(from, "ike.exchtype", u64::from(exchange), transaction);
@@ -57,9 +59,15 @@ fn read(from: End, octets: &[u8], transaction: &mut Transaction) -> Option<()> {
         let content = rest.u16()?.checked_sub(4)?;
         let content = rest.take(usize::from(content))?;
         match (version, kind) {
-            (1, 4) | (2, 34) => number(from, "ike.key_exchange_payload_length", content.len() as u64, transaction),
-            (1, 10) | (2, 40) => number(from, "ike.nonce_payload_length", content.len() as u64, transaction),
-            (1, 13) | (2, 43) => transaction.buffers.push((Buffer::IkeVendor, from, hexadecimal(content))),
+            (1, 4) | (2, 34) => {
+                number(from, "ike.key_exchange_payload_length", content.len() as u64, transaction)
+            }
+            (1, 10) | (2, 40) => {
+                number(from, "ike.nonce_payload_length", content.len() as u64, transaction)
+            }
+            (1, 13) | (2, 43) => {
+                transaction.buffers.push((Buffer::IkeVendor, from, hexadecimal(content)))
+            }
             _ => {}
         }
     }
@@ -83,7 +91,11 @@ mod tests {
             End::Client,
             b"abababababababab".to_vec()
         )));
-        assert!(transactions[0].buffers.contains(&(Buffer::IkeVendor, End::Client, b"deadbeef".to_vec())));
+        assert!(transactions[0].buffers.contains(&(
+            Buffer::IkeVendor,
+            End::Client,
+            b"deadbeef".to_vec()
+        )));
     }
 
     proptest! {

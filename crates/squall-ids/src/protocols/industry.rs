@@ -1,4 +1,5 @@
-//! Modbus, DNP3, EtherNet/IP with CIP: read as Suricata does when they are switched on, which they are not by default.
+//! Modbus, DNP3, EtherNet/IP with CIP: read as Suricata does when they are switched on, which they
+//! are not by default.
 
 use squall_rules::{Buffer, End};
 
@@ -26,7 +27,13 @@ pub(super) struct Industry {
 
 impl Industry {
     pub fn new(kind: Kind, transport: Transport) -> Industry {
-        Industry { kind, transport, sides: Default::default(), segments: Default::default(), opened: 0 }
+        Industry {
+            kind,
+            transport,
+            sides: Default::default(),
+            segments: Default::default(),
+            opened: 0,
+        }
     }
 
     fn message(&mut self, from: End, message: &[u8], transactions: &mut Vec<Transaction>) {
@@ -37,7 +44,12 @@ impl Industry {
         // What was understood before an end counts.
         let _ = match self.kind {
             Kind::Modbus => modbus(from, message, &mut transaction),
-            Kind::Dnp3 => dnp3(from, message, &mut self.segments[usize::from(from == End::Server)], &mut transaction),
+            Kind::Dnp3 => dnp3(
+                from,
+                message,
+                &mut self.segments[usize::from(from == End::Server)],
+                &mut transaction,
+            ),
             Kind::Enip => enip(from, message, &mut transaction),
         };
         if !transaction.facts.is_empty() {
@@ -85,7 +97,12 @@ fn modbus(from: End, message: &[u8], transaction: &mut Transaction) -> Option<()
     Some(())
 }
 
-fn dnp3(from: End, frame: &[u8], segments: &mut Vec<u8>, transaction: &mut Transaction) -> Option<()> {
+fn dnp3(
+    from: End,
+    frame: &[u8],
+    segments: &mut Vec<u8>,
+    transaction: &mut Transaction,
+) -> Option<()> {
     const LONGEST: usize = 4096;
     if !frame.starts_with(&[5, 0x64]) {
         return None;
@@ -123,9 +140,13 @@ fn enip(from: End, message: &[u8], transaction: &mut Transaction) -> Option<()> 
             rest.skip(2 + 4)?;
             number(from, "enip.protocol_version", u64::from(rest.u16_le()?), transaction);
             rest.skip(16)?;
-            for what in
-                ["enip.vendor_id", "enip.device_type", "enip.product_code", "enip.revision", "enip.identity_status"]
-            {
+            for what in [
+                "enip.vendor_id",
+                "enip.device_type",
+                "enip.product_code",
+                "enip.revision",
+                "enip.identity_status",
+            ] {
                 number(from, what, u64::from(rest.u16_le()?), transaction);
             }
             number(from, "enip.serial", u64::from(rest.u32_le()?), transaction);
@@ -219,19 +240,27 @@ mod tests {
         for size in [1, 5, 1000] {
             let modbus = play(Kind::Modbus, &[0, 1, 0, 0, 0, 6, 7, 3, 0, 0, 0, 1], size);
             assert!(
-                has(&modbus[0], End::Client, "modbus.unit", 7) && has(&modbus[0], End::Client, "modbus.function", 3)
+                has(&modbus[0], End::Client, "modbus.unit", 7)
+                    && has(&modbus[0], End::Client, "modbus.function", 3)
             );
 
-            let dnp3 = play(Kind::Dnp3, &[5, 0x64, 10, 0xc4, 1, 0, 2, 0, 0, 0, 0xc0, 0xc1, 13, 1, 2, 0, 0], size);
+            let dnp3 = play(
+                Kind::Dnp3,
+                &[5, 0x64, 10, 0xc4, 1, 0, 2, 0, 0, 0, 0xc0, 0xc1, 13, 1, 2, 0, 0],
+                size,
+            );
             assert!(has(&dnp3[0], End::Client, "dnp3_func", 13));
             assert_eq!(dnp3[0].buffers, [(Buffer::Dnp3Data, End::Client, vec![0xc1, 13, 1, 2])]);
 
             let mut enip = vec![0x6f, 0, 22, 0];
             enip.extend([0; 20]);
-            enip.extend([0, 0, 0, 0, 0, 0, 1, 0, 0xb2, 0, 10, 0, 0x4c, 4, 0x20, 6, 0x24, 1, 0x30, 9, 0, 0]);
+            enip.extend([
+                0, 0, 0, 0, 0, 0, 1, 0, 0xb2, 0, 10, 0, 0x4c, 4, 0x20, 6, 0x24, 1, 0x30, 9, 0, 0,
+            ]);
             let enip = play(Kind::Enip, &enip, size);
             assert!(
-                has(&enip[0], End::Client, "enip_command", 0x6f) && has(&enip[0], End::Client, "enip.cip_class", 6)
+                has(&enip[0], End::Client, "enip_command", 0x6f)
+                    && has(&enip[0], End::Client, "enip.cip_class", 6)
             );
             assert!(has(&enip[0], End::Client, "cip_service", 0x4c));
         }

@@ -66,8 +66,12 @@ impl Mail {
                 {
                     self.state = State::Header;
                     let value = &text[colon + 1..];
-                    let start = value.iter().position(|octet| !matches!(octet, b' ' | b'\t')).unwrap_or(value.len());
-                    self.headers.push((text[..colon].trim_ascii_end().to_vec(), value[start..].to_vec()));
+                    let start = value
+                        .iter()
+                        .position(|octet| !matches!(octet, b' ' | b'\t'))
+                        .unwrap_or(value.len());
+                    self.headers
+                        .push((text[..colon].trim_ascii_end().to_vec(), value[start..].to_vec()));
                 }
             }
             State::Body => self.body_line(line, transaction),
@@ -87,11 +91,16 @@ impl Mail {
         let is_first = self.own_headers == 0;
         let of_part = &self.headers[self.own_headers..];
         let get = |name: &str| {
-            of_part.iter().find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| &value[..])
+            of_part
+                .iter()
+                .find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()))
+                .map(|(_, value)| &value[..])
         };
         let mut name = get("content-disposition").and_then(|value| parameter(value, b"filename"));
         match get("content-transfer-encoding") {
-            Some(value) if value.trim_ascii().eq_ignore_ascii_case(b"base64") => self.encoding = Encoding::Base64,
+            Some(value) if value.trim_ascii().eq_ignore_ascii_case(b"base64") => {
+                self.encoding = Encoding::Base64
+            }
             Some(value) if value.trim_ascii().eq_ignore_ascii_case(b"quoted-printable") => {
                 self.encoding = Encoding::QuotedPrintable;
             }
@@ -132,7 +141,9 @@ impl Mail {
             for (_, value) in self
                 .headers
                 .iter()
-                .filter(|(found, value)| found.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty())
+                .filter(|(found, value)| {
+                    found.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty()
+                })
                 .take(if buffer.is_multiple() { MOST_HEADERS } else { 1 })
             {
                 transaction.buffers.push((buffer, End::Client, value.clone()));
@@ -243,7 +254,9 @@ fn parameter(header: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         let section = section.trim_ascii();
         let value = starts_caseless(section, name).then(|| &section[name.len()..])?;
         let value = value.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
-        let value = value.strip_prefix(b"\"").map_or(value, |quoted| quoted.strip_suffix(b"\"").unwrap_or(quoted));
+        let value = value
+            .strip_prefix(b"\"")
+            .map_or(value, |quoted| quoted.strip_suffix(b"\"").unwrap_or(quoted));
         Some(value.to_vec())
     })
 }
@@ -253,10 +266,14 @@ fn say_urls(line: &[u8], transaction: &mut Transaction) {
     const MOST: usize = 100;
     const SCHEME: &[u8] = b"http://";
     let mut rest = line;
-    while let Some(at) = rest.windows(SCHEME.len()).position(|window| window.eq_ignore_ascii_case(SCHEME)) {
+    while let Some(at) =
+        rest.windows(SCHEME.len()).position(|window| window.eq_ignore_ascii_case(SCHEME))
+    {
         let url = &rest[at + SCHEME.len()..];
         let end = url.iter().position(|octet| b" \"'<>]\t".contains(octet)).unwrap_or(url.len());
-        if transaction.buffers.iter().filter(|(buffer, ..)| *buffer == Buffer::EmailUrl).count() >= MOST {
+        if transaction.buffers.iter().filter(|(buffer, ..)| *buffer == Buffer::EmailUrl).count()
+            >= MOST
+        {
             return;
         }
         transaction.buffers.push((Buffer::EmailUrl, End::Client, url[..end].to_vec()));
@@ -280,7 +297,12 @@ mod tests {
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {
         let text = |octets: &Vec<u8>| String::from_utf8_lossy(octets).into_owned();
-        transaction.buffers.iter().filter(|(buffer, ..)| *buffer == which).map(|(_, _, octets)| text(octets)).collect()
+        transaction
+            .buffers
+            .iter()
+            .filter(|(buffer, ..)| *buffer == which)
+            .map(|(_, _, octets)| text(octets))
+            .collect()
     }
 
     #[test]
@@ -297,9 +319,14 @@ mod tests {
 
     #[test]
     fn a_mail_without_parts_may_be_a_file_itself() {
-        let transaction =
-            read("Content-Disposition: attachment; filename=f\r\nContent-Transfer-Encoding: base64\r\n\r\nZm9v\r\n");
+        let transaction = read(
+            "Content-Disposition: attachment; filename=f\r\nContent-Transfer-Encoding: \
+             base64\r\n\r\nZm9v\r\n",
+        );
         assert_eq!(all(&transaction, Buffer::FileData), ["foo"]);
-        assert_eq!(all(&read("Subject: x\r\n\r\nonly text\r\n"), Buffer::FileData), Vec::<String>::new());
+        assert_eq!(
+            all(&read("Subject: x\r\n\r\nonly text\r\n"), Buffer::FileData),
+            Vec::<String>::new()
+        );
     }
 }

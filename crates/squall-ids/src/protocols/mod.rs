@@ -1,12 +1,14 @@
-//! The application layer: a stream's octets to transactions, a transaction's parts to the buffers that rules name.
+//! The application layer: a stream's octets to transactions, a transaction's parts to the buffers
+//! that rules name.
 //!
-//! One module a protocol. Detection (which protocol is it) stands in `recognise`; detection of rules knows of protocols only
-//! what stands here.
+//! One module a protocol. Detection (which protocol is it) stands in `recognise`; detection of
+//! rules knows of protocols only what stands here.
 //!
-//! Whoever follows a flow keeps one `Vec<Transaction>` for it and gives the same one to each call of its reader. The reader
-//! appends to it and completes what stands in it, and knows a transaction by its place: one that is done and was looked at
-//! may be emptied, never removed. A buffer appears when it is complete, or when it has reached the limit up to which
-//! Suricata looks into it, so a rule that wants something *not* to be there may be decided as soon as the buffer is there.
+//! Whoever follows a flow keeps one `Vec<Transaction>` for it and gives the same one to each call
+//! of its reader. The reader appends to it and completes what stands in it, and knows a transaction
+//! by its place: one that is done and was looked at may be emptied, never removed. A buffer appears
+//! when it is complete, or when it has reached the limit up to which Suricata looks into it, so a
+//! rule that wants something *not* to be there may be decided as soon as the buffer is there.
 
 mod ber;
 mod dce;
@@ -35,7 +37,8 @@ pub(crate) use recognise::{First, Transport, Verdict, recognise};
 /// What belongs together, such as a request with its response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transaction {
-    /// In the order in which they came to be; of a [`Buffer::is_multiple`] one several. Of whom: who sent it.
+    /// In the order in which they came to be; of a [`Buffer::is_multiple`] one several. Of whom:
+    /// who sent it.
     pub buffers: Vec<(Buffer, End, Vec<u8>)>,
     /// What is no text: keywords' numbers, events' names.
     pub facts: Vec<Fact>,
@@ -49,12 +52,14 @@ pub(crate) struct Fact {
     pub is: FactIs,
 }
 
-/// `what` of a number, each the name of the keyword that asks for it: `dns.opcode` (with the answer bit taken off),
-/// `dns.rcode`, `dns.rrtype` (one a question and a record), `tls.version` (0x0303), `tls.cert_chain_len`, `dcerpc.opnum`,
-/// `dcerpc.little_endian` (0 or 1: of the header), `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`, `krb5_err_code`, `snmp.version`,
-/// `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type` (and other keywords of MQTT), `modbus.function`,
-/// `modbus.unit`, `dnp3_func`, `enip_command`, `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`,
-/// `websocket.mask`, `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (of PORT),
+/// `what` of a number, each the name of the keyword that asks for it: `dns.opcode` (with the answer
+/// bit taken off), `dns.rcode`, `dns.rrtype` (one a question and a record), `tls.version` (0x0303),
+/// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1: of the header),
+/// `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`,
+/// `krb5_err_code`, `snmp.version`, `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type`
+/// (and other keywords of MQTT), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
+/// `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`, `websocket.mask`,
+/// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (of PORT),
 /// `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FactIs {
@@ -83,8 +88,8 @@ pub(crate) trait Reader {
     /// Nothing more comes from `from`.
     fn end(&mut self, from: End, transactions: &mut Vec<Transaction>);
 
-    /// From the next octets on something else is spoken (STARTTLS, CONNECT, Upgrade): what, or `None` for whatever is
-    /// recognised. Asked after each call of `receive`; it is said once.
+    /// From the next octets on something else is spoken (STARTTLS, CONNECT, Upgrade): what, or
+    /// `None` for whatever is recognised. Asked after each call of `receive`; it is said once.
     fn switched(&mut self) -> Option<Option<Application>> {
         None
     }
@@ -95,7 +100,8 @@ pub(crate) trait Reader {
     }
 }
 
-/// The transaction of a flow that is a single one: its place, as soon as somebody has said something.
+/// The transaction of a flow that is a single one: its place, as soon as somebody has said
+/// something.
 #[derive(Default)]
 struct Only(Option<usize>);
 
@@ -109,14 +115,19 @@ impl Only {
     }
 
     /// Nothing more comes from `from`. `None`: nobody has said anything.
-    fn end<'a>(&self, from: End, transactions: &'a mut [Transaction]) -> Option<&'a mut Transaction> {
+    fn end<'a>(
+        &self,
+        from: End,
+        transactions: &'a mut [Transaction],
+    ) -> Option<&'a mut Transaction> {
         let transaction = transactions.get_mut(self.0?)?;
         transaction.done[usize::from(from == End::Server)] = true;
         Some(transaction)
     }
 }
 
-/// Makes the reader of a protocol; `None` where there is nothing to read. `body_limit`: octets of a body that are looked at.
+/// Makes the reader of a protocol; `None` where there is nothing to read. `body_limit`: octets of a
+/// body that are looked at.
 pub(crate) fn reader(
     application: Application,
     transport: Transport,
@@ -151,7 +162,8 @@ pub(crate) fn reader(
         Application::Dhcp => Box::new(small::Datagrams::new(small::dhcp)),
         Application::Nfs => small::nfs_reader(transport),
         Application::WebSocket => Box::new(small::WebSocket::default()),
-        // Recognised and no more; Suricata has no buffers of most of them. HTTP/2, QUIC and PostgreSQL are not read.
+        // Recognised and no more; Suricata has no buffers of most of them. HTTP/2, QUIC and
+        // PostgreSQL are not read.
         Application::Http2
         | Application::Doh2
         | Application::Pop3
@@ -167,8 +179,8 @@ pub(crate) fn reader(
     })
 }
 
-/// All readers on octets of the fuzzer: first one of a protocol and a transport, then how long pieces are, then pieces of both
-/// sides in turn.
+/// All readers on octets of the fuzzer: first one of a protocol and a transport, then how long
+/// pieces are, then pieces of both sides in turn.
 ///
 /// # Panics
 /// If a buffer is longer than its limit allows, or a reader takes transactions away.
@@ -177,7 +189,13 @@ pub fn read_any_octets(data: &[u8]) {
     let [which, size, data @ ..] = data else { return };
     let application = APPLICATIONS[usize::from(*which) % APPLICATIONS.len()];
     let transport = if which & 0x80 == 0 { Transport::Tcp } else { Transport::Udp };
-    let first = First { transport, client_port: 50_000, server_port: u16::from(*size), client: data, server: data };
+    let first = First {
+        transport,
+        client_port: 50_000,
+        server_port: u16::from(*size),
+        client: data,
+        server: data,
+    };
     recognise(&first);
     let Some(mut reader) = reader(application, transport, LIMIT) else { return };
     let mut transactions = vec![];
@@ -193,7 +211,8 @@ pub fn read_any_octets(data: &[u8]) {
         reader.end(end, &mut transactions);
     }
     for (buffer, _, octets) in transactions.iter().flat_map(|transaction| &transaction.buffers) {
-        let is_body = matches!(buffer, Buffer::FileData | Buffer::HttpRequestBody | Buffer::HttpResponseBody);
+        let is_body =
+            matches!(buffer, Buffer::FileData | Buffer::HttpRequestBody | Buffer::HttpResponseBody);
         assert!(!is_body || octets.len() <= LIMIT, "{buffer:?} has {} octets", octets.len());
     }
 }

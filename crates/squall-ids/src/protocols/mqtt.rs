@@ -113,8 +113,11 @@ impl Mqtt {
                     say(Buffer::MqttPublishMessage, rest.0);
                 }
                 8 | 10 => {
-                    let (buffer, behind) =
-                        if kind == 8 { (Buffer::MqttSubscribeTopic, 1) } else { (Buffer::MqttUnsubscribeTopic, 0) };
+                    let (buffer, behind) = if kind == 8 {
+                        (Buffer::MqttSubscribeTopic, 1)
+                    } else {
+                        (Buffer::MqttUnsubscribeTopic, 0)
+                    };
                     rest.skip(2)?;
                     self.properties(&mut rest)?;
                     for _ in 0..MOST_TOPICS {
@@ -176,7 +179,9 @@ mod tests {
             let found: Vec<String> = transactions
                 .iter()
                 .flat_map(|transaction| &transaction.buffers)
-                .map(|(buffer, _, octets)| format!("{buffer:?} {}", String::from_utf8_lossy(octets)))
+                .map(|(buffer, _, octets)| {
+                    format!("{buffer:?} {}", String::from_utf8_lossy(octets))
+                })
                 .collect();
             assert_eq!(
                 found,

@@ -99,7 +99,8 @@ pub(super) fn integer(content: &[u8]) -> Option<u64> {
 #[derive(Default)]
 pub(super) struct Records {
     pending: Vec<u8>,
-    /// Of these, octets that were given; they go when new ones come, so that a record costs no more than its length.
+    /// Of these, octets that were given; they go when new ones come, so that a record costs no more
+    /// than its length.
     given: usize,
     /// Octets of a record that is too long and passed over.
     skip: usize,
@@ -114,9 +115,14 @@ impl Records {
         self.pending.extend_from_slice(&octets[skipped..]);
     }
 
-    /// The next whole record, of which `length` says from the octets there are how long it is with its header (`None`: more
-    /// are needed). Of those longer than `most` only the first `most` octets are given.
-    pub fn next(&mut self, most: usize, length: impl Fn(&[u8]) -> Option<usize>) -> Option<Vec<u8>> {
+    /// The next whole record, of which `length` says from the octets there are how long it is with
+    /// its header (`None`: more are needed). Of those longer than `most` only the first `most`
+    /// octets are given.
+    pub fn next(
+        &mut self,
+        most: usize,
+        length: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Option<Vec<u8>> {
         let left = &self.pending[self.given..];
         if left.is_empty() {
             return None;

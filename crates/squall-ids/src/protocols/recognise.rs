@@ -1,7 +1,8 @@
 //! Which protocol a flow speaks, by its first octets and its ports.
 //!
-//! As Suricata does it by default: words at fixed places are looked for on every port, a side at a time, and some protocols
-//! only on their own ports, by whether the first octets make sense. What the client says counts before what the server says.
+//! As Suricata does it by default: words at fixed places are looked for on every port, a side at a
+//! time, and some protocols only on their own ports, by whether the first octets make sense. What
+//! the client says counts before what the server says.
 
 use squall_rules::Application;
 
@@ -17,7 +18,8 @@ pub(crate) struct First<'a> {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
-    /// All that the client, the server has sent so far, from the first octet on; a few hundred octets are enough.
+    /// All that the client, the server has sent so far, from the first octet on; a few hundred
+    /// octets are enough.
     pub client: &'a [u8],
     pub server: &'a [u8],
 }
@@ -37,12 +39,20 @@ const ENOUGH: usize = 64;
 /// Which protocol it is.
 pub(crate) fn recognise(first: &First<'_>) -> Verdict {
     for (octets, by_client) in [(first.client, true), (first.server, false)] {
-        if let Some(application) = by_words(first, octets, by_client).or_else(|| by_port(first, octets, by_client)) {
+        if let Some(application) =
+            by_words(first, octets, by_client).or_else(|| by_port(first, octets, by_client))
+        {
             return Verdict::Application(application);
         }
     }
-    let is_enough = |octets: &[u8]| octets.len() >= ENOUGH || first.transport == Transport::Udp && !octets.is_empty();
-    if is_enough(first.client) && is_enough(first.server) { Verdict::Unknown } else { Verdict::NeedMore }
+    let is_enough = |octets: &[u8]| {
+        octets.len() >= ENOUGH || first.transport == Transport::Udp && !octets.is_empty()
+    };
+    if is_enough(first.client) && is_enough(first.server) {
+        Verdict::Unknown
+    } else {
+        Verdict::NeedMore
+    }
 }
 
 /// Octets that a side of a protocol begins with.
@@ -112,7 +122,15 @@ const WORDS: &[Words] = &[
         by_client: false,
         offset: 0,
         caseless: true,
-        any_of: &[b"* OK ", b"* NO ", b"* BAD ", b"* LIST ", b"* ESEARCH ", b"* STATUS ", b"* FLAGS "],
+        any_of: &[
+            b"* OK ",
+            b"* NO ",
+            b"* BAD ",
+            b"* LIST ",
+            b"* ESEARCH ",
+            b"* STATUS ",
+            b"* FLAGS ",
+        ],
     },
     Words {
         transport: Tcp,
@@ -243,20 +261,23 @@ const HTTP_METHODS: [&[u8]; 28] = [
 
 fn by_words(first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Application> {
     let starts = |at: usize, word: &[u8], caseless: bool| {
-        octets
-            .get(at..at + word.len())
-            .is_some_and(|start| if caseless { start.eq_ignore_ascii_case(word) } else { start == word })
+        octets.get(at..at + word.len()).is_some_and(|start| {
+            if caseless { start.eq_ignore_ascii_case(word) } else { start == word }
+        })
     };
-    for words in WORDS.iter().filter(|words| words.transport == first.transport && words.by_client == by_client) {
+    for words in WORDS
+        .iter()
+        .filter(|words| words.transport == first.transport && words.by_client == by_client)
+    {
         if words.any_of.iter().any(|word| starts(words.offset, word, words.caseless)) {
             return Some(words.application);
         }
     }
     if by_client
         && first.transport == Tcp
-        && HTTP_METHODS
-            .iter()
-            .any(|method| starts(0, method, true) && matches!(octets.get(method.len()), Some(b' ' | b'\t')))
+        && HTTP_METHODS.iter().any(|method| {
+            starts(0, method, true) && matches!(octets.get(method.len()), Some(b' ' | b'\t'))
+        })
     {
         return Some(Application::Http1);
     }
@@ -271,14 +292,19 @@ fn by_words(first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Applica
     // A tag of at most six characters stands before it.
     if by_client
         && first.transport == Tcp
-        && octets.get(..octets.len().min(17))?.windows(11).any(|window| window.eq_ignore_ascii_case(b" CAPABILITY"))
+        && octets
+            .get(..octets.len().min(17))?
+            .windows(11)
+            .any(|window| window.eq_ignore_ascii_case(b" CAPABILITY"))
     {
         return Some(Application::Imap);
     }
     match first.transport {
         Tcp if is_smb(octets) => Some(Application::Smb),
         Tcp if is_dce(octets) => Some(Application::DceRpc),
-        Udp if by_client && is_dce_of_datagrams(octets) && first.server_port != 53 => Some(Application::DceRpc),
+        Udp if by_client && is_dce_of_datagrams(octets) && first.server_port != 53 => {
+            Some(Application::DceRpc)
+        }
         _ => None,
     }
 }
@@ -311,14 +337,17 @@ fn tcp_port(port: u16, first: &First<'_>, octets: &[u8], by_client: bool) -> Opt
         110 if is_pop3(octets, by_client) => Application::Pop3,
         139 | 445 if is_session_request(octets) => Application::Smb,
         389 | 3268 if is_ldap(octets) => Application::Ldap,
-        // These three are switched off in Suricata's default configuration, where their rules are refused as well.
+        // These three are switched off in Suricata's default configuration, where their rules are
+        // refused as well.
         502 if octets.len() >= 8 && octets[2..5] == [0, 0, 0] => Application::Modbus,
         20_000 if octets.starts_with(&[5, 0x64]) => Application::Dnp3,
         44_818 if is_enip(octets) => Application::Enip,
         443 if octets.len() > 2 && octets[0] & 0x80 != 0 && octets[2] == 1 => Application::Tls,
         1883 if is_mqtt(octets, by_client) => Application::Mqtt,
         2049 if octets.len() > 4 && is_rpc(&octets[4..], 100_003) => Application::Nfs,
-        3389 if octets.starts_with(&[3, 0]) && matches!(octets.get(5), Some(0xe0 | 0xd0)) => Application::Rdp,
+        3389 if octets.starts_with(&[3, 0]) && matches!(octets.get(5), Some(0xe0 | 0xd0)) => {
+            Application::Rdp
+        }
         _ => return None,
     };
     Some(found)
@@ -327,7 +356,9 @@ fn tcp_port(port: u16, first: &First<'_>, octets: &[u8], by_client: bool) -> Opt
 fn udp_port(port: u16, octets: &[u8], by_client: bool) -> Option<Application> {
     let found = match port {
         53 if is_dns(octets) => Application::Dns,
-        67 | 68 if octets.len() >= 240 && octets[236..240] == [99, 130, 83, 99] => Application::Dhcp,
+        67 | 68 if octets.len() >= 240 && octets[236..240] == [99, 130, 83, 99] => {
+            Application::Dhcp
+        }
         69 if is_tftp(octets) => Application::Tftp,
         88 if is_krb5(octets) => Application::Krb5,
         123 if octets.len() >= 48 && matches!((octets[0] >> 3) & 7, 1..=4) => Application::Ntp,
@@ -345,7 +376,10 @@ fn udp_port(port: u16, octets: &[u8], by_client: bool) -> Option<Application> {
 }
 
 fn is_220(octets: &[u8]) -> bool {
-    octets.len() >= 5 && octets.starts_with(b"220") && matches!(octets[3], b' ' | b'-') && octets.contains(&b'\n')
+    octets.len() >= 5
+        && octets.starts_with(b"220")
+        && matches!(octets[3], b' ' | b'-')
+        && octets.contains(&b'\n')
 }
 
 /// A first line of SIP of any method.
@@ -368,7 +402,12 @@ fn is_session_request(octets: &[u8]) -> bool {
 }
 
 fn is_dce(octets: &[u8]) -> bool {
-    octets.len() >= 16 && octets[0] == 5 && octets[1] == 0 && octets[2] <= 19 && octets[4] & 0xee == 0 && octets[5] <= 3
+    octets.len() >= 16
+        && octets[0] == 5
+        && octets[1] == 0
+        && octets[2] <= 19
+        && octets[4] & 0xee == 0
+        && octets[5] <= 3
 }
 
 fn is_dce_of_datagrams(octets: &[u8]) -> bool {
@@ -381,7 +420,8 @@ fn is_dce_of_datagrams(octets: &[u8]) -> bool {
 }
 
 fn is_telnet(octets: &[u8]) -> bool {
-    octets[0] == 0xff && matches!(octets.get(1), Some(240..=254)) || octets.contains(&b'\n') && octets.is_ascii()
+    octets[0] == 0xff && matches!(octets.get(1), Some(240..=254))
+        || octets.contains(&b'\n') && octets.is_ascii()
 }
 
 fn is_pop3(octets: &[u8], by_client: bool) -> bool {
@@ -389,10 +429,12 @@ fn is_pop3(octets: &[u8], by_client: bool) -> bool {
         return octets.starts_with(b"+OK") || octets.starts_with(b"-ERR");
     }
     const COMMANDS: [&[u8]; 13] = [
-        b"USER", b"PASS", b"APOP", b"AUTH", b"CAPA", b"STAT", b"LIST", b"RETR", b"DELE", b"NOOP", b"TOP", b"UIDL",
-        b"QUIT",
+        b"USER", b"PASS", b"APOP", b"AUTH", b"CAPA", b"STAT", b"LIST", b"RETR", b"DELE", b"NOOP",
+        b"TOP", b"UIDL", b"QUIT",
     ];
-    COMMANDS.iter().any(|command| octets.get(..command.len()).is_some_and(|start| start.eq_ignore_ascii_case(command)))
+    COMMANDS.iter().any(|command| {
+        octets.get(..command.len()).is_some_and(|start| start.eq_ignore_ascii_case(command))
+    })
 }
 
 /// A header that makes sense and the beginning of a name.
@@ -423,7 +465,9 @@ fn begins_with_name(octets: &[u8]) -> bool {
 
 /// BER of an application's tag, as all messages of Kerberos are.
 fn is_krb5(octets: &[u8]) -> bool {
-    matches!(octets.first(), Some(0x6a..=0x70 | 0x74..=0x76 | 0x7e)) && octets.len() > 6 && octets.contains(&0xa1)
+    matches!(octets.first(), Some(0x6a..=0x70 | 0x74..=0x76 | 0x7e))
+        && octets.len() > 6
+        && octets.contains(&0xa1)
 }
 
 fn is_snmp(octets: &[u8]) -> bool {
@@ -435,7 +479,8 @@ fn is_snmp(octets: &[u8]) -> bool {
         Some(&length) => 2 + usize::from(length & 0x7f),
         None => return false,
     };
-    octets.get(behind..behind + 2) == Some(&[2, 1]) && octets.get(behind + 2).is_some_and(|&version| version <= 3)
+    octets.get(behind..behind + 2) == Some(&[2, 1])
+        && octets.get(behind + 2).is_some_and(|&version| version <= 3)
 }
 
 /// A message's sequence, its number, an operation.
@@ -451,7 +496,9 @@ fn is_ldap(octets: &[u8]) -> bool {
     octets.get(behind) == Some(&2)
         && octets.get(behind + 1).is_some_and(|&length| {
             (1..=4).contains(&length)
-                && octets.get(behind + 2 + usize::from(length)).is_some_and(|tag| tag & 0xc0 == 0x40)
+                && octets
+                    .get(behind + 2 + usize::from(length))
+                    .is_some_and(|tag| tag & 0xc0 == 0x40)
         })
 }
 
@@ -466,7 +513,9 @@ fn is_ike(octets: &[u8]) -> bool {
 
 /// A command that there is, and its length.
 fn is_enip(octets: &[u8]) -> bool {
-    octets.len() >= 24 && octets[1] == 0 && matches!(octets[0], 0x00 | 0x04 | 0x63..=0x66 | 0x6f | 0x70 | 0x72 | 0x73)
+    octets.len() >= 24
+        && octets[1] == 0
+        && matches!(octets[0], 0x00 | 0x04 | 0x63..=0x66 | 0x6f | 0x70 | 0x72 | 0x73)
 }
 
 fn is_quic(octets: &[u8], by_client: bool) -> bool {
@@ -483,9 +532,9 @@ fn is_quic(octets: &[u8], by_client: bool) -> bool {
 fn is_mqtt(octets: &[u8], by_client: bool) -> bool {
     if by_client {
         octets[0] == 0x10
-            && octets
-                .get(..16.min(octets.len()))
-                .is_some_and(|start| start.windows(3).any(|window| window == b"MQT" || window == b"MQI"))
+            && octets.get(..16.min(octets.len())).is_some_and(|start| {
+                start.windows(3).any(|window| window == b"MQT" || window == b"MQI")
+            })
     } else {
         octets[0] == 0x20
     }
@@ -526,14 +575,23 @@ mod tests {
             assert_eq!(tcp(9999, client, b""), Verdict::Application(application), "{client:?}");
         }
         assert_eq!(tcp(9999, b"GETTING", b""), Verdict::NeedMore);
-        assert_eq!(tcp(9999, b" GET / HTTP/1.0", b"HTTP/1.1 200 OK"), Verdict::Application(Application::Http1));
+        assert_eq!(
+            tcp(9999, b" GET / HTTP/1.0", b"HTTP/1.1 200 OK"),
+            Verdict::Application(Application::Http1)
+        );
     }
 
     #[test]
     fn octets_that_could_be_anything_count_on_their_own_port_only() {
         let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
         let udp = |server_port| {
-            recognise(&First { transport: Udp, client_port: 50_000, server_port, client: query, server: b"" })
+            recognise(&First {
+                transport: Udp,
+                client_port: 50_000,
+                server_port,
+                client: query,
+                server: b"",
+            })
         };
         assert_eq!(udp(53), Verdict::Application(Application::Dns));
         assert_eq!(udp(54), Verdict::NeedMore);

@@ -35,7 +35,9 @@ enum Step {
 impl Step {
     fn by(self) -> End {
         match self {
-            Step::ClientVersion | Step::SecurityType | Step::Response | Step::ClientInit => End::Client,
+            Step::ClientVersion | Step::SecurityType | Step::Response | Step::ClientInit => {
+                End::Client
+            }
             _ => End::Server,
         }
     }
@@ -142,7 +144,9 @@ mod tests {
 
     #[test]
     fn a_desktop_has_a_name_however_it_is_cut() {
-        let server = [&b"RFB 003.008\n\x02\x01\x02"[..], &[9; 16], &[0; 4], &[0; 20], b"\0\0\0\x04desk"].concat();
+        let server =
+            [&b"RFB 003.008\n\x02\x01\x02"[..], &[9; 16], &[0; 4], &[0; 20], b"\0\0\0\x04desk"]
+                .concat();
         let client = [&b"RFB 003.008\n\x02"[..], &[8; 16], &[1]].concat();
         for size in [1, 7, 1000] {
             let (mut reader, mut transactions) = (Rfb::default(), vec![]);

@@ -19,7 +19,13 @@ impl Sip {
         Sip { transport, pending: Default::default(), opened: 0 }
     }
 
-    fn message(&mut self, from: End, headers: &[u8], body: &[u8], transactions: &mut Vec<Transaction>) {
+    fn message(
+        &mut self,
+        from: End,
+        headers: &[u8],
+        body: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) {
         if self.opened < MOST_TRANSACTIONS
             && let Some(transaction) = read(from, headers, body)
         {
@@ -33,7 +39,10 @@ impl Reader for Sip {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         if self.transport == Transport::Udp {
             // Blank lines keep a path open.
-            let start = octets.iter().position(|octet| !matches!(octet, b'\r' | b'\n')).unwrap_or(octets.len());
+            let start = octets
+                .iter()
+                .position(|octet| !matches!(octet, b'\r' | b'\n'))
+                .unwrap_or(octets.len());
             let message = &octets[start..];
             let end = end_of_headers(message).unwrap_or(message.len());
             return self.message(from, &message[..end], &message[end..], transactions);
@@ -42,10 +51,15 @@ impl Reader for Sip {
         let mut pending = std::mem::take(&mut self.pending[side]);
         pending.extend_from_slice(octets);
         loop {
-            let start = pending.iter().position(|octet| !matches!(octet, b'\r' | b'\n')).unwrap_or(pending.len());
+            let start = pending
+                .iter()
+                .position(|octet| !matches!(octet, b'\r' | b'\n'))
+                .unwrap_or(pending.len());
             pending.drain(..start);
             let Some(end) = end_of_headers(&pending) else { break };
-            let Some(whole) = end.checked_add(body_length(&pending[..end])).filter(|whole| *whole <= LONGEST) else {
+            let Some(whole) =
+                end.checked_add(body_length(&pending[..end])).filter(|whole| *whole <= LONGEST)
+            else {
                 pending.clear();
                 break;
             };
@@ -80,7 +94,10 @@ fn body_length(headers: &[u8]) -> usize {
             } else {
                 return None;
             };
-            std::str::from_utf8(value.trim_ascii().strip_prefix(b":")?.trim_ascii()).ok()?.parse().ok()
+            std::str::from_utf8(value.trim_ascii().strip_prefix(b":")?.trim_ascii())
+                .ok()?
+                .parse()
+                .ok()
         })
         .unwrap_or(0)
 }

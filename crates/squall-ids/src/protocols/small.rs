@@ -1,5 +1,5 @@
-//! Protocols of which rules ask little: TFTP (RFC 1350), NFS in its calls (RFC 5531), DHCP (RFC 2131), NTP (RFC 5905), and
-//! WebSocket (RFC 6455).
+//! Protocols of which rules ask little: TFTP (RFC 1350), NFS in its calls (RFC 5531), DHCP (RFC
+//! 2131), NTP (RFC 5905), and WebSocket (RFC 6455).
 
 use squall_rules::{Buffer, End};
 
@@ -30,7 +30,9 @@ impl Reader for Datagrams {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
         let _ = (self.read)(from, octets, &mut transaction);
-        if self.opened < MOST_TRANSACTIONS && !(transaction.facts.is_empty() && transaction.buffers.is_empty()) {
+        if self.opened < MOST_TRANSACTIONS
+            && !(transaction.facts.is_empty() && transaction.buffers.is_empty())
+        {
             self.opened += 1;
             transactions.push(transaction);
         }
@@ -105,7 +107,8 @@ impl Reader for NfsStream {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.sides[side].push(octets);
-        let length = |octets: &[u8]| Octets(octets).u32().map(|mark| 4 + (mark & 0x7fff_ffff) as usize);
+        let length =
+            |octets: &[u8]| Octets(octets).u32().map(|mark| 4 + (mark & 0x7fff_ffff) as usize);
         while let Some(record) = self.sides[side].next(LONGEST_CALL, length) {
             self.calls.receive(from, record.get(4..).unwrap_or_default(), transactions);
         }
@@ -153,14 +156,23 @@ fn frame_lengths(octets: &[u8]) -> Option<(usize, usize)> {
     let second = rest.u8()?;
     let (extra, payload) = match second & 0x7f {
         126 => (2, usize::from(rest.u16()?)),
-        127 => (8, usize::try_from(u64::from(rest.u32()?) << 32 | u64::from(rest.u32()?)).unwrap_or(usize::MAX)),
+        127 => (
+            8,
+            usize::try_from(u64::from(rest.u32()?) << 32 | u64::from(rest.u32()?))
+                .unwrap_or(usize::MAX),
+        ),
         short => (0, usize::from(short)),
     };
     Some((2 + extra + if second & 0x80 != 0 { 4 } else { 0 }, payload))
 }
 
 impl WebSocket {
-    fn frame(&mut self, from: End, frame: &[u8], transactions: &mut Vec<Transaction>) -> Option<()> {
+    fn frame(
+        &mut self,
+        from: End,
+        frame: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<()> {
         let side = usize::from(from == End::Server);
         let (header, _) = frame_lengths(frame)?;
         let (head, payload) = frame.split_at_checked(header)?;
@@ -227,11 +239,21 @@ mod tests {
 
     #[test]
     fn a_call_of_nfs_has_a_version_and_a_procedure() {
-        let call =
-            [&[0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2][..], &100_003u32.to_be_bytes(), &[0, 0, 0, 3, 0, 0, 0, 7]].concat();
+        let call = [
+            &[0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2][..],
+            &100_003u32.to_be_bytes(),
+            &[0, 0, 0, 3, 0, 0, 0, 7],
+        ]
+        .concat();
         let mut transactions = vec![];
-        NfsStream::new().receive(End::Client, &[&[0x80, 0, 0, 24], &call[..]].concat(), &mut transactions);
-        assert!(has(&transactions[0], "nfs.version", 3) && has(&transactions[0], "nfs_procedure", 7));
+        NfsStream::new().receive(
+            End::Client,
+            &[&[0x80, 0, 0, 24], &call[..]].concat(),
+            &mut transactions,
+        );
+        assert!(
+            has(&transactions[0], "nfs.version", 3) && has(&transactions[0], "nfs_procedure", 7)
+        );
     }
 
     #[test]
@@ -252,7 +274,8 @@ mod tests {
             }
             assert_eq!(transactions[0].buffers[0].2, b"abc");
             assert!(
-                has(&transactions[0], "websocket.opcode", 1) && has(&transactions[0], "websocket.mask", 0x0102_0304)
+                has(&transactions[0], "websocket.opcode", 1)
+                    && has(&transactions[0], "websocket.mask", 0x0102_0304)
             );
             assert_eq!(transactions[0].done, [true, true]);
         }

@@ -62,7 +62,8 @@ impl Reader for Smb {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.sides[side].push(octets);
-        let length = |octets: &[u8]| Octets(octets.get(1..)?).u24().map(|length| 4 + length as usize);
+        let length =
+            |octets: &[u8]| Octets(octets.get(1..)?).u24().map(|length| 4 + length as usize);
         while let Some(record) = self.sides[side].next(LONGEST_RECORD, length) {
             if record[0] != 0 {
                 continue;
@@ -89,7 +90,12 @@ impl Reader for Smb {
 
 /// SMB 1.
 impl Smb {
-    fn version_1(&mut self, from: End, message: &[u8], transactions: &mut Vec<Transaction>) -> Option<()> {
+    fn version_1(
+        &mut self,
+        from: End,
+        message: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<()> {
         let header = message.get(..32)?;
         let command = header[4];
         let is_unicode = header[11] & 0x80 != 0;
@@ -101,8 +107,9 @@ impl Smb {
         let words = rest.take(2 * count)?;
         let bytes_at = message.len() - rest.len() + 2;
         let bytes = message.get(bytes_at..).unwrap_or_default();
-        let word =
-            |index: usize| words.get(2 * index..2 * index + 2).map(|word| u16::from_le_bytes([word[0], word[1]]));
+        let word = |index: usize| {
+            words.get(2 * index..2 * index + 2).map(|word| u16::from_le_bytes([word[0], word[1]]))
+        };
         let text = |octets: &[u8], at: usize| text_at(octets, bytes_at + at, is_unicode);
         if from == End::Client {
             let at = self.open(1, transactions)?;
@@ -140,7 +147,8 @@ impl Smb {
                 }
                 // TRANSACTION, of a pipe when its first word of setup is TransactNmPipe.
                 0x25 => {
-                    let data = from_offset(message, usize::from(word(12)?), usize::from(word(11)?))?;
+                    let data =
+                        from_offset(message, usize::from(word(12)?), usize::from(word(11)?))?;
                     if word(14) == Some(0x26) {
                         self.pipe(from, data, transactions);
                     }
@@ -158,7 +166,9 @@ impl Smb {
                 let id = words.get(5..7)?.to_vec();
                 self.create(id, tree, name);
             }
-            (0x2d, Some(Asked::Create { name })) if is_ok => self.create(word(2)?.to_le_bytes().to_vec(), tree, name),
+            (0x2d, Some(Asked::Create { name })) if is_ok => {
+                self.create(word(2)?.to_le_bytes().to_vec(), tree, name)
+            }
             (0x2e, Some(Asked::Read { id, is_pipe })) => {
                 let data = from_offset(message, usize::from(word(6)?), usize::from(word(5)?))?;
                 self.read_answer(id, is_pipe, data, transactions);
@@ -175,7 +185,12 @@ impl Smb {
 
 /// SMB 2 and 3.
 impl Smb {
-    fn version_2(&mut self, from: End, message: &[u8], transactions: &mut Vec<Transaction>) -> Option<()> {
+    fn version_2(
+        &mut self,
+        from: End,
+        message: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<()> {
         let mut message = message;
         loop {
             let header = message.get(..64)?;
@@ -193,16 +208,25 @@ impl Smb {
         }
     }
 
-    fn version_2_one(&mut self, from: End, message: &[u8], transactions: &mut Vec<Transaction>) -> Option<()> {
+    fn version_2_one(
+        &mut self,
+        from: End,
+        message: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<()> {
         let header = message.get(..64)?;
         let command = u16::from_le_bytes([header[12], header[13]]);
         let is_ok = header[8..12] == [0; 4];
         let id = u64::from_le_bytes(header[24..32].try_into().ok()?);
         let tree = u32::from_le_bytes(header[36..40].try_into().ok()?);
         let body = &message[64..];
-        let u16_at =
-            |at: usize| body.get(at..at + 2).map(|octets| usize::from(u16::from_le_bytes([octets[0], octets[1]])));
-        let u32_at = |at: usize| body.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map(u32::from_le_bytes);
+        let u16_at = |at: usize| {
+            body.get(at..at + 2)
+                .map(|octets| usize::from(u16::from_le_bytes([octets[0], octets[1]])))
+        };
+        let u32_at = |at: usize| {
+            body.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map(u32::from_le_bytes)
+        };
         if from == End::Client {
             let at = self.open(2, transactions)?;
             let transaction = transactions.get_mut(at)?;
@@ -289,7 +313,14 @@ impl Smb {
         }
     }
 
-    fn tree(&mut self, at: usize, tree: u32, is_pipe: bool, name: &[u8], transactions: &mut [Transaction]) {
+    fn tree(
+        &mut self,
+        at: usize,
+        tree: u32,
+        is_pipe: bool,
+        name: &[u8],
+        transactions: &mut [Transaction],
+    ) {
         let Some(transaction) = transactions.get_mut(at) else { return };
         self.pipes.retain(|pipe| *pipe != tree);
         let buffer = if is_pipe { Buffer::SmbNamedPipe } else { Buffer::SmbShare };
@@ -318,7 +349,8 @@ impl Smb {
     fn pipe(&mut self, from: End, data: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.fragments[side].push(data);
-        while let Some(fragment) = self.fragments[side].next(usize::from(u16::MAX), fragment_length) {
+        while let Some(fragment) = self.fragments[side].next(usize::from(u16::MAX), fragment_length)
+        {
             if fragment[0] != 5 {
                 self.fragments[side].clear();
                 return;
@@ -327,7 +359,13 @@ impl Smb {
         }
     }
 
-    fn read_answer(&mut self, id: Vec<u8>, is_pipe: bool, data: &[u8], transactions: &mut Vec<Transaction>) {
+    fn read_answer(
+        &mut self,
+        id: Vec<u8>,
+        is_pipe: bool,
+        data: &[u8],
+        transactions: &mut Vec<Transaction>,
+    ) {
         if is_pipe {
             self.pipe(End::Server, data, transactions);
         } else if let Some(at) = self.open_for_file(&id, transactions) {
@@ -343,9 +381,18 @@ impl Smb {
         }
     }
 
-    fn data(&mut self, from: End, id: Vec<u8>, tree: u32, data: &[u8], at: usize, transactions: &mut Vec<Transaction>) {
+    fn data(
+        &mut self,
+        from: End,
+        id: Vec<u8>,
+        tree: u32,
+        data: &[u8],
+        at: usize,
+        transactions: &mut Vec<Transaction>,
+    ) {
         // A write whose tree was not seen is a call if it looks like one.
-        let looks_like_call = data.len() >= 16 && data[0] == 5 && data[1] == 0 && !self.files.contains_key(&id);
+        let looks_like_call =
+            data.len() >= 16 && data[0] == 5 && data[1] == 0 && !self.files.contains_key(&id);
         if self.is_pipe(&id, tree) || looks_like_call {
             return self.pipe(from, data, transactions);
         }
@@ -401,19 +448,24 @@ fn from_offset(message: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
     Some(&rest[..length.min(rest.len())])
 }
 
-/// A text that ends with a zero; of two octets a character it begins at an even place of the message, which is `at`.
+/// A text that ends with a zero; of two octets a character it begins at an even place of the
+/// message, which is `at`.
 fn text_at(octets: &[u8], at: usize, is_unicode: bool) -> Vec<u8> {
     if !is_unicode {
         return octets.split(|&octet| octet == 0).next().unwrap_or_default().to_vec();
     }
     let octets = if at % 2 == 1 { octets.get(1..).unwrap_or_default() } else { octets };
-    let end = octets.chunks_exact(2).position(|pair| pair == [0, 0]).map_or(octets.len(), |pairs| 2 * pairs);
+    let end = octets
+        .chunks_exact(2)
+        .position(|pair| pair == [0, 0])
+        .map_or(octets.len(), |pairs| 2 * pairs);
     unicode(&octets[..end])
 }
 
 /// UTF-16 in little-endian order to UTF-8.
 fn unicode(octets: &[u8]) -> Vec<u8> {
-    let units: Vec<u16> = octets.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let units: Vec<u16> =
+        octets.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     String::from_utf16_lossy(&units).into_bytes()
 }
 
@@ -424,8 +476,14 @@ fn say_login(octets: &[u8], transaction: &mut Transaction) {
     let is_unicode = message.get(60).is_some_and(|flags| flags & 1 != 0);
     for (buffer, at) in [(Buffer::SmbNtlmDomain, 28), (Buffer::SmbNtlmUser, 36)] {
         let mut field = Octets(message.get(at..).unwrap_or_default());
-        let (Some(length), Some(_), Some(offset)) = (field.u16_le(), field.u16_le(), field.u32_le()) else { continue };
-        let Some(text) = message.get(offset as usize..).and_then(|rest| rest.get(..usize::from(length))) else {
+        let (Some(length), Some(_), Some(offset)) =
+            (field.u16_le(), field.u16_le(), field.u32_le())
+        else {
+            continue;
+        };
+        let Some(text) =
+            message.get(offset as usize..).and_then(|rest| rest.get(..usize::from(length)))
+        else {
             continue;
         };
         let text = if is_unicode { unicode(text) } else { text.to_vec() };
@@ -495,9 +553,14 @@ mod tests {
 
     #[test]
     fn calls_in_a_pipe_of_version_1_are_read_however_they_are_cut() {
-        let connect = version_1(0x75, false, 1, &[0xff, 0, 0, 0, 0, 0, 0, 0], b"\\\\H\\IPC$\0?????\0");
+        let connect =
+            version_1(0x75, false, 1, &[0xff, 0, 0, 0, 0, 0, 0, 0], b"\\\\H\\IPC$\0?????\0");
         let connected = version_1(0x75, true, 1, &[0xff, 0, 0, 0, 0, 0], b"IPC\0");
-        let mut script = vec![(End::Client, connect), (End::Server, connected), (End::Client, write_1(1, &bind(true)))];
+        let mut script = vec![
+            (End::Client, connect),
+            (End::Server, connected),
+            (End::Client, write_1(1, &bind(true))),
+        ];
         script.extend(read_1(4, 1, &bind_ack(true, 0)));
         script.push((End::Client, write_1(1, &request(true, 3, 15, b"stub"))));
         for size in [1, 11, 10_000] {
@@ -512,7 +575,8 @@ mod tests {
 
     #[test]
     fn what_is_written_to_a_share_is_a_file() {
-        let connect = version_1(0x75, false, 1, &[0xff, 0, 0, 0, 0, 0, 0, 0], b"\\\\H\\C$\0?????\0");
+        let connect =
+            version_1(0x75, false, 1, &[0xff, 0, 0, 0, 0, 0, 0, 0], b"\\\\H\\C$\0?????\0");
         let connected = version_1(0x75, true, 1, &[0xff, 0, 0, 0, 0, 0], b"A:\0");
         let create = version_1(0xa2, false, 2, &[0; 48], b"\\a.exe\0");
         let mut words = [0; 68];

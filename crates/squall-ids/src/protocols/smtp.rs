@@ -106,7 +106,10 @@ impl Smtp {
             } else if line.text == b"." {
                 self.end_of_mail(transactions);
             } else if line.text.starts_with(b".") {
-                self.mail_line(&Line { text: line.text[1..].to_vec(), end: line.end }, transactions);
+                self.mail_line(
+                    &Line { text: line.text[1..].to_vec(), end: line.end },
+                    transactions,
+                );
             } else {
                 self.mail_line(line, transactions);
             }
@@ -114,7 +117,10 @@ impl Smtp {
         }
         let text = &line.text;
         let stays = starts_caseless(text, b"rset") || starts_caseless(text, b"quit");
-        let is_open = self.at.and_then(|at| transactions.get(at)).is_some_and(|transaction| !transaction.done[0]);
+        let is_open = self
+            .at
+            .and_then(|at| transactions.get(at))
+            .is_some_and(|transaction| !transaction.done[0]);
         if self.at.is_none() || !is_open && !stays {
             if self.opened >= MOST_TRANSACTIONS {
                 return;
@@ -135,8 +141,10 @@ impl Smtp {
             self.mail = Some(Mail::new(self.limit));
             self.in_mail = self.pipelining;
         } else if starts_caseless(text, b"bdat") {
-            let length =
-                String::from_utf8_lossy(&text[4..]).split_whitespace().next().and_then(|word| word.parse().ok());
+            let length = String::from_utf8_lossy(&text[4..])
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse().ok());
             self.chunk_left = length.unwrap_or(0);
             self.in_mail = self.chunk_left > 0;
             if self.mail.is_none() {

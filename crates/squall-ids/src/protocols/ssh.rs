@@ -68,8 +68,13 @@ fn say_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
     let Some(rest) = line.strip_prefix(b"SSH-") else { return false };
     let Some(dash) = memchr::memchr(b'-', rest) else { return false };
     let software = &rest[dash + 1..];
-    let end = software.iter().position(|octet| matches!(octet, b' ' | b'\r' | b'\n')).unwrap_or(software.len());
-    for (buffer, octets) in [(Buffer::SshProtocol, &rest[..dash]), (Buffer::SshSoftware, &software[..end])] {
+    let end = software
+        .iter()
+        .position(|octet| matches!(octet, b' ' | b'\r' | b'\n'))
+        .unwrap_or(software.len());
+    for (buffer, octets) in
+        [(Buffer::SshProtocol, &rest[..dash]), (Buffer::SshSoftware, &software[..end])]
+    {
         if !octets.is_empty() {
             transaction.buffers.push((buffer, from, octets.to_vec()));
         }

@@ -4,7 +4,8 @@
 #[derive(Default)]
 pub(super) struct Lines {
     pending: Vec<u8>,
-    /// Of these, octets that were given; they go when new ones come, so that a line costs no more than its length.
+    /// Of these, octets that were given; they go when new ones come, so that a line costs no more
+    /// than its length.
     given: usize,
     /// Of a line that was too long, the rest is passed over.
     skipping: bool,
@@ -73,7 +74,13 @@ impl Lines {
 pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|&octet| octet == b' ' || octet == b'\t').unwrap_or(text.len());
     let rest = &text[end..];
-    (&text[..end], &rest[rest.iter().position(|&octet| octet != b' ' && octet != b'\t').unwrap_or(rest.len())..])
+    (
+        &text[..end],
+        &rest[rest
+            .iter()
+            .position(|&octet| octet != b' ' && octet != b'\t')
+            .unwrap_or(rest.len())..],
+    )
 }
 
 pub(super) fn starts_caseless(text: &[u8], start: &[u8]) -> bool {
@@ -95,7 +102,10 @@ mod tests {
                     found.push((line.text, line.end));
                 }
             }
-            assert_eq!(found, [(b"a".to_vec(), &b"\r\n"[..]), (b"".to_vec(), b"\n"), (b"bc".to_vec(), b"\r\n")]);
+            assert_eq!(
+                found,
+                [(b"a".to_vec(), &b"\r\n"[..]), (b"".to_vec(), b"\n"), (b"bc".to_vec(), b"\r\n")]
+            );
             assert_eq!(lines.rest().map(|line| line.text).as_deref(), Some(&b"d"[..]));
         }
     }

@@ -112,7 +112,9 @@ fn message<'a>(rest: &mut Octets<'a>) -> Option<(u8, &'a [u8])> {
 
 /// The last one said is what counts.
 fn set_version(from: End, version: u16, transaction: &mut Transaction) {
-    let is_version = |fact: &Fact| fact.of == from && matches!(fact.is, FactIs::Number { what: "tls.version", .. });
+    let is_version = |fact: &Fact| {
+        fact.of == from && matches!(fact.is, FactIs::Number { what: "tls.version", .. })
+    };
     transaction.facts.retain(|fact| !is_version(fact));
     number(from, "tls.version", u64::from(version), transaction);
 }
@@ -245,7 +247,13 @@ struct Hello {
 }
 
 impl Hello {
-    fn extension(&mut self, from: End, kind: u16, content: &[u8], transaction: &mut Transaction) -> Option<()> {
+    fn extension(
+        &mut self,
+        from: End,
+        kind: u16,
+        content: &[u8],
+        transaction: &mut Transaction,
+    ) -> Option<()> {
         let mut rest = Octets(content);
         match kind {
             // server_name
@@ -268,7 +276,8 @@ impl Hello {
             }
             43 => {
                 let versions = numbers(rest.counted_u8()?);
-                self.best_version = versions.into_iter().filter(|version| !is_grease(*version)).max();
+                self.best_version =
+                    versions.into_iter().filter(|version| !is_grease(*version)).max();
                 if let Some(version) = self.best_version {
                     set_version(from, version, transaction);
                 }
@@ -292,8 +301,10 @@ impl Hello {
 
     fn ja4(&self) -> String {
         use sha2::Digest as _;
-        let ciphers: Vec<u16> = self.ciphers.iter().copied().filter(|value| !is_grease(*value)).collect();
-        let extensions: Vec<u16> = self.extensions.iter().copied().filter(|value| !is_grease(*value)).collect();
+        let ciphers: Vec<u16> =
+            self.ciphers.iter().copied().filter(|value| !is_grease(*value)).collect();
+        let extensions: Vec<u16> =
+            self.extensions.iter().copied().filter(|value| !is_grease(*value)).collect();
         let version = match self.best_version.unwrap_or(self.version) {
             0x0304 => "13",
             0x0303 => "12",
@@ -304,7 +315,9 @@ impl Hello {
             _ => "00",
         };
         let alpn = match (self.protocol.first(), self.protocol.last()) {
-            (Some(first), Some(last)) if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() => {
+            (Some(first), Some(last))
+                if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() =>
+            {
                 format!("{}{}", char::from(*first), char::from(*last))
             }
             (Some(first), Some(last)) => format!("{:x}{:x}", first >> 4, last & 15),
@@ -323,7 +336,8 @@ impl Hello {
             let hash = hexadecimal(&sha2::Sha256::digest(text.as_bytes()));
             String::from_utf8_lossy(&hash[..12]).into_owned()
         };
-        let mut kept = list(extensions.iter().copied().filter(|kind| !matches!(kind, 0 | 16)).collect(), true);
+        let mut kept =
+            list(extensions.iter().copied().filter(|kind| !matches!(kind, 0 | 16)).collect(), true);
         if !self.signatures.is_empty() {
             kept.push('_');
             kept.push_str(&list(self.signatures.clone(), false));
@@ -369,7 +383,8 @@ fn say_certificate(from: End, certificate: &[u8], transaction: &mut Transaction)
     };
     say(Buffer::TlsSubject, from, certificate.subject().to_string(), transaction);
     say(Buffer::TlsIssuer, from, certificate.issuer().to_string(), transaction);
-    let serial: Vec<String> = certificate.raw_serial().iter().map(|octet| format!("{octet:02X}")).collect();
+    let serial: Vec<String> =
+        certificate.raw_serial().iter().map(|octet| format!("{octet:02X}")).collect();
     say(Buffer::TlsSerial, from, serial.join(":"), transaction);
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return };
     for name in names.value.general_names.iter().take(MOST_NAMES) {
@@ -407,7 +422,8 @@ mod tests {
     }
 
     fn client_hello() -> Vec<u8> {
-        let extension = |kind: u16, content: &[u8]| [&kind.to_be_bytes()[..], &counted_u16(content)].concat();
+        let extension =
+            |kind: u16, content: &[u8]| [&kind.to_be_bytes()[..], &counted_u16(content)].concat();
         let sni = counted_u16(&[&[0][..], &counted_u16(b"www.example.com")].concat());
         let extensions = [
             extension(0x0a0a, b""),
@@ -420,7 +436,10 @@ mod tests {
         ]
         .concat();
         let ciphers = counted_u16(&[0x1a, 0x1a, 0x13, 0x01, 0xc0, 0x2f]);
-        record(1, &[&[3, 3][..], &[7; 32], &[0], &ciphers, &[1, 0], &counted_u16(&extensions)].concat())
+        record(
+            1,
+            &[&[3, 3][..], &[7; 32], &[0], &ciphers, &[1, 0], &counted_u16(&extensions)].concat(),
+        )
     }
 
     fn get(transaction: &Transaction, which: Buffer) -> String {
@@ -437,7 +456,10 @@ mod tests {
             }
             assert_eq!(get(&transactions[0], Buffer::TlsSni), "www.example.com");
             assert_eq!(get(&transactions[0], Buffer::TlsAlpn), "h2");
-            assert_eq!(get(&transactions[0], Buffer::Ja3String), "771,4865-49199,0-10-11-13-16-43,29-23,0");
+            assert_eq!(
+                get(&transactions[0], Buffer::Ja3String),
+                "771,4865-49199,0-10-11-13-16-43,29-23,0"
+            );
             assert_eq!(get(&transactions[0], Buffer::Ja3Hash).len(), 32);
             let ja4 = get(&transactions[0], Buffer::Ja4Hash);
             assert!(ja4.starts_with("t13d0206h2_") && ja4.len() == 36, "{ja4}");
@@ -448,7 +470,8 @@ mod tests {
 
     #[test]
     fn a_certificate_gives_its_names_and_its_number() {
-        let mut parameters = rcgen::CertificateParams::new(vec!["a.example".into(), "192.0.2.7".into()]).unwrap();
+        let mut parameters =
+            rcgen::CertificateParams::new(vec!["a.example".into(), "192.0.2.7".into()]).unwrap();
         parameters.serial_number = Some(rcgen::SerialNumber::from_slice(&[0x1a, 0xff, 3]));
         parameters.distinguished_name = rcgen::DistinguishedName::new();
         parameters.distinguished_name.push(rcgen::DnType::OrganizationName, "Acme");
@@ -463,8 +486,14 @@ mod tests {
         assert_eq!(get(&transactions[0], Buffer::TlsIssuer), "O=Acme, CN=evil");
         assert_eq!(get(&transactions[0], Buffer::TlsSerial), "1A:FF:03");
         assert_eq!(get(&transactions[0], Buffer::TlsFingerprint).len(), 59);
-        let names = transactions[0].buffers.iter().filter(|(buffer, ..)| *buffer == Buffer::TlsSubjectAltName);
-        assert_eq!(names.map(|(_, _, name)| &name[..]).collect::<Vec<_>>(), [&b"a.example"[..], b"192.0.2.7"]);
+        let names = transactions[0]
+            .buffers
+            .iter()
+            .filter(|(buffer, ..)| *buffer == Buffer::TlsSubjectAltName);
+        assert_eq!(
+            names.map(|(_, _, name)| &name[..]).collect::<Vec<_>>(),
+            [&b"a.example"[..], b"192.0.2.7"]
+        );
     }
 
     #[test]
@@ -481,7 +510,11 @@ mod tests {
         let two = [&client_hello()[..], &[0x80, 0, 0, 0, 0]].concat();
         reader.receive(End::Client, &two, &mut transactions);
         let is = FactIs::Event("tls.invalid_record_type");
-        assert!(transactions[0].facts.contains(&Fact { of: End::Client, is }), "{:?}", transactions[0].facts);
+        assert!(
+            transactions[0].facts.contains(&Fact { of: End::Client, is }),
+            "{:?}",
+            transactions[0].facts
+        );
     }
 
     proptest! {

@@ -20,7 +20,8 @@ impl Order {
     }
 
     pub fn pcap(self, magic: u32, minor: u16, network: u32) -> Vec<u8> {
-        [self.u32(magic), self.u16(2), self.u16(minor), self.u32s(&[0, 0, 65_535, network])].concat()
+        [self.u32(magic), self.u16(2), self.u16(minor), self.u32s(&[0, 0, 65_535, network])]
+            .concat()
     }
 
     pub fn block(self, kind: u32, body: &[u8]) -> Vec<u8> {
@@ -31,7 +32,10 @@ impl Order {
     }
 
     pub fn section(self) -> Vec<u8> {
-        self.block(0x0a0d_0d0a, &[self.u32(0x1a2b_3c4d), self.u16(1), self.u16(0), vec![0xff; 8]].concat())
+        self.block(
+            0x0a0d_0d0a,
+            &[self.u32(0x1a2b_3c4d), self.u16(1), self.u16(0), vec![0xff; 8]].concat(),
+        )
     }
 
     pub fn option(self, code: u16, value: &[u8]) -> Vec<u8> {
@@ -45,8 +49,21 @@ impl Order {
         self.block(1, &[&self.u16(link), &self.u16(0), &self.u32(snaplen)[..], options].concat())
     }
 
-    pub fn packet(self, interface: u32, ticks: u64, wire_len: u32, data: &[u8], options: &[u8]) -> Vec<u8> {
-        let header = self.u32s(&[interface, (ticks >> 32) as u32, ticks as u32, data.len() as u32, wire_len]);
+    pub fn packet(
+        self,
+        interface: u32,
+        ticks: u64,
+        wire_len: u32,
+        data: &[u8],
+        options: &[u8],
+    ) -> Vec<u8> {
+        let header = self.u32s(&[
+            interface,
+            (ticks >> 32) as u32,
+            ticks as u32,
+            data.len() as u32,
+            wire_len,
+        ]);
         let padding = vec![0; data.len().next_multiple_of(4) - data.len()];
         self.block(6, &[&header, data, &padding[..], options].concat())
     }

@@ -15,8 +15,8 @@ use squall_port::{BATCH, ETHERNET, RxBatch, RxFrame, RxQueue};
 use squall_units::Nanos;
 
 use super::{
-    Counts, Look, MOST_OCTETS, Options, Receives, Said, Shape, VIRTIO_HEADER, WallClock, changed, half, make_frame,
-    word,
+    Counts, Look, MOST_OCTETS, Options, Receives, Said, Shape, VIRTIO_HEADER, WallClock, changed,
+    half, make_frame, word,
 };
 use crate::{
     link::Watched,
@@ -45,7 +45,8 @@ pub(super) struct FrameRing {
     incomplete: u64,
 }
 
-/// What stands in front of a frame in its slot: `tpacket2_hdr` and `sockaddr_ll`, a virtio header, room for alignment.
+/// What stands in front of a frame in its slot: `tpacket2_hdr` and `sockaddr_ll`, a virtio header,
+/// room for alignment.
 const BEFORE: usize = 128;
 /// `tpacket2_hdr`, behind which the `sockaddr_ll` is.
 const HEADER: usize = 32;
@@ -67,7 +68,11 @@ impl FrameRing {
         snaplen: u32,
         longest: u32,
     ) -> io::Result<Self> {
-        socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as c_int)?;
+        socket.set(
+            libc::SOL_PACKET,
+            libc::PACKET_VERSION,
+            libc::tpacket_versions::TPACKET_V2 as c_int,
+        )?;
         let gro = options.gro
             && shape.link_type == ETHERNET
             && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
@@ -88,7 +93,10 @@ impl FrameRing {
         }
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request).map_err(|error| {
             let size = octets >> 20;
-            io::Error::new(error.kind(), format!("no receive ring of {size} MiB: {error}; try blocks=8"))
+            io::Error::new(
+                error.kind(),
+                format!("no receive ring of {size} MiB: {error}; try blocks=8"),
+            )
         })?;
         Ok(Self {
             map: Map::new(&socket, octets)?,
@@ -128,7 +136,8 @@ impl FrameRing {
             return None;
         }
         let at = self.map.at(self.next * self.slot_octets, HEADER);
-        // SAFETY: the status says that the kernel is done with the slot; until we give it back it is ours alone.
+        // SAFETY: the status says that the kernel is done with the slot; until we give it back it
+        // is ours alone.
         let header = unsafe { std::slice::from_raw_parts(at.as_ptr(), HEADER) };
         Some(Said {
             status,
@@ -142,7 +151,8 @@ impl FrameRing {
         })
     }
 
-    /// Reads the frame in the next slot from the socket's queue to place `nth` of `long`: the slot's first octets, the frame.
+    /// Reads the frame in the next slot from the socket's queue to place `nth` of `long`: the
+    /// slot's first octets, the frame.
     fn read_long(&mut self, said: Said, nth: usize) {
         const ADDRESS: usize = mem::size_of::<libc::sockaddr_ll>();
         // The VLAN tag or what a cooked frame has in front, and the virtio header.
@@ -195,10 +205,12 @@ impl RxQueue for FrameRing {
             } else {
                 let start = self.next * self.slot_octets;
                 let at = self.map.at(start, self.slot_octets);
-                // SAFETY: as in `said`; nothing else refers to the slot, which is ours until we give it back.
+                // SAFETY: as in `said`; nothing else refers to the slot, which is ours until we
+                // give it back.
                 let slot = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.slot_octets) };
                 let frame = make_frame(slot, 0, said, &self.clock, self.gro, self.look);
-                // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their way at once.
+                // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their
+                // way at once.
                 sys::prefetch(slot, frame.offset, frame.len as usize);
                 self.frames.push(RxFrame { offset: frame.offset + start, ..frame });
             }
@@ -216,8 +228,8 @@ impl RxQueue for FrameRing {
             return Ok(RxBatch { base: &self.long, frames: &self.frames });
         }
         let at = self.map.at(0, octets);
-        // SAFETY: the slots of these frames stay as they are until given back, which takes `&mut self`. The rest, which the
-        // kernel writes to, is not read.
+        // SAFETY: the slots of these frames stay as they are until given back, which takes
+        // `&mut self`. The rest, which the kernel writes to, is not read.
         let base = unsafe { std::slice::from_raw_parts(at.as_ptr(), octets) };
         Ok(RxBatch { base, frames: &self.frames })
     }

@@ -7,7 +7,9 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
-use squall_bpf::{Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md};
+use squall_bpf::{
+    Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md,
+};
 use squall_port::Hosts;
 use squall_units::{MacAddr, SIGNATURE_HASH};
 
@@ -20,15 +22,16 @@ use crate::{
 /// Which frames are ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Take {
-    /// Those to another station's address, and those with a signature: the host has no use for either.
+    /// Those to another station's address, and those with a signature: the host has no use for
+    /// either.
     #[default]
     Test,
     /// Those with a signature.
     Signed,
     /// IPv4 and IPv6 datagrams to this UDP port, in frames without a tag.
     Udp(u16),
-    /// Packets to these addresses, behind up to two VLAN tags, and the questions and answers by which their MAC addresses and
-    /// their neighbours' are found.
+    /// Packets to these addresses, behind up to two VLAN tags, and the questions and answers by
+    /// which their MAC addresses and their neighbours' are found.
     Hosts(Ranges),
     /// Every frame.
     All,
@@ -43,8 +46,8 @@ pub struct Ranges {
     labels: bool,
 }
 
-/// Each is compared with, and the kernel follows each outcome (at most 8192 of them, of four for a range of IPv6 at each of
-/// two places) before it takes a program.
+/// Each is compared with, and the kernel follows each outcome (at most 8192 of them, of four for a
+/// range of IPv6 at each of two places) before it takes a program.
 const MOST_RANGES: usize = 256;
 
 /// # Errors
@@ -53,7 +56,9 @@ pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for range in &hosts.addresses {
         match (range.start(), range.end()) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => v4.push((u128::from(first.to_bits()), u128::from(last.to_bits()))),
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                v4.push((u128::from(first.to_bits()), u128::from(last.to_bits())))
+            }
             (IpAddr::V6(first), IpAddr::V6(last)) => v6.push((first.to_bits(), last.to_bits())),
             _ => return Err("a range of addresses of two families".into()),
         }
@@ -62,8 +67,8 @@ pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
     if v4.len() + v6.len() > MOST_RANGES {
         let found = v4.len() + v6.len();
         return Err(format!(
-            "{found} ranges of addresses are to be told from the host's, expected at most {MOST_RANGES}\n  \
-             try fewer and longer ranges, or take=all"
+            "{found} ranges of addresses are to be told from the host's, expected at most \
+             {MOST_RANGES}\n  try fewer and longer ranges, or take=all"
         ));
     }
     let v4 = v4.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
@@ -94,7 +99,11 @@ impl FromStr for Take {
             "test" => Ok(Self::Test),
             "signed" => Ok(Self::Signed),
             "all" => Ok(Self::All),
-            _ => text.strip_prefix("udp/").and_then(|port| port.parse().ok()).map(Self::Udp).ok_or(()),
+            _ => text
+                .strip_prefix("udp/")
+                .and_then(|port| port.parse().ok())
+                .map(Self::Udp)
+                .ok_or(()),
         }
     }
 }
@@ -132,8 +141,14 @@ impl Receiving {
         Ok(Self { program, counters, attached: OnceLock::new(), everything: OnceLock::new() })
     }
 
-    /// Attaches the program in the first of `modes` that the interface has. What is in the way of the others is told.
-    pub fn attach(&self, interface: &str, index: u32, modes: &[XdpMode]) -> io::Result<Vec<String>> {
+    /// Attaches the program in the first of `modes` that the interface has. What is in the way of
+    /// the others is told.
+    pub fn attach(
+        &self,
+        interface: &str,
+        index: u32,
+        modes: &[XdpMode],
+    ) -> io::Result<Vec<String>> {
         let mut notes = Vec::new();
         for (i, &mode) in modes.iter().enumerate() {
             match self.program.attach_xdp(index, mode) {
@@ -143,13 +158,15 @@ impl Receiving {
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                     let text = format!(
-                        "{interface} has another XDP program\n  \
-                         try: ip link show {interface}; ip link set {interface} xdp off, or end its owner"
+                        "{interface} has another XDP program\n  try: ip link show {interface}; ip \
+                         link set {interface} xdp off, or end its owner"
                     );
                     return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
                 }
                 Err(error) if i + 1 < modes.len() => {
-                    notes.push(format!("{interface}: generic XDP, as the driver takes no native program ({error})"));
+                    notes.push(format!(
+                        "{interface}: generic XDP, as the driver takes no native program ({error})"
+                    ));
                 }
                 Err(error) => {
                     let text = format!("{interface}: no {} XDP: {error}", name(mode));
@@ -251,7 +268,8 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
             let to_host = a.label();
             load_frame(&mut a, ETHERNET_HEADER, pass);
             a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
-            a.load(Size::U32, R4, R2, 0).mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
+            a.load(Size::U32, R4, R2, 0)
+                .mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
             a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
             a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
             a.bind(to_host);
@@ -261,14 +279,22 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
 
     a.bind(taken).call(helper::KTIME_GET_NS).mov(R7, R0);
     let unstamped = a.label();
-    a.mov(R1, R6).mov(R2, -(STAMP as i32)).call(helper::XDP_ADJUST_META).jump_if(Cond::Ne, R0, 0, unstamped);
+    a.mov(R1, R6).mov(R2, -(STAMP as i32)).call(helper::XDP_ADJUST_META).jump_if(
+        Cond::Ne,
+        R0,
+        0,
+        unstamped,
+    );
     a.load(Size::U32, R2, R6, xdp_md::DATA_META).load(Size::U32, R3, R6, xdp_md::DATA);
     a.mov(R4, R2).add(R4, STAMP as i32).jump_if(Cond::Gt, R4, R3, redirect);
     a.store(Size::U64, R2, 0, R7);
     // Where there is no socket for the queue, the frame passes.
     a.bind(redirect).load_map(R1, sockets).load(Size::U32, R2, R6, xdp_md::RX_QUEUE_INDEX);
     let (unclaimed, count) = (a.label(), a.label());
-    a.mov(R3, xdp_action::PASS).call(helper::REDIRECT_MAP).jump_if(Cond::Eq, R0, xdp_action::PASS, unclaimed).exit();
+    a.mov(R3, xdp_action::PASS)
+        .call(helper::REDIRECT_MAP)
+        .jump_if(Cond::Eq, R0, xdp_action::PASS, unclaimed)
+        .exit();
     a.bind(unstamped).mov(R1, 1).load_map_value(R2, counters, UNSTAMPED as u32 * 8);
     a.atomic_add(Size::U64, R2, 0, R1).jump(redirect);
 
@@ -276,7 +302,11 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     if *take != Take::All {
         a.bind(pass).load_map_value(R7, counters, PASSED as u32 * 8);
     }
-    a.bind(count).mov(R1, 1).atomic_add(Size::U64, R7, 0, R1).mov(R1, R6).call(helper::XDP_GET_BUFF_LEN);
+    a.bind(count)
+        .mov(R1, 1)
+        .atomic_add(Size::U64, R7, 0, R1)
+        .mov(R1, R6)
+        .call(helper::XDP_GET_BUFF_LEN);
     a.load_map_value(R2, counters, PASSED_OCTETS as u32 * 8).atomic_add(Size::U64, R2, 0, R0);
     a.mov(R0, xdp_action::PASS).exit();
     a.finish()
@@ -288,16 +318,27 @@ fn load_frame(a: &mut Asm, octets: i32, short: Label) {
     a.mov(R4, R2).add(R4, octets).jump_if(Cond::Gt, R4, R3, short);
 }
 
-/// As `Signature::read` of squall-program has it. By a helper, because the end of a frame may be in another buffer.
+/// As `Signature::read` of squall-program has it. By a helper, because the end of a frame may be in
+/// another buffer.
 fn is_signed(a: &mut Asm, signed: Label, unsigned: Label) {
     const LEN: i32 = 16;
     let [of_low, constant, of_all] = SIGNATURE_HASH;
-    a.mov(R1, R6).call(helper::XDP_GET_BUFF_LEN).jump_if(Cond::Lt, R0, ETHERNET_HEADER + LEN, unsigned);
+    a.mov(R1, R6).call(helper::XDP_GET_BUFF_LEN).jump_if(
+        Cond::Lt,
+        R0,
+        ETHERNET_HEADER + LEN,
+        unsigned,
+    );
     a.mov(R2, R0).add(R2, -LEN).mov(R1, R6).mov(R3, R10).add(R3, -LEN).mov(R4, LEN);
     a.call(helper::XDP_LOAD_BYTES).jump_if(Cond::Ne, R0, 0, unsigned);
     a.load(Size::U64, R2, R10, -LEN as i16).to_big_endian(R2, 64);
     a.load(Size::U64, R3, R10, -LEN as i16 + 8).to_big_endian(R3, 64);
-    a.mov64(R4, of_low).mul(R3, R4).mov64(R4, constant).xor(R3, R4).alu32(Alu::Mov, R4, R2).xor(R3, R4);
+    a.mov64(R4, of_low)
+        .mul(R3, R4)
+        .mov64(R4, constant)
+        .xor(R3, R4)
+        .alu32(Alu::Mov, R4, R2)
+        .xor(R3, R4);
     a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4).shift_right(R3, 32);
     a.shift_right(R2, 32).jump_if(Cond::Eq, R2, R3, signed).jump(unsigned);
 }
@@ -354,7 +395,12 @@ fn is_for(a: &mut Asm, ranges: &Ranges, ours: Label, others: Label) {
     compare_v6(a, 14 + 24, ranges, ours);
     a.load(Size::U8, R4, R2, 14 + 6).jump_if(Cond::Ne, R4, i32::from(ICMPV6), others);
     bounded(a, IPV6_HEADER + 24);
-    a.load(Size::U8, R4, R2, 14 + 40).jump_if(Cond::Ne, R4, i32::from(NEIGHBOUR_SOLICITATION), others);
+    a.load(Size::U8, R4, R2, 14 + 40).jump_if(
+        Cond::Ne,
+        R4,
+        i32::from(NEIGHBOUR_SOLICITATION),
+        others,
+    );
     compare_v6(a, 14 + 40 + 8, ranges, ours);
     a.jump(others);
 }
@@ -365,14 +411,22 @@ const NEIGHBOUR_SOLICITATION: u8 = 135;
 
 /// Whether the address at `at` of the frame is of `ranges`.
 fn compare_v6(a: &mut Asm, at: i16, ranges: &Ranges, ours: Label) {
-    a.load(Size::U64, R4, R2, at).to_big_endian(R4, 64).load(Size::U64, R7, R2, at + 8).to_big_endian(R7, 64);
+    a.load(Size::U64, R4, R2, at)
+        .to_big_endian(R4, 64)
+        .load(Size::U64, R7, R2, at + 8)
+        .to_big_endian(R7, 64);
     for &(first, last) in &ranges.v6 {
         let (above, next) = (a.label(), a.label());
         let halves = |address: u128| ((address >> 64) as u64, address as u64);
         let ((first, first_low), (last, last_low)) = (halves(first), halves(last));
         a.mov64(R5, first).jump_if(Cond::Lt, R4, R5, next).jump_if(Cond::Ne, R4, R5, above);
         a.mov64(R5, first_low).jump_if(Cond::Lt, R7, R5, next);
-        a.bind(above).mov64(R5, last).jump_if(Cond::Gt, R4, R5, next).jump_if(Cond::Ne, R4, R5, ours);
+        a.bind(above).mov64(R5, last).jump_if(Cond::Gt, R4, R5, next).jump_if(
+            Cond::Ne,
+            R4,
+            R5,
+            ours,
+        );
         a.mov64(R5, last_low).jump_if(Cond::Le, R7, R5, ours).bind(next);
     }
 }
@@ -411,7 +465,10 @@ mod tests {
             [word(PASSED), word(UNCLAIMED), word(PASSED_OCTETS)]
         };
         let before = counts();
-        assert_eq!(receiving.program.run_once(frame).expect("the kernel runs it"), xdp_action::PASS as u32);
+        assert_eq!(
+            receiving.program.run_once(frame).expect("the kernel runs it"),
+            xdp_action::PASS as u32
+        );
         let now = counts();
         let octets = now[2] - before[2];
         assert_eq!((now[0] + now[1], octets), (before[0] + before[1] + 1, frame.len() as u64));
@@ -430,7 +487,8 @@ mod tests {
     fn sign(mut octets: Vec<u8>) -> Vec<u8> {
         let (high, low) = (0x0001_0007_u64, 0x1234_5678_9abc_def0_u64);
         let at = octets.len() - 16;
-        octets[at..at + 8].copy_from_slice(&(u64::from(signature_check(high, low)) << 32 | high).to_be_bytes());
+        octets[at..at + 8]
+            .copy_from_slice(&(u64::from(signature_check(high, low)) << 32 | high).to_be_bytes());
         octets[at + 8..].copy_from_slice(&low.to_be_bytes());
         octets
     }
@@ -441,7 +499,9 @@ mod tests {
         let broadcast = [0xff; 6];
         let load = |take| Receiving::load(&take, Some(HOST), 4);
         let test = match load(Take::Test) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return println!("SKIPPED: {error}");
+            }
             loaded => loaded.unwrap(),
         };
         for len in [60, 64, 61, 1514] {
@@ -503,11 +563,25 @@ mod tests {
             ("fd00::fffe", "fd00::1:1"),
             ("fd00::9:0:0:0:0", "fd00:0:0:a::"),
         ];
-        let taking = match Receiving::load(&Take::Hosts(super::ranges(&hosts(&ranges)).unwrap()), Some(HOST), 4) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+        let taking = match Receiving::load(
+            &Take::Hosts(super::ranges(&hosts(&ranges)).unwrap()),
+            Some(HOST),
+            4,
+        ) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return println!("SKIPPED: {error}");
+            }
             loaded => loaded.unwrap(),
         };
-        let ours = ["10.0.0.5", "10.0.0.9", "200.0.0.1", "fd00::fffe", "fd00::ffff", "fd00::1:0", "fd00::1:1"];
+        let ours = [
+            "10.0.0.5",
+            "10.0.0.9",
+            "200.0.0.1",
+            "fd00::fffe",
+            "fd00::ffff",
+            "fd00::1:0",
+            "fd00::1:1",
+        ];
         let of_two_halves = ["fd00:0:0:9::", "fd00:0:0:9:1::7", "fd00:0:0:a::"];
         let others = [
             "10.0.0.4",
@@ -548,7 +622,8 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_are_one_and_too_many_are_refused() {
-        let touching = hosts(&[("10.0.0.5", "10.0.0.9"), ("10.0.0.0", "10.0.0.4"), ("10.0.0.2", "10.0.0.3")]);
+        let touching =
+            hosts(&[("10.0.0.5", "10.0.0.9"), ("10.0.0.0", "10.0.0.4"), ("10.0.0.2", "10.0.0.3")]);
         assert_eq!(super::ranges(&touching).unwrap().v4, [(0x0a00_0000, 0x0a00_0009)]);
         let single = |i: u32| IpAddr::from((0x0a00_0000 + 2 * i).to_be_bytes());
         let single6 = |i: u32| IpAddr::V6(Ipv6Addr::from_bits(0xfd << 120 | u128::from(i) << 63));
@@ -559,16 +634,24 @@ mod tests {
         for single in [&single as &dyn Fn(u32) -> IpAddr, &single6] {
             let most = super::ranges(&many(MOST_RANGES as u32, single)).unwrap();
             match Receiving::load(&Take::Hosts(most), Some(HOST), 4) {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return println!("SKIPPED: {error}");
+                }
                 loaded => _ = loaded.unwrap(),
             }
         }
-        assert!(super::ranges(&many(MOST_RANGES as u32 + 1, &single)).unwrap_err().contains("take=all"));
+        assert!(
+            super::ranges(&many(MOST_RANGES as u32 + 1, &single)).unwrap_err().contains("take=all")
+        );
     }
 
     #[test]
     fn filters_are_read() {
         assert_eq!("udp/53".parse(), Ok(Take::Udp(53)));
-        assert!(["", "udp", "udp/", "udp/70000", "everything"].iter().all(|t| t.parse::<Take>().is_err()));
+        assert!(
+            ["", "udp", "udp/", "udp/70000", "everything"]
+                .iter()
+                .all(|t| t.parse::<Take>().is_err())
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A ring shared with the kernel: one side produces entries, the other consumes them, each by an index that only grows.
+//! A ring shared with the kernel: one side produces entries, the other consumes them, each by an
+//! index that only grows.
 
 use std::{
     io,
@@ -31,7 +32,8 @@ pub struct Ring<T> {
     _entries: PhantomData<T>,
 }
 
-// SAFETY: the pointers are into the mapping that moves with them, which belongs to the process, not to a thread.
+// SAFETY: the pointers are into the mapping that moves with them, which belongs to the process, not
+// to a thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Plain> Ring<T> {
@@ -118,6 +120,7 @@ impl<T: Plain> Ring<T> {
 
 #[inline]
 fn word(at: &NonNull<u8>) -> &AtomicU32 {
-    // SAFETY: `Ring::new` made it point at four aligned octets of its mapping, which both sides access as one word.
+    // SAFETY: `Ring::new` made it point at four aligned octets of its mapping, which both sides
+    // access as one word.
     unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
 }

@@ -1,5 +1,5 @@
-//! Receiving: the kernel puts frames into chunks of the memory and names them in the receive ring. What was given out is
-//! given back for new frames at the next call.
+//! Receiving: the kernel puts frames into chunks of the memory and names them in the receive ring.
+//! What was given out is given back for new frames at the next call.
 
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{link::Watched, sys, watch::Watch};
 
-/// Where a chunk begins; how far in it the frame does is in the bits above (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+/// Where a chunk begins; how far in it the frame does is in the bits above
+/// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
@@ -106,7 +107,14 @@ impl Queue {
         }
         side.addresses.produce(layout.rx_chunks);
         let consumed = side.ring.consumer();
-        Self { number, filled: layout.rx_chunks, consumed, held: Vec::with_capacity(4 * BATCH), side, receiving }
+        Self {
+            number,
+            filled: layout.rx_chunks,
+            consumed,
+            held: Vec::with_capacity(4 * BATCH),
+            side,
+            receiving,
+        }
     }
 
     /// The kernel may have back what was given out.
@@ -154,8 +162,8 @@ impl Queue {
         .count() as u64
     }
 
-    /// Reads up to a batch of frames that are one piece each, or several that are not: those are put together in
-    /// `joined`.
+    /// Reads up to a batch of frames that are one piece each, or several that are not: those are
+    /// put together in `joined`.
     fn read(&mut self, frames: &mut Vec<RxFrame>, joined: &mut Vec<u8>, stamped: bool) {
         let end = self.side.ring.producer();
         let arrival = if stamped || self.consumed == end { Nanos::ZERO } else { monotonic() };
@@ -169,19 +177,32 @@ impl Queue {
             let first = self.side.ring.get(self.consumed);
             let at = place(first);
             let time = if stamped { Nanos(stamp(&self.side.umem, at)) } else { arrival };
-            let offset = if pieces == 1 { at - self.side.umem.layout.tx_octets } else { joined.len() };
+            let offset =
+                if pieces == 1 { at - self.side.umem.layout.tx_octets } else { joined.len() };
             for i in 0..pieces {
                 let desc = self.side.ring.get(self.consumed.wrapping_add(i));
                 if pieces > 1 {
-                    joined.extend_from_slice(octets(&self.side.umem, place(desc), desc.len as usize));
+                    joined.extend_from_slice(octets(
+                        &self.side.umem,
+                        place(desc),
+                        desc.len as usize,
+                    ));
                 }
                 self.held.push(desc.addr & ADDRESS);
             }
-            // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their way at once.
+            // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their way
+            // at once.
             sys::prefetch(octets(&self.side.umem, at, first.len as usize), 0, first.len as usize);
             self.consumed = self.consumed.wrapping_add(pieces);
             let len = len as u32;
-            frames.push(RxFrame { offset, len, wire_len: len, cut: Cut::WHOLE, time, outgoing: false });
+            frames.push(RxFrame {
+                offset,
+                len,
+                wire_len: len,
+                cut: Cut::WHOLE,
+                time,
+                outgoing: false,
+            });
         }
         self.side.ring.consume(self.consumed);
     }
@@ -201,7 +222,8 @@ fn place(desc: xdp_desc) -> usize {
 fn octets(umem: &Umem, at: usize, len: usize) -> &[u8] {
     assert!(at >= umem.layout.tx_octets, "received frames lie behind the transmit slots");
     let at = umem.memory.at(at, len);
-    // SAFETY: in a chunk that the receive ring gave us: the kernel writes there again after we have given it back only.
+    // SAFETY: in a chunk that the receive ring gave us: the kernel writes there again after we have
+    // given it back only.
     unsafe { std::slice::from_raw_parts(at.as_ptr(), len) }
 }
 
@@ -210,7 +232,8 @@ fn stamp(umem: &Umem, at: usize) -> u64 {
     stamp.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets))
 }
 
-/// Frames per second that come to one queue at most: what a core copies, about, and 100 Gb/s of the shortest.
+/// Frames per second that come to one queue at most: what a core copies, about, and 100 Gb/s of the
+/// shortest.
 const MOST_FRAMES: u64 = 5_000_000;
 const MOST_FRAMES_OF_A_NIC: u64 = 148_809_523;
 
@@ -243,8 +266,9 @@ impl RxQueue for XdpRx {
         let first = umem.layout.tx_octets;
         let octets = umem.layout.octets() - first;
         let at = umem.memory.at(first, octets);
-        // SAFETY: the chunks, behind the slots that the sending side has, for the receiver to find its frames in: they stay
-        // as they are until given back, which takes `&mut self`. The rest, which the kernel writes to, is not read.
+        // SAFETY: the chunks, behind the slots that the sending side has, for the receiver to find
+        // its frames in: they stay as they are until given back, which takes `&mut self`. The rest,
+        // which the kernel writes to, is not read.
         let base = unsafe { std::slice::from_raw_parts(at.as_ptr(), octets) };
         Ok(RxBatch { base, frames: &self.frames })
     }
@@ -253,7 +277,9 @@ impl RxQueue for XdpRx {
         // struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, ...
         let (mut ring_full, mut no_chunk) = (0, 0);
         for queue in &self.queues {
-            if let Ok(stats) = queue.side.socket().get(libc::SOL_XDP, libc::XDP_STATISTICS, [0u64; 6]) {
+            if let Ok(stats) =
+                queue.side.socket().get(libc::SOL_XDP, libc::XDP_STATISTICS, [0u64; 6])
+            {
                 no_chunk += stats[0];
                 ring_full += stats[3];
             }

@@ -1,9 +1,10 @@
 //! Sending: frames are written where they lie, and named in the transmit ring.
 //!
-//! Where the kernel copies, it does so inside of our system call, one frame after the other, and says how far it came: a
-//! frame is taken when the kernel has consumed its descriptor. A frame that the driver dropped (EBUSY) is offered again,
-//! as one that found the queue full; what was not consumed is ours still, and is withdrawn when the caller forgets it.
-//! Without copying the driver takes descriptors at its own pace: what is in the ring is taken.
+//! Where the kernel copies, it does so inside of our system call, one frame after the other, and
+//! says how far it came: a frame is taken when the kernel has consumed its descriptor. A frame that
+//! the driver dropped (EBUSY) is offered again, as one that found the queue full; what was not
+//! consumed is ours still, and is withdrawn when the caller forgets it. Without copying the driver
+//! takes descriptors at its own pace: what is in the ring is taken.
 
 use std::{
     io,
@@ -46,7 +47,8 @@ pub struct XdpTx {
     /// Slots `next..next + lent` are lent and not sent.
     next: usize,
     lent: usize,
-    /// Where the kernel is in the ring; ahead of its word when it has consumed a frame that was dropped.
+    /// Where the kernel is in the ring; ahead of its word when it has consumed a frame that was
+    /// dropped.
     consumed: u32,
     /// How far the ring is written.
     written: u32,
@@ -57,14 +59,14 @@ pub struct XdpTx {
     refused: Refused,
 }
 
-/// Transmit slots in groups of a batch. The kernel has a slot until all descriptors that named it have completed, which
-/// they may do in any order.
+/// Transmit slots in groups of a batch. The kernel has a slot until all descriptors that named it
+/// have completed, which they may do in any order.
 struct Slots {
     start: usize,
     stride: usize,
     meta: Vec<TxMeta>,
-    /// Descriptors that have not completed, of each slot: many, where frames are dropped and offered again faster than
-    /// they complete.
+    /// Descriptors that have not completed, of each slot: many, where frames are dropped and
+    /// offered again faster than they complete.
     pending: Vec<u32>,
     /// A bit for each slot, set when it is ours; a group is one word.
     free: Vec<u64>,
@@ -81,7 +83,8 @@ impl Slots {
         }
     }
 
-    /// The first run of `want` free slots within a group, or else the longest: what was used last is in the cache.
+    /// The first run of `want` free slots within a group, or else the longest: what was used last
+    /// is in the cache.
     fn find(&self, want: usize) -> (usize, usize) {
         let mut best = (0, 0);
         for (group, &free) in self.free.iter().enumerate() {
@@ -107,8 +110,8 @@ impl Slots {
         self.free[slot / BATCH] &= !(1 << (slot % BATCH));
     }
 
-    /// One descriptor has completed: of which slot. When a link has been down, Linux 6.18 may tell of some that were never
-    /// sent: these are of none.
+    /// One descriptor has completed: of which slot. When a link has been down, Linux 6.18 may tell
+    /// of some that were never sent: these are of none.
     fn give_back(&mut self, address: u64) -> Option<usize> {
         let slot = (address as usize).checked_sub(self.start)? / self.stride;
         let pending = self.pending.get_mut(slot).filter(|pending| **pending > 0)?;
@@ -191,12 +194,13 @@ impl XdpTx {
         !self.side.umem.layout.zero_copy
     }
 
-    /// Writes descriptors of frames `next..next + n` from where the kernel is on: as many as the ring has room for, and
-    /// none from a frame on that cannot be sent. Says how many.
+    /// Writes descriptors of frames `next..next + n` from where the kernel is on: as many as the
+    /// ring has room for, and none from a frame on that cannot be sent. Says how many.
     fn write(&mut self, n: usize, from: u32) -> usize {
         let layout = self.side.umem.layout;
         let room = self.side.ring.size();
-        // Of frames that were dropped the kernel's word in the ring does not tell at once, but it is done with them.
+        // Of frames that were dropped the kernel's word in the ring does not tell at once, but it
+        // is done with them.
         let kernel = if self.copies() { from } else { self.side.ring.consumer() };
         let with_metadata = self.launch.is_some() || self.departures.is_some();
         let metadata = if with_metadata { libc::XDP_TX_METADATA } else { 0 };
@@ -217,7 +221,10 @@ impl XdpTx {
                 let piece = layout.piece(address, left);
                 let more = if left > piece { libc::XDP_PKT_CONTD } else { 0 };
                 let with = if at == first { metadata } else { 0 };
-                self.side.ring.set(at, xdp_desc { addr: address as u64, len: piece as u32, options: more | with });
+                self.side.ring.set(
+                    at,
+                    xdp_desc { addr: address as u64, len: piece as u32, options: more | with },
+                );
                 at = at.wrapping_add(1);
                 (address, left) = (address + piece, left - piece);
             }
@@ -246,12 +253,14 @@ impl XdpTx {
     fn write_metadata(&mut self, slot: usize, due: Nanos) {
         let at = self.side.umem.memory.at(self.slots.address(slot) - TX_METADATA, TX_METADATA);
         let stamp = if self.departures.is_some() { TIMESTAMP } else { 0 };
-        // struct xsk_tx_metadata: flags; csum_start and csum_offset, launch_time; or, when done, tx_timestamp.
+        // struct xsk_tx_metadata: flags; csum_start and csum_offset, launch_time; or, when done,
+        // tx_timestamp.
         let metadata = match self.launch {
             Some(later) => [LAUNCH_TIME | stamp, 0, due.0.wrapping_add_signed(later + self.to_tai)],
             None => [stamp, 0, 0],
         };
-        // SAFETY: 24 octets of the headroom in front of the slot, which is lent to nobody else than this queue.
+        // SAFETY: 24 octets of the headroom in front of the slot, which is lent to nobody else than
+        // this queue.
         unsafe { at.as_ptr().cast::<[u64; 3]>().write_unaligned(metadata) };
     }
 
@@ -278,7 +287,9 @@ impl XdpTx {
             if sent > 0 {
                 self.blocked = 0;
                 let (first, meta) = (self.next - sent, &self.slots.meta);
-                self.refused.left(|| meta[first..first + sent].iter().map(|meta| meta.len).max().unwrap_or(0));
+                self.refused.left(|| {
+                    meta[first..first + sent].iter().map(|meta| meta.len).max().unwrap_or(0)
+                });
             }
             match outcome {
                 Outcome::Done => {}
@@ -303,7 +314,8 @@ impl XdpTx {
             let code = result.as_ref().err().and_then(io::Error::raw_os_error);
             let dropped = code == Some(libc::EBUSY);
             if dropped && self.consumed == before {
-                // The first frame of the call was consumed, which the kernel tells by its next word only.
+                // The first frame of the call was consumed, which the kernel tells by its next word
+                // only.
                 self.consumed = self.ends[gone];
             }
             let first = gone;
@@ -313,12 +325,20 @@ impl XdpTx {
                 gone += 1;
             }
             let outcome = match code {
-                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) if gone == frames => {
+                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM)
+                    if gone == frames =>
+                {
                     Outcome::Done
                 }
                 // The budget of a call is used up, or there was no memory for the next.
-                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) if gone > first => continue,
-                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) => Outcome::Full,
+                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM)
+                    if gone > first =>
+                {
+                    continue;
+                }
+                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) => {
+                    Outcome::Full
+                }
                 // The last that was consumed: it is offered again.
                 Some(libc::EBUSY) => {
                     gone = gone.saturating_sub(1);
@@ -332,14 +352,15 @@ impl XdpTx {
         }
     }
 
-    /// How many descriptors frame `i` of the batch at hand has; `start` is where it begins in the ring, of the first
-    /// found from its length.
+    /// How many descriptors frame `i` of the batch at hand has; `start` is where it begins in the
+    /// ring, of the first found from its length.
     fn descriptors(&self, i: usize, start: Option<u32>) -> u8 {
         match start {
             Some(start) => self.ends[i].wrapping_sub(start) as u8,
             None => {
                 let layout = self.side.umem.layout;
-                let (mut at, mut left) = (self.slots.address(self.next), self.slots.meta[self.next].len as usize);
+                let (mut at, mut left) =
+                    (self.slots.address(self.next), self.slots.meta[self.next].len as usize);
                 let mut n = 0;
                 while left > 0 {
                     let piece = layout.piece(at, left);
@@ -360,8 +381,11 @@ impl XdpTx {
             let start = if i == 0 { None } else { Some(self.ends[i - 1]) };
             self.slots.take(self.next + i, self.descriptors(i, start));
         }
-        let kicked =
-            if !self.need_wakeup || self.side.ring.needs_wakeup() { self.side.socket().kick_tx() } else { Ok(()) };
+        let kicked = if !self.need_wakeup || self.side.ring.needs_wakeup() {
+            self.side.socket().kick_tx()
+        } else {
+            Ok(())
+        };
         // Before the outcome of the call: what is in the ring is the driver's.
         let is_bad = frames == 0 && self.is_bad(self.next);
         self.next += frames;
@@ -396,7 +420,8 @@ impl XdpTx {
     /// None was taken: whether to try again.
     fn blocked(&mut self, outcome: Outcome) -> Result<(), SendError> {
         self.blocked += 1;
-        // Frames that were dropped complete, too, and the kernel takes none that has no room to complete in.
+        // Frames that were dropped complete, too, and the kernel takes none that has no room to
+        // complete in.
         self.reap();
         match outcome {
             Outcome::Lost(error) => match error.raw_os_error() {
@@ -409,7 +434,9 @@ impl XdpTx {
             },
             Outcome::Dropped => {
                 let len = self.slots.meta[self.next].len;
-                if self.refused.again(len, || self.link.tx_dropped()) && self.link.state() == LinkState::Up {
+                if self.refused.again(len, || self.link.tx_dropped())
+                    && self.link.state() == LinkState::Up
+                {
                     self.next += 1;
                     self.lent -= 1;
                     return Err(SendError::Frame("dropped_by_driver"));
@@ -455,10 +482,15 @@ impl TxQueue for XdpTx {
         }
         let octets = self.lent * self.slots.stride;
         let at = self.side.umem.memory.at(self.slots.address(first), octets);
-        // SAFETY: slots that are free: the kernel has no descriptor of them, and they are lent once at a time, as the
-        // batch borrows the queue. The receiving side has the memory behind all slots.
+        // SAFETY: slots that are free: the kernel has no descriptor of them, and they are lent once
+        // at a time, as the batch borrows the queue. The receiving side has the memory behind all
+        // slots.
         let base = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), octets) };
-        TxBatch { base, stride: self.slots.stride, meta: &mut self.slots.meta[first..first + self.lent] }
+        TxBatch {
+            base,
+            stride: self.slots.stride,
+            meta: &mut self.slots.meta[first..first + self.lent],
+        }
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
@@ -492,7 +524,8 @@ fn is_before(a: u32, b: u32) -> bool {
 /// The instant that the driver has written in front of the frame at `address`, `CLOCK_TAI`.
 fn read_stamp(umem: &Umem, address: usize) -> i64 {
     let at = umem.memory.at(address - TX_METADATA + 8, 8);
-    // SAFETY: 8 octets of the headroom in front of a slot that has completed: the kernel has written them.
+    // SAFETY: 8 octets of the headroom in front of a slot that has completed: the kernel has
+    // written them.
     unsafe { at.as_ptr().cast::<i64>().read_unaligned() }
 }
 
@@ -530,11 +563,13 @@ impl Departures {
 
     /// `None` where no frame was stamped.
     pub fn told(&self) -> Option<String> {
-        let Sums { count, sum_ns, min_ns, max_ns } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Sums { count, sum_ns, min_ns, max_ns } =
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let us = |ns: i64| ns as f64 / 1000.0;
         let mean = us(sum_ns) / count.max(1) as f64;
         let text = format!(
-            "the driver stamped {count} frames: {mean:.1} us after their due instants on average ({:.1} to {:.1})",
+            "the driver stamped {count} frames: {mean:.1} us after their due instants on average \
+             ({:.1} to {:.1})",
             us(min_ns),
             us(max_ns)
         );

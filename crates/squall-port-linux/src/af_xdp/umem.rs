@@ -1,9 +1,10 @@
 //! The memory that a device's queue and we share, and the sockets that use it.
 //!
-//! One stretch: first the transmit slots, then the chunks that the kernel receives into. In copy mode it is cut where we
-//! like (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`): slots are as far apart as the frames ask for, a jumbo frame lies in one piece,
-//! and the strides are odd numbers of cache lines. Drivers that copy nothing want chunks on their own boundaries, because
-//! only what lies in one page lies in one piece for the device.
+//! One stretch: first the transmit slots, then the chunks that the kernel receives into. In copy
+//! mode it is cut where we like (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`): slots are as far apart as the
+//! frames ask for, a jumbo frame lies in one piece, and the strides are odd numbers of cache lines.
+//! Drivers that copy nothing want chunks on their own boundaries, because only what lies in one
+//! page lies in one piece for the device.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,7 +13,8 @@ use squall_port::stride;
 use super::ring::{Ring, Which};
 use crate::sys::{Map, Socket};
 
-/// Smallest transmit slot when chunks are aligned: a power of two, so that slots do not cross chunks.
+/// Smallest transmit slot when chunks are aligned: a power of two, so that slots do not cross
+/// chunks.
 const LEAST_ALIGNED: usize = 128;
 /// The kernel keeps so much of a chunk free in front of a received frame (`XDP_PACKET_HEADROOM`).
 pub const RX_HEADROOM: usize = 256;
@@ -30,7 +32,8 @@ pub const TX_METADATA: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub zero_copy: bool,
-    /// Octets: a received frame, or a piece of it, with [`RX_HEADROOM`]; a piece of a frame that is sent.
+    /// Octets: a received frame, or a piece of it, with [`RX_HEADROOM`]; a piece of a frame that is
+    /// sent.
     pub chunk: usize,
     /// Octets for transmit slots, from 0 on.
     pub tx_octets: usize,
@@ -41,7 +44,13 @@ pub struct Layout {
 
 impl Layout {
     /// For frames of up to `max_frame` octets. `tx_octets` is what is asked for.
-    pub fn new(zero_copy: bool, max_frame: usize, tx_octets: usize, rx_chunks: u32, tx_ring: u32) -> Self {
+    pub fn new(
+        zero_copy: bool,
+        max_frame: usize,
+        tx_octets: usize,
+        rx_chunks: u32,
+        tx_ring: u32,
+    ) -> Self {
         let small = max_frame + RX_HEADROOM <= if zero_copy { 2048 } else { SMALL_CHUNK };
         let chunk = match (zero_copy, small) {
             (true, true) => 2048,
@@ -56,7 +65,8 @@ impl Layout {
         (self.tx_octets + self.rx_chunks as usize * self.chunk).next_multiple_of(PAGE)
     }
 
-    /// Octets from transmit slot to slot, for frames of up to `max_frame` and [`TX_HEADROOM`] in front of each.
+    /// Octets from transmit slot to slot, for frames of up to `max_frame` and [`TX_HEADROOM`] in
+    /// front of each.
     pub fn tx_stride(&self, max_frame: usize) -> usize {
         let octets = max_frame + TX_HEADROOM;
         match self.zero_copy {
@@ -83,7 +93,8 @@ impl Layout {
 pub struct Umem {
     pub layout: Layout,
     pub memory: Map,
-    /// The socket that brought the memory in, with the fill and completion rings: others share them.
+    /// The socket that brought the memory in, with the fill and completion rings: others share
+    /// them.
     base: Socket,
     queue: u32,
     /// Frames of several pieces can be sent and received.
@@ -125,7 +136,8 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Socket options and rings: of the socket's own ring, and of the one that goes with the memory.
+    /// Socket options and rings: of the socket's own ring, and of the one that goes with the
+    /// memory.
     fn ring(self) -> (libc::c_int, Which, Which) {
         match self {
             Self::Rx => (libc::XDP_RX_RING, Which::Rx, Which::Fill),
@@ -138,22 +150,31 @@ impl Umem {
     /// Makes the memory and binds it to a queue, for one direction to begin with.
     ///
     /// # Errors
-    /// EBUSY: the queue has another owner. ENOBUFS: more memory than this user may lock. EOPNOTSUPP: not without copying.
-    pub fn bind(layout: Layout, metadata: bool, first: Direction, binding: &Binding) -> io::Result<Side> {
+    /// EBUSY: the queue has another owner. ENOBUFS: more memory than this user may lock.
+    /// EOPNOTSUPP: not without copying.
+    pub fn bind(
+        layout: Layout,
+        metadata: bool,
+        first: Direction,
+        binding: &Binding,
+    ) -> io::Result<Side> {
         let base = Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let octets = layout.octets();
         // struct xdp_umem_reg: addr, len, chunk_size and headroom, flags and tx_metadata_len.
         let unaligned = if layout.zero_copy { 0 } else { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG };
-        let (with, meta) = if metadata { (libc::XDP_UMEM_TX_METADATA_LEN, TX_METADATA as u64) } else { (0, 0) };
+        let (with, meta) =
+            if metadata { (libc::XDP_UMEM_TX_METADATA_LEN, TX_METADATA as u64) } else { (0, 0) };
         let register = |memory: Map| {
             let at = memory.at(0, octets).as_ptr() as u64;
-            let register = [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
+            let register =
+                [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
             base.set(libc::SOL_XDP, libc::XDP_UMEM_REG, register).map(|()| memory)
         };
-        // A whole huge page for little memory would be a waste of what others wait for. A container may be allowed none of
-        // those that are there, which shows when they are pinned.
+        // A whole huge page for little memory would be a waste of what others wait for. A container
+        // may be allowed none of those that are there, which shows when they are pinned.
         let huge = octets >= HUGE_PAGE / 2;
-        let huge = huge.then(|| Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true).and_then(register));
+        let huge = huge
+            .then(|| Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true).and_then(register));
         let memory = match huge {
             Some(Ok(memory)) => memory,
             _ => register(Map::anonymous(octets, false)?)?,
@@ -209,8 +230,8 @@ impl Layout {
     }
 }
 
-/// A queue that another socket has just left is free a little later: the kernel tidies up behind our back, on a busy
-/// machine half a second. Who really has another owner is told after 1.6 s.
+/// A queue that another socket has just left is free a little later: the kernel tidies up behind
+/// our back, on a busy machine half a second. Who really has another owner is told after 1.6 s.
 fn bind_patiently(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
     let mut tries = 0;
     loop {
@@ -230,7 +251,10 @@ fn set_busy_poll(socket: &Socket, binding: &Binding) -> io::Result<()> {
     }
     let level = libc::SOL_SOCKET;
     let explain = |error: io::Error| {
-        io::Error::new(error.kind(), format!("no busy polling: {error}\n  it needs CAP_NET_ADMIN, and Linux 5.11"))
+        io::Error::new(
+            error.kind(),
+            format!("no busy polling: {error}\n  it needs CAP_NET_ADMIN, and Linux 5.11"),
+        )
     };
     socket.set(level, libc::SO_PREFER_BUSY_POLL, 1).map_err(explain)?;
     socket.set(level, libc::SO_BUSY_POLL, binding.busy_poll_us).map_err(explain)?;

@@ -1,4 +1,5 @@
-//! The program that takes frames from a ring in shared memory, one a run, waits until each is due, and redirects it.
+//! The program that takes frames from a ring in shared memory, one a run, waits until each is due,
+//! and redirects it.
 //!
 //! Registers: R6 the context, R7 the number of the frame, R8 shared memory, R9 its slot.
 
@@ -11,12 +12,14 @@ use squall_bpf::{
     xdp_action, xdp_md,
 };
 
-// Words of the memory that is shared. Those that our side writes are two cache lines away from those of the program.
+// Words of the memory that is shared. Those that our side writes are two cache lines away from
+// those of the program.
 /// Frames put into the ring.
 pub const HEAD: usize = 0;
 /// Not 0: take nothing, and say so in `SEEN`.
 pub const ATTENTION: usize = 1;
-/// Frames taken out of the ring. While the program rests and nothing is under way, our side may move it on.
+/// Frames taken out of the ring. While the program rests and nothing is under way, our side may
+/// move it on.
 pub const TAIL: usize = 16;
 pub const SEEN: usize = 17;
 /// The device map is empty: the interface is gone.
@@ -29,8 +32,15 @@ const LEAVING: usize = 20;
 pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
-pub const UNDER_WAY: Words =
-    Words { cpu: 23, pending: 24, generated: 25, taken: 26, driver_error: 27, redirect_error: 28, last_left: 29 };
+pub const UNDER_WAY: Words = Words {
+    cpu: 23,
+    pending: 24,
+    generated: 25,
+    taken: 26,
+    driver_error: 27,
+    redirect_error: 28,
+    last_left: 29,
+};
 /// Numbers of the frames under way: a power of two, and more than a batch.
 const RING: usize = 32;
 const RING_FRAMES: usize = 64;
@@ -57,12 +67,13 @@ pub const DESCRIPTION: usize = 2;
 /// Frames shorter than a header are refused by the kernel.
 pub const SHORTEST: u32 = 14;
 
-/// Nanoseconds. A wait that is longer is cut into parts, so that other work of this CPU is done; the last begins so far
-/// ahead that the way through the kernel and back does not make the frame late.
+/// Nanoseconds. A wait that is longer is cut into parts, so that other work of this CPU is done;
+/// the last begins so far ahead that the way through the kernel and back does not make the frame
+/// late.
 const NEAR: i32 = 20_000;
 const PART: i32 = 10_000;
-/// No wait is longer while frames are under way: they leave when the kernel has run the program as often as it hands
-/// frames over at once, which without a frame takes about as long.
+/// No wait is longer while frames are under way: they leave when the kernel has run the program as
+/// often as it hands frames over at once, which without a frame takes about as long.
 const HELD: i32 = 1_000;
 /// Looks at the clock in one wait, at most: far more than a part takes.
 const LOOKS: i32 = 10_000;
@@ -118,7 +129,8 @@ pub fn objects(layout: &Layout) -> (Object, Vec<(&'static str, Object)>) {
         write(&mut a, maps);
         a.finish()
     };
-    let driver = named("squall_taken", &|a, m| witness::driver(a, m.memory, &UNDER_WAY, |a| credit(a, m)));
+    let driver =
+        named("squall_taken", &|a, m| witness::driver(a, m.memory, &UNDER_WAY, |a| credit(a, m)));
     let redirect = named("squall_refused", &|a, m| {
         witness::redirect(a, m.memory, &UNDER_WAY, |a| {
             number(a);
@@ -157,16 +169,34 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     let (until, peek, go, free, fits) = (a.label(), a.label(), a.label(), a.label(), a.label());
     let leave = a.label();
     a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
-    a.load(U64, R1, R8, word(ATTENTION)).jump_if(Cond::Eq, R1, 0, free).store(U64, R8, word(SEEN), R1).jump(idle);
+    a.load(U64, R1, R8, word(ATTENTION))
+        .jump_if(Cond::Eq, R1, 0, free)
+        .store(U64, R8, word(SEEN), R1)
+        .jump(idle);
     // The rest of the batch passes without frames.
     let settled = a.label();
     a.bind(free).load(U64, R1, R8, word(LEAVING)).jump_if(Cond::Eq, R1, 0, settled);
-    a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, idle).store(U64, R8, word(LEAVING), 0);
-    a.bind(settled).load(U64, R7, R8, word(TAIL)).load(U64, R1, R8, word(HEAD)).jump_if(Cond::Ne, R1, R7, have);
+    a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, idle).store(
+        U64,
+        R8,
+        word(LEAVING),
+        0,
+    );
+    a.bind(settled).load(U64, R7, R8, word(TAIL)).load(U64, R1, R8, word(HEAD)).jump_if(
+        Cond::Ne,
+        R1,
+        R7,
+        have,
+    );
     // What is under way leaves only when the batch of runs is over.
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, leave);
     a.store(U64, R10, TARGET, R7);
-    a.mov(R1, PEEKS).load_function(R2, peek).mov(R3, R10).add(R3, i32::from(TARGET)).mov(R4, 0).call(helper::LOOP);
+    a.mov(R1, PEEKS)
+        .load_function(R2, peek)
+        .mov(R3, R10)
+        .add(R3, i32::from(TARGET))
+        .mov(R4, 0)
+        .call(helper::LOOP);
     a.load(U64, R1, R8, word(HEAD)).jump_if(Cond::Eq, R1, R7, idle);
     a.bind(have).mov(R9, R7).and(R9, SLOTS as i32 - 1);
     slot(a, maps, RESULTS, 1);
@@ -183,10 +213,21 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R1, R6).call(helper::XDP_ADJUST_TAIL).jump_if(Cond::Ne, R0, 0, broken);
     a.bind(fits).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, SHORTEST as i32, broken);
     a.jump_if(Cond::Gt, R4, layout.longest as i32, broken);
-    a.load_map_value(R3, maps.memory, layout.frame(0) as u32).mov(R2, R9).mul(R2, layout.stride as i32).add(R3, R2);
+    a.load_map_value(R3, maps.memory, layout.frame(0) as u32)
+        .mov(R2, R9)
+        .mul(R2, layout.stride as i32)
+        .add(R3, R2);
     a.mov(R1, R6).mov(R2, 0).call(helper::XDP_STORE_BYTES).jump_if(Cond::Ne, R0, 0, broken);
-    a.load(U64, R1, R8, word(UNDER_WAY.generated)).and(R1, RING_FRAMES as i32 - 1).shift_left(R1, 3).mov(R2, R8);
-    a.add(R2, R1).store(U64, R2, word(RING), R7).mov(R1, R7).add(R1, 1).store(U64, R8, word(TAIL), R1);
+    a.load(U64, R1, R8, word(UNDER_WAY.generated))
+        .and(R1, RING_FRAMES as i32 - 1)
+        .shift_left(R1, 3)
+        .mov(R2, R8);
+    a.add(R2, R1).store(U64, R2, word(RING), R7).mov(R1, R7).add(R1, 1).store(
+        U64,
+        R8,
+        word(TAIL),
+        R1,
+    );
     UNDER_WAY.depart(a, maps.exit);
     a.store(U64, R8, word(TAIL), R7).store(U64, R8, word(GONE), 1).jump(idle);
 
@@ -201,7 +242,10 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.store(U64, R6, WAITED - TARGET, R0).load(U64, R1, R6, 0).jump_if(Cond::Lt, R0, R1, again);
     a.mov(R0, 1).exit();
     a.bind(again).mov(R0, 0).exit();
-    a.function("peek", peek).load_map_value(R1, maps.memory, 0).load(U64, R3, R1, word(HEAD)).load(U64, R4, R2, 0);
+    a.function("peek", peek)
+        .load_map_value(R1, maps.memory, 0)
+        .load(U64, R3, R1, word(HEAD))
+        .load(U64, R4, R2, 0);
     a.mov(R0, 1).jump_if(Cond::Ne, R3, R4, waiting).load(U64, R0, R1, word(ATTENTION)).jump_if(
         Cond::Eq,
         R0,
@@ -211,8 +255,8 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 1).bind(waiting).exit();
 }
 
-/// Goes to `go` when the instant R3 (at [`DUE`], too) is there, to `idle` if it is not for long, to `leave` if what is under
-/// way has to leave before.
+/// Goes to `go` when the instant R3 (at [`DUE`], too) is there, to `idle` if it is not for long, to
+/// `leave` if what is under way has to leave before.
 fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     let (alone, near) = (a.label(), a.label());
     // What was due when the clock was read last is due now.
@@ -224,19 +268,32 @@ fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     a.bind(alone).mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
     a.mov(R3, R0).add(R3, PART);
     a.bind(near).store(U64, R10, TARGET, R3).store(U64, R10, WAITED, R0);
-    a.mov(R1, LOOKS).load_function(R2, until).mov(R3, R10).add(R3, i32::from(TARGET)).mov(R4, 0).call(helper::LOOP);
+    a.mov(R1, LOOKS)
+        .load_function(R2, until)
+        .mov(R3, R10)
+        .add(R3, i32::from(TARGET))
+        .mov(R4, 0)
+        .call(helper::LOOP);
     a.load(U64, R0, R10, WAITED).store(U64, R8, word(NOW), R0).load(U64, R3, R10, DUE);
     a.jump_if(Cond::Gt, R3, R0, idle);
 }
 
 /// R5 becomes the address of what slot R9 has in a table at word `at`, of `words` each. Loses R2.
 fn slot(a: &mut Asm, maps: Maps, at: usize, words: usize) {
-    a.load_map_value(R5, maps.memory, 8 * at as u32).mov(R2, R9).mul(R2, 8 * words as i32).add(R5, R2);
+    a.load_map_value(R5, maps.memory, 8 * at as u32)
+        .mov(R2, R9)
+        .mul(R2, 8 * words as i32)
+        .add(R5, R2);
 }
 
 /// R4 becomes the number of the frame that is the R2-th on its way. Loses R2.
 fn number(a: &mut Asm) {
-    a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 3).mov(R1, R8).add(R1, R2).load(U64, R4, R1, word(RING));
+    a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 3).mov(R1, R8).add(R1, R2).load(
+        U64,
+        R4,
+        R1,
+        word(RING),
+    );
 }
 
 /// R5 becomes the address of what became of frame number R4. Loses R3.
@@ -245,8 +302,8 @@ fn result(a: &mut Asm, maps: Maps) {
     a.load_map_value(R5, maps.memory, 8 * RESULTS as u32).add(R5, R3);
 }
 
-/// Of the frame that is the R2-th on its way: it has left, or is offered again with all behind it. A hand-over is no
-/// larger than a batch of runs, so none of those behind it have left.
+/// Of the frame that is the R2-th on its way: it has left, or is offered again with all behind it.
+/// A hand-over is no larger than a batch of runs, so none of those behind it have left.
 fn credit(a: &mut Asm, maps: Maps) {
     let (unsent, again, first, out) = (a.label(), a.label(), a.label(), a.label());
     number(a);
@@ -355,7 +412,10 @@ mod tests {
             assert_eq!((k.word(TAIL), k.word(UNDER_WAY.pending)), (6, 6));
             assert_eq!(k.run(&mut page), DROP, "there are no more");
             k.hand_over(6, 0, 7_000_000);
-            assert_eq!(k.results(7), [7_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000, WAITING]);
+            assert_eq!(
+                k.results(7),
+                [7_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000, WAITING]
+            );
             assert_eq!((k.word(UNDER_WAY.pending), k.word(BROKEN)), (0, 0));
         });
     }
@@ -397,7 +457,10 @@ mod tests {
             // Not for ever: the first of them is given up, and the others have their time.
             (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
             k.hand_over(0, 4, 2_000_000 + PATIENCE as u64);
-            assert_eq!((k.results(5), k.word(TAIL)), (vec![2_000_000, DROPPED, WAITING, WAITING, WAITING], 2));
+            assert_eq!(
+                (k.results(5), k.word(TAIL)),
+                (vec![2_000_000, DROPPED, WAITING, WAITING, WAITING], 2)
+            );
             (0..3).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
             k.hand_over(3, 0, 20_000_000);
             assert_eq!(k.results(5), [2_000_000, DROPPED, 20_000_000, 20_000_000, 20_000_000]);

@@ -1,9 +1,10 @@
-//! A transmit queue in front of a program in the kernel: frames are written where the program reads them, in a ring of slots
-//! that both share, and a thread of ours sits in the call that runs it.
+//! A transmit queue in front of a program in the kernel: frames are written where the program reads
+//! them, in a ring of slots that both share, and a thread of ours sits in the call that runs it.
 //!
-//! Entering and leaving that call takes some 25 ms, and inside it the program looks for frames all the time, so a queue that
-//! has had none for [`LINGER`] leaves it, and enters it again with the next frame: frames that are sent [`AHEAD`] of their
-//! time are not late by that. Who owns the queue must look after it now and then ([`TxQueue::fates`]).
+//! Entering and leaving that call takes some 25 ms, and inside it the program looks for frames all
+//! the time, so a queue that has had none for [`LINGER`] leaves it, and enters it again with the
+//! next frame: frames that are sent [`AHEAD`] of their time are not late by that. Who owns the
+//! queue must look after it now and then ([`TxQueue::fates`]).
 
 use std::{
     io,
@@ -21,8 +22,8 @@ use squall_units::Nanos;
 use super::{
     Call, Station,
     program::{
-        ATTENTION, BROKEN, DROPPED, FULL_SINCE, GONE, HEAD, Layout, REFUSED, RESULTS, SEEN, SHORTEST, SKIPPED, SLOTS,
-        TAIL, UNDER_WAY, UNLINKED, WAITING,
+        ATTENTION, BROKEN, DROPPED, FULL_SINCE, GONE, HEAD, Layout, REFUSED, RESULTS, SEEN,
+        SHORTEST, SKIPPED, SLOTS, TAIL, UNDER_WAY, UNLINKED, WAITING,
     },
 };
 use crate::sys;
@@ -31,7 +32,8 @@ use crate::sys;
 pub const AHEAD: Nanos = Nanos(100_000_000);
 /// Without frames for so long the thread leaves the call.
 const LINGER: Nanos = Nanos(50_000_000);
-/// The longest that the program should take to see that it is to rest, or to begin; both are a matter of milliseconds.
+/// The longest that the program should take to see that it is to rest, or to begin; both are a
+/// matter of milliseconds.
 const PATIENCE: Nanos = Nanos(2_000_000_000);
 
 pub struct LiveTx {
@@ -39,7 +41,8 @@ pub struct LiveTx {
     interface: String,
     layout: Layout,
     meta: Vec<TxMeta>,
-    /// Numbers of frames: the next to be told of, the next to be put into the ring; from there on `lent` slots are lent.
+    /// Numbers of frames: the next to be told of, the next to be put into the ring; from there on
+    /// `lent` slots are lent.
     told: u64,
     head: u64,
     lent: usize,
@@ -118,7 +121,8 @@ impl LiveTx {
         self.station.memory.word(word).store(value, Ordering::Release);
     }
 
-    /// Until the program has seen that it is to rest, or does not run; false where neither is known.
+    /// Until the program has seen that it is to rest, or does not run; false where neither is
+    /// known.
     fn hold(&mut self) -> bool {
         self.ticket += 1;
         self.set(ATTENTION, self.ticket);
@@ -143,8 +147,9 @@ impl LiveTx {
         }
     }
 
-    /// While the link is down the program rests, and frames that become due are given up: it would offer each of them for
-    /// long, and those behind it would leave in a burst when the link is up again.
+    /// While the link is down the program rests, and frames that become due are given up: it would
+    /// offer each of them for long, and those behind it would leave in a burst when the link is up
+    /// again.
     fn follow_link(&mut self) {
         let up = self.station.link.state() == LinkState::Up;
         if up && self.resting {
@@ -156,7 +161,8 @@ impl LiveTx {
             return;
         }
         self.resting = true;
-        // What is under way may still be put back; until then nobody but the program says how far it is.
+        // What is under way may still be put back; until then nobody but the program says how far
+        // it is.
         if self.get(UNDER_WAY.pending) != 0 {
             return;
         }
@@ -204,7 +210,8 @@ impl LiveTx {
         let name = &self.interface;
         if self.get(BROKEN) != 0 {
             return Err(io::Error::other(format!(
-                "{name}: the program in the kernel found what cannot be; this is a defect in Squall"
+                "{name}: the program in the kernel found what cannot be; this is a defect in \
+                 Squall"
             )));
         }
         let link = self.station.link.link();
@@ -217,9 +224,12 @@ impl LiveTx {
         let errors = [UNDER_WAY.driver_error, UNDER_WAY.redirect_error];
         for word in errors {
             let errno = (self.get(word) as i32).abs();
-            let Some(why) = (errno != 0).then(|| self.station.fatal(errno)).flatten() else { continue };
+            let Some(why) = (errno != 0).then(|| self.station.fatal(errno)).flatten() else {
+                continue;
+            };
             let changes = link.changes();
-            // The error may be one of the time when the link was down: what is still the case is told again.
+            // The error may be one of the time when the link was down: what is still the case is
+            // told again.
             if changes == self.pardoned || link.state() == LinkState::Lost {
                 return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
             }
@@ -229,7 +239,9 @@ impl LiveTx {
         }
         if self.runner.failed.load(Ordering::Acquire) {
             let error = self.runner.error.lock().unwrap_or_else(PoisonError::into_inner).take();
-            return Err(error.unwrap_or_else(|| io::Error::other(format!("{name}: its thread has ended"))));
+            return Err(
+                error.unwrap_or_else(|| io::Error::other(format!("{name}: its thread has ended")))
+            );
         }
         Ok(())
     }
@@ -254,8 +266,8 @@ impl TxQueue for LiveTx {
         }
         let octets = self.lent * self.layout.stride;
         let at = self.station.memory.octets(self.layout.frame(slot), octets);
-        // SAFETY: within the mapping; the program reads no slot from HEAD on, and they are lent once at a time, as the batch
-        // borrows the queue.
+        // SAFETY: within the mapping; the program reads no slot from HEAD on, and they are lent
+        // once at a time, as the batch borrows the queue.
         let base = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), octets) };
         TxBatch { base, stride: self.layout.stride, meta: &mut self.meta[slot..slot + self.lent] }
     }
@@ -306,7 +318,9 @@ impl TxQueue for LiveTx {
             match result {
                 SKIPPED => {}
                 UNLINKED => self.fates.push(Fate::Lost("link_down")),
-                DROPPED | REFUSED if *up.get_or_insert_with(|| self.station.link.look()) != LinkState::Up => {
+                DROPPED | REFUSED
+                    if *up.get_or_insert_with(|| self.station.link.look()) != LinkState::Up =>
+                {
                     self.fates.push(Fate::Lost("link_down"));
                 }
                 DROPPED => self.fates.push(Fate::Lost("driver_full")),
@@ -331,7 +345,8 @@ impl TxQueue for LiveTx {
             self.let_go();
             return 0;
         }
-        // Of what the program has taken it may offer the last again, if the driver had no room: that stays.
+        // Of what the program has taken it may offer the last again, if the driver had no room:
+        // that stays.
         let tail = self.get(TAIL).max(self.told);
         let skipped = (tail..self.head).filter(|&number| {
             let slot = number as usize % SLOTS;
@@ -351,8 +366,9 @@ impl TxQueue for LiveTx {
     fn finish(&mut self) -> io::Result<()> {
         let mut patience = monotonic() + AHEAD + PATIENCE;
         let mut told = self.get(TAIL);
-        let waiting =
-            |queue: &Self| (queue.told..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING);
+        let waiting = |queue: &Self| {
+            (queue.told..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING)
+        };
         while waiting(self) {
             self.station.attend();
             self.follow_link();

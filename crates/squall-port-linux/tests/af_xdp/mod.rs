@@ -1,4 +1,5 @@
-//! af_xdp over a veth pair. Without the right to load programs the other end receives by packet sockets.
+//! af_xdp over a veth pair. Without the right to load programs the other end receives by packet
+//! sockets.
 
 use std::{
     convert::Infallible,
@@ -46,7 +47,9 @@ pub fn af_xdp_conforms() -> Outcome {
 pub fn af_xdp_conforms_behind_the_driver_too() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
     let b = receiver(&format!(",mode=generic,take=all{RING}"));
-    let open = &mut || Ok((port("af_xdp:veth-a,batch=7,tx_ring=64,need_wakeup=0,rx_queues=0")?, Some(port(&b)?)));
+    let open = &mut || {
+        Ok((port("af_xdp:veth-a,batch=7,tx_ring=64,need_wakeup=0,rx_queues=0")?, Some(port(&b)?)))
+    };
     check(Bench { open, stored: false });
     Ok(())
 }
@@ -95,8 +98,10 @@ pub fn af_xdp_queues_are_all_received_from() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 3 })?;
     need_programs()?;
     for rx_queues in [1, 2] {
-        let (mut a, mut b) =
-            (port("af_xdp:veth-a,rx_queues=0")?, port(&format!("af_xdp:veth-b,rx_queues={rx_queues}"))?);
+        let (mut a, mut b) = (
+            port("af_xdp:veth-a,rx_queues=0")?,
+            port(&format!("af_xdp:veth-b,rx_queues={rx_queues}"))?,
+        );
         assert_eq!((a.facts().tx_queues, b.facts().rx_queues), (3, rx_queues));
         let mut rx = (0..rx_queues).map(|q| b.open_rx(q)).collect::<Result<Vec<_>, _>>()?;
         for queue in 0..3 {
@@ -117,7 +122,8 @@ pub fn what_a_full_af_xdp_ring_loses_is_counted() -> Outcome {
     enter()?;
     need_programs()?;
     for mode in ["native", "generic"] {
-        let (mut a, mut b) = (port("af_xdp:veth-a")?, port(&format!("af_xdp:veth-b,ring=256,mode={mode}"))?);
+        let (mut a, mut b) =
+            (port("af_xdp:veth-a")?, port(&format!("af_xdp:veth-b,ring=256,mode={mode}"))?);
         let mut rx = b.open_rx(0)?;
         send(&mut *a.open_tx(0, 60)?, 20_000)?;
         let received = receive(&mut *rx)?;
@@ -148,7 +154,10 @@ pub fn all_counters_agree_over_af_xdp() -> Outcome {
     let lost: u64 = rx.drops().iter().map(|d| d.1).sum();
     assert!(received.is_sorted(), "in order");
     assert_eq!(received.len() as u64 + lost, 300_000, "{:?}", rx.drops());
-    let (tx, rx) = (a.interface_counters().expect("veth counts"), b.interface_counters().expect("veth counts"));
+    let (tx, rx) = (
+        a.interface_counters().expect("veth counts"),
+        b.interface_counters().expect("veth counts"),
+    );
     // A veth whose peer has a native program counts octets behind the Ethernet header.
     let octets = [46, 60].map(|len| 300_000 * len);
     assert!(tx.tx_packets == 300_000 && octets.contains(&tx.tx_octets), "{tx:?}");
@@ -193,13 +202,21 @@ pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
     enter()?;
     need_programs()?;
     for mode in ["native", "generic"] {
-        let (mut a, mut b, mut host) =
-            (port("af_packet:veth-a")?, port(&format!("af_xdp:veth-b,mode={mode}"))?, port("af_packet:veth-b")?);
+        let (mut a, mut b, mut host) = (
+            port("af_packet:veth-a")?,
+            port(&format!("af_xdp:veth-b,mode={mode}"))?,
+            port("af_packet:veth-b")?,
+        );
         let (mut tx, mut rx, mut host_rx) = (a.open_tx(0, 60)?, b.open_rx(0)?, host.open_rx(0)?);
         let own = b.facts().mac.expect("veth has one").0;
         let broadcast = [0xff; 6];
         let other = [2, 9, 9, 9, 9, 9];
-        let cases = [(own, false, false), (broadcast, false, false), (own, true, true), (other, false, true)];
+        let cases = [
+            (own, false, false),
+            (broadcast, false, false),
+            (own, true, true),
+            (other, false, true),
+        ];
         for (to, signed, ours) in cases {
             let mut batch = tx.lend(1);
             let frame = batch.frame(0, 60, Nanos::ZERO);
@@ -208,16 +225,23 @@ pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
             frame[12..14].copy_from_slice(&[0x88, 0xb5]);
             if signed {
                 let (high, low): (u64, u64) = (3, 7 << 40);
-                frame[44..52].copy_from_slice(&(u64::from(signature_check(high, low)) << 32 | high).to_be_bytes());
+                frame[44..52].copy_from_slice(
+                    &(u64::from(signature_check(high, low)) << 32 | high).to_be_bytes(),
+                );
                 frame[52..].copy_from_slice(&low.to_be_bytes());
             }
             assert_eq!(tx.send(1)?, 1);
             let (at_us, at_host) = (receive(&mut *rx)?.len(), receive(&mut *host_rx)?.len());
-            assert_eq!((at_us, at_host), (usize::from(ours), usize::from(!ours)), "{to:?}, signed {signed}, {mode}");
+            assert_eq!(
+                (at_us, at_host),
+                (usize::from(ours), usize::from(!ours)),
+                "{to:?}, signed {signed}, {mode}"
+            );
         }
         let notes = b.notes().join("\n");
         assert!(notes.contains("2 frames were for the host"), "{notes}");
-        let counters = [&b, &host].map(|port| port.interface_counters().expect("veth counts").rx_packets);
+        let counters =
+            [&b, &host].map(|port| port.interface_counters().expect("veth counts").rx_packets);
         assert_eq!(counters[0], counters[1] - 2, "they are not the port's");
     }
     Ok(())
@@ -246,7 +270,9 @@ pub fn hold(address: &str) -> Result<Infallible, Box<dyn Error>> {
 struct Holder(Child);
 
 impl Holder {
-    fn start(command: &mut Command) -> Result<(Self, BufReader<std::process::ChildStdout>), Box<dyn Error>> {
+    fn start(
+        command: &mut Command,
+    ) -> Result<(Self, BufReader<std::process::ChildStdout>), Box<dyn Error>> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(child.stdout.take().expect("it was asked for"));
         Ok((Self(child), output))
@@ -279,11 +305,14 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
     }
     // The other end in a namespace of its own, so that the kernel does not answer itself.
     let ourselves = std::env::current_exe()?;
-    let script =
-        "echo up; read go; ip addr add 10.99.0.2/24 dev veth-b; ip link set veth-b arp on up; exec \"$0\" --hold $1";
+    let script = "echo up; read go; ip addr add 10.99.0.2/24 dev veth-b; ip link set veth-b arp \
+                  on up; exec \"$0\" --hold $1";
     for mode in ["native", "generic"] {
         let mut command = Command::new("unshare");
-        command.args(["-n", "sh", "-c", script]).arg(&ourselves).arg(format!("af_xdp:veth-b,mode={mode}"));
+        command
+            .args(["-n", "sh", "-c", script])
+            .arg(&ourselves)
+            .arg(format!("af_xdp:veth-b,mode={mode}"));
         let (mut holder, mut output) = Holder::start(&mut command)?;
         expect_line(&mut output, "up")?;
         run(&format!("ip link set veth-b netns {}", holder.0.id()))?;
@@ -291,15 +320,21 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
         expect_line(&mut output, "ready")?;
         run("ip link set veth-a arp on up; ip addr replace 10.99.0.1/24 dev veth-a")?;
         // Nobody listens on the port, which the host can only tell if ARP and TCP reach it.
-        let refused = std::net::TcpStream::connect_timeout(&"10.99.0.2:9".parse()?, Duration::from_secs(3));
-        assert_eq!(refused.expect_err("nobody listens").kind(), std::io::ErrorKind::ConnectionRefused, "{mode}");
+        let refused =
+            std::net::TcpStream::connect_timeout(&"10.99.0.2:9".parse()?, Duration::from_secs(3));
+        assert_eq!(
+            refused.expect_err("nobody listens").kind(),
+            std::io::ErrorKind::ConnectionRefused,
+            "{mode}"
+        );
         drop(holder);
         // The namespace has gone, and both interfaces with it.
         let patience = Instant::now() + Duration::from_secs(5);
         while run("ip link show veth-a").is_ok() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(20));
         }
-        run("ip link add veth-a type veth peer name veth-b && ip link set veth-a up && ip link set veth-b up")?;
+        run("ip link add veth-a type veth peer name veth-b && ip link set veth-a up && ip link \
+             set veth-b up")?;
     }
     Ok(())
 }
@@ -314,7 +349,8 @@ pub fn af_xdp_killed_leaves_no_program() -> Outcome {
         let (holder, mut output) = Holder::start(&mut command)?;
         expect_line(&mut output, "ready")?;
         assert!(program()?, "the program is on the interface");
-        let second = port("af_xdp:veth-b")?.open_rx(0).err().expect("another process has it").to_string();
+        let second =
+            port("af_xdp:veth-b")?.open_rx(0).err().expect("another process has it").to_string();
         assert!(second.contains("another XDP program"), "{second}");
         // SIGKILL.
         drop(holder);
@@ -336,7 +372,8 @@ pub fn af_xdp_without_bpf_sends_only_and_says_so() -> Outcome {
     let mut a = port("af_xdp:veth-a")?;
     if a.facts().rx_queues > 0 {
         println!(
-            "af_xdp_without_bpf_sends_only_and_says_so: this user may load programs; nobody, who may not, is next"
+            "af_xdp_without_bpf_sends_only_and_says_so: this user may load programs; nobody, who \
+             may not, is next"
         );
         return Ok(());
     }
@@ -365,7 +402,10 @@ pub fn af_xdp_tells_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
     assert_eq!(a.interface_counters().expect("veth counts").tx_packets, 1);
     lab::set_down("veth-b")?;
     let lost = (0..100_000).find_map(|_| send(&mut *tx, 1).err()).expect("nothing can leave");
-    assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown), "{lost}");
+    assert!(
+        matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown),
+        "{lost}"
+    );
     assert!(lost.to_string().contains("veth-a"), "{lost}");
     Ok(())
 }
@@ -434,7 +474,8 @@ pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
         assert_eq!((sent, dropped), (3, 3));
         assert!(receive(&mut *rx)?.into_iter().eq([1, 2, 4].map(|i| 10 * round + i)), "in order");
     }
-    // What is forgotten while the driver drops it does not leave later; one shorter than what was given up is tried again.
+    // What is forgotten while the driver drops it does not leave later; one shorter than what was
+    // given up is tried again.
     let mut batch = tx.lend(2);
     batch.frame(0, 1200, Nanos::ZERO).fill(2);
     batch.frame(1, 60, Nanos::ZERO).fill(2);
@@ -448,7 +489,8 @@ pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
 
 pub fn a_queue_has_one_owner() -> Outcome {
     enter()?;
-    let (mut one, mut two) = (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-a,rx_queues=0")?);
+    let (mut one, mut two) =
+        (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-a,rx_queues=0")?);
     let tx = one.open_tx(0, 60)?;
     let error = two.open_tx(0, 60).err().expect("it is taken").to_string();
     assert!(error.contains("another AF_XDP socket has queue 0"), "{error}");
@@ -470,7 +512,11 @@ pub fn bad_af_xdp_options_are_told() -> Outcome {
         let error = port(address).err().expect("a mistake").to_string();
         assert!(error.contains(wanted), "{error}");
     }
-    let error = port("af_xdp:veth-a,zerocopy=1,rx_queues=0")?.open_tx(0, 60).err().expect("veth copies").to_string();
+    let error = port("af_xdp:veth-a,zerocopy=1,rx_queues=0")?
+        .open_tx(0, 60)
+        .err()
+        .expect("veth copies")
+        .to_string();
     assert!(error.contains("no zero-copy") && error.contains("zerocopy=0"), "{error}");
     let mut port = port("af_xdp:veth-a,rx_queues=0")?;
     port.open_tx(0, 60)?;
@@ -481,9 +527,11 @@ pub fn bad_af_xdp_options_are_told() -> Outcome {
 
 pub fn the_driver_stamps_departures_and_may_be_asked_to_launch() -> Outcome {
     enter()?;
-    // A veth does not care when it is to launch, but the kernel reads the request, and would refuse a wrong one.
+    // A veth does not care when it is to launch, but the kernel reads the request, and would refuse
+    // a wrong one.
     for options in ["tx_stamps", "launch=200", "tx_stamps,launch=200"] {
-        let (mut a, mut b) = (port(&format!("af_xdp:veth-a,rx_queues=0,{options}"))?, port("af_packet:veth-b")?);
+        let (mut a, mut b) =
+            (port(&format!("af_xdp:veth-a,rx_queues=0,{options}"))?, port("af_packet:veth-b")?);
         let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
         for number in 0..100u32 {
             let mut batch = tx.lend(1);
@@ -509,7 +557,11 @@ pub fn the_driver_stamps_departures_and_may_be_asked_to_launch() -> Outcome {
 pub fn af_xdp_polls_and_kicks_as_asked() -> Outcome {
     enter()?;
     let b = receiver(",busy_poll=20,busy_budget=32,need_wakeup=0,rx_queues=1");
-    let sender = if b.starts_with("af_xdp") { "af_xdp:veth-a,need_wakeup=0,busy_poll=20" } else { "af_xdp:veth-a" };
+    let sender = if b.starts_with("af_xdp") {
+        "af_xdp:veth-a,need_wakeup=0,busy_poll=20"
+    } else {
+        "af_xdp:veth-a"
+    };
     let (mut a, mut b) = (port(sender)?, port(&b)?);
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     send(&mut *tx, 5000)?;

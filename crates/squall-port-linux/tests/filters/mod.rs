@@ -45,16 +45,29 @@ const EXPRESSIONS: [&str; 26] = [
 
 fn traffic() -> Vec<Vec<u8>> {
     let tags = ["", "vlan(id=5)/", "vlan(id=6)/", "vlan(id=5)/vlan(id=6)/"];
-    let rest =
-        ["ipv4/udp(dport=53)", "ipv4/udp(dport=54)", "ipv4/tcp(dport=53)", "ipv6/udp(dport=53)", "ipv6/tcp", "arp"];
+    let rest = [
+        "ipv4/udp(dport=53)",
+        "ipv4/udp(dport=54)",
+        "ipv4/tcp(dport=53)",
+        "ipv6/udp(dport=53)",
+        "ipv6/tcp",
+        "arp",
+    ];
     let mut frames = Vec::new();
     for tag in tags {
         for rest in rest {
             for len in [90, 99, 203] {
                 let text = format!("eth(dst=02:00:00:00:00:09)/{tag}{rest}/payload(random)");
-                let text = if rest == "arp" { text.trim_end_matches("/payload(random)").to_owned() } else { text };
+                let text = if rest == "arp" {
+                    text.trim_end_matches("/payload(random)").to_owned()
+                } else {
+                    text
+                };
                 let packet = Packet::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
-                let mut frame = packet.build(Some(len), &|_| unreachable!(), len as u64).expect("it fits").bytes;
+                let mut frame = packet
+                    .build(Some(len), &|_| unreachable!(), len as u64)
+                    .expect("it fits")
+                    .bytes;
                 let network = 14 + 4 * tag.matches('/').count();
                 frames.push(frame.clone());
                 if tag.matches('/').count() == 2 {
@@ -95,7 +108,11 @@ fn send_frames(tx: &mut dyn TxQueue, frames: &[Vec<u8>]) -> Outcome {
 }
 
 /// As a session compiles it.
-fn filter(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter, Box<dyn std::error::Error>> {
+fn filter(
+    expression: &str,
+    link_type: u16,
+    snaplen: u32,
+) -> Result<Filter, Box<dyn std::error::Error>> {
     let program = match compile(expression, link_type, snaplen) {
         Err(FilterError::NoLibrary(why)) => return Err(Skipped(why).into()),
         other => other?,
@@ -110,7 +127,17 @@ impl Tcpdump {
     /// Listening already.
     fn start(expression: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let mut command = Command::new("tcpdump");
-        command.args(["-i", "veth-b", "-Q", "in", "-n", "--immediate-mode", "-w", "/dev/null", expression]);
+        command.args([
+            "-i",
+            "veth-b",
+            "-Q",
+            "in",
+            "-n",
+            "--immediate-mode",
+            "-w",
+            "/dev/null",
+            expression,
+        ]);
         if std::fs::read_to_string("/proc/self/status")?.contains("\nUid:\t0") {
             command.args(["-Z", "root"]);
         }
@@ -127,7 +154,8 @@ impl Tcpdump {
         Ok(Self(child))
     }
 
-    /// Packets that the kernel's filter took for it; on a busy machine it has not read all of them when it is ended.
+    /// Packets that the kernel's filter took for it; on a busy machine it has not read all of them
+    /// when it is ended.
     fn end(mut self) -> Result<u64, Box<dyn std::error::Error>> {
         Command::new("kill").args(["-INT", &self.0.id().to_string()]).status()?;
         let lines = BufReader::new(self.0.stderr.take().expect("piped")).lines();
@@ -147,7 +175,10 @@ fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
     let (mut n, mut silent) = (0, 0);
     while silent < 50 {
         let batch = rx.receive()?;
-        n += batch.iter().filter(|(o, f)| left.is_none_or(|filter| filter.keep(o, f.wire_len) > 0)).count() as u64;
+        n += batch
+            .iter()
+            .filter(|(o, f)| left.is_none_or(|filter| filter.keep(o, f.wire_len) > 0))
+            .count() as u64;
         silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
         if silent > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -197,7 +228,11 @@ pub fn a_filter_shortens_super_frames_and_tagged_ones_alike() -> Outcome {
         assert_eq!(cut.len(), whole.len());
         assert!(whole.iter().any(|(_, cut, _)| !cut.is_whole()), "there are super-frames");
         for (cut, whole) in cut.iter().zip(&whole) {
-            assert_eq!((cut.1, cut.2), (whole.1, whole.2), "cut in the same way, of the same length");
+            assert_eq!(
+                (cut.1, cut.2),
+                (whole.1, whole.2),
+                "cut in the same way, of the same length"
+            );
             let kept = whole.0.len().min(snaplen as usize);
             // Where a checksum is missing, it is so in both.
             assert!(cut.0 == whole.0[..kept], "the first {snaplen} octets, tags counted");
@@ -223,7 +258,10 @@ pub fn filtered_queues_share_the_frames() -> Outcome {
         assert_eq!(queue.drops().iter().map(|(_, n)| n).sum::<u64>(), 0);
     }
     all.sort_unstable();
-    assert!(all.into_iter().eq((0..4000).filter(|n| n % 2 == 1)), "each frame that is taken is in one of the queues");
+    assert!(
+        all.into_iter().eq((0..4000).filter(|n| n % 2 == 1)),
+        "each frame that is taken is in one of the queues"
+    );
     Ok(())
 }
 
@@ -233,7 +271,8 @@ fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
     while silent < 50 {
         let batch = rx.receive()?;
         let ours = || batch.iter().filter(|(octets, _)| octets[..6] == [2, 0, 0, 0, 0, 1]);
-        (all, out) = (all + ours().count(), out + ours().filter(|(_, frame)| frame.outgoing).count());
+        (all, out) =
+            (all + ours().count(), out + ours().filter(|(_, frame)| frame.outgoing).count());
         silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
         if silent > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -269,7 +308,10 @@ pub fn each_direction_has_its_frames() -> Outcome {
         assert_eq!(directions(&mut *plain)?, (all, out), "{interface}{options}");
         assert_eq!(directions(&mut *filtered)?, (all, out), "{interface}{options} with a filter");
     }
-    let bad = port("af_packet:veth-a,direction=up").map(drop).expect_err("up is no direction").to_string();
+    let bad = port("af_packet:veth-a,direction=up")
+        .map(drop)
+        .expect_err("up is no direction")
+        .to_string();
     assert!(bad.contains("in, out or both"), "{bad}");
     Ok(())
 }
@@ -290,19 +332,30 @@ pub fn all_interfaces_at_once_say_which() -> Outcome {
         Packet::parse("eth(dst=02:00:00:00:00:01)/ipv4/tcp/payload(random)")?
             .build(Some(80), &|_| unreachable!(), 1)?
             .bytes,
-        Packet::parse("eth/vlan(id=5)/ipv4/udp/payload(random)")?.build(Some(80), &|_| unreachable!(), 1)?.bytes,
+        Packet::parse("eth/vlan(id=5)/ipv4/udp/payload(random)")?
+            .build(Some(80), &|_| unreachable!(), 1)?
+            .bytes,
     ];
     send_frames(&mut *port("af_packet:veth-a")?.open_tx(0, 80)?, &frames)?;
     send_frames(&mut *port("af_packet:veth-b")?.open_tx(0, 80)?, &frames[..1])?;
     let got = receive_frames(&mut *any)?;
     assert_eq!(got.len(), 4);
     let interface = |i: usize| u32::from_be_bytes(got[i].0[4..8].try_into().expect("four"));
-    assert!(interface(0) == interface(1) && interface(1) == interface(2) && interface(3) != interface(0), "which one");
+    assert!(
+        interface(0) == interface(1)
+            && interface(1) == interface(2)
+            && interface(3) != interface(0),
+        "which one"
+    );
     // Protocol, type of hardware, a host that is not this one, six octets of address.
     assert_eq!((&got[0].0[..2], &got[0].0[8..12]), (&[8, 0][..], &[0, 1, 3, 6][..]));
     assert_eq!(got[0].0[12..18], frames[0][6..12], "the sender's address");
     assert!(got[0].0[20..] == frames[0][14..] && got[0].2 == 86);
-    assert_eq!((&got[2].0[..2], &got[2].0[20..24]), (&[0x81, 0][..], &[0, 5, 8, 0][..]), "a tag stays");
+    assert_eq!(
+        (&got[2].0[..2], &got[2].0[20..24]),
+        (&[0x81, 0][..], &[0, 5, 8, 0][..]),
+        "a tag stays"
+    );
     assert!(got[2].0[24..] == frames[2][18..]);
     assert_eq!(receive_frames(&mut *filtered)?.len(), 3);
     Ok(())
@@ -332,6 +385,10 @@ pub fn a_stopped_queue_gives_what_it_counted() -> Outcome {
     let lost: u64 = rx.drops().iter().map(|(_, n)| n).sum();
     assert!(lost > 0 && given > 0);
     assert_eq!((received, rx.received()), (20_000, Some(20_000)), "what came before the stop");
-    assert_eq!(given + lost, received, "each is given or named as lost, those of the open block too");
+    assert_eq!(
+        given + lost,
+        received,
+        "each is given or named as lost, those of the open block too"
+    );
     Ok(())
 }

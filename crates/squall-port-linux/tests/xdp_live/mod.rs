@@ -1,4 +1,5 @@
-//! xdp_live's transmit queue over a veth pair, whose other end receives by af_xdp: its program makes the peer poll.
+//! xdp_live's transmit queue over a veth pair, whose other end receives by af_xdp: its program
+//! makes the peer poll.
 
 use std::{ops::Range, process::Command, sync::mpsc, thread, time::Duration};
 
@@ -181,7 +182,8 @@ pub fn a_call_that_nobody_attends_to_ends_by_itself() -> Outcome {
     let mut generator = port("xdp_live:veth-a")?.open_generator(0, &generation)?;
     let remote = generator.remote();
     let (tell, told) = mpsc::channel();
-    let thread = thread::spawn(move || drop(tell.send(generator.run().map_err(|error| error.to_string()))));
+    let thread =
+        thread::spawn(move || drop(tell.send(generator.run().map_err(|error| error.to_string()))));
     let result = told.recv_timeout(Duration::from_secs(20));
     while !thread.is_finished() {
         remote.interrupt();

@@ -16,11 +16,14 @@ table! {
     AttackTable {
         /// Unique; reports use it. Default "attack 1" and so on.
         name: String,
-        /// Files of rules of Snort 2, Snort 3 or Suricata, or folders of such, relative to the profile.
+        /// Files of rules of Snort 2, Snort 3 or Suricata, or folders of such, relative to the
+        /// profile.
         rules: OneOrMore,
-        /// A suricata.yaml or snort.conf: its variables count in place of the usual ones. Relative to the profile.
+        /// A suricata.yaml or snort.conf: its variables count in place of the usual ones. Relative
+        /// to the profile.
         config: Said,
-        /// Variables of rules: { HOME_NET = "[10.0.0.0/8,192.168.1.0/24]", HTTP_PORTS = "[80,8080]" }.
+        /// Variables of rules: { HOME_NET = "[10.0.0.0/8,192.168.1.0/24]", HTTP_PORTS = "[80,8080]"
+        /// }.
         variables: TextTable,
         /// Only these: "1234", "1000-2000", or a list.
         sid: OneOrMore,
@@ -28,19 +31,22 @@ table! {
         classtype: OneOrMore,
         /// Only with messages that this expression matches: "(?i)trojan".
         msg: Said,
-        /// Whose alerts are promised, where engines are known to differ: "suricata" or "snort". Default "suricata".
+        /// Whose alerts are promised, where engines are known to differ: "suricata" or "snort".
+        /// Default "suricata".
         engine: IdsEngine,
-        /// In place of rules: a scan, a flood, a brute force or a beacon, by its name. `squall attack --templates` lists them.
+        /// In place of rules: a scan, a flood, a brute force or a beacon, by its name.
+        /// `squall attack --templates` lists them.
         template: Said,
         /// Of the template.
         options: TextTable,
-        /// A name from [ports]: clients stand there, and servers as well where there is no `port2`. May be left out where there is
-        /// only one port.
+        /// A name from [ports]: clients stand there, and servers as well where there is no `port2`.
+        /// May be left out where there is only one port.
         port: String,
         /// A name from [ports]: servers stand there.
         port2: String,
-        /// true: conversations are spoken by TCP and UDP of our own at both ports, what is no conversation leaves as frames.
-        /// false: all leaves as frames, made before. Default true with `port2`, else false.
+        /// true: conversations are spoken by TCP and UDP of our own at both ports, what is no
+        /// conversation leaves as frames. false: all leaves as frames, made before. Default true
+        /// with `port2`, else false.
         live: bool,
         /// So many attacks begin a second. Default 100.
         rate: PerSecond,
@@ -56,18 +62,21 @@ table! {
         samples: Count,
         /// true: of each rule one for each branch of its expressions. Default false.
         every_branch: bool,
-        /// "also": each attack is followed by a twin that is one octet off and must not raise its alert; "only": the twins alone.
-        /// Default "no".
+        /// "also": each attack is followed by a twin that is one octet off and must not raise its
+        /// alert; "only": the twins alone. Default "no".
         near_miss: NearMiss,
-        /// What makes attacks harder to see: "segments=8", "fragments=16", or a list. `squall attack --evasions` lists them.
+        /// What makes attacks harder to see: "segments=8", "fragments=16", or a list.
+        /// `squall attack --evasions` lists them.
         evasion: OneOrMore,
-        /// Addresses of hosts inside of the protected network: "10.0.0.1-10.0.0.9", or a list. Default: of the rules' own variables.
+        /// Addresses of hosts inside of the protected network: "10.0.0.1-10.0.0.9", or a list.
+        /// Default: of the rules' own variables.
         inside: OneOrMore,
         /// Addresses of hosts outside. Default: 198.18.0.0/15 (RFC 2544).
         outside: OneOrMore,
         /// 4 or 6: addresses of attacks whose rules leave it open. Default 4.
         family: Count,
-        /// Around packets, from outside in: "vlan 7", "gre FROM TO". Of conversations of a live run, see the networks.
+        /// Around packets, from outside in: "vlan 7", "gre FROM TO". Of conversations of a live
+        /// run, see the networks.
         wrap: OneOrMore,
         /// Of a live run: what stands around the clients' packets.
         client_network: NetworkTable,
@@ -75,8 +84,8 @@ table! {
         server_network: NetworkTable,
         /// Between the frames of an attack. Default 100 us.
         gap: Nanos,
-        /// A capture of what is no attack, sent with its own timing beside them, over and over until they end. Relative to the
-        /// profile.
+        /// A capture of what is no attack, sent with its own timing beside them, over and over
+        /// until they end. Relative to the profile.
         background: Said,
         /// false: as if it were not there. Default true.
         enabled: bool,
@@ -102,7 +111,11 @@ impl Read for IdsEngine {
     }
 }
 
-pub(super) fn attacks(tables: Option<Placed<Vec<AttackTable>>>, ports: &[Port], cx: &mut Reader<'_>) -> Vec<Attack> {
+pub(super) fn attacks(
+    tables: Option<Placed<Vec<AttackTable>>>,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Vec<Attack> {
     let tables = tables.map_or_else(Vec::new, |tables| tables.value);
     let mut attacks: Vec<Attack> = Vec::new();
     for (number, table) in tables.into_iter().enumerate() {
@@ -111,18 +124,31 @@ pub(super) fn attacks(tables: Option<Placed<Vec<AttackTable>>>, ports: &[Port], 
         }
         let name_place = table.name.as_ref().map(|name| name.place.clone());
         let Some(attack) = attack(number, table, ports, cx) else { continue };
-        if let (Some(place), true) = (name_place, attacks.iter().any(|before| before.name == attack.name)) {
-            cx.report(&place, &format!("= {:?} is the name of an earlier attack, too", attack.name), &[]);
+        if let (Some(place), true) =
+            (name_place, attacks.iter().any(|before| before.name == attack.name))
+        {
+            cx.report(
+                &place,
+                &format!("= {:?} is the name of an earlier attack, too", attack.name),
+                &[],
+            );
         }
         attacks.push(attack);
     }
     attacks
 }
 
-fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<Attack> {
+fn attack(
+    number: usize,
+    table: AttackTable,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Option<Attack> {
     let at = cx.at(table.place.start);
-    let texts = |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
-    let pairs = |pairs: Option<Placed<TextTable>>| pairs.map_or_else(Vec::new, |pairs| pairs.value.0);
+    let texts =
+        |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
+    let pairs =
+        |pairs: Option<Placed<TextTable>>| pairs.map_or_else(Vec::new, |pairs| pairs.value.0);
     for (key, of, needs) in [
         ("config", table.config.is_some(), "rules"),
         ("variables", table.variables.is_some(), "rules"),
@@ -133,7 +159,11 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         ("options", table.options.is_some(), "template"),
     ] {
         if of && !table.given.has(needs) {
-            cx.report(&table.place, &format!("has {key:?}, which does nothing without {needs}"), &[]);
+            cx.report(
+                &table.place,
+                &format!("has {key:?}, which does nothing without {needs}"),
+                &[],
+            );
         }
     }
     let file = |Said { text, at }: Said, cx: &Reader<'_>| Said { text: cx.beside(&text), at };
@@ -147,10 +177,20 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
             msg: table.msg.map(|msg| msg.value),
             engine: table.engine.map_or(IdsEngine::default(), |engine| engine.value),
         })),
-        (None, Some(name)) => Some(AttackOf::Template { name: name.value, options: pairs(table.options) }),
+        (None, Some(name)) => {
+            Some(AttackOf::Template { name: name.value, options: pairs(table.options) })
+        }
         (rules, _) => {
-            let found = if rules.is_some() { "both rules and template" } else { "neither rules nor template" };
-            cx.report(&table.place, &format!("has {found}"), &[r#"try rules = "local.rules""#.into()]);
+            let found = if rules.is_some() {
+                "both rules and template"
+            } else {
+                "neither rules nor template"
+            };
+            cx.report(
+                &table.place,
+                &format!("has {found}"),
+                &[r#"try rules = "local.rules""#.into()],
+            );
             None
         }
     };
@@ -160,14 +200,24 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         (None, [_]) => Some(0),
         (None, _) if table.given.has("port") => None,
         (None, _) => {
-            let hint = ports.first().map_or("port = \"A\"".into(), |port| format!("port = {:?}", port.name));
-            cx.report(&table.place, "has no port, and there is not exactly one", &[format!("try {hint}")]);
+            let hint = ports
+                .first()
+                .map_or("port = \"A\"".into(), |port| format!("port = {:?}", port.name));
+            cx.report(
+                &table.place,
+                "has no port, and there is not exactly one",
+                &[format!("try {hint}")],
+            );
             None
         }
     };
     let port2 = table.port2.as_ref().and_then(|name| named(name, cx));
     if let (Some(name), true) = (&table.port2, clients.is_some() && clients == port2) {
-        cx.report(&name.place, "is the same as port", &["leave port2 out: both sides leave by port then".into()]);
+        cx.report(
+            &name.place,
+            "is the same as port",
+            &["leave port2 out: both sides leave by port then".into()],
+        );
     }
     let live = table.live.as_ref().map_or(port2.is_some(), |live| live.value);
     if let (Some(said), true, None) = (&table.live, live, &table.port2) {
@@ -178,7 +228,8 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         (None, Some(share)) => {
             let text = &share.value.text;
             let percent = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
-            let fits = percent.filter(|n| *n > 0.0 && *n < 100.0).map(|n| AttackPace::Share(n / 100.0));
+            let fits =
+                percent.filter(|n| *n > 0.0 && *n < 100.0).map(|n| AttackPace::Share(n / 100.0));
             cx.must(
                 &share.place,
                 fits,
@@ -193,7 +244,11 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         (None, None) => Some(AttackPace::default()),
     };
     if matches!(pace, Some(AttackPace::Share(_))) && table.background.is_none() {
-        cx.report(&table.place, "has a share, and no background of which", &["try rate = 10".into()]);
+        cx.report(
+            &table.place,
+            "has a share, and no background of which",
+            &["try rate = 10".into()],
+        );
     }
     let family = match &table.family {
         Some(Placed { value: Count(n), place }) => {
@@ -210,7 +265,9 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         None => Some(1),
     };
     let repeat = match &table.repeat {
-        Some(Placed { value: Count(0), place }) => cx.must(place, None, "= 0 is out of range", "expected 1 or more"),
+        Some(Placed { value: Count(0), place }) => {
+            cx.must(place, None, "= 0 is out of range", "expected 1 or more")
+        }
         Some(repeat) => Some(repeat.value.0),
         None => Some(1),
     };
@@ -232,8 +289,12 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         outside: texts(table.outside),
         family,
         wraps: texts(table.wrap),
-        client_network: table.client_network.map_or_else(Network::default, |table| network(table.value, cx)),
-        server_network: table.server_network.map_or_else(Network::default, |table| network(table.value, cx)),
+        client_network: table
+            .client_network
+            .map_or_else(Network::default, |table| network(table.value, cx)),
+        server_network: table
+            .server_network
+            .map_or_else(Network::default, |table| network(table.value, cx)),
         gap: table.gap.map(|gap| gap.value),
         background: table.background.map(|background| file(background.value, cx)),
         at,

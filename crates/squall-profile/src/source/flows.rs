@@ -9,24 +9,26 @@ use super::{
     read::{Count, Place, Placed, Read, Reader, table},
 };
 use crate::{
-    Arrival, Begin, Conversations, Delays, Flows, Incomplete, Network, Order, Pool, Port, Ramp, Said, Says, Target,
-    Tcp, Template, Tls, diagnostics::suggest,
+    Arrival, Begin, Conversations, Delays, Flows, Incomplete, Network, Order, Pool, Port, Ramp,
+    Said, Says, Target, Tcp, Template, Tls, diagnostics::suggest,
 };
 
 table! {
-    /// What all templates have in common: where they run, how many flows there are in all, for how long.
+    /// What all templates have in common: where they run, how many flows there are in all, for how
+    /// long.
     FlowsTable {
-        /// A name from [ports]: what clients do stands there. May be left out where there is only one port, or where
-        /// somebody else's clients come to our servers.
+        /// A name from [ports]: what clients do stands there. May be left out where there is only
+        /// one port, or where somebody else's clients come to our servers.
         clients: String,
-        /// A name from [ports]: what servers do stands there. Left out: the servers are somebody else's, or those of the
-        /// second of two ports.
+        /// A name from [ports]: what servers do stands there. Left out: the servers are somebody
+        /// else's, or those of the second of two ports.
         servers: String,
         /// Templates with a weight begin so many flows a second, together.
         cps: PerSecond,
         /// Templates with a weight keep so many flows open, together.
         active: Count,
-        /// Templates with a weight begin as many flows as it takes for so much application data, both directions together.
+        /// Templates with a weight begin as many flows as it takes for so much application data,
+        /// both directions together.
         bandwidth: Rate,
         /// The load grows evenly from nothing for so long.
         ramp_up: Nanos,
@@ -38,7 +40,8 @@ table! {
         limit: Count,
         /// So many flows are open at once at most; further ones are not begun, and counted.
         active_limit: Count,
-        /// So long open flows may go on at the end, before they are aborted and counted. Default 5 s.
+        /// So long open flows may go on at the end, before they are aborted and counted. Default 5
+        /// s.
         drain: Nanos,
         /// So late a flow may begin; later ones are not begun, and counted as late. Default 20 ms.
         patience: Nanos,
@@ -52,7 +55,8 @@ table! {
 }
 
 table! {
-    /// The conversations of a capture, played over real TCP and UDP: each with its own addresses, ports and beginning.
+    /// The conversations of a capture, played over real TCP and UDP: each with its own addresses,
+    /// ports and beginning.
     ReplayTable {
         /// A file, relative to the profile.
         capture: Said,
@@ -62,28 +66,32 @@ table! {
         cps: PerSecond,
         /// They begin as fast as they can, in their order.
         topspeed: bool,
-        /// What becomes of pauses inside conversations: "keep", "drop", or a factor. Default: as the multiplier says, "keep" with
-        /// cps, "drop" with topspeed.
+        /// What becomes of pauses inside conversations: "keep", "drop", or a factor. Default: as
+        /// the multiplier says, "keep" with cps, "drop" with topspeed.
         delays: Delays,
         /// Shorter pauses are left out: they are the network's. Default 1 ms.
         shortest_delay: Nanos,
-        /// So many times, each after the last conversation of the one before; 0: until the run ends. Default 1.
+        /// So many times, each after the last conversation of the one before; 0: until the run
+        /// ends. Default 1.
         loops: Count,
         /// Between loops. Default 0.
         loop_delay: Nanos,
-        /// So many conversations are open at once at most; others wait. Default: as many as there are.
+        /// So many conversations are open at once at most; others wait. Default: as many as there
+        /// are.
         at_once: Count,
-        /// Addresses that stand for the captured clients', one for each in turn. Default: the captured ones.
+        /// Addresses that stand for the captured clients', one for each in turn. Default: the
+        /// captured ones.
         clients: OneOrMore,
-        /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default: where they went.
+        /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default:
+        /// where they went.
         server: Said,
-        /// Conversations of which the capture lacks the beginning or octets: "skip" them, "cut" them at the first hole, or
-        /// "zeros" in the place of what is missing. Default "skip".
+        /// Conversations of which the capture lacks the beginning or octets: "skip" them, "cut"
+        /// them at the first hole, or "zeros" in the place of what is missing. Default "skip".
         incomplete: Incomplete,
         /// Which packets of the capture count, in the language of tcpdump.
         filter: Said,
-        /// A conversation is given up when nothing came for so long, and for as long as the other side paused; 0: never.
-        /// Default 10 s.
+        /// A conversation is given up when nothing came for so long, and for as long as the other
+        /// side paused; 0: never. Default 10 s.
         within: Nanos,
         /// How TCP behaves, as of templates.
         tcp: TextTable,
@@ -91,8 +99,8 @@ table! {
 }
 
 table! {
-    /// What stands around a side's packets, and whom they are handed to. Without a gateway and a next hop each peer is
-    /// asked for its MAC address.
+    /// What stands around a side's packets, and whom they are handed to. Without a gateway and a
+    /// next hop each peer is asked for its MAC address.
     NetworkTable {
         /// The side's MAC address. Default: that of the interface, if it has one.
         mac: Said,
@@ -104,8 +112,9 @@ table! {
         next_hop: Said,
         /// Octets of an IP packet at most, tunnels not counted. Default: what the port takes.
         mtu: Count,
-        /// From outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one tunnel: "gre FROM TO",
-        /// "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID LOCAL-TEID".
+        /// From outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
+        /// tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
+        /// LOCAL-TEID".
         wrap: OneOrMore,
     }
 }
@@ -115,19 +124,21 @@ table! {
     PoolTable {
         /// What templates call it.
         name: String,
-        /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of such; of one family.
+        /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of such; of one
+        /// family.
         addresses: OneOrMore,
         /// Of clients: "1024-65535", the default.
         ports: PortRange,
-        /// sequential: one address after the other, then the next port. random: shuffled, each once before any comes again.
-        /// hash: drawn by a hash; a server by that of its client's address. Default "sequential".
+        /// sequential: one address after the other, then the next port. random: shuffled, each once
+        /// before any comes again. hash: drawn by a hash; a server by that of its client's address.
+        /// Default "sequential".
         order: Order,
     }
 }
 
 table! {
-    /// A kind of flows: what client and server say, between which addresses, how often. What is said is `app`, or `client` and
-    /// `server`, or `capture`.
+    /// A kind of flows: what client and server say, between which addresses, how often. What is
+    /// said is `app`, or `client` and `server`, or `capture`.
     TemplateTable {
         /// Unique; reports use it. Default "template 1" and so on.
         name: String,
@@ -143,15 +154,19 @@ table! {
         app: Said,
         /// Of the application.
         options: TextTable,
-        /// Instructions of the client, one each: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms" ...
+        /// Instructions of the client, one each: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms"
+        /// ...
         client: Vec<Said>,
         /// Instructions of the server.
         server: Vec<Said>,
-        /// Messages that instructions send by their names, with marks for what differs from flow to flow.
+        /// Messages that instructions send by their names, with marks for what differs from flow to
+        /// flow.
         messages: TextTable,
-        /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first. Relative to the profile.
+        /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first.
+        /// Relative to the profile.
         capture: Said,
-        /// What becomes of the delays of a captured conversation: "keep", "drop", or a factor. Default "keep".
+        /// What becomes of the delays of a captured conversation: "keep", "drop", or a factor.
+        /// Default "keep".
         delays: Delays,
         /// So many flows begin in a second, whatever becomes of those before.
         cps: PerSecond,
@@ -161,15 +176,17 @@ table! {
         users: Count,
         /// And so long a user thinks between.
         think: Nanos,
-        /// How flows (of `cps` and `weight`) or the users' thinking spread: "constant" or "poisson" (exponential).
-        /// Default "constant".
+        /// How flows (of `cps` and `weight`) or the users' thinking spread: "constant" or "poisson"
+        /// (exponential). Default "constant".
         spacing: Spacing,
         /// So many flows of this template.
         limit: Count,
-        /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack, rto_initial, rto_min, rto_max,
-        /// syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
+        /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack,
+        /// rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
+        /// time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
         tcp: TextTable,
-        /// true: its flows are TLS 1.3 sessions, what is said is inside of them; or a table that says more. Default false.
+        /// true: its flows are TLS 1.3 sessions, what is said is inside of them; or a table that
+        /// says more. Default false.
         tls: TlsSaid,
         /// false: as if the template were not there. Default true.
         enabled: bool,
@@ -179,27 +196,30 @@ table! {
 table! {
     /// What TLS sessions are made with, at the ends that are ours.
     TlsTable {
-        /// Whom clients ask for (SNI), and whom a certificate that is made is for. Default: the server's address, which is not
-        /// sent.
+        /// Whom clients ask for (SNI), and whom a certificate that is made is for. Default: the
+        /// server's address, which is not sent.
         server_name: Said,
-        /// What is spoken inside (ALPN), in order: "http/1.1", or a list. Default: nothing is said of it.
+        /// What is spoken inside (ALPN), in order: "http/1.1", or a list. Default: nothing is said
+        /// of it.
         alpn: OneOrMore,
-        /// A PEM file: clients verify the server's certificate by those in it. Default: they take any. Relative to the profile.
+        /// A PEM file: clients verify the server's certificate by those in it. Default: they take
+        /// any. Relative to the profile.
         ca: Said,
-        /// A PEM file with the server's certificate, and those between it and its authority behind it. Default: one is made,
-        /// signed by itself, for each run. Relative to the profile.
+        /// A PEM file with the server's certificate, and those between it and its authority behind
+        /// it. Default: one is made, signed by itself, for each run. Relative to the profile.
         certificate: Said,
         /// A PEM file with its key. Relative to the profile.
         key: Said,
-        /// A PEM file with the certificate that clients show to servers that ask for one. Default: where no servers are ours,
-        /// `certificate`. Relative to the profile.
+        /// A PEM file with the certificate that clients show to servers that ask for one. Default:
+        /// where no servers are ours, `certificate`. Relative to the profile.
         client_certificate: Said,
         /// A PEM file with its key. Relative to the profile.
         client_key: Said,
-        /// A PEM file: servers ask clients for a certificate, and verify it by those in it. Default: they do not ask. Relative to
-        /// the profile.
+        /// A PEM file: servers ask clients for a certificate, and verify it by those in it.
+        /// Default: they do not ask. Relative to the profile.
         client_ca: Said,
-        /// true: servers give tickets, and clients come back with them. Default false: each handshake is a full one.
+        /// true: servers give tickets, and clients come back with them. Default false: each
+        /// handshake is a full one.
         resumption: bool,
         /// "1.3" or "1.2", or a list: the highest that both ends have is used. Default "1.3".
         versions: OneOrMore,
@@ -218,7 +238,11 @@ impl Read for TlsSaid {
         match &node.value {
             Value::Bool(whether) => Some(Self::Whether(*whether)),
             Value::Table(_) => TlsTable::read(node, cx).map(|table| Self::Table(Box::new(table))),
-            _ => cx.wrong_type(node, "true, false or a table", "true, or { server_name = \"www.example.net\" }"),
+            _ => cx.wrong_type(
+                node,
+                "true, false or a table",
+                "true, or { server_name = \"www.example.net\" }",
+            ),
         }
     }
     fn schema() -> Json {
@@ -316,7 +340,8 @@ impl Read for PortRange {
 
 impl Read for Order {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [("sequential", Self::Sequential), ("random", Self::Random), ("hash", Self::Hash)];
+        let words =
+            [("sequential", Self::Sequential), ("random", Self::Random), ("hash", Self::Hash)];
         word(node, cx, "an order of addresses", &words)
     }
     fn schema() -> Json {
@@ -364,7 +389,12 @@ impl Read for Delays {
                 }
                 cx.wrong_type(node, "a factor above 0 and up to a million", "0.5")
             }
-            _ => word(node, cx, "what becomes of delays", &[("keep", Self::Keep), ("drop", Self::Drop)]),
+            _ => word(
+                node,
+                cx,
+                "what becomes of delays",
+                &[("keep", Self::Keep), ("drop", Self::Drop)],
+            ),
         }
     }
     fn schema() -> Json {
@@ -383,27 +413,45 @@ impl Read for Incomplete {
 }
 
 /// `None`: the profile has no template, and plays no capture.
-pub(super) fn flows(table: &mut ProfileTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<Flows> {
-    let templates: Vec<(usize, TemplateTable)> = table.template.take().map_or_else(Vec::new, |templates| {
-        templates.value.into_iter().enumerate().filter(|(_, t)| t.enabled.as_ref().is_none_or(|e| e.value)).collect()
-    });
+pub(super) fn flows(
+    table: &mut ProfileTable,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Option<Flows> {
+    let templates: Vec<(usize, TemplateTable)> =
+        table.template.take().map_or_else(Vec::new, |templates| {
+            templates
+                .value
+                .into_iter()
+                .enumerate()
+                .filter(|(_, t)| t.enabled.as_ref().is_none_or(|e| e.value))
+                .collect()
+        });
     let pools = table.pool.take().map_or_else(Vec::new, |pools| pools.value);
     let mut shared = table.flows.take();
     if let Some(replay) = shared.as_mut().and_then(|shared| shared.value.replay.take()) {
         return played(replay, shared, (pools.first().map(|p| &p.place), &templates), ports, cx);
     }
     if templates.is_empty() {
-        let unused =
-            [shared.map(|shared| (shared.place, "[flows]")), pools.first().map(|p| (p.place.clone(), "[[pool]]"))];
+        let unused = [
+            shared.map(|shared| (shared.place, "[flows]")),
+            pools.first().map(|p| (p.place.clone(), "[[pool]]")),
+        ];
         if let Some((place, what)) = unused.into_iter().flatten().next() {
-            cx.report(&place, &format!("is {what}, and there is no template"), &["add a [[template]]".into()]);
+            cx.report(
+                &place,
+                &format!("is {what}, and there is no template"),
+                &["add a [[template]]".into()],
+            );
         }
         return None;
     }
     different(pools.iter().map(|pool| pool.name.as_ref()), "pool", cx);
     different(templates.iter().map(|(_, template)| template.name.as_ref()), "template", cx);
-    let mut flows =
-        Flows { pools: pools.into_iter().filter_map(|pool| a_pool(pool, cx)).collect(), ..Flows::default() };
+    let mut flows = Flows {
+        pools: pools.into_iter().filter_map(|pool| a_pool(pool, cx)).collect(),
+        ..Flows::default()
+    };
     common(&mut flows, shared, ports, cx);
     for (number, template) in templates {
         let template = a_template(number, template, &mut flows, cx);
@@ -423,14 +471,31 @@ fn played(
     let template = templates.first().map(|(_, template)| &template.place);
     for (place, what) in [(pool, "a [[pool]]"), (template, "a [[template]]")] {
         if let Some(place) = place {
-            cx.report(place, &format!("is {what}, and [flows] plays a capture"), &["try two profiles".into()]);
+            cx.report(
+                place,
+                &format!("is {what}, and [flows] plays a capture"),
+                &["try two profiles".into()],
+            );
         }
     }
     if let Some(Placed { value, .. }) = &shared {
-        for key in ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "patience"] {
+        for key in [
+            "cps",
+            "active",
+            "bandwidth",
+            "ramp_up",
+            "hold",
+            "ramp_down",
+            "active_limit",
+            "patience",
+        ] {
             if value.given.has(key) {
                 let says = format!("has {key:?}, which is of templates, and a capture is played");
-                cx.report(&value.place, &says, &["cps, multiplier and at_once of [flows.replay] say how fast".into()]);
+                cx.report(
+                    &value.place,
+                    &says,
+                    &["cps, multiplier and at_once of [flows.replay] say how fast".into()],
+                );
             }
         }
     }
@@ -439,17 +504,30 @@ fn played(
     Some(flows)
 }
 
-fn conversations(Placed { value: table, .. }: Placed<ReplayTable>, cx: &mut Reader<'_>) -> Option<Conversations> {
+fn conversations(
+    Placed { value: table, .. }: Placed<ReplayTable>,
+    cx: &mut Reader<'_>,
+) -> Option<Conversations> {
     let place = table.place.clone();
     cx.need(&place, &table.given, "capture", r#"capture = "file.pcap""#)?;
     let top = table.topspeed.as_ref().is_some_and(|top| top.value);
-    if [table.multiplier.is_some(), table.cps.is_some(), top].into_iter().filter(|given| *given).count() > 1 {
+    if [table.multiplier.is_some(), table.cps.is_some(), top]
+        .into_iter()
+        .filter(|given| *given)
+        .count()
+        > 1
+    {
         cx.report(&place, "has several of multiplier, cps and topspeed, expected one", &[]);
     }
     let factor = match &table.multiplier {
         Some(Placed { value, place }) => {
             let fits = Some(*value).filter(|factor| *factor > 0.0 && *factor <= 1e9);
-            cx.must(place, fits, &format!("= {value} is no factor"), "expected a number above 0: try 2.5")?
+            cx.must(
+                place,
+                fits,
+                &format!("= {value} is no factor"),
+                "expected a number above 0: try 2.5",
+            )?
         }
         None => 1.0,
     };
@@ -476,7 +554,11 @@ fn conversations(Placed { value: table, .. }: Placed<ReplayTable>, cx: &mut Read
     })
 }
 
-fn different<'a>(names: impl Iterator<Item = Option<&'a Placed<String>>>, what: &str, cx: &mut Reader<'_>) {
+fn different<'a>(
+    names: impl Iterator<Item = Option<&'a Placed<String>>>,
+    what: &str,
+    cx: &mut Reader<'_>,
+) {
     let mut known: Vec<&str> = Vec::new();
     for Placed { value: name, place } in names.flatten() {
         if known.contains(&name.as_str()) {
@@ -499,12 +581,18 @@ fn a_pool(table: PoolTable, cx: &mut Reader<'_>) -> Option<Pool> {
 }
 
 /// What all templates have in common.
-fn common(flows: &mut Flows, table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>) {
+fn common(
+    flows: &mut Flows,
+    table: Option<Placed<FlowsTable>>,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) {
     let Some(Placed { value: table, .. }) = table else {
         (flows.clients, flows.servers) = (Some(0), (ports.len() > 1).then_some(1));
         return;
     };
-    let (named, place) = (table.given.has("clients") || table.given.has("servers"), table.place.clone());
+    let (named, place) =
+        (table.given.has("clients") || table.given.has("servers"), table.place.clone());
     flows.clients = table.clients.as_ref().and_then(|name| port(name, ports, cx));
     flows.servers = table.servers.as_ref().and_then(|name| port(name, ports, cx));
     if !named {
@@ -517,7 +605,11 @@ fn common(flows: &mut Flows, table: Option<Placed<FlowsTable>>, ports: &[Port], 
     if let Some(Placed { value, place }) = &table.bandwidth
         && (value.is_zero() || !matches!(value.unit, RateUnit::BpsL2))
     {
-        cx.report(place, &format!("= {value} is no bandwidth of data"), &[r#"try "100 Mbps""#.into()]);
+        cx.report(
+            place,
+            &format!("= {value} is no bandwidth of data"),
+            &[r#"try "100 Mbps""#.into()],
+        );
     }
     flows.target = table
         .cps
@@ -540,15 +632,20 @@ fn common(flows: &mut Flows, table: Option<Placed<FlowsTable>>, ports: &[Port], 
     flows.active_limit = table.active_limit.map(|limit| limit.value.0);
     flows.drain = table.drain.map(|drain| drain.value);
     flows.patience = table.patience.map(|patience| patience.value);
-    flows.client_network = table.client_network.map_or_else(Network::default, |table| network(table.value, cx));
-    flows.server_network = table.server_network.map_or_else(Network::default, |table| network(table.value, cx));
+    flows.client_network =
+        table.client_network.map_or_else(Network::default, |table| network(table.value, cx));
+    flows.server_network =
+        table.server_network.map_or_else(Network::default, |table| network(table.value, cx));
 }
 
 pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
     let known = || ports.iter().map(|port| port.name.as_str());
     let index = known().position(|port| port == name.value);
     if index.is_none() {
-        let hints = [suggest(&name.value, known()), format!("or add under [ports]: {} = \"loop:0\"", name.value)];
+        let hints = [
+            suggest(&name.value, known()),
+            format!("or add under [ports]: {} = \"loop:0\"", name.value),
+        ];
         cx.report(&name.place, &format!("= {:?} is not among [ports]", name.value), &hints);
     }
     index
@@ -560,7 +657,12 @@ pub(super) fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
     }
     let mtu = table.mtu.as_ref().and_then(|mtu| {
         let fits = u16::try_from(mtu.value.0).ok().filter(|mtu| *mtu >= 576);
-        cx.must(&mtu.place, fits, &format!("= {} is no MTU", mtu.value.0), "expected 576 to 65535: try 1500")
+        cx.must(
+            &mtu.place,
+            fits,
+            &format!("= {} is no MTU", mtu.value.0),
+            "expected 576 to 65535: try 1500",
+        )
     });
     Network {
         mac: table.mac.map(|mac| mac.value),
@@ -572,16 +674,29 @@ pub(super) fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
     }
 }
 
-fn a_template(number: usize, table: TemplateTable, flows: &mut Flows, cx: &mut Reader<'_>) -> Option<Template> {
+fn a_template(
+    number: usize,
+    table: TemplateTable,
+    flows: &mut Flows,
+    cx: &mut Reader<'_>,
+) -> Option<Template> {
     let at = cx.at(table.place.start);
-    let name = table.name.as_ref().map_or_else(|| format!("template {}", number + 1), |name| name.value.clone());
+    let name = table
+        .name
+        .as_ref()
+        .map_or_else(|| format!("template {}", number + 1), |name| name.value.clone());
     let says = says(&table, cx);
     let arrival = arrival(&table, flows, cx);
     let clients = pool(&table.place, "clients", table.clients, &name, flows, cx);
     let servers = pool(&table.place, "servers", table.servers, &name, flows, cx);
     let port = table.port.as_ref().and_then(|port| {
         let fits = u16::try_from(port.value.0).ok().filter(|port| *port > 0);
-        cx.must(&port.place, fits, &format!("= {} is no port", port.value.0), "expected 1 to 65535: try port = 80")
+        cx.must(
+            &port.place,
+            fits,
+            &format!("= {} is no port", port.value.0),
+            "expected 1 to 65535: try port = 80",
+        )
     });
     let programs = matches!(says, Some(Says::Programs { .. }));
     if programs && !table.given.has("port") {
@@ -615,10 +730,15 @@ fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
     ] {
         if table.given.has(one) && !table.given.has(other) {
             let says = format!("has {one:?} without {other:?}");
-            cx.report(&table.place, &says, &[format!("add {other} = {example:?}, or leave out both: {without}")]);
+            cx.report(
+                &table.place,
+                &says,
+                &[format!("add {other} = {example:?}, or leave out both: {without}")],
+            );
         }
     }
-    let texts = |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
+    let texts =
+        |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
     let file = |file: Option<Placed<Said>>| {
         file.map(|Placed { value: Said { text, at }, .. }| Said { text: cx.beside(&text), at })
     };
@@ -640,9 +760,11 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     let has = |key: &str| table.given.has(key);
     let programs = has("client") || has("server");
     let kinds = [("app", has("app")), ("client and server", programs), ("capture", has("capture"))];
-    let given: Vec<&str> = kinds.iter().filter(|(_, given)| *given).map(|(kind, _)| *kind).collect();
+    let given: Vec<&str> =
+        kinds.iter().filter(|(_, given)| *given).map(|(kind, _)| *kind).collect();
     if given.len() != 1 {
-        let found = if given.is_empty() { "nothing to say".to_owned() } else { given.join(", and ") };
+        let found =
+            if given.is_empty() { "nothing to say".to_owned() } else { given.join(", and ") };
         let hint = "expected app, or client and server, or capture: try app = \"http\"";
         cx.report(&table.place, &format!("has {found}"), &[hint.into()]);
         return None;
@@ -656,15 +778,23 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     stray("options", "app", cx);
     stray("messages", "client and server", cx);
     stray("delays", "capture", cx);
-    let texts = |texts: &Option<Placed<TextTable>>| texts.as_ref().map_or_else(Vec::new, |t| t.value.0.clone());
-    let lines = |lines: &Option<Placed<Vec<Said>>>| lines.as_ref().map_or_else(Vec::new, |l| l.value.clone());
+    let texts = |texts: &Option<Placed<TextTable>>| {
+        texts.as_ref().map_or_else(Vec::new, |t| t.value.0.clone())
+    };
+    let lines = |lines: &Option<Placed<Vec<Said>>>| {
+        lines.as_ref().map_or_else(Vec::new, |l| l.value.clone())
+    };
     if let Some(app) = &table.app {
         return Some(Says::App { app: app.value.clone(), options: texts(&table.options) });
     }
     if programs {
         let (client, server) = (lines(&table.client), lines(&table.server));
         if client.is_empty() && server.is_empty() {
-            cx.report(&table.place, "has no instructions, neither of the client nor of the server", &[]);
+            cx.report(
+                &table.place,
+                "has no instructions, neither of the client nor of the server",
+                &[],
+            );
             return None;
         }
         return Some(Says::Programs { client, server, messages: texts(&table.messages) });
@@ -689,7 +819,12 @@ fn arrival(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Option<
     let poisson = table.spacing.as_ref().is_some_and(|spacing| spacing.value == Spacing::Poisson);
     let positive = |count: &Placed<Count>, cx: &mut Reader<'_>| {
         let fits = u32::try_from(count.value.0).ok().filter(|n| *n > 0);
-        cx.must(&count.place, fits, &format!("= {} is out of range", count.value.0), "expected 1 to 4294967295")
+        cx.must(
+            &count.place,
+            fits,
+            &format!("= {} is out of range", count.value.0),
+            "expected 1 to 4294967295",
+        )
     };
     if let (Some(think), None) = (&table.think, &table.users) {
         cx.report(&think.place, "is of users, and there are none", &["try users = 100".into()]);
@@ -728,13 +863,17 @@ fn pool(
 ) -> Option<usize> {
     let Some(Placed { value: OneOrMore(texts), place }) = given else {
         let example = if key == "clients" { "16.0.0.1-16.0.0.254" } else { "48.0.0.1" };
-        cx.report(template, &format!("has no {key:?}"), &[format!("try {key} = {example:?}, or the name of a pool")]);
+        cx.report(
+            template,
+            &format!("has no {key:?}"),
+            &[format!("try {key} = {example:?}, or the name of a pool")],
+        );
         return None;
     };
     if let [one] = &texts[..] {
         let index = flows.pools.iter().position(|pool| pool.name == one.text);
-        let address =
-            one.text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':') && one.text.contains(['.', ':']);
+        let address = one.text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':')
+            && one.text.contains(['.', ':']);
         if index.is_none() && !address {
             let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));
             let hints = [hint, "or give addresses: \"16.0.0.1-16.0.0.254\"".into()];

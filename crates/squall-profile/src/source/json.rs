@@ -1,5 +1,5 @@
-//! JSON to [`Node`]. serde_json checks the text but keeps no places, so a second walk over what is known to be valid
-//! JSON takes them down.
+//! JSON to [`Node`]. serde_json checks the text but keeps no places, so a second walk over what is
+//! known to be valid JSON takes them down.
 
 use super::node::{Entry, Node, SyntaxMistake, Value};
 
@@ -9,7 +9,10 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
         let message = error.to_string();
         // The place is ours to print.
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
-        return Err(vec![SyntaxMistake { at: offset(source, error.line(), error.column()), message }]);
+        return Err(vec![SyntaxMistake {
+            at: offset(source, error.line(), error.column()),
+            message,
+        }]);
     }
     let mut walk = Walk { source, at: 0, duplicates: Vec::new() };
     let node = walk.node();
@@ -18,7 +21,8 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
 
 /// serde_json counts lines and, in a line, octets from 1; 0 is the line's end before.
 fn offset(source: &str, line: usize, column: usize) -> usize {
-    let start: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let start: usize =
+        source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     start + column.saturating_sub(1)
 }
 
@@ -50,7 +54,10 @@ impl Walk<'_> {
             self.space();
             self.at += 1; // the colon
             if entries.iter().any(|e| e.key == key) {
-                self.duplicates.push(SyntaxMistake { at: start, message: format!("key {key:?} is there twice") });
+                self.duplicates.push(SyntaxMistake {
+                    at: start,
+                    message: format!("key {key:?} is there twice"),
+                });
             }
             let node = self.node();
             entries.push(Entry { key, start, node });
@@ -66,7 +73,8 @@ impl Walk<'_> {
         Value::List(items)
     }
 
-    /// Past the opening bracket or comma, to the next item; past the closing bracket if there is none.
+    /// Past the opening bracket or comma, to the next item; past the closing bracket if there is
+    /// none.
     fn next_item(&mut self, end: u8) -> bool {
         self.space();
         if self.peek() != end {
@@ -86,7 +94,10 @@ impl Walk<'_> {
             self.at += if self.peek() == b'\\' { 2 } else { 1 };
         }
         self.at += 1;
-        self.source.get(start..self.at).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        self.source
+            .get(start..self.at)
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default()
     }
 
     fn word(&mut self) -> Value {

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{Departures, IMIX, Mode, SizeLaw};
 
-/// Frame lengths with FCS that a profile may ask for: an Ethernet header and FCS, to lo's MTU of 65536 with both. Below
-/// 64 they are runts.
+/// Frame lengths with FCS that a profile may ask for: an Ethernet header and FCS, to lo's MTU of
+/// 65536 with both. Below 64 they are runts.
 const FRAME: std::ops::RangeInclusive<u64> = 18..=65_554;
 /// Frames in a repeating list of lengths.
 const LIST_MAX: usize = 1 << 20;
@@ -48,7 +48,10 @@ impl Number {
             return Some(Self { value: address.to_bits(), form: Form::Ipv6 });
         }
         if let Ok(MacAddr([a, b, c, d, e, f])) = text.parse() {
-            return Some(Self { value: u64::from_be_bytes([0, 0, a, b, c, d, e, f]).into(), form: Form::Mac });
+            return Some(Self {
+                value: u64::from_be_bytes([0, 0, a, b, c, d, e, f]).into(),
+                form: Form::Mac,
+            });
         }
         let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
             Some(hex) => (hex, 16),
@@ -104,13 +107,20 @@ pub(super) struct NextText {
 impl Read for NextText {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         if let Value::Text(name) = &node.value {
-            return Some(Self { stream: Placed { value: name.clone(), place: cx.place(node) }, times: None });
+            return Some(Self {
+                stream: Placed { value: name.clone(), place: cx.place(node) },
+                times: None,
+            });
         }
         let table = NextTable::read(node, cx)?;
         cx.need(&table.place, &table.given, "stream", r#"stream = "name""#)?;
         let times = table.times.as_ref().map(|times| times.value.0);
         if let Some(Placed { value, place }) = table.times.filter(|times| times.value.0 == 0) {
-            cx.report(&place, &format!("= {} is less than 1", value.0), &["leave it out for: for ever".into()]);
+            cx.report(
+                &place,
+                &format!("= {} is less than 1", value.0),
+                &["leave it out for: for ever".into()],
+            );
         }
         Some(Self { stream: table.stream?, times })
     }
@@ -123,18 +133,28 @@ impl Read for SizeLaw {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         match &node.value {
             Value::Integer(_) => frame_len(&i128_of(node), node, cx).map(Self::Fixed),
-            Value::Text(text) => size_text(text).map_err(|hint| cx.wrong(node, "is not a frame length", &[hint])).ok(),
-            Value::List(items) if items.is_empty() => cx.wrong_type(node, "a list of lengths", "[64, 594, 1518]"),
+            Value::Text(text) => size_text(text)
+                .map_err(|hint| cx.wrong(node, "is not a frame length", &[hint]))
+                .ok(),
+            Value::List(items) if items.is_empty() => {
+                cx.wrong_type(node, "a list of lengths", "[64, 594, 1518]")
+            }
             Value::List(items) => {
                 let lens: Vec<_> = items
                     .iter()
                     .enumerate()
-                    .map(|(i, item)| cx.below(&format!("[{i}]"), |cx| frame_len(&i128_of(item), item, cx)))
+                    .map(|(i, item)| {
+                        cx.below(&format!("[{i}]"), |cx| frame_len(&i128_of(item), item, cx))
+                    })
                     .collect();
                 lens.into_iter().collect::<Option<_>>().map(Self::List)
             }
             Value::Table(_) => size_table(node, cx),
-            _ => cx.wrong_type(node, "a frame length", r#"64, "imix", "64-1518", { weights = [[64, 7], [1518, 1]] }"#),
+            _ => cx.wrong_type(
+                node,
+                "a frame length",
+                r#"64, "imix", "64-1518", { weights = [[64, 7], [1518, 1]] }"#,
+            ),
         }
     }
     fn schema() -> Json {
@@ -186,7 +206,11 @@ fn size_text(text: &str) -> Result<SizeLaw, String> {
     let len = |text: &str| text.trim().parse().ok().and_then(checked_len).ok_or_else(len_hint);
     let Some((min, max)) = lower.split_once('-') else {
         const HINT: &str = r#"try 64, "imix", "64-1518", "64-1518/64""#;
-        return if lower.parse::<u64>().is_ok() { len(&lower).map(SizeLaw::Fixed) } else { Err(HINT.into()) };
+        return if lower.parse::<u64>().is_ok() {
+            len(&lower).map(SizeLaw::Fixed)
+        } else {
+            Err(HINT.into())
+        };
     };
     let (max, step) = max.split_once('/').unwrap_or((max, "1"));
     let (min, max) = (len(min)?, len(max)?);
@@ -217,11 +241,14 @@ fn genome(text: &str, z: Option<u32>, custom: &[u32]) -> Result<Vec<u32>, String
             'h' => 2112,
             'i' => 9000,
             'z' => z.ok_or(r#"z needs its length: { genome = "aaz", z = 1500 }"#)?,
-            'A'..='Z' => *custom
-                .get(c as usize - 'A' as usize)
-                .ok_or_else(|| format!(r#"{c} needs its length: {{ genome = "aA", custom = [594] }}"#))?,
+            'A'..='Z' => *custom.get(c as usize - 'A' as usize).ok_or_else(|| {
+                format!(r#"{c} needs its length: {{ genome = "aA", custom = [594] }}"#)
+            })?,
             _ => {
-                return Err(format!("{c:?} is no genome code: a to i, z, A to Z, each with a number before it or not"));
+                return Err(format!(
+                    "{c:?} is no genome code: a to i, z, A to Z, each with a number before it or \
+                     not"
+                ));
             }
         };
         let times = repeat.take().unwrap_or(1);
@@ -248,12 +275,19 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
     match law {
         "weights" => {
             let Placed { value: pairs, place } = table.weights?;
-            let law: Option<Vec<(u32, u32)>> =
-                pairs.iter().map(|pair| Some((checked_len(pair.0)?, u32::try_from(pair.1).ok()?))).collect();
+            let law: Option<Vec<(u32, u32)>> = pairs
+                .iter()
+                .map(|pair| Some((checked_len(pair.0)?, u32::try_from(pair.1).ok()?)))
+                .collect();
             let law = cx.must(&place, law, "is not a list of lengths and weights", &len_hint())?;
             let sum: u64 = law.iter().map(|(_, weight)| u64::from(*weight)).sum();
             let right = (1..=u64::from(u32::MAX)).contains(&sum).then_some(SizeLaw::Weights(law));
-            cx.must(&place, right, "adds up to no weight", "weights are whole numbers; their sum is 1 to 4294967295")
+            cx.must(
+                &place,
+                right,
+                "adds up to no weight",
+                "weights are whole numbers; their sum is 1 to 4294967295",
+            )
         }
         "uniform" => {
             let Placed { value, place } = table.uniform?;
@@ -262,7 +296,10 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
                 Ok(_) => Err(r#"try "64-1518""#.into()),
                 Err(hint) => Err(hint),
             };
-            law.map_err(|hint| cx.report(&place, &format!("= {value:?} is not a range of lengths"), &[hint])).ok()
+            law.map_err(|hint| {
+                cx.report(&place, &format!("= {value:?} is not a range of lengths"), &[hint])
+            })
+            .ok()
         }
         "normal" => {
             let normal = table.normal?.value;
@@ -272,36 +309,55 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
             let (mean, sd) = (normal.mean?.value, normal.sd?.value);
             let min = if normal.given.has("min") { normal.min?.value.0 } else { 64 };
             let max = if normal.given.has("max") { normal.max?.value.0 } else { 1518 };
-            let (min, max) =
-                cx.must(&place, checked_len(min).zip(checked_len(max)), "is out of bounds", &len_hint())?;
+            let (min, max) = cx.must(
+                &place,
+                checked_len(min).zip(checked_len(max)),
+                "is out of bounds",
+                &len_hint(),
+            )?;
             let (low, high) = (f64::from(min), f64::from(max));
             // Both bounds keep a draw within min..=max likely: it is drawn again until it is.
             let right = (low..=high).contains(&mean) && (0.0..=high - low).contains(&sd);
             let law = right.then_some(SizeLaw::Normal { mean, sd, min, max });
-            cx.must(&place, law, "is no normal law of lengths", "min <= mean <= max, and sd is at most max - min")
+            cx.must(
+                &place,
+                law,
+                "is no normal law of lengths",
+                "min <= mean <= max, and sd is at most max - min",
+            )
         }
         _ => {
             let Placed { value, place } = table.genome?;
             let len = |cx: &mut Reader<'_>, place: &Place, len| {
-                cx.must(place, checked_len(len), &format!("= {len} is not a frame length"), &len_hint())
+                cx.must(
+                    place,
+                    checked_len(len),
+                    &format!("= {len} is not a frame length"),
+                    &len_hint(),
+                )
             };
             let z = match table.z {
                 Some(z) => Some(len(cx, &z.place, z.value.0)?),
                 None => None,
             };
             let custom = match table.custom {
-                Some(lens) => lens.value.iter().map(|l| len(cx, &lens.place, l.0)).collect::<Option<_>>()?,
+                Some(lens) => {
+                    lens.value.iter().map(|l| len(cx, &lens.place, l.0)).collect::<Option<_>>()?
+                }
                 None => Vec::new(),
             };
             genome(&value, z, &custom)
                 .map(SizeLaw::List)
-                .map_err(|hint| cx.report(&place, &format!("= {value:?} is not an IMIX genome"), &[hint]))
+                .map_err(|hint| {
+                    cx.report(&place, &format!("= {value:?} is not an IMIX genome"), &[hint])
+                })
                 .ok()
         }
     }
 }
 
-const DEPARTURES_WORDS: [(&str, bool); 3] = [("constant", false), ("exponential", true), ("poisson", true)];
+const DEPARTURES_WORDS: [(&str, bool); 3] =
+    [("constant", false), ("exponential", true), ("poisson", true)];
 
 impl Read for Departures {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
@@ -315,7 +371,12 @@ impl Read for Departures {
             cx.need(&table.place, &table.given, "on", r#"{ on = "10 ms", off = "90 ms" }"#)?;
         }
         let law = cx.one_of(&table.place, &table.given, &laws)?;
-        cx.only(&table.place, &table.given, law, if law == "on" { &["on", "off"] } else { std::slice::from_ref(&law) });
+        cx.only(
+            &table.place,
+            &table.given,
+            law,
+            if law == "on" { &["on", "off"] } else { std::slice::from_ref(&law) },
+        );
         let within = |cx: &mut Reader<'_>, given: Option<Placed<f64>>, low: f64, high: f64| {
             let Placed { value, place } = given?;
             let right = (value > low && value <= high).then_some(value);
@@ -366,14 +427,28 @@ impl Read for Mode {
             if law == "bursts" { &["bursts", "packets", "gap"] } else { &["burst"] },
         );
         let some = |cx: &mut Reader<'_>, count: Placed<super::read::Count>| {
-            cx.must(&count.place, (count.value.0 > 0).then_some(count.value.0), "= 0 sends nothing", "at least 1")
+            cx.must(
+                &count.place,
+                (count.value.0 > 0).then_some(count.value.0),
+                "= 0 sends nothing",
+                "at least 1",
+            )
         };
         if law == "burst" {
             return Some(Self::Burst(some(cx, table.burst?)?));
         }
-        cx.need(&table.place, &table.given, "packets", r#"{ bursts = 5, packets = 4, gap = "1 s" }"#)?;
+        cx.need(
+            &table.place,
+            &table.given,
+            "packets",
+            r#"{ bursts = 5, packets = 4, gap = "1 s" }"#,
+        )?;
         let gap = if table.given.has("gap") { table.gap?.value } else { Nanos::ZERO };
-        Some(Self::Bursts { bursts: some(cx, table.bursts?)?, packets: some(cx, table.packets?)?, gap })
+        Some(Self::Bursts {
+            bursts: some(cx, table.bursts?)?,
+            packets: some(cx, table.packets?)?,
+            gap,
+        })
     }
     fn schema() -> Json {
         json!({ "anyOf": [{ "const": "continuous" }, ModeTable::schema()] })
@@ -441,7 +516,17 @@ mod tests {
         ] {
             assert_eq!(Number::parse(text).map(|number| number.value), Some(value), "{text}");
         }
-        for text in ["", "-1", "+1", "0x", "0x+1", "1.5", "48.0.0", "340282366920938463463374607431768211456", "web"] {
+        for text in [
+            "",
+            "-1",
+            "+1",
+            "0x",
+            "0x+1",
+            "1.5",
+            "48.0.0",
+            "340282366920938463463374607431768211456",
+            "web",
+        ] {
             assert_eq!(Number::parse(text), None, "{text:?}");
         }
     }

@@ -1,6 +1,8 @@
-//! From the tables to a [`Profile`]: defaults, names to indices, and the checks that need more than one key.
+//! From the tables to a [`Profile`]: defaults, names to indices, and the checks that need more than
+//! one key.
 //!
-//! Where a mistake was noted, some harmless value goes on in its place, so that the rest is checked too.
+//! Where a mistake was noted, some harmless value goes on in its place, so that the rest is checked
+//! too.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,8 +14,8 @@ use super::{
     read::{Count, Given, Place, Placed, Reader},
 };
 use crate::{
-    At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stop, Stream, Vary,
-    diagnostics::suggest,
+    At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stop,
+    Stream, Vary, diagnostics::suggest,
 };
 
 pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
@@ -22,33 +24,54 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         .take()
         .map_or_else(Vec::new, |ports| ports.value.0)
         .into_iter()
-        .map(|(name, address)| Port { name, at: cx.at(address.place.start), address: address.value })
+        .map(|(name, address)| Port {
+            name,
+            at: cx.at(address.place.start),
+            address: address.value,
+        })
         .collect();
 
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
     let flows = super::flows::flows(&mut table, &ports, cx);
     let streams: Vec<(usize, StreamTable)> = table.stream.take().map_or_else(Vec::new, |streams| {
-        streams.value.into_iter().enumerate().filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value)).collect()
+        streams
+            .value
+            .into_iter()
+            .enumerate()
+            .filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value))
+            .collect()
     });
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
     let nothing = streams.is_empty() && flows.is_none() && attacks.is_empty();
     if nothing && (!(given || flows_given || attacks_given) || cx.mistakes.is_empty()) {
-        let hints =
-            ["a profile has at least one [[stream]], [[template]] or [[attack]] that is not disabled".to_owned()];
+        let hints = ["a profile has at least one [[stream]], [[template]] or [[attack]] that is \
+                      not disabled"
+            .to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
     }
 
     let names = stream_names(&streams, cx);
-    let nexts: Vec<Option<Next>> = streams.iter().map(|(_, table)| next(table, &names, cx)).collect();
+    let nexts: Vec<Option<Next>> =
+        streams.iter().map(|(_, table)| next(table, &names, cx)).collect();
     for (i, (_, table)) in streams.iter().enumerate() {
         let waits = table.self_start.as_ref().filter(|start| !start.value);
         if let Some(waits) = waits
-            && !nexts.iter().enumerate().any(|(from, next)| from != i && next.is_some_and(|n| n.stream == i))
+            && !nexts
+                .iter()
+                .enumerate()
+                .any(|(from, next)| from != i && next.is_some_and(|n| n.stream == i))
         {
-            let hint = format!("name it in another stream: next = {:?}, or drop self_start = false", names.names[i]);
-            cx.report(&waits.place, "= false, but no stream has this one as next: it would never start", &[hint]);
+            let hint = format!(
+                "name it in another stream: next = {:?}, or drop self_start = false",
+                names.names[i]
+            );
+            cx.report(
+                &waits.place,
+                "= false, but no stream has this one as next: it would never start",
+                &[hint],
+            );
         }
     }
 
@@ -75,7 +98,10 @@ struct Names {
 fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names {
     let mut names = Names { names: Vec::new(), index: HashMap::new() };
     for (i, (number, table)) in streams.iter().enumerate() {
-        let name = table.name.as_ref().map_or_else(|| format!("stream {}", number + 1), |name| name.value.clone());
+        let name = table
+            .name
+            .as_ref()
+            .map_or_else(|| format!("stream {}", number + 1), |name| name.value.clone());
         if names.index.insert(name.clone(), i).is_some() {
             let place = table.name.as_ref().map_or(&table.place, |name| &name.place);
             cx.report(place, &format!("= {name:?} is the name of an earlier stream, too"), &[]);
@@ -93,13 +119,23 @@ fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next>
     }
     let Some(stream) = names.index.get(&next.stream.value) else {
         let hint = suggest(&next.stream.value, names.names.iter().map(String::as_str));
-        cx.report(&next.stream.place, &format!("= {:?} is no stream that is enabled", next.stream.value), &[hint]);
+        cx.report(
+            &next.stream.place,
+            &format!("= {:?} is no stream that is enabled", next.stream.value),
+            &[hint],
+        );
         return None;
     };
     Some(Next { stream: *stream, times: next.times })
 }
 
-fn stream(table: StreamTable, name: String, next: Option<Next>, ports: &[Port], cx: &mut Reader<'_>) -> Stream {
+fn stream(
+    table: StreamTable,
+    name: String,
+    next: Option<Next>,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Stream {
     let at = |placed: Option<&Place>, cx: &Reader<'_>| cx.at(placed.unwrap_or(&table.place).start);
     let port = port(&table, ports, cx).unwrap_or(0);
     cx.need(&table.place, &table.given, "rate", r#"rate = "1 kpps", or rate = "max""#);
@@ -149,8 +185,10 @@ fn port(table: &StreamTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<usiz
         (Some(port), _) => {
             let index = known().position(|name| name == port.value);
             if index.is_none() {
-                let hints =
-                    [suggest(&port.value, known()), format!("or add under [ports]: {} = \"loop:0\"", port.value)];
+                let hints = [
+                    suggest(&port.value, known()),
+                    format!("or add under [ports]: {} = \"loop:0\"", port.value),
+                ];
                 cx.report(&port.place, &format!("= {:?} is not among [ports]", port.value), &hints);
             }
             index
@@ -163,7 +201,11 @@ fn port(table: &StreamTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<usiz
             None
         }
         (None, [first, ..]) => {
-            let hints = [format!("try port = {:?}; there is {}", first.name, known().collect::<Vec<_>>().join(", "))];
+            let hints = [format!(
+                "try port = {:?}; there is {}",
+                first.name,
+                known().collect::<Vec<_>>().join(", ")
+            )];
             cx.report(&table.place, "has no port, and [ports] has several", &hints);
             None
         }
@@ -184,12 +226,15 @@ fn packet(
         _ => {
             let Placed { value, place } = pcap?;
             let (path, number) = match value.rsplit_once('#') {
-                Some((path, number)) => (path, number.trim().parse().ok().filter(|number| *number > 0)),
+                Some((path, number)) => {
+                    (path, number.trim().parse().ok().filter(|number| *number > 0))
+                }
                 None => (value.as_str(), Some(1)),
             };
             let hint = r#"try "capture.pcap#3": frames are counted from 1"#;
             let number = if path.is_empty() { None } else { number };
-            let number = cx.must(&place, number, &format!("= {value:?} is not a frame of a capture"), hint)?;
+            let number =
+                cx.must(&place, number, &format!("= {value:?} is not a frame of a capture"), hint)?;
             Some(PacketSource::Capture { path: cx.beside(path), number })
         }
     }
@@ -209,7 +254,8 @@ fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
         let at = cx.at(table.place.start);
         let first = varies.done.len();
         let name = table.name.as_ref().map(|name| name.value.clone());
-        let expected = if matches!(&table.op, Some(op) if op.value == OpName::Tuple) { 2 } else { 1 };
+        let expected =
+            if matches!(&table.op, Some(op) if op.value == OpName::Tuple) { 2 } else { 1 };
         vary(table, at, &mut varies, cx);
         // After a mistake something must stand here, or `after` would count wrong.
         while varies.done.len() < first + expected {
@@ -265,32 +311,45 @@ fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
         OpName::Tuple => &["name", "op"],
         _ => &["name", "op", "field", "offset", "octets", "mask", "after"],
     };
-    cx.only(&table.place, &table.given, &format!("op = {:?}", op.word()), &[of_op, of_field].concat());
+    cx.only(
+        &table.place,
+        &table.given,
+        &format!("op = {:?}", op.word()),
+        &[of_op, of_field].concat(),
+    );
 }
 
 fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
     if cx.one_of(&table.place, &table.given, &["field", "offset"])? == "field" {
         for key in ["octets", "mask"].into_iter().filter(|key| table.given.has(key)) {
             let hints = ["octets and mask go with offset".to_owned()];
-            cx.report(&table.place, &format!("has {key:?}, which does nothing with \"field\""), &hints);
+            cx.report(
+                &table.place,
+                &format!("has {key:?}, which does nothing with \"field\""),
+                &hints,
+            );
         }
         let field = table.field.as_ref()?;
-        let named = (!field.value.trim().is_empty()).then(|| FieldRef::Name(field.value.trim().into()));
+        let named =
+            (!field.value.trim().is_empty()).then(|| FieldRef::Name(field.value.trim().into()));
         return cx.must(&field.place, named, "names no field", r#"try "ipv4.src""#);
     }
     cx.need(&table.place, &table.given, "octets", "octets = 2")?;
     let (offset, octets) = (table.offset.as_ref()?, table.octets.as_ref()?);
     let len = (1..=8).contains(&octets.value.0).then_some(octets.value.0 as usize);
-    let len = cx.must(&octets.place, len, &format!("= {} is out of bounds", octets.value.0), "1 to 8")?;
+    let len =
+        cx.must(&octets.place, len, &format!("= {} is out of bounds", octets.value.0), "1 to 8")?;
     // A frame ends before 65554; what this one's end is, the plan knows.
     let at = usize::try_from(offset.value.0).ok().filter(|at| *at < 1 << 16);
-    let at = cx.must(&offset.place, at, &format!("= {} is in no frame", offset.value.0), "0 to 65535")?;
+    let at =
+        cx.must(&offset.place, at, &format!("= {} is in no frame", offset.value.0), "0 to 65535")?;
     let all = u64::MAX >> (64 - 8 * len);
     let mask = match &table.mask {
         None if table.given.has("mask") => return None,
         None => all,
         Some(mask) => {
-            let right = u64::try_from(mask.value.value).ok().filter(|mask| *mask != 0 && mask & !all == 0);
+            let right =
+                u64::try_from(mask.value.value).ok().filter(|mask| *mask != 0 && mask & !all == 0);
             let hint = format!("from 1 to {all:#x}, the bits of {len} octets");
             cx.must(
                 &mask.place,
@@ -304,7 +363,12 @@ fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
 }
 
 /// The index of the variable that `after` names. Both must be of the kind that comes round.
-fn predecessor(after: &Placed<String>, op: OpName, varies: &Varies, cx: &mut Reader<'_>) -> Option<usize> {
+fn predecessor(
+    after: &Placed<String>,
+    op: OpName,
+    varies: &Varies,
+    cx: &mut Reader<'_>,
+) -> Option<usize> {
     let Placed { value, place } = after;
     if matches!(op, OpName::Random | OpName::Weighted) {
         let hints = ["increment, decrement, list and file follow another field".to_owned()];
@@ -314,7 +378,11 @@ fn predecessor(after: &Placed<String>, op: OpName, varies: &Varies, cx: &mut Rea
     let Some((_, of)) = varies.names.iter().rfind(|(name, _)| name == value) else {
         let known = varies.names.iter().map(|(name, _)| name.as_str());
         let hints = [format!("{}; only what stands before counts", suggest(value, known))];
-        cx.report(place, &format!("= {value:?} is no earlier changing field of this stream"), &hints);
+        cx.report(
+            place,
+            &format!("= {value:?} is no earlier changing field of this stream"),
+            &hints,
+        );
         return None;
     };
     if matches!(varies.done[*of].op, Op::Random { .. } | Op::Weighted { .. }) {
@@ -334,7 +402,12 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
             let init = number(&table.init, "init", table, if up { min } else { max })?;
             if !(min.value..=max.value).contains(&init.value) {
                 let placed = table.init.as_ref().map_or(place, |init| &init.place);
-                return cx.must(placed, None, &format!("= {init} is out of bounds"), &format!("from {min} to {max}"));
+                return cx.must(
+                    placed,
+                    None,
+                    &format!("= {init} is out of bounds"),
+                    &format!("from {min} to {max}"),
+                );
             }
             let step = number(&table.step, "step", table, 1.into())?;
             let signed = i128::try_from(step.value).ok().filter(|step| *step != 0);
@@ -347,7 +420,9 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
         OpName::Random => {
             let (min, max) = range(table, cx)?;
             let limit = table.limit.as_ref().map(|limit| limit.value.0);
-            if let Some(Placed { place, .. }) = table.limit.as_ref().filter(|limit| limit.value.0 == 0) {
+            if let Some(Placed { place, .. }) =
+                table.limit.as_ref().filter(|limit| limit.value.0 == 0)
+            {
                 cx.report(place, "= 0 draws nothing", &["leave it out for: no limit".into()]);
             }
             Some(Op::Random {
@@ -363,7 +438,12 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
                 None => Some(0),
                 Some(init) => {
                     let found = values.iter().position(|value| *value == init.value.value);
-                    cx.must(&init.place, found, "is not among the values", "the first frame has one of `values`")
+                    cx.must(
+                        &init.place,
+                        found,
+                        "is not among the values",
+                        "the first frame has one of `values`",
+                    )
                 }
             };
             Some(Op::List { values, init: init? })
@@ -372,7 +452,8 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
             cx.need(place, &table.given, "weights", "weights = [7, 4, 1]")?;
             let (values, weights) = (values(table, cx)?, table.weights.as_ref()?);
             if values.len() != weights.value.len() {
-                let says = format!("has {} weights for {} values", weights.value.len(), values.len());
+                let says =
+                    format!("has {} weights for {} values", weights.value.len(), values.len());
                 return cx.must(&weights.place, None, &says, "one weight for each value");
             }
             let pairs: Option<Vec<(u128, u32)>> = values
@@ -380,10 +461,14 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
                 .zip(&weights.value)
                 .map(|(v, Count(w))| Some((v, u32::try_from(*w).ok()?)))
                 .collect();
-            let sum = |pairs: &Vec<(u128, u32)>| pairs.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>();
+            let sum = |pairs: &Vec<(u128, u32)>| {
+                pairs.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>()
+            };
             let right = pairs.filter(|pairs| (1..=u64::from(u32::MAX)).contains(&sum(pairs)));
             let hint = "their sum is 1 to 4294967295";
-            Some(Op::Weighted { values: cx.must(&weights.place, right, "adds up to no weight", hint)? })
+            Some(Op::Weighted {
+                values: cx.must(&weights.place, right, "adds up to no weight", hint)?,
+            })
         }
         OpName::File => {
             cx.need(place, &table.given, "path", r#"path = "values.txt""#)?;
@@ -394,7 +479,12 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
 }
 
 /// A key's number or the default; `None` where it was there and wrong.
-fn number(placed: &Option<Placed<Number>>, key: &str, table: &VaryTable, default: Number) -> Option<Number> {
+fn number(
+    placed: &Option<Placed<Number>>,
+    key: &str,
+    table: &VaryTable,
+    default: Number,
+) -> Option<Number> {
     match placed {
         Some(placed) => Some(placed.value),
         None => (!table.given.has(key)).then_some(default),
@@ -407,9 +497,19 @@ fn range(table: &VaryTable, cx: &mut Reader<'_>) -> Option<(Number, Number)> {
     ordered(min, max, "min", cx)
 }
 
-fn ordered(min: Number, max: &Placed<Number>, low: &str, cx: &mut Reader<'_>) -> Option<(Number, Number)> {
+fn ordered(
+    min: Number,
+    max: &Placed<Number>,
+    low: &str,
+    cx: &mut Reader<'_>,
+) -> Option<(Number, Number)> {
     let right = (min.value <= max.value.value).then_some((min, max.value));
-    cx.must(&max.place, right, &format!("= {} is less than {low} = {min}", max.value), "the smaller one first")
+    cx.must(
+        &max.place,
+        right,
+        &format!("= {} is less than {low} = {min}", max.value),
+        "the smaller one first",
+    )
 }
 
 fn values(table: &VaryTable, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
@@ -434,14 +534,16 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
         if value.is_empty() {
             continue;
         }
-        let says = format!("= {:?}: line {} is not a number or an address: {value:?}", path.value, i + 1);
+        let says =
+            format!("= {:?}: line {} is not a number or an address: {value:?}", path.value, i + 1);
         values.push(cx.must(&path.place, Number::parse(value), &says, "one value a line")?.value);
     }
     let values = Some(values).filter(|values| !values.is_empty());
     cx.must(&path.place, values, &format!("= {:?} has no values", path.value), "one value a line")
 }
 
-/// Addresses times ports: the address changes from frame to frame, the port when the addresses are through.
+/// Addresses times ports: the address changes from frame to frame, the port when the addresses are
+/// through.
 fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
     cx.need(&table.place, &table.given, "ip_min", r#"ip_min = "16.0.0.1""#)?;
     cx.need(&table.place, &table.given, "ip_max", r#"ip_max = "16.0.0.254""#)?;
@@ -454,15 +556,31 @@ fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> 
             cx.must(&fields.place, two, "is not two fields", r#"try ["ipv4.src", "udp.sport"]"#)?
         }
     };
-    let (ip_min, ip_max) = ordered(table.ip_min.as_ref()?.value, table.ip_max.as_ref()?, "ip_min", cx)?;
+    let (ip_min, ip_max) =
+        ordered(table.ip_min.as_ref()?.value, table.ip_max.as_ref()?, "ip_min", cx)?;
     let port_min = number(&table.port_min, "port_min", &table, 1025.into())?;
     let port_max = number(&table.port_max, "port_max", &table, 65_535.into())?;
-    let place = table.port_max.as_ref().or(table.port_min.as_ref()).map_or(&table.place, |port| &port.place).clone();
-    let (port_min, port_max) = ordered(port_min, &Placed { value: port_max, place }, "port_min", cx)?;
+    let place = table
+        .port_max
+        .as_ref()
+        .or(table.port_min.as_ref())
+        .map_or(&table.place, |port| &port.place)
+        .clone();
+    let (port_min, port_max) =
+        ordered(port_min, &Placed { value: port_max, place }, "port_min", cx)?;
     let of = varies.done.len();
     let [address, port] = fields.map(|field| FieldRef::Name(field.trim().into()));
-    let up = |min: Number, max: Number| Op::Step { min: min.value, max: max.value, init: min.value, step: 1 };
+    let up = |min: Number, max: Number| Op::Step {
+        min: min.value,
+        max: max.value,
+        init: min.value,
+        step: 1,
+    };
     varies.done.push(Vary { field: address, op: up(ip_min, ip_max), at });
-    varies.done.push(Vary { field: port, op: Op::After { of, then: Box::new(up(port_min, port_max)) }, at });
+    varies.done.push(Vary {
+        field: port,
+        op: Op::After { of, then: Box::new(up(port_min, port_max)) },
+        at,
+    });
     Some(())
 }

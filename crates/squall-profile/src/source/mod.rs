@@ -1,4 +1,5 @@
-//! The text forms of a profile: TOML, YAML, JSON to a common tree, to typed tables, to a checked [`Profile`].
+//! The text forms of a profile: TOML, YAML, JSON to a common tree, to typed tables, to a checked
+//! [`Profile`].
 
 mod attacks;
 mod flows;
@@ -50,17 +51,26 @@ impl Profile {
         let origin = path.to_string_lossy();
         let refuse = |message: String, detail: &str| {
             let details = if detail.is_empty() { Vec::new() } else { vec![detail.to_owned()] };
-            Diagnostics(vec![Diagnostic { origin: origin.to_string(), message, details, ..Diagnostic::default() }])
+            Diagnostics(vec![Diagnostic {
+                origin: origin.to_string(),
+                message,
+                details,
+                ..Diagnostic::default()
+            }])
         };
         let format = Format::from_path(path).ok_or_else(|| {
-            refuse("the extension does not say what this is".into(), "profiles are .toml, .yaml, .yml or .json")
+            refuse(
+                "the extension does not say what this is".into(),
+                "profiles are .toml, .yaml, .yml or .json",
+            )
         })?;
-        let text = crate::read_text(path).map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
+        let text = crate::read_text(path)
+            .map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
         Self::parse(&text, &origin, format)
     }
 
-    /// Reads a profile. `origin` is what messages call it; files that it names are read from the disk, relative to the
-    /// folder of `origin`.
+    /// Reads a profile. `origin` is what messages call it; files that it names are read from the
+    /// disk, relative to the folder of `origin`.
     ///
     /// ```
     /// use squall_profile::{Format, Profile};
@@ -88,7 +98,12 @@ impl Profile {
     }
 
     /// As [`Profile::parse`], with `files` in place of the disk.
-    pub fn parse_with(text: &str, origin: &str, format: Format, files: &Files<'_>) -> Result<Self, Diagnostics> {
+    pub fn parse_with(
+        text: &str,
+        origin: &str,
+        format: Format,
+        files: &Files<'_>,
+    ) -> Result<Self, Diagnostics> {
         // Editors on Windows leave a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let tree = match format {
@@ -99,13 +114,17 @@ impl Profile {
         read(tree, Reader::new(origin, text, files))
     }
 
-    /// Reads a profile that never was text: Python's and the command line's way. Mistakes name the key.
+    /// Reads a profile that never was text: Python's and the command line's way. Mistakes name the
+    /// key.
     pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
         read(Ok(value.into()), Reader::new(origin, "", &|path| crate::read_text(path)))
     }
 }
 
-fn read(tree: Result<Node, Vec<SyntaxMistake>>, mut cx: Reader<'_>) -> Result<Profile, Diagnostics> {
+fn read(
+    tree: Result<Node, Vec<SyntaxMistake>>,
+    mut cx: Reader<'_>,
+) -> Result<Profile, Diagnostics> {
     let profile = match tree {
         Ok(root) => {
             cx.name_streams(&root);
@@ -130,6 +149,7 @@ pub fn schema() -> serde_json::Value {
     let mut schema = raw::ProfileTable::schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Squall profile");
-    schema["properties"]["$schema"] = json!({ "type": "string", "description": "For editors: where this schema is." });
+    schema["properties"]["$schema"] =
+        json!({ "type": "string", "description": "For editors: where this schema is." });
     schema
 }

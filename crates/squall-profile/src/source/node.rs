@@ -43,11 +43,13 @@ impl Node {
         }
     }
 
-    /// Numbers as they are commonly written, text as it is: for values that are taken in either form.
+    /// Numbers as they are commonly written, text as it is: for values that are taken in either
+    /// form.
     pub fn scalar(&self) -> Option<String> {
         match &self.value {
             Value::Integer(n) => Some(n.to_string()),
-            // Rust prints the shortest decimal that reads back, without exponent: 0.1 stays exactly 1/10.
+            // Rust prints the shortest decimal that reads back, without exponent: 0.1 stays exactly
+            // 1/10.
             Value::Float(x) => Some(x.to_string()),
             Value::Text(text) => Some(text.clone()),
             _ => None,
@@ -85,7 +87,10 @@ impl From<&serde_json::Value> for Node {
             Json::String(text) => Value::Text(text.clone()),
             Json::Array(items) => Value::List(items.iter().map(Node::from).collect()),
             Json::Object(entries) => Value::Table(
-                entries.iter().map(|(key, node)| Entry { key: key.clone(), start: 0, node: node.into() }).collect(),
+                entries
+                    .iter()
+                    .map(|(key, node)| Entry { key: key.clone(), start: 0, node: node.into() })
+                    .collect(),
             ),
         };
         Self { start: 0, end: 0, value }

@@ -1,4 +1,5 @@
-//! The tables of a profile as they are written. These comments are the reference: they land in the JSON schema.
+//! The tables of a profile as they are written. These comments are the reference: they land in the
+//! JSON schema.
 
 use serde_json::{Value as Json, json};
 use squall_units::{Nanos, Rate};
@@ -24,7 +25,8 @@ table! {
         packets: Count,
         /// Ends the run after so many octets of frames with FCS, on all ports together.
         octets: Octets,
-        /// Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line replaces one.
+        /// Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line
+        /// replaces one.
         ports: PortsTable,
         /// What to send: frames of one kind, at one rate, on one port.
         stream: Vec<StreamTable>,
@@ -48,26 +50,32 @@ table! {
         port: String,
         /// Reports add up the streams of a group.
         group: String,
-        /// The headers, outermost first; lengths and checksums fill themselves. One of `packet`, `hex`, `pcap`.
+        /// The headers, outermost first; lengths and checksums fill themselves. One of `packet`,
+        /// `hex`, `pcap`.
         packet: Packet,
-        /// The octets of a frame without FCS, hexadecimal; blanks and colons between octets are skipped. Or what `tcpdump -xx`
-        /// or `-XX`, Wireshark and hexdump print of one frame: offsets in front, perhaps characters at the end.
+        /// The octets of a frame without FCS, hexadecimal; blanks and colons between octets are
+        /// skipped. Or what `tcpdump -xx` or `-XX`, Wireshark and hexdump print of one frame:
+        /// offsets in front, perhaps characters at the end.
         hex: HexText,
-        /// A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to the profile.
+        /// A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative
+        /// to the profile.
         pcap: String,
         /// Frame length in octets with FCS. Left out: as long as the packet is, at least 64.
         size: SizeLaw,
-        /// Each frame is a super-frame, of up to 65553 octets, that leaves as frames of so many octets of TCP or UDP payload:
-        /// cut by the kernel or the NIC where the port can (af_packet), by Squall elsewhere. Rates and counters are
-        /// those of the frames on the wire. Without a size, as many whole segments as fit.
+        /// Each frame is a super-frame, of up to 65553 octets, that leaves as frames of so many
+        /// octets of TCP or UDP payload: cut by the kernel or the NIC where the port can
+        /// (af_packet), by Squall elsewhere. Rates and counters are those of the frames on the
+        /// wire. Without a size, as many whole segments as fit.
         segment: Count,
         /// How fast.
         rate: Rate,
-        /// The law of the gaps between departures; their mean is what the rate says. Default "constant".
+        /// The law of the gaps between departures; their mean is what the rate says. Default
+        /// "constant".
         departures: Departures,
         /// How many frames: on and on, or in bursts. Default "continuous".
         mode: Mode,
-        /// Waits so long from the start of the run, or from the end of the stream that names this one as `next`.
+        /// Waits so long from the start of the run, or from the end of the stream that names this
+        /// one as `next`.
         start_delay: Nanos,
         /// false: waits until a stream names this one as `next`. Default true.
         self_start: bool,
@@ -85,11 +93,13 @@ table! {
 }
 
 table! {
-    /// A field that changes from frame to frame. The field is named, or given by `offset` and `octets`.
+    /// A field that changes from frame to frame. The field is named, or given by `offset` and
+    /// `octets`.
     VaryTable {
         /// For `after` of another; default: the field.
         name: String,
-        /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside), "udp[-1].sport" (the innermost).
+        /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside),
+        /// "udp[-1].sport" (the innermost).
         field: String,
         /// First octet of the number that changes, from the start of the frame.
         offset: Count,
@@ -103,9 +113,11 @@ table! {
         min: Number,
         /// Largest value. For increment, decrement, random.
         max: Number,
-        /// Value of the first frame. Default: `min` for increment, `max` for decrement, the first of a list.
+        /// Value of the first frame. Default: `min` for increment, `max` for decrement, the first
+        /// of a list.
         init: Number,
-        /// Distance from one value to the next, for increment and decrement; past the end it wraps. Default 1.
+        /// Distance from one value to the next, for increment and decrement; past the end it wraps.
+        /// Default 1.
         step: Number,
         /// For list (one after the other, over and over) and weighted.
         values: Vec<Number>,
@@ -141,8 +153,9 @@ table! {
         uniform: String,
         /// Drawn from a normal distribution.
         normal: NormalSize,
-        /// An IMIX genome (RFC 6985): a letter a frame, over and over; a number before a letter repeats it. a 64,
-        /// b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the MTU; capitals are `custom`.
+        /// An IMIX genome (RFC 6985): a letter a frame, over and over; a number before a letter
+        /// repeats it. a 64, b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the
+        /// MTU; capitals are `custom`.
         genome: String,
         /// The length that z stands for in `genome`.
         z: Count,
@@ -182,8 +195,8 @@ table! {
         on: Nanos,
         /// ... then silence for so long. The rate is that of the time when it is on.
         off: Nanos,
-        /// Gaps in nanoseconds, one a line, over and over; scaled to the rate unless that is max. Relative
-        /// to the profile.
+        /// Gaps in nanoseconds, one a line, over and over; scaled to the rate unless that is max.
+        /// Relative to the profile.
         file: String,
     }
 }
@@ -224,7 +237,11 @@ impl Read for PortsTable {
                 let value = String::read(&entry.node, cx)?;
                 let place = Place { start: entry.start, ..cx.place(&entry.node) };
                 if value.trim().is_empty() {
-                    return cx.wrong_type(&entry.node, "an address", r#""af_packet:eth1", "loop:0", "null:""#);
+                    return cx.wrong_type(
+                        &entry.node,
+                        "an address",
+                        r#""af_packet:eth1", "loop:0", "null:""#,
+                    );
                 }
                 Some(Placed { value, place })
             });
@@ -257,7 +274,8 @@ impl Read for Pair {
     }
 }
 
-/// Octets of a dump with offsets; `None`: `text` is none. tcpdump tells of the packet in a line before.
+/// Octets of a dump with offsets; `None`: `text` is none. tcpdump tells of the packet in a line
+/// before.
 fn dumped(text: &str) -> Option<Vec<u8>> {
     let offset = |line: &str| {
         let (first, _) = line.trim().split_once([' ', '\t', ':'])?;
@@ -266,7 +284,8 @@ fn dumped(text: &str) -> Option<Vec<u8>> {
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let first = lines.iter().position(|line| offset(line) == Some(0))?;
-    // A line by itself is one only if something other than an octet says so: addresses begin with zeros, too.
+    // A line by itself is one only if something other than an octet says so: addresses begin with
+    // zeros, too.
     let said = lines.len() > first + 1 || lines[first].contains([':', 'x']);
     let octets = || squall_wire::parse_hex(&lines[first..].join("\n")).ok();
     (said && lines[first + 1..].first().is_none_or(|line| offset(line) == Some(16))).then(octets)?
@@ -280,7 +299,9 @@ impl Read for HexText {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         // YAML takes hex of digits alone for a number.
         let text = match cx.raw(node) {
-            Some(digits) if matches!(node.value, Value::Integer(_) | Value::Float(_)) => digits.to_owned(),
+            Some(digits) if matches!(node.value, Value::Integer(_) | Value::Float(_)) => {
+                digits.to_owned()
+            }
             _ => String::read(node, cx)?,
         };
         if let Some(octets) = dumped(&text) {
@@ -303,7 +324,11 @@ impl Read for HexText {
             };
         }
         if half.is_some() {
-            cx.report(&cx.place(node), "ends in the middle of an octet", &["octets are two digits each".into()]);
+            cx.report(
+                &cx.place(node),
+                "ends in the middle of an octet",
+                &["octets are two digits each".into()],
+            );
             return None;
         }
         Self::of_a_frame(octets, node, cx)
@@ -315,10 +340,15 @@ impl Read for HexText {
 
 impl HexText {
     fn of_a_frame(octets: Vec<u8>, node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        // Destination, source, type: less is no Ethernet frame. The upper bound is lo's MTU and an Ethernet header.
+        // Destination, source, type: less is no Ethernet frame. The upper bound is lo's MTU and an
+        // Ethernet header.
         if !(14..=65_550).contains(&octets.len()) {
             let found = format!("is {} octets, expected 14 to 65550", octets.len());
-            cx.report(&cx.place(node), &found, &["give the frame from its destination address on, without FCS".into()]);
+            cx.report(
+                &cx.place(node),
+                &found,
+                &["give the frame from its destination address on, without FCS".into()],
+            );
             return None;
         }
         Some(Self(octets))
@@ -326,7 +356,12 @@ impl HexText {
 }
 
 /// A word out of a few.
-pub(super) fn word<T: Copy>(node: &Node, cx: &mut Reader<'_>, what: &str, words: &[(&str, T)]) -> Option<T> {
+pub(super) fn word<T: Copy>(
+    node: &Node,
+    cx: &mut Reader<'_>,
+    what: &str,
+    words: &[(&str, T)],
+) -> Option<T> {
     let text = if let Value::Text(text) = &node.value { text.as_str() } else { "" };
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         return Some(*value);
@@ -338,8 +373,12 @@ pub(super) fn word<T: Copy>(node: &Node, cx: &mut Reader<'_>, what: &str, words:
 
 impl Read for Late {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words =
-            [("smooth", Self::Smooth), ("catch-up", Self::CatchUp), ("drop", Self::Drop), ("stretch", Self::Stretch)];
+        let words = [
+            ("smooth", Self::Smooth),
+            ("catch-up", Self::CatchUp),
+            ("drop", Self::Drop),
+            ("stretch", Self::Stretch),
+        ];
         word(node, cx, "a policy for late frames", &words)
     }
     fn schema() -> Json {

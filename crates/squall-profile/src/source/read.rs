@@ -42,8 +42,8 @@ impl Given {
     }
 }
 
-/// Defines a table: its fields, their documentation, how it is read and its schema, in one place. Each field is
-/// `Some` if it was there and right.
+/// Defines a table: its fields, their documentation, how it is read and its schema, in one place.
+/// Each field is `Some` if it was there and right.
 macro_rules! table {
     ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty,)* }) => {
         $(#[doc = $doc])*
@@ -94,8 +94,17 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// `source` is empty where the value never was text.
     pub fn new(origin: &'a str, source: &'a str, files: &'a Files<'a>) -> Self {
-        let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { origin, source, lines, streams: Vec::new(), path: String::new(), files, mistakes: Vec::new() }
+        let lines =
+            std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self {
+            origin,
+            source,
+            lines,
+            streams: Vec::new(),
+            path: String::new(),
+            files,
+            mistakes: Vec::new(),
+        }
     }
 
     pub fn origin(&self) -> &str {
@@ -116,7 +125,10 @@ impl<'a> Reader<'a> {
         if self.source.is_empty() {
             return At::default();
         }
-        let offset = (0..=offset.min(self.source.len())).rev().find(|i| self.source.is_char_boundary(*i)).unwrap_or(0);
+        let offset = (0..=offset.min(self.source.len()))
+            .rev()
+            .find(|i| self.source.is_char_boundary(*i))
+            .unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= offset);
         let column = self.source[self.lines[line - 1]..offset].chars().count() + 1;
         At { line: line as u32, column: column as u32 }
@@ -151,7 +163,14 @@ impl<'a> Reader<'a> {
 
     fn push(&mut self, offset: usize, path: String, message: String, details: Vec<String>) {
         let At { line, column } = self.at(offset);
-        self.mistakes.push(Diagnostic { origin: self.origin.into(), line, column, path, message, details });
+        self.mistakes.push(Diagnostic {
+            origin: self.origin.into(),
+            line,
+            column,
+            path,
+            message,
+            details,
+        });
     }
 
     /// The stream that a path is in, and the rest.
@@ -168,7 +187,12 @@ impl<'a> Reader<'a> {
         Place { start: node.start, path: self.path.clone() }
     }
 
-    pub fn field<T: Read>(&mut self, entry: &Entry, key: &'static str, given: &mut Given) -> Option<Placed<T>> {
+    pub fn field<T: Read>(
+        &mut self,
+        entry: &Entry,
+        key: &'static str,
+        given: &mut Given,
+    ) -> Option<Placed<T>> {
         // YAML's and Python's way to say nothing.
         if matches!(entry.node.value, Value::Null) {
             return None;
@@ -204,12 +228,17 @@ impl<'a> Reader<'a> {
         if entry.key == "$schema" && self.path.is_empty() {
             return;
         }
-        let place = self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
+        let place =
+            self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
         self.report(&place, "is not known here", &[suggest(&entry.key, known.iter().copied())]);
     }
 
     /// A number or text that `parse` understands.
-    pub fn unit<T>(&mut self, node: &Node, parse: impl Fn(&str) -> Result<T, UnitError>) -> Option<T> {
+    pub fn unit<T>(
+        &mut self,
+        node: &Node,
+        parse: impl Fn(&str) -> Result<T, UnitError>,
+    ) -> Option<T> {
         match parse(&node.scalar().unwrap_or_default()) {
             Ok(value) => Some(value),
             Err(error) => self.wrong_type(node, error.expected, error.hint),
@@ -226,7 +255,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Which one of `choice` was given; notes it if that is none or several.
-    pub fn one_of<'c>(&mut self, place: &Place, given: &Given, choice: &[&'c str]) -> Option<&'c str> {
+    pub fn one_of<'c>(
+        &mut self,
+        place: &Place,
+        given: &Given,
+        choice: &[&'c str],
+    ) -> Option<&'c str> {
         let found: Vec<&str> = choice.iter().copied().filter(|key| given.has(key)).collect();
         if let [one] = found[..] {
             return Some(one);
@@ -240,12 +274,22 @@ impl<'a> Reader<'a> {
     pub fn only(&mut self, place: &Place, given: &Given, with: &str, allowed: &[&str]) {
         for (key, start) in given.0.iter().filter(|(key, _)| !allowed.contains(key)) {
             let place = Place { start: *start, path: format!("{}.{key}", place.path) };
-            self.report(&place, &format!("does nothing with {with}"), &[format!("there is {}", allowed.join(", "))]);
+            self.report(
+                &place,
+                &format!("does nothing with {with}"),
+                &[format!("there is {}", allowed.join(", "))],
+            );
         }
     }
 
     /// The value, or a mistake noted.
-    pub fn must<T>(&mut self, place: &Place, value: Option<T>, says: &str, hint: &str) -> Option<T> {
+    pub fn must<T>(
+        &mut self,
+        place: &Place,
+        value: Option<T>,
+        says: &str,
+        hint: &str,
+    ) -> Option<T> {
         if value.is_none() {
             self.report(place, says, &[hint.into()]);
         }
@@ -265,8 +309,8 @@ impl<'a> Reader<'a> {
         self.source.get(node.start..node.end).filter(|raw| !raw.is_empty())
     }
 
-    /// The place of octet `at` of the text that `node` was decoded from: source and text side by side, past quotes and
-    /// escapes.
+    /// The place of octet `at` of the text that `node` was decoded from: source and text side by
+    /// side, past quotes and escapes.
     pub fn inside(&self, node: &Node, text: &str, at: usize) -> usize {
         let raw = self.source.as_bytes().get(node.start..node.end).unwrap_or_default();
         let mut found = 0;
@@ -393,7 +437,8 @@ impl Read for Packet {
         let place = Place { start: cx.inside(node, &text, error.at.start), ..cx.place(node) };
         let mut details = Vec::new();
         if !text.contains('\n')
-            && let (Some(before), Some(marked)) = (text.get(..error.at.start), text.get(error.at.clone()))
+            && let (Some(before), Some(marked)) =
+                (text.get(..error.at.start), text.get(error.at.clone()))
         {
             let marks = "^".repeat(marked.chars().count().max(1));
             details = vec![text.clone(), format!("{}{marks}", " ".repeat(before.chars().count()))];
@@ -414,8 +459,11 @@ impl<T: Read> Read for Vec<T> {
         let Value::List(items) = &node.value else {
             return cx.wrong_type(node, "a list", "[ ... ]");
         };
-        let read: Vec<Option<T>> =
-            items.iter().enumerate().map(|(i, item)| cx.below(&format!("[{i}]"), |cx| T::read(item, cx))).collect();
+        let read: Vec<Option<T>> = items
+            .iter()
+            .enumerate()
+            .map(|(i, item)| cx.below(&format!("[{i}]"), |cx| T::read(item, cx)))
+            .collect();
         read.into_iter().collect()
     }
     fn schema() -> Json {

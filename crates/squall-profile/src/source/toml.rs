@@ -16,11 +16,15 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     Ok(Node { start: span.start, end: span.end, value: table(document.get_ref()) })
 }
 
-/// The first mistake of each of the first few lines that have any: what follows in a line is mostly its echo.
+/// The first mistake of each of the first few lines that have any: what follows in a line is mostly
+/// its echo.
 fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
-    let mistake =
-        |e: &toml::de::Error| SyntaxMistake { at: e.span().map_or(0, |span| span.start), message: e.message().into() };
-    let line = |m: &SyntaxMistake| source.as_bytes().iter().take(m.at).filter(|b| **b == b'\n').count();
+    let mistake = |e: &toml::de::Error| SyntaxMistake {
+        at: e.span().map_or(0, |span| span.start),
+        message: e.message().into(),
+    };
+    let line =
+        |m: &SyntaxMistake| source.as_bytes().iter().take(m.at).filter(|b| **b == b'\n').count();
     let mut mistakes: Vec<SyntaxMistake> = errors.iter().map(mistake).collect();
     mistakes.sort_by_key(|m| m.at);
     mistakes.dedup_by_key(|m| line(m));
@@ -31,7 +35,11 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
 fn table(table: &DeTable<'_>) -> Value {
     let mut entries: Vec<Entry> = table
         .iter()
-        .map(|(key, value)| Entry { key: key.get_ref().to_string(), start: key.span().start, node: node(value) })
+        .map(|(key, value)| Entry {
+            key: key.get_ref().to_string(),
+            start: key.span().start,
+            node: node(value),
+        })
         .collect();
     // The library sorts by name.
     entries.sort_by_key(|entry| entry.start);
@@ -42,10 +50,11 @@ fn node(spanned: &Spanned<DeValue<'_>>) -> Node {
     let value = match spanned.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
         // What does not fit 128 bits stays text and is refused where it is read.
-        DeValue::Integer(n) => {
-            i128::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| Value::Text(n.to_string()), Value::Integer)
+        DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix())
+            .map_or_else(|_| Value::Text(n.to_string()), Value::Integer),
+        DeValue::Float(x) => {
+            x.as_str().parse().map_or_else(|_| Value::Text(x.to_string()), Value::Float)
         }
-        DeValue::Float(x) => x.as_str().parse().map_or_else(|_| Value::Text(x.to_string()), Value::Float),
         DeValue::Boolean(b) => Value::Bool(*b),
         DeValue::Datetime(time) => Value::Text(time.to_string()),
         DeValue::Array(items) => Value::List(items.iter().map(node).collect()),

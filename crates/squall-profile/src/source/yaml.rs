@@ -15,7 +15,8 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
 }
 
 fn build(source: &str) -> Result<Node, SyntaxMistake> {
-    let mut builder = Builder { open: Vec::new(), root: None, anchors: HashMap::new(), unfolded: 0 };
+    let mut builder =
+        Builder { open: Vec::new(), root: None, anchors: HashMap::new(), unfolded: 0 };
     let mut documents = 0;
     for event in Parser::new_from_str(source) {
         let (event, span) = event.map_err(|error| {
@@ -40,12 +41,14 @@ fn build(source: &str) -> Result<Node, SyntaxMistake> {
             Event::SequenceEnd | Event::MappingEnd => {
                 // The parser closes only what it opened.
                 if let Some(Open { anchor, start, value, .. }) = builder.open.pop() {
-                    let value = if let Value::Table(entries) = value { merge(entries)? } else { value };
+                    let value =
+                        if let Value::Table(entries) = value { merge(entries)? } else { value };
                     builder.place(Node { start, end, value }, anchor)?;
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let plain = style == ScalarStyle::Plain && tag.is_none_or(|tag| tag.core_suffix() != Some("str"));
+                let plain = style == ScalarStyle::Plain
+                    && tag.is_none_or(|tag| tag.core_suffix() != Some("str"));
                 let value = if plain { resolve(&text) } else { Value::Text(text.into_owned()) };
                 builder.place(Node { start, end, value }, anchor)?;
             }
@@ -89,7 +92,10 @@ struct Open {
 impl Builder {
     fn open(&mut self, open: Open) -> Result<(), SyntaxMistake> {
         if self.open.len() == DEPTH_MAX {
-            return Err(SyntaxMistake { at: open.start, message: "nested more than 100 deep".into() });
+            return Err(SyntaxMistake {
+                at: open.start,
+                message: "nested more than 100 deep".into(),
+            });
         }
         self.open.push(open);
         Ok(())
@@ -114,7 +120,10 @@ impl Builder {
                         return Err(SyntaxMistake { at, message: "a key must be text".into() });
                     };
                     if key != "<<" && entries.iter().any(|e| e.key == key) {
-                        return Err(SyntaxMistake { at, message: format!("key {key:?} is there twice") });
+                        return Err(SyntaxMistake {
+                            at,
+                            message: format!("key {key:?} is there twice"),
+                        });
                     }
                     open.key = Some((key, at));
                 }
@@ -137,7 +146,10 @@ fn merge(entries: Vec<Entry>) -> Result<Value, SyntaxMistake> {
     }
     for base in bases {
         let Value::Table(inherited) = base.value else {
-            return Err(SyntaxMistake { at: base.start, message: "<< takes a table, or a list of tables".into() });
+            return Err(SyntaxMistake {
+                at: base.start,
+                message: "<< takes a table, or a list of tables".into(),
+            });
         };
         for entry in inherited {
             if !entries.iter().any(|e| e.key == entry.key) {

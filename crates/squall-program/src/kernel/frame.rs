@@ -1,6 +1,7 @@
 //! One frame of one stream, as [`Program::fill`](crate::Program::fill) makes it.
 //!
-//! Registers: R6 the context, R7 the frame, R8 the stream's words, R9 is kept. Checksums are 64-bit sums on the stack.
+//! Registers: R6 the context, R7 the frame, R8 the stream's words, R9 is kept. Checksums are 64-bit
+//! sums on the stack.
 
 use squall_bpf::{
     Alu, Asm, Cond, Reg,
@@ -155,7 +156,8 @@ fn length(a: &mut Asm, maps: Maps, ends: Ends, s: &Stream<'_>, tables: &mut Tabl
     }
 }
 
-/// R1, an index, becomes the address of entry R1 of a table of `count` entries of `octets`. Uses R2, R3.
+/// R1, an index, becomes the address of entry R1 of a table of `count` entries of `octets`. Uses
+/// R2, R3.
 fn look_up(a: &mut Asm, maps: Maps, ends: Ends, table: u32, count: u64, octets: i32) {
     a.mov64(R2, count).jump_if(Cond::Ge, R1, R2, ends.broken);
     a.mul(R1, octets).load_map_value(R2, maps.tables, table).add(R1, R2);
@@ -176,7 +178,11 @@ fn start_sum(a: &mut Asm, maps: Maps, ends: Ends, s: &Stream<'_>, i: usize, tabl
         look_up(a, maps, ends, table, sum.tail.len() as u64, 2);
         a.load(U16, R4, R1, 0);
     }
-    a.load(U64, R1, R10, LEN).mov64(R2, sum.per_octet.into()).mul(R1, R2).mov64(R2, sum.base.into()).add(R1, R2);
+    a.load(U64, R1, R10, LEN)
+        .mov64(R2, sum.per_octet.into())
+        .mul(R1, R2)
+        .mov64(R2, sum.base.into())
+        .add(R1, R2);
     a.add(R1, R4).store(U64, R10, to, R1);
 }
 
@@ -227,7 +233,8 @@ fn value(a: &mut Asm, maps: Maps, ends: Ends, var: &Var, at: i16, tables: &mut T
             if wide {
                 let indices: Vec<u64> = (0..values.len() as u64).collect();
                 draw_cell(a, maps, ends, alias.cells(), &indices, tables);
-                let table = tables.add_words(values.iter().flat_map(|&v| [(v >> 64) as u64, v as u64]));
+                let table =
+                    tables.add_words(values.iter().flat_map(|&v| [(v >> 64) as u64, v as u64]));
                 look_up(a, maps, ends, table, values.len() as u64, 16);
                 a.load(U64, R2, R1, 8).load(U64, R1, R1, 0);
             } else {
@@ -246,7 +253,8 @@ fn add_wide(a: &mut Asm, number: u128) {
     a.jump_if(Cond::Ge, R2, R3, no_carry).add(R1, 1).bind(no_carry);
 }
 
-/// The law's place goes on, at `at`, and beside it what a variable counts that advances once in several frames.
+/// The law's place goes on, at `at`, and beside it what a variable counts that advances once in
+/// several frames.
 fn step(a: &mut Asm, var: &Var, at: i16, by: u64) {
     let period = match &var.law {
         Law::Step { count: 0, .. } | Law::Weighted { .. } => 0,
@@ -312,7 +320,12 @@ fn below(a: &mut Asm, count: u64) {
         return multiply_high(a);
     }
     low_half(a, R3, R1);
-    a.shift_right(R1, 32).mul(R1, R2).mul(R3, R2).shift_right(R3, 32).add(R1, R3).shift_right(R1, 32);
+    a.shift_right(R1, 32)
+        .mul(R1, R2)
+        .mul(R3, R2)
+        .shift_right(R3, 32)
+        .add(R1, R3)
+        .shift_right(R1, 32);
 }
 
 /// R1 becomes the upper half of R1 times R2. Uses R0, R3 to R5.
@@ -322,7 +335,13 @@ fn multiply_high(a: &mut Asm) {
     a.mov(R5, R3).mul(R5, R4).shift_right(R5, 32).shift_right(R1, 32).shift_right(R2, 32);
     a.mov(R0, R1).mul(R0, R4).add(R0, R5);
     low_half(a, R5, R0);
-    a.shift_right(R0, 32).mul(R3, R2).add(R3, R5).shift_right(R3, 32).mul(R1, R2).add(R1, R0).add(R1, R3);
+    a.shift_right(R0, 32)
+        .mul(R3, R2)
+        .add(R3, R5)
+        .shift_right(R3, 32)
+        .mul(R1, R2)
+        .add(R1, R0)
+        .add(R1, R3);
 }
 
 fn low_half(a: &mut Asm, dst: Reg, src: Reg) {
@@ -330,7 +349,14 @@ fn low_half(a: &mut Asm, dst: Reg, src: Reg) {
 }
 
 /// R1, random, becomes one of `values`, as [`crate::rng::Alias::draw`] chooses it.
-fn draw_cell(a: &mut Asm, maps: Maps, ends: Ends, cells: &[(u32, u32)], values: &[u64], tables: &mut Tables) {
+fn draw_cell(
+    a: &mut Asm,
+    maps: Maps,
+    ends: Ends,
+    cells: &[(u32, u32)],
+    values: &[u64],
+    tables: &mut Tables,
+) {
     let cell = |(i, &(stay, other)): (usize, &(u32, u32))| {
         // A chance of 2^32 - 1 stands for certainty: everything is below 2^32.
         let stay = if stay == u32::MAX { 1 << 32 } else { u64::from(stay) };
@@ -418,7 +444,9 @@ fn place(a: &mut Asm, place: Place) {
                 }
                 a.mov(R3, R1).shift_right(R3, up as i32);
                 if own != 0xff {
-                    a.and(R3, i32::from(own)).load(U8, R4, R7, at(offset + i)).and(R4, i32::from(!own));
+                    a.and(R3, i32::from(own))
+                        .load(U8, R4, R7, at(offset + i))
+                        .and(R4, i32::from(!own));
                     a.alu(Alu::Or, R3, R4);
                 }
                 a.store(U8, R7, at(offset + i), R3);
@@ -451,8 +479,13 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
     a.shift_right(R3, 32).shift_left(R3, 32).alu(Alu::Or, R1, R3);
     halves(a);
     // Those that leave a part of it out come last: R3 is another one for them.
-    let covering =
-        |all: bool| s.program.sums.iter().enumerate().filter(move |(_, sum)| sum.signed && (sum.uncovered == 0) == all);
+    let covering = |all: bool| {
+        s.program
+            .sums
+            .iter()
+            .enumerate()
+            .filter(move |(_, sum)| sum.signed && (sum.uncovered == 0) == all)
+    };
     for (i, sum) in covering(true).chain(covering(false)) {
         if sum.uncovered > 0 {
             covered_halves(a, sum.uncovered);
@@ -463,7 +496,9 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
                 add_sum(a, Add { sum: i, shift: shift as u32 });
             }
             None => {
-                a.load(U64, R5, R10, LEN).alu(Alu::Sub, R5, (signature::LEN + sum.from) as i32).and(R5, 1);
+                a.load(U64, R5, R10, LEN)
+                    .alu(Alu::Sub, R5, (signature::LEN + sum.from) as i32)
+                    .and(R5, 1);
                 a.shift_left(R5, 3).mov(R4, R3).alu(Alu::Lsh, R4, R5);
                 a.load(U64, R5, R10, sum_at(i)).add(R5, R4).store(U64, R10, sum_at(i), R5);
             }
@@ -478,7 +513,10 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
         None => {
             let most = s.program.max_len() as i32 - signature::LEN as i32;
             a.load(U64, R3, R10, LEN).alu(Alu::Sub, R3, signature::LEN as i32);
-            a.jump_if(Cond::Gt, R3, most, ends.broken).add(R3, R7).mov(R4, R3).add(R4, signature::LEN as i32);
+            a.jump_if(Cond::Gt, R3, most, ends.broken)
+                .add(R3, R7)
+                .mov(R4, R3)
+                .add(R4, signature::LEN as i32);
             a.load(U32, R5, R6, xdp_md::DATA_END).jump_if(Cond::Gt, R4, R5, ends.broken);
             a.store(U64, R3, 0, R1).store(U64, R3, 8, R2);
         }

@@ -1,5 +1,5 @@
-//! The memory that a program in the kernel shares with whoever drives it: 64-bit words, each written by one side while
-//! the program runs.
+//! The memory that a program in the kernel shares with whoever drives it: 64-bit words, each
+//! written by one side while the program runs.
 
 use squall_bpf::witness;
 use squall_units::{Nanos, Picos};
@@ -24,8 +24,9 @@ pub(super) const LAST: usize = 3;
 /// Budgets; `u64::MAX`: without end.
 pub(super) const PACKETS: usize = 4;
 pub(super) const OCTETS: usize = 5;
-/// Where the program has put frames on the way that no witness has seen; they are there until interrupts are let in again,
-/// so whatever goes through a device map on this CPU meanwhile is ours.
+/// Where the program has put frames on the way that no witness has seen; they are there until
+/// interrupts are let in again, so whatever goes through a device map on this CPU meanwhile is
+/// ours.
 pub(super) const CPU: usize = 6;
 pub(super) const PENDING: usize = 7;
 /// Frames pushed to the ring of frames under way, and taken from it.
@@ -43,8 +44,9 @@ pub(super) const BROKEN: usize = 14;
 /// The device map is empty: the interface is gone.
 pub(super) const GONE: usize = 15;
 pub(super) const SEEN: usize = 16;
-/// How the schedule is kept ([`crate::pace`]), picoseconds: what may follow at once (`u64::MAX`: all), by how much the
-/// schedule is behind the clock, when that was right, and all that it was moved by.
+/// How the schedule is kept ([`crate::pace`]), picoseconds: what may follow at once (`u64::MAX`:
+/// all), by how much the schedule is behind the clock, when that was right, and all that it was
+/// moved by.
 pub(super) const ALLOWED: usize = 17;
 pub(super) const LAG: usize = 18;
 pub(super) const READ: usize = 19;
@@ -84,8 +86,8 @@ pub(super) const S_DUE: usize = 0;
 pub(super) const S_FRACTION: usize = 1;
 pub(super) const S_LEFT: usize = 2;
 pub(super) const S_BURSTS: usize = 3;
-/// The gap: whole picoseconds and a rest of `S_DEN`; with several lengths, what is the same for all and what each octet
-/// adds, over `S_DEN`.
+/// The gap: whole picoseconds and a rest of `S_DEN`; with several lengths, what is the same for all
+/// and what each octet adds, over `S_DEN`.
 pub(super) const S_WHOLE: usize = 4;
 pub(super) const S_REST: usize = 5;
 pub(super) const S_DEN: usize = 6;
@@ -148,7 +150,8 @@ pub struct Clock {
     pub last: Picos,
     pub packets: u64,
     pub octets: u64,
-    /// How much schedule may follow at once after a stall ([`crate::pace::allowance`]), the rest being regained slowly; `None`: all.
+    /// How much schedule may follow at once after a stall ([`crate::pace::allowance`]), the rest
+    /// being regained slowly; `None`: all.
     pub allowance: Option<Nanos>,
 }
 
@@ -206,7 +209,11 @@ impl Layout {
             }
             self.set_gap(&words, i, s.gap);
             let standing = timeline.standing();
-            self.stand(&words, i, Standing { left: if s.self_start { standing.left } else { 0 }, ..standing });
+            self.stand(
+                &words,
+                i,
+                Standing { left: if s.self_start { standing.left } else { 0 }, ..standing },
+            );
         }
         words.0.into_inner()
     }
@@ -275,7 +282,8 @@ impl Layout {
         m.get(self.streams[i] + S_UNPACED) != 0
     }
 
-    /// This and what follows is only to be called while the program is held, as several words change.
+    /// This and what follows is only to be called while the program is held, as several words
+    /// change.
     pub fn pause(&self, m: &dyn Memory, i: usize, now: Picos) {
         if !self.is_paused(m, i) {
             m.set(self.streams[i] + S_PAUSED, now.0 + 1);
@@ -320,11 +328,15 @@ impl Layout {
             (_, Gap::Zero) => [0, 0, 1],
             (Some(len), gap) => {
                 let gap = gap.fixed(len).times(by);
-                let Gap::PerFrame { num, den } = gap else { unreachable!("a gap of one length is fixed") };
+                let Gap::PerFrame { num, den } = gap else {
+                    unreachable!("a gap of one length is fixed")
+                };
                 [num / den, num % den, den]
             }
             (None, gap @ Gap::PerFrame { .. }) => {
-                let Gap::PerFrame { num, den } = gap.times(by) else { unreachable!("it stays one of its kind") };
+                let Gap::PerFrame { num, den } = gap.times(by) else {
+                    unreachable!("it stays one of its kind")
+                };
                 [num, 0, den]
             }
             (None, Gap::PerOctet { num, den, extra }) => [num * u64::from(extra), num, den],
@@ -375,7 +387,8 @@ impl Layout {
         m.get(self.streams[i] + S_NEXT)
     }
 
-    /// What became of the frames of stream `i`. Read while the program runs, parts may be a frame apart.
+    /// What became of the frames of stream `i`. Read while the program runs, parts may be a frame
+    /// apart.
     pub fn accounts(&self, m: &dyn Memory, i: usize) -> Accounts {
         let at = ACCOUNTS + ACCOUNT * i;
         let ((first, by), next) = (self.shares[i], self.next_frame(m, i));
@@ -394,9 +407,13 @@ impl Layout {
         }
     }
 
-    /// How late the frames of stream `i` left: (bin, count) of those that are not empty. Bin 128·k + j is the j-th of
-    /// octave k in `squall_stats::Histogram`.
-    pub fn lateness<'m>(&self, m: &'m dyn Memory, i: usize) -> impl Iterator<Item = (usize, u64)> + use<'m> {
+    /// How late the frames of stream `i` left: (bin, count) of those that are not empty. Bin 128·k +
+    /// j is the j-th of octave k in `squall_stats::Histogram`.
+    pub fn lateness<'m>(
+        &self,
+        m: &'m dyn Memory,
+        i: usize,
+    ) -> impl Iterator<Item = (usize, u64)> + use<'m> {
         let at = self.histograms + BINS * i;
         (0..BINS).map(move |bin| (bin, m.get(at + bin))).filter(|b| b.1 > 0)
     }
@@ -406,12 +423,14 @@ impl Layout {
         Nanos(m.get(LAST_LEFT))
     }
 
-    /// The kernel's error numbers: of the last hand-over to the driver that failed, of the last redirect; 0: none.
+    /// The kernel's error numbers: of the last hand-over to the driver that failed, of the last
+    /// redirect; 0: none.
     pub fn errors(&self, m: &dyn Memory) -> (i32, i32) {
         ((m.get(DRIVER_ERROR) as i32).abs(), (m.get(REDIRECT_ERROR) as i32).abs())
     }
 
-    /// What they were is no longer so. An error that comes meanwhile may be forgotten, too, if it does not come again.
+    /// What they were is no longer so. An error that comes meanwhile may be forgotten, too, if it
+    /// does not come again.
     pub fn forget_errors(&self, m: &dyn Memory) {
         m.set(DRIVER_ERROR, 0);
         m.set(REDIRECT_ERROR, 0);

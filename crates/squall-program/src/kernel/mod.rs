@@ -1,12 +1,14 @@
-//! The second executor of a [`Program`], beside `fill.rs`: streams become one eBPF program that makes their frames inside
-//! the kernel, one frame a run, at the instants of their [`Timeline`]s.
+//! The second executor of a [`Program`], beside `fill.rs`: streams become one eBPF program that
+//! makes their frames inside the kernel, one frame a run, at the instants of their [`Timeline`]s.
 //!
-//! In go [`Stream`]s, out comes an [`Image`]: instructions, tables, and the [`Layout`] of the memory that the program
-//! shares with whoever drives it. The octets of frame k are those that [`Program::fill`] writes, the departures those of
-//! the timeline, in the same integers. What cannot be done there is [`Unfit`], with the port that can.
+//! In go [`Stream`]s, out comes an [`Image`]: instructions, tables, and the [`Layout`] of the
+//! memory that the program shares with whoever drives it. The octets of frame k are those that
+//! [`Program::fill`] writes, the departures those of the timeline, in the same integers. What
+//! cannot be done there is [`Unfit`], with the port that can.
 //!
-//! The program is to be run over live frames ([`frame`](Image::frame) is what they hold at first), and redirects what it
-//! made to entry 0 of the device map. Whether a frame really left is told by the [witnesses](Image::witnesses).
+//! The program is to be run over live frames ([`frame`](Image::frame) is what they hold at first),
+//! and redirects what it made to entry 0 of the device map. Whether a frame really left is told by
+//! the [witnesses](Image::witnesses).
 
 mod frame;
 mod layout;
@@ -24,10 +26,11 @@ pub use layout::{Accounts, Clock, Layout, Memory};
 
 /// Streams in one program: each departure looks at all of them.
 pub const MOST_STREAMS: usize = 64;
-/// Octets without FCS: a page less its headroom, what the kernel keeps beside a live frame, and its tail.
+/// Octets without FCS: a page less its headroom, what the kernel keeps beside a live frame, and its
+/// tail.
 pub const MOST_OCTETS: u32 = 3328;
-/// Octets that are written anew in each frame of a stream that has the frames for itself: whoever had the page before may
-/// have changed its headers.
+/// Octets that are written anew in each frame of a stream that has the frames for itself: whoever
+/// had the page before may have changed its headers.
 const HEAD: usize = 128;
 /// Instructions that jumps can cross.
 const MOST_INSTRUCTIONS: usize = 30_000;
@@ -46,7 +49,8 @@ pub struct Stream<'a> {
     pub share: (u64, u64),
     /// Whether the stream starts by itself; else another's `next` starts it.
     pub self_start: bool,
-    /// The stream (by place in the program) that starts when this one has ended, and how often; `None`: for ever.
+    /// The stream (by place in the program) that starts when this one has ended, and how often;
+    /// `None`: for ever.
     pub next: Option<(usize, Option<u64>)>,
 }
 
@@ -54,9 +58,11 @@ pub struct Stream<'a> {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub object: Object,
-    /// Raw tracepoints and the programs for them: they count what the driver took. Their maps are those of `object`.
+    /// Raw tracepoints and the programs for them: they count what the driver took. Their maps are
+    /// those of `object`.
     pub witnesses: Vec<(&'static str, Object)>,
-    /// The map (its number in `object`) that is shared memory, and what is there at first, word by word.
+    /// The map (its number in `object`) that is shared memory, and what is there at first, word by
+    /// word.
     pub memory: usize,
     pub words: Vec<u64>,
     /// The device map: entry 0 is the interface.
@@ -87,7 +93,11 @@ impl fmt::Display for Unfit {
         if let Some(stream) = &self.stream {
             write!(f, "stream {stream:?}: ")?;
         }
-        write!(f, "{} cannot be made inside the kernel\n  try an af_xdp or af_packet port, which can", self.why)
+        write!(
+            f,
+            "{} cannot be made inside the kernel\n  try an af_xdp or af_packet port, which can",
+            self.why
+        )
     }
 }
 
@@ -137,7 +147,11 @@ pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
     })
 }
 
-fn assemble(streams: &[Stream<'_>], layout: &Layout, tables: &mut Tables) -> Result<(Object, usize), Unfit> {
+fn assemble(
+    streams: &[Stream<'_>],
+    layout: &Layout,
+    tables: &mut Tables,
+) -> Result<(Object, usize), Unfit> {
     let mut a = Asm::new("squall_live");
     let maps = maps(&mut a, layout, 8);
     pace::write(&mut a, maps, streams, layout, tables);
@@ -178,7 +192,10 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
     }
     let (first, by) = s.share;
     if by > 1 && (s.next.is_some() || !s.self_start) {
-        return Err(Unfit::new(s.name, "one stream shared by several workers, with others that it starts,"));
+        return Err(Unfit::new(
+            s.name,
+            "one stream shared by several workers, with others that it starts,",
+        ));
     }
     let gap = s.program.sizes().only().map_or(s.gap, |len| s.gap.fixed(len));
     let whole = Timeline::new(gap, s.law.clone(), s.pattern, 0, s.start);
@@ -193,7 +210,11 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
             Ok(share)
         }
         _ => whole.share(first, by).ok_or_else(|| {
-            Unfit::new(s.name, "one stream shared by several workers, with bursts or with gaps that depend on lengths,")
+            Unfit::new(
+                s.name,
+                "one stream shared by several workers, with bursts or with gaps that depend on \
+                 lengths,",
+            )
         }),
     }
 }
@@ -201,7 +222,10 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
 fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     let longest = s.program.max_len();
     if longest > MOST_OCTETS {
-        return Err(Unfit::new(s.name, format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a page,")));
+        return Err(Unfit::new(
+            s.name,
+            format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a page,"),
+        ));
     }
     if !s.program.cut().is_whole() {
         return Err(Unfit::new(s.name, "super-frames"));

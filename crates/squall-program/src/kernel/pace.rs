@@ -1,6 +1,8 @@
-//! The program's frame: which stream is next, waiting until it is due, and the account of what was made.
+//! The program's frame: which stream is next, waiting until it is due, and the account of what was
+//! made.
 //!
-//! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due instant.
+//! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due
+//! instant.
 
 use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, witness::word, xdp_action};
 use squall_units::FCS_LEN;
@@ -20,12 +22,13 @@ pub(super) const SCRATCH: i16 = -48;
 /// Below are the checksums.
 pub(super) const SUMS: i16 = -56;
 
-/// Nanoseconds. A wait that is longer is cut into parts, so that signals are seen and other work of this CPU is done; the
-/// last part begins at least so far ahead that the way through the kernel and back does not make the frame late.
+/// Nanoseconds. A wait that is longer is cut into parts, so that signals are seen and other work of
+/// this CPU is done; the last part begins at least so far ahead that the way through the kernel and
+/// back does not make the frame late.
 const NEAR: i32 = 60_000;
 const PART: i32 = 30_000;
-/// Nanoseconds. No wait is longer while frames are under way: they leave when the kernel has run the program as often as it
-/// hands frames over at once.
+/// Nanoseconds. No wait is longer while frames are under way: they leave when the kernel has run
+/// the program as often as it hands frames over at once.
 const HELD: i32 = 5_000;
 /// Looks at the clock in one wait, at most: far more than a part takes.
 const LOOKS: i32 = 20_000;
@@ -44,13 +47,23 @@ pub(super) struct Ends {
     pub broken: Label,
 }
 
-pub(super) fn write(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], layout: &Layout, tables: &mut Tables) {
+pub(super) fn write(
+    a: &mut Asm,
+    maps: Maps,
+    streams: &[Stream<'_>],
+    layout: &Layout,
+    tables: &mut Tables,
+) {
     let ends = Ends { idle: a.label(), broken: a.label() };
     let callback = a.label();
     let signed = streams.iter().any(|s| s.program.signature().is_some());
     a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
     let go = a.label();
-    load(a, R1, ATTENTION).jump_if(Cond::Eq, R1, 0, go).store(U64, R8, word(SEEN), R1).jump(ends.idle).bind(go);
+    load(a, R1, ATTENTION)
+        .jump_if(Cond::Eq, R1, 0, go)
+        .store(U64, R8, word(SEEN), R1)
+        .jump(ends.idle)
+        .bind(go);
     load(a, R1, PACKETS).jump_if(Cond::Eq, R1, 0, ends.idle);
     load(a, R1, OCTETS).jump_if(Cond::Eq, R1, 0, ends.idle);
     choose(a, streams.len());
@@ -121,8 +134,9 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     a.jump_if(Cond::Gt, R9, R2, ends.idle).bind(ready);
 }
 
-/// From the clock in R0 to where the schedule is, picoseconds in R2 and in memory; before the start, `early`. The schedule lags
-/// behind the clock, as [`crate::pace::Pace`] has it, when the frame that is due at R9 is late by more than is allowed.
+/// From the clock in R0 to where the schedule is, picoseconds in R2 and in memory; before the
+/// start, `early`. The schedule lags behind the clock, as [`crate::pace::Pace`] has it, when the
+/// frame that is due at R9 is late by more than is allowed.
 fn since_start(a: &mut Asm, early: Label) {
     let (regained, on_time, kept) = (a.label(), a.label(), a.label());
     a.store(U64, R10, NOW_NS, R0);
@@ -161,16 +175,31 @@ fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
 fn advance(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], i: usize, layout: &Layout) {
     let stream = &streams[i];
     let at = |index: usize| (index * 8) as i16;
-    let (paced, same_burst, last, unchanged, store) = (a.label(), a.label(), a.label(), a.label(), a.label());
-    a.load(U64, R1, R8, at(S_NEXT)).mov64(R2, stream.share.1).add(R1, R2).store(U64, R8, at(S_NEXT), R1);
+    let (paced, same_burst, last, unchanged, store) =
+        (a.label(), a.label(), a.label(), a.label(), a.label());
+    a.load(U64, R1, R8, at(S_NEXT)).mov64(R2, stream.share.1).add(R1, R2).store(
+        U64,
+        R8,
+        at(S_NEXT),
+        R1,
+    );
 
     // R2 becomes the next due instant; R9 stays this one's, or none.
     a.mov(R2, R9).load(U64, R1, R8, at(S_UNPACED)).jump_if(Cond::Eq, R1, 0, paced);
-    // Streams without gaps take turns: each frame is due a picosecond after its stream's last, from a nanosecond ago.
+    // Streams without gaps take turns: each frame is due a picosecond after its stream's last, from
+    // a nanosecond ago.
     let (turn, late) = (a.label(), a.label());
-    a.load(U64, R1, R10, NOW_PS).jump_if(Cond::Lt, R1, TURNS, turn).alu(Alu::Sub, R1, TURNS).bind(turn);
+    a.load(U64, R1, R10, NOW_PS)
+        .jump_if(Cond::Lt, R1, TURNS, turn)
+        .alu(Alu::Sub, R1, TURNS)
+        .bind(turn);
     a.add(R2, 1).jump_if(Cond::Ge, R2, R1, late).mov(R2, R1).bind(late).mov(R9, -1);
-    a.bind(paced).load(U64, R3, R8, at(S_WHOLE)).load(U64, R4, R8, at(S_REST)).load(U64, R5, R8, at(S_DEN));
+    a.bind(paced).load(U64, R3, R8, at(S_WHOLE)).load(U64, R4, R8, at(S_REST)).load(
+        U64,
+        R5,
+        R8,
+        at(S_DEN),
+    );
     if stream.program.sizes().only().is_none() {
         a.load(U64, R1, R10, LEN).mul(R4, R1).add(R3, R4).mov(R4, R3);
         a.alu(Alu::Div, R3, R5).alu(Alu::Mod, R4, R5);
@@ -205,7 +234,8 @@ fn key(a: &mut Asm, maps: Maps, i: usize) -> &mut Asm {
     a.load_map_value(R1, maps.memory, 8 * (KEYS + i) as u32)
 }
 
-/// The stream has ended at R2 (or now, without gaps), and starts another, unless that is on its way or removed.
+/// The stream has ended at R2 (or now, without gaps), and starts another, unless that is on its way
+/// or removed.
 fn start_next(
     a: &mut Asm,
     maps: Maps,
@@ -225,7 +255,12 @@ fn start_next(
     a.load(U64, R1, R3, at(S_LEFT)).jump_if(Cond::Ne, R1, 0, done);
     a.load(U64, R1, R3, at(S_REMOVED)).jump_if(Cond::Ne, R1, 0, done);
     // R4: the instant of its first frame.
-    a.mov(R4, R2).mov64(R1, next.start.0).add(R4, R1).jump_if(Cond::Ge, R4, R1, fits).mov(R4, -1).bind(fits);
+    a.mov(R4, R2)
+        .mov64(R1, next.start.0)
+        .add(R4, R1)
+        .jump_if(Cond::Ge, R4, R1, fits)
+        .mov(R4, -1)
+        .bind(fits);
     a.store(U64, R3, at(S_DUE), R4).store(U64, R3, at(S_FRACTION), 0);
     a.mov64(R1, next.pattern.packets).store(U64, R3, at(S_LEFT), R1);
     a.mov64(R1, next.pattern.bursts).store(U64, R3, at(S_BURSTS), R1);
@@ -247,10 +282,20 @@ fn push(a: &mut Asm, maps: Maps, ends: Ends, stream: &Stream<'_>, i: usize) {
     };
     a.add(R4, FCS_LEN as i32).mov(R5, R4).shift_left(R5, 8).alu(Alu::Or, R5, i as i32);
     a.store(U64, R3, word(RING), R5).store(U64, R3, word(RING + 1), R9);
-    load(a, R1, PACKETS).jump_if(Cond::Eq, R1, -1, endless).alu(Alu::Sub, R1, 1).store(U64, R8, word(PACKETS), R1);
+    load(a, R1, PACKETS).jump_if(Cond::Eq, R1, -1, endless).alu(Alu::Sub, R1, 1).store(
+        U64,
+        R8,
+        word(PACKETS),
+        R1,
+    );
     a.bind(endless);
     load(a, R1, OCTETS).jump_if(Cond::Eq, R1, -1, unlimited).jump_if(Cond::Le, R1, R4, spent);
-    a.alu(Alu::Sub, R1, R4).jump(kept).bind(spent).mov(R1, 0).bind(kept).store(U64, R8, word(OCTETS), R1);
+    a.alu(Alu::Sub, R1, R4).jump(kept).bind(spent).mov(R1, 0).bind(kept).store(
+        U64,
+        R8,
+        word(OCTETS),
+        R1,
+    );
     a.bind(unlimited);
     UNDER_WAY.depart(a, maps.exit);
     a.store(U64, R8, word(GONE), 1);

@@ -260,8 +260,14 @@ pub(crate) const ENIP_COMMANDS: Names = &[
 ];
 
 /// RFC 6455 §5.2.
-pub(crate) const WEBSOCKET_OPCODES: Names =
-    &[("continuation", 0), ("text", 1), ("binary", 2), ("connectionclose", 8), ("ping", 9), ("pong", 10)];
+pub(crate) const WEBSOCKET_OPCODES: Names = &[
+    ("continuation", 0),
+    ("text", 1),
+    ("binary", 2),
+    ("connectionclose", 8),
+    ("ping", 9),
+    ("pong", 10),
+];
 
 /// RFC 4511, tags of `protocolOp`.
 pub(crate) const LDAP_OPERATIONS: Names = &[
@@ -327,7 +333,8 @@ pub(crate) fn tls_version(building: &mut Building, value: &str) -> Parsed {
         return building.stick(Buffer::TlsVersionText, "");
     }
     let text = plain(value);
-    let (text, negated) = text.strip_prefix('!').map_or((text.as_str(), false), |rest| (rest, true));
+    let (text, negated) =
+        text.strip_prefix('!').map_or((text.as_str(), false), |rest| (rest, true));
     let version = match text.trim() {
         "1.0" => 0x0301,
         "1.1" => 0x0302,
@@ -356,7 +363,12 @@ pub(crate) fn ssl_version(building: &mut Building, value: &str) -> Parsed {
             "tls1.1" => 0x0302,
             "tls1.2" => 0x0303,
             "tls1.3" => 0x0304,
-            _ => return bad(format!("{} is no version: expected sslv2, sslv3, tls1.0 to tls1.3", quoted(name))),
+            _ => {
+                return bad(format!(
+                    "{} is no version: expected sslv2, sslv3, tls1.0 to tls1.3",
+                    quoted(name)
+                ));
+            }
         });
     }
     if negations != 0 && negations != any_of.len() {
@@ -378,9 +390,12 @@ pub(crate) fn ssl_state(building: &mut Building, value: &str) -> Parsed {
             "server_key" => "server_keyx".to_owned(),
             name => name.to_owned(),
         };
-        if !["client_hello", "server_hello", "client_keyx", "server_keyx", "unknown"].contains(&name.as_str()) {
+        if !["client_hello", "server_hello", "client_keyx", "server_keyx", "unknown"]
+            .contains(&name.as_str())
+        {
             return bad(format!(
-                "{} is no state: expected client_hello, server_hello, client_keyx, server_keyx or unknown",
+                "{} is no state: expected client_hello, server_hello, client_keyx, server_keyx or \
+                 unknown",
                 quoted(&name)
             ));
         }
@@ -446,8 +461,7 @@ pub(crate) fn dce_iface(building: &mut Building, value: &str) -> Parsed {
     let text = text.strip_prefix("uuid ").unwrap_or(text).trim().trim_matches('"');
     let groups: Vec<&str> = text.split('-').collect();
     let digits: String = groups.concat();
-    let shaped =
-        matches!(groups[..], [a, b, c, d, e] if [a.len(), b.len(), c.len(), d.len(), e.len()] == [8, 4, 4, 4, 12]);
+    let shaped = matches!(groups[..], [a, b, c, d, e] if [a.len(), b.len(), c.len(), d.len(), e.len()] == [8, 4, 4, 4, 12]);
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| shaped && !digits.contains('+'));
     let Some(number) = number else { return bad(format!("{} is no UUID", quoted(text))) };
     let (mut version, mut any_fragment) = (Numbers::any(), false);
@@ -455,7 +469,10 @@ pub(crate) fn dce_iface(building: &mut Building, value: &str) -> Parsed {
         match part {
             "any_frag" => any_fragment = true,
             "" => {}
-            part => version = numbers(part.strip_prefix("version ").unwrap_or(part), u16::MAX.into(), &[])?,
+            part => {
+                version =
+                    numbers(part.strip_prefix("version ").unwrap_or(part), u16::MAX.into(), &[])?
+            }
         }
     }
     building.application(A::DceInterface { uuid: number.to_be_bytes(), version, any_fragment });
@@ -477,7 +494,8 @@ pub(crate) fn sip_stat_code(building: &mut Building, value: &str) -> Parsed {
     if value.trim().is_empty() {
         return building.stick(Buffer::SipStatusCode, "");
     }
-    let (value, negated) = value.trim().strip_prefix('!').map_or((value, false), |rest| (rest, true));
+    let (value, negated) =
+        value.trim().strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let mut ranges = vec![];
     for part in parts(value) {
         match whole_number(part, 1, 999)? as u64 {
@@ -499,7 +517,12 @@ pub(crate) fn krb5_error(building: &mut Building, value: &str) -> Parsed {
 }
 
 /// Names of bits of an octet, each with `!` where it must not be set.
-pub(crate) fn mqtt_flags(building: &mut Building, keyword: &'static str, names: Names, value: &str) -> Parsed {
+pub(crate) fn mqtt_flags(
+    building: &mut Building,
+    keyword: &'static str,
+    names: Names,
+    value: &str,
+) -> Parsed {
     let (mut set, mut unset) = (0u64, 0u64);
     if let Ok(numbers) = numbers(value, u8::MAX.into(), &[]) {
         building.application(A::Other { keyword, numbers });
@@ -507,7 +530,8 @@ pub(crate) fn mqtt_flags(building: &mut Building, keyword: &'static str, names: 
     }
     for part in parts(value) {
         let (name, negated) = part.strip_prefix('!').map_or((part, false), |rest| (rest, true));
-        let Some(&(_, bit)) = names.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
+        let Some(&(_, bit)) = names.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))
+        else {
             return bad(format!("{} is no flag that we know", quoted(name)));
         };
         if negated {
@@ -516,7 +540,8 @@ pub(crate) fn mqtt_flags(building: &mut Building, keyword: &'static str, names: 
             set |= bit;
         }
     }
-    let numbers: Numbers = (0..=255).filter(|n| n & set == set && n & unset == 0).map(|n| n..=n).collect();
+    let numbers: Numbers =
+        (0..=255).filter(|n| n & set == set && n & unset == 0).map(|n| n..=n).collect();
     building.application(A::Other { keyword, numbers });
     Ok(())
 }
@@ -545,7 +570,12 @@ pub(crate) fn modbus(building: &mut Building, value: &str) -> Parsed {
             ("subfunction" | "access" | "address" | "value", _) => {
                 return unsupported("subfunctions and accesses of Modbus");
             }
-            _ => return bad(format!("{} is not understood: expected unit or function", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected unit or function",
+                    quoted(part)
+                ));
+            }
         }
     }
     Ok(())

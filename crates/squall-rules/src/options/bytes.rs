@@ -6,8 +6,8 @@ use crate::rule::{Building, Parsed, bad, contradiction};
 use crate::set::quoted;
 use crate::values::unsigned;
 use crate::{
-    Arithmetic, Asn1, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, JumpFrom, Number, Operation,
-    Reading,
+    Arithmetic, Asn1, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison,
+    JumpFrom, Number, Operation, Reading,
 };
 
 /// Farther from the beginning or from a match than any packet is long.
@@ -38,7 +38,12 @@ pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
         ">=" => Comparison::GreaterOrEqual,
         "&" => Comparison::And,
         "^" => Comparison::Xor,
-        other => return bad(format!("{} is no operator: expected <, <=, =, >=, >, & or ^", quoted(other))),
+        other => {
+            return bad(format!(
+                "{} is no operator: expected <, <=, =, >=, >, & or ^",
+                quoted(other)
+            ));
+        }
     };
     let value = building.number(next("the value")?, i64::MIN, i64::MAX)?;
     let offset = building.number(next("the offset")?, -FARTHEST, FARTHEST)?;
@@ -50,17 +55,23 @@ pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
     }
     let reading = reader.finished(count)?;
     let here = building.here_or_behind(reading.relative);
-    building.step(here, Operation::ByteTest(ByteTest { count, negated, operator, value, offset, reading }));
+    building.step(
+        here,
+        Operation::ByteTest(ByteTest { count, negated, operator, value, offset, reading }),
+    );
     Ok(())
 }
 
 pub(crate) fn byte_jump(building: &mut Building, value: &str) -> Parsed {
     let mut parts = parts(value);
     let count = building.number(parts.next().unwrap_or(""), 0, MOST_OCTETS)?;
-    let Some(offset) = parts.next() else { return bad("the offset is missing: expected count, offset") };
+    let Some(offset) = parts.next() else {
+        return bad("the offset is missing: expected count, offset");
+    };
     let offset = building.number(offset, -FARTHEST, FARTHEST)?;
     let mut reader = Reader::default();
-    let (mut multiplier, mut align, mut from, mut post_offset) = (1, false, JumpFrom::Here, Number::Is(0));
+    let (mut multiplier, mut align, mut from, mut post_offset) =
+        (1, false, JumpFrom::Here, Number::Is(0));
     for part in parts {
         if reader.part(part)? {
             continue;
@@ -84,9 +95,13 @@ pub(crate) fn byte_jump(building: &mut Building, value: &str) -> Parsed {
 pub(crate) fn byte_extract(building: &mut Building, value: &str) -> Parsed {
     let mut parts = parts(value);
     let count = whole_number(parts.next().unwrap_or(""), 1, MOST_OCTETS)? as u8;
-    let Some(offset) = parts.next() else { return bad("the offset is missing: expected count, offset, name") };
+    let Some(offset) = parts.next() else {
+        return bad("the offset is missing: expected count, offset, name");
+    };
     let offset = building.number(offset, -FARTHEST, FARTHEST)?;
-    let Some(name) = parts.next() else { return bad("the name is missing: expected count, offset, name") };
+    let Some(name) = parts.next() else {
+        return bad("the name is missing: expected count, offset, name");
+    };
     let mut reader = Reader::default();
     let (mut multiplier, mut align) = (1, 0);
     for part in parts {
@@ -103,13 +118,17 @@ pub(crate) fn byte_extract(building: &mut Building, value: &str) -> Parsed {
     let reading = reader.finished(Number::Is(count.into()))?;
     let variable = building.define(name)?;
     let here = building.here_or_behind(reading.relative);
-    building.step(here, Operation::ByteExtract(ByteExtract { count, offset, variable, reading, multiplier, align }));
+    building.step(
+        here,
+        Operation::ByteExtract(ByteExtract { count, offset, variable, reading, multiplier, align }),
+    );
     Ok(())
 }
 
 /// `bytes 2, offset 0, oper +, rvalue 4, result length, relative, endian little, string dec ...`
 pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
-    let (mut count, mut offset, mut operator, mut right, mut result) = (None, None, None, None, None);
+    let (mut count, mut offset, mut operator, mut right, mut result) =
+        (None, None, None, None, None);
     let mut reader = Reader::default();
     for part in parts(value) {
         if reader.part(part)? {
@@ -126,7 +145,12 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
                     "/" => Arithmetic::Divide,
                     "<<" => Arithmetic::ShiftLeft,
                     ">>" => Arithmetic::ShiftRight,
-                    _ => return bad(format!("{} is no operator: expected +, -, *, /, << or >>", quoted(of))),
+                    _ => {
+                        return bad(format!(
+                            "{} is no operator: expected +, -, *, /, << or >>",
+                            quoted(of)
+                        ));
+                    }
                 });
             }
             ("rvalue", of) => right = Some(building.number(of, 0, u32::MAX.into())?),
@@ -145,7 +169,10 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
     let reading = reader.finished(count)?;
     let result = building.define(result)?;
     let here = building.here_or_behind(reading.relative);
-    building.step(here, Operation::ByteMath(ByteMath { count, offset, operator, value, result, reading }));
+    building.step(
+        here,
+        Operation::ByteMath(ByteMath { count, offset, operator, value, result, reading }),
+    );
     Ok(())
 }
 
@@ -172,10 +199,17 @@ impl Reader {
                 }
             }
             ("hex" | "dec" | "oct", "") => reading.digits = Some(self::base(part)?),
-            ("bitmask", mask) => match unsigned(mask).or_else(|| u64::from_str_radix(mask, 16).ok()) {
-                Some(mask) if mask > 0 => reading.bitmask = Some(mask),
-                _ => return bad(format!("{} is no mask: expected such as 0xff00", quoted(mask))),
-            },
+            ("bitmask", mask) => {
+                match unsigned(mask).or_else(|| u64::from_str_radix(mask, 16).ok()) {
+                    Some(mask) if mask > 0 => reading.bitmask = Some(mask),
+                    _ => {
+                        return bad(format!(
+                            "{} is no mask: expected such as 0xff00",
+                            quoted(mask)
+                        ));
+                    }
+                }
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -211,7 +245,12 @@ pub(crate) fn base64_decode(building: &mut Building, value: &str) -> Parsed {
             ("bytes", of) => decode.octets = Some(whole_number(of, 1, FARTHEST)? as u32),
             ("offset", of) => decode.offset = whole_number(of, 0, FARTHEST)? as u32,
             ("relative", "") => decode.relative = true,
-            _ => return bad(format!("{} is not understood: expected bytes, offset or relative", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected bytes, offset or relative",
+                    quoted(part)
+                ));
+            }
         }
     }
     let here = building.here_or_behind(decode.relative);

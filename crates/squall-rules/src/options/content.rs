@@ -4,7 +4,9 @@ use super::parts;
 use crate::rule::{Building, Parsed, bad, contradiction, unsupported};
 use crate::set::quoted;
 use crate::values::{numbers, pattern, plain, signed, unsigned};
-use crate::{Base64Mode, Buffer, Content, End, IsDataAt, Number, Numbers, Operation, Pcre, Transform};
+use crate::{
+    Base64Mode, Buffer, Content, End, IsDataAt, Number, Numbers, Operation, Pcre, Transform,
+};
 
 /// Suricata's most for distance and within, and ours for offset and depth.
 const FARTHEST: i64 = 1 << 20;
@@ -12,7 +14,11 @@ const FARTHEST: i64 = 1 << 20;
 pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
     let rest = add(building, value)?;
     let Some(parameters) = rest.strip_prefix(',') else {
-        return if rest.is_empty() { Ok(()) } else { bad(format!("{} stands behind the content", quoted(rest))) };
+        return if rest.is_empty() {
+            Ok(())
+        } else {
+            bad(format!("{} stands behind the content", quoted(rest)))
+        };
     };
     for parameter in parts(parameters) {
         let (name, value) = super::two_words(parameter);
@@ -22,7 +28,9 @@ pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
             "depth" => depth(building, value)?,
             "distance" => distance(building, value)?,
             "within" => within(building, value)?,
-            "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => fast_pattern(building, "")?,
+            "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
+                fast_pattern(building, "")?
+            }
             // A hint for Snort's own search.
             "width" | "endian" | "" => {}
             _ => return bad(format!("{} is no parameter of a content", quoted(name))),
@@ -45,8 +53,14 @@ pub(crate) fn uricontent(building: &mut Building, value: &str) -> Parsed {
 }
 
 /// Keywords of old that are a content of a buffer at once. `whole`: the content is all of it.
-pub(crate) fn quoted_content(building: &mut Building, buffer: Buffer, value: &str, whole: bool) -> Parsed {
-    let (value, negated) = value.trim().strip_prefix('!').map_or((value, false), |rest| (rest, true));
+pub(crate) fn quoted_content(
+    building: &mut Building,
+    buffer: Buffer,
+    value: &str,
+    whole: bool,
+) -> Parsed {
+    let (value, negated) =
+        value.trim().strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let pattern = plain(value).into_bytes();
     if pattern.is_empty() {
         return bad("nothing to look for");
@@ -64,7 +78,8 @@ pub(crate) fn nocase(building: &mut Building, _: &str) -> Parsed {
 }
 
 pub(crate) fn rawbytes(building: &mut Building, _: &str) -> Parsed {
-    // Of no effect in Suricata; in Snort it says that nothing is decoded, and nothing of what we make is coded.
+    // Of no effect in Suricata; in Snort it says that nothing is decoded, and nothing of what we
+    // make is coded.
     building.content().map(drop)
 }
 
@@ -100,7 +115,9 @@ pub(crate) fn within(building: &mut Building, value: &str) -> Parsed {
 pub(crate) fn startswith(building: &mut Building, _: &str) -> Parsed {
     let content = building.content()?;
     if content.depth.is_some() || content.offset.is_some() || content.is_relative() {
-        return contradiction("startswith does not go together with offset, depth, distance and within");
+        return contradiction(
+            "startswith does not go together with offset, depth, distance and within",
+        );
     }
     content.offset = Some(Number::Is(0));
     content.depth = Some(Number::Is(content.pattern.len() as i64));
@@ -115,15 +132,25 @@ pub(crate) fn endswith(building: &mut Building, _: &str) -> Parsed {
 /// `!"/expression/flags, flow:name"`, `"m?expression?flags"`
 pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
     let value = value.trim();
-    let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
-    let Some(inside) = value.strip_prefix('"') else { return bad("an expression stands in quotes and slashes") };
-    let Some((inside, behind)) = inside.rsplit_once('"') else { return bad("a quote that is not closed") };
-    let behind = behind.trim();
-    let (begun, delimiter) = match inside.strip_prefix('m').and_then(|rest| Some((rest, rest.chars().next()?))) {
-        Some((rest, delimiter)) if !delimiter.is_alphanumeric() && delimiter != '\\' => (rest, delimiter),
-        _ => (inside, '/'),
+    let (value, negated) =
+        value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
+    let Some(inside) = value.strip_prefix('"') else {
+        return bad("an expression stands in quotes and slashes");
     };
-    let Some(begun) = begun.strip_prefix(delimiter) else { return bad("an expression stands between slashes") };
+    let Some((inside, behind)) = inside.rsplit_once('"') else {
+        return bad("a quote that is not closed");
+    };
+    let behind = behind.trim();
+    let (begun, delimiter) =
+        match inside.strip_prefix('m').and_then(|rest| Some((rest, rest.chars().next()?))) {
+            Some((rest, delimiter)) if !delimiter.is_alphanumeric() && delimiter != '\\' => {
+                (rest, delimiter)
+            }
+            _ => (inside, '/'),
+        };
+    let Some(begun) = begun.strip_prefix(delimiter) else {
+        return bad("an expression stands between slashes");
+    };
     let Some((text, flags)) = begun.rsplit_once(delimiter) else {
         return bad("the slash behind the expression is missing");
     };
@@ -167,7 +194,8 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
                 pcre.relative = true;
                 None
             }
-            // Limits of the engine's own, raw octets, and Suricata's choice of the buffer of the packet.
+            // Limits of the engine's own, raw octets, and Suricata's choice of the buffer of the
+            // packet.
             'O' | 'B' => None,
             'U' => Some(Buffer::HttpUri),
             'I' => Some(Buffer::HttpRawUri),
@@ -208,7 +236,10 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
         Some(buffer) => building.inspection(buffer),
         None => building.here(),
     };
-    if relative && building.rule.inspections[here].steps.is_empty() && building.sticky_buffer().is_none() {
+    if relative
+        && building.rule.inspections[here].steps.is_empty()
+        && building.sticky_buffer().is_none()
+    {
         return contradiction("R asks for a match before it, in the same buffer");
     }
     building.step(here, Operation::Pcre(pcre));
@@ -217,7 +248,8 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
 
 pub(crate) fn isdataat(building: &mut Building, value: &str) -> Parsed {
     let value = value.trim();
-    let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
+    let (value, negated) =
+        value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
     let mut parts = parts(value);
     let at = building.number(parts.next().unwrap_or(""), 0, 65535)?;
     let mut relative = false;
@@ -225,7 +257,12 @@ pub(crate) fn isdataat(building: &mut Building, value: &str) -> Parsed {
         match part {
             "relative" => relative = true,
             "rawbytes" | "" => {}
-            _ => return bad(format!("{} is not understood: expected relative or rawbytes", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected relative or rawbytes",
+                    quoted(part)
+                ));
+            }
         }
     }
     // Suricata makes it a mark of the content, which is then looked for at the end only.
@@ -256,7 +293,9 @@ pub(crate) fn bufferlen(building: &mut Building, value: &str) -> Parsed {
     match rest.trim() {
         "" => building.step(here, Operation::Size(size)),
         "relative" => {
-            let (Some(least), Some(most)) = (size.first(), size.last()) else { return bad("no size at all") };
+            let (Some(least), Some(most)) = (size.first(), size.last()) else {
+                return bad("no size at all");
+            };
             if size.ranges().count() > 1 {
                 return unsupported("bufferlen relative with more than one range");
             }
@@ -265,7 +304,8 @@ pub(crate) fn bufferlen(building: &mut Building, value: &str) -> Parsed {
                 building.step(here, Operation::IsDataAt(at));
             }
             if most < u64::from(u16::MAX) {
-                let at = IsDataAt { at: Number::Is(most as i64 + 1), relative: true, negated: true };
+                let at =
+                    IsDataAt { at: Number::Is(most as i64 + 1), relative: true, negated: true };
                 building.step(here, Operation::IsDataAt(at));
             }
         }
@@ -280,7 +320,9 @@ pub(crate) fn urilen(building: &mut Building, value: &str) -> Parsed {
     let most = u64::from(u16::MAX);
     let size = match size.split_once("<>").map(|(first, last)| (unsigned(first), unsigned(last))) {
         // Suricata 8.0 reads `7<>8`, between which nothing is, as 7; Snort counts both ends in.
-        Some((Some(first), Some(last))) if last == first.saturating_add(1) && first <= most => Numbers::one(first),
+        Some((Some(first), Some(last))) if last == first.saturating_add(1) && first <= most => {
+            Numbers::one(first)
+        }
         _ => numbers(size, most, &[])?,
     };
     let buffer = match which.trim() {
@@ -324,7 +366,12 @@ pub(crate) fn entropy(building: &mut Building, value: &str) -> Parsed {
             }
             "offset" => offset = small(of)?,
             "bytes" => octets = Some(small(of)?).filter(|&octets| octets > 0),
-            _ => return bad(format!("{} is not understood: expected value, bytes or offset", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected value, bytes or offset",
+                    quoted(part)
+                ));
+            }
         }
     }
     if !said {
@@ -377,7 +424,10 @@ pub(crate) fn dataset(building: &mut Building, value: &str) -> Parsed {
             let _ = building;
             unsupported("a set of values outside of the rule")
         }
-        _ => bad(format!("{} is not understood: expected set, unset, isset or isnotset", quoted(verb))),
+        _ => bad(format!(
+            "{} is not understood: expected set, unset, isset or isnotset",
+            quoted(verb)
+        )),
     }
 }
 
@@ -404,7 +454,12 @@ pub(crate) fn from_base64(building: &mut Building, value: &str) -> Parsed {
             ("mode", "rfc4648") => mode = Base64Mode::Rfc4648,
             ("mode", "rfc2045") => mode = Base64Mode::Rfc2045,
             ("mode", "strict") => mode = Base64Mode::Strict,
-            _ => return bad(format!("{} is not understood: expected bytes, offset or mode", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected bytes, offset or mode",
+                    quoted(part)
+                ));
+            }
         }
     }
     building.transform(Transform::FromBase64 { octets, offset, mode })
@@ -438,7 +493,9 @@ pub(crate) fn http_param(building: &mut Building, value: &str) -> Parsed {
         Some(split) => split,
         None => value.split_once(',').unwrap_or((value, "")),
     };
-    if name.trim().is_empty() || !matches!(rest.trim().trim_start_matches(',').trim(), "" | "nocase") {
+    if name.trim().is_empty()
+        || !matches!(rest.trim().trim_start_matches(',').trim(), "" | "nocase")
+    {
         return bad("a parameter's name in quotes is expected, and perhaps nocase");
     }
     building.stick_part(Buffer::HttpParameter, name.to_owned());
@@ -452,12 +509,18 @@ pub(crate) fn sip_method(building: &mut Building, value: &str) -> Parsed {
     }
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let methods: Vec<&str> = parts(value).map(|method| method.trim_matches('"')).collect();
-    if methods.iter().any(|method| method.is_empty() || !method.chars().all(|c| c.is_ascii_alphanumeric())) {
+    if methods
+        .iter()
+        .any(|method| method.is_empty() || !method.chars().all(|c| c.is_ascii_alphanumeric()))
+    {
         return bad("names of methods are expected, such as invite");
     }
     let pattern = format!("^(?:{})$", methods.join("|"));
     let here = building.inspection(Buffer::SipMethod);
-    building.plain_step(here, Operation::Pcre(Pcre { pattern, negated, caseless: true, ..Pcre::default() }));
+    building.plain_step(
+        here,
+        Operation::Pcre(Pcre { pattern, negated, caseless: true, ..Pcre::default() }),
+    );
     Ok(())
 }
 

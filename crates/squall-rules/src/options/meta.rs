@@ -11,7 +11,10 @@ pub(crate) fn msg(building: &mut Building, value: &str) -> Parsed {
 }
 
 fn number(value: &str) -> Parsed<u32> {
-    value.trim().parse().or_else(|_| bad(format!("{} is no number up to 4294967295", quoted(value))))
+    value
+        .trim()
+        .parse()
+        .or_else(|_| bad(format!("{} is no number up to 4294967295", quoted(value))))
 }
 
 pub(crate) fn sid(building: &mut Building, value: &str) -> Parsed {
@@ -90,18 +93,29 @@ pub(crate) fn requires(_: &mut Building, value: &str) -> Parsed {
                 while let Some(word) = words.next() {
                     // `>= 7`, `>=7`
                     let operator = word.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-                    let version =
-                        if word.len() > operator.len() { &word[operator.len()..] } else { words.next().unwrap_or("") };
+                    let version = if word.len() > operator.len() {
+                        &word[operator.len()..]
+                    } else {
+                        words.next().unwrap_or("")
+                    };
                     all &= holds(operator, version);
                 }
                 all
             }),
             "feature" => !matches!(of, "ja4" | "output::file-store" | "ndpi"),
             "keyword" => crate::keywords::find(of).is_some(),
-            _ => return bad(format!("{} is not understood: expected version, feature or keyword", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected version, feature or keyword",
+                    quoted(part)
+                ));
+            }
         };
         if !kept {
-            return unsupported(format!("{} does not hold of Suricata 8 as it usually is", quoted(part)));
+            return unsupported(format!(
+                "{} does not hold of Suricata 8 as it usually is",
+                quoted(part)
+            ));
         }
     }
     Ok(())
@@ -109,7 +123,8 @@ pub(crate) fn requires(_: &mut Building, value: &str) -> Parsed {
 
 fn holds(operator: &str, version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let asked = [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
+    let asked =
+        [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
     let ours = [8, 0, 6];
     match operator {
         ">=" => ours >= asked,

@@ -74,7 +74,8 @@ fn bits_of(text: &str, bit: fn(char) -> Option<u8>) -> Parsed<(u8, Which)> {
 }
 
 pub(crate) fn ipopts(building: &mut Building, value: &str) -> Parsed {
-    let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest.trim(), true));
+    let (value, negated) =
+        value.strip_prefix('!').map_or((value, false), |rest| (rest.trim(), true));
     let kind = match value.to_ascii_lowercase().as_str() {
         "any" => None,
         "eol" => Some(0),

@@ -5,7 +5,8 @@ use crate::rule::{Building, Parsed, bad, contradiction, unsupported};
 use crate::set::quoted;
 use crate::values::{numbers, unsigned};
 use crate::{
-    BitVerb, Bits, Comparison, Count, CountKind, End, IntValue, IntVerb, PacketTest, Sourced, StreamSizeOf, Track,
+    BitVerb, Bits, Comparison, Count, CountKind, End, IntValue, IntVerb, PacketTest, Sourced,
+    StreamSizeOf, Track,
 };
 
 pub(crate) fn flow(building: &mut Building, value: &str) -> Parsed {
@@ -86,7 +87,12 @@ fn verb(text: &str) -> Parsed<BitVerb> {
         "toggle" => BitVerb::Toggle,
         "isset" => BitVerb::IsSet,
         "isnotset" => BitVerb::IsNotSet,
-        _ => return bad(format!("{} is not understood: expected set, unset, toggle, isset or isnotset", quoted(text))),
+        _ => {
+            return bad(format!(
+                "{} is not understood: expected set, unset, toggle, isset or isnotset",
+                quoted(text)
+            ));
+        }
     })
 }
 
@@ -99,7 +105,9 @@ pub(crate) fn xbits(building: &mut Building, value: &str) -> Parsed {
         return Ok(());
     }
     let verb = verb(first)?;
-    let Some(name) = parts.next().filter(|name| !name.is_empty()) else { return bad("a name is expected") };
+    let Some(name) = parts.next().filter(|name| !name.is_empty()) else {
+        return bad("a name is expected");
+    };
     let (mut track, mut seconds) = (None, None);
     for part in parts {
         match two_words(part) {
@@ -108,10 +116,17 @@ pub(crate) fn xbits(building: &mut Building, value: &str) -> Parsed {
             ("track", "ip_pair") => track = Some(Track::ByPair),
             ("track", "tx") => return unsupported("bits of a transaction"),
             ("expire", of) => seconds = Some(number(of)?),
-            _ => return bad(format!("{} is not understood: expected track or expire", quoted(part))),
+            _ => {
+                return bad(format!(
+                    "{} is not understood: expected track or expire",
+                    quoted(part)
+                ));
+            }
         }
     }
-    let Some(track) = track else { return bad("`track` is missing: expected ip_src, ip_dst or ip_pair") };
+    let Some(track) = track else {
+        return bad("`track` is missing: expected ip_src, ip_dst or ip_pair");
+    };
     add(building, Bits::Host { verb, name: name.to_owned(), track, seconds });
     Ok(())
 }
@@ -125,12 +140,16 @@ pub(crate) fn hostbits(building: &mut Building, value: &str) -> Parsed {
         return Ok(());
     }
     let verb = verb(first)?;
-    let Some(name) = parts.next().filter(|name| !name.is_empty()) else { return bad("a name is expected") };
+    let Some(name) = parts.next().filter(|name| !name.is_empty()) else {
+        return bad("a name is expected");
+    };
     let track = match parts.next().unwrap_or("src") {
         "src" => Track::BySource,
         "dst" => Track::ByDestination,
         "both" => Track::ByBoth,
-        other => return bad(format!("{} is not understood: expected src, dst or both", quoted(other))),
+        other => {
+            return bad(format!("{} is not understood: expected src, dst or both", quoted(other)));
+        }
     };
     add(building, Bits::Host { verb, name: name.to_owned(), track, seconds: None });
     Ok(())
@@ -241,7 +260,10 @@ fn count(building: &mut Building, value: &str, kind: Option<CountKind>) -> Parse
     if count == 0 {
         return bad("a count of 0");
     }
-    building.rule.counts.push(Sourced { option: building.option, is: Count { kind, track, count, seconds } });
+    building
+        .rule
+        .counts
+        .push(Sourced { option: building.option, is: Count { kind, track, count, seconds } });
     Ok(())
 }
 
@@ -258,7 +280,12 @@ pub(crate) fn stream_size(building: &mut Building, value: &str) -> Parsed {
         "server" | "to_client" => StreamSizeOf::Server,
         "both" => StreamSizeOf::Both,
         "either" => StreamSizeOf::Either,
-        _ => return bad(format!("{} is not understood: expected server, client, both or either", quoted(of))),
+        _ => {
+            return bad(format!(
+                "{} is not understood: expected server, client, both or either",
+                quoted(of)
+            ));
+        }
     };
     let size = numbers(&size, u32::MAX.into(), &[])?;
     building.packet(PacketTest::StreamSize { of, size });

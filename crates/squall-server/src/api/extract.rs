@@ -1,4 +1,5 @@
-//! What handlers take and how they work: mistakes are told in our words, and long work leaves the threads that answer.
+//! What handlers take and how they work: mistakes are told in our words, and long work leaves the
+//! threads that answer.
 
 use std::{fmt, marker::PhantomData};
 
@@ -25,10 +26,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             Ok(Json(Object(body))) => Ok(Self(body)),
             Err(error) => Err(match &error {
                 JsonRejection::BytesRejection(_) => match error.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => {
-                        Refusal::new(error.status(), "too_large", "the body is longer than is taken here")
-                    }
-                    _ => Refusal::new(StatusCode::REQUEST_TIMEOUT, "incomplete", "the body did not come whole"),
+                    StatusCode::PAYLOAD_TOO_LARGE => Refusal::new(
+                        error.status(),
+                        "too_large",
+                        "the body is longer than is taken here",
+                    ),
+                    _ => Refusal::new(
+                        StatusCode::REQUEST_TIMEOUT,
+                        "incomplete",
+                        "the body did not come whole",
+                    ),
                 },
                 JsonRejection::MissingJsonContentType(_) => Refusal::new(
                     StatusCode::UNSUPPORTED_MEDIA_TYPE,

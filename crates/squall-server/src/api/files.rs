@@ -29,7 +29,11 @@ pub fn routes() -> Routes {
     let says = |summary| Operation::new("files", summary);
     Routes::new()
         .get("/squall/v1/files", list, says("All files").gives::<FileList>())
-        .get("/squall/v1/files/{*name}", download, says("A file").gives_octets("application/octet-stream"))
+        .get(
+            "/squall/v1/files/{*name}",
+            download,
+            says("A file").gives_octets("application/octet-stream"),
+        )
         .on(
             Method::PUT,
             "/squall/v1/files/{*name}",
@@ -52,12 +56,20 @@ async fn list(State(service): State<Arc<Service>>) -> Result<Json<FileList>, Ref
 }
 
 fn failed(error: std::io::Error) -> Refusal {
-    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", format!("the file cannot be kept: {error}"))
+    Refusal::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "environment",
+        format!("the file cannot be kept: {error}"),
+    )
 }
 
-async fn download(State(service): State<Arc<Service>>, Named(name): Named<String>) -> Result<Response, Refusal> {
+async fn download(
+    State(service): State<Arc<Service>>,
+    Named(name): Named<String>,
+) -> Result<Response, Refusal> {
     let path = service.files.there(&name)?;
-    let file = File::open(&path).await.map_err(|error| Refusal::not_found(format!("{name}: {error}")))?;
+    let file =
+        File::open(&path).await.map_err(|error| Refusal::not_found(format!("{name}: {error}")))?;
     let length = file.metadata().await.map_err(failed)?.len();
     // As long as it is now: one that is being written grows.
     let pieces = Pieces { file: file.take(length), buffer: vec![0; 64 << 10] };
@@ -87,7 +99,11 @@ impl http_body::Body for Pieces {
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
         let Self { file, buffer } = &mut *self;
         let mut read = tokio::io::ReadBuf::new(buffer);
-        let done = std::task::ready!(tokio::io::AsyncRead::poll_read(std::pin::Pin::new(file), context, &mut read));
+        let done = std::task::ready!(tokio::io::AsyncRead::poll_read(
+            std::pin::Pin::new(file),
+            context,
+            &mut read
+        ));
         std::task::Poll::Ready(match done {
             Ok(()) if read.filled().is_empty() => None,
             Ok(()) => Some(Ok(http_body::Frame::data(Bytes::copy_from_slice(read.filled())))),
@@ -113,7 +129,10 @@ async fn upload(
                 move || {
                     let path = service.new_file(&name)?;
                     if path.is_dir() {
-                        return Err(Refusal::bad_request("bad_path", format!("{name:?} is a folder")));
+                        return Err(Refusal::bad_request(
+                            "bad_path",
+                            format!("{name:?} is a folder"),
+                        ));
                     }
                     std::fs::rename(&part, path).map_err(failed)
                 }
@@ -128,7 +147,9 @@ async fn upload(
     }
     let row = blocking(move || {
         let known = service.files.list().into_iter().find(|row| row.name == name);
-        known.ok_or_else(|| Refusal::not_found(format!("{name:?} is gone already: {}", path.exists())))
+        known.ok_or_else(|| {
+            Refusal::not_found(format!("{name:?} is gone already: {}", path.exists()))
+        })
     });
     Ok((StatusCode::CREATED, Json(row.await?)))
 }
@@ -138,19 +159,30 @@ async fn keep(mut body: Body, part: &std::path::Path) -> Result<(), Refusal> {
     let mut octets = 0u64;
     while let Some(frame) = body.frame().await {
         let cut = |error| {
-            Refusal::new(StatusCode::REQUEST_TIMEOUT, "incomplete", format!("the body did not come whole: {error}"))
+            Refusal::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "incomplete",
+                format!("the body did not come whole: {error}"),
+            )
         };
         let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
         octets += data.len() as u64;
         if octets > MOST {
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "a file has 512 MiB at most"));
+            return Err(Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too_large",
+                "a file has 512 MiB at most",
+            ));
         }
         file.write_all(&data).await.map_err(failed)?;
     }
     file.flush().await.map_err(failed)
 }
 
-async fn delete(State(service): State<Arc<Service>>, Named(name): Named<String>) -> Result<StatusCode, Refusal> {
+async fn delete(
+    State(service): State<Arc<Service>>,
+    Named(name): Named<String>,
+) -> Result<StatusCode, Refusal> {
     blocking(move || {
         let path = service.files.there(&name)?;
         std::fs::remove_file(path).map_err(failed)?;

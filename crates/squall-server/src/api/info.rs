@@ -87,9 +87,16 @@ struct Login {
     token: String,
 }
 
-async fn login(State(service): State<Arc<Service>>, Body(login): Body<Login>) -> Result<Response, Refusal> {
+async fn login(
+    State(service): State<Arc<Service>>,
+    Body(login): Body<Login>,
+) -> Result<Response, Refusal> {
     if !service.auth.is_token(login.token.trim()) {
-        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "this is not the token"));
+        return Err(Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "this is not the token",
+        ));
     }
     let cookie = service.auth.login(!service.settings.plain);
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())

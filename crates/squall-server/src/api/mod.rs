@@ -41,6 +41,7 @@ pub fn router() -> Router<Arc<Service>> {
 pub fn python(toml: &str) -> String {
     let quoted = toml.replace('\\', "\\\\").replace("\"\"\"", "\\\"\\\"\\\"");
     format!(
-        "import squall\n\nprofile = squall.Profile.from_toml(\"\"\"\n{quoted}\"\"\")\nreport = squall.run(profile)\nprint(report)\n"
+        "import squall\n\nprofile = squall.Profile.from_toml(\"\"\"\n{quoted}\"\"\")\nreport = \
+         squall.run(profile)\nprint(report)\n"
     )
 }

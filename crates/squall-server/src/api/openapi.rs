@@ -26,7 +26,11 @@ pub fn routes() -> Routes {
             requests,
             says("The latest requests, the newest first").query::<Query>().gives::<Requests>(),
         )
-        .get("/squall/v1/openapi.json", openapi, says("This description").gives_octets("application/json"))
+        .get(
+            "/squall/v1/openapi.json",
+            openapi,
+            says("This description").gives_octets("application/json"),
+        )
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -42,7 +46,10 @@ struct Requests {
     requests: Vec<Entry>,
 }
 
-async fn requests(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -> Json<Requests> {
+async fn requests(
+    State(service): State<Arc<Service>>,
+    Asked(query): Asked<Query>,
+) -> Json<Requests> {
     let limit = query.limit.unwrap_or(100).clamp(1, 1000);
     Json(Requests { requests: service.log.latest(limit, query.after.unwrap_or(0)) })
 }
@@ -109,10 +116,13 @@ fn describe(operation: &Operation, path: &str, generator: &mut SchemaGenerator) 
         .collect();
     if let Some(query) = operation.query {
         let of = schema(generator, query);
-        let required = |name: &str| of["required"].as_array().is_some_and(|list| list.iter().any(|one| one == name));
+        let required = |name: &str| {
+            of["required"].as_array().is_some_and(|list| list.iter().any(|one| one == name))
+        };
         for (name, schema) in of["properties"].as_object().into_iter().flatten() {
             let mut schema = schema.clone();
-            let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+            let description =
+                schema.as_object_mut().and_then(|schema| schema.remove("description"));
             let mut parameter = json!({ "name": name, "in": "query", "required": required(name), "schema": schema });
             if let Some(description) = description {
                 parameter["description"] = description;
@@ -121,7 +131,9 @@ fn describe(operation: &Operation, path: &str, generator: &mut SchemaGenerator) 
         }
     }
     let content = |content: Content, generator: &mut SchemaGenerator| match content {
-        Content::Json(make) => Some(json!({ "application/json": { "schema": schema(generator, make) } })),
+        Content::Json(make) => {
+            Some(json!({ "application/json": { "schema": schema(generator, make) } }))
+        }
         Content::Octets(media) => Some(json!({ media: {} })),
         Content::Nothing => None,
     };
@@ -129,7 +141,8 @@ fn describe(operation: &Operation, path: &str, generator: &mut SchemaGenerator) 
     if let Some(content) = content(operation.reply, generator) {
         reply["content"] = content;
     }
-    let words: Vec<_> = path.split(['/', '{', '}', '.']).filter(|word| !word.is_empty()).skip(2).collect();
+    let words: Vec<_> =
+        path.split(['/', '{', '}', '.']).filter(|word| !word.is_empty()).skip(2).collect();
     let mut described = json!({
         "operationId": format!("{}_{}", operation.method.as_str().to_ascii_lowercase(), words.join("_")),
         "summary": operation.summary,
@@ -165,8 +178,9 @@ mod tests {
             .expect("paths")
             .values()
             .flat_map(|path| path.as_object().expect("methods").values());
-        let mut names: Vec<_> =
-            operations.map(|operation| operation["operationId"].as_str().expect("a name")).collect();
+        let mut names: Vec<_> = operations
+            .map(|operation| operation["operationId"].as_str().expect("a name"))
+            .collect();
         let all = names.len();
         names.sort_unstable();
         names.dedup();

@@ -25,12 +25,19 @@ pub fn routes() -> Routes {
     let of_ports = |summary| Operation::new("ports", summary);
     let says = |summary| Operation::new("leases", summary);
     Routes::new()
-        .get("/squall/v1/ports", ports, of_ports("Ports that may be used, and who has them").gives::<PortList>())
+        .get(
+            "/squall/v1/ports",
+            ports,
+            of_ports("Ports that may be used, and who has them").gives::<PortList>(),
+        )
         .get("/squall/v1/leases", leases, says("All leases").gives::<LeaseList>())
         .post(
             "/squall/v1/leases",
             lease,
-            says("Leases ports; 409 tells who holds them").takes::<NewLease>().gives::<LeaseRow>().status(201),
+            says("Leases ports; 409 tells who holds them")
+                .takes::<NewLease>()
+                .gives::<LeaseRow>()
+                .status(201),
         )
         .post(
             "/squall/v1/leases/release",
@@ -104,8 +111,13 @@ struct Release {
 pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
     match said {
         None => Ok(service.settings.lease),
-        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        Some(seconds) => Err(Refusal::bad_request("bad_request", format!("ttl_s = {seconds}: expected 1 to 86400"))),
+        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        Some(seconds) => Err(Refusal::bad_request(
+            "bad_request",
+            format!("ttl_s = {seconds}: expected 1 to 86400"),
+        )),
     }
 }
 
@@ -120,7 +132,9 @@ pub fn owner(said: Option<String>) -> Result<String, Refusal> {
     if otg_session(&owner).is_some() {
         return Err(Refusal::bad_request(
             "bad_request",
-            format!("owner: {owner:?} is a session of Open Traffic Generator\n  try a name of your own"),
+            format!(
+                "owner: {owner:?} is a session of Open Traffic Generator\n  try a name of your own"
+            ),
         ));
     }
     Ok(owner)
@@ -139,7 +153,8 @@ impl Service {
             owner: lease.owner.clone(),
             ports: lease.ports.iter().map(|(address, _)| address.clone()).collect(),
             ttl_s: lease.ttl.as_secs_f64(),
-            expires_s: (!stays && !lease.ending).then(|| lease.expires.saturating_sub(self.now()).as_secs_f64()),
+            expires_s: (!stays && !lease.ending)
+                .then(|| lease.expires.saturating_sub(self.now()).as_secs_f64()),
             force: false,
             ending: lease.ending,
             runs: self.runs.of_lease(&lease.id).iter().map(|live| live.row().id).collect(),
@@ -159,7 +174,9 @@ async fn ports(State(service): State<Arc<Service>>) -> Result<Json<PortList>, Re
             let run = row.runs.first().cloned();
             let lease = PortLease { id: row.id, owner: row.owner, expires_s: row.expires_s };
             let name = resource.as_deref().and_then(|resource| resource.strip_prefix("interface "));
-            let known = ports.iter_mut().find(|port| port.interface.is_some() && port.interface.as_deref() == name);
+            let known = ports
+                .iter_mut()
+                .find(|port| port.interface.is_some() && port.interface.as_deref() == name);
             match known {
                 Some(port) => (port.lease, port.run) = (Some(lease), run),
                 None => ports.push(PortRow {
@@ -216,7 +233,10 @@ fn find(service: &Arc<Service>, id: &str) -> Result<Lease, Refusal> {
     lock(&service.leases).get(id).cloned().ok_or_else(|| service.no_lease(id))
 }
 
-async fn one(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<LeaseRow>, Refusal> {
+async fn one(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Json<LeaseRow>, Refusal> {
     let lease = find(&service, &id)?;
     Ok(Json(service.row(&lease)))
 }
@@ -227,11 +247,17 @@ async fn renew(
     Optional(_): Optional<serde_json::Value>,
 ) -> Result<Json<LeaseRow>, Refusal> {
     service.expire();
-    let lease = lock(&service.leases).renew(service.now(), &id).cloned().ok_or_else(|| service.no_lease(&id))?;
+    let lease = lock(&service.leases)
+        .renew(service.now(), &id)
+        .cloned()
+        .ok_or_else(|| service.no_lease(&id))?;
     Ok(Json(service.row(&lease)))
 }
 
-async fn give_back(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
+async fn give_back(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<StatusCode, Refusal> {
     let lease = lock(&service.leases).release(&id);
     match lease {
         Some(lease) => service.end_lease(&lease, &Because::Asked("its lease was given back")),
@@ -241,7 +267,10 @@ async fn give_back(State(service): State<Arc<Service>>, Named(id): Named<String>
 }
 
 /// Waits for the ports to be free, a few seconds at most.
-async fn release(State(service): State<Arc<Service>>, Body(of): Body<Release>) -> Result<Json<LeaseList>, Refusal> {
+async fn release(
+    State(service): State<Arc<Service>>,
+    Body(of): Body<Release>,
+) -> Result<Json<LeaseList>, Refusal> {
     let by = of.owner.map(|name| owner(Some(name))).transpose()?;
     let author = author();
     // The name is theirs to choose; the address is not.
@@ -249,7 +278,13 @@ async fn release(State(service): State<Arc<Service>>, Body(of): Body<Release>) -
     let because = Because::interrupted(format!("its ports were taken away by {by}"));
     let resources: Vec<_> = {
         let admit = |address: &String| Ok(service.ports.admit(address, &service.files)?.resource);
-        of.ports.iter().map(admit).collect::<Result<Vec<_>, Refusal>>()?.into_iter().flatten().collect()
+        of.ports
+            .iter()
+            .map(admit)
+            .collect::<Result<Vec<_>, Refusal>>()?
+            .into_iter()
+            .flatten()
+            .collect()
     };
     let mut taken = Vec::new();
     for resource in &resources {
@@ -260,7 +295,12 @@ async fn release(State(service): State<Arc<Service>>, Body(of): Body<Release>) -
         };
         if let Some(lease) = lease {
             let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
-            note(format!("{by} took lease {} of {} away: {}", lease.id, lease.owner, ports.join(", ")));
+            note(format!(
+                "{by} took lease {} of {} away: {}",
+                lease.id,
+                lease.owner,
+                ports.join(", ")
+            ));
             service.end_lease(&lease, &because);
             taken.push(service.row(&lease));
         }

@@ -97,7 +97,12 @@ impl Routes {
         Self::default()
     }
 
-    pub fn get<H: Handler<T, Arc<Service>>, T: 'static>(self, path: &'static str, handler: H, says: Operation) -> Self {
+    pub fn get<H: Handler<T, Arc<Service>>, T: 'static>(
+        self,
+        path: &'static str,
+        handler: H,
+        says: Operation,
+    ) -> Self {
         self.on(Method::GET, path, handler, says)
     }
 

@@ -37,39 +37,86 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs",
             list,
-            says("Runs, the newest first, live ones and history").query::<Query>().gives::<RunList>(),
+            says("Runs, the newest first, live ones and history")
+                .query::<Query>()
+                .gives::<RunList>(),
         )
-        .post("/squall/v1/runs", start, says("Starts a run").takes::<NewRun>().gives::<Started>().status(201))
-        .get("/squall/v1/runs/{id}", one, says("A run; keeps the lease that it made itself").gives::<RunRow>())
+        .post(
+            "/squall/v1/runs",
+            start,
+            says("Starts a run").takes::<NewRun>().gives::<Started>().status(201),
+        )
+        .get(
+            "/squall/v1/runs/{id}",
+            one,
+            says("A run; keeps the lease that it made itself").gives::<RunRow>(),
+        )
         .on(
             Method::PATCH,
             "/squall/v1/runs/{id}",
             patch,
             says("Renames a run, or notes something").takes::<Patch>().gives::<RunRow>(),
         )
-        .on(Method::DELETE, "/squall/v1/runs/{id}", delete, says("Removes a run from the history").status(204))
-        .get("/squall/v1/runs/{id}/stats", stats, says("The latest moment of a run").gives::<Stats>())
-        .get("/squall/v1/runs/{id}/report", report, says("The report, or that so far").gives::<Report>())
-        .get("/squall/v1/runs/{id}/report.html", html, says("The report as a page").gives_octets("text/html"))
+        .on(
+            Method::DELETE,
+            "/squall/v1/runs/{id}",
+            delete,
+            says("Removes a run from the history").status(204),
+        )
+        .get(
+            "/squall/v1/runs/{id}/stats",
+            stats,
+            says("The latest moment of a run").gives::<Stats>(),
+        )
+        .get(
+            "/squall/v1/runs/{id}/report",
+            report,
+            says("The report, or that so far").gives::<Report>(),
+        )
+        .get(
+            "/squall/v1/runs/{id}/report.html",
+            html,
+            says("The report as a page").gives_octets("text/html"),
+        )
         .get(
             "/squall/v1/runs/{id}/profile",
             profile,
-            says("The profile as it was started").query::<ProfileQuery>().gives_octets("text/plain"),
+            says("The profile as it was started")
+                .query::<ProfileQuery>()
+                .gives_octets("text/plain"),
         )
-        .post("/squall/v1/runs/{id}/stop", stop, says("Stops a run: nothing more is sent").gives::<RunRow>())
+        .post(
+            "/squall/v1/runs/{id}/stop",
+            stop,
+            says("Stops a run: nothing more is sent").gives::<RunRow>(),
+        )
         .post(
             "/squall/v1/runs/{id}/pause",
             pause,
-            says("Pauses a stream, a group, a template, or all").may_take::<Which>().gives::<RunRow>(),
+            says("Pauses a stream, a group, a template, or all")
+                .may_take::<Which>()
+                .gives::<RunRow>(),
         )
-        .post("/squall/v1/runs/{id}/resume", resume, says("Resumes them").may_take::<Which>().gives::<RunRow>())
-        .post("/squall/v1/runs/{id}/trigger", trigger, says("What a capture waits for is now").gives::<RunRow>())
+        .post(
+            "/squall/v1/runs/{id}/resume",
+            resume,
+            says("Resumes them").may_take::<Which>().gives::<RunRow>(),
+        )
+        .post(
+            "/squall/v1/runs/{id}/trigger",
+            trigger,
+            says("What a capture waits for is now").gives::<RunRow>(),
+        )
         .post(
             "/squall/v1/runs/{id}/step",
             step,
             says("Lets frames of a held replay leave").takes::<Step>().gives::<RunRow>(),
         )
-        .post("/squall/v1/runs/{id}/rate", rate, says("Changes a rate").takes::<NewRate>().gives::<RunRow>())
+        .post(
+            "/squall/v1/runs/{id}/rate",
+            rate,
+            says("Changes a rate").takes::<NewRate>().gives::<RunRow>(),
+        )
         .post(
             "/squall/v1/runs/{id}/change",
             change,
@@ -78,7 +125,10 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/captures",
             capture,
-            says("Captures what arrives on ports").takes::<NewCapture>().gives::<Started>().status(201),
+            says("Captures what arrives on ports")
+                .takes::<NewCapture>()
+                .gives::<Started>()
+                .status(201),
         )
 }
 
@@ -137,7 +187,8 @@ struct NewRun {
     format: Language,
     name: Option<String>,
     owner: Option<String>,
-    /// What holds its ports; without, the run leases them itself, and whoever names the run keeps that lease.
+    /// What holds its ports; without, the run leases them itself, and whoever names the run keeps
+    /// that lease.
     lease: Option<String>,
     /// Of the run's own lease.
     ttl_s: Option<f64>,
@@ -174,7 +225,8 @@ struct RunOptions {
     fingerprint: bool,
     /// How long receiving goes on when everything is sent [default: 0.2].
     linger_s: Option<f64>,
-    /// How many, and how wide in nanoseconds: the gaps between the frames of each port are counted in such.
+    /// How many, and how wide in nanoseconds: the gaps between the frames of each port are counted
+    /// in such.
     gap_bins: Option<(usize, u64)>,
     /// What is received goes to a file, too.
     capture: Option<CaptureOptions>,
@@ -340,7 +392,8 @@ struct Step {
     frames: u64,
 }
 
-/// `mult`, `stream` and `rate`, `by` with or without `stream`, or one amount, of `template` or of all.
+/// `mult`, `stream` and `rate`, `by` with or without `stream`, or one amount, of `template` or of
+/// all.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {
@@ -396,7 +449,9 @@ impl NumberOrText {
             Ok(Multiplier::Factor { num, den }) if den <= u64::MAX / 100 => {
                 Ok(Multiplier::Factor { num, den: den * 100 })
             }
-            _ => Err(bad(format!("{what} = {text:?}: expected a percentage above 0, such as \"50%\""))),
+            _ => Err(bad(format!(
+                "{what} = {text:?}: expected a percentage above 0, such as \"50%\""
+            ))),
         }
     }
 }
@@ -414,15 +469,26 @@ impl CaptureOptions {
         let name = match &self.file {
             Some(name) => name.clone(),
             None => {
-                let now = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
-                format!("capture-{}.pcapng", now.replace([':', '-'], "").replace('T', "-").trim_end_matches('Z'))
+                let now =
+                    humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+                format!(
+                    "capture-{}.pcapng",
+                    now.replace([':', '-'], "").replace('T', "-").trim_end_matches('Z')
+                )
             }
         };
-        let compress = self.compress.as_ref().map(|text| text.parse().map_err(|e| bad(format!("compress: {e}"))));
+        let compress = self
+            .compress
+            .as_ref()
+            .map(|text| text.parse().map_err(|e| bad(format!("compress: {e}"))));
         let plain = name.split('.').rev().take(2).any(|part| part == "pcap");
         let options = Options {
             file: Some(service.new_file(&name)?),
-            format: if plain { capturing::Format::Pcap { nanoseconds: true } } else { capturing::Format::Pcapng },
+            format: if plain {
+                capturing::Format::Pcap { nanoseconds: true }
+            } else {
+                capturing::Format::Pcapng
+            },
             snaplen: match self.snaplen {
                 Some(0) => return Err(bad("snaplen = 0: expected 1 to 262144")),
                 said => said.unwrap_or(capturing::SNAPLEN).min(capturing::SNAPLEN),
@@ -444,9 +510,12 @@ impl CaptureOptions {
 impl ReplayOptions {
     fn replay(&self, service: &Service) -> Result<Replay, Refusal> {
         if self.files.is_empty() {
-            return Err(bad("replay.files: expected at least one file\n  try PUT /squall/v1/files/NAME first"));
+            return Err(bad(
+                "replay.files: expected at least one file\n  try PUT /squall/v1/files/NAME first",
+            ));
         }
-        let inputs = self.files.iter().map(|name| Ok(squall::replay::input(&service.files.there(name)?)));
+        let inputs =
+            self.files.iter().map(|name| Ok(squall::replay::input(&service.files.there(name)?)));
         let inputs = inputs.collect::<Result<Vec<_>, Refusal>>()?;
         let given = [
             ("multiplier", self.multiplier.as_ref().map(NumberOrText::text)),
@@ -460,7 +529,9 @@ impl ReplayOptions {
         let speed = match (given.next(), given.next()) {
             (None, _) => squall::replay::Speed::default(),
             (Some((kind, text)), None) => squall::replay::Speed::parse(kind, &text)?,
-            (Some((a, _)), Some((b, _))) => return Err(bad(format!("replay: {a} and {b}: expected one of them"))),
+            (Some((a, _)), Some((b, _))) => {
+                return Err(bad(format!("replay: {a} and {b}: expected one of them")));
+            }
         };
         let cache = self.cache.as_ref().map(|name| service.files.there(name)).transpose()?;
         let split = [
@@ -470,7 +541,9 @@ impl ReplayOptions {
         ];
         let split = split.into_iter().find_map(|(kind, text)| Some((kind, text?)));
         let numbers = |what: &str, text: &Option<String>| {
-            text.as_ref().map(|text| text.parse().map_err(|error| bad(format!("replay.{what}: {error}")))).transpose()
+            text.as_ref()
+                .map(|text| text.parse().map_err(|error| bad(format!("replay.{what}: {error}"))))
+                .transpose()
         };
         Ok(Replay {
             inputs,
@@ -481,7 +554,9 @@ impl ReplayOptions {
             limit: self.limit,
             preload: self.preload,
             held: self.held,
-            split: split.map(|(kind, text)| squall::replay::split(kind, &text, self.reverse)).transpose()?,
+            split: split
+                .map(|(kind, text)| squall::replay::split(kind, &text, self.reverse))
+                .transpose()?,
             unique: self.unique_ip.filter(|loops| *loops > 0),
             filter: self.filter.as_deref().map(squall::replay::filter).transpose()?,
             include: numbers("include", &self.include)?,
@@ -497,21 +572,28 @@ async fn start(
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     acting(service, move |service| {
         let options = new.options;
-        let (text, language) = new.profile.map(|profile| profile.text(new.format)).unwrap_or_default();
+        let (text, language) =
+            new.profile.map(|profile| profile.text(new.format)).unwrap_or_default();
         let mut session = match &options.replay {
             Some(replay) => {
                 let ports = match (replay.ports.is_empty(), text.is_empty()) {
                     (false, true) => replay.ports.clone(),
                     (true, false) => {
                         let profile = service.files.profile(&text, language.format())?;
-                        if !profile.streams.is_empty() || profile.flows.is_some() || !profile.attacks.is_empty() {
-                            return Err(bad(
-                                "a run has a profile with streams, flows or attacks, or a replay\n  try replay.ports",
-                            ));
+                        if !profile.streams.is_empty()
+                            || profile.flows.is_some()
+                            || !profile.attacks.is_empty()
+                        {
+                            return Err(bad("a run has a profile with streams, flows or \
+                                            attacks, or a replay\n  try replay.ports"));
                         }
                         profile.ports.into_iter().map(|port| port.address).collect()
                     }
-                    _ => return Err(bad("a replay needs ports\n  try replay.ports = [\"af_packet:eth1\"]")),
+                    _ => {
+                        return Err(bad(
+                            "a replay needs ports\n  try replay.ports = [\"af_packet:eth1\"]",
+                        ));
+                    }
                 };
                 if ports.len() > 2 {
                     return Err(bad("a replay has one port, or two"));
@@ -522,7 +604,11 @@ async fn start(
             None => Session::new(service.files.profile(&text, language.format())?),
         };
         let stop = &mut session.profile.stop;
-        stop.duration = options.duration_s.map(|said| seconds("duration_s", said)).transpose()?.or(stop.duration);
+        stop.duration = options
+            .duration_s
+            .map(|said| seconds("duration_s", said))
+            .transpose()?
+            .or(stop.duration);
         stop.packets = options.packets.or(stop.packets);
         session.profile.seed = options.seed.unwrap_or(session.profile.seed);
         // More workers than CPUs take the time of other runs.
@@ -545,34 +631,39 @@ async fn start(
         if let Some((bins, width_ns)) = options.gap_bins {
             if !(1..=GAP_BINS).contains(&bins) || width_ns == 0 {
                 return Err(bad(format!(
-                    "gap_bins = [{bins}, {width_ns}]: expected 1 to {GAP_BINS} bins, of 1 ns or more"
+                    "gap_bins = [{bins}, {width_ns}]: expected 1 to {GAP_BINS} bins, of 1 ns or \
+                     more"
                 )));
             }
             session.gap_bins = Some((bins, Nanos(width_ns)));
         }
-        session.multiplier = options.mult.as_ref().map(|mult| mult.multiplier("mult")).transpose()?;
+        session.multiplier =
+            options.mult.as_ref().map(|mult| mult.multiplier("mult")).transpose()?;
         session.receive = options.receive.unwrap_or(session.receive);
         session.filter = options.filter;
         session.fingerprint = options.fingerprint;
         session.flows = options.flows.unwrap_or(false).then(Default::default);
-        session.capture = options.capture.as_ref().map(|capture| capture.capture(service)).transpose()?;
+        session.capture =
+            options.capture.as_ref().map(|capture| capture.capture(service)).transpose()?;
         if let Some(capture) = &mut session.capture {
             capture.beside =
-                Kind::of(&Session { capture: None, ..Session::new(session.profile.clone()) }) != Kind::Capture;
+                Kind::of(&Session { capture: None, ..Session::new(session.profile.clone()) })
+                    != Kind::Capture;
         }
         session.labels = options.labels.as_ref().map(|name| service.new_file(name)).transpose()?;
         session.command = "squall serve".into();
-        let rules = options
-            .fail_if
-            .iter()
-            .map(|text| FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}"))));
+        let rules = options.fail_if.iter().map(|text| {
+            FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}")))
+        });
         let fail_if = rules.collect::<Result<Vec<_>, _>>()?;
         let kind = Kind::of(&session);
         let listens = kind == Kind::Capture;
         // Who only receives is ended from here: there is no last frame to send.
         let ends_after = listens.then(|| session.profile.stop.duration.take()).flatten();
         if new.detached && !has_end(&session) && ends_after.is_none() {
-            return Err(bad("a detached run needs an end\n  try options.duration_s, or a lease that is renewed"));
+            return Err(bad(
+                "a detached run needs an end\n  try options.duration_s, or a lease that is renewed",
+            ));
         }
         begin(
             service,
@@ -594,7 +685,10 @@ async fn start(
 fn has_end(session: &Session) -> bool {
     let streams = session.profile.streams.iter().all(|s| s.mode != squall::ProfileMode::Continuous);
     session.profile.stop != Default::default()
-        || session.replay.as_ref().is_some_and(|replay| !replay.held && (replay.loops > 0 || replay.limit.is_some()))
+        || session
+            .replay
+            .as_ref()
+            .is_some_and(|replay| !replay.held && (replay.loops > 0 || replay.limit.is_some()))
         || (!session.profile.streams.is_empty() && streams && session.profile.flows.is_none())
         || (!session.profile.attacks.is_empty() && session.profile.streams.is_empty())
 }
@@ -657,10 +751,13 @@ async fn capture(
         session.filter = new.filter;
         session.command = "squall serve".into();
         let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
-        if new.detached && ends_after.is_none() && options.packets.is_none() && options.octets.is_none() {
-            return Err(bad(
-                "a detached capture needs an end\n  try duration_s or packets, or a lease that is renewed",
-            ));
+        if new.detached
+            && ends_after.is_none()
+            && options.packets.is_none()
+            && options.octets.is_none()
+        {
+            return Err(bad("a detached capture needs an end\n  try duration_s or packets, or a \
+                            lease that is renewed"));
         }
         let text = session.profile.to_toml();
         let written = (text, Language::Toml);
@@ -681,7 +778,10 @@ async fn capture(
     .await
 }
 
-async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -> Result<Json<RunList>, Refusal> {
+async fn list(
+    State(service): State<Arc<Service>>,
+    Asked(query): Asked<Query>,
+) -> Result<Json<RunList>, Refusal> {
     blocking(move || {
         let live: Vec<_> = service.runs.all().iter().map(|live| live.row()).collect();
         let only_live = query.state.as_deref() == Some("live");
@@ -701,7 +801,9 @@ async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -
             }
         }
         if let Some(state) = query.state {
-            runs.retain(|row| if only_live { !row.state.is_over() } else { state == row.state.word() });
+            runs.retain(
+                |row| if only_live { !row.state.is_over() } else { state == row.state.word() },
+            );
         }
         Ok(Json(RunList { runs }))
     })
@@ -736,7 +838,10 @@ fn row(service: &Service, id: &str) -> Result<RunRow, Refusal> {
     }
 }
 
-async fn one(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<RunRow>, Refusal> {
+async fn one(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Json<RunRow>, Refusal> {
     blocking(move || row(&service, &id).map(Json)).await
 }
 
@@ -746,7 +851,9 @@ async fn patch(
     Body(patch): Body<Patch>,
 ) -> Result<Json<RunRow>, Refusal> {
     blocking(move || {
-        let long = |text: &Option<String>, most| text.as_ref().is_some_and(|text| text.chars().count() > most);
+        let long = |text: &Option<String>, most| {
+            text.as_ref().is_some_and(|text| text.chars().count() > most)
+        };
         if long(&patch.name, 200) || long(&patch.note, 10_000) {
             return Err(bad("expected at most 200 letters of a name, and 10,000 of a note"));
         }
@@ -767,10 +874,16 @@ async fn patch(
     .await
 }
 
-async fn delete(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
+async fn delete(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<StatusCode, Refusal> {
     blocking(move || {
         if service.runs.get(&id).is_some() {
-            return Err(Refusal::conflict("run_live", format!("run {id} goes on\n  try to stop it first")));
+            return Err(Refusal::conflict(
+                "run_live",
+                format!("run {id} goes on\n  try to stop it first"),
+            ));
         }
         match service.history.delete(&id)? {
             true => Ok(StatusCode::NO_CONTENT),
@@ -780,7 +893,10 @@ async fn delete(State(service): State<Arc<Service>>, Named(id): Named<String>) -
     .await
 }
 
-async fn stats(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<Stats>, Refusal> {
+async fn stats(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Json<Stats>, Refusal> {
     blocking(move || {
         if let Some(live) = service.runs.get(&id) {
             service.heard_of(&live);
@@ -796,13 +912,19 @@ async fn stats(State(service): State<Arc<Service>>, Named(id): Named<String>) ->
         let report = service.history.report(&id)?.map(|text| read(&text)).transpose()?;
         let report = report.map(|report| service.files.told(report));
         let sample = report.as_ref().and_then(|report| report.series.last().cloned());
-        Ok(Json(Stats { run, t_s: report.as_ref().map(|report| report.duration_s), sample, report }))
+        Ok(Json(Stats {
+            run,
+            t_s: report.as_ref().map(|report| report.duration_s),
+            sample,
+            report,
+        }))
     })
     .await
 }
 
 fn read(text: &str) -> Result<Report, Refusal> {
-    serde_json::from_str(text).map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
+    serde_json::from_str(text)
+        .map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
 }
 
 /// Of a run that is over, or so far.
@@ -810,25 +932,38 @@ fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
         service.heard_of(&live);
         let moment = live.moment();
-        let moment = moment.ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
+        let moment = moment
+            .ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
         let report = service.files.told(live.so_far(&moment));
-        return serde_json::to_string(&report).map_err(|error| Refusal::internal(error.to_string()));
+        return serde_json::to_string(&report)
+            .map_err(|error| Refusal::internal(error.to_string()));
     }
     known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
     text.ok_or_else(|| Refusal::not_found(format!("run {id} has no report: it failed")))
 }
 
-async fn report(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Response, Refusal> {
+async fn report(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Response, Refusal> {
     let text = blocking(move || report_of(&service, &id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-async fn html(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Response, Refusal> {
-    let page = blocking(move || Ok(squall::render::html(&read(&report_of(&service, &id)?)?))).await?;
+async fn html(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Response, Refusal> {
+    let page =
+        blocking(move || Ok(squall::render::html(&read(&report_of(&service, &id)?)?))).await?;
     // It has scripts of its own: they may do nothing but draw.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; sandbox allow-scripts allow-downloads";
-    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, policy)];
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                  img-src data:; sandbox allow-scripts allow-downloads";
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, policy),
+    ];
     Ok((headers, page).into_response())
 }
 
@@ -842,7 +977,8 @@ async fn profile(
             return Err(Refusal::not_found(format!("there is no run {id:?}")));
         };
         let parsed = || -> Result<Profile, Refusal> {
-            let format = Format::from_path(std::path::Path::new(&format!("x.{written}"))).unwrap_or(Format::Toml);
+            let format = Format::from_path(std::path::Path::new(&format!("x.{written}")))
+                .unwrap_or(Format::Toml);
             service.files.profile(&text, format)
         };
         match query.format.as_deref() {
@@ -951,16 +1087,21 @@ async fn rate(
         What::Mult(by) => live.multiply(|run| run.multiply(by)),
         What::Scale(None, (num, den)) => live.multiply(|run| run.scale(num, den)),
         What::Scale(Some(name), (num, den)) => live.change_stream(&name, |now| {
-            let limit = || bad(format!("stream {name:?} has the rate {now}, of which there is no such part"));
+            let limit = || {
+                bad(format!("stream {name:?} has the rate {now}, of which there is no such part"))
+            };
             match now {
                 Rate::MAX => Err(bad(format!(
-                    "stream {name:?} has the rate max: there is no more and no part of it\n  try a rate, such as 1 Mpps"
+                    "stream {name:?} has the rate max: there is no more and no part of it\n  try \
+                     a rate, such as 1 Mpps"
                 ))),
                 now => now.times(num, den).ok_or_else(limit),
             }
         }),
         What::Stream(name, rate) => live.change_stream(&name, |_| Ok(rate)),
-        What::Load(template, amount) => Ok(live.driving()?.set_load(template.as_deref(), amount)?),
+        What::Load(template, amount) => {
+            Ok(live.driving()?.set_load(template.as_deref(), amount)?)
+        }
     })
     .await
 }
@@ -975,20 +1116,29 @@ enum What {
 
 impl NewRate {
     fn what(self) -> Result<What, Refusal> {
-        let rate =
-            |what: &str, text: &str| text.parse::<Rate>().map_err(|error| bad(format!("{what} = {text:?}: {error}")));
+        let rate = |what: &str, text: &str| {
+            text.parse::<Rate>().map_err(|error| bad(format!("{what} = {text:?}: {error}")))
+        };
         let amounts = [
             self.cps.map(Amount::Cps),
             self.users.map(Amount::Users),
             self.active.map(Amount::Active),
             self.weight.map(Amount::Weight),
-            self.bandwidth.as_ref().map(|text| rate("bandwidth", text)).transpose()?.map(Amount::Bandwidth),
+            self.bandwidth
+                .as_ref()
+                .map(|text| rate("bandwidth", text))
+                .transpose()?
+                .map(Amount::Bandwidth),
         ];
         let mut amounts = amounts.into_iter().flatten();
         let (amount, second) = (amounts.next(), amounts.next());
         let what = match (self.mult, self.stream, self.rate, self.by, amount) {
-            (Some(by), None, None, None, None) if self.template.is_none() => What::Mult(by.of_profile("mult")?),
-            (None, stream, None, Some(by), None) if self.template.is_none() => match by.multiplier("by")? {
+            (Some(by), None, None, None, None) if self.template.is_none() => {
+                What::Mult(by.of_profile("mult")?)
+            }
+            (None, stream, None, Some(by), None) if self.template.is_none() => match by
+                .multiplier("by")?
+            {
                 Multiplier::Factor { num, den } => What::Scale(stream, (num, den)),
                 Multiplier::Total(rate) => {
                     return Err(bad(format!("by = {rate}: expected a factor, such as 1.1 or 0.5")));
@@ -997,12 +1147,14 @@ impl NewRate {
             (None, Some(stream), Some(text), None, None) if self.template.is_none() => {
                 What::Stream(stream, rate("rate", &text)?)
             }
-            (None, None, None, None, Some(amount)) if second.is_none() => What::Load(self.template, amount),
+            (None, None, None, None, Some(amount)) if second.is_none() => {
+                What::Load(self.template, amount)
+            }
             _ => {
-                return Err(bad(
-                    "expected {\"mult\": \"50%\"}, {\"stream\": \"web\", \"rate\": \"1 Mpps\"}, {\"by\": 1.1} with or without \
-                     stream, or one of cps, users, active, weight and bandwidth with or without template",
-                ));
+                return Err(bad("expected {\"mult\": \"50%\"}, {\"stream\": \"web\", \"rate\": \
+                                \"1 Mpps\"}, {\"by\": 1.1} with or without stream, or one of \
+                                cps, users, active, weight and bandwidth with or without \
+                                template"));
             }
         };
         Ok(what)

@@ -1,5 +1,5 @@
-//! The other end: requests to a daemon, and what it tells of its runs as they go. Address, token and certificate are those
-//! of `squall.connect` in Python.
+//! The other end: requests to a daemon, and what it tells of its runs as they go. Address, token
+//! and certificate are those of `squall.connect` in Python.
 
 mod trust;
 
@@ -35,8 +35,9 @@ const LARGEST: usize = 64 << 20;
 /// How a daemon's certificate is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// By that in the folder of a daemon on this machine, by the system's authorities, else it is trusted when first seen and
-    /// has to be the same from then on (`~/.config/squall/known_daemons`).
+    /// By that in the folder of a daemon on this machine, by the system's authorities, else it is
+    /// trusted when first seen and has to be the same from then on
+    /// (`~/.config/squall/known_daemons`).
     Known,
     /// SHA-256.
     Fingerprint([u8; 32]),
@@ -57,7 +58,9 @@ impl FromStr for Verify {
             ("true", None) => Ok(Self::Authorities),
             ("false", None) => Ok(Self::Nothing),
             (text, None) if text.is_empty() || text.to_ascii_lowercase().starts_with("sha256:") => {
-                Err("expected sha256: and 64 hexadecimal digits, a file of certificates (PEM), true or false".into())
+                Err("expected sha256: and 64 hexadecimal digits, a file of certificates (PEM), \
+                     true or false"
+                    .into())
             }
             (file, None) => Ok(Self::File(file.into())),
         }
@@ -115,18 +118,24 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Client {
-    /// Nothing is asked yet. `url` is `https://HOST[:PORT]` or `http://...`; without a scheme it is https, without a port
-    /// 8443; or `unix:PATH`, the socket of a daemon on this machine. Without `token` that of a daemon on this machine is taken, where its file can be read.
+    /// Nothing is asked yet. `url` is `https://HOST[:PORT]` or `http://...`; without a scheme it is
+    /// https, without a port 8443; or `unix:PATH`, the socket of a daemon on this machine. Without
+    /// `token` that of a daemon on this machine is taken, where its file can be read.
     ///
     /// # Errors
     /// A URL that is none, a file of certificates that cannot be read.
     pub fn new(url: &str, token: Option<String>, verify: &Verify) -> Result<Self, Error> {
         let wrong = |why: &str| Error::Usage(format!("URL {url:?}: {why}"));
-        if token.as_ref().is_some_and(|token| HeaderValue::from_str(&format!("Bearer {token}")).is_err()) {
+        if token
+            .as_ref()
+            .is_some_and(|token| HeaderValue::from_str(&format!("Bearer {token}")).is_err())
+        {
             return Err(Error::Usage("the token has characters that no token has".into()));
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime
+            .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
         let client = |to| Self { to: Arc::new(to), runtime: Some(runtime) };
         if let Some(path) = url.strip_prefix("unix:") {
             if path.is_empty() {
@@ -134,17 +143,31 @@ impl Client {
             }
             let (host, authority) = (String::new(), "localhost".to_owned());
             let (socket, tls) = (Some(path.into()), None);
-            return Ok(client(To { url: url.to_owned(), socket, authority, host, port: 0, tls, token }));
+            return Ok(client(To {
+                url: url.to_owned(),
+                socket,
+                authority,
+                host,
+                port: 0,
+                tls,
+                token,
+            }));
         }
         let whole = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
         let parsed: Uri = whole.parse().map_err(|error| wrong(&format!("{error}")))?;
         let expected = format!("expected https://HOST:PORT, such as https://127.0.0.1:{PORT}");
-        let (Some(scheme @ ("https" | "http")), Some(authority)) = (parsed.scheme_str(), parsed.authority()) else {
+        let (Some(scheme @ ("https" | "http")), Some(authority)) =
+            (parsed.scheme_str(), parsed.authority())
+        else {
             return Err(wrong(&expected));
         };
-        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || authority.as_str().contains('@') {
+        if !matches!(parsed.path(), "" | "/")
+            || parsed.query().is_some()
+            || authority.as_str().contains('@')
+        {
             return Err(wrong(
-                "expected no more than https://HOST:PORT\n  a token is given by --token or SQUALL_TOKEN",
+                "expected no more than https://HOST:PORT\n  a token is given by --token or \
+                 SQUALL_TOKEN",
             ));
         }
         let bracketed = authority.host();
@@ -160,7 +183,8 @@ impl Client {
         let url = format!("{scheme}://{authority}");
         let tls = match scheme {
             "https" => {
-                let name = ServerName::try_from(host.clone()).map_err(|error| wrong(&error.to_string()))?;
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|error| wrong(&error.to_string()))?;
                 let trust = Arc::new(Trust::new(&url, &host, port, verify)?);
                 Some(Tls { connector: TlsConnector::from(trust::config(&trust)?), trust, name })
             }
@@ -181,22 +205,40 @@ impl Client {
     }
 
     /// `then` hears what came of it, or why nothing did, on the client's thread.
-    pub fn post(&self, path: String, body: Value, then: impl FnOnce(Result<Value, String>) + Send + 'static) {
+    pub fn post(
+        &self,
+        path: String,
+        body: Value,
+        then: impl FnOnce(Result<Value, String>) + Send + 'static,
+    ) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
-            then(to.ask(Method::POST, &path, Some(body)).await.map_err(|failure| failure.told().to_string()));
+            then(
+                to.ask(Method::POST, &path, Some(body))
+                    .await
+                    .map_err(|failure| failure.told().to_string()),
+            );
         });
     }
 
     /// As [`Client::post`].
-    pub fn get_then(&self, path: String, then: impl FnOnce(Result<Value, String>) + Send + 'static) {
+    pub fn get_then(
+        &self,
+        path: String,
+        then: impl FnOnce(Result<Value, String>) + Send + 'static,
+    ) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
-            then(to.ask(Method::GET, &path, None).await.map_err(|failure| failure.told().to_string()));
+            then(
+                to.ask(Method::GET, &path, None)
+                    .await
+                    .map_err(|failure| failure.told().to_string()),
+            );
         });
     }
 
-    /// Watches all runs, and keeps none of them: as long as the daemon is there, and again when it comes back.
+    /// Watches all runs, and keeps none of them: as long as the daemon is there, and again when it
+    /// comes back.
     pub fn watch(&self, every: Duration, mut heard: impl FnMut(Heard) + Send + 'static) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
@@ -274,9 +316,10 @@ impl To {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(match tls.trust.why_not() {
                 Some(why) => Failure::Refused(why),
-                None if is_no_tls(&error) => {
-                    Failure::Refused(format!("{}: this is no TLS\n  try http://{}", self.url, self.authority))
-                }
+                None if is_no_tls(&error) => Failure::Refused(format!(
+                    "{}: this is no TLS\n  try http://{}",
+                    self.url, self.authority
+                )),
                 None => away(&error),
             }),
             Err(_) => Err(away(&"no answer")),
@@ -299,11 +342,17 @@ impl To {
         }
     }
 
-    async fn asked(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
+    async fn asked(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, Failure> {
         let stream = self.connect().await?;
         let away = |error: &dyn std::fmt::Display| Failure::Away(format!("{}: {error}", self.url));
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| away(&error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| away(&error))?;
         tokio::spawn(connection);
         let mut request = Request::builder()
             .method(method)
@@ -318,17 +367,23 @@ impl To {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let octets = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-        let request = request.body(Full::new(octets)).map_err(|error| Failure::Refused(error.to_string()))?;
-        let answer = sender.send_request(request).await.map_err(|error| match error.is_parse() {
-            true if self.tls.is_none() => {
-                Failure::Refused(format!("{}: this is no plain HTTP\n  try https://{}", self.url, self.authority))
-            }
-            true => self.stranger(),
-            false => away(&error),
-        })?;
+        let request =
+            request.body(Full::new(octets)).map_err(|error| Failure::Refused(error.to_string()))?;
+        let answer =
+            sender.send_request(request).await.map_err(|error| match error.is_parse() {
+                true if self.tls.is_none() => Failure::Refused(format!(
+                    "{}: this is no plain HTTP\n  try https://{}",
+                    self.url, self.authority
+                )),
+                true => self.stranger(),
+                false => away(&error),
+            })?;
         let status = answer.status();
-        let octets =
-            Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| away(&error))?.to_bytes();
+        let octets = Limited::new(answer.into_body(), LARGEST)
+            .collect()
+            .await
+            .map_err(|error| away(&error))?
+            .to_bytes();
         if !status.is_success() {
             return Err(self.refused(status, &octets));
         }
@@ -340,7 +395,11 @@ impl To {
 
     async fn watch(&self, every: Duration) -> Result<WebSocketStream<Box<dyn Stream>>, Failure> {
         let stream = self.connect().await?;
-        let url = format!("ws://{}/squall/v1/watch?runs=all&every_ms={}", self.authority, every.as_millis());
+        let url = format!(
+            "ws://{}/squall/v1/watch?runs=all&every_ms={}",
+            self.authority,
+            every.as_millis()
+        );
         let mut request = tungstenite::client::IntoClientRequest::into_client_request(url)
             .map_err(|error| Failure::Refused(format!("{}: {error}", self.url)))?;
         if let Some(bearer) = self.bearer() {
@@ -356,7 +415,11 @@ impl To {
         }
     }
 
-    async fn listen(&self, socket: &mut WebSocketStream<Box<dyn Stream>>, heard: &mut impl FnMut(Heard)) -> Failure {
+    async fn listen(
+        &self,
+        socket: &mut WebSocketStream<Box<dyn Stream>>,
+        heard: &mut impl FnMut(Heard),
+    ) -> Failure {
         loop {
             match socket.next().await {
                 Some(Ok(tungstenite::Message::Text(text))) => match serde_json::from_str(&text) {
@@ -379,7 +442,8 @@ impl To {
                 None => "it wants its token",
             };
             return Failure::Refused(format!(
-                "{}: {what}\n  try --token TOKEN or SQUALL_TOKEN=TOKEN: what is in the file `token` of the daemon's data folder",
+                "{}: {what}\n  try --token TOKEN or SQUALL_TOKEN=TOKEN: what is in the file \
+                 `token` of the daemon's data folder",
                 self.url
             ));
         }
@@ -395,7 +459,10 @@ impl To {
     }
 
     fn stranger(&self) -> Failure {
-        Failure::Refused(format!("{}: what is there is no `squall serve` of this version", self.url))
+        Failure::Refused(format!(
+            "{}: what is there is no `squall serve` of this version",
+            self.url
+        ))
     }
 }
 
@@ -418,11 +485,26 @@ mod tests {
             ("localhost:9", "https://localhost:9"),
             ("unix:/run/squall/socket", "unix:/run/squall/socket"),
         ] {
-            assert_eq!(Client::new(said, None, &Verify::Known).map_err(|e| e.to_string()).expect(said).url(), url);
+            assert_eq!(
+                Client::new(said, None, &Verify::Known)
+                    .map_err(|e| e.to_string())
+                    .expect(said)
+                    .url(),
+                url
+            );
         }
-        for said in
-            ["ftp://a", "https://", "https://a/b", "https://a?b", "https://u:p@a", "a:99999", "a:", "a b", "", "unix:"]
-        {
+        for said in [
+            "ftp://a",
+            "https://",
+            "https://a/b",
+            "https://a?b",
+            "https://u:p@a",
+            "a:99999",
+            "a:",
+            "a b",
+            "",
+            "unix:",
+        ] {
             let error = Client::new(said, None, &Verify::Known).err().expect(said);
             assert_eq!(error.exit_status(), 2, "{said}: {error}");
         }
@@ -431,7 +513,11 @@ mod tests {
     #[test]
     fn how_certificates_are_checked_is_read_as_in_python() {
         let digits = "ab".repeat(32);
-        for said in [format!("sha256:{digits}"), digits.clone(), format!("SHA256:{}", vec!["AB"; 32].join(":"))] {
+        for said in [
+            format!("sha256:{digits}"),
+            digits.clone(),
+            format!("SHA256:{}", vec!["AB"; 32].join(":")),
+        ] {
             assert_eq!(said.parse(), Ok(Verify::Fingerprint([0xab; 32])));
         }
         assert_eq!("true".parse(), Ok(Verify::Authorities));

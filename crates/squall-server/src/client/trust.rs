@@ -62,7 +62,8 @@ pub fn config(trust: &Arc<Trust>) -> Result<Arc<ClientConfig>, Error> {
     let config = ClientConfig::builder_with_provider(trust.provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Environment(error.to_string()))?;
-    let mut config = config.dangerous().with_custom_certificate_verifier(trust.clone()).with_no_client_auth();
+    let mut config =
+        config.dangerous().with_custom_certificate_verifier(trust.clone()).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -79,26 +80,33 @@ impl Trust {
             Verify::Nothing => How::Nothing,
             Verify::File(file) => {
                 let wrong = |why: &dyn std::fmt::Display| {
-                    let expected = "expected a file of certificates (PEM), sha256:AB:CD..., true or false";
+                    let expected =
+                        "expected a file of certificates (PEM), sha256:AB:CD..., true or false";
                     Error::Usage(format!("--verify {}: {why}\n  {expected}", file.display()))
                 };
-                let these: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+                let these: Result<Vec<_>, _> =
+                    CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
                 let these = these.map_err(|error| wrong(&error))?;
                 let mut roots = RootCertStore::empty();
                 for one in &these {
                     roots.add(one.clone()).map_err(|error| wrong(&error))?;
                 }
-                let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build();
+                let verifier =
+                    WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone())
+                        .build();
                 How::These(these, verifier.map_err(|_| wrong(&"it holds no certificate"))?)
             }
         };
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let variable = |name: &str| {
+            std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        };
         let home = variable("HOME");
         let own = variable("XDG_STATE_HOME").or_else(|| Some(home.as_ref()?.join(".local/state")));
         let folders = match is_loopback(host) {
-            true => {
-                [Some("/var/lib/squall".into()), own.map(|state| state.join("squall"))].into_iter().flatten().collect()
-            }
+            true => [Some("/var/lib/squall".into()), own.map(|state| state.join("squall"))]
+                .into_iter()
+                .flatten()
+                .collect(),
             false => Vec::new(),
         };
         let config = variable("XDG_CONFIG_HOME").or_else(|| Some(home?.join(".config")));
@@ -141,13 +149,16 @@ impl Trust {
             How::Nothing => Ok(None),
             How::Fingerprint(expected) if *expected == found => Ok(None),
             How::Fingerprint(expected) => Err(format!(
-                "{} has another certificate than it should\n  found    sha256:{}\n  expected sha256:{}",
+                "{} has another certificate than it should\n  found    sha256:{}\n  expected \
+                 sha256:{}",
                 self.url,
                 to_hex(&found),
                 to_hex(expected)
             )),
             How::These(these, _) if these.iter().any(|one| one == certificate) => Ok(None),
-            How::These(_, verifier) => by(verifier).map(|()| None).map_err(|why| self.not_vouched_for(&why, &found)),
+            How::These(_, verifier) => {
+                by(verifier).map(|()| None).map_err(|why| self.not_vouched_for(&why, &found))
+            }
             How::Authorities => self
                 .authorities()
                 .and_then(|verifier| by(&verifier))
@@ -177,13 +188,16 @@ impl Trust {
     fn authorities(&self) -> Result<Arc<WebPkiServerVerifier>, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), self.provider.clone()).build();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(roots.into(), self.provider.clone())
+                .build();
         verifier.map_err(|_| "this system knows no authorities".into())
     }
 
     fn not_vouched_for(&self, why: &str, found: &[u8; 32]) -> String {
         format!(
-            "{}: its certificate is not trusted: {why}\n  found sha256:{}\n  if that is the daemon's, try --verify with it",
+            "{}: its certificate is not trusted: {why}\n  found sha256:{}\n  if that is the \
+             daemon's, try --verify with it",
             self.url,
             to_hex(found)
         )
@@ -219,7 +233,12 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -228,7 +247,12 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -243,13 +267,17 @@ impl ServerCertVerifier for Trust {
 fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
     let text = fs::read_to_string(known).unwrap_or_default();
     for (number, line) in text.lines().enumerate() {
-        let Some((_, fingerprint)) = line.split_once(' ').filter(|(known, _)| *known == place) else { continue };
+        let Some((_, fingerprint)) = line.split_once(' ').filter(|(known, _)| *known == place)
+        else {
+            continue;
+        };
         if self::fingerprint(fingerprint.trim()) == Some(*found) {
             return Ok(());
         }
         return Err(format!(
-            "{place} has another certificate than when it was first seen: somebody may be listening in\n  found sha256:{}\n  \
-             if the daemon was set up anew, remove line {} of {}",
+            "{place} has another certificate than when it was first seen: somebody may be \
+             listening in\n  found sha256:{}\n  if the daemon was set up anew, remove line {} of \
+             {}",
             to_hex(found),
             number + 1,
             known.display()
@@ -260,7 +288,9 @@ fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
         _ = fs::create_dir_all(folder);
     }
     let file = fs::OpenOptions::new().create(true).append(true).open(known);
-    _ = file.and_then(|mut file| file.write_all(format!("{place} sha256:{}\n", to_hex(found)).as_bytes()));
+    _ = file.and_then(|mut file| {
+        file.write_all(format!("{place} sha256:{}\n", to_hex(found)).as_bytes())
+    });
     Ok(())
 }
 
@@ -286,15 +316,25 @@ mod tests {
     use super::*;
 
     fn certificate() -> CertificateDer<'static> {
-        rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate").cert.der().clone()
+        rcgen::generate_simple_self_signed(["localhost".to_owned()])
+            .expect("a certificate")
+            .cert
+            .der()
+            .clone()
     }
 
     fn decided(trust: &Trust, certificate: &CertificateDer<'_>) -> Result<Option<String>, String> {
-        trust.decide(certificate, &[], &ServerName::try_from("localhost").expect("a name"), UnixTime::now())
+        trust.decide(
+            certificate,
+            &[],
+            &ServerName::try_from("localhost").expect("a name"),
+            UnixTime::now(),
+        )
     }
 
     fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("squall-trust-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("squall-trust-{name}-{}", std::process::id()));
         _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder");
         folder
@@ -304,17 +344,24 @@ mod tests {
     fn a_daemon_that_was_seen_has_to_be_the_same_and_one_of_this_machine_brings_its_token() {
         let folder = folder("known");
         let (one, other) = (certificate(), certificate());
-        let mut trust = Trust::new("https://localhost:1", "localhost", 1, &Verify::Known).expect("it is made");
+        let mut trust =
+            Trust::new("https://localhost:1", "localhost", 1, &Verify::Known).expect("it is made");
         trust.folders = vec![folder.join("none"), folder.clone()];
         trust.known = Some(folder.join("config/known_daemons"));
         assert_eq!(decided(&trust, &one), Ok(None));
         assert_eq!(decided(&trust, &one), Ok(None));
-        let known = fs::read_to_string(folder.join("config/known_daemons")).expect("it was written");
-        assert_eq!((known.lines().count(), known.starts_with("localhost:1 sha256:")), (1, true), "{known}");
+        let known =
+            fs::read_to_string(folder.join("config/known_daemons")).expect("it was written");
+        assert_eq!(
+            (known.lines().count(), known.starts_with("localhost:1 sha256:")),
+            (1, true),
+            "{known}"
+        );
         let why = decided(&trust, &other).expect_err("another");
         assert!(why.contains("remove line 1 of") && why.contains("known_daemons"), "{why}");
         // What is in a daemon's own folder needs no memory.
-        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let own =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         fs::write(folder.join("cert.pem"), own.cert.pem()).expect("written");
         assert_eq!(decided(&trust, own.cert.der()), Ok(None), "without a token");
         fs::write(folder.join("token"), "abc\n").expect("written");
@@ -326,20 +373,28 @@ mod tests {
     fn what_is_asked_for_is_what_counts() {
         let folder = folder("asked");
         let (one, other) = (certificate(), certificate());
-        let made = |verify| Trust::new("https://localhost:1", "localhost", 1, &verify).expect("it is made");
+        let made = |verify| {
+            Trust::new("https://localhost:1", "localhost", 1, &verify).expect("it is made")
+        };
         let fingerprint = made(Verify::Fingerprint(Sha256::digest(&one).into()));
         assert_eq!(decided(&fingerprint, &one), Ok(None));
         assert!(decided(&fingerprint, &other).expect_err("another").contains("expected sha256:"));
         assert_eq!(decided(&made(Verify::Nothing), &other), Ok(None));
-        assert!(decided(&made(Verify::Authorities), &one).expect_err("nobody vouches").contains("not trusted"));
-        let own = rcgen::generate_simple_self_signed(["elsewhere".to_owned()]).expect("a certificate");
+        assert!(
+            decided(&made(Verify::Authorities), &one)
+                .expect_err("nobody vouches")
+                .contains("not trusted")
+        );
+        let own =
+            rcgen::generate_simple_self_signed(["elsewhere".to_owned()]).expect("a certificate");
         let file = folder.join("cert.pem");
         fs::write(&file, own.cert.pem()).expect("written");
         let these = made(Verify::File(file.clone()));
         assert_eq!(decided(&these, own.cert.der()), Ok(None), "itself, by whatever name");
         decided(&these, &other).expect_err("another");
         fs::write(&file, "nothing").expect("written");
-        let none = Trust::new("https://localhost:1", "localhost", 1, &Verify::File(file)).expect_err("no certificate");
+        let none = Trust::new("https://localhost:1", "localhost", 1, &Verify::File(file))
+            .expect_err("no certificate");
         assert!(none.to_string().contains("expected a file"), "{none}");
         fs::remove_dir_all(folder).expect("removed");
     }

@@ -37,7 +37,9 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/attacks/jobs/{id}",
             job,
-            says("How far a job is, and a page of its rules when it is done").query::<Page>().gives::<JobView>(),
+            says("How far a job is, and a page of its rules when it is done")
+                .query::<Page>()
+                .gives::<JobView>(),
         )
         .on(
             axum::http::Method::DELETE,
@@ -109,12 +111,17 @@ impl Solving {
         let mut jobs = self.jobs();
         if jobs.values().filter(|job| job.ended().is_none()).count() >= RUNNING {
             let message = format!(
-                "{RUNNING} jobs run already\n  try again when one has ended, or DELETE /squall/v1/attacks/jobs/ID"
+                "{RUNNING} jobs run already\n  try again when one has ended, or DELETE \
+                 /squall/v1/attacks/jobs/ID"
             );
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "busy", message));
         }
         while jobs.len() >= KEPT {
-            let Some(oldest) = jobs.iter().find(|(_, job)| job.ended().is_some()).map(|(id, _)| *id) else { break };
+            let Some(oldest) =
+                jobs.iter().find(|(_, job)| job.ended().is_some()).map(|(id, _)| *id)
+            else {
+                break;
+            };
             jobs.remove(&oldest);
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed) as u64 + 1;
@@ -126,7 +133,9 @@ impl Solving {
     fn find(&self, id: &str) -> Result<(u64, Arc<Job>), Refusal> {
         let number = id.strip_prefix("j-").and_then(|number| number.parse().ok());
         let job = number.and_then(|number| Some((number, self.jobs().get(&number)?.clone())));
-        job.ok_or_else(|| Refusal::not_found(format!("there is no job {id:?}: the last {KEPT} are kept")))
+        job.ok_or_else(|| {
+            Refusal::not_found(format!("there is no job {id:?}: the last {KEPT} are kept"))
+        })
     }
 }
 
@@ -142,7 +151,8 @@ struct Solve {
     rules: Option<String>,
     /// The daemon's file.
     file: Option<String>,
-    /// As those of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`, `near_miss` ...
+    /// As those of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
+    /// `near_miss` ...
     #[serde(default)]
     options: Map<String, Value>,
 }
@@ -175,7 +185,10 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     let mut attack = Map::new();
     for (key, value) in asked.options {
         if !OPTIONS.contains(&key.as_str()) {
-            let message = format!("options.{key} is not known here\n  expected one of {}", OPTIONS.join(", "));
+            let message = format!(
+                "options.{key} is not known here\n  expected one of {}",
+                OPTIONS.join(", ")
+            );
             return Err(Refusal::bad_request("bad_request", message));
         }
         attack.insert(key, value);
@@ -193,7 +206,12 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
             std::fs::write(&path, text).map_err(failed)?;
             (path.clone(), Unfinished(Some(path)))
         }
-        (Some(_), None) => return Err(Refusal::bad_request("bad_request", "more than 32 MiB of rules\n  try a file")),
+        (Some(_), None) => {
+            return Err(Refusal::bad_request(
+                "bad_request",
+                "more than 32 MiB of rules\n  try a file",
+            ));
+        }
         (None, Some(file)) => (service.files.there(&file)?, Unfinished(None)),
         _ => return Err(super::one_of("rules and file")),
     };
@@ -218,8 +236,10 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 Ok(Ok(Some(prepared))) => {
                     let report = prepared.reports.first();
                     let problems = report.map(|report| report.problems.clone()).unwrap_or_default();
-                    let first = report.map(|report| report.problems_first.clone()).unwrap_or_default();
-                    let problems_first = first.iter().map(|text| said(&service, text, &unfinished)).collect();
+                    let first =
+                        report.map(|report| report.problems_first.clone()).unwrap_or_default();
+                    let problems_first =
+                        first.iter().map(|text| said(&service, text, &unfinished)).collect();
                     Ok(Solved { rules: prepared.rules(), problems, problems_first })
                 }
                 Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there is no attack")),
@@ -228,7 +248,9 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                     refusal.message = said(&service, &refusal.message, &unfinished);
                     Err(refusal)
                 }
-                Err(_) => Err(Refusal::internal("this is a defect in Squall, please report it with the rules")),
+                Err(_) => Err(Refusal::internal(
+                    "this is a defect in Squall, please report it with the rules",
+                )),
             };
             *job.ended() = Some(solved);
         })
@@ -303,8 +325,13 @@ async fn job(
         Some(Ok(solved)) => {
             view.state = "done";
             (view.done, view.total) = (solved.rules.len(), solved.rules.len());
-            view.rules =
-                solved.rules.iter().skip(page.from).take(page.count.unwrap_or(500).min(5000)).cloned().collect();
+            view.rules = solved
+                .rules
+                .iter()
+                .skip(page.from)
+                .take(page.count.unwrap_or(500).min(5000))
+                .cloned()
+                .collect();
             view.counts.solved = solved.rules.iter().filter(|rule| rule.solved).count();
             for reason in solved.rules.iter().filter_map(|rule| rule.reason.as_ref()) {
                 *view.counts.unsolved.entry(reason.clone()).or_default() += 1;
@@ -316,7 +343,10 @@ async fn job(
     Ok(Json(view))
 }
 
-async fn stop(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
+async fn stop(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<StatusCode, Refusal> {
     let (number, job) = service.solving.find(&id)?;
     job.stop.store(true, Ordering::Relaxed);
     service.solving.jobs().remove(&number);
@@ -327,22 +357,27 @@ async fn stop(State(service): State<Arc<Service>>, Named(id): Named<String>) -> 
 struct NewScore {
     /// The daemon's file of labels.
     labels: String,
-    /// The daemon's file of alerts, or the alerts themselves: eve.json, fast.log, alert_fast, alert CSV.
+    /// The daemon's file of alerts, or the alerts themselves: eve.json, fast.log, alert_fast, alert
+    /// CSV.
     alerts: String,
     /// Added to the times of alerts; absent: 0.
     #[serde(default)]
     shift_ns: i64,
 }
 
-async fn score(State(service): State<Arc<Service>>, Body(asked): Body<NewScore>) -> Result<Json<Value>, Refusal> {
+async fn score(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<NewScore>,
+) -> Result<Json<Value>, Refusal> {
     blocking(move || {
         let labels = service.files.there(&asked.labels)?;
         // What has several lines, or is no name, is the alerts themselves.
         let is_text = asked.alerts.contains(['\n', '{']);
         let (alerts, unfinished) = if is_text {
             let path = service.files.unfinished();
-            std::fs::write(&path, &asked.alerts)
-                .map_err(|error| Refusal::internal(format!("the alerts cannot be kept: {error}")))?;
+            std::fs::write(&path, &asked.alerts).map_err(|error| {
+                Refusal::internal(format!("the alerts cannot be kept: {error}"))
+            })?;
             (path.clone(), Unfinished(Some(path)))
         } else {
             (service.files.there(&asked.alerts)?, Unfinished(None))

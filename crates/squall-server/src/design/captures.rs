@@ -71,8 +71,9 @@ async fn packet(
 ) -> Result<Json<OnePacket>, Refusal> {
     blocking(move || {
         let path = service.files.there(&file)?;
-        let number =
-            n.parse().map_err(|_| Refusal::bad_request("bad_request", format!("{n:?} is no number of a packet")))?;
+        let number = n.parse().map_err(|_| {
+            Refusal::bad_request("bad_request", format!("{n:?} is no number of a packet"))
+        })?;
         let found = service.captures.packet(&path, number);
         Ok(Json(found.map_err(|error| service.files.unsaid(error.into()))?))
     })
@@ -109,7 +110,10 @@ enum ImportKind {
 /// Octets of text that is imported.
 const MOST_TEXT: u64 = 8 << 20;
 
-async fn import(State(service): State<Arc<Service>>, Body(asked): Body<NewImport>) -> Result<Json<Imported>, Refusal> {
+async fn import(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<NewImport>,
+) -> Result<Json<Imported>, Refusal> {
     blocking(move || {
         let bad = |message: &str| Refusal::bad_request("bad_request", message);
         let limit = asked.limit.unwrap_or(100).clamp(1, 1000);
@@ -121,26 +125,33 @@ async fn import(State(service): State<Arc<Service>>, Body(asked): Body<NewImport
                 if std::fs::metadata(path).map_or(0, |about| about.len()) > MOST_TEXT {
                     return Err(bad("the file has more than 8 MiB of text"));
                 }
-                std::fs::read_to_string(path).map_err(|error| bad(&format!("the file is no text: {error}")))?
+                std::fs::read_to_string(path)
+                    .map_err(|error| bad(&format!("the file is no text: {error}")))?
             }
             _ => return Err(super::one_of("file and text")),
         };
         let from = match (asked.kind, &path) {
             (ImportKind::Pcap, Some(path)) => Import::Pcap(path),
-            (ImportKind::Pcap, None) => return Err(bad("a capture is imported from a file\n  try PUT /squall/v1/files/NAME first")),
+            (ImportKind::Pcap, None) => {
+                return Err(bad(
+                    "a capture is imported from a file\n  try PUT /squall/v1/files/NAME first",
+                ));
+            }
             (ImportKind::Hex, _) => Import::Hex(&text),
             (ImportKind::Scapy, _) => Import::Scapy(&text),
             (ImportKind::Otg, _) => Import::Otg(&text),
             (ImportKind::Trex, _) => {
                 return Err(Refusal::bad_request(
                     "not_supported",
-                    "profiles of TRex cannot be imported yet: they are Python\n  try its packets: kind \"scapy\" with the text of \
-                     each STLPktBuilder, or \"pcap\" with a capture of what it sends",
+                    "profiles of TRex cannot be imported yet: they are Python\n  try its packets: \
+                     kind \"scapy\" with the text of each STLPktBuilder, or \"pcap\" with a \
+                     capture of what it sends",
                 ));
             }
         };
         let found = design::import(from, asked.port.as_deref().unwrap_or("loop:0"), limit);
-        let found = found.map_err(|problems| service.files.unsaid(refused("bad_import", &problems)))?;
+        let found =
+            found.map_err(|problems| service.files.unsaid(refused("bad_import", &problems)))?;
         Ok(Json(found))
     })
     .await

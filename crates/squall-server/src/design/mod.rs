@@ -12,7 +12,11 @@ pub use attacks::Solving;
 use crate::{Refusal, api::Routes, error::Detail};
 
 pub fn routes() -> Routes {
-    Routes::new().and(packets::routes()).and(profiles::routes()).and(captures::routes()).and(attacks::routes())
+    Routes::new()
+        .and(packets::routes())
+        .and(profiles::routes())
+        .and(captures::routes())
+        .and(attacks::routes())
 }
 
 /// What is wrong with what somebody wrote.
@@ -61,9 +65,15 @@ mod tests {
 
     impl Daemon {
         fn new(name: &str) -> Self {
-            let data = std::env::temp_dir().join(format!("squall-design-{name}-{}", std::process::id()));
+            let data =
+                std::env::temp_dir().join(format!("squall-design-{name}-{}", std::process::id()));
             _ = std::fs::remove_dir_all(&data);
-            Self { service: Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens")), data }
+            Self {
+                service: Arc::new(
+                    Service::open(Settings::of_test(data.clone())).expect("it opens"),
+                ),
+                data,
+            }
         }
 
         fn file(&self, name: &str, text: &str) {
@@ -99,7 +109,8 @@ mod tests {
     fn keep(name: &str, value: &Value) {
         if let Some(folder) = std::env::var_os("SQUALL_EXAMPLES") {
             let path = PathBuf::from(folder).join(format!("{name}.json"));
-            std::fs::write(path, serde_json::to_string_pretty(value).expect("JSON")).expect("written");
+            std::fs::write(path, serde_json::to_string_pretty(value).expect("JSON"))
+                .expect("written");
         }
     }
 
@@ -112,55 +123,80 @@ mod tests {
         daemon.file("body", "hello");
         let text = "eth/vlan(id=7)/ipv4(ttl=3)/udp(dport=53)/file(\"body\")";
         let (status, view) = daemon.post("/packets/parse", json!({ "packet": text })).await;
-        assert_eq!((status, &view["packet"], view["length"].as_u64()), (StatusCode::OK, &json!(text), Some(64)));
+        assert_eq!(
+            (status, &view["packet"], view["length"].as_u64()),
+            (StatusCode::OK, &json!(text), Some(64))
+        );
         keep("packets-parse", &view);
         let (_, again) = daemon.post("/packets/parse", json!({ "hex": view["hex"] })).await;
         assert_eq!(again["hex"], view["hex"]);
-        let (_, scapy) =
-            daemon.post("/packets/parse", json!({ "scapy": "Ether()/IP(ttl=3)/UDP()", "size": 128 })).await;
-        assert_eq!((scapy["length"].as_u64(), scapy["layers"][1]["name"].as_str()), (Some(128), Some("ipv4")));
+        let (_, scapy) = daemon
+            .post("/packets/parse", json!({ "scapy": "Ether()/IP(ttl=3)/UDP()", "size": 128 }))
+            .await;
+        assert_eq!(
+            (scapy["length"].as_u64(), scapy["layers"][1]["name"].as_str()),
+            (Some(128), Some("ipv4"))
+        );
         let (status, wrong) = daemon.post("/packets/parse", json!({ "packet": "eth/ipv5" })).await;
         assert_eq!((status, &wrong["problems"][0]["span"]), (StatusCode::OK, &json!([4, 8])));
         keep("packets-parse-wrong", &wrong);
         for outside in ["../token", "/etc/passwd"] {
             let text = format!("eth/ipv4/udp/file(\"{outside}\")");
             let (_, refused) = daemon.post("/packets/parse", json!({ "packet": text })).await;
-            assert!(refused["problems"][0]["message"].as_str().expect("a problem").contains("leads out"), "{refused}");
+            assert!(
+                refused["problems"][0]["message"]
+                    .as_str()
+                    .expect("a problem")
+                    .contains("leads out"),
+                "{refused}"
+            );
         }
         assert_eq!(daemon.post("/packets/parse", json!({})).await.0, StatusCode::BAD_REQUEST);
         let vary = json!([{ "field": "ipv4.src", "op": "increment", "min": "10.0.0.1", "max": "10.0.0.9" }]);
         let asked = json!({ "packet": "eth/ipv4/udp", "vary": vary, "count": 4 });
         let (status, varied) = daemon.post("/packets/variations", asked).await;
-        assert_eq!((status, varied["frames"].as_array().map(Vec::len)), (StatusCode::OK, Some(4)), "{varied}");
+        assert_eq!(
+            (status, varied["frames"].as_array().map(Vec::len)),
+            (StatusCode::OK, Some(4)),
+            "{varied}"
+        );
         keep("packets-variations", &varied);
-        let (status, _) = daemon.post("/packets/variations", json!({ "packet": "eth", "vary": [], "count": 0 })).await;
+        let (status, _) = daemon
+            .post("/packets/variations", json!({ "packet": "eth", "vary": [], "count": 0 }))
+            .await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
     }
 
     #[tokio::test]
     async fn profiles_are_checked_converted_and_planned_and_read_nothing_else() {
         let daemon = Daemon::new("profiles");
-        let text = "[ports]\nA = \"null:\"\n[[stream]]\nname = \"web\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+        let text = "[ports]\nA = \"null:\"\n[[stream]]\nname = \"web\"\npacket = \
+                    \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
         let (status, checked) = daemon.post("/profiles/check", json!({ "text": text })).await;
         assert_eq!((status, &checked["ok"]), (StatusCode::OK, &json!(true)), "{checked}");
         keep("profiles-check", &checked);
-        let (_, object) =
-            daemon.post("/profiles/check", json!({ "profile": checked["profile"], "format": "json" })).await;
+        let (_, object) = daemon
+            .post("/profiles/check", json!({ "profile": checked["profile"], "format": "json" }))
+            .await;
         assert_eq!(object["profile"], checked["profile"]);
-        let (_, wrong) = daemon.post("/profiles/check", json!({ "text": text.replace("kpps", "kps") })).await;
+        let (_, wrong) =
+            daemon.post("/profiles/check", json!({ "text": text.replace("kpps", "kps") })).await;
         assert_eq!(
             (&wrong["ok"], &wrong["problems"][0]["line"], &wrong["problems"][0]["path"]),
             (&json!(false), &json!(6), &json!("stream[0].rate"))
         );
         keep("profiles-check-wrong", &wrong);
         for to in ["toml", "yaml", "json", "python"] {
-            let (status, converted) = daemon.post("/profiles/convert", json!({ "text": text, "to": to })).await;
+            let (status, converted) =
+                daemon.post("/profiles/convert", json!({ "text": text, "to": to })).await;
             assert_eq!(status, StatusCode::OK, "{to}: {converted}");
             if to != "python" {
                 let again = json!({ "text": converted["text"], "format": to, "to": "json" });
                 let wanted = json!({ "text": text, "to": "json" });
-                let (again, wanted) =
-                    (daemon.post("/profiles/convert", again).await, daemon.post("/profiles/convert", wanted).await);
+                let (again, wanted) = (
+                    daemon.post("/profiles/convert", again).await,
+                    daemon.post("/profiles/convert", wanted).await,
+                );
                 assert_eq!(again, wanted, "{to}");
             }
         }
@@ -171,9 +207,15 @@ mod tests {
         for outside in ["packet = 'eth/ipv4/udp/file(\"../token\")'", "pcap = \"/etc/passwd#1\""] {
             let text = text.replace("packet = \"eth/ipv4/udp\"", outside);
             let (_, checked) = daemon.post("/profiles/check", json!({ "text": text })).await;
-            assert!(checked["ok"] == false && checked.to_string().contains("leads out"), "{checked}");
+            assert!(
+                checked["ok"] == false && checked.to_string().contains("leads out"),
+                "{checked}"
+            );
             assert!(!checked.to_string().contains(&daemon.data.display().to_string()), "{checked}");
-            assert_eq!(daemon.post("/plan", json!({ "text": text })).await.0, StatusCode::BAD_REQUEST);
+            assert_eq!(
+                daemon.post("/plan", json!({ "text": text })).await.0,
+                StatusCode::BAD_REQUEST
+            );
         }
     }
 
@@ -181,12 +223,21 @@ mod tests {
     async fn captures_are_shown_and_imported() {
         let daemon = Daemon::new("captures");
         let profile = format!(
-            "[ports]\nA = \"pcap:{}\"\n[[stream]]\npacket = \"eth/ipv4(dst=48.0.0.1)/udp(dport=53)\"\nrate = 10\nmode = {{ burst = 5 }}\n",
+            "[ports]\nA = \"pcap:{}\"\n[[stream]]\npacket = \
+             \"eth/ipv4(dst=48.0.0.1)/udp(dport=53)\"\nrate = 10\nmode = {{ burst = 5 }}\n",
             daemon.data.join("files/x.pcap").display()
         );
-        let profile = squall::Profile::parse(&profile, "p", squall::Format::Toml).expect("a profile");
-        squall::Session::new(profile).open().expect("opened").start().expect("started").finish().expect("done");
-        let (status, page) = daemon.ask("GET", "/captures/x.pcap/packets?from=1&count=2", None).await;
+        let profile =
+            squall::Profile::parse(&profile, "p", squall::Format::Toml).expect("a profile");
+        squall::Session::new(profile)
+            .open()
+            .expect("opened")
+            .start()
+            .expect("started")
+            .finish()
+            .expect("done");
+        let (status, page) =
+            daemon.ask("GET", "/captures/x.pcap/packets?from=1&count=2", None).await;
         assert_eq!(
             (status, &page["total"], &page["packets"][0]["n"]),
             (StatusCode::OK, &json!(5), &json!(2)),
@@ -194,11 +245,18 @@ mod tests {
         );
         keep("captures-packets", &page);
         let (_, none) = daemon.ask("GET", "/captures/x.pcap/packets?filter=tcp", None).await;
-        assert_eq!((&none["total"], none["packets"].as_array().map(Vec::len)), (&json!(0), Some(0)));
-        let (status, wrong) = daemon.ask("GET", "/captures/x.pcap/packets?filter=what%20is", None).await;
+        assert_eq!(
+            (&none["total"], none["packets"].as_array().map(Vec::len)),
+            (&json!(0), Some(0))
+        );
+        let (status, wrong) =
+            daemon.ask("GET", "/captures/x.pcap/packets?filter=what%20is", None).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
         let (status, one) = daemon.ask("GET", "/captures/x.pcap/packets/3", None).await;
-        assert_eq!((status, &one["n"], &one["layers"][1]["name"]), (StatusCode::OK, &json!(3), &json!("ipv4")));
+        assert_eq!(
+            (status, &one["n"], &one["layers"][1]["name"]),
+            (StatusCode::OK, &json!(3), &json!("ipv4"))
+        );
         keep("captures-packet", &one);
         for (path, wanted) in [
             ("/captures/x.pcap/packets/6", StatusCode::BAD_REQUEST),
@@ -208,25 +266,48 @@ mod tests {
         ] {
             assert_eq!(daemon.ask("GET", path, None).await.0, wanted, "{path}");
         }
-        let (status, found) =
-            daemon.post("/import", json!({ "kind": "pcap", "file": "x.pcap", "port": "loop:1", "limit": 2 })).await;
-        assert_eq!((status, found["streams"].as_array().map(Vec::len)), (StatusCode::OK, Some(2)), "{found}");
-        assert!(found["streams"][0]["packet"].as_str().expect("text").contains("dst=48.0.0.1"), "{found}");
+        let (status, found) = daemon
+            .post(
+                "/import",
+                json!({ "kind": "pcap", "file": "x.pcap", "port": "loop:1", "limit": 2 }),
+            )
+            .await;
+        assert_eq!(
+            (status, found["streams"].as_array().map(Vec::len)),
+            (StatusCode::OK, Some(2)),
+            "{found}"
+        );
+        assert!(
+            found["streams"][0]["packet"].as_str().expect("text").contains("dst=48.0.0.1"),
+            "{found}"
+        );
         keep("import", &found);
-        let (_, scapy) = daemon.post("/import", json!({ "kind": "scapy", "text": "IP()/UDP()\nIP()/TCP()" })).await;
+        let (_, scapy) = daemon
+            .post("/import", json!({ "kind": "scapy", "text": "IP()/UDP()\nIP()/TCP()" }))
+            .await;
         assert_eq!(scapy["streams"].as_array().map(Vec::len), Some(2), "{scapy}");
         let (status, trex) = daemon.post("/import", json!({ "kind": "trex", "text": "x" })).await;
-        assert_eq!((status, &trex["error"]["code"]), (StatusCode::BAD_REQUEST, &json!("not_supported")));
-        let (status, wrong) = daemon.post("/import", json!({ "kind": "scapy", "text": "IP()\nIQ()" })).await;
-        assert_eq!((status, &wrong["error"]["details"][0]["line"]), (StatusCode::BAD_REQUEST, &json!(2)), "{wrong}");
+        assert_eq!(
+            (status, &trex["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!("not_supported"))
+        );
+        let (status, wrong) =
+            daemon.post("/import", json!({ "kind": "scapy", "text": "IP()\nIQ()" })).await;
+        assert_eq!(
+            (status, &wrong["error"]["details"][0]["line"]),
+            (StatusCode::BAD_REQUEST, &json!(2)),
+            "{wrong}"
+        );
     }
 
     #[tokio::test]
     async fn rules_are_solved_as_a_job_and_include_nothing() {
         let daemon = Daemon::new("rules");
-        let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"abc\"; sid:1; rev:1;)\n\
-            alert tcp any any -> any 80 (msg:\"two\"; content:\"a\"; depth:1; content:\"b\"; depth:1; sid:2; rev:1;)\nnonsense\n";
-        let (status, begun) = daemon.post("/attacks/solve", json!({ "rules": rules, "options": {} })).await;
+        let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"abc\"; sid:1; \
+                     rev:1;)\nalert tcp any any -> any 80 (msg:\"two\"; content:\"a\"; depth:1; \
+                     content:\"b\"; depth:1; sid:2; rev:1;)\nnonsense\n";
+        let (status, begun) =
+            daemon.post("/attacks/solve", json!({ "rules": rules, "options": {} })).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{begun}");
         let path = format!("/attacks/jobs/{}", begun["job"].as_str().expect("a job"));
         let mut view = Value::Null;
@@ -243,12 +324,21 @@ mod tests {
             "{view}"
         );
         let (one, two) = (&view["rules"][0], &view["rules"][1]);
-        assert!(one["solved"] == true && one["frames"].as_u64() > Some(3) && one["protocol"] == "tcp", "{one}");
-        assert!(two["solved"] == false && two["why"].as_str().is_some_and(|why| !why.is_empty()), "{two}");
+        assert!(
+            one["solved"] == true && one["frames"].as_u64() > Some(3) && one["protocol"] == "tcp",
+            "{one}"
+        );
+        assert!(
+            two["solved"] == false && two["why"].as_str().is_some_and(|why| !why.is_empty()),
+            "{two}"
+        );
         assert!(!view.to_string().contains(&daemon.data.display().to_string()), "{view}");
         keep("attacks-job", &view);
         let (_, page) = daemon.ask("GET", &format!("{path}?from=1&count=1"), None).await;
-        assert_eq!((page["rules"].as_array().map(Vec::len), &page["rules"][0]["sid"]), (Some(1), &json!(2)));
+        assert_eq!(
+            (page["rules"].as_array().map(Vec::len), &page["rules"][0]["sid"]),
+            (Some(1), &json!(2))
+        );
         assert_eq!(daemon.ask("DELETE", &path, None).await.0, StatusCode::NO_CONTENT);
         assert_eq!(daemon.ask("GET", &path, None).await.0, StatusCode::NOT_FOUND);
         for wrong in [
@@ -260,15 +350,23 @@ mod tests {
             let (status, refused) = daemon.post("/attacks/solve", wrong.clone()).await;
             assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {refused}");
         }
-        daemon.file("l.csv", "attack,begin,end,protocol,source,source_port,destination,destination_port,kind,gid,sid,rev,msg,also,alerts,frames,name,note\n\
-            0,1700000000.0,1700000000.1,6,10.1.0.1,40000,198.19.0.1,80,attack,1,9000001,1,one,,1,10,,\n");
+        daemon.file(
+            "l.csv",
+            "attack,begin,end,protocol,source,source_port,destination,destination_port,kind,gid,\
+             sid,rev,msg,also,alerts,frames,name,note\n0,1700000000.0,1700000000.1,6,10.1.0.1,\
+             40000,198.19.0.1,80,attack,1,9000001,1,one,,1,10,,\n",
+        );
         let alerts = r#"{"timestamp":"2023-11-14T22:13:20.050000+0000","event_type":"alert","src_ip":"10.1.0.1","src_port":40000,"dest_ip":"198.19.0.1","dest_port":80,"proto":"TCP","alert":{"action":"allowed","gid":1,"signature_id":9000001,"rev":1,"signature":"one"}}"#;
-        let (status, scored) = daemon.post("/attacks/score", json!({ "labels": "l.csv", "alerts": alerts })).await;
+        let (status, scored) =
+            daemon.post("/attacks/score", json!({ "labels": "l.csv", "alerts": alerts })).await;
         assert_eq!((status, &scored["counts"]["hit"]), (StatusCode::OK, &json!(1)), "{scored}");
         keep("attacks-score", &scored);
         daemon.file("eve.json", alerts);
-        let (_, again) = daemon.post("/attacks/score", json!({ "labels": "l.csv", "alerts": "eve.json" })).await;
+        let (_, again) =
+            daemon.post("/attacks/score", json!({ "labels": "l.csv", "alerts": "eve.json" })).await;
         assert_eq!(again["counts"], scored["counts"]);
-        assert!(std::fs::read_dir(daemon.data.join("unfinished")).expect("a folder").next().is_none());
+        assert!(
+            std::fs::read_dir(daemon.data.join("unfinished")).expect("a folder").next().is_none()
+        );
     }
 }

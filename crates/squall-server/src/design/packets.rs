@@ -18,7 +18,11 @@ use crate::{
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("design", summary);
     Routes::new()
-        .get("/squall/v1/headers", headers, says("Headers and payloads of packets, field by field").gives::<Headers>())
+        .get(
+            "/squall/v1/headers",
+            headers,
+            says("Headers and payloads of packets, field by field").gives::<Headers>(),
+        )
         .post(
             "/squall/v1/packets/parse",
             parse,
@@ -29,7 +33,9 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/packets/variations",
             variations,
-            says("The first frames of a stream whose fields vary").takes::<Vary>().gives::<VariationsView>(),
+            says("The first frames of a stream whose fields vary")
+                .takes::<Vary>()
+                .gives::<VariationsView>(),
         )
 }
 
@@ -55,7 +61,10 @@ struct Parse {
     size: Option<usize>,
 }
 
-async fn parse(State(service): State<Arc<Service>>, Body(asked): Body<Parse>) -> Result<Json<PacketView>, Refusal> {
+async fn parse(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<Parse>,
+) -> Result<Json<PacketView>, Refusal> {
     blocking(move || {
         let text = match (&asked.packet, &asked.hex, &asked.scapy) {
             (Some(text), None, None) => PacketText::Layers(text),
@@ -73,7 +82,10 @@ fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     let path = service.files.there(path).map_err(|refusal| io::Error::other(refusal.message))?;
     // No payload is longer than this; one octet more is told as too long.
     let mut octets = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(std::fs::File::open(path)?, (1 << 16) + 1), &mut octets)?;
+    io::Read::read_to_end(
+        &mut io::Read::take(std::fs::File::open(path)?, (1 << 16) + 1),
+        &mut octets,
+    )?;
     Ok(octets)
 }
 
@@ -100,16 +112,26 @@ async fn variations(
     blocking(move || {
         let count = asked.count.unwrap_or(16);
         if !(1..=1000).contains(&count) {
-            return Err(Refusal::bad_request("bad_request", format!("count = {count}: expected 1 to 1000")));
+            return Err(Refusal::bad_request(
+                "bad_request",
+                format!("count = {count}: expected 1 to 1000"),
+            ));
         }
         if asked.vary.len() > MOST_VARIED {
-            return Err(Refusal::bad_request("bad_request", format!("vary: expected at most {MOST_VARIED} entries")));
+            return Err(Refusal::bad_request(
+                "bad_request",
+                format!("vary: expected at most {MOST_VARIED} entries"),
+            ));
         }
         let files = super::profiles::files(&service);
-        let varied =
-            design::Varied { packet: &asked.packet, vary: &asked.vary, size: asked.size.as_ref(), seed: asked.seed };
-        let view =
-            design::variations(varied, count, files.around()).map_err(|problems| refused("bad_packet", &problems))?;
+        let varied = design::Varied {
+            packet: &asked.packet,
+            vary: &asked.vary,
+            size: asked.size.as_ref(),
+            seed: asked.seed,
+        };
+        let view = design::variations(varied, count, files.around())
+            .map_err(|problems| refused("bad_packet", &problems))?;
         Ok(Json(view))
     })
     .await

@@ -31,12 +31,16 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/profiles/convert",
             convert,
-            says("Writes a profile as TOML, YAML, JSON or Python").takes::<Convert>().gives::<Text>(),
+            says("Writes a profile as TOML, YAML, JSON or Python")
+                .takes::<Convert>()
+                .gives::<Text>(),
         )
         .post(
             "/squall/v1/plan",
             plan,
-            says("What a profile would send, in words; no port is opened").takes::<Asked>().gives::<Plan>(),
+            says("What a profile would send, in words; no port is opened")
+                .takes::<Asked>()
+                .gives::<Plan>(),
         )
 }
 
@@ -90,9 +94,11 @@ pub struct ProfileFiles {
 }
 
 pub fn files(service: &Arc<Service>) -> ProfileFiles {
-    let folder = Path::new(&service.files.origin("profile")).parent().unwrap_or(Path::new("")).to_owned();
+    let folder =
+        Path::new(&service.files.origin("profile")).parent().unwrap_or(Path::new("")).to_owned();
     let (reads, uses) = (service.clone(), service.clone());
-    let message = |service: &Service, refusal: Refusal| service.files.without_root(&refusal.message);
+    let message =
+        |service: &Service, refusal: Refusal| service.files.without_root(&refusal.message);
     ProfileFiles {
         folder,
         may_read: Box::new(move |path| {
@@ -123,7 +129,10 @@ fn unsaid(service: &Service, problems: &mut [Problem]) {
     }
 }
 
-async fn check(State(service): State<Arc<Service>>, Body(asked): Body<Asked>) -> Result<Json<Checked>, Refusal> {
+async fn check(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<Asked>,
+) -> Result<Json<Checked>, Refusal> {
     blocking(move || {
         let mut checked = design::check(asked.written()?, files(&service).around());
         unsaid(&service, &mut checked.problems);
@@ -147,7 +156,10 @@ struct Text {
     text: String,
 }
 
-async fn convert(State(service): State<Arc<Service>>, Body(asked): Body<Convert>) -> Result<Json<Text>, Refusal> {
+async fn convert(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<Convert>,
+) -> Result<Json<Text>, Refusal> {
     blocking(move || {
         let Convert { text, profile, format, to } = asked;
         let asked = Asked { text, profile, format, frames: None };
@@ -169,7 +181,10 @@ struct Plan {
     notes: Vec<String>,
 }
 
-async fn plan(State(service): State<Arc<Service>>, Body(asked): Body<Asked>) -> Result<Json<Plan>, Refusal> {
+async fn plan(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<Asked>,
+) -> Result<Json<Plan>, Refusal> {
     blocking(move || {
         let frames = asked.frames.unwrap_or(10).min(1000);
         let planned = design::plan_text(asked.written()?, files(&service).around(), frames);

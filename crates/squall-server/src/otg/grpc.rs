@@ -1,7 +1,8 @@
 //! The gRPC form: service `otg.Openapi`, plaintext or TLS as its listener has it.
 //!
-//! Every message of the service wraps one other in its first field, so what is wrapped goes as octets: no type is generated.
-//! The calls whose names begin with `stream` carry the inner message in pieces.
+//! Every message of the service wraps one other in its first field, so what is wrapped goes as
+//! octets: no type is generated. The calls whose names begin with `stream` carry the inner message
+//! in pieces.
 
 use std::sync::Arc;
 
@@ -24,10 +25,12 @@ use tonic::{
 use super::{Form, LARGEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
-/// The pieces in which a reply goes that is asked for in pieces: clients take messages of 4 MiB at most.
+/// The pieces in which a reply goes that is asked for in pieces: clients take messages of 4 MiB at
+/// most.
 const PIECE: usize = 1 << 20;
 
-/// What a status may have: clients refuse headers of more than 8 KiB, and most signs of JSON are three octets there.
+/// What a status may have: clients refuse headers of more than 8 KiB, and most signs of JSON are
+/// three octets there.
 const TOLD: usize = 2_500;
 
 /// The metadata that names a session.
@@ -64,7 +67,11 @@ struct Data {
     datum: Bytes,
 }
 
-async fn answer(State(service): State<Arc<Service>>, Path(method): Path<String>, request: Request) -> Response {
+async fn answer(
+    State(service): State<Arc<Service>>,
+    Path(method): Path<String>,
+    request: Request,
+) -> Response {
     let (streamed, name) = match method.strip_prefix("stream") {
         Some(name) => (true, name),
         None => (false, method.as_str()),
@@ -74,14 +81,25 @@ async fn answer(State(service): State<Arc<Service>>, Path(method): Path<String>,
         return unimplemented(&format!("otg.Openapi has no {method}"));
     };
     let call = Call { service, operation };
-    // Replies go as they are: to compress one takes longer than to send it, and it would be done for each client anew.
-    let mut grpc = Grpc::new(Octets).accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(LARGEST);
+    // Replies go as they are: to compress one takes longer than to send it, and it would be done
+    // for each client anew.
+    let mut grpc = Grpc::new(Octets)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(LARGEST);
     let reply = if !streamed {
         grpc.unary(tower::service_fn(move |request| call.clone().once(request)), request).await
     } else if operation.name.starts_with("Set") {
-        grpc.client_streaming(tower::service_fn(move |request| call.clone().in_pieces(request)), request).await
+        grpc.client_streaming(
+            tower::service_fn(move |request| call.clone().in_pieces(request)),
+            request,
+        )
+        .await
     } else {
-        grpc.server_streaming(tower::service_fn(move |request| call.clone().by_pieces(request)), request).await
+        grpc.server_streaming(
+            tower::service_fn(move |request| call.clone().by_pieces(request)),
+            request,
+        )
+        .await
     };
     reply.into_response()
 }
@@ -114,7 +132,9 @@ impl Call {
         while let Some(piece) = pieces.next().await {
             let piece = Data::decode(piece?).map_err(unreadable)?;
             if whole.len() + piece.datum.len() > LARGEST {
-                return Err(Status::out_of_range(format!("the request has more than {LARGEST} octets")));
+                return Err(Status::out_of_range(format!(
+                    "the request has more than {LARGEST} octets"
+                )));
             }
             whole.extend_from_slice(&piece.datum);
         }
@@ -126,7 +146,10 @@ impl Call {
     async fn by_pieces(
         self,
         request: tonic::Request<Bytes>,
-    ) -> Result<tonic::Response<impl tokio_stream::Stream<Item = Result<Bytes, Status>> + use<>>, Status> {
+    ) -> Result<
+        tonic::Response<impl tokio_stream::Stream<Item = Result<Bytes, Status>> + use<>>,
+        Status,
+    > {
         let (head, extensions, octets) = request.into_parts();
         let mut rest = self.perform(&head, &extensions, unwrapped(octets)?).await?;
         let pieces = std::iter::from_fn(move || {
@@ -143,10 +166,16 @@ impl Call {
         request: Bytes,
     ) -> Result<Bytes, Status> {
         let session = match head.get(SESSION) {
-            Some(name) => name.to_str().map_err(|_| Status::invalid_argument("a session's name is no text"))?,
+            Some(name) => name
+                .to_str()
+                .map_err(|_| Status::invalid_argument("a session's name is no text"))?,
             None => "",
         };
-        let performed = self.service.otg.perform(self.operation, session, extensions, Form::Protobuf, request).await;
+        let performed = self
+            .service
+            .otg
+            .perform(self.operation, session, extensions, Form::Protobuf, request)
+            .await;
         performed.map(|answer| answer.octets).map_err(status)
     }
 }

@@ -1,4 +1,5 @@
-//! The HTTP form: the paths of the schema, at the root and below `/otg/NAME` for sessions of their own.
+//! The HTTP form: the paths of the schema, at the root and below `/otg/NAME` for sessions of their
+//! own.
 
 use std::sync::Arc;
 
@@ -32,7 +33,9 @@ fn unnamed(operation: &'static Operation) -> MethodRouter<Arc<Service>> {
 }
 
 fn named(operation: &'static Operation) -> MethodRouter<Arc<Service>> {
-    let handle = move |State(service): State<Arc<Service>>, Path(name): Path<String>, request: Request| async move {
+    let handle = move |State(service): State<Arc<Service>>,
+                       Path(name): Path<String>,
+                       request: Request| async move {
         answer(&service, operation, &name, request).await
     };
     on(filter(operation), handle)
@@ -46,7 +49,12 @@ fn filter(operation: &Operation) -> MethodFilter {
     }
 }
 
-async fn answer(service: &Service, operation: &'static Operation, name: &str, request: Request) -> Response {
+async fn answer(
+    service: &Service,
+    operation: &'static Operation,
+    name: &str,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
     let performed = match octets(&parts.headers, body).await {
         Ok(octets) => {
@@ -55,7 +63,8 @@ async fn answer(service: &Service, operation: &'static Operation, name: &str, re
         }
         Err(refusal) => Err(refusal),
     };
-    let kind = if operation.gives.is_empty() { "application/octet-stream" } else { "application/json" };
+    let kind =
+        if operation.gives.is_empty() { "application/octet-stream" } else { "application/json" };
     match performed {
         Ok(Answer { octets, gzip }) => {
             let gzip = gzip.then(|| [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
@@ -63,18 +72,27 @@ async fn answer(service: &Service, operation: &'static Operation, name: &str, re
             (kind, gzip.into_iter().flatten().collect::<HeaderMap>(), octets).into_response()
         }
         Err(refusal) => {
-            let status = u16::try_from(refusal.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
+            let status =
+                u16::try_from(refusal.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
             let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json(&refusal))
+            (
+                status,
+                [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+                json(&refusal),
+            )
                 .into_response()
         }
     }
 }
 
 async fn octets(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, Refusal> {
-    let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let told = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let large = || {
-        let what = format!("the request has more than {LARGEST} octets\n  try several of them (append_config)");
+        let what = format!(
+            "the request has more than {LARGEST} octets\n  try several of them (append_config)"
+        );
         Refusal { code: 413, ..refusal(what) }
     };
     if told.is_some_and(|told| told > LARGEST) {

@@ -1,7 +1,7 @@
 //! Open Traffic Generator over HTTP and gRPC.
 //!
-//! One path for both: [`http`] and [`grpc`] only carry octets; [`schema`] makes values of them, an [`Operation`] asks the
-//! session's [`Controller`], and the schema makes octets of what it says.
+//! One path for both: [`http`] and [`grpc`] only carry octets; [`schema`] makes values of them, an
+//! [`Operation`] asks the session's [`Controller`], and the schema makes octets of what it says.
 
 mod grpc;
 mod http;
@@ -28,13 +28,15 @@ use crate::{
     threads::{Acting, looking},
 };
 
-/// What a request may have in octets, unpacked: several times what 4,096 flows with long headers need.
+/// What a request may have in octets, unpacked: several times what 4,096 flows with long headers
+/// need.
 const LARGEST: usize = 64 << 20;
 
 /// How many sessions may be named: each keeps its config until the daemon ends.
 const SESSIONS: usize = 256;
 
-/// Octets of a reply that are worth compressing. The metrics of 4,096 flows are two megabytes, or a tenth of that.
+/// Octets of a reply that are worth compressing. The metrics of 4,096 flows are two megabytes, or a
+/// tenth of that.
 const WORTH: usize = 64 << 10;
 
 /// What sessions need from the daemon.
@@ -61,7 +63,8 @@ pub fn grpc_calls() -> Router<Arc<Service>> {
     grpc::calls()
 }
 
-/// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of his own.
+/// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of
+/// his own.
 pub struct Sessions {
     acting: Acting,
     host: OnceLock<Box<dyn Host>>,
@@ -231,7 +234,8 @@ impl Sessions {
         assert!(self.host.set(host).is_ok(), "sessions have one host");
     }
 
-    /// Nobody holds the session's ports any more: its traffic and captures stop, its config stays. Blocks.
+    /// Nobody holds the session's ports any more: its traffic and captures stop, its config stays.
+    /// Blocks.
     pub fn expire(&self, name: &str, why: &str) {
         let session = lock(&self.open).get(name).cloned();
         if let Some(session) = session {
@@ -239,8 +243,8 @@ impl Sessions {
         }
     }
 
-    /// Does `operation` for the session of that name, which is made when it is asked first, and answers in the form in which
-    /// it was asked.
+    /// Does `operation` for the session of that name, which is made when it is asked first, and
+    /// answers in the form in which it was asked.
     async fn perform(
         &self,
         operation: &'static Operation,
@@ -260,12 +264,15 @@ impl Sessions {
             false => self.acting.act(work).await,
         };
         done.unwrap_or_else(|| {
-            Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
+            Err(Refusal::internal(
+                "this is a defect in Squall, please report it with what the daemon printed",
+            ))
         })
     }
 
     fn session(&self, name: &str) -> Result<Arc<Session>, Refusal> {
-        let sound = name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        let sound = name.len() <= 64
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !sound {
             let what = "a session's name has at most 64 letters, digits, and -, _, .";
             return Err(refusal(what.into()));
@@ -275,7 +282,8 @@ impl Sessions {
             return Ok(session.clone());
         }
         if open.len() >= SESSIONS {
-            let what = format!("there are {SESSIONS} sessions already\n  try the name of one of them");
+            let what =
+                format!("there are {SESSIONS} sessions already\n  try the name of one of them");
             return Err(refusal(what));
         }
         let controller = Mutex::new(Controller::new(
@@ -288,7 +296,12 @@ impl Sessions {
 }
 
 impl Session {
-    fn perform(&self, operation: &Operation, form: Form, request: &[u8]) -> Result<Answer, Refusal> {
+    fn perform(
+        &self,
+        operation: &Operation,
+        form: Form,
+        request: &[u8],
+    ) -> Result<Answer, Refusal> {
         let asked = match (operation.takes, form) {
             ("", _) => Ok(Value::Null),
             (takes, Form::Json | Form::Gzip) => schema::from_json(&schema::message(takes), request),
@@ -302,7 +315,9 @@ impl Session {
         };
         let mut printed = lock(&self.printed);
         printed.retain(|printed| printed.value.strong_count() > 0);
-        let same = |printed: &&Printed| printed.form == form && std::ptr::eq(printed.value.as_ptr(), &raw const *value);
+        let same = |printed: &&Printed| {
+            printed.form == form && std::ptr::eq(printed.value.as_ptr(), &raw const *value)
+        };
         if let Some(printed) = printed.iter().find(same) {
             return Ok(printed.answer.clone());
         }
@@ -311,7 +326,8 @@ impl Session {
             Form::Json | Form::Gzip => {
                 let text = schema::to_json(&gives, &value);
                 let gzip = form == Form::Gzip && text.len() >= WORTH;
-                let octets = if gzip { gzipped(text.as_bytes(), Compression::fast()) } else { text.into() };
+                let octets =
+                    if gzip { gzipped(text.as_bytes(), Compression::fast()) } else { text.into() };
                 Answer { octets: octets.into(), gzip }
             }
             Form::Protobuf => {

@@ -1,8 +1,9 @@
 //! The schema of Open Traffic Generator: JSON and protobuf to checked values, and values to both.
 //!
-//! A value here is as the schema's JSON mapping has it, with the schema's own names (`tx_rx`), enumerations as words and
-//! every number as a number. What a client wrote in another of the ways that protobuf's JSON allows (`txRx`, `"12"`,
-//! `null`) is brought into this form, so that what reads it needs to know one. Knows nothing of what fields mean.
+//! A value here is as the schema's JSON mapping has it, with the schema's own names (`tx_rx`),
+//! enumerations as words and every number as a number. What a client wrote in another of the ways
+//! that protobuf's JSON allows (`txRx`, `"12"`, `null`) is brought into this form, so that what
+//! reads it needs to know one. Knows nothing of what fields mean.
 
 #[path = "schema/budget.rs"]
 mod budget;
@@ -10,18 +11,21 @@ mod budget;
 use std::{fmt::Write as _, sync::LazyLock};
 
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions, prost::Message as _,
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
+    prost::Message as _,
 };
 use serde_json::{Map, Number, Value};
 
 /// How many mistakes are told at once.
 const TOLD: usize = 20;
 
-/// Objects in one list: there are no more flows than streams have numbers, and no more of anything else.
+/// Objects in one list: there are no more flows than streams have numbers, and no more of anything
+/// else.
 const LONGEST: usize = 65_536;
 
-/// What a request may have in values, of which an object or a list counts for [`OBJECT`]: so many flows have a dozen or two
-/// objects each. A request of two octets an object would be one of gigabytes when it is read.
+/// What a request may have in values, of which an object or a list counts for [`OBJECT`]: so many
+/// flows have a dozen or two objects each. A request of two octets an object would be one of
+/// gigabytes when it is read.
 const HEAVIEST: usize = 8_000_000;
 const OBJECT: usize = 4;
 
@@ -39,20 +43,23 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 /// # Panics
 /// If the schema has none of that name.
 pub fn message(name: &str) -> MessageDescriptor {
-    POOL.get_message_by_name(&format!("otg.{name}")).unwrap_or_else(|| panic!("the schema has no {name}"))
+    POOL.get_message_by_name(&format!("otg.{name}"))
+        .unwrap_or_else(|| panic!("the schema has no {name}"))
 }
 
 /// Reads JSON as `of`.
 ///
 /// # Errors
-/// What is no JSON, with line and column; else all that does not fit, each with its path: "flows\[3\].rate.pps: ...".
+/// What is no JSON, with line and column; else all that does not fit, each with its path:
+/// "flows\[3\].rate.pps: ...".
 pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
     budget::of_json(octets)?;
     match serde_json::from_slice(octets) {
         Ok(value) => checked(of, value),
-        Err(error) => {
-            Err(vec![format!("the request is not JSON: {error}\n  expected an object as {} has it", of.name())])
-        }
+        Err(error) => Err(vec![format!(
+            "the request is not JSON: {error}\n  expected an object as {} has it",
+            of.name()
+        )]),
     }
 }
 
@@ -62,12 +69,16 @@ pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<Str
 /// As [`from_json`].
 pub fn from_protobuf(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
     budget::of_protobuf(of, octets)?;
-    let message = DynamicMessage::decode(of.clone(), octets)
-        .map_err(|error| vec![format!("the request is not a protobuf message of type {}: {error}", of.full_name())])?;
-    let options = SerializeOptions::new().stringify_64_bit_integers(false).use_proto_field_name(true);
+    let message = DynamicMessage::decode(of.clone(), octets).map_err(|error| {
+        vec![format!("the request is not a protobuf message of type {}: {error}", of.full_name())]
+    })?;
+    let options =
+        SerializeOptions::new().stringify_64_bit_integers(false).use_proto_field_name(true);
     match message.serialize_with_options(serde_json::value::Serializer, &options) {
         Ok(value) => checked(of, value),
-        Err(error) => Err(vec![format!("the request cannot be read as {}: {error}", of.full_name())]),
+        Err(error) => {
+            Err(vec![format!("the request cannot be read as {}: {error}", of.full_name())])
+        }
     }
 }
 
@@ -77,11 +88,14 @@ pub fn from_protobuf(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec
 /// It has not that form; says where.
 pub fn to_protobuf(of: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, String> {
     let message = DynamicMessage::deserialize(of.clone(), value);
-    message.map(|message| message.encode_to_vec()).map_err(|error| format!("a reply is no {}: {error}", of.name()))
+    message
+        .map(|message| message.encode_to_vec())
+        .map_err(|error| format!("a reply is no {}: {error}", of.name()))
 }
 
-/// `value`, which has the form of `of`, as the JSON that every client reads: 64-bit integers are strings, as protobuf's
-/// mapping has them, and no number has an exponent, as Python clients read YAML, to which 1e-7 and 1.7e18 are words.
+/// `value`, which has the form of `of`, as the JSON that every client reads: 64-bit integers are
+/// strings, as protobuf's mapping has them, and no number has an exponent, as Python clients read
+/// YAML, to which 1e-7 and 1.7e18 are words.
 pub fn to_json(of: &MessageDescriptor, value: &Value) -> String {
     let mut out = String::new();
     print_message(of, value, &mut out);
@@ -126,7 +140,11 @@ impl Checker {
 
     fn message(&mut self, of: &MessageDescriptor, value: &mut Value) {
         let Value::Object(object) = value else {
-            return self.wrong(format_args!("expected an object ({}), found {}", of.name(), found(value)));
+            return self.wrong(format_args!(
+                "expected an object ({}), found {}",
+                of.name(),
+                found(value)
+            ));
         };
         let mut kept = Map::new();
         for (name, mut value) in std::mem::take(object) {
@@ -144,7 +162,9 @@ impl Checker {
                 continue;
             }
             let mut there = true;
-            self.at(format_args!("{dot}{}", field.name()), |this| there = this.field(&field, &mut value));
+            self.at(format_args!("{dot}{}", field.name()), |this| {
+                there = this.field(&field, &mut value)
+            });
             if there && kept.insert(field.name().to_string(), value).is_some() {
                 self.wrong(format_args!("{} is there twice", field.name()));
             }
@@ -179,11 +199,17 @@ impl Checker {
             Kind::Enum(words) => {
                 let known = match &*value {
                     Value::String(word) => words.get_value_by_name(word),
-                    number => number.as_i64().and_then(|n| i32::try_from(n).ok()).and_then(|n| words.get_value(n)),
+                    number => number
+                        .as_i64()
+                        .and_then(|n| i32::try_from(n).ok())
+                        .and_then(|n| words.get_value(n)),
                 };
                 let Some(known) = known else {
-                    let all: Vec<String> =
-                        words.values().filter(|word| word.number() != 0).map(|word| word.name().into()).collect();
+                    let all: Vec<String> = words
+                        .values()
+                        .filter(|word| word.number() != 0)
+                        .map(|word| word.name().into())
+                        .collect();
                     self.wrong(format_args!("{} is none of: {}", found(value), all.join(", ")));
                     return true;
                 };
@@ -194,17 +220,27 @@ impl Checker {
             Kind::Bool if value.is_boolean() => {}
             Kind::String if value.is_string() => {}
             Kind::Bytes if value.is_string() => {}
-            Kind::Bool => self.wrong(format_args!("expected true or false, found {}", found(value))),
+            Kind::Bool => {
+                self.wrong(format_args!("expected true or false, found {}", found(value)))
+            }
             Kind::String => self.wrong(format_args!("expected a string, found {}", found(value))),
-            Kind::Bytes => self.wrong(format_args!("expected octets in base64, found {}", found(value))),
+            Kind::Bytes => {
+                self.wrong(format_args!("expected octets in base64, found {}", found(value)))
+            }
             Kind::Float | Kind::Double => match real(value) {
                 // As short as it says the same in 32 bits: 0.1 is 0.1 over both transports.
                 Some(number) if *kind == Kind::Float => *value = short(number as f32),
-                Some(number) => *value = Number::from_f64(number).map_or(Value::Null, Value::Number),
+                Some(number) => {
+                    *value = Number::from_f64(number).map_or(Value::Null, Value::Number)
+                }
                 None => self.wrong(format_args!("expected a number, found {}", found(value))),
             },
-            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => self.whole(value, i32::MIN.into(), i32::MAX.into()),
-            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => self.whole(value, i64::MIN.into(), i64::MAX.into()),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => {
+                self.whole(value, i32::MIN.into(), i32::MAX.into())
+            }
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {
+                self.whole(value, i64::MIN.into(), i64::MAX.into())
+            }
             Kind::Uint32 | Kind::Fixed32 => self.whole(value, 0, u32::MAX.into()),
             Kind::Uint64 | Kind::Fixed64 => self.whole(value, 0, u64::MAX.into()),
         }
@@ -214,7 +250,8 @@ impl Checker {
     fn whole(&mut self, value: &mut Value, least: i128, most: i128) {
         let number = match &*value {
             Value::Number(number) => number.as_i128().or_else(|| {
-                // 1e3 and 5.0 are whole; a float that is too big for its precision is refused below.
+                // 1e3 and 5.0 are whole; a float that is too big for its precision is refused
+                // below.
                 number.as_f64().filter(|number| number.fract() == 0.0).map(|number| number as i128)
             }),
             Value::String(text) => text.parse().ok(),
@@ -224,7 +261,10 @@ impl Checker {
             Some(number) if (least..=most).contains(&number) => {
                 *value = Number::from_i128(number).map_or(Value::Null, Value::Number);
             }
-            _ => self.wrong(format_args!("expected a whole number of {least} to {most}, found {}", found(value))),
+            _ => self.wrong(format_args!(
+                "expected a whole number of {least} to {most}, found {}",
+                found(value)
+            )),
         }
     }
 }
@@ -332,7 +372,10 @@ fn print_message(of: &MessageDescriptor, value: &Value, out: &mut String) {
 fn print_single(kind: &Kind, value: &Value, out: &mut String) {
     match (kind, value) {
         (Kind::Message(message), value) => print_message(message, value, out),
-        (Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64, Value::Number(number)) => {
+        (
+            Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64,
+            Value::Number(number),
+        ) => {
             let _ = write!(out, "\"{number}\"");
         }
         (Kind::Float, Value::Number(number)) => {
@@ -361,7 +404,13 @@ fn print_text(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+            '\0'..='\x1f'
+            | '\x7f'..='\u{9f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{feff}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
             c => out.push(c),
@@ -437,17 +486,24 @@ mod tests {
             ("flows: more than 65536", flows(100_000)),
             ("flows: more than 65536", format!("{{\"flows\": [{{\"packet\": {}]}}", flows(65_537))),
             ("more values than", format!("{{\"x\": [{}1]}}", "1,".repeat(9_000_000))),
-            ("more values than", format!("[{}0]", format!("[{}1],", "[],".repeat(60_000)).repeat(60))),
+            (
+                "more values than",
+                format!("[{}0]", format!("[{}1],", "[],".repeat(60_000)).repeat(60)),
+            ),
         ] {
             let wrong = from_json(&of, json.as_bytes()).expect_err(what);
             assert!(wrong.len() == 1 && wrong[0].contains(what), "{what}: {wrong:?}");
         }
-        let protobuf = |one: &[u8], count: usize| from_protobuf(&of, &one.repeat(count)).expect_err("too much");
+        let protobuf = |one: &[u8], count: usize| {
+            from_protobuf(&of, &one.repeat(count)).expect_err("too much")
+        };
         // Field 1 is `ports`.
         let flows = of.get_field_by_name("flows").expect("flows").number() as u8;
         assert!(protobuf(&[flows << 3 | 2, 0], 65_537)[0].starts_with("flows: more than 65536"));
         assert!(protobuf(&[0x0a, 0], 20_000_000)[0].starts_with("ports: more than 65536"));
-        assert!(protobuf(&[flows << 3 | 2, 4, 0x0a, 0, 0x0a, 0], 9_000_000)[0].contains("more than"));
+        assert!(
+            protobuf(&[flows << 3 | 2, 4, 0x0a, 0, 0x0a, 0], 9_000_000)[0].contains("more than")
+        );
         // Each of them takes minutes and gigabytes otherwise.
         assert!(since.elapsed() < std::time::Duration::from_secs(60), "{:?}", since.elapsed());
         assert!(from_json(&of, flows_of(4096).as_bytes()).is_ok());
@@ -461,9 +517,17 @@ mod tests {
     #[test]
     fn what_is_no_json_and_no_protobuf_is_told_as_such() {
         let of = message("Config");
-        assert!(from_json(&of, b"{\"ports\": [").expect_err("cut off")[0].contains("line 1 column 11"));
-        assert!(from_json(&of, b"[]").expect_err("a list")[0].contains("expected an object (Config), found a list"));
-        assert!(from_json(&of, "[".repeat(100_000).as_bytes()).expect_err("deep")[0].contains("recursion"));
+        assert!(
+            from_json(&of, b"{\"ports\": [").expect_err("cut off")[0].contains("line 1 column 11")
+        );
+        assert!(
+            from_json(&of, b"[]").expect_err("a list")[0]
+                .contains("expected an object (Config), found a list")
+        );
+        assert!(
+            from_json(&of, "[".repeat(100_000).as_bytes()).expect_err("deep")[0]
+                .contains("recursion")
+        );
         assert!(from_protobuf(&of, b"\x0a\xff").expect_err("cut off")[0].contains("otg.Config"));
         assert_eq!(from_protobuf(&of, b"").expect("nothing is set"), json!({}));
     }
@@ -486,12 +550,18 @@ mod tests {
             assert!(text.contains(part), "{part}\nis not in\n{text}");
         }
         to_protobuf(&of, &value).expect("it fits");
-        assert!(to_protobuf(&of, &json!({"nonsense": 1})).expect_err("it does not").contains("MetricsResponse"));
+        assert!(
+            to_protobuf(&of, &json!({"nonsense": 1}))
+                .expect_err("it does not")
+                .contains("MetricsResponse")
+        );
     }
 
     #[test]
     fn the_schema_has_what_the_operations_need() {
-        for name in super::super::OPERATIONS.iter().flat_map(|operation| [operation.takes, operation.gives]) {
+        for name in
+            super::super::OPERATIONS.iter().flat_map(|operation| [operation.takes, operation.gives])
+        {
             if !name.is_empty() {
                 message(name);
             }

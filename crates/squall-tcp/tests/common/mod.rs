@@ -1,11 +1,13 @@
-//! Two stacks, a way between them that loses, doubles, delays and swaps, and an application that asks and answers.
+//! Two stacks, a way between them that loses, doubles, delays and swaps, and an application that
+//! asks and answers.
 
 #![allow(dead_code)] // Each test binary uses a part.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use squall_tcp::{
-    Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack, Tunables, Tuple,
+    Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
+    Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
@@ -202,7 +204,8 @@ fn too_big(packet: &[u8], mtu: usize) -> Vec<u8> {
     let quote = &packet[..packet.len().min(100)];
     let mtu = (mtu as u32).to_be_bytes();
     let sum = |parts: &[&[u8]]| !checksum::fold(parts.iter().map(|p| checksum::sum(p)).sum());
-    let mut message = if packet[0] >> 4 == 4 { vec![3, 4, 0, 0, 0, 0, mtu[2], mtu[3]] } else { vec![2, 0, 0, 0] };
+    let mut message =
+        if packet[0] >> 4 == 4 { vec![3, 4, 0, 0, 0, 0, mtu[2], mtu[3]] } else { vec![2, 0, 0, 0] };
     if packet[0] >> 4 == 6 {
         message.extend(mtu);
     }
@@ -245,9 +248,19 @@ pub struct Pair {
 
 pub fn tuple(v6: bool, port: u16) -> Tuple {
     let address = |n: u8| -> IpAddr {
-        if v6 { format!("2001:db8::{n}").parse().unwrap() } else { format!("10.0.0.{n}").parse().unwrap() }
+        if v6 {
+            format!("2001:db8::{n}").parse().unwrap()
+        } else {
+            format!("10.0.0.{n}").parse().unwrap()
+        }
     };
-    Tuple { kind: FlowKind::Tcp, local: address(1), local_port: port, remote: address(2), remote_port: 80 }
+    Tuple {
+        kind: FlowKind::Tcp,
+        local: address(1),
+        local_port: port,
+        remote: address(2),
+        remote_port: 80,
+    }
 }
 
 impl Pair {
@@ -281,7 +294,18 @@ impl Pair {
             client.connect(now, class, tuple(plan.v6, 10_000 + i as u16), talk).unwrap();
         }
         let random = Random(plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Self { client, server, class, now, plan, random, way: BTreeMap::new(), count: 0, sent: 0, recorded: Vec::new() }
+        Self {
+            client,
+            server,
+            class,
+            now,
+            plan,
+            random,
+            way: BTreeMap::new(),
+            count: 0,
+            sent: 0,
+            recorded: Vec::new(),
+        }
     }
 
     fn carry(&mut self, to_server: bool) {
@@ -296,7 +320,10 @@ impl Pair {
             if self.plan.mtu.is_some_and(|mtu| packet.len() > mtu) {
                 self.count += 1;
                 let error = too_big(&packet, self.plan.mtu.unwrap_or_default());
-                self.way.insert((self.now + self.plan.fault.delay, self.count), (!to_server, error, false));
+                self.way.insert(
+                    (self.now + self.plan.fault.delay, self.count),
+                    (!to_server, error, false),
+                );
                 continue;
             }
             let fault = self.plan.fault;
@@ -309,8 +336,11 @@ impl Pair {
             }
             let copies = 1 + u32::from(self.random.chance(fault.duplicate));
             for _ in 0..copies {
-                let late =
-                    if self.random.chance(fault.reorder) { self.random.next() % (4 * fault.delay.0.max(1)) } else { 0 };
+                let late = if self.random.chance(fault.reorder) {
+                    self.random.next() % (4 * fault.delay.0.max(1))
+                } else {
+                    0
+                };
                 self.count += 1;
                 let at = Nanos(self.now.0 + fault.delay.0 + late);
                 self.way.insert((at, self.count), (to_server, packet.clone(), !cut.is_whole()));
@@ -322,7 +352,8 @@ impl Pair {
     pub fn step(&mut self) -> bool {
         self.carry(true);
         self.carry(false);
-        let due = [self.client.next_due(), self.server.next_due(), self.way.keys().next().map(|k| k.0)];
+        let due =
+            [self.client.next_due(), self.server.next_due(), self.way.keys().next().map(|k| k.0)];
         let Some(next) = due.into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
         while let Some(entry) = self.way.first_entry()
@@ -357,12 +388,18 @@ impl Pair {
     /// All arrived, and nothing is left.
     pub fn check(&mut self) {
         let flows = self.plan.flows as usize;
-        for (stack, hear) in [(&self.client, self.plan.response), (&self.server, self.plan.request)] {
+        for (stack, hear) in [(&self.client, self.plan.response), (&self.server, self.plan.request)]
+        {
             assert_eq!((stack.active(), stack.time_wait()), (0, 0));
             assert_eq!(stack.app().bad_octets, 0);
             assert_eq!(stack.app().ended.len(), flows, "{:?}", stack.counters(self.class));
             for (reason, talk) in &stack.app().ended {
-                assert_eq!((*reason, talk.heard), (Reason::Closed, hear), "{:?}", stack.counters(self.class));
+                assert_eq!(
+                    (*reason, talk.heard),
+                    (Reason::Closed, hear),
+                    "{:?}",
+                    stack.counters(self.class)
+                );
             }
         }
     }

@@ -22,25 +22,32 @@ pub fn check(scripts: &[Script]) -> Result<(), String> {
     if fs::read_to_string(&file).unwrap_or_default() == text {
         return Ok(());
     }
-    Err("docs/rfc/tcp.md is not the list of these scripts\n  try BLESS=1 cargo test -p squall-tcp --test scripts -- docs".into())
+    Err("docs/rfc/tcp.md is not the list of these scripts\n  try BLESS=1 cargo test -p squall-tcp \
+         --test scripts -- docs"
+        .into())
 }
 
 fn write(scripts: &[Script]) -> String {
     let on_linux = scripts.iter().filter(|script| script.linux == Linux::Yes).count();
     let differences = scripts.iter().map(|script| script.differences.len()).sum::<usize>();
     let mut text = format!(
-        "# What is tested of TCP\n\n\
-         Generated from the heads of the scripts in crates/squall-tcp/tests/scripts by\n\
-         `BLESS=1 cargo test -p squall-tcp --test scripts -- docs`. [Their README](../../crates/squall-tcp/tests/scripts/README.md)\n\
-         describes the language.\n\n\
-         {} scripts, each played against our stack in virtual time; {on_linux} of them against Linux's TCP, too, which in\n\
-         {differences} points does otherwise.\n\n\
-         ## Where Linux differs\n\n| Script | Linux | Verdict |\n|---|---|---|\n",
+        "# What is tested of TCP\n\nGenerated from the heads of the scripts in \
+         crates/squall-tcp/tests/scripts by\n`BLESS=1 cargo test -p squall-tcp --test scripts -- \
+         docs`. [Their README](../../crates/squall-tcp/tests/scripts/README.md)\ndescribes the \
+         language.\n\n{} scripts, each played against our stack in virtual time; {on_linux} of \
+         them against Linux's TCP, too, which in\n{differences} points does otherwise.\n\n## \
+         Where Linux differs\n\n| Script | Linux | Verdict |\n|---|---|---|\n",
         scripts.len(),
     );
     for script in scripts {
         for difference in &script.differences {
-            let _ = writeln!(text, "| {} | {} | {} |", link(script), difference.what, difference.verdict);
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} |",
+                link(script),
+                difference.what,
+                difference.verdict
+            );
         }
     }
     let mut groups: BTreeMap<&str, Vec<&Script>> = BTreeMap::new();
@@ -63,5 +70,9 @@ fn write(scripts: &[Script]) -> String {
 
 fn link(script: &Script) -> String {
     let name = script.file.split_once('/').map_or(script.file.as_str(), |(_, name)| name);
-    format!("[{}](../../crates/squall-tcp/tests/scripts/{})", name.trim_end_matches(".pkt"), script.file)
+    format!(
+        "[{}](../../crates/squall-tcp/tests/scripts/{})",
+        name.trim_end_matches(".pkt"),
+        script.file
+    )
 }

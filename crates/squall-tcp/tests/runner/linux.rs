@@ -83,7 +83,10 @@ impl Linux {
         // So that the MSS is 1460 with the longer header, too, and scripts need not say which.
         let mtu = if family == Family::V4 { 1500 } else { 1520 };
         lab::enter_private(&LabOptions { mtu, queues: 1 })?;
-        let other = |source: io::Error| lab::LabError::Io { what: format!("network of {}", script.file), source };
+        let other = |source: io::Error| lab::LabError::Io {
+            what: format!("network of {}", script.file),
+            source,
+        };
         Self::make(script, family).map_err(other)
     }
 
@@ -109,7 +112,10 @@ impl Linux {
         let (net, local) = (prefix(ends.local), ends.local.ip().to_string());
         if family == Family::V6 {
             fs::write(format!("/proc/sys/net/ipv6/conf/{ours}/disable_ipv6"), "0")?;
-            run("ip", &["addr", "add", &format!("{local}/64"), "dev", ours, "nodad", "noprefixroute"])?;
+            run(
+                "ip",
+                &["addr", "add", &format!("{local}/64"), "dev", ours, "nodad", "noprefixroute"],
+            )?;
         } else {
             run("ip", &["addr", "add", &format!("{local}/24"), "dev", ours, "noprefixroute"])?;
         }
@@ -117,7 +123,20 @@ impl Linux {
         arguments.extend(route.iter().map(String::as_str));
         run("ip", &arguments)?;
         let peer = ends.peer.ip().to_string();
-        run("ip", &["neigh", "replace", &peer, "lladdr", "02:00:00:00:00:02", "dev", ours, "nud", "permanent"])?;
+        run(
+            "ip",
+            &[
+                "neigh",
+                "replace",
+                &peer,
+                "lladdr",
+                "02:00:00:00:00:02",
+                "dev",
+                ours,
+                "nud",
+                "permanent",
+            ],
+        )?;
 
         let address = format!("af_packet:{theirs}").parse().map_err(io::Error::other)?;
         let mut port = squall_port_linux::open(&address)?.expect("a port of that crate");
@@ -146,7 +165,8 @@ impl Linux {
     }
 
     fn socket(&self) -> io::Result<Socket> {
-        let socket = Socket::new(Domain::for_address(self.ends.local), Type::STREAM, Some(Protocol::TCP))?;
+        let socket =
+            Socket::new(Domain::for_address(self.ends.local), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         if let Some(mss) = self.options.mss {
@@ -155,7 +175,8 @@ impl Linux {
         if let Some(octets) = self.options.window {
             socket.set_recv_buffer_size(octets)?;
         }
-        // Not by sysctl: a network of one's own may only choose what everybody may (tcp_allowed_congestion_control).
+        // Not by sysctl: a network of one's own may only choose what everybody may
+        // (tcp_allowed_congestion_control).
         socket.set_tcp_congestion(self.options.congestion.unwrap_or("cubic").as_bytes())?;
         socket.bind(&self.ends.local.into())?;
         Ok(socket)
@@ -176,8 +197,11 @@ impl Linux {
 
     fn started(&mut self) -> io::Result<()> {
         self.reading = true;
-        // Linux acknowledges the first segments of a flow at once; it delays when it takes a flow for interactive.
-        self.stream.as_ref().map_or(Ok(()), |stream| stream.set_tcp_quickack(self.options.quick_ack))
+        // Linux acknowledges the first segments of a flow at once; it delays when it takes a flow
+        // for interactive.
+        self.stream
+            .as_ref()
+            .map_or(Ok(()), |stream| stream.set_tcp_quickack(self.options.quick_ack))
     }
 
     fn frames(&mut self, seen: &mut Vec<(Nanos, Sight)>) -> io::Result<()> {
@@ -229,7 +253,9 @@ impl Linux {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else { return Ok(()) };
+        let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else {
+            return Ok(());
+        };
         while !self.unsent.is_empty() {
             match stream.write(self.unsent.make_contiguous()) {
                 Ok(octets) => drop(self.unsent.drain(..octets)),
@@ -245,8 +271,11 @@ impl Linux {
     }
 
     fn read(&mut self, now: Nanos, seen: &mut Vec<(Nanos, Sight)>) -> io::Result<()> {
-        let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else { return Ok(()) };
-        // Not while it is read, which tells: SO_ERROR has what ICMP said of a flow that goes on, too.
+        let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else {
+            return Ok(());
+        };
+        // Not while it is read, which tells: SO_ERROR has what ICMP said of a flow that goes on,
+        // too.
         if !self.reading
             && let Some(error) = stream.take_error()?
         {
@@ -272,7 +301,9 @@ impl Linux {
             ErrorKind::ConnectionRefused => Gone::Refused,
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Gone::Unreachable,
             ErrorKind::TimedOut if self.connecting => Gone::ConnectTimeout,
-            ErrorKind::TimedOut if self.options.keepalive.is_some() && self.sent == 0 => Gone::KeepaliveTimeout,
+            ErrorKind::TimedOut if self.options.keepalive.is_some() && self.sent == 0 => {
+                Gone::KeepaliveTimeout
+            }
             ErrorKind::TimedOut => Gone::Timeout,
             // ENOPROTOOPT of protocol unreachable.
             _ if error.raw_os_error() == Some(92) => Gone::Unreachable,
@@ -280,11 +311,16 @@ impl Linux {
         }
     }
 
-    /// Of all flows of this network, also those that no socket belongs to any more, as the kernel writes them.
+    /// Of all flows of this network, also those that no socket belongs to any more, as the kernel
+    /// writes them.
     fn states(&self) -> Vec<String> {
-        let table = if self.ends.local.is_ipv4() { "/proc/self/net/tcp" } else { "/proc/self/net/tcp6" };
+        let table =
+            if self.ends.local.is_ipv4() { "/proc/self/net/tcp" } else { "/proc/self/net/tcp6" };
         let text = fs::read_to_string(table).unwrap_or_default();
-        text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(3).map(str::to_owned)).collect()
+        text.lines()
+            .skip(1)
+            .filter_map(|line| line.split_whitespace().nth(3).map(str::to_owned))
+            .collect()
     }
 
     fn do_verb(&mut self, verb: &Verb) -> io::Result<()> {
@@ -311,7 +347,9 @@ impl Linux {
                 self.sent += octets;
                 self.write()?;
             }
-            Verb::Close if self.connecting => (self.stream, self.connecting, self.aborted) = (None, false, true),
+            Verb::Close if self.connecting => {
+                (self.stream, self.connecting, self.aborted) = (None, false, true)
+            }
             Verb::Close => {
                 self.close_when_sent = true;
                 self.write()?;
@@ -420,14 +458,20 @@ fn set(tunable: &Setting, options: &mut Options, route: &mut Vec<String>) -> io:
     Ok(())
 }
 
-fn keepalive(options: &mut Options, with: impl FnOnce(TcpKeepalive) -> io::Result<TcpKeepalive>) -> io::Result<()> {
+fn keepalive(
+    options: &mut Options,
+    with: impl FnOnce(TcpKeepalive) -> io::Result<TcpKeepalive>,
+) -> io::Result<()> {
     options.keepalive = Some(with(options.keepalive.take().unwrap_or_else(TcpKeepalive::new))?);
     Ok(())
 }
 
 fn unknown(setting: &Setting, expected: &str) -> io::Error {
     let Setting { name, value, at } = setting;
-    io::Error::other(format!("line {}, column {}: {name}={value}: expected {expected}", at.line, at.column))
+    io::Error::other(format!(
+        "line {}, column {}: {name}={value}: expected {expected}",
+        at.line, at.column
+    ))
 }
 
 fn number(setting: &Setting) -> io::Result<u32> {
@@ -450,7 +494,8 @@ fn flag(setting: &Setting) -> io::Result<bool> {
 /// A sysctl of this network.
 fn sysctl(name: &str, value: &str) -> io::Result<()> {
     let file = format!("/proc/sys/net/ipv4/{name}");
-    fs::write(&file, value).map_err(|error| io::Error::new(error.kind(), format!("{file}={value}: {error}")))
+    fs::write(&file, value)
+        .map_err(|error| io::Error::new(error.kind(), format!("{file}={value}: {error}")))
 }
 
 fn run(program: &str, arguments: &[&str]) -> io::Result<()> {
@@ -468,6 +513,9 @@ fn prefix(local: std::net::SocketAddr) -> String {
 }
 
 fn mac(interface: &str) -> io::Result<MacAddr> {
-    let found = squall_port_linux::list_interfaces()?.into_iter().find(|i| i.name == interface).and_then(|i| i.mac);
+    let found = squall_port_linux::list_interfaces()?
+        .into_iter()
+        .find(|i| i.name == interface)
+        .and_then(|i| i.mac);
     found.ok_or_else(|| io::Error::other(format!("{interface} has no MAC address")))
 }

@@ -1,4 +1,5 @@
-//! IP packets between the two ends of a script: written as its peer sends them, read as the end that is tested sent them.
+//! IP packets between the two ends of a script: written as its peer sends them, read as the end
+//! that is tested sent them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -50,7 +51,8 @@ pub struct Harm {
 
 const TCP: u8 = 6;
 
-/// The octet at `offset` of the stream that the application of the end that is tested sends (`salt` 0) or the peer (1).
+/// The octet at `offset` of the stream that the application of the end that is tested sends (`salt` 0)
+/// or the peer (1).
 pub fn octet(salt: u32, offset: u32) -> u8 {
     // Not periodic in any length that segments have, so that what is shifted or twice is seen.
     (offset.wrapping_add(salt.wrapping_mul(77)).wrapping_mul(2_654_435_761) >> 24) as u8
@@ -141,7 +143,8 @@ pub fn write_icmp(ends: &Ends, kind: IcmpKind, quoted: &[u8]) -> Vec<u8> {
     let header = if v4 { 20 } else { 40 };
     icmp.extend(&quoted[..quoted.len().min(header + 8)]);
     let protocol = if v4 { 1 } else { 58 };
-    let pseudo = if v4 { 0 } else { pseudo_header(ends.peer.ip(), ends.local.ip(), protocol, icmp.len()) };
+    let pseudo =
+        if v4 { 0 } else { pseudo_header(ends.peer.ip(), ends.local.ip(), protocol, icmp.len()) };
     let sum = !checksum::fold(pseudo + checksum::sum(&icmp));
     icmp[2..4].copy_from_slice(&sum.to_be_bytes());
     ip(ends.peer.ip(), ends.local.ip(), protocol, 0, &icmp)
@@ -174,21 +177,30 @@ fn ip(from: IpAddr, to: IpAddr, protocol: u8, ecn: u8, payload: &[u8]) -> Vec<u8
 
 fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> u64 {
     let addresses = match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => checksum::sum(&from.octets()) + checksum::sum(&to.octets()),
-        (IpAddr::V6(from), IpAddr::V6(to)) => checksum::sum(&from.octets()) + checksum::sum(&to.octets()),
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            checksum::sum(&from.octets()) + checksum::sum(&to.octets())
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            checksum::sum(&from.octets()) + checksum::sum(&to.octets())
+        }
         _ => unreachable!("both ends are of one family"),
     };
     addresses + u64::from(protocol) + len as u64
 }
 
-/// Over a segment whose checksum field is 0 what belongs there; over one with its checksum, 0 if that is right.
+/// Over a segment whose checksum field is 0 what belongs there; over one with its checksum, 0 if
+/// that is right.
 fn tcp_checksum(from: IpAddr, to: IpAddr, tcp: &[u8]) -> u16 {
     !checksum::fold(pseudo_header(from, to, TCP, tcp.len()) + checksum::sum(tcp))
 }
 
-/// Reads a packet of the end that is tested. `Ok(None)`: it is none of this flow. An error: it is malformed, and how.
+/// Reads a packet of the end that is tested. `Ok(None)`: it is none of this flow. An error: it is
+/// malformed, and how.
 pub fn read(ends: &Ends, packet: &[u8]) -> Result<Option<RawSegment>, String> {
-    let (ecn, protocol, from, to, tcp): (u8, u8, IpAddr, IpAddr, &[u8]) = match packet.first().map(|first| first >> 4) {
+    let (ecn, protocol, from, to, tcp): (u8, u8, IpAddr, IpAddr, &[u8]) = match packet
+        .first()
+        .map(|first| first >> 4)
+    {
         Some(4) if packet.len() >= 20 => {
             let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
             if packet[0] != 0x45 || total < 20 || total > packet.len() {
@@ -201,16 +213,29 @@ pub fn read(ends: &Ends, packet: &[u8]) -> Result<Option<RawSegment>, String> {
             if checksum::fold(checksum::sum(&packet[..20])) != 0xffff {
                 return Err("an IPv4 header with a wrong checksum".into());
             }
-            let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).expect("4 octets"));
+            let address = |at: usize| {
+                Ipv4Addr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).expect("4 octets"))
+            };
             (packet[1] & 3, packet[9], address(12).into(), address(16).into(), &packet[20..total])
         }
         Some(6) if packet.len() >= 40 => {
             let total = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
             if total > packet.len() {
-                return Err(format!("an IPv6 header with a length of {total} in {} octets", packet.len()));
+                return Err(format!(
+                    "an IPv6 header with a length of {total} in {} octets",
+                    packet.len()
+                ));
             }
-            let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).expect("16 octets"));
-            (packet[1] >> 4 & 3, packet[6], address(8).into(), address(24).into(), &packet[40..total])
+            let address = |at: usize| {
+                Ipv6Addr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).expect("16 octets"))
+            };
+            (
+                packet[1] >> 4 & 3,
+                packet[6],
+                address(8).into(),
+                address(24).into(),
+                &packet[40..total],
+            )
         }
         _ => return Err(format!("a packet of {} octets that is no IP", packet.len())),
     };
@@ -254,15 +279,19 @@ fn read_options(mut octets: &[u8], syn: bool) -> Result<Vec<TcpOption>, String> 
             continue;
         }
         let len = usize::from(rest.first().copied().unwrap_or(0));
-        let Some(body) = octets.get(2..len) else { return Err(format!("an option of kind {kind} and length {len}")) };
+        let Some(body) = octets.get(2..len) else {
+            return Err(format!("an option of kind {kind} and length {len}"));
+        };
         options.push(match (kind, body.len()) {
             (2, 2) if syn => TcpOption::Mss(Some(u16::from_be_bytes([body[0], body[1]]))),
             (3, 1) if syn => TcpOption::WindowScale(Some(body[0])),
             (4, 0) if syn => TcpOption::SackPermitted,
-            (5, n) if n > 0 && n % 8 == 0 => {
-                TcpOption::Sack(body.chunks(8).map(|block| (long(block, 0), long(block, 4))).collect())
+            (5, n) if n > 0 && n % 8 == 0 => TcpOption::Sack(
+                body.chunks(8).map(|block| (long(block, 0), long(block, 4))).collect(),
+            ),
+            (8, 8) => {
+                TcpOption::Timestamps { value: Some(long(body, 0)), echo: Some(long(body, 4)) }
             }
-            (8, 8) => TcpOption::Timestamps { value: Some(long(body, 0)), echo: Some(long(body, 4)) },
             _ => TcpOption::Octets(octets[..len].to_vec()),
         });
         octets = &octets[len..];

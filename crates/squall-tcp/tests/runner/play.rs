@@ -1,5 +1,5 @@
-//! Plays a script against a [`Subject`]: what it injects is sent, what it expects must come, in order and in time, and
-//! nothing else.
+//! Plays a script against a [`Subject`]: what it injects is sent, what it expects must come, in
+//! order and in time, and nothing else.
 
 use std::{collections::VecDeque, fmt::Write};
 
@@ -7,7 +7,10 @@ use squall_units::Nanos;
 
 use super::{
     packet::{self, Ends, Harm, RawSegment},
-    script::{ACK, Action, Awaited, Family, Gone, Icmp, IpPart, PSH, SYN, Script, Segment, Step, TcpOption, Verb, Who},
+    script::{
+        ACK, Action, Awaited, Family, Gone, Icmp, IpPart, PSH, SYN, Script, Segment, Step,
+        TcpOption, Verb, Who,
+    },
 };
 
 /// What is tested: a TCP, and an application on it.
@@ -42,14 +45,16 @@ pub struct Manner {
     pub who: Who,
     pub family: Family,
     pub tolerance: Nanos,
-    /// And so much of the time that has passed since the step before: timers of a busy machine follow from what it measured.
+    /// And so much of the time that has passed since the step before: timers of a busy machine
+    /// follow from what it measured.
     pub stretch: f64,
-    /// How long to wait for what has its own time stamp and is only told late; time goes on from when we were ready. Zero
-    /// in virtual time.
+    /// How long to wait for what has its own time stamp and is only told late; time goes on from
+    /// when we were ready. Zero in virtual time.
     pub grace: Nanos,
 }
 
-/// Plays `script`. An error is a text for a person: what was expected, what came, and what went before.
+/// Plays `script`. An error is a text for a person: what was expected, what came, and what went
+/// before.
 pub fn play(script: &Script, manner: Manner, subject: &mut dyn Subject) -> Result<(), String> {
     let start = subject.now();
     let mut player = Player {
@@ -73,7 +78,8 @@ pub fn play(script: &Script, manner: Manner, subject: &mut dyn Subject) -> Resul
     };
     let mut base = start;
     for step in script.steps.iter().filter(|step| step.who == Who::Both || step.who == manner.who) {
-        base = player.step(base, step).map_err(|problem| player.tell(script, Some(step), &problem))?;
+        base =
+            player.step(base, step).map_err(|problem| player.tell(script, Some(step), &problem))?;
     }
     player.end(base).map_err(|problem| player.tell(script, None, &problem))
 }
@@ -114,7 +120,8 @@ enum Event {
 impl Player<'_> {
     /// Does `step`, which is relative to `base`, and gives its time.
     fn step(&mut self, base: Nanos, step: &Step) -> Result<Nanos, String> {
-        self.tolerance = self.manner.tolerance + Nanos((step.time.to.0 as f64 * self.manner.stretch) as u64);
+        self.tolerance =
+            self.manner.tolerance + Nanos((step.time.to.0 as f64 * self.manner.stretch) as u64);
         let (from, to) = (base + step.time.from, base + step.time.to);
         match &step.action {
             Action::Expect(expected) => {
@@ -125,7 +132,11 @@ impl Player<'_> {
                 let at = self.awaits(awaited, from, to)?;
                 return Ok(if from == to { from } else { at.clamp(from, to) });
             }
-            Action::Quiet | Action::Anew(_) | Action::Inject(_) | Action::InjectIcmp(_) | Action::Do(_) => {}
+            Action::Quiet
+            | Action::Anew(_)
+            | Action::Inject(_)
+            | Action::InjectIcmp(_)
+            | Action::Do(_) => {}
         }
         self.pass(to)?;
         let done = self.subject.now();
@@ -162,7 +173,10 @@ impl Player<'_> {
                 Sight::Received(octets) => {
                     let expected = packet::octets(1, self.received, octets.len() as u32);
                     if octets != expected {
-                        self.note(at, "the application was given octets that the peer did not send there");
+                        self.note(
+                            at,
+                            "the application was given octets that the peer did not send there",
+                        );
                         self.packets.push_back((at, vec![]));
                     }
                     self.received += octets.len() as u32;
@@ -206,7 +220,9 @@ impl Player<'_> {
     fn end(&mut self, last: Nanos) -> Result<(), String> {
         self.pass(last + self.manner.tolerance)?;
         match self.events.front() {
-            Some((at, event)) => Err(format!("the script does not expect, at {}: {event:?}", self.when(*at))),
+            Some((at, event)) => {
+                Err(format!("the script does not expect, at {}: {event:?}", self.when(*at)))
+            }
             None => Ok(()),
         }
     }
@@ -259,7 +275,8 @@ impl Player<'_> {
                 (Some((_, Event::Received(some))), Event::Received(all)) if some < all => {}
                 (Some((at, event)), _) if event == wanted => {
                     self.events.pop_front();
-                    // A subject without time stamps of its own for events tells them when it is asked.
+                    // A subject without time stamps of its own for events tells them when it is
+                    // asked.
                     self.check_time(at, from, to + self.manner.grace)?;
                     return Ok(at);
                 }
@@ -269,19 +286,25 @@ impl Player<'_> {
                         self.when(at)
                     ));
                 }
-                (None, Event::Gone(Gone::Closed)) if self.subject.is_gone() => return Ok(self.subject.now()),
+                (None, Event::Gone(Gone::Closed)) if self.subject.is_gone() => {
+                    return Ok(self.subject.now());
+                }
                 (None, _) => {}
             }
             if self.subject.now() >= patience {
-                let had = self.events.front().map_or("nothing".into(), |(_, event)| format!("{event:?}"));
+                let had =
+                    self.events.front().map_or("nothing".into(), |(_, event)| format!("{event:?}"));
                 return Err(format!(
                     "expected {awaited} until {}: the application was told {had}",
                     self.when(patience)
                 ));
             }
             // In small steps for subjects that have to be asked.
-            let next =
-                if wanted == Event::Gone(Gone::Closed) { self.subject.now() + Nanos(2_000_000) } else { patience };
+            let next = if wanted == Event::Gone(Gone::Closed) {
+                self.subject.now() + Nanos(2_000_000)
+            } else {
+                patience
+            };
             self.look(next.min(patience));
         }
     }
@@ -295,7 +318,13 @@ impl Player<'_> {
         Err(format!("it came at {}, expected from {early} to {late}", self.when(at)))
     }
 
-    fn expect(&mut self, step: &Step, expected: &Segment, from: Nanos, to: Nanos) -> Result<Nanos, String> {
+    fn expect(
+        &mut self,
+        step: &Step,
+        expected: &Segment,
+        from: Nanos,
+        to: Nanos,
+    ) -> Result<Nanos, String> {
         let parts = parts(expected);
         let last = parts.len() - 1;
         let mut came = from;
@@ -306,16 +335,24 @@ impl Player<'_> {
                     break first;
                 }
                 if self.subject.now() >= patience {
-                    let nth = if last == 0 { String::new() } else { format!(" ({} of {})", i + 1, last + 1) };
+                    let nth = if last == 0 {
+                        String::new()
+                    } else {
+                        format!(" ({} of {})", i + 1, last + 1)
+                    };
                     return Err(format!("nothing came until {}{nth}", self.when(patience)));
                 }
                 self.look(patience);
             };
-            let seen =
-                packet::read(&self.ends, &packet)?.expect("packets of other flows are left out when they are seen");
+            let seen = packet::read(&self.ends, &packet)?
+                .expect("packets of other flows are left out when they are seen");
             self.last_packet = packet;
             self.compare(step, part, &seen).map_err(|what| {
-                format!("{what}\n  expected > {}\n  came     > {}", self.describe_expected(part), self.describe(&seen))
+                format!(
+                    "{what}\n  expected > {}\n  came     > {}",
+                    self.describe_expected(part),
+                    self.describe(&seen)
+                )
             })?;
             self.check_time(at, from, to)?;
             came = at;
@@ -324,13 +361,20 @@ impl Player<'_> {
     }
 
     /// Whether `seen` is what is expected; else in what it differs.
-    fn compare(&mut self, step: &Step, expected: &Segment, seen: &RawSegment) -> Result<(), String> {
-        // Behind the first SYN numbers are relative; before that there is nothing to which they could be.
+    fn compare(
+        &mut self,
+        step: &Step,
+        expected: &Segment,
+        seen: &RawSegment,
+    ) -> Result<(), String> {
+        // Behind the first SYN numbers are relative; before that there is nothing to which they
+        // could be.
         if seen.flags & SYN != 0 && self.local_isn.is_none() {
             self.local_isn = Some(seen.seq.wrapping_sub(expected.start));
         }
         let exact = self.manner.who == Who::Squall || step.who == Who::Linux;
-        // Where before the end of what was said a segment is pushed is the sender's choice (RFC 9293 3.9.1.2).
+        // Where before the end of what was said a segment is pushed is the sender's choice (RFC
+        // 9293 3.9.1.2).
         let is_end = expected.end == expected.start || expected.end.wrapping_sub(1) == self.sent;
         let looked_at = if is_end { 0xff } else { !PSH };
         if seen.flags & looked_at != expected.flags & looked_at {
@@ -373,7 +417,12 @@ impl Player<'_> {
         self.compare_options(expected, seen, exact)
     }
 
-    fn compare_options(&mut self, expected: &Segment, seen: &RawSegment, exact: bool) -> Result<(), String> {
+    fn compare_options(
+        &mut self,
+        expected: &Segment,
+        seen: &RawSegment,
+        exact: bool,
+    ) -> Result<(), String> {
         let is_padding = |option: &&TcpOption| matches!(option, TcpOption::Nop | TcpOption::End);
         for option in &seen.options {
             if let TcpOption::Timestamps { value: Some(value), .. } = option {
@@ -396,7 +445,9 @@ impl Player<'_> {
             }
         }
         match left.first() {
-            Some(option) => Err(format!("has the option {}, too", option_text(&self.relative(option)))),
+            Some(option) => {
+                Err(format!("has the option {}, too", option_text(&self.relative(option))))
+            }
             None => Ok(()),
         }
     }
@@ -407,9 +458,13 @@ impl Player<'_> {
             (TcpOption::WindowScale(wanted), TcpOption::WindowScale(seen)) => {
                 !exact || wanted.is_none() || wanted == seen
             }
-            (TcpOption::Timestamps { value, echo }, TcpOption::Timestamps { value: seen_value, echo: seen_echo }) => {
+            (
+                TcpOption::Timestamps { value, echo },
+                TcpOption::Timestamps { value: seen_value, echo: seen_echo },
+            ) => {
                 let is_first = self.first_timestamp.is_none();
-                (!exact || is_first || value.is_none() || value == seen_value) && (echo.is_none() || echo == seen_echo)
+                (!exact || is_first || value.is_none() || value == seen_value)
+                    && (echo.is_none() || echo == seen_echo)
             }
             (wanted, seen) => wanted == seen,
         }
@@ -420,11 +475,19 @@ impl Player<'_> {
         match option {
             TcpOption::Sack(blocks) => {
                 let base = self.peer_isn;
-                TcpOption::Sack(blocks.iter().map(|(l, r)| (l.wrapping_sub(base), r.wrapping_sub(base))).collect())
+                TcpOption::Sack(
+                    blocks
+                        .iter()
+                        .map(|(l, r)| (l.wrapping_sub(base), r.wrapping_sub(base)))
+                        .collect(),
+                )
             }
             TcpOption::Timestamps { value: Some(value), echo } => {
                 let (script, real) = self.first_timestamp.unwrap_or((*value, *value));
-                TcpOption::Timestamps { value: Some(value.wrapping_sub(real).wrapping_add(script)), echo: *echo }
+                TcpOption::Timestamps {
+                    value: Some(value.wrapping_sub(real).wrapping_add(script)),
+                    echo: *echo,
+                }
             }
             other => other.clone(),
         }
@@ -434,9 +497,12 @@ impl Player<'_> {
     fn absolute(&self, part: &Segment) -> RawSegment {
         let local = self.local_isn.unwrap_or(0);
         let options = part.options.iter().flatten().map(|option| match option {
-            TcpOption::Sack(blocks) => {
-                TcpOption::Sack(blocks.iter().map(|(l, r)| (l.wrapping_add(local), r.wrapping_add(local))).collect())
-            }
+            TcpOption::Sack(blocks) => TcpOption::Sack(
+                blocks
+                    .iter()
+                    .map(|(l, r)| (l.wrapping_add(local), r.wrapping_add(local)))
+                    .collect(),
+            ),
             TcpOption::Timestamps { value, echo } => {
                 let (script, real) = self.first_timestamp.unwrap_or_default();
                 let echo = echo.map_or(self.last_timestamp, |echo| match echo {
@@ -455,7 +521,8 @@ impl Player<'_> {
             urgent: part.urgent.unwrap_or(0),
             options: options.collect(),
             payload: {
-                let first = if part.flags & SYN != 0 { part.start } else { part.start.wrapping_sub(1) };
+                let first =
+                    if part.flags & SYN != 0 { part.start } else { part.start.wrapping_sub(1) };
                 packet::octets(1, first, part.end.wrapping_sub(part.start))
             },
             ecn: part.ip.ecn.unwrap_or(0),
@@ -481,7 +548,11 @@ impl Player<'_> {
 
     fn describe(&self, seen: &RawSegment) -> String {
         let options: Vec<_> = seen.options.iter().map(|option| self.relative(option)).collect();
-        let seq = seen.seq.wrapping_sub(self.local_isn.unwrap_or(if seen.flags & SYN != 0 { seen.seq } else { 0 }));
+        let seq = seen.seq.wrapping_sub(self.local_isn.unwrap_or(if seen.flags & SYN != 0 {
+            seen.seq
+        } else {
+            0
+        }));
         segment_text(seen, seq, seen.ack.wrapping_sub(self.peer_isn), &options)
     }
 
@@ -517,7 +588,8 @@ impl Player<'_> {
             None => format!("{}: at the end", script.file),
         };
         let shown = self.trace.len().saturating_sub(16);
-        let before: String = self.trace[shown..].iter().fold(String::new(), |text, line| text + "\n    " + line);
+        let before: String =
+            self.trace[shown..].iter().fold(String::new(), |text, line| text + "\n    " + line);
         format!("{place}\n  {}\n  what went before:{before}", problem.replace('\n', "\n  "))
     }
 }
@@ -528,7 +600,9 @@ fn parts(segment: &Segment) -> Vec<Segment> {
     let len = segment.end.wrapping_sub(segment.start);
     let each = len.div_ceil(count);
     let at = |i: u32| segment.start.wrapping_add((each * i).min(len));
-    (0..count).map(|i| Segment { start: at(i), end: at(i + 1), count: None, ..segment.clone() }).collect()
+    (0..count)
+        .map(|i| Segment { start: at(i), end: at(i + 1), count: None, ..segment.clone() })
+        .collect()
 }
 
 fn segment_text(raw: &RawSegment, seq: u32, ack: u32, options: &[TcpOption]) -> String {
@@ -537,7 +611,12 @@ fn segment_text(raw: &RawSegment, seq: u32, ack: u32, options: &[TcpOption]) -> 
         0 => String::new(),
         ecn => format!("[{}] ", ["", "ect1", "ect0", "ce"][usize::from(ecn)]),
     };
-    let _ = write!(text, "{} {seq}:{}({len})", super::script::flag_letters(raw.flags), seq.wrapping_add(len));
+    let _ = write!(
+        text,
+        "{} {seq}:{}({len})",
+        super::script::flag_letters(raw.flags),
+        seq.wrapping_add(len)
+    );
     if raw.flags & ACK != 0 {
         let _ = write!(text, " ack {ack}");
     }
@@ -555,12 +634,16 @@ fn option_text(option: &TcpOption) -> String {
         TcpOption::Mss(octets) => format!("mss {}", number(octets.map(u32::from))),
         TcpOption::WindowScale(shift) => format!("wscale {}", number(shift.map(u32::from))),
         TcpOption::SackPermitted => "sackOK".into(),
-        TcpOption::Sack(blocks) => {
-            blocks.iter().fold("sack".into(), |text, (left, right)| format!("{text} {left}:{right}"))
+        TcpOption::Sack(blocks) => blocks
+            .iter()
+            .fold("sack".into(), |text, (left, right)| format!("{text} {left}:{right}")),
+        TcpOption::Timestamps { value, echo } => {
+            format!("TS val {} ecr {}", number(*value), number(*echo))
         }
-        TcpOption::Timestamps { value, echo } => format!("TS val {} ecr {}", number(*value), number(*echo)),
         TcpOption::Nop => "nop".into(),
         TcpOption::End => "eol".into(),
-        TcpOption::Octets(octets) => octets.iter().fold("hex ".into(), |text, octet| format!("{text}{octet:02x}")),
+        TcpOption::Octets(octets) => {
+            octets.iter().fold("hex ".into(), |text, octet| format!("{text}{octet:02x}"))
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! The language of packet scripts: text in, a [`Script`] out, or where it is wrong and what was expected there.
+//! The language of packet scripts: text in, a [`Script`] out, or where it is wrong and what was
+//! expected there.
 //!
-//! README.md beside the scripts describes it. It is close to packetdrill's; the application speaks in verbs instead of
-//! system calls, as ours has no sockets.
+//! README.md beside the scripts describes it. It is close to packetdrill's; the application speaks
+//! in verbs instead of system calls, as ours has no sockets.
 
 use std::fmt;
 
@@ -92,8 +93,8 @@ pub enum Action {
     Expect(Segment),
     /// Nothing has come until now.
     Quiet,
-    /// What follows is another connection: relative sequence numbers begin anew, those of the peer at its first initial
-    /// sequence number and so many.
+    /// What follows is another connection: relative sequence numbers begin anew, those of the peer
+    /// at its first initial sequence number and so many.
     Anew(u32),
     Do(Verb),
     Await(Awaited),
@@ -136,8 +137,8 @@ pub enum Gone {
     KeepaliveTimeout,
 }
 
-/// A segment, or several of one stretch of the stream. What a script does not say is left as usual when it is injected, and
-/// is not looked at when it is expected.
+/// A segment, or several of one stretch of the stream. What a script does not say is left as usual
+/// when it is injected, and is not looked at when it is expected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// So many segments of equal length, but for the last.
@@ -168,8 +169,16 @@ pub struct IpPart {
 
 pub use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
-const FLAGS: [(char, u8); 8] =
-    [('F', FIN), ('S', SYN), ('R', RST), ('P', PSH), ('.', ACK), ('U', URG), ('E', ECE), ('W', CWR)];
+const FLAGS: [(char, u8); 8] = [
+    ('F', FIN),
+    ('S', SYN),
+    ('R', RST),
+    ('P', PSH),
+    ('.', ACK),
+    ('U', URG),
+    ('E', ECE),
+    ('W', CWR),
+];
 
 /// `None` in a number: any when expected; the last one that was seen when injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,10 +264,17 @@ impl Script {
                 }
                 continue;
             }
-            let mut cursor = Cursor { file, line, text: text.split(" //").next().unwrap_or(text), at: 0, word_at: 0 };
+            let mut cursor = Cursor {
+                file,
+                line,
+                text: text.split(" //").next().unwrap_or(text),
+                at: 0,
+                word_at: 0,
+            };
             cursor.skip_blanks();
             if opening && !script.rule.contains("RFC ") {
-                return Err(cursor.error("a comment that names the rule and its RFC (// RFC 9293 3.5: ...)"));
+                return Err(cursor
+                    .error("a comment that names the rule and its RFC (// RFC 9293 3.5: ...)"));
             }
             opening = false;
             if cursor.is_at_end() {
@@ -280,13 +296,16 @@ impl Script {
         let apart = script.steps.iter().find(|step| step.who == Who::Linux);
         if let (None, Some(difference)) = (apart, script.differences.first()) {
             let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
-            return Err(
-                cursor.error(format!("steps of Linux alone (@linux +.1 ...) that show how {}", difference.what))
-            );
+            return Err(cursor.error(format!(
+                "steps of Linux alone (@linux +.1 ...) that show how {}",
+                difference.what
+            )));
         }
         if let Some(step) = apart.filter(|_| script.differences.is_empty()) {
             let cursor = Cursor { file, line: step.line, text: "@linux", at: 0, word_at: 0 };
-            return Err(cursor.error("a line `linux-differs: what; verdict: RFC section says ...` before the steps"));
+            return Err(cursor.error(
+                "a line `linux-differs: what; verdict: RFC section says ...` before the steps",
+            ));
         }
         if script.steps.is_empty() {
             let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
@@ -325,7 +344,8 @@ impl<'a> Cursor<'a> {
 
     fn error(&self, expected: impl Into<String>) -> ScriptError {
         let word = self.peek();
-        let found = if word.is_empty() { "the end of the line".into() } else { format!("{word:?}") };
+        let found =
+            if word.is_empty() { "the end of the line".into() } else { format!("{word:?}") };
         let Place { line, column } = self.place();
         ScriptError { file: self.file.into(), line, column, found, expected: expected.into() }
     }
@@ -338,7 +358,8 @@ impl<'a> Cursor<'a> {
     /// What a person takes for the next word.
     fn peek(&self) -> &'a str {
         let rest = self.rest();
-        let end = rest.find(|c: char| c.is_whitespace() || ",<>()[]".contains(c)).unwrap_or(rest.len());
+        let end =
+            rest.find(|c: char| c.is_whitespace() || ",<>()[]".contains(c)).unwrap_or(rest.len());
         let first = rest.chars().next().map_or(0, char::len_utf8);
         &rest[..end.max(first)]
     }
@@ -461,8 +482,8 @@ impl<'a> Cursor<'a> {
             "isn:" => script.isn = self.number("the peer's initial sequence number", u32::MAX)?,
             _ => {
                 self.at = start;
-                let expected = "`linux:`, `linux-differs:`, `family:`, `tunables:`, `sysctl:`, `tolerance:`, `isn:`, or a \
-                                step, which begins with its time (+.1)";
+                let expected = "`linux:`, `linux-differs:`, `family:`, `tunables:`, `sysctl:`, \
+                                `tolerance:`, `isn:`, or a step, which begins with its time (+.1)";
                 return Err(self.error(expected));
             }
         }
@@ -524,7 +545,11 @@ impl<'a> Cursor<'a> {
         }
         Ok(match self.word() {
             "quiet" => Action::Quiet,
-            "anew" => Action::Anew(if self.is_at_end() { 0 } else { self.number("a distance", u32::MAX)? }),
+            "anew" => Action::Anew(if self.is_at_end() {
+                0
+            } else {
+                self.number("a distance", u32::MAX)?
+            }),
             "listen" => Action::Do(Verb::Listen),
             "connect" => Action::Do(Verb::Connect),
             "send" => Action::Do(Verb::Send(self.number("octets", MOST_OCTETS)?)),
@@ -537,8 +562,10 @@ impl<'a> Cursor<'a> {
             "peer-closed" => Action::Await(Awaited::PeerClosed),
             "gone" => Action::Await(Awaited::Gone(self.gone()?)),
             _ => {
-                let expected = "`<` (inject), `>` (expect), `quiet`, `anew`, what the application does (`listen`, `connect`, \
-                                `send`, `close`, `abort`, `pause`, `resume`) or is told (`established`, `received`, `peer-closed`, `gone`)";
+                let expected = "`<` (inject), `>` (expect), `quiet`, `anew`, what the application \
+                                does (`listen`, `connect`, `send`, `close`, `abort`, `pause`, \
+                                `resume`) or is told (`established`, `received`, `peer-closed`, \
+                                `gone`)";
                 return Err(self.error_before(expected));
             }
         })
@@ -564,12 +591,17 @@ impl<'a> Cursor<'a> {
                 None => return Err(self.error_before(&format!("`too-big MTU`, {}", names(ICMP)))),
             },
         };
-        let seq = if self.take_word("seq") { Some(self.number("a sequence number", u32::MAX)?) } else { None };
+        let seq = if self.take_word("seq") {
+            Some(self.number("a sequence number", u32::MAX)?)
+        } else {
+            None
+        };
         Ok(Icmp { kind, seq })
     }
 
     fn segment(&mut self, expected: bool) -> Result<Segment, ScriptError> {
-        let mut segment = Segment { count: self.count()?, ip: self.ip_part()?, ..Segment::default() };
+        let mut segment =
+            Segment { count: self.count()?, ip: self.ip_part()?, ..Segment::default() };
         segment.flags = self.flags()?;
         segment.start = self.number("the first sequence number", u32::MAX)?;
         self.need(":")?;
@@ -579,21 +611,35 @@ impl<'a> Cursor<'a> {
         let len = self.number("octets", MOST_OCTETS)?;
         if segment.end.wrapping_sub(segment.start) != len {
             self.at = at;
-            return Err(self.error(format!("{}, end minus start", segment.end.wrapping_sub(segment.start))));
+            return Err(
+                self.error(format!("{}, end minus start", segment.end.wrapping_sub(segment.start)))
+            );
         }
         self.need(")")?;
         if segment.count.is_none() && len > 60_000 {
-            return Err(self.error("a count before the flags (10x), as this is more than a packet holds"));
+            return Err(
+                self.error("a count before the flags (10x), as this is more than a packet holds")
+            );
         }
         while !self.is_at_end() && !self.rest().trim_start().starts_with('<') {
             match self.word() {
                 "ack" => segment.ack = self.number_or_any("an acknowledgment number", u32::MAX)?,
                 "win" => segment.window = self.number_or_any("a window", 65_535)?.map(|n| n as u16),
-                "urg" => segment.urgent = self.number_or_any("an urgent pointer", 65_535)?.map(|n| n as u16),
-                _ => return Err(self.error_before("`ack`, `win`, `urg`, `<options>` or the end of the line")),
+                "urg" => {
+                    segment.urgent =
+                        self.number_or_any("an urgent pointer", 65_535)?.map(|n| n as u16)
+                }
+                _ => {
+                    return Err(self
+                        .error_before("`ack`, `win`, `urg`, `<options>` or the end of the line"));
+                }
             }
         }
-        if expected && segment.flags & ACK != 0 && segment.ack.is_none() && !self.text[..self.at].contains("ack *") {
+        if expected
+            && segment.flags & ACK != 0
+            && segment.ack.is_none()
+            && !self.text[..self.at].contains("ack *")
+        {
             return Err(self.error("`ack`, as the flags have `.` (`ack *` for any)"));
         }
         if self.take("<") {
@@ -616,7 +662,11 @@ impl<'a> Cursor<'a> {
                 "badsum" => part.bad_checksum = true,
                 "doff" => part.data_offset = Some(self.number("words of header", 15)? as u8),
                 "cut" => part.cut = Some(self.number("octets of TCP", 1500)? as u16),
-                _ => return Err(self.error_before("`noecn`, `ect0`, `ect1`, `ce`, `badsum`, `doff N`, `cut N`")),
+                _ => {
+                    return Err(self.error_before(
+                        "`noecn`, `ect0`, `ect1`, `ce`, `badsum`, `doff N`, `cut N`",
+                    ));
+                }
             }
             if self.take("]") {
                 return Ok(part);
@@ -672,7 +722,9 @@ impl<'a> Cursor<'a> {
     fn option(&mut self) -> Result<TcpOption, ScriptError> {
         Ok(match self.word() {
             "mss" => TcpOption::Mss(self.number_or_any("octets", 65_535)?.map(|n| n as u16)),
-            "wscale" => TcpOption::WindowScale(self.number_or_any("a shift", 255)?.map(|n| n as u8)),
+            "wscale" => {
+                TcpOption::WindowScale(self.number_or_any("a shift", 255)?.map(|n| n as u8))
+            }
             "sackOK" => TcpOption::SackPermitted,
             "nop" => TcpOption::Nop,
             "eol" => TcpOption::End,
@@ -687,13 +739,16 @@ impl<'a> Cursor<'a> {
                 while !self.rest().trim_start().starts_with([',', '>']) {
                     let left = self.number("the first sequence number of a block", u32::MAX)?;
                     self.need(":")?;
-                    blocks.push((left, self.number("the sequence number behind a block", u32::MAX)?));
+                    blocks
+                        .push((left, self.number("the sequence number behind a block", u32::MAX)?));
                 }
                 TcpOption::Sack(blocks)
             }
             "hex" => {
                 let digits = self.word();
-                let octet = |at: usize| digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+                let octet = |at: usize| {
+                    digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok())
+                };
                 let octets: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(octet).collect();
                 match octets.filter(|octets| !octets.is_empty()) {
                     Some(octets) => TcpOption::Octets(octets),
@@ -701,8 +756,8 @@ impl<'a> Cursor<'a> {
                 }
             }
             _ => {
-                let expected = "an option: `mss N`, `sackOK`, `TS val N ecr N`, `wscale N`, `sack A:B ...`, `nop`, `eol`, \
-                                `hex ...`";
+                let expected = "an option: `mss N`, `sackOK`, `TS val N ecr N`, `wscale N`, `sack \
+                                A:B ...`, `nop`, `eol`, `hex ...`";
                 return Err(self.error_before(expected));
             }
         })

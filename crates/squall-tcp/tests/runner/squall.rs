@@ -3,8 +3,8 @@
 use std::{cell::RefCell, rc::Rc};
 
 use squall_tcp::{
-    Application, ClassId, Congestion, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
-    Tunables, Tuple,
+    Application, ClassId, Congestion, Event, FlowId, FlowKind, Output, Piece, Reason, Settings,
+    Socket, Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 
@@ -86,7 +86,13 @@ fn gone(reason: Reason) -> Gone {
 struct Wire(Vec<Vec<u8>>);
 
 impl Output for Wire {
-    fn packet(&mut self, _class: ClassId, _flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]> {
+    fn packet(
+        &mut self,
+        _class: ClassId,
+        _flow: &Tuple,
+        len: usize,
+        cut: Cut,
+    ) -> Option<&mut [u8]> {
         assert!(cut.is_whole(), "nobody has said that super-packets are taken");
         self.0.push(vec![0; len]);
         self.0.last_mut().map(Vec::as_mut_slice)
@@ -103,7 +109,14 @@ impl Squall {
         let class = stack.add_class(tunables).map_err(|error| error.to_string())?;
         stack.app_mut().class = class;
         // Not from zero, which hides what is not set.
-        Ok(Self { stack, class, now: Nanos(1_000 * Nanos::SECOND.0), seen, ends: Ends::of(family), sent: 0 })
+        Ok(Self {
+            stack,
+            class,
+            now: Nanos(1_000 * Nanos::SECOND.0),
+            seen,
+            ends: Ends::of(family),
+            sent: 0,
+        })
     }
 
     /// What the stack has to send leaves.
@@ -126,7 +139,9 @@ impl Squall {
 
     fn socket(&mut self, f: impl FnOnce(&mut Socket<'_, ()>)) -> Result<(), String> {
         let flow = self.stack.app().flow.ok_or("there is no flow")?;
-        self.stack.with(self.now, flow, |_, socket| f(socket)).ok_or("the stack has no such flow".into())
+        self.stack
+            .with(self.now, flow, |_, socket| f(socket))
+            .ok_or("the stack has no such flow".into())
     }
 }
 
@@ -144,8 +159,11 @@ impl Subject for Squall {
             self.now = self.stack.next_due().map_or(until, |due| due.max(self.now)).min(until);
             self.stack.advance(self.now);
             self.transmit();
-            // A wheel may name an earlier instant than it acts at: never the same one again and again.
-            if self.seen.borrow().is_empty() && self.stack.next_due().is_some_and(|due| due <= self.now) {
+            // A wheel may name an earlier instant than it acts at: never the same one again and
+            // again.
+            if self.seen.borrow().is_empty()
+                && self.stack.next_due().is_some_and(|due| due <= self.now)
+            {
                 self.now = (self.now + Nanos(10_000)).min(until);
             }
         }
@@ -160,7 +178,10 @@ impl Subject for Squall {
         match verb {
             Verb::Listen => self.stack.app_mut().listening = true,
             Verb::Connect => {
-                let flow = self.stack.connect(self.now, self.class, self.tuple(), ()).map_err(|e| e.to_string())?;
+                let flow = self
+                    .stack
+                    .connect(self.now, self.class, self.tuple(), ())
+                    .map_err(|e| e.to_string())?;
                 self.stack.app_mut().flow = Some(flow);
             }
             Verb::Send(len) => {
@@ -182,13 +203,16 @@ impl Subject for Squall {
 }
 
 fn tunables(script: &Script, family: Family) -> Result<Tunables, String> {
-    // Options that scripts do not name are those without which segments are short to write. Two seconds of retransmission
-    // are enough for most.
+    // Options that scripts do not name are those without which segments are short to write. Two
+    // seconds of retransmission are enough for most.
     let mut tunables = Tunables { timestamps: false, ..Tunables::default() };
     for setting in &script.tunables {
         set(&mut tunables, setting).map_err(|expected| {
             let Setting { name, value, at } = setting;
-            format!("{}:{}:{}: found {name}={value}, expected {expected}", script.file, at.line, at.column)
+            format!(
+                "{}:{}:{}: found {name}={value}, expected {expected}",
+                script.file, at.line, at.column
+            )
         })?;
     }
     if family == Family::V6 {
@@ -241,11 +265,9 @@ fn set(tunables: &mut Tunables, setting: &Setting) -> Result<(), &'static str> {
             }
         }
         _ => {
-            return Err(
-                "mss, initwnd, window, wscale, reassembly, sack, timestamps, no_delay, delayed_ack, rto_initial, \
-                        rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, ecn or \
-                        congestion",
-            );
+            return Err("mss, initwnd, window, wscale, reassembly, sack, timestamps, no_delay, \
+                        delayed_ack, rto_initial, rto_min, rto_max, syn_retries, retries, \
+                        keepidle, keepintvl, keepcnt, time_wait, fin_wait, ecn or congestion");
         }
     }
     Ok(())

@@ -50,7 +50,14 @@ pub fn survey(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
 impl Survey {
     fn of(path: &Path) -> Result<Self, String> {
         let mut reader = CaptureReader::open(path).map_err(|error| error.to_string())?;
-        let mut survey = Survey { path: path.into(), flows: HashMap::new(), first: 0, last: 0, frames: 0, octets: 0 };
+        let mut survey = Survey {
+            path: path.into(),
+            flows: HashMap::new(),
+            first: 0,
+            last: 0,
+            frames: 0,
+            octets: 0,
+        };
         while let Some(packet) = reader.next().map_err(|error| error.to_string())? {
             let Ok(frame) = to_ethernet(packet.link_type.0, packet.data) else { continue };
             if survey.frames == 0 {
@@ -61,15 +68,20 @@ impl Survey {
             survey.octets += frame.len() as u64;
             let Some(key) = flow(&frame) else { continue };
             let begin = packet.time_ns.max(survey.first);
-            let seen = survey.flows.entry(key.canonical().0).or_insert(Seen { key, begin, end: begin, frames: 0 });
+            let seen = survey.flows.entry(key.canonical().0).or_insert(Seen {
+                key,
+                begin,
+                end: begin,
+                frames: 0,
+            });
             seen.end = seen.end.max(packet.time_ns);
             seen.frames += 1;
         }
         Ok(survey)
     }
 
-    /// The capture over and over until `end` has come, whole and at least once, and a label of each of its flows, numbered
-    /// from `number` on.
+    /// The capture over and over until `end` has come, whole and at least once, and a label of each
+    /// of its flows, numbered from `number` on.
     pub fn line(&self, end: Nanos, number: u64) -> (Line, Vec<Label>) {
         let period = self.period();
         let loops = end.0.div_ceil(period).max(1);
@@ -77,7 +89,9 @@ impl Survey {
             Some(Label {
                 attack: 0,
                 begin: Nanos(seen.begin - self.first),
-                end: Nanos((seen.end - self.first).saturating_add((loops - 1).saturating_mul(period))),
+                end: Nanos(
+                    (seen.end - self.first).saturating_add((loops - 1).saturating_mul(period)),
+                ),
                 protocol: seen.key.protocol,
                 source: seen.key.src_ip()?,
                 source_port: seen.key.src_port,
@@ -90,15 +104,19 @@ impl Survey {
                 msg: String::new(),
                 also: Vec::new(),
                 alerts: 0,
-                frames: u32::try_from(u64::from(seen.frames).saturating_mul(loops)).unwrap_or(u32::MAX),
+                frames: u32::try_from(u64::from(seen.frames).saturating_mul(loops))
+                    .unwrap_or(u32::MAX),
                 name: "background".into(),
                 note: String::new(),
             })
         };
         let mut labels: Vec<Label> = self.flows.values().filter_map(label).collect();
-        labels.sort_by_key(|label| (label.begin, label.source, label.source_port, label.destination_port));
+        labels.sort_by_key(|label| {
+            (label.begin, label.source, label.source_port, label.destination_port)
+        });
         (number..).zip(&mut labels).for_each(|(number, label)| label.attack = number);
-        let first_keys: HashMap<_, _> = self.flows.iter().map(|(flow, seen)| (*flow, seen.key)).collect();
+        let first_keys: HashMap<_, _> =
+            self.flows.iter().map(|(flow, seen)| (*flow, seen.key)).collect();
         let (path, first_keys, first) = (self.path.clone(), Arc::new(first_keys), self.first);
         let line = move || -> super::Timeline {
             Box::new(Loops {
@@ -119,7 +137,8 @@ impl Survey {
         self.octets as f64 * 1e9 / self.period() as f64
     }
 
-    /// From its beginning to that of the next loop: the last frame has a gap behind it such as the others have.
+    /// From its beginning to that of the next loop: the last frame has a gap behind it such as the
+    /// others have.
     fn period(&self) -> u64 {
         let span = self.last - self.first;
         (span + span / self.frames.saturating_sub(1).max(1)).max(1_000_000)
@@ -164,8 +183,10 @@ impl Iterator for Loops {
             };
             let Ok(frame) = to_ethernet(packet.link_type.0, packet.data) else { continue };
             let mut octets = frame.to_vec();
-            let from_client = flow(&octets).is_none_or(|key| self.first_keys.get(&key.canonical().0) == Some(&key));
-            let (from, mac) = if from_client { (End::Client, CLIENT_MAC) } else { (End::Server, SERVER_MAC) };
+            let from_client = flow(&octets)
+                .is_none_or(|key| self.first_keys.get(&key.canonical().0) == Some(&key));
+            let (from, mac) =
+                if from_client { (End::Client, CLIENT_MAC) } else { (End::Server, SERVER_MAC) };
             if let Some(source) = octets.get_mut(6..12) {
                 source.copy_from_slice(&mac.0);
             }

@@ -1,5 +1,5 @@
-//! Attacks and what is mixed with them as one capture that is made while it is read: frames in the order of their times, in
-//! memory that does not grow with their number.
+//! Attacks and what is mixed with them as one capture that is made while it is read: frames in the
+//! order of their times, in memory that does not grow with their number.
 
 use std::{
     cmp::Reverse,
@@ -25,14 +25,19 @@ pub struct Timed {
 impl Timed {
     /// A frame of what begins at `begin`.
     pub fn of(frame: wire::Frame, begin: Nanos) -> Self {
-        Timed { at: Nanos(begin.0.saturating_add(frame.at.0)), from: frame.from, octets: frame.octets }
+        Timed {
+            at: Nanos(begin.0.saturating_add(frame.at.0)),
+            from: frame.from,
+            octets: frame.octets,
+        }
     }
 }
 
 /// Frames in the order of their times.
 pub type Timeline = Box<dyn Iterator<Item = Timed> + Send>;
 
-/// What takes its time each and may overlap the next: attacks that follow each other quickly, conversations of a template.
+/// What takes its time each and may overlap the next: attacks that follow each other quickly,
+/// conversations of a template.
 pub trait Overlapping {
     /// Before this none of the `nth` and later ones begins; `None`: there are no more.
     fn earliest(&self, nth: usize) -> Option<Nanos>;
@@ -65,7 +70,9 @@ impl<O: Overlapping> Iterator for Frames<O> {
             }
             let Some(frames) = self.made.frames(self.next) else { break };
             let numbered = frames.into_iter().enumerate();
-            self.pending.extend(numbered.map(|(number, timed)| Reverse((timed.at, self.next, number, timed))));
+            self.pending.extend(
+                numbered.map(|(number, timed)| Reverse((timed.at, self.next, number, timed))),
+            );
             self.next += 1;
         }
         self.pending.pop().map(|Reverse((.., timed))| timed)
@@ -113,7 +120,11 @@ impl Iterator for Merged {
     type Item = Timed;
 
     fn next(&mut self) -> Option<Timed> {
-        let first = self.lines.iter_mut().enumerate().filter_map(|(i, line)| line.peek().map(|timed| (timed.at, i)));
+        let first = self
+            .lines
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(i, line)| line.peek().map(|timed| (timed.at, i)));
         let (_, line) = first.min()?;
         self.lines[line].next()
     }
@@ -146,7 +157,12 @@ impl<I: Iterator<Item = Timed>> Read for Capture<I> {
             }
             while self.buffer.len() < ROOM {
                 let Some(frame) = self.frames.next() else { break };
-                format.write_packet(&mut self.buffer, frame.at.0, frame.octets.len() as u32, &frame.octets)?;
+                format.write_packet(
+                    &mut self.buffer,
+                    frame.at.0,
+                    frame.octets.len() as u32,
+                    &frame.octets,
+                )?;
             }
         }
         let n = into.len().min(self.buffer.len() - self.at);
@@ -161,7 +177,8 @@ mod tests {
     use super::*;
 
     fn line(times: &[u64]) -> Timeline {
-        let frame = |at: u64| Timed { at: Nanos(at), from: End::Client, octets: vec![at as u8; 60] };
+        let frame =
+            |at: u64| Timed { at: Nanos(at), from: End::Client, octets: vec![at as u8; 60] };
         Box::new(times.iter().map(|&at| frame(at)).collect::<Vec<_>>().into_iter())
     }
 

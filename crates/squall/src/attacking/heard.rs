@@ -1,8 +1,9 @@
-//! What a device between two ports did with attacks that left as prepared frames: the octets that arrived behind it, held
-//! against those that were sent.
+//! What a device between two ports did with attacks that left as prepared frames: the octets that
+//! arrived behind it, held against those that were sent.
 //!
-//! The receiving queues count, for each direction of each attack, frames and octets of payload. A device may put fragments
-//! together or cut what was whole, and may change who sends: attacks are known by their addresses as far as no other has them.
+//! The receiving queues count, for each direction of each attack, frames and octets of payload. A
+//! device may put fragments together or cut what was whole, and may change who sends: attacks are
+//! known by their addresses as far as no other has them.
 
 use std::{
     collections::HashMap,
@@ -46,7 +47,8 @@ impl Tally {
 fn read(octets: &[u8]) -> Option<(Way, Tally)> {
     let mut headers = Headers::parse(octets, Link::Ethernet);
     let mut octets = octets;
-    // What goes through a tunnel is known by its own addresses (RFC 2784, without key and checksum).
+    // What goes through a tunnel is known by its own addresses (RFC 2784, without key and
+    // checksum).
     if headers.key.protocol == protocol::GRE && headers.fragment == Fragment::Whole {
         let inner = octets.get(headers.transport as usize + 4..headers.end as usize)?;
         (headers, octets) = (Headers::parse(inner, Link::Raw), inner);
@@ -87,14 +89,17 @@ fn offset(octets: &[u8], headers: &Headers) -> usize {
 
 /// FNV-1a.
 fn hash(octets: &[u8]) -> u64 {
-    octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
+    octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &octet| {
+        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// What attacks are made of, as they leave.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     places: HashMap<Way, u32>,
-    /// By protocol and addresses, and by protocol and receiver: a way of the one attack that has them; `None`: several do.
+    /// By protocol and addresses, and by protocol and receiver: a way of the one attack that has
+    /// them; `None`: several do.
     pairs: HashMap<(u8, IpAddr, IpAddr), Option<u32>>,
     receivers: HashMap<(u8, IpAddr), Option<u32>>,
     ways: Vec<SentWay>,
@@ -142,9 +147,13 @@ impl Sent {
         self.ways.push(SentWay { from, label, tally: Tally::default() });
         let ways = &self.ways;
         let same = |known: &u32| ways[*known as usize].label == label;
-        let pair = self.pairs.entry((way.protocol, way.source.0, way.destination.0)).or_insert(Some(place));
+        let pair = self
+            .pairs
+            .entry((way.protocol, way.source.0, way.destination.0))
+            .or_insert(Some(place));
         *pair = pair.filter(same);
-        let receiver = self.receivers.entry((way.protocol, way.destination.0)).or_insert(Some(place));
+        let receiver =
+            self.receivers.entry((way.protocol, way.destination.0)).or_insert(Some(place));
         *receiver = receiver.filter(same);
         place
     }
@@ -197,7 +206,12 @@ impl Heard {
     }
 
     fn tally(&self, place: u32) -> Tally {
-        self.tallies.lock().expect("no thread panics while it holds it").get(&place).copied().unwrap_or_default()
+        self.tallies
+            .lock()
+            .expect("no thread panics while it holds it")
+            .get(&place)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Attacks that left as frames, each with what became of it, until `end`.
@@ -206,13 +220,19 @@ impl Heard {
         labels: &'a [Label],
         end: Nanos,
     ) -> impl Iterator<Item = (&'a Label, Passage)> + 'a {
-        let whole = move |framed: &&Framed| labels.get(framed.label).is_some_and(|label| label.end <= end);
-        self.sent.attacks.iter().filter(whole).map(|framed| (&labels[framed.label], self.passage(&framed.ways)))
+        let whole =
+            move |framed: &&Framed| labels.get(framed.label).is_some_and(|label| label.end <= end);
+        self.sent
+            .attacks
+            .iter()
+            .filter(whole)
+            .map(|framed| (&labels[framed.label], self.passage(&framed.ways)))
     }
 
     /// By what carries octets; where nothing does, by the frames. Each direction for itself.
     fn passage(&self, ways: &[u32]) -> Passage {
-        let mut both = [End::Client, End::Server].map(|from| (from, Tally::default(), Tally::default()));
+        let mut both =
+            [End::Client, End::Server].map(|from| (from, Tally::default(), Tally::default()));
         for &place in ways {
             let way = &self.sent.ways[place as usize];
             for (_, sent, heard) in both.iter_mut().filter(|(from, ..)| *from == way.from) {
@@ -222,14 +242,23 @@ impl Heard {
         }
         let carries = both.iter().any(|(_, sent, _)| sent.octets > 0);
         let measure = |tally: &Tally| if carries { tally.octets } else { tally.frames };
-        let decisive = || both.iter().filter(|(_, sent, _)| measure(sent) > 0).map(|(_, sent, heard)| (sent, heard));
+        let decisive = || {
+            both.iter()
+                .filter(|(_, sent, _)| measure(sent) > 0)
+                .map(|(_, sent, heard)| (sent, heard))
+        };
         if decisive().all(|(sent, heard)| measure(heard) >= measure(sent)) {
             let is_other = |(sent, heard): (&Tally, &Tally)| {
-                (sent.frames, sent.octets) == (heard.frames, heard.octets) && sent.digest != heard.digest
+                (sent.frames, sent.octets) == (heard.frames, heard.octets)
+                    && sent.digest != heard.digest
             };
             return if decisive().any(is_other) { Passage::Altered } else { Passage::Passed };
         }
-        if decisive().any(|(_, heard)| measure(heard) > 0) { Passage::Partly } else { Passage::Nothing }
+        if decisive().any(|(_, heard)| measure(heard) > 0) {
+            Passage::Partly
+        } else {
+            Passage::Nothing
+        }
     }
 }
 
@@ -294,7 +323,10 @@ mod tests {
 
     fn frames(transport: Transport, settings: &wire::Settings) -> Vec<wire::Frame> {
         let says = |from, text: &str| Turn::new(from, Octets::from(text));
-        let turns = vec![says(End::Client, "squall asks, and asks at some length"), says(End::Server, "yes")];
+        let turns = vec![
+            says(End::Client, "squall asks, and asks at some length"),
+            says(End::Server, "yes"),
+        ];
         let exchange = Exchange {
             transport,
             client_port: 40_000,
@@ -346,7 +378,8 @@ mod tests {
         *other[0].octets.last_mut().unwrap() ^= 1;
         assert_eq!(passage(&other), Passage::Altered);
         // What comes back to where it was sent from has not passed.
-        let back: Vec<_> = sent.iter().map(|f| wire::Frame { from: f.from.other(), ..f.clone() }).collect();
+        let back: Vec<_> =
+            sent.iter().map(|f| wire::Frame { from: f.from.other(), ..f.clone() }).collect();
         assert_eq!(passage(&back), Passage::Nothing);
     }
 
@@ -354,7 +387,8 @@ mod tests {
     fn a_connection_without_what_it_carries_has_not_passed() {
         let sent = frames(Transport::Tcp, &wire::Settings::default());
         let heard = heard(&sent);
-        let without: Vec<_> = sent.iter().filter(|frame| frame.octets.len() < 80).cloned().collect();
+        let without: Vec<_> =
+            sent.iter().filter(|frame| frame.octets.len() < 80).cloned().collect();
         assert!(without.len() > 4);
         arrive(&heard, &without);
         assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Partly);
@@ -362,28 +396,41 @@ mod tests {
 
     #[test]
     fn fragments_that_a_device_puts_together_have_passed() {
-        let pieces =
-            wire::Settings { evasions: vec![squall_attacks::Evasion::Fragments(8)], ..wire::Settings::default() };
+        let pieces = wire::Settings {
+            evasions: vec![squall_attacks::Evasion::Fragments(8)],
+            ..wire::Settings::default()
+        };
         for transport in [Transport::Udp, Transport::Tcp] {
             let sent = frames(transport, &pieces);
             let mut octets = [0, 0];
             for set in [&sent, &frames(transport, &wire::Settings::default())] {
-                let all: u64 = set.iter().filter_map(|frame| Some(read(&frame.octets)?.1.octets)).sum();
+                let all: u64 =
+                    set.iter().filter_map(|frame| Some(read(&frame.octets)?.1.octets)).sum();
                 octets.rotate_left(1);
                 octets[1] = all;
             }
             assert_eq!(octets[0], octets[1], "{transport:?}");
             let heard = heard(&sent);
             arrive(&heard, &frames(transport, &wire::Settings::default()));
-            assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Passed, "{transport:?}");
+            assert_eq!(
+                heard.passage(&heard.sent.attacks[0].ways),
+                Passage::Passed,
+                "{transport:?}"
+            );
         }
     }
 
     #[test]
     fn a_tunnel_and_another_sender_are_seen_through() {
-        let gre = wire::Gre { source: "192.0.2.1".parse().unwrap(), destination: "192.0.2.2".parse().unwrap() };
+        let gre = wire::Gre {
+            source: "192.0.2.1".parse().unwrap(),
+            destination: "192.0.2.2".parse().unwrap(),
+        };
         let inside = frames(Transport::Udp, &wire::Settings::default());
-        let outside = frames(Transport::Udp, &wire::Settings { gre: Some(gre), vlans: vec![7], ..Default::default() });
+        let outside = frames(
+            Transport::Udp,
+            &wire::Settings { gre: Some(gre), vlans: vec![7], ..Default::default() },
+        );
         let heard = heard(&outside);
         arrive(&heard, &inside);
         assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Passed);

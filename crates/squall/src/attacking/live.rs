@@ -30,14 +30,16 @@ pub(crate) struct Live {
     labels: Arc<Vec<Option<usize>>>,
 }
 
-/// Whether TCP or UDP says it as well as prepared frames would: no header is asked for, and the client begins.
+/// Whether TCP or UDP says it as well as prepared frames would: no header is asked for, and the
+/// client begins.
 pub(super) fn is_conversation(attack: &Attack) -> bool {
     is_unicast(attack.ends.client)
         && is_unicast(attack.ends.server)
         && attack.exchanges.iter().all(|exchange| {
             let usual = exchange.turns.iter().all(|turn| {
                 let Shape { whole: _, pause_ns: _, .. } = turn.shape;
-                Shape { whole: false, pause_ns: 0, ..turn.shape.clone() } == Shape::default() && !turn.octets.is_empty()
+                Shape { whole: false, pause_ns: 0, ..turn.shape.clone() } == Shape::default()
+                    && !turn.octets.is_empty()
             });
             let begun = match exchange.transport {
                 Spoken::Tcp => true,
@@ -58,7 +60,9 @@ const LONGEST_DATAGRAM: usize = 1452;
 /// To one host, not to several.
 fn is_unicast(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_broadcast() && !v4.is_unspecified() && !v4.is_loopback(),
+        IpAddr::V4(v4) => {
+            !v4.is_multicast() && !v4.is_broadcast() && !v4.is_unspecified() && !v4.is_loopback()
+        }
         IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified() && !v6.is_loopback(),
     }
 }
@@ -69,12 +73,16 @@ type Ends = ((IpAddr, u16), (IpAddr, u16), bool);
 impl Live {
     pub fn of(lines: Vec<Line>, labels: &[Label]) -> Result<Self, Error> {
         let capture = Capture::new(Merged::new(lines.iter().map(|line| line()).collect()));
-        let told = |error: &dyn std::fmt::Display| Error::Usage(format!("attacks cannot be played live: {error}"));
+        let told = |error: &dyn std::fmt::Display| {
+            Error::Usage(format!("attacks cannot be played live: {error}"))
+        };
         let mut reader = CaptureReader::from_read(capture).map_err(|error| told(&error))?;
-        let import = import(&mut reader, "attack", &ImportOptions::default()).map_err(|error| told(&error))?;
+        let import = import(&mut reader, "attack", &ImportOptions::default())
+            .map_err(|error| told(&error))?;
         let mut by_ends: HashMap<Ends, Vec<usize>> = HashMap::new();
         for (i, label) in labels.iter().enumerate().rev() {
-            let (client, server) = ((label.source, label.source_port), (label.destination, label.destination_port));
+            let (client, server) =
+                ((label.source, label.source_port), (label.destination, label.destination_port));
             by_ends.entry((client, server, label.protocol == 17)).or_default().push(i);
         }
         let of = import.conversations.iter().map(|one| {
@@ -108,8 +116,8 @@ impl Live {
         }
     }
 
-    /// What became of those that began until `end`: `numbers` has the number in the import, from 1, of each conversation
-    /// of the script.
+    /// What became of those that began until `end`: `numbers` has the number in the import, from 1,
+    /// of each conversation of the script.
     pub(super) fn passage(
         &self,
         labels: &[Label],
@@ -131,12 +139,17 @@ impl Live {
                 .or_insert(*one);
         }
         for (played, number) in (0..).zip(numbers) {
-            let Some(label) = self.labels.get((*number as usize).wrapping_sub(1)).copied().flatten() else { continue };
+            let Some(label) =
+                self.labels.get((*number as usize).wrapping_sub(1)).copied().flatten()
+            else {
+                continue;
+            };
             let label = &labels[label];
             if label.begin > end {
                 continue;
             }
-            // Who sends datagrams and waits for none does not know what became of them; who is sent them does.
+            // Who sends datagrams and waits for none does not know what became of them; who is sent
+            // them does.
             let is_lost = || label.protocol == UDP && !served.has(played);
             let blocked = match first.get(&played) {
                 Some(failed) => Some(failed.failure.name()),
@@ -221,8 +234,14 @@ mod tests {
     use super::*;
 
     fn attack(transport: Spoken, turns: Vec<Turn>) -> Attack {
-        let exchange =
-            Exchange { transport, client_port: 40_000, server_port: 80, turns, same_address: false, ip_version: None };
+        let exchange = Exchange {
+            transport,
+            client_port: 40_000,
+            server_port: 80,
+            turns,
+            same_address: false,
+            ip_version: None,
+        };
         let ends = Endpoints {
             client: "10.0.0.1".parse().unwrap(),
             server: "198.18.0.1".parse().unwrap(),

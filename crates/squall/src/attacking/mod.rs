@@ -1,5 +1,6 @@
-//! Attacks of a profile: rules are read and solved, attacks are placed in time and on hosts, and become one capture that is made
-//! while it is sent; of a live run, conversations that TCP and UDP of our own speak.
+//! Attacks of a profile: rules are read and solved, attacks are placed in time and on hosts, and
+//! become one capture that is made while it is sent; of a live run, conversations that TCP and UDP
+//! of our own speak.
 
 mod background;
 mod capture;
@@ -46,7 +47,8 @@ pub(crate) use heard::Heard;
 pub(crate) use live::Live;
 pub use templates::list_templates;
 
-/// Whose frames leave by the first port, and whose by the second: by these a replay tells them apart.
+/// Whose frames leave by the first port, and whose by the second: by these a replay tells them
+/// apart.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
@@ -103,13 +105,18 @@ struct Section {
 /// Reads, solves and places the attacks of `profile`; `None` if it has none.
 ///
 /// # Errors
-/// [`Error::Input`], every mistake with its place; [`Error::Environment`] for files that cannot be read;
-/// [`Error::Usage`] when `progress` said to stop.
+/// [`Error::Input`], every mistake with its place; [`Error::Environment`] for files that cannot be
+/// read; [`Error::Usage`] when `progress` said to stop.
 pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepared>, Error> {
     let Some(first) = profile.attacks.first() else { return Ok(None) };
     let mut mistakes = Mistakes::of(profile);
-    for other in profile.attacks.iter().filter(|other| (other.port, other.port2) != (first.port, first.port2)) {
-        let text = format!("attack {:?} goes by other ports than attack {:?}", other.name, first.name);
+    for other in profile
+        .attacks
+        .iter()
+        .filter(|other| (other.port, other.port2) != (first.port, first.port2))
+    {
+        let text =
+            format!("attack {:?} goes by other ports than attack {:?}", other.name, first.name);
         mistakes.at(other.at, &text, "all attacks of a run go by the same ports: try two runs");
     }
     let address = |port: usize| profile.ports.get(port).map_or("", |port| port.address.as_str());
@@ -138,7 +145,8 @@ pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepa
     let (mut labels, mut spoken) = (Vec::new(), Vec::new());
     let mut sent = heard::Sent::default();
     for said in &profile.attacks {
-        let background = said.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
+        let background =
+            said.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
         let section = match &said.what {
             AttackOf::Rules(of) => {
                 let told = Told { before: labels.len(), sent: &mut sent };
@@ -161,7 +169,12 @@ pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepa
         }
         // Each attack of a run has a number of its own.
         let before = labels.last().map_or(0, |last: &Label| last.attack + 1);
-        labels.extend(section.labels.into_iter().map(|label| Label { attack: label.attack + before, ..label }));
+        labels.extend(
+            section
+                .labels
+                .into_iter()
+                .map(|label| Label { attack: label.attack + before, ..label }),
+        );
         prepared.lines.extend(section.lines);
         spoken.extend(section.spoken);
         prepared.reports.push(section.report);
@@ -182,7 +195,8 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// The frames of an attack that leaves as such, whose last label is the `label`th of its section.
+    /// The frames of an attack that leaves as such, whose last label is the `label`th of its
+    /// section.
     fn add(&mut self, said: &Attack, label: usize, frames: &[wire::Frame]) {
         if said.port2.is_some() {
             let frames = frames.iter().map(|frame| (frame.from, frame.octets.as_slice()));
@@ -206,15 +220,21 @@ fn from_rules(
     };
     let Some(rules) = rules::read(of, mistakes)? else { return Ok(None) };
     let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
-    let (Some(wire), Some(hosts)) = (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes)) else {
+    let (Some(wire), Some(hosts)) =
+        (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes))
+    else {
         return Ok(None);
     };
-    let chosen: Vec<usize> = (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
+    let chosen: Vec<usize> =
+        (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
     if chosen.is_empty() {
         let what = match (rules.rules.len(), rules.problems.first()) {
             (0, Some(first)) => {
                 let first = rules::told(&rules, first);
-                format!("there is no rule: {} lines are not understood\n    {first}", rules.problems.len())
+                format!(
+                    "there is no rule: {} lines are not understood\n    {first}",
+                    rules.problems.len()
+                )
             }
             (0, None) => "there is no rule".into(),
             (n, _) => format!("none of {n} rules is chosen"),
@@ -251,7 +271,9 @@ fn from_rules(
     order.pace = match said.pace {
         AttackPace::PerSecond(rate) => Pace::of(rate),
         AttackPace::Share(share) => {
-            let Some(octets) = background.map(background::Survey::octets_per_second) else { return Ok(None) };
+            let Some(octets) = background.map(background::Survey::octets_per_second) else {
+                return Ok(None);
+            };
             let suite = suite::arrange(&rules, &outcomes, &order);
             let all: usize = suite
                 .attacks
@@ -302,7 +324,11 @@ fn from_rules(
             };
             report.frames += frames.len() as u64;
             report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
-            *(if attack.kind == Kind::Attack { &mut report.attacks } else { &mut report.near_misses }) += 1;
+            *(if attack.kind == Kind::Attack {
+                &mut report.attacks
+            } else {
+                &mut report.near_misses
+            }) += 1;
             report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
             labels.extend(of);
             if !(said.live && live::is_conversation(&attack)) {
@@ -334,13 +360,15 @@ fn from_rules(
 /// Attacks whose frames are in memory while they are examined.
 const EXAMINED_AT_ONCE: usize = 1024;
 
-/// What `of` makes of each, in their order, on as many threads as there are CPUs; `None`: a defect of ours came to light.
+/// What `of` makes of each, in their order, on as many threads as there are CPUs; `None`: a defect
+/// of ours came to light.
 fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = all.len().div_ceil(threads).max(1);
     let each = |one| catch_unwind(AssertUnwindSafe(|| of(one))).ok();
     thread::scope(|scope| {
-        let parts = all.chunks(share).map(|part| scope.spawn(|| part.iter().map(each).collect::<Vec<_>>()));
+        let parts =
+            all.chunks(share).map(|part| scope.spawn(|| part.iter().map(each).collect::<Vec<_>>()));
         let running: Vec<_> = parts.collect();
         running.into_iter().flat_map(|part| part.join().expect("panics are caught")).collect()
     })
@@ -360,12 +388,18 @@ fn solve_all(
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let settings = solve::Settings { seed: order.seed, dialect, ..solve::Settings::default() };
+                let settings =
+                    solve::Settings { seed: order.seed, dialect, ..solve::Settings::default() };
                 let solver = Solver::new(rules, settings);
                 while !stopped.load(Ordering::Relaxed) {
-                    let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                    // A defect that one rule brings to light is not to keep the others from being played.
-                    let solved = catch_unwind(AssertUnwindSafe(|| suite::solve(rules, &solver, rule, order)));
+                    let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        break;
+                    };
+                    // A defect that one rule brings to light is not to keep the others from being
+                    // played.
+                    let solved = catch_unwind(AssertUnwindSafe(|| {
+                        suite::solve(rules, &solver, rule, order)
+                    }));
                     let outcome = solved.unwrap_or_else(|_| defect(rules, rule));
                     outcomes.lock().expect("no thread panics while it holds it").push(outcome);
                     if !progress(done.fetch_add(1, Ordering::Relaxed) + 1, chosen.len()) {
@@ -384,18 +418,25 @@ fn solve_all(
 }
 
 fn defect(rules: &RuleSet, rule: usize) -> Outcome {
-    let text = format!("sid {} brings a defect of Squall to light: please report it", rules.rules[rule].sid);
+    let text = format!(
+        "sid {} brings a defect of Squall to light: please report it",
+        rules.rules[rule].sid
+    );
     Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved::defect(rule, text)) }
 }
 
 /// What solving came to.
 fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
-    let mut report =
-        AttackReport { rules: rules.rules.len() as u64, chosen: outcomes.len() as u64, ..AttackReport::default() };
+    let mut report = AttackReport {
+        rules: rules.rules.len() as u64,
+        chosen: outcomes.len() as u64,
+        ..AttackReport::default()
+    };
     for problem in &rules.problems {
         *report.problems.entry(snake(problem.reason)).or_default() += 1;
     }
-    report.problems_first = rules.problems.iter().take(MOST_NAMED).map(|problem| rules::told(rules, problem)).collect();
+    report.problems_first =
+        rules.problems.iter().take(MOST_NAMED).map(|problem| rules::told(rules, problem)).collect();
     for outcome in outcomes {
         if !outcome.solved.is_empty() {
             report.solved += 1;
@@ -407,7 +448,13 @@ fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
             let reason = snake(unsolved.reason);
             *report.unsolved.entry(reason.clone()).or_default() += 1;
             let (msg, text) = (rule.msg.clone(), unsolved.text.clone());
-            report.unsolved_rules.push(UnsolvedRule { gid: rule.gid, sid: rule.sid, msg, reason, text });
+            report.unsolved_rules.push(UnsolvedRule {
+                gid: rule.gid,
+                sid: rule.sid,
+                msg,
+                reason,
+                text,
+            });
         }
     }
     report
@@ -433,28 +480,37 @@ fn snake(name: impl std::fmt::Debug) -> String {
 pub fn list_evasions() -> String {
     let mut text = String::new();
     for help in EVASIONS {
-        let argument =
-            help.argument.map_or_else(String::new, |of| format!("={} ({} to {})", of.name, of.least, of.most));
-        text += &format!("{}{argument}\n    {}\n    takes for granted: {}\n", help.name, help.does, help.assumes);
+        let argument = help
+            .argument
+            .map_or_else(String::new, |of| format!("={} ({} to {})", of.name, of.least, of.most));
+        text += &format!(
+            "{}{argument}\n    {}\n    takes for granted: {}\n",
+            help.name, help.does, help.assumes
+        );
     }
     for variant in rules::all_variants() {
         let (name, does) = (variant.name(), variant.does());
         text += &format!(
-            "{name}\n    of HTTP: {does}\n    where the rule would not match any more, its attack stays as it is\n"
+            "{name}\n    of HTTP: {does}\n    where the rule would not match any more, its attack \
+             stays as it is\n"
         );
     }
     text
 }
 
 impl Prepared {
-    /// Finds what leaves as frames its ports: beside conversations, a second way to the same interfaces, which `ports` get.
+    /// Finds what leaves as frames its ports: beside conversations, a second way to the same
+    /// interfaces, which `ports` get.
     pub(crate) fn settle(&mut self, ports: &mut Vec<squall_profile::Port>) -> Vec<String> {
         let mut notes = Vec::new();
         self.ways = [self.port].into_iter().chain(self.port2).collect();
         // Whoever reads a capture of it takes the beginning of the epoch for a mistake.
         for &port in &self.ways {
             let address = &mut ports[port].address;
-            if address.starts_with("pcap:") && !address.contains(",epoch=") && !address.contains(",read") {
+            if address.starts_with("pcap:")
+                && !address.contains(",epoch=")
+                && !address.contains(",read")
+            {
                 address.push_str(&format!(",epoch={EPOCH_S}"));
             }
         }
@@ -470,14 +526,17 @@ impl Prepared {
             None => Some(format!("af_packet:{address}")),
             Some((kind, _)) => (kind == "af_packet").then(|| address.to_owned()),
         };
-        let addresses: Option<Vec<String>> = self.ways.iter().map(|&way| packets(&ports[way].address)).collect();
+        let addresses: Option<Vec<String>> =
+            self.ways.iter().map(|&way| packets(&ports[way].address)).collect();
         if let Some(addresses) = addresses {
             for (&way, address) in self.ways.iter().zip(addresses) {
                 ports[way].address = address;
             }
             for way in &mut self.ways {
-                let port =
-                    squall_profile::Port { name: format!("{} (frames)", ports[*way].name), ..ports[*way].clone() };
+                let port = squall_profile::Port {
+                    name: format!("{} (frames)", ports[*way].name),
+                    ..ports[*way].clone()
+                };
                 ports.push(port);
                 *way = ports.len() - 1;
             }
@@ -485,8 +544,9 @@ impl Prepared {
         }
         self.lines.clear();
         notes.push(format!(
-            "{left} frames of attacks that are no conversations are left out: only af_packet takes them beside \
-             conversations; try live = false (--frames), which sends all attacks as frames"
+            "{left} frames of attacks that are no conversations are left out: only af_packet \
+             takes them beside conversations; try live = false (--frames), which sends all \
+             attacks as frames"
         ));
         for report in &mut self.reports {
             report.left_out.insert("no_frames".into(), left);
@@ -505,7 +565,8 @@ impl Prepared {
         let open = move || -> std::io::Result<Box<dyn std::io::Read + Send>> {
             Ok(Box::new(Capture::new(Merged::new(lines.iter().map(|line| line()).collect()))))
         };
-        let by_mac = || SplitBy::Rule(Box::new(split::Split::new(split::By::Mac(vec![CLIENT_MAC]))));
+        let by_mac =
+            || SplitBy::Rule(Box::new(split::Split::new(split::By::Mac(vec![CLIENT_MAC]))));
         Some(Replay {
             inputs: vec![Input { name: "attacks".into(), open: Arc::new(open), once: false }],
             since: Some(0),
@@ -526,7 +587,9 @@ impl Prepared {
         let lists = sections.filter_map(|(solved, report)| {
             let (rules, outcomes, _) = solved.as_ref()?;
             let problems = rules.problems.iter().map(|problem| rules::told(rules, problem) + "\n");
-            Some(crate::render::attack_list(rules, outcomes, report) + &problems.collect::<String>())
+            Some(
+                crate::render::attack_list(rules, outcomes, report) + &problems.collect::<String>(),
+            )
         });
         lists.collect()
     }
@@ -558,7 +621,9 @@ impl Prepared {
                 }
                 if let (true, Some(unsolved)) = (outcome.solved.is_empty(), &outcome.unsolved) {
                     let reason = snake(unsolved.reason);
-                    text.push_str(&solve::explain_unsolved(rules, unsolved, reason, *dialect).to_string());
+                    text.push_str(
+                        &solve::explain_unsolved(rules, unsolved, reason, *dialect).to_string(),
+                    );
                 }
             }
         }
@@ -570,11 +635,17 @@ impl Prepared {
         Merged::new(self.lines.iter().map(|line| line()).collect())
     }
 
-    /// Has both ports listened at for what arrives there; `None`: there is one port, or one that does not receive.
-    pub(crate) fn listen(&self, take: &mut [Take], receives: impl Fn(usize) -> bool) -> Option<Heard> {
+    /// Has both ports listened at for what arrives there; `None`: there is one port, or one that
+    /// does not receive.
+    pub(crate) fn listen(
+        &self,
+        take: &mut [Take],
+        receives: impl Fn(usize) -> bool,
+    ) -> Option<Heard> {
         let [clients, servers] = self.ways[..] else { return None };
         // Frames may have been left out of the run.
-        if self.lines.is_empty() || self.sent.is_empty() || !receives(clients) || !receives(servers) {
+        if self.lines.is_empty() || self.sent.is_empty() || !receives(clients) || !receives(servers)
+        {
             return None;
         }
         let heard = Heard::of(self.sent.clone());
@@ -588,8 +659,8 @@ impl Prepared {
         Some(heard)
     }
 
-    /// With what a device between did: which of the conversations that were `played` until the run's `end` failed and which
-    /// were served, and what was `heard` of prepared frames.
+    /// With what a device between did: which of the conversations that were `played` until the
+    /// run's `end` failed and which were served, and what was `heard` of prepared frames.
     pub(crate) fn reports(
         &self,
         played: Option<&Loaded>,
@@ -598,9 +669,12 @@ impl Prepared {
         end: Nanos,
     ) -> Vec<AttackReport> {
         let mut reports = self.reports.clone();
-        let numbers = played.and_then(|played| played.conversations.as_ref()).map(|(_, numbers)| numbers);
+        let numbers =
+            played.and_then(|played| played.conversations.as_ref()).map(|(_, numbers)| numbers);
         let mut passages = match (&self.live, numbers) {
-            (Some(live), Some(numbers)) => live.passage(&self.labels, numbers, (failed, served), end),
+            (Some(live), Some(numbers)) => {
+                live.passage(&self.labels, numbers, (failed, served), end)
+            }
             _ => live::Passages::default(),
         };
         if let Some(heard) = heard {
@@ -618,7 +692,10 @@ impl Prepared {
         // Where nothing leaves as frames, what is spoken is all.
         let spoken = self.live.as_ref().filter(|_| self.lines.is_empty()).map(Live::labelled);
         let leaves = |i: &usize| spoken.as_ref().is_none_or(|spoken| spoken.contains(i));
-        let begun = (0..self.labels.len()).filter(leaves).map(|i| &self.labels[i]).filter(|label| label.begin <= end);
+        let begun = (0..self.labels.len())
+            .filter(leaves)
+            .map(|i| &self.labels[i])
+            .filter(|label| label.begin <= end);
         let mut labels: Vec<Label> = begun.cloned().collect();
         // An answer may come a little later than planned, where it is spoken live.
         let late = if self.live.is_some() { Nanos(u64::MAX) } else { end };
@@ -632,7 +709,9 @@ impl Prepared {
 }
 
 /// A rule, and what became of it.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub struct RuleOutcome {
     pub gid: u32,
     pub sid: u32,
@@ -694,7 +773,9 @@ const EPOCH_S: u64 = 1_700_000_000;
 
 /// The time in files that a run's beginning has: what the first of `ports` that says so says.
 pub(crate) fn epoch(ports: &[squall_profile::Port]) -> Nanos {
-    let said = ports.iter().find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
+    let said = ports
+        .iter()
+        .find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
     let seconds: f64 = said.and_then(|text| text.parse().ok()).unwrap_or(0.0);
     Nanos((seconds * 1e9) as u64)
 }
@@ -707,7 +788,8 @@ pub(crate) struct LabelFile {
 
 pub(crate) fn create(path: &Path) -> Result<LabelFile, Error> {
     let name = path.display().to_string();
-    let file = File::create(path).map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))?;
+    let file = File::create(path)
+        .map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))?;
     Ok(LabelFile { name, file })
 }
 
@@ -719,11 +801,14 @@ impl LabelFile {
         let written = || -> std::io::Result<()> {
             let mut writer = labels::Writer::new(BufWriter::new(self.file), format)?;
             for label in labels {
-                let (begin, end) = (label.begin.0.saturating_add(epoch.0), label.end.0.saturating_add(epoch.0));
+                let (begin, end) =
+                    (label.begin.0.saturating_add(epoch.0), label.end.0.saturating_add(epoch.0));
                 writer.write(&Label { begin: Nanos(begin), end: Nanos(end), ..label.clone() })?;
             }
             writer.into_inner().flush()
         };
-        written().map_err(|error| Error::Environment(format!("{} cannot be written: {error}", self.name)))
+        written().map_err(|error| {
+            Error::Environment(format!("{} cannot be written: {error}", self.name))
+        })
     }
 }

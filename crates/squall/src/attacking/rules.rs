@@ -23,7 +23,8 @@ pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<
             mistakes.note(
                 config,
                 &format!("{} defines no variables", config.text),
-                "expected vars: of a suricata.yaml, or var, ipvar and portvar lines of a snort.conf",
+                "expected vars: of a suricata.yaml, or var, ipvar and portvar lines of a \
+                 snort.conf",
             );
             return Ok(None);
         }
@@ -61,7 +62,11 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
                     sids = sids.map(|sids| sids.union(&range));
                 }
                 _ => {
-                    mistakes.note(said, &format!("{text:?} is no sid"), "try \"1234\", or \"1000-2000\"");
+                    mistakes.note(
+                        said,
+                        &format!("{text:?} is no sid"),
+                        "try \"1234\", or \"1000-2000\"",
+                    );
                     understood = false;
                 }
             }
@@ -71,13 +76,21 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
         Some(said) => match Regex::new(&said.text) {
             Ok(msg) => Some(msg),
             Err(error) => {
-                mistakes.note(said, &format!("msg: {error}"), "expected a regular expression: \"(?i)trojan\"");
+                mistakes.note(
+                    said,
+                    &format!("msg: {error}"),
+                    "expected a regular expression: \"(?i)trojan\"",
+                );
                 return None;
             }
         },
         None => None,
     };
-    let classtypes = of.classtypes.iter().flat_map(|said| said.text.split(',')).map(|class| class.trim().to_owned());
+    let classtypes = of
+        .classtypes
+        .iter()
+        .flat_map(|said| said.text.split(','))
+        .map(|class| class.trim().to_owned());
     understood.then(|| Choice { sids, classtypes: classtypes.collect(), msg })
 }
 
@@ -85,14 +98,19 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
 pub fn hosts(said: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
     let mut of = |texts: &[Said]| -> Option<Option<Addresses>> {
         let ranges = ranges(texts, mistakes)?;
-        let each = ranges.into_iter().map(|(_, range)| Addresses::range(range.first(), range.last()));
+        let each =
+            ranges.into_iter().map(|(_, range)| Addresses::range(range.first(), range.last()));
         Some(each.reduce(|all, range| all.union(&range)))
     };
     Some(Hosts { inside: of(&said.inside)?, outside: of(&said.outside)?, family: said.family })
 }
 
-/// Lists of addresses, networks and ranges, each range with what says it. `None`: `mistakes` say why not.
-pub fn ranges<'a>(said: &'a [Said], mistakes: &mut Mistakes<'_>) -> Option<Vec<(&'a Said, AddrRange)>> {
+/// Lists of addresses, networks and ranges, each range with what says it. `None`: `mistakes` say
+/// why not.
+pub fn ranges<'a>(
+    said: &'a [Said],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(&'a Said, AddrRange)>> {
     let mut all = Vec::new();
     for said in said {
         for text in said.text.split(',').map(str::trim) {
@@ -123,7 +141,11 @@ fn variant(said: &Said) -> Option<Variant> {
 }
 
 /// How frames are made. `None`: `mistakes` say why not.
-pub fn wire(profile: &Profile, said: &Attack, mistakes: &mut Mistakes<'_>) -> Option<wire::Settings> {
+pub fn wire(
+    profile: &Profile,
+    said: &Attack,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<wire::Settings> {
     let mut settings = wire::Settings { seed: profile.seed, ..wire::Settings::default() };
     if let Some(gap) = said.gap {
         settings.gap = gap;
@@ -133,9 +155,11 @@ pub fn wire(profile: &Profile, said: &Attack, mistakes: &mut Mistakes<'_>) -> Op
             // What is said otherwise is said so before there are packets.
             _ if variant(evasion).is_some() => {}
             Ok(evasion) => settings.evasions.push(evasion),
-            Err(error) => {
-                mistakes.note(evasion, &format!("evasion: {error}"), "squall attack --evasions tells what each does")
-            }
+            Err(error) => mistakes.note(
+                evasion,
+                &format!("evasion: {error}"),
+                "squall attack --evasions tells what each does",
+            ),
         }
     }
     for wrap in &said.wraps {
@@ -150,9 +174,11 @@ pub fn wire(profile: &Profile, said: &Attack, mistakes: &mut Mistakes<'_>) -> Op
                 "a VLAN tag inside of GRE is not made",
                 "expected tags first: \"vlan 7\", \"gre FROM TO\"",
             ),
-            ["vlan" | "qinq", _] => {
-                mistakes.note(wrap, &format!("{:?} names no VLAN", wrap.text), "expected an identifier of 0 to 4095")
-            }
+            ["vlan" | "qinq", _] => mistakes.note(
+                wrap,
+                &format!("{:?} names no VLAN", wrap.text),
+                "expected an identifier of 0 to 4095",
+            ),
             ["gre", ..] if settings.gre.is_some() => {
                 mistakes.note(wrap, "GRE around GRE is not made", "expected one \"gre FROM TO\"")
             }

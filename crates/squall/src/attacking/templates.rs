@@ -12,7 +12,8 @@ use squall_units::Nanos;
 use super::{CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, Timed, Timeline, Told, rules};
 use crate::loading::Mistakes;
 
-/// Addresses that are taken of ranges at most: a scan of a /16 has more conversations than one wants labels of.
+/// Addresses that are taken of ranges at most: a scan of a /16 has more conversations than one
+/// wants labels of.
 const MOST_HOSTS: usize = 65_536;
 
 pub(super) fn section(
@@ -38,7 +39,11 @@ pub(super) fn section(
         ("share", matches!(said.pace, AttackPace::Share(_))),
     ];
     if let Some((option, _)) = of_rules.iter().find(|(_, is_said)| *is_said) {
-        mistakes.note(name, &format!("{option} is of rules, and {} is a template", template.name), "leave it out");
+        mistakes.note(
+            name,
+            &format!("{option} is of rules, and {} is a template", template.name),
+            "leave it out",
+        );
         return None;
     }
     let parameters = parameters(profile, said, template, options, mistakes)?;
@@ -57,7 +62,8 @@ pub(super) fn section(
             Ok(frames) => {
                 section.report.attacks += 1;
                 section.report.frames += frames.len() as u64;
-                section.report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
+                section.report.octets +=
+                    frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
                 told.add(said, section.labels.len(), &frames);
                 section.labels.push(event.label(number, begin, &frames));
             }
@@ -67,8 +73,13 @@ pub(super) fn section(
             }
         }
     }
-    let made =
-        Made { template, parameters: Arc::new(parameters), wire, start: said.start, by_port: said.port2.is_some() };
+    let made = Made {
+        template,
+        parameters: Arc::new(parameters),
+        wire,
+        start: said.start,
+        by_port: said.port2.is_some(),
+    };
     section.lines.push(Arc::new(move || -> Timeline { Box::new(Frames::new(made.clone())) }));
     Some(section)
 }
@@ -86,12 +97,15 @@ fn parameters(
         let text = if family == 6 { other } else { one };
         text.parse().into_iter().collect()
     };
-    let outside = hosts(&said.outside, mistakes)?.unwrap_or_else(|| usual("198.18.0.1", "2001:2::1"));
-    let inside = hosts(&said.inside, mistakes)?.unwrap_or_else(|| usual("10.129.0.1", "fd51:7561:6c6c:1::1"));
-    // Who attacks comes from outside; but what reports to somebody outside is inside already, and so is who is flooded with
-    // answers that it has not asked for.
+    let outside =
+        hosts(&said.outside, mistakes)?.unwrap_or_else(|| usual("198.18.0.1", "2001:2::1"));
+    let inside = hosts(&said.inside, mistakes)?
+        .unwrap_or_else(|| usual("10.129.0.1", "fd51:7561:6c6c:1::1"));
+    // Who attacks comes from outside; but what reports to somebody outside is inside already, and
+    // so is who is flooded with answers that it has not asked for.
     let from_inside = template.class == Class::Beacon || template.name == "dns-amplification";
-    (parameters.clients, parameters.servers) = if from_inside { (inside, outside) } else { (outside, inside) };
+    (parameters.clients, parameters.servers) =
+        if from_inside { (inside, outside) } else { (outside, inside) };
     if let AttackPace::PerSecond(rate) = said.pace
         && said.pace != AttackPace::default()
     {
@@ -113,7 +127,11 @@ fn parameters(
             "gap" => parameters.gap = mistakes.parsed(value, "a time", "10ms")?,
             other => {
                 let hint = squall_profile::suggest(other, OPTIONS.map(|(name, _)| name));
-                mistakes.note(value, &format!("{other:?} is no option of {}", template.name), &hint);
+                mistakes.note(
+                    value,
+                    &format!("{other:?} is no option of {}", template.name),
+                    &hint,
+                );
                 return None;
             }
         }
@@ -132,7 +150,8 @@ fn parameters(
 const OPTIONS: [(&str, &str); 7] = [
     (
         "clients",
-        "who does it, in turn: 198.18.0.1-198.18.0.9 (default: one outside; of beacons, tunnels and amplification: inside)",
+        "who does it, in turn: 198.18.0.1-198.18.0.9 (default: one outside; of beacons, tunnels \
+         and amplification: inside)",
     ),
     ("servers", "to whom, in turn: 10.0.0.0/24 (default: one on the other side)"),
     ("ports", "22,80,8000-8100"),
@@ -162,7 +181,11 @@ fn hosts(said: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr
         let mut address = range.first();
         loop {
             if all.len() == MOST_HOSTS {
-                mistakes.note(said, &format!("more than {MOST_HOSTS} hosts"), "try a smaller range");
+                mistakes.note(
+                    said,
+                    &format!("more than {MOST_HOSTS} hosts"),
+                    "try a smaller range",
+                );
                 return None;
             }
             all.push(address);
@@ -207,7 +230,9 @@ impl Overlapping for Made {
     fn earliest(&self, nth: usize) -> Option<Nanos> {
         let gap = self.parameters.gap.0;
         let jitter = (u128::from(gap) * u128::from(self.parameters.jitter) / 100) as u64;
-        Some(Nanos(self.start.0.saturating_add(gap.saturating_mul(nth as u64).saturating_sub(jitter))))
+        Some(Nanos(
+            self.start.0.saturating_add(gap.saturating_mul(nth as u64).saturating_sub(jitter)),
+        ))
     }
 
     fn frames(&self, nth: usize) -> Option<Vec<Timed>> {

@@ -36,10 +36,12 @@ pub struct Shape {
     weights: &'static [(u32, u32)],
 }
 
-/// Shapes after what is published of such traffic; drawn by us, not measured. A capture of one's own is better.
+/// Shapes after what is published of such traffic; drawn by us, not measured. A capture of one's
+/// own is better.
 ///
-/// Two lengths make up most of bulk TCP, the acknowledgement (60) and the full segment (1514), with a third at the minimum
-/// MTU of IPv4 (590): Sinha, Papadopoulos, Heidemann, "Internet Packet Size Distributions: Some Observations" (2007).
+/// Two lengths make up most of bulk TCP, the acknowledgement (60) and the full segment (1514), with
+/// a third at the minimum MTU of IPv4 (590): Sinha, Papadopoulos, Heidemann, "Internet Packet Size
+/// Distributions: Some Observations" (2007).
 pub const SHAPES: &[Shape] = &[
     Shape {
         name: "http",
@@ -53,10 +55,20 @@ pub const SHAPES: &[Shape] = &[
         weights: &[(60, 31), (350, 2), (900, 3), (1514, 64)],
     },
     Shape {
-        // Voice frames of 20 to 60 ms, 30 to 130 octets of payload with UDP, IPv4 and Ethernet around them; some video.
+        // Voice frames of 20 to 60 ms, 30 to 130 octets of payload with UDP, IPv4 and Ethernet
+        // around them; some video.
         name: "voip",
         what: "calls over UDP (Skype, SIP): voice frames, a little video",
-        weights: &[(60, 6), (82, 14), (110, 26), (145, 24), (174, 16), (214, 8), (700, 4), (1100, 2)],
+        weights: &[
+            (60, 6),
+            (82, 14),
+            (110, 26),
+            (145, 24),
+            (174, 16),
+            (214, 8),
+            (700, 4),
+            (1100, 2),
+        ],
     },
     Shape {
         name: "mixed",
@@ -80,7 +92,11 @@ pub const SHAPES: &[Shape] = &[
             (1514, 122),
         ],
     },
-    Shape { name: "imix", what: "the simple Internet mix, 7:4:1", weights: &[(60, 7), (590, 4), (1514, 1)] },
+    Shape {
+        name: "imix",
+        what: "the simple Internet mix, 7:4:1",
+        weights: &[(60, 7), (590, 4), (1514, 1)],
+    },
 ];
 
 /// An Ethernet frame without FCS: the least, and what the lab's interfaces can carry.
@@ -110,8 +126,8 @@ impl DataSet {
         }
         let names = SHAPES.iter().map(|shape| shape.name).collect::<Vec<_>>().join(", ");
         Err(Error::Usage(format!(
-            "--data {text}: there is no such file, and no distribution of that name\n  expected {names}, octets without FCS \
-             such as 60 or 1514, NAME=60*7,590*4,1514*1, or a capture"
+            "--data {text}: there is no such file, and no distribution of that name\n  expected \
+             {names}, octets without FCS such as 60 or 1514, NAME=60*7,590*4,1514*1, or a capture"
         )))
     }
 
@@ -129,7 +145,8 @@ impl DataSet {
     }
 
     fn capture(path: &str) -> Result<Self, Error> {
-        let failed = |error: squall_pcap::CaptureError| Error::Usage(format!("--data {path}: {error}"));
+        let failed =
+            |error: squall_pcap::CaptureError| Error::Usage(format!("--data {path}: {error}"));
         let mut reader = CaptureReader::open(path).map_err(failed)?;
         let (mut frames, mut lengths) = (Captured::default(), HashMap::<u32, u64>::new());
         let mut more = "";
@@ -157,7 +174,9 @@ impl DataSet {
             lengths.into_iter().map(|(len, n)| (len, n as f64 / frames.len() as f64)).collect();
         lengths.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         lengths.truncate(10);
-        let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into_owned());
+        let name = Path::new(path)
+            .file_name()
+            .map_or(path.into(), |name| name.to_string_lossy().into_owned());
         let info = DataInfo {
             name,
             origin: format!("{path}{more}"),
@@ -211,20 +230,28 @@ fn check_length(what: &str, octets: u32) -> Result<u32, Error> {
         return Ok(octets);
     }
     let (least, most) = (LENGTHS.start(), LENGTHS.end());
-    Err(Error::Usage(format!("--data {what}: {octets} octets, expected {least} to {most} (without FCS)")))
+    Err(Error::Usage(format!(
+        "--data {what}: {octets} octets, expected {least} to {most} (without FCS)"
+    )))
 }
 
 /// `60*7,590*4,1514`
 fn weights(whole: &str, list: &str) -> Result<Vec<(u32, u32)>, Error> {
     let wrong = |part: &str| {
         Error::Usage(format!(
-            "--data {whole}: {part:?} is no length with its weight\n  expected NAME=60*7,590*4,1514*1"
+            "--data {whole}: {part:?} is no length with its weight\n  expected \
+             NAME=60*7,590*4,1514*1"
         ))
     };
     let entry = |part: &str| {
         let (len, weight) = part.split_once('*').unwrap_or((part, "1"));
         let len = len.trim().parse().map_err(|_| wrong(part))?;
-        let weight = weight.trim().parse().ok().filter(|w| (1..=1_000_000).contains(w)).ok_or_else(|| wrong(part))?;
+        let weight = weight
+            .trim()
+            .parse()
+            .ok()
+            .filter(|w| (1..=1_000_000).contains(w))
+            .ok_or_else(|| wrong(part))?;
         Ok((check_length(whole, len)?, weight))
     };
     list.split(',').map(entry).collect()
@@ -241,7 +268,11 @@ mod tests {
         for shape in SHAPES {
             let data = DataSet::parse(shape.name).unwrap();
             let sum: f64 = data.info.lengths.iter().map(|(_, share)| share).sum();
-            assert!((sum - 1.0).abs() < 1e-9 && (60.0..1514.0).contains(&data.info.mean_octets), "{}", shape.name);
+            assert!(
+                (sum - 1.0).abs() < 1e-9 && (60.0..1514.0).contains(&data.info.mean_octets),
+                "{}",
+                shape.name
+            );
             assert_eq!(data.mtu(), 1500, "{}", shape.name);
         }
     }
@@ -252,7 +283,8 @@ mod tests {
         let data = DataSet::parse("mine=60*3,100").unwrap();
         assert_eq!((data.info.name.as_str(), data.info.mean_octets), ("mine", 70.0));
         assert_eq!(DataSet::parse("9000").unwrap().mtu(), 8986);
-        for text in ["59", "10000", "nothing", "x=60*0", "x=60*a", "x=", "/no/such/file.pcap", "/"] {
+        for text in ["59", "10000", "nothing", "x=60*0", "x=60*a", "x=", "/no/such/file.pcap", "/"]
+        {
             assert!(DataSet::parse(text).is_err(), "{text}");
         }
     }
@@ -267,9 +299,15 @@ mod tests {
         std::fs::write(&path, writer.finish().unwrap()).unwrap();
         let data = DataSet::parse(path.to_str().unwrap());
         std::fs::remove_file(&path).unwrap();
-        let Ok(DataSet { info, frames: Frames::Capture(frames) }) = data else { panic!("{data:?}") };
+        let Ok(DataSet { info, frames: Frames::Capture(frames) }) = data else {
+            panic!("{data:?}")
+        };
         assert_eq!((info.packets, frames.longest()), (Some(3), 100));
         assert_eq!((frames.frame(1)[69], frames.frame(1)[70], frames.frame(1).len()), (8, 0, 100));
-        assert_eq!(frames.frame(2), [[9; 42].as_slice(), &[0; 18]].concat(), "padded to the least that Ethernet has");
+        assert_eq!(
+            frames.frame(2),
+            [[9; 42].as_slice(), &[0; 18]].concat(),
+            "padded to the least that Ethernet has"
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! Capturing tools beside each other: how much each loses of a data set at a bit rate, and what it costs.
+//! Capturing tools beside each other: how much each loses of a data set at a bit rate, and what it
+//! costs.
 //!
-//! The method is that of the evaluations of tcpdump: replay a data set at a rate, let the tool capture, count what it has.
-//! Here the link is a veth pair in a namespace of this process, and the counts are of three kinds that must agree: what the
-//! interfaces counted, what the tool says, and what is in its file by a reader that is not the tool's.
+//! The method is that of the evaluations of tcpdump: replay a data set at a rate, let the tool
+//! capture, count what it has. Here the link is a veth pair in a namespace of this process, and the
+//! counts are of three kinds that must agree: what the interfaces counted, what the tool says, and
+//! what is in its file by a reader that is not the tool's.
 //!
 //! Tools take turns within a round, since machines have slow minutes.
 
@@ -73,14 +75,17 @@ impl Place {
         let folder = match text {
             "null" => return Ok(Self::Null),
             "tmpfs" => PathBuf::from("/dev/shm"),
-            "disk" => std::env::current_dir().map_err(|e| Error::Environment(format!("--write disk: {e}")))?,
+            "disk" => std::env::current_dir()
+                .map_err(|e| Error::Environment(format!("--write disk: {e}")))?,
             folder => PathBuf::from(folder),
         };
         if folder.is_dir() {
             return Ok(Self::Folder { name: text.into(), folder });
         }
         let folder = folder.display();
-        Err(Error::Usage(format!("--write {text}: {folder} is no folder\n  expected null, tmpfs, disk or a folder")))
+        Err(Error::Usage(format!(
+            "--write {text}: {folder} is no folder\n  expected null, tmpfs, disk or a folder"
+        )))
     }
 
     fn info(&self) -> WriteInfo {
@@ -93,8 +98,8 @@ impl Place {
     }
 }
 
-/// Runs tools over data sets, places and rates, in a lab of its own; `progress` gets a line for each run, and `stop` is asked
-/// often.
+/// Runs tools over data sets, places and rates, in a lab of its own; `progress` gets a line for
+/// each run, and `stop` is asked often.
 ///
 /// The process moves into the lab's namespace and stays there. It must have one thread.
 ///
@@ -107,7 +112,8 @@ pub fn captures(
 ) -> Result<Comparison, Error> {
     let started = (Instant::now(), SystemTime::now());
     let mtu = settings.data.iter().map(DataSet::mtu).max().unwrap_or(1500);
-    // Programs that are asked for their version run before there is a lab: who may not enter one is told so at once.
+    // Programs that are asked for their version run before there is a lab: who may not enter one is
+    // told so at once.
     let tools: Vec<ToolInfo> = settings.tools.iter().map(Tool::info).collect();
     let lab = LabOptions { mtu, ..LabOptions::default() };
     let interfaces = enter_private(&lab).map_err(|error| Error::Environment(error.to_string()))?;
@@ -159,7 +165,8 @@ impl Work {
 
     fn within(folder: &Path) -> Result<Self, Error> {
         let made = shared::own_folder(folder, "squall-compare");
-        made.map(Self).map_err(|e| Error::Environment(format!("no folder in {}: {e}", folder.display())))
+        made.map(Self)
+            .map_err(|e| Error::Environment(format!("no folder in {}: {e}", folder.display())))
     }
 }
 
@@ -191,8 +198,12 @@ impl<'a> Bench<'a> {
     fn run(&mut self) -> Result<(), Error> {
         let tools = self.installed();
         if tools.is_empty() {
-            let why: Vec<_> = self.result.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
-            return Err(Error::Environment(format!("none of the tools can be compared\n  {}", why.join("\n  "))));
+            let why: Vec<_> =
+                self.result.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
+            return Err(Error::Environment(format!(
+                "none of the tools can be compared\n  {}",
+                why.join("\n  ")
+            )));
         }
         let settings = self.settings;
         for data in &settings.data {
@@ -217,17 +228,22 @@ impl<'a> Bench<'a> {
     fn notes(&mut self) {
         let Comparison { method, write, notes, .. } = &mut self.result;
         if method.sender_cpu == method.tool_cpu {
-            notes.push("there is one CPU: sender and tools share it, and disturb each other".into());
+            notes
+                .push("there is one CPU: sender and tools share it, and disturb each other".into());
         }
         for place in write {
-            if place.folder.as_ref().is_some_and(|f| place.name == "disk" && child::is_in_memory(Path::new(f))) {
+            if place
+                .folder
+                .as_ref()
+                .is_some_and(|f| place.name == "disk" && child::is_in_memory(Path::new(f)))
+            {
                 notes.push("--write disk: the working directory is in memory (tmpfs)".into());
             }
         }
     }
 
-    /// The receiving end polls for the frames that the kernel makes, and only for those: else it would join the TCP segments
-    /// of a capture.
+    /// The receiving end polls for the frames that the kernel makes, and only for those: else it
+    /// would join the TCP segments of a capture.
     fn sender(&mut self, data: &DataSet) -> Result<Sender, Error> {
         let [from, to] = self.interfaces.clone();
         let polls = set_gro(&to, true);
@@ -240,7 +256,14 @@ impl<'a> Bench<'a> {
         Ok(sender)
     }
 
-    fn step(&mut self, tools: &[&Tool], data: &DataSet, sender: &Sender, place: &Place, rate: Rate) {
+    fn step(
+        &mut self,
+        tools: &[&Tool],
+        data: &DataSet,
+        sender: &Sender,
+        place: &Place,
+        rate: Rate,
+    ) {
         let octets = data.info.mean_octets + f64::from(FCS_LEN);
         let asked_pps = rate.as_pps(octets, None);
         let of_tool = |tool: &&Tool| Step {
@@ -260,7 +283,13 @@ impl<'a> Bench<'a> {
                 if (self.stop)() {
                     break;
                 }
-                steps[i].rounds.extend(self.once(&Run { tool: tools[i], data, sender, place, rate }));
+                steps[i].rounds.extend(self.once(&Run {
+                    tool: tools[i],
+                    data,
+                    sender,
+                    place,
+                    rate,
+                }));
             }
         }
         steps.retain(|step| !step.rounds.is_empty());
@@ -268,7 +297,14 @@ impl<'a> Bench<'a> {
         self.result.steps.extend(steps);
     }
 
-    fn search(&mut self, tools: &[&Tool], data: &DataSet, sender: &Sender, place: &Place, below: f64) {
+    fn search(
+        &mut self,
+        tools: &[&Tool],
+        data: &DataSet,
+        sender: &Sender,
+        place: &Place,
+        below: f64,
+    ) {
         let mut found: Vec<Vec<SearchRound>> = vec![Vec::new(); tools.len()];
         for _ in 0..self.settings.rounds {
             let mut searches: Vec<Search> = tools.iter().map(|_| Search::new(below)).collect();
@@ -280,7 +316,9 @@ impl<'a> Bench<'a> {
                     tried = true;
                     let asked = pps.is_finite().then(|| pps.round());
                     let rate = asked.map_or(Rate::MAX, |pps| Rate::pps(pps as u64));
-                    let Some(round) = self.once(&Run { tool, data, sender, place, rate }) else { continue };
+                    let Some(round) = self.once(&Run { tool, data, sender, place, rate }) else {
+                        continue;
+                    };
                     search.record(Trial {
                         asked_pps: asked,
                         actual_pps: round.pps(),
@@ -304,12 +342,14 @@ impl<'a> Bench<'a> {
 
     /// One run, told in a line; `None` if it was interrupted.
     fn once(&mut self, run: &Run<'_>) -> Option<Round> {
-        let round = self.attempt(run).unwrap_or_else(|why| Round { failed: Some(why), ..Round::default() });
+        let round =
+            self.attempt(run).unwrap_or_else(|why| Round { failed: Some(why), ..Round::default() });
         if (self.stop)() {
             return None;
         }
         let place = run.place.info().name;
-        let what = format!("{}  {}  {place}  {}", run.tool.name, run.data.info.name, rounded(run.rate));
+        let what =
+            format!("{}  {}  {place}  {}", run.tool.name, run.data.info.name, rounded(run.rate));
         (self.progress)(&format!("{what}:  {}", round.in_a_line()));
         Some(round)
     }
@@ -320,14 +360,23 @@ impl<'a> Bench<'a> {
         let _ = fs::remove_file(&report);
         let file = File::at(run.place).map_err(|e| e.to_string())?;
         let arguments = run.tool.filled(to, &file.path, &report);
-        let tool = process::Running::start(run.tool, &arguments, to, self.result.method.tool_cpu, &log, self.stop)?;
+        let tool = process::Running::start(
+            run.tool,
+            &arguments,
+            to,
+            self.result.method.tool_cpu,
+            &log,
+            self.stop,
+        )?;
         let counters = || -> Result<_, String> {
             let of = |name: &str| interface_counters(name).map_err(|e| format!("{name}: {e}"));
             Ok((of(from)?, of(to)?))
         };
         let (from0, to0) = counters()?;
-        let sending_s =
-            run.sender.send(run.data, run.rate, self.settings.step, self.stop).map_err(|e| e.to_string())?;
+        let sending_s = run
+            .sender
+            .send(run.data, run.rate, self.settings.step, self.stop)
+            .map_err(|e| e.to_string())?;
         tool.settle();
         let (from1, to1) = counters()?;
         let finished = tool.finish();
@@ -347,7 +396,8 @@ impl<'a> Bench<'a> {
         };
         if file.counts {
             let counted = count(&file.path);
-            (round.in_file, round.cut, round.file_octets) = (Some(counted.packets), counted.cut, Some(counted.octets));
+            (round.in_file, round.cut, round.file_octets) =
+                (Some(counted.packets), counted.cut, Some(counted.octets));
             round.disagreements.extend(counted.wrong);
         }
         if round.captured().is_none() && round.failed.is_none() {
@@ -387,7 +437,8 @@ struct Counted {
 }
 
 fn count(path: &Path) -> Counted {
-    let mut counted = Counted { octets: fs::metadata(path).map_or(0, |m| m.len()), ..Counted::default() };
+    let mut counted =
+        Counted { octets: fs::metadata(path).map_or(0, |m| m.len()), ..Counted::default() };
     let mut read = || -> Result<(), squall_pcap::CaptureError> {
         let mut reader = CaptureReader::open(path)?;
         while let Some(packet) = reader.next()? {
@@ -406,7 +457,8 @@ fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound
     let all = || rounds.iter().map(|round| round.pps);
     let pps = median(all()).unwrap_or(0.0);
     // What a trial without loss costs, at the rates that matter.
-    let good = rounds.iter().flat_map(|round| round.trials.iter().filter(|t| t.actual_pps == round.pps));
+    let good =
+        rounds.iter().flat_map(|round| round.trials.iter().filter(|t| t.actual_pps == round.pps));
     Lossless {
         tool: tool.name.clone(),
         data: data.name.clone(),

@@ -1,7 +1,7 @@
 //! The result of a comparison: what the tables, the JSON and the HTML show. Units live in names.
 //!
-//! Packets are frames as they were on the link. Octets are those of frames without FCS, as capturing tools count; bits a
-//! second are L2, FCS included, as everywhere in Squall.
+//! Packets are frames as they were on the link. Octets are those of frames without FCS, as
+//! capturing tools count; bits a second are L2, FCS included, as everywhere in Squall.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,8 @@ pub struct Comparison {
     pub write: Vec<WriteInfo>,
     /// Every tool, data set and place at every rate.
     pub steps: Vec<Step>,
-    /// The largest rate without loss of each tool, data set and place; only when it was searched for.
+    /// The largest rate without loss of each tool, data set and place; only when it was searched
+    /// for.
     pub lossless: Vec<Lossless>,
     /// Ended before its time: what was measured until then is here.
     pub interrupted: bool,
@@ -46,7 +47,8 @@ pub struct Method {
     pub step_s: f64,
     /// The ratio below which a search takes a rate for lossless.
     pub lossless_below: f64,
-    /// The CPU that the sender was bound to, and the one of the tools; the same where there is one only.
+    /// The CPU that the sender was bound to, and the one of the tools; the same where there is one
+    /// only.
     pub sender_cpu: Option<u32>,
     pub tool_cpu: Option<u32>,
     /// Octets of an IP packet.
@@ -72,7 +74,8 @@ pub struct DataInfo {
     /// Where it is from.
     pub origin: String,
     pub mean_octets: f64,
-    /// Lengths in octets without FCS, and the share of each, 0 to 1; of a capture the ten most frequent.
+    /// Lengths in octets without FCS, and the share of each, 0 to 1; of a capture the ten most
+    /// frequent.
     pub lengths: Vec<(u32, f64)>,
     /// Of a capture.
     pub packets: Option<u64>,
@@ -100,7 +103,8 @@ pub struct Step {
     /// What arrived at the tool's interface, a second.
     pub actual_pps: Option<f64>,
     pub actual_bps: Option<f64>,
-    /// The sender and the kernel under it did not reach what was asked for: nothing is known of the tool at that rate.
+    /// The sender and the kernel under it did not reach what was asked for: nothing is known of the
+    /// tool at that rate.
     pub sender_bound: bool,
     /// Packet loss ratio, 0 to 1: what arrived and is not in the file.
     pub plr: Option<f64>,
@@ -112,8 +116,8 @@ pub struct Step {
     pub system_s_per_mpkt: Option<f64>,
     /// The largest of the rounds.
     pub peak_memory_octets: u64,
-    /// Whether what the tool says agrees with its file and with what arrived, in all rounds; absent where nothing can be held
-    /// against it.
+    /// Whether what the tool says agrees with its file and with what arrived, in all rounds; absent
+    /// where nothing can be held against it.
     pub honest: Option<bool>,
     pub rounds: Vec<Round>,
 }
@@ -197,7 +201,8 @@ pub struct Trial {
 
 impl Comparison {
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a comparison has string keys and no custom serializers")
+        serde_json::to_string_pretty(self)
+            .expect("a comparison has string keys and no custom serializers")
     }
 }
 
@@ -213,7 +218,10 @@ impl Round {
 
     /// L2, FCS included.
     pub fn bps(&self) -> f64 {
-        8.0 * per_second(self.arrived_octets + u64::from(squall_units::FCS_LEN) * self.arrived, self.sending_s)
+        8.0 * per_second(
+            self.arrived_octets + u64::from(squall_units::FCS_LEN) * self.arrived,
+            self.sending_s,
+        )
     }
 
     /// `user` or `system`, per million packets.
@@ -227,7 +235,8 @@ impl Round {
             return format!("failed: {why}");
         }
         let plr = self.plr.map_or("n/a".into(), human::ratio);
-        let cpu = self.per_mpkt(self.user_s + self.system_s).map_or("n/a".into(), |s| format!("{s:.2}"));
+        let cpu =
+            self.per_mpkt(self.user_s + self.system_s).map_or("n/a".into(), |s| format!("{s:.2}"));
         let lies = self.disagreements.iter().map(|d| format!("; it {d}")).collect::<String>();
         format!("{} arrived, PLR {plr}, {cpu} CPU s/Mpkt{lies}", human::si(self.pps(), "pps"))
     }
@@ -249,9 +258,14 @@ impl Round {
         let missing = self.arrived.saturating_sub(captured);
         match self.claim.dropped {
             Some(dropped) if dropped != missing => {
-                say(format!("says that {dropped} were lost, and {missing} of those that arrived are missing"));
+                say(format!(
+                    "says that {dropped} were lost, and {missing} of those that arrived are \
+                     missing"
+                ));
             }
-            None if missing > 0 => say(format!("does not say that {missing} of those that arrived are missing")),
+            None if missing > 0 => {
+                say(format!("does not say that {missing} of those that arrived are missing"))
+            }
             _ => {}
         }
     }
@@ -306,7 +320,8 @@ mod tests {
     fn round(in_file: Option<u64>, captured: u64, dropped: u64) -> Round {
         let claim = Claim { captured: Some(captured), dropped: Some(dropped), received: None };
         let (sent, arrived, arrived_octets, sending_s) = (1000, 900, 54_000, 1.0);
-        let mut round = Round { sent, arrived, arrived_octets, sending_s, claim, in_file, ..Round::default() };
+        let mut round =
+            Round { sent, arrived, arrived_octets, sending_s, claim, in_file, ..Round::default() };
         round.judge();
         round
     }
@@ -334,14 +349,23 @@ mod tests {
             (Some(901), 901, 0, "901 packets, and 900 arrived"),
         ] {
             let round = round(in_file, captured, dropped);
-            assert!(round.disagreements.iter().any(|d| d.contains(expected)), "{expected}: {:?}", round.disagreements);
+            assert!(
+                round.disagreements.iter().any(|d| d.contains(expected)),
+                "{expected}: {:?}",
+                round.disagreements
+            );
         }
     }
 
     #[test]
     fn a_step_is_the_median_of_the_rounds_that_did_not_fail() {
         let failed = Round { failed: Some("it ended".into()), ..Round::default() };
-        let rounds = vec![round(Some(900), 900, 0), round(Some(450), 450, 450), failed, round(Some(720), 720, 180)];
+        let rounds = vec![
+            round(Some(900), 900, 0),
+            round(Some(450), 450, 450),
+            failed,
+            round(Some(720), 720, 180),
+        ];
         let mut step = Step { asked_pps: Some(1000.0), rounds, ..Step::default() };
         step.sum_up();
         assert_eq!((step.plr, step.honest, step.sender_bound), (Some(0.2), Some(true), true));
@@ -353,8 +377,10 @@ mod tests {
 
     #[test]
     fn a_step_without_a_good_round_says_nothing() {
-        let mut step =
-            Step { rounds: vec![Round { failed: Some("no".into()), ..Round::default() }], ..Step::default() };
+        let mut step = Step {
+            rounds: vec![Round { failed: Some("no".into()), ..Round::default() }],
+            ..Step::default()
+        };
         step.sum_up();
         assert_eq!((step.plr, step.actual_pps, step.honest), (None, None, None));
     }
@@ -367,6 +393,9 @@ mod tests {
             std::fs::write(path, schema()).unwrap();
         }
         let checked_in = std::fs::read_to_string(path).unwrap();
-        assert!(checked_in == schema(), "{path} lags behind model.rs: BLESS=1 cargo test -p squall schema");
+        assert!(
+            checked_in == schema(),
+            "{path} lags behind model.rs: BLESS=1 cargo test -p squall schema"
+        );
     }
 }

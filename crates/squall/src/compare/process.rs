@@ -58,12 +58,14 @@ impl Running {
         log: &Path,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, String> {
-        let program = tool.find().ok_or_else(|| format!("{} is not installed", tool.program.display()))?;
+        let program =
+            tool.find().ok_or_else(|| format!("{} is not installed", tool.program.display()))?;
         let said = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
         let again = said.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
         let mut command = Command::new(&program);
         command.args(arguments).stdin(Stdio::null()).stdout(said).stderr(again);
-        let child = child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", program.display()))?;
+        let child =
+            child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", program.display()))?;
         let mut running = Self { child, log: log.into(), before: Default::default() };
         running.wait_until_ready(interface, stop)?;
         running.before = (child::cpu_time(running.pid()), child::run_time(running.pid()));
@@ -121,10 +123,13 @@ impl Running {
         let pid = self.pid();
         let early = child::has_ended(pid);
         let peak_memory = child::peak_memory(pid);
-        let (worked, exact) =
-            (child::cpu_time(pid).since(self.before.0), child::run_time(pid).saturating_sub(self.before.1));
+        let (worked, exact) = (
+            child::cpu_time(pid).since(self.before.0),
+            child::run_time(pid).saturating_sub(self.before.1),
+        );
         child::interrupt(pid);
-        let mut wrong = early.then(|| format!("it ended before it was asked to: {}", self.last_words()));
+        let mut wrong =
+            early.then(|| format!("it ended before it was asked to: {}", self.last_words()));
         if !wait(pid, END[0]) {
             wrong = Some(format!("it did not end within {} s after SIGINT", END[0].as_secs()));
             child::terminate(pid);
@@ -133,7 +138,8 @@ impl Running {
         // It waits to be waited for, and until then its time can be read.
         let ending = child::cpu_time(pid).since(self.before.0).since(worked);
         let worked = worked.of_total(exact);
-        let cpu = CpuTime { user: worked.user + ending.user, system: worked.system + ending.system };
+        let cpu =
+            CpuTime { user: worked.user + ending.user, system: worked.system + ending.system };
         child::kill(pid);
         // By SIGINT, which shells call 130, is as it was asked; tools that know Ctrl-C end with 0.
         let status = self.child.wait();
@@ -145,15 +151,23 @@ impl Running {
         {
             wrong = Some(format!("it ended with {status}: {}", self.last_words()));
         }
-        let output =
-            fs::read(&self.log).map(|octets| String::from_utf8_lossy(&octets).into_owned()).unwrap_or_default();
+        let output = fs::read(&self.log)
+            .map(|octets| String::from_utf8_lossy(&octets).into_owned())
+            .unwrap_or_default();
         Finished { cpu, peak_memory, output, wrong }
     }
 
     fn last_words(&self) -> String {
-        let text = fs::read(&self.log).map(|octets| String::from_utf8_lossy(&octets).into_owned()).unwrap_or_default();
-        let lines: Vec<&str> = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
-        if lines.is_empty() { "it said nothing".into() } else { lines[lines.len().saturating_sub(3)..].join(" | ") }
+        let text = fs::read(&self.log)
+            .map(|octets| String::from_utf8_lossy(&octets).into_owned())
+            .unwrap_or_default();
+        let lines: Vec<&str> =
+            text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
+        if lines.is_empty() {
+            "it said nothing".into()
+        } else {
+            lines[lines.len().saturating_sub(3)..].join(" | ")
+        }
     }
 }
 

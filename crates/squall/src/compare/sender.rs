@@ -24,9 +24,13 @@ pub struct Sender {
     pub cpu: Option<u32>,
 }
 
-/// The fastest kind of port that sends such frames from `interface` here, and why no faster one. Those of the kernel's
-/// making first.
-pub fn choose(interface: &str, data: &DataSet, cpu: Option<u32>) -> Result<(Sender, Vec<String>), Error> {
+/// The fastest kind of port that sends such frames from `interface` here, and why no faster one.
+/// Those of the kernel's making first.
+pub fn choose(
+    interface: &str,
+    data: &DataSet,
+    cpu: Option<u32>,
+) -> Result<(Sender, Vec<String>), Error> {
     // AF_XDP sends full frames faster, but af_packet works with every MTU and for everybody.
     let kinds: &[&str] = match data.frames {
         Frames::Synthetic(_) => &["xdp_live", "af_packet"],
@@ -56,7 +60,13 @@ pub fn choose(interface: &str, data: &DataSet, cpu: Option<u32>) -> Result<(Send
 
 impl Sender {
     /// Sends for `duration`, or until `stop` says so; seconds from the first departure to the last.
-    pub fn send(&self, data: &DataSet, rate: Rate, duration: Nanos, stop: &dyn Fn() -> bool) -> Result<f64, Error> {
+    pub fn send(
+        &self,
+        data: &DataSet,
+        rate: Rate,
+        duration: Nanos,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<f64, Error> {
         match &data.frames {
             Frames::Synthetic(weights) => self.generate(weights, rate, duration, stop),
             Frames::Capture(frames) => self.replay(frames, rate, duration, stop),
@@ -79,8 +89,14 @@ impl Sender {
         Ok(run.finish()?.duration_s)
     }
 
-    fn session(&self, weights: &[(u32, u32)], rate: Rate, duration: Nanos) -> Result<Session, Error> {
-        let sizes: Vec<(u32, u32)> = weights.iter().map(|(len, weight)| (len + FCS_LEN, *weight)).collect();
+    fn session(
+        &self,
+        weights: &[(u32, u32)],
+        rate: Rate,
+        duration: Nanos,
+    ) -> Result<Session, Error> {
+        let sizes: Vec<(u32, u32)> =
+            weights.iter().map(|(len, weight)| (len + FCS_LEN, *weight)).collect();
         let size = match sizes[..] {
             [(one, _)] => json!(one),
             _ => json!({ "weights": sizes }),
@@ -104,10 +120,17 @@ impl Sender {
         Ok(session)
     }
 
-    fn replay(&self, frames: &Captured, rate: Rate, duration: Nanos, stop: &dyn Fn() -> bool) -> Result<f64, Error> {
+    fn replay(
+        &self,
+        frames: &Captured,
+        rate: Rate,
+        duration: Nanos,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<f64, Error> {
         let wanted = Wanted { to: Use::Send, ..Wanted::default() };
         let (mut port, _, _) = crate::ports::open(&self.address, wanted)?;
-        let failed = |error: std::io::Error| Error::Environment(format!("{}: {error}", self.address));
+        let failed =
+            |error: std::io::Error| Error::Environment(format!("{}: {error}", self.address));
         let mut queue = port.open_tx(0, frames.longest() as u32).map_err(failed)?;
         // `stop` stays here: what it looks at need not be of another thread.
         let over = &AtomicBool::new(false);
@@ -148,14 +171,15 @@ impl Pace {
             RateUnit::BpsL1 => bits + 8 * u128::from(squall_units::L1_OVERHEAD),
             RateUnit::Percent | RateUnit::Max => 0,
         };
-        let due = self.before * 1_000_000_000 * u128::from(self.rate.den) / u128::from(self.rate.num.max(1));
+        let due = self.before * 1_000_000_000 * u128::from(self.rate.den)
+            / u128::from(self.rate.num.max(1));
         self.before += weight;
         Duration::from_nanos(u64::try_from(due).unwrap_or(u64::MAX))
     }
 }
 
-/// The frames of a capture again and again, each at its instant or as soon after as the port takes it; seconds from the
-/// first to the last.
+/// The frames of a capture again and again, each at its instant or as soon after as the port takes
+/// it; seconds from the first to the last.
 fn paced(
     queue: &mut dyn TxQueue,
     frames: &Captured,
@@ -218,7 +242,10 @@ mod tests {
     fn deadlines_do_not_drift() {
         let mut pace = Pace::new("3 pps".parse().unwrap());
         let due: Vec<u128> = (0..3_000_001).map(|_| pace.next(60).as_nanos()).collect();
-        assert_eq!((due[0], due[1], due[3], due[3_000_000]), (0, 333_333_333, 1_000_000_000, 1_000_000_000_000_000));
+        assert_eq!(
+            (due[0], due[1], due[3], due[3_000_000]),
+            (0, 333_333_333, 1_000_000_000, 1_000_000_000_000_000)
+        );
         // 64 octets with FCS are 512 bits.
         let mut pace = Pace::new("512 kbps".parse().unwrap());
         let due: Vec<u128> = [60, 1514, 60].map(|len| pace.next(len).as_nanos()).into();

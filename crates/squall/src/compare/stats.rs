@@ -14,8 +14,8 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// Bisection for the largest rate, in packets a second, with a loss ratio below a limit: top speed first, then halves of what
-/// is not known, on a logarithmic scale.
+/// Bisection for the largest rate, in packets a second, with a loss ratio below a limit: top speed
+/// first, then halves of what is not known, on a logarithmic scale.
 ///
 /// A rate that was asked for and not reached proves nothing about itself: what was reached counts.
 #[derive(Clone, Debug)]
@@ -53,7 +53,11 @@ impl Search {
             return None;
         }
         // Nothing without loss yet: a quarter, so that a slow tool is found in few steps.
-        Some(if self.good > 0.0 { (self.good * self.bad).sqrt() } else { (self.bad / 4.0).max(SLOWEST_PPS) })
+        Some(if self.good > 0.0 {
+            (self.good * self.bad).sqrt()
+        } else {
+            (self.bad / 4.0).max(SLOWEST_PPS)
+        })
     }
 
     /// What came of the rate that [`Self::next`] gave.
@@ -63,13 +67,16 @@ impl Search {
         // Top speed is not known by a number before it was tried.
         let tried = if asked.is_finite() { asked } else { trial.actual_pps.max(SLOWEST_PPS) };
         if lossless {
-            // A busy machine sends a little less than it was asked; only who gets no further has found the sender's limit.
+            // A busy machine sends a little less than it was asked; only who gets no further has
+            // found the sender's limit.
             let further = trial.actual_pps > self.good * RESOLUTION;
             self.good = self.good.max(trial.actual_pps);
             match asked.is_finite() {
                 // Nothing is faster than that.
                 false => self.sender_bound = true,
-                true if !further && !reached(trial.actual_pps, asked) => self.bad = self.bad.min(tried),
+                true if !further && !reached(trial.actual_pps, asked) => {
+                    self.bad = self.bad.min(tried)
+                }
                 true => {}
             }
         } else {
@@ -105,7 +112,8 @@ mod tests {
         assert_eq!(median([].into_iter()), None);
     }
 
-    /// A tool that loses what is above `limit`, behind a sender that reaches `top`; `noise` moves the limit trial by trial.
+    /// A tool that loses what is above `limit`, behind a sender that reaches `top`; `noise` moves
+    /// the limit trial by trial.
     fn search(limit: f64, top: f64, noise: impl Fn(usize) -> f64) -> Search {
         let mut search = Search::new(0.001);
         let mut trials = 0;
@@ -123,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_search_finds_the_limit_of_the_tool() {
-        for (limit, top) in [(500e3, 1e6), (999e3, 1e6), (12e3, 3e6), (2e3, 1e6), (250e3, 250.5e3)] {
+        for (limit, top) in [(500e3, 1e6), (999e3, 1e6), (12e3, 3e6), (2e3, 1e6), (250e3, 250.5e3)]
+        {
             let found = search(limit, top, |_| 1.0).found();
             assert!((limit / RESOLUTION..=limit * 1.001).contains(&found), "{limit}: {found}");
         }
@@ -145,7 +154,8 @@ mod tests {
     #[test]
     fn noise_does_not_keep_a_search_from_its_end() {
         for seed in 0..50 {
-            let noise = |trial: usize| 0.5 + ((trial * 7919 + seed * 104_729) % 1000) as f64 / 1000.0;
+            let noise =
+                |trial: usize| 0.5 + ((trial * 7919 + seed * 104_729) % 1000) as f64 / 1000.0;
             let found = search(400e3, 1e6, noise).found();
             assert!(found <= 600e3 * 1.001, "{seed}: {found}");
         }

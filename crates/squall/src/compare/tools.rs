@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::model::{Claim, ToolInfo};
 use crate::Error;
 
-/// A capturing program. `{interface}`, `{file}` and `{report}` in its arguments stand for where it is to listen, what it is
-/// to write and a file for its JSON report.
+/// A capturing program. `{interface}`, `{file}` and `{report}` in its arguments stand for where it
+/// is to listen, what it is to write and a file for its JSON report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     pub name: String,
@@ -34,21 +34,30 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "squall-af_xdp",
-        command: "squall capture --port af_xdp:{interface},take=all -w {file} --json {report} --quiet",
+        command: "squall capture --port af_xdp:{interface},take=all -w {file} --json {report} \
+                  --quiet",
         takes_frames: true,
     },
     // -Z: not as a user who may not write here.
-    Known { name: "tcpdump", command: "tcpdump -i {interface} -n -Z root -w {file}", takes_frames: false },
+    Known {
+        name: "tcpdump",
+        command: "tcpdump -i {interface} -n -Z root -w {file}",
+        takes_frames: false,
+    },
     Known { name: "dumpcap", command: "dumpcap -q -i {interface} -w {file}", takes_frames: false },
-    Known { name: "netsniff-ng", command: "netsniff-ng --in {interface} --out {file} -s", takes_frames: false },
+    Known {
+        name: "netsniff-ng",
+        command: "netsniff-ng --in {interface} --out {file} -s",
+        takes_frames: false,
+    },
 ];
 
 /// What is compared where nobody says what.
 pub const DEFAULT_TOOLS: &str = "squall,tcpdump,tcpdump:-B 65536,dumpcap,netsniff-ng";
 
 impl Tool {
-    /// A list of names, each with more arguments behind a colon: `tcpdump,tcpdump:-B 65536`. `squall` is the path of this
-    /// program.
+    /// A list of names, each with more arguments behind a colon: `tcpdump,tcpdump:-B 65536`.
+    /// `squall` is the path of this program.
     ///
     /// # Errors
     /// A name that is not known.
@@ -61,7 +70,8 @@ impl Tool {
         let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
             let names = KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
             return Err(Error::Usage(format!(
-                "--tools {text}: there is no tool {name:?}\n  expected {names}; or --tool 'NAME=COMMAND -i {{interface}} -w {{file}}'"
+                "--tools {text}: there is no tool {name:?}\n  expected {names}; or --tool \
+                 'NAME=COMMAND -i {{interface}} -w {{file}}'"
             )));
         };
         let mut words = split_words(known.command)?;
@@ -81,14 +91,17 @@ impl Tool {
     pub fn parse_template(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| {
             Error::Usage(format!(
-                "--tool {text}: {why}\n  expected NAME=COMMAND, such as 'mine=mytool -i {{interface}} -w {{file}}'"
+                "--tool {text}: {why}\n  expected NAME=COMMAND, such as 'mine=mytool -i \
+                 {{interface}} -w {{file}}'"
             ))
         };
         let (name, command) = text.split_once('=').ok_or_else(|| wrong("no '='"))?;
         if name.trim().is_empty() {
             return Err(wrong("no name"));
         }
-        if let Some(lacking) = ["{interface}", "{file}"].iter().find(|place| !command.contains(**place)) {
+        if let Some(lacking) =
+            ["{interface}", "{file}"].iter().find(|place| !command.contains(**place))
+        {
             return Err(wrong(&format!("no {lacking} in the command")));
         }
         Self::of_words(name.trim().into(), split_words(command)?)
@@ -96,7 +109,9 @@ impl Tool {
 
     fn of_words(name: String, words: Vec<String>) -> Result<Self, Error> {
         let mut words = words.into_iter();
-        let program = words.next().ok_or_else(|| Error::Usage(format!("tool {name}: the command is empty")))?;
+        let program = words
+            .next()
+            .ok_or_else(|| Error::Usage(format!("tool {name}: the command is empty")))?;
         Ok(Self { name, program: program.into(), arguments: words.collect(), takes_frames: false })
     }
 
@@ -115,7 +130,9 @@ impl Tool {
     pub fn filled(&self, interface: &str, file: &Path, report: &Path) -> Vec<String> {
         let (file, report) = (file.to_string_lossy(), report.to_string_lossy());
         let fill = |word: &String| {
-            word.replace("{interface}", interface).replace("{file}", &file).replace("{report}", &report)
+            word.replace("{interface}", interface)
+                .replace("{file}", &file)
+                .replace("{report}", &report)
         };
         self.arguments.iter().map(fill).collect()
     }
@@ -123,20 +140,32 @@ impl Tool {
     /// What the result says of it; asks the program for its version.
     pub fn info(&self) -> ToolInfo {
         let program = self.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let command = [program].iter().chain(&self.arguments).cloned().collect::<Vec<_>>().join(" ");
+        let command =
+            [program].iter().chain(&self.arguments).cloned().collect::<Vec<_>>().join(" ");
         let (version, why_not) = match self.find() {
             None => (None, Some(format!("not installed: {}", self.program.display()))),
             Some(file) => (version(&file), None),
         };
-        ToolInfo { name: self.name.clone(), command, version, why_not, takes_frames: self.takes_frames }
+        ToolInfo {
+            name: self.name.clone(),
+            command,
+            version,
+            why_not,
+            takes_frames: self.takes_frames,
+        }
     }
 }
 
 /// The first line that a program says of itself.
 fn version(program: &Path) -> Option<String> {
-    let output =
-        std::process::Command::new(program).arg("--version").stdin(std::process::Stdio::null()).output().ok()?;
-    let text = [output.stdout, output.stderr].map(|octets| String::from_utf8_lossy(&octets).into_owned()).concat();
+    let output = std::process::Command::new(program)
+        .arg("--version")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .ok()?;
+    let text = [output.stdout, output.stderr]
+        .map(|octets| String::from_utf8_lossy(&octets).into_owned())
+        .concat();
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(line.chars().take(100).collect())
 }
@@ -162,7 +191,8 @@ fn split_words(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// What a tool says at its end, whichever it is: `output` is all that it printed, `report` its JSON if it wrote one.
+/// What a tool says at its end, whichever it is: `output` is all that it printed, `report` its JSON
+/// if it wrote one.
 pub fn claim(output: &str, report: Option<&str>) -> Claim {
     report.and_then(claim_of_report).unwrap_or_else(|| claim_of_text(output))
 }
@@ -172,19 +202,27 @@ fn claim_of_text(output: &str) -> Claim {
     let mut claim = Claim::default();
     // dumpcap and netsniff-ng go back to the beginning of the line.
     for line in output.split(['\n', '\r']).map(str::trim) {
-        let before = |sentence: &str| line.split_once(sentence).and_then(|(n, _)| n.trim().parse::<u64>().ok());
+        let before = |sentence: &str| {
+            line.split_once(sentence).and_then(|(n, _)| n.trim().parse::<u64>().ok())
+        };
         // tcpdump: `1 packet captured`
-        let packets = |what: &str| before(&format!("packets {what}")).or_else(|| before(&format!("packet {what}")));
+        let packets = |what: &str| {
+            before(&format!("packets {what}")).or_else(|| before(&format!("packet {what}")))
+        };
         let set = |place: &mut Option<u64>, value: Option<u64>| *place = value.or(*place);
         set(&mut claim.captured, packets("captured").or_else(|| packets("passed filter")));
         set(&mut claim.dropped, packets("dropped by kernel").or_else(|| packets("failed filter")));
         set(&mut claim.received, packets("received by filter").or_else(|| packets("incoming")));
-        // dumpcap: `Packets received/dropped on interface 'veth-b': 50000/17 (pcap:17/dumpcap:0/...) (100.0%)`
+        // dumpcap:
+        // `Packets received/dropped on interface 'veth-b': 50000/17 (pcap:17/dumpcap:0/...) (100.0%)`
         let after = |sentence: &str| line.strip_prefix(sentence).map(str::trim);
         set(&mut claim.captured, after("Packets captured:").and_then(|n| n.parse().ok()));
         let both = after("Packets received/dropped on interface").and_then(|rest| {
             let (received, rest) = rest.rsplit_once("': ")?.1.split_once('/')?;
-            Some((received.parse::<u64>().ok()?, rest.split_whitespace().next()?.parse::<u64>().ok()?))
+            Some((
+                received.parse::<u64>().ok()?,
+                rest.split_whitespace().next()?.parse::<u64>().ok()?,
+            ))
         });
         if let Some((received, dropped)) = both {
             (claim.received, claim.dropped) = (Some(received + dropped), Some(dropped));
@@ -198,7 +236,11 @@ fn claim_of_report(text: &str) -> Option<Claim> {
     let report: Value = serde_json::from_str(text).ok()?;
     let capture = report.get("capture")?;
     let count = |key: &str| capture.get(key)?.as_u64();
-    Some(Claim { captured: count("written_packets"), dropped: count("lost"), received: count("received") })
+    Some(Claim {
+        captured: count("written_packets"),
+        dropped: count("lost"),
+        received: count("received"),
+    })
 }
 
 #[cfg(test)]
@@ -209,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_list_of_tools_has_their_arguments_behind_colons() {
-        let tools = Tool::parse_list("squall,tcpdump:-B 65536 -s 128, dumpcap", Path::new(SQUALL)).unwrap();
+        let tools =
+            Tool::parse_list("squall,tcpdump:-B 65536 -s 128, dumpcap", Path::new(SQUALL)).unwrap();
         let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["squall", "tcpdump -B 65536 -s 128", "dumpcap"]);
         assert_eq!(tools[0].program, Path::new(SQUALL));
@@ -221,10 +264,17 @@ mod tests {
 
     #[test]
     fn a_template_is_a_tool() {
-        let tool = Tool::parse_template("mine=sh -c 'cap -i {interface} \"x y\"' -w {file}").unwrap();
+        let tool =
+            Tool::parse_template("mine=sh -c 'cap -i {interface} \"x y\"' -w {file}").unwrap();
         let words = tool.filled("e0", Path::new("/f"), Path::new("/r"));
         assert_eq!(words, ["-c", "cap -i e0 \"x y\"", "-w", "/f"]);
-        for text in ["mine", "=a {interface} {file}", "a=b {file}", "a=b {interface}", "a=b '{interface} {file}"] {
+        for text in [
+            "mine",
+            "=a {interface} {file}",
+            "a=b {file}",
+            "a=b {interface}",
+            "a=b '{interface} {file}",
+        ] {
             assert!(Tool::parse_template(text).is_err(), "{text}");
         }
     }
@@ -237,34 +287,53 @@ mod tests {
 
     #[test]
     fn the_last_words_of_tcpdump() {
-        let text = "tcpdump: listening on veth-b, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
-                    812345 packets captured\n900000 packets received by filter\n87655 packets dropped by kernel\n";
+        let text = "tcpdump: listening on veth-b, link-type EN10MB (Ethernet), snapshot length \
+                    262144 bytes\n812345 packets captured\n900000 packets received by \
+                    filter\n87655 packets dropped by kernel\n";
         assert_eq!(
             claim(text, None),
             Claim { captured: Some(812_345), dropped: Some(87_655), received: Some(900_000) }
         );
-        let one = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n3 packets dropped by interface\n";
-        assert_eq!(claim(one, None), Claim { captured: Some(1), dropped: Some(0), received: Some(1) });
+        let one = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n3 \
+                   packets dropped by interface\n";
+        assert_eq!(
+            claim(one, None),
+            Claim { captured: Some(1), dropped: Some(0), received: Some(1) }
+        );
     }
 
     #[test]
     fn the_last_words_of_dumpcap() {
-        let text = "Capturing on 'veth-b'\nFile: /dev/shm/x.pcapng\n\rPackets captured: 50000\n\
-                    Packets received/dropped on interface 'veth-b': 50000/17 (pcap:17/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)\n";
-        assert_eq!(claim(text, None), Claim { captured: Some(50_000), dropped: Some(17), received: Some(50_017) });
+        let text = "Capturing on 'veth-b'\nFile: /dev/shm/x.pcapng\n\rPackets captured: \
+                    50000\nPackets received/dropped on interface 'veth-b': 50000/17 \
+                    (pcap:17/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)\n";
+        assert_eq!(
+            claim(text, None),
+            Claim { captured: Some(50_000), dropped: Some(17), received: Some(50_017) }
+        );
     }
 
     #[test]
     fn the_last_words_of_netsniff_ng() {
-        let text = "Running! Hang up with ^C!\n\n\r       50100  packets incoming (0 unread on exit)\n\
-                    \r       50000  packets passed filter\n\r         100  packets failed filter (out of space)\n\
-                    \r      0.1996% packet droprate\n\r           3  sec, 702638 usec in total\n";
-        assert_eq!(claim(text, None), Claim { captured: Some(50_000), dropped: Some(100), received: Some(50_100) });
+        let text = "Running! Hang up with ^C!\n\n\r       50100  packets incoming (0 unread on \
+                    exit)\n\r       50000  packets passed filter\n\r         100  packets failed \
+                    filter (out of space)\n\r      0.1996% packet droprate\n\r           3  sec, \
+                    702638 usec in total\n";
+        assert_eq!(
+            claim(text, None),
+            Claim { captured: Some(50_000), dropped: Some(100), received: Some(50_100) }
+        );
     }
 
     #[test]
     fn a_tool_that_says_nothing_claims_nothing() {
-        for text in ["", "packets captured", "x packets captured\n1 packets", "Packets captured: many", "\r\r"] {
+        for text in [
+            "",
+            "packets captured",
+            "x packets captured\n1 packets",
+            "Packets captured: many",
+            "\r\r",
+        ] {
             assert_eq!(claim(text, Some("{}")), Claim::default(), "{text:?}");
         }
     }
@@ -272,6 +341,9 @@ mod tests {
     #[test]
     fn the_report_of_squall_is_read() {
         let report = r#"{"capture": {"received": 10, "written_packets": 7, "lost": 3}}"#;
-        assert_eq!(claim("", Some(report)), Claim { captured: Some(7), dropped: Some(3), received: Some(10) });
+        assert_eq!(
+            claim("", Some(report)),
+            Claim { captured: Some(7), dropped: Some(3), received: Some(10) }
+        );
     }
 }

@@ -61,7 +61,8 @@ pub struct OnePacket {
     pub packet: Option<String>,
 }
 
-/// Captures that were looked at, and where their packets are. Memory is bounded, however large the files.
+/// Captures that were looked at, and where their packets are. Memory is bounded, however large the
+/// files.
 #[derive(Debug, Default)]
 pub struct Captures {
     known: Mutex<HashMap<Key, Arc<Index>>>,
@@ -93,16 +94,24 @@ struct Index {
     fault: Option<String>,
     /// All up to the end of the first packet; empty where one cannot begin in the middle.
     head: Vec<u8>,
-    /// Before each of them are so many packets that the filter takes, so many in all, and so many octets.
+    /// Before each of them are so many packets that the filter takes, so many in all, and so many
+    /// octets.
     places: Vec<(u64, u64, u64)>,
 }
 
 impl Captures {
-    /// `count` packets from the `from`th on (from 0) of those that `filter` takes, in the language of tcpdump.
+    /// `count` packets from the `from`th on (from 0) of those that `filter` takes, in the language
+    /// of tcpdump.
     ///
     /// # Errors
     /// [`Error::Usage`] for what is no capture, and for a filter that says nothing.
-    pub fn page(&self, path: &Path, filter: &str, from: u64, count: usize) -> Result<PacketPage, Error> {
+    pub fn page(
+        &self,
+        path: &Path,
+        filter: &str,
+        from: u64,
+        count: usize,
+    ) -> Result<PacketPage, Error> {
         let index = self.index(path, filter)?;
         let mut page = PacketPage {
             total: index.total,
@@ -112,9 +121,13 @@ impl Captures {
             packets: Vec::new(),
         };
         if from < index.total && count > 0 {
-            let place = index.places.partition_point(|place| place.0 <= from).checked_sub(1).map(|i| index.places[i]);
-            let (mut skip, start) =
-                place.map_or((from, None), |(taken, number, at)| (from - taken, Some((number, at))));
+            let place = index
+                .places
+                .partition_point(|place| place.0 <= from)
+                .checked_sub(1)
+                .map(|i| index.places[i]);
+            let (mut skip, start) = place
+                .map_or((from, None), |(taken, number, at)| (from - taken, Some((number, at))));
             let mut takes = Takes::new(filter);
             walk(path, &index, start, |packet, number| {
                 if takes.packet(packet)? {
@@ -135,7 +148,11 @@ impl Captures {
     /// [`Error::Usage`] for what is no capture, or has no such packet.
     pub fn packet(&self, path: &Path, number: u64) -> Result<OnePacket, Error> {
         let index = self.index(path, "")?;
-        let place = index.places.partition_point(|place| place.1 < number).checked_sub(1).map(|i| index.places[i]);
+        let place = index
+            .places
+            .partition_point(|place| place.1 < number)
+            .checked_sub(1)
+            .map(|i| index.places[i]);
         let mut found = None;
         walk(path, &index, place.map(|(_, number, at)| (number, at)), |packet, n| {
             if n == number {
@@ -144,7 +161,9 @@ impl Captures {
             Ok(n < number)
         })?;
         let packets = index.packets;
-        found.ok_or_else(|| Error::Usage(format!("there is no packet {number}: the capture has {packets}, from 1")))
+        found.ok_or_else(|| {
+            Error::Usage(format!("there is no packet {number}: the capture has {packets}, from 1"))
+        })
     }
 
     fn index(&self, path: &Path, filter: &str) -> Result<Arc<Index>, Error> {
@@ -169,7 +188,8 @@ impl Index {
     fn of(path: &Path, filter: &str) -> Result<Self, Error> {
         let mut takes = Takes::new(filter);
         takes.check()?;
-        let mut reader = CaptureReader::open(path).map_err(|error| Error::Usage(error.to_string()))?;
+        let mut reader =
+            CaptureReader::open(path).map_err(|error| Error::Usage(error.to_string()))?;
         let mut index = Self::default();
         let (mut stride, mut next) = (STRIDE, STRIDE);
         let (mut head, mut interfaces) = (0, 0);
@@ -204,7 +224,9 @@ impl Index {
                 next += stride;
             }
         }
-        let plain = reader.compression().is_none() && reader.interfaces().len() == interfaces && head <= MOST_HEAD;
+        let plain = reader.compression().is_none()
+            && reader.interfaces().len() == interfaces
+            && head <= MOST_HEAD;
         if plain && !index.places.is_empty() {
             let mut file = File::open(path).map_err(|error| told(path, &error))?.take(head);
             file.read_to_end(&mut index.head).map_err(|error| told(path, &error))?;
@@ -233,7 +255,8 @@ fn walk(
         }
         None => Box::new(file),
     };
-    let mut reader = CaptureReader::from_read(input).map_err(|error| Error::Usage(error.to_string()))?;
+    let mut reader =
+        CaptureReader::from_read(input).map_err(|error| Error::Usage(error.to_string()))?;
     // What is faulty has been told.
     while let Ok(Some(packet)) = reader.next() {
         if std::mem::take(&mut skip) {
@@ -336,12 +359,17 @@ mod tests {
     fn octets(n: u64) -> Vec<u8> {
         let kind = if n.is_multiple_of(2) { "udp" } else { "tcp" };
         let text = format!("eth/ipv4(src=10.0.0.1,dst=10.0.0.2)/{kind}(dport={n})");
-        squall_wire::Packet::parse(&text).unwrap().build(None, &|_| unreachable!(), 0).unwrap().bytes
+        squall_wire::Packet::parse(&text)
+            .unwrap()
+            .build(None, &|_| unreachable!(), 0)
+            .unwrap()
+            .bytes
     }
 
     #[test]
     fn pages_and_packets_are_those_of_the_file_wherever_one_begins() {
-        let folder = std::env::temp_dir().join(format!("squall-design-capture-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("squall-design-capture-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (pcap, pcapng) = (folder.join("a.pcap"), folder.join("a.pcapng"));
         let mut writer = PcapWriter::create(&pcap, PcapFormat::default()).unwrap();
@@ -355,27 +383,45 @@ mod tests {
         ng.finish().unwrap();
         let captures = Captures::default();
         for path in [&pcap, &pcapng] {
-            for (from, count) in [(0, 3), (STRIDE - 1, 3), (STRIDE, 2), (2 * STRIDE + 7, 700), (PACKETS, 5)] {
+            for (from, count) in
+                [(0, 3), (STRIDE - 1, 3), (STRIDE, 2), (2 * STRIDE + 7, 700), (PACKETS, 5)]
+            {
                 let page = captures.page(path, "", from, count).unwrap();
                 let numbers: Vec<u64> = page.packets.iter().map(|row| row.n).collect();
                 let last = (from + count as u64).min(PACKETS);
-                assert_eq!((page.total, numbers), (PACKETS, (from + 1..=last).collect()), "{path:?} {from}");
+                assert_eq!(
+                    (page.total, numbers),
+                    (PACKETS, (from + 1..=last).collect()),
+                    "{path:?} {from}"
+                );
             }
             let page = captures.page(path, "udp", STRIDE, 2).unwrap();
             assert_eq!(page.total, PACKETS / 2);
-            assert_eq!(page.packets.iter().map(|row| row.n).collect::<Vec<_>>(), [2 * STRIDE + 2, 2 * STRIDE + 4]);
+            assert_eq!(
+                page.packets.iter().map(|row| row.n).collect::<Vec<_>>(),
+                [2 * STRIDE + 2, 2 * STRIDE + 4]
+            );
             let first = &captures.page(path, "", 1, 1).unwrap().packets[0];
             assert_eq!(
                 (first.source.as_str(), first.destination.as_str(), first.protocol.as_str()),
                 ("10.0.0.1", "10.0.0.2", "UDP")
             );
-            assert!((first.t_s - 0.001).abs() < 1e-9 && first.info.contains("10.0.0.2.2"), "{first:?}");
+            assert!(
+                (first.t_s - 0.001).abs() < 1e-9 && first.info.contains("10.0.0.2.2"),
+                "{first:?}"
+            );
             for number in [1, STRIDE, STRIDE + 1, PACKETS] {
                 let one = captures.packet(path, number).unwrap();
                 assert_eq!((one.row.n, one.frame.hex), (number, to_hex(&octets(number))));
                 assert!(one.packet.unwrap().contains(&format!("dport={number}")));
             }
-            assert!(captures.packet(path, PACKETS + 1).unwrap_err().to_string().contains("there is no packet"));
+            assert!(
+                captures
+                    .packet(path, PACKETS + 1)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("there is no packet")
+            );
             assert!(captures.page(path, "no such filter", 0, 1).is_err());
         }
         std::fs::remove_dir_all(&folder).unwrap();

@@ -49,7 +49,8 @@ pub struct FieldInfo {
     pub auto: bool,
     /// Not there unless it is set.
     pub optional: bool,
-    /// Words that may stand for numbers; of flags each a bit, joined by `|`; of options what may stand in the list.
+    /// Words that may stand for numbers; of flags each a bit, joined by `|`; of options what may
+    /// stand in the list.
     pub names: Vec<NameInfo>,
     /// Fields that are the same bits, or some of them: not both can be set.
     pub shares: Vec<String>,
@@ -74,7 +75,11 @@ pub struct NameInfo {
 /// assert!(ipv4.follows.contains(&"udp".to_string()));
 /// ```
 pub fn headers() -> Vec<HeaderInfo> {
-    squall_wire::headers().iter().chain(squall_wire::payloads()).map(|header| info(header)).collect()
+    squall_wire::headers()
+        .iter()
+        .chain(squall_wire::payloads())
+        .map(|header| info(header))
+        .collect()
 }
 
 fn info(header: &HeaderDef) -> HeaderInfo {
@@ -88,15 +93,25 @@ fn info(header: &HeaderDef) -> HeaderInfo {
         layer: layer(header),
         payload,
         first: matches!(header.name, "eth" | "raw"),
-        fields: header.fields.iter().enumerate().map(|(i, field)| field_info(header, i, field)).collect(),
-        follows: if header.name == "truncate" { Vec::new() } else { carries.chain(behind).map(String::from).collect() },
+        fields: header
+            .fields
+            .iter()
+            .enumerate()
+            .map(|(i, field)| field_info(header, i, field))
+            .collect(),
+        follows: if header.name == "truncate" {
+            Vec::new()
+        } else {
+            carries.chain(behind).map(String::from).collect()
+        },
     }
 }
 
 fn layer(header: &HeaderDef) -> u8 {
     match header.name {
         "eth" | "vlan" | "mpls" => 2,
-        "arp" | "ipv4" | "ipv6" | "hopopts" | "dstopts" | "routing" | "fragment" | "icmp" | "icmpv6" | "igmp" => 3,
+        "arp" | "ipv4" | "ipv6" | "hopopts" | "dstopts" | "routing" | "fragment" | "icmp"
+        | "icmpv6" | "igmp" => 3,
         "udp" | "tcp" => 4,
         // Tunnels carry layers 2 and 3.
         "gre" | "vxlan" | "gtpu" => 5,
@@ -116,7 +131,11 @@ fn field_info(header: &HeaderDef, i: usize, field: &FieldDef) -> FieldInfo {
         bits: field.bits,
         bit_offset: always.then_some(field.bit),
         kind: kind(field).into(),
-        default: if auto || optional || options { String::new() } else { field.kind.format(field.default) },
+        default: if auto || optional || options {
+            String::new()
+        } else {
+            field.kind.format(field.default)
+        },
         min: Number::Small(0),
         max: if options { Number::Small(0) } else { field.max().into() },
         unit: field.unit.into(),
@@ -124,7 +143,11 @@ fn field_info(header: &HeaderDef, i: usize, field: &FieldDef) -> FieldInfo {
         auto,
         optional,
         names: names(field),
-        shares: if options { Vec::new() } else { header.shares_bits(i).map(String::from).collect() },
+        shares: if options {
+            Vec::new()
+        } else {
+            header.shares_bits(i).map(String::from).collect()
+        },
     }
 }
 
@@ -150,7 +173,8 @@ pub(super) fn kind(field: &FieldDef) -> &'static str {
 }
 
 fn names(field: &FieldDef) -> Vec<NameInfo> {
-    let plain = |&(name, value): &(&str, u64)| NameInfo { name: name.into(), value, help: String::new() };
+    let plain =
+        |&(name, value): &(&str, u64)| NameInfo { name: name.into(), value, help: String::new() };
     match field.kind {
         FieldKind::Number(names) | FieldKind::Next(names) | FieldKind::Flags(names) => {
             names.iter().map(plain).collect()
@@ -168,7 +192,11 @@ fn options(set: OptionSet) -> Vec<NameInfo> {
     };
     set.defs()
         .iter()
-        .map(|def| NameInfo { name: usage(def.name, def.form), value: def.code.into(), help: def.doc.into() })
+        .map(|def| NameInfo {
+            name: usage(def.name, def.form),
+            value: def.code.into(),
+            help: def.doc.into(),
+        })
         .collect()
 }
 
@@ -186,13 +214,23 @@ mod tests {
         assert_eq!(all.len(), squall_wire::headers().len() + squall_wire::payloads().len());
         for header in &all {
             for name in &header.follows {
-                assert!(all.iter().any(|other| other.name == *name), "{name} behind {}", header.name);
+                assert!(
+                    all.iter().any(|other| other.name == *name),
+                    "{name} behind {}",
+                    header.name
+                );
             }
-            for field in header.fields.iter().filter(|field| !field.default.is_empty() && header.name == "eth") {
+            for field in header
+                .fields
+                .iter()
+                .filter(|field| !field.default.is_empty() && header.name == "eth")
+            {
                 let text = format!("{}({}={})", header.name, field.name, field.default);
                 squall_wire::Packet::parse(&text).unwrap();
             }
-            assert!(header.fields.iter().all(|field| !field.title.is_empty() && !field.help.is_empty()));
+            assert!(
+                header.fields.iter().all(|field| !field.title.is_empty() && !field.help.is_empty())
+            );
         }
     }
 
@@ -204,6 +242,9 @@ mod tests {
         assert_eq!(field("tos").shares, ["dscp", "ecn"]);
         assert_eq!(field("dscp").shares, ["tos"]);
         assert!(field("ttl").shares.is_empty() && field("checksum").auto && !field("ttl").auto);
-        assert_eq!(serde_json::to_value(&field("src").max).unwrap(), serde_json::json!(0xffff_ffff_u64));
+        assert_eq!(
+            serde_json::to_value(&field("src").max).unwrap(),
+            serde_json::json!(0xffff_ffff_u64)
+        );
     }
 }

@@ -92,13 +92,17 @@ fn of_capture(path: &Path, limit: usize) -> Result<Found, Error> {
         }
     }
     if left_out > 0 {
-        notes.push(format!("{left_out} packets are left out: cut when they were captured, or no Ethernet frames"));
+        notes.push(format!(
+            "{left_out} packets are left out: cut when they were captured, or no Ethernet frames"
+        ));
     }
     if packets.len() == limit && matches!(reader.next(), Ok(Some(_))) {
         notes.push(format!("the first {limit} packets; a replay sends the whole capture"));
     }
     match packets.is_empty() {
-        true => Err(Error::Usage("there is no packet that can be sent as an Ethernet frame".into())),
+        true => {
+            Err(Error::Usage("there is no packet that can be sent as an Ethernet frame".into()))
+        }
         false => Ok((packets, notes)),
     }
 }
@@ -110,13 +114,17 @@ fn of_hex(text: &str, limit: usize) -> Result<Found, Problem> {
             notes.push(format!("the first {limit} frames"));
             break;
         }
-        let octets = parse_hex(&block).map_err(|error| Problem { line: error.line + line, ..error.into() })?;
+        let octets = parse_hex(&block)
+            .map_err(|error| Problem { line: error.line + line, ..error.into() })?;
         let (packet, note) = of_octets(&octets);
         packets.push((format!("frame {}", packets.len() + 1), packet));
         notes.extend(note);
     }
     match packets.is_empty() {
-        true => Err(Problem::new("there are no octets", "expected hex digits, with an empty line between frames")),
+        true => Err(Problem::new(
+            "there are no octets",
+            "expected hex digits, with an empty line between frames",
+        )),
         false => Ok((packets, notes)),
     }
 }
@@ -167,10 +175,18 @@ fn of_scapy(text: &str, limit: usize) -> Result<Found, Problem> {
 fn of_otg(text: &str) -> Result<Imported, Vec<Problem>> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
-        vec![Problem { line, column, ..Problem::new(error.to_string(), "expected a configuration as JSON") }]
+        vec![Problem {
+            line,
+            column,
+            ..Problem::new(error.to_string(), "expected a configuration as JSON")
+        }]
     })?;
     let told = |problems: squall_otg::Problems| -> Vec<Problem> {
-        problems.to_string().lines().map(|line| Problem { message: line.into(), ..Problem::default() }).collect()
+        problems
+            .to_string()
+            .lines()
+            .map(|line| Problem { message: line.into(), ..Problem::default() })
+            .collect()
     };
     let config = squall_otg::Config::from_json(&value).map_err(told)?;
     let translated = squall_otg::translate(&config).map_err(told)?;
@@ -184,7 +200,8 @@ mod tests {
 
     #[test]
     fn frames_of_a_text_are_apart_by_empty_lines_and_mistakes_keep_their_line() {
-        let udp = "020000000002020000000001080045000020000100004011f6b2c6120001c6130002c0200009000c0000 68656c6c";
+        let udp = "020000000002020000000001080045000020000100004011f6b2c6120001c6130002c0200009000c0000 \
+             68656c6c";
         let found = import(Import::Hex(&format!("{udp}\n\n\n{udp}\n")), "loop:0", 10).unwrap();
         assert_eq!(found.streams.len(), 2);
         assert!(found.streams[1]["packet"].as_str().unwrap().starts_with("eth/ipv4("), "{found:?}");

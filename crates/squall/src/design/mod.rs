@@ -1,8 +1,8 @@
-//! What an editor of profiles needs beside runs: headers and their fields, packets taken apart and put together, profiles
-//! checked and converted, captures shown.
+//! What an editor of profiles needs beside runs: headers and their fields, packets taken apart and
+//! put together, profiles checked and converted, captures shown.
 //!
-//! Values in, values out, all of them with a schema; nothing here opens a port. Files are read only where a function takes
-//! a path, or a way to read them.
+//! Values in, values out, all of them with a schema; nothing here opens a port. Files are read only
+//! where a function takes a path, or a way to read them.
 
 mod capture;
 mod headers;
@@ -23,7 +23,9 @@ pub use capture::{Captures, OnePacket, PacketPage, PacketRow};
 pub use headers::{FieldInfo, HeaderInfo, NameInfo, headers};
 pub use import::{Import, Imported, import};
 pub use packet::{FieldView, FrameView, LayerView, PacketText, PacketView, packet, show};
-pub use profile::{Around, Checked, To, Written, check, convert, plan_text, planned, read, read_to_run};
+pub use profile::{
+    Around, Checked, To, Written, check, convert, plan_text, planned, read, read_to_run,
+};
 pub use python::python;
 pub use variations::{VariationsView, Varied, variations};
 
@@ -51,9 +53,11 @@ impl Problem {
     /// In packet text, or what stands for it.
     fn of_syntax(error: &SyntaxError, text: &str) -> Self {
         let chars = |octets: usize| text.get(..octets).map_or(0, |before| before.chars().count());
-        let line_start = text.get(..error.at.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+        let line_start =
+            text.get(..error.at.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
         Self {
-            line: 1 + text.get(..error.at.start).map_or(0, |before| before.matches('\n').count()) as u32,
+            line: 1 + text.get(..error.at.start).map_or(0, |before| before.matches('\n').count())
+                as u32,
             column: 1 + (chars(error.at.start) - chars(line_start)) as u32,
             message: format!("found {}, expected {}", error.found, error.expected),
             details: vec![error.hint.clone()],

@@ -48,7 +48,8 @@ pub struct FrameView {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerView {
-    /// `ipv4`; `payload` for octets that no layer of the packet speaks of, `padding` for those behind its end.
+    /// `ipv4`; `payload` for octets that no layer of the packet speaks of, `padding` for those
+    /// behind its end.
     pub name: String,
     pub title: String,
     /// As packet text has it; empty if it does not.
@@ -85,8 +86,8 @@ pub struct FieldView {
     pub help: String,
 }
 
-/// Reads a packet and shows the frame that it makes, of `size` octets with FCS if that is given. `load` reads files that a
-/// payload names.
+/// Reads a packet and shows the frame that it makes, of `size` octets with FCS if that is given.
+/// `load` reads files that a payload names.
 ///
 /// ```
 /// use squall::design::{PacketText, packet};
@@ -100,12 +101,18 @@ pub struct FieldView {
 /// let wrong = packet(PacketText::Layers("eth/ipv5"), None, &none);
 /// assert_eq!((wrong.problems[0].span, wrong.frame.hex.as_str()), (Some((4, 8)), ""));
 /// ```
-pub fn packet(text: PacketText<'_>, size: Option<usize>, load: &dyn Fn(&str) -> io::Result<Vec<u8>>) -> PacketView {
+pub fn packet(
+    text: PacketText<'_>,
+    size: Option<usize>,
+    load: &dyn Fn(&str) -> io::Result<Vec<u8>>,
+) -> PacketView {
     let read = match text {
-        PacketText::Layers(text) => {
-            Packet::parse(text).map(|packet| (packet, Vec::new())).map_err(|error| Problem::of_syntax(&error, text))
+        PacketText::Layers(text) => Packet::parse(text)
+            .map(|packet| (packet, Vec::new()))
+            .map_err(|error| Problem::of_syntax(&error, text)),
+        PacketText::Hex(text) => {
+            parse_hex(text).map(|octets| of_octets(&octets)).map_err(Problem::from)
         }
-        PacketText::Hex(text) => parse_hex(text).map(|octets| of_octets(&octets)).map_err(Problem::from),
         PacketText::Scapy(text) => squall_wire::scapy::parse(text)
             .map(|read| (read.packet, read.notes))
             .map_err(|error| Problem::of_syntax(&error, text)),
@@ -135,28 +142,39 @@ pub(super) fn of_octets(octets: &[u8]) -> (Packet, Vec<String>) {
     match Packet::of_frame(octets) {
         Some(packet) => (packet, Vec::new()),
         None => {
-            let note = "packet text has no words for these octets: they are sent as they are".to_owned();
+            let note =
+                "packet text has no words for these octets: they are sent as they are".to_owned();
             (Packet::of_octets(octets), vec![note])
         }
     }
 }
 
-fn build(packet: &Packet, size: Option<usize>, load: &dyn Fn(&str) -> io::Result<Vec<u8>>) -> Result<Frame, Problem> {
+fn build(
+    packet: &Packet,
+    size: Option<usize>,
+    load: &dyn Fn(&str) -> io::Result<Vec<u8>>,
+) -> Result<Frame, Problem> {
     let len = match size {
         Some(size) if (64..=MAX_FRAME).contains(&size) => Some(size - FCS_LEN as usize),
         Some(size) => {
             return Err(Problem {
                 path: "size".into(),
-                ..Problem::new(format!("a frame of {size} octets"), format!("expected 64 to {MAX_FRAME}, with FCS"))
+                ..Problem::new(
+                    format!("a frame of {size} octets"),
+                    format!("expected 64 to {MAX_FRAME}, with FCS"),
+                )
             });
         }
         None => None,
     };
-    packet.build(len, load, 1).map_err(|error| Problem { message: error.to_string(), ..Problem::default() })
+    packet
+        .build(len, load, 1)
+        .map_err(|error| Problem { message: error.to_string(), ..Problem::default() })
 }
 
 pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
-    let mut layers: Vec<LayerView> = (0..frame.layers.len()).map(|i| header(frame, packet, i)).collect();
+    let mut layers: Vec<LayerView> =
+        (0..frame.layers.len()).map(|i| header(frame, packet, i)).collect();
     let counted = frame.bytes.len() - frame.trailer;
     let said = packet.map_or(&[][..], |packet| &packet.layers);
     let payloads: Vec<_> = said.iter().filter(|layer| layer.header.is_payload()).collect();
@@ -173,16 +191,32 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
             layer.payload_len().unwrap_or(rest).min(rest)
         };
         // A frame that is said as octets has been taken apart.
-        let (offset, length) = if layer.header.name == "raw" { (0, frame.bytes.len()) } else { (at, length) };
+        let (offset, length) =
+            if layer.header.name == "raw" { (0, frame.bytes.len()) } else { (at, length) };
         let (name, title) = (layer.header.name.into(), layer.header.title.into());
         let text = layer.to_string();
-        layers.push(LayerView { name, title, text, payload: true, offset, length, fields: Vec::new() });
+        layers.push(LayerView {
+            name,
+            title,
+            text,
+            payload: true,
+            offset,
+            length,
+            fields: Vec::new(),
+        });
         at += length;
     }
     let mut rest = |name: &str, title: &str, offset: usize, end: usize| {
         if offset < end {
             let (name, title) = (name.into(), title.into());
-            layers.push(LayerView { name, title, payload: true, offset, length: end - offset, ..LayerView::default() });
+            layers.push(LayerView {
+                name,
+                title,
+                payload: true,
+                offset,
+                length: end - offset,
+                ..LayerView::default()
+            });
         }
     };
     rest("payload", "Payload", at, counted);
@@ -192,8 +226,12 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
 
 fn header(frame: &Frame, packet: Option<&Packet>, i: usize) -> LayerView {
     let at = frame.layers[i];
-    let said = packet.and_then(|packet| packet.layers.get(i)).filter(|layer| layer.header.name == at.header.name);
-    let same = |layers: &[squall_wire::LayerAt]| layers.iter().filter(|l| l.header.name == at.header.name).count();
+    let said = packet
+        .and_then(|packet| packet.layers.get(i))
+        .filter(|layer| layer.header.name == at.header.name);
+    let same = |layers: &[squall_wire::LayerAt]| {
+        layers.iter().filter(|l| l.header.name == at.header.name).count()
+    };
     let path = match (same(&frame.layers), same(&frame.layers[..i])) {
         (1, _) => at.header.name.to_owned(),
         (_, before) => format!("{}[{before}]", at.header.name),
@@ -246,7 +284,13 @@ mod tests {
         ] {
             let view = read(PacketText::Layers(text));
             assert!(view.problems.is_empty(), "{text}: {:?}", view.problems);
-            let said: Vec<&str> = view.frame.layers.iter().map(|l| l.text.as_str()).filter(|t| !t.is_empty()).collect();
+            let said: Vec<&str> = view
+                .frame
+                .layers
+                .iter()
+                .map(|l| l.text.as_str())
+                .filter(|t| !t.is_empty())
+                .collect();
             assert_eq!(said.join("/"), view.packet);
             if !text.starts_with("raw") {
                 let octets: usize = view.frame.layers.iter().map(|layer| layer.length).sum();
@@ -270,7 +314,11 @@ mod tests {
         let view = packet(PacketText::Layers("eth/ipv4/udp/text(ab)"), Some(128), &load);
         assert_eq!((view.length, view.frame.hex.len()), (128, 2 * 124));
         assert_eq!(packet(PacketText::Layers("eth"), Some(3), &load).problems[0].path, "size");
-        let wrong = packet(PacketText::Layers("eth/ipv4(options=[rr(9)])/udp/text(\"é\")/ipv5"), None, &load);
+        let wrong = packet(
+            PacketText::Layers("eth/ipv4(options=[rr(9)])/udp/text(\"é\")/ipv5"),
+            None,
+            &load,
+        );
         assert_eq!(wrong.problems[0].span, Some((40, 44)));
     }
 
@@ -278,8 +326,12 @@ mod tests {
     fn fields_are_named_as_variations_name_them() {
         let view = read(PacketText::Layers("eth/vlan(id=7)/vlan(id=8)/ipv4/udp"));
         let id = view.frame.layers[2].fields.iter().find(|field| field.name == "id").unwrap();
-        assert_eq!((id.path.as_str(), id.value.clone(), id.bits), ("vlan[1].id", Some(Number::Small(8)), 12));
-        let checksum = view.frame.layers[3].fields.iter().find(|field| field.name == "checksum").unwrap();
+        assert_eq!(
+            (id.path.as_str(), id.value.clone(), id.bits),
+            ("vlan[1].id", Some(Number::Small(8)), 12)
+        );
+        let checksum =
+            view.frame.layers[3].fields.iter().find(|field| field.name == "checksum").unwrap();
         assert!(checksum.auto && !checksum.set);
     }
 }

@@ -42,7 +42,8 @@ pub struct Checked {
     pub ok: bool,
     /// In the order of the text.
     pub problems: Vec<Problem>,
-    /// As the schema of profiles describes it, each value as a person would write it; absent if it cannot be read.
+    /// As the schema of profiles describes it, each value as a person would write it; absent if it
+    /// cannot be read.
     pub profile: Option<serde_json::Value>,
     /// What it is, in a line.
     pub summary: String,
@@ -61,8 +62,8 @@ pub enum To {
     Python,
 }
 
-/// Checks a profile. No port is opened: what a port can carry is taken from what is known of its interface. Attacks are
-/// read, but not solved.
+/// Checks a profile. No port is opened: what a port can carry is taken from what is known of its
+/// interface. Attacks are read, but not solved.
 ///
 /// ```
 /// use squall::{Format, design::{Around, Written, check}};
@@ -118,7 +119,8 @@ pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<
     planned.map_err(|error| without_lines(written, problems(error, &places)))
 }
 
-/// What would be sent, in words, with the first `frames` frames decoded, and what the user should know; no port is opened.
+/// What would be sent, in words, with the first `frames` frames decoded, and what the user should
+/// know; no port is opened.
 ///
 /// # Errors
 /// All mistakes, each with its place.
@@ -176,7 +178,9 @@ fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profi
             Profile::parse_with(&text, origin, Format::Json, &files)
         }
     };
-    parsed.map_err(|mistakes| without_lines(written, mistakes.0.into_iter().map(Problem::from).collect()))
+    parsed.map_err(|mistakes| {
+        without_lines(written, mistakes.0.into_iter().map(Problem::from).collect())
+    })
 }
 
 fn without_lines(written: Written<'_>, mut problems: Vec<Problem>) -> Vec<Problem> {
@@ -231,39 +235,61 @@ fn places(profile: &Profile) -> Vec<(At, String)> {
         put(stream.size_at, of("size"));
         put(stream.segment_at, of("segment"));
         put(stream.rate_at, of("rate"));
-        stream.vary.iter().enumerate().for_each(|(j, vary)| put(vary.at, format!("stream[{i}].vary[{j}]")));
+        stream
+            .vary
+            .iter()
+            .enumerate()
+            .for_each(|(j, vary)| put(vary.at, format!("stream[{i}].vary[{j}]")));
         put(stream.at, format!("stream[{i}]"));
     }
     for port in &profile.ports {
         put(port.at, format!("ports.{}", port.name));
     }
     if let Some(flows) = &profile.flows {
-        flows.templates.iter().enumerate().for_each(|(i, template)| put(template.at, format!("template[{i}]")));
+        flows
+            .templates
+            .iter()
+            .enumerate()
+            .for_each(|(i, template)| put(template.at, format!("template[{i}]")));
         flows.pools.iter().enumerate().for_each(|(i, pool)| put(pool.at, format!("pool[{i}]")));
     }
-    profile.attacks.iter().enumerate().for_each(|(i, attack)| put(attack.at, format!("attack[{i}]")));
+    profile
+        .attacks
+        .iter()
+        .enumerate()
+        .for_each(|(i, attack)| put(attack.at, format!("attack[{i}]")));
     places
 }
 
 /// `2 streams on 1 port, 1.5 Mpps, 1.01 Gb/s on the wire, ends after 10 s`
 fn summary(profile: &Profile, planned: &Planned) -> String {
-    let some = |n: usize, what: &str| (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+    let some = |n: usize, what: &str| {
+        (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }))
+    };
     let flows = profile.flows.as_ref();
     let what: Vec<String> = [
         some(profile.streams.len(), "stream"),
         some(flows.map_or(0, |flows| flows.templates.len()), "template"),
-        flows.and_then(|flows| flows.replay.as_ref()).map(|_| "the conversations of a capture".to_owned()),
+        flows
+            .and_then(|flows| flows.replay.as_ref())
+            .map(|_| "the conversations of a capture".to_owned()),
         some(profile.attacks.len(), "attack"),
     ]
     .into_iter()
     .flatten()
     .collect();
     let what = if what.is_empty() { "nothing is sent".into() } else { what.join(", ") };
-    let mut text = format!("{what} on {}", some(profile.ports.len(), "port").unwrap_or_else(|| "no port".into()));
+    let mut text = format!(
+        "{what} on {}",
+        some(profile.ports.len(), "port").unwrap_or_else(|| "no port".into())
+    );
     let streams = &planned.plan.streams;
-    if let Some(pps) = streams.iter().map(|s| s.asked_pps).sum::<Option<f64>>().filter(|pps| *pps > 0.0) {
-        let wire =
-            |s: &squall_plan::PlanStream| s.asked_pps.unwrap_or(0.0) * 8.0 * (s.mean_len + f64::from(L1_OVERHEAD));
+    if let Some(pps) =
+        streams.iter().map(|s| s.asked_pps).sum::<Option<f64>>().filter(|pps| *pps > 0.0)
+    {
+        let wire = |s: &squall_plan::PlanStream| {
+            s.asked_pps.unwrap_or(0.0) * 8.0 * (s.mean_len + f64::from(L1_OVERHEAD))
+        };
         let bps: f64 = streams.iter().map(wire).sum();
         text += &format!(", {}, {} on the wire", human::si(pps, "pps"), human::si(bps, "b/s"));
     }
@@ -294,32 +320,43 @@ mod tests {
     #[test]
     fn mistakes_that_only_a_plan_finds_have_a_place_and_a_path() {
         let checked = of_text(
-            "[ports]\nA = \"loop:0\"\n\n[[stream]]\nname = \"web\"\npacket = \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\n\
-             [[stream.vary]]\nfield = \"ipv6.src\"\nop = \"increment\"\nmin = 1\nmax = 2\n",
+            "[ports]\nA = \"loop:0\"\n\n[[stream]]\nname = \"web\"\npacket = \
+             \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\n[[stream.vary]]\nfield = \
+             \"ipv6.src\"\nop = \"increment\"\nmin = 1\nmax = 2\n",
         );
         let problem = &checked.problems[0];
         assert_eq!((problem.line, problem.path.as_str()), (9, "stream[0].vary[0]"), "{problem:?}");
         assert!(!checked.ok && checked.profile.is_some());
         let address = of_text("[ports]\nA = \"lop:0\"\n[[stream]]\npacket = \"eth\"\nrate = 1\n");
-        assert_eq!((address.problems[0].line, address.problems[0].path.as_str()), (2, "ports.A"), "{address:?}");
+        assert_eq!(
+            (address.problems[0].line, address.problems[0].path.as_str()),
+            (2, "ports.A"),
+            "{address:?}"
+        );
     }
 
     #[test]
     fn a_profile_that_never_was_text_has_paths_and_no_lines() {
-        let value =
-            json!({"ports": {"A": "loop:0"}, "stream": [{"packet": "eth/ipv4/udp", "rate": "1 kpps", "size": 9}]});
+        let value = json!({"ports": {"A": "loop:0"}, "stream": [{"packet": "eth/ipv4/udp", "rate": "1 kpps", "size": 9}]});
         let checked = check(Written::Value(&value), Around::here());
         assert_eq!(checked.problems.len(), 1, "{checked:?}");
-        assert_eq!((checked.problems[0].line, checked.problems[0].path.as_str()), (0, "stream[0].size"));
+        assert_eq!(
+            (checked.problems[0].line, checked.problems[0].path.as_str()),
+            (0, "stream[0].size")
+        );
     }
 
     #[test]
     fn a_right_profile_says_what_it_is() {
         let checked = of_text(
-            "duration = \"2 s\"\n[ports]\nA = \"null:\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\n",
+            "duration = \"2 s\"\n[ports]\nA = \"null:\"\n[[stream]]\npacket = \
+             \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\n",
         );
         assert!(checked.ok, "{:?}", checked.problems);
-        assert_eq!(checked.summary, "1 stream on 1 port, 1.00 Mpps, 672 Mb/s on the wire, ends after 2 s");
+        assert_eq!(
+            checked.summary,
+            "1 stream on 1 port, 1.00 Mpps, 672 Mb/s on the wire, ends after 2 s"
+        );
         assert_eq!(checked.profile.unwrap()["stream"][0]["size"], 64);
     }
 
@@ -333,12 +370,16 @@ mod tests {
         };
         for stream in [
             "packet = 'eth/ipv4/udp/file(\"/etc/passwd\")'",
-            "packet = \"eth/ipv4/udp\"\nvary = [{ field = \"udp.sport\", op = \"file\", path = \"passwd\" }]",
+            "packet = \"eth/ipv4/udp\"\nvary = [{ field = \"udp.sport\", op = \"file\", path = \
+             \"passwd\" }]",
         ] {
             let text = format!("[ports]\nA = \"null:\"\n[[stream]]\nrate = 1\n{stream}\n");
             let checked = check(Written::Text(&text, Format::Toml), around);
             assert_eq!(checked.problems.len(), 1, "{checked:?}");
-            assert!(!checked.ok && checked.problems[0].message.contains("no"), "{stream}: {checked:?}");
+            assert!(
+                !checked.ok && checked.problems[0].message.contains("no"),
+                "{stream}: {checked:?}"
+            );
         }
     }
 }

@@ -14,8 +14,10 @@ pub fn python(profile: &Profile) -> String {
         ("template", "templates", "Template"),
         ("attack", "attacks", "Attack"),
     ];
-    let lists: Vec<_> =
-        lists.iter().filter_map(|(key, name, class)| Some((table.remove(*key)?, *name, *class))).collect();
+    let lists: Vec<_> = lists
+        .iter()
+        .filter_map(|(key, name, class)| Some((table.remove(*key)?, *name, *class)))
+        .collect();
     for (key, value) in table.iter() {
         code += &format!("    {key}={},\n", literal(value));
     }
@@ -43,7 +45,11 @@ pub fn python(profile: &Profile) -> String {
 }
 
 fn arguments(table: &Map<String, Value>) -> String {
-    table.iter().map(|(key, value)| format!("{key}={}", literal(value))).collect::<Vec<_>>().join(", ")
+    table
+        .iter()
+        .map(|(key, value)| format!("{key}={}", literal(value)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// A value as Python writes it.
@@ -53,11 +59,16 @@ fn literal(value: &Value) -> String {
         Value::Bool(true) => "True".into(),
         Value::Bool(false) => "False".into(),
         Value::Number(number) => number.to_string(),
-        // Python's strings have the escapes of JSON's, but for characters above U+FFFF, which stand for themselves there.
+        // Python's strings have the escapes of JSON's, but for characters above U+FFFF, which stand
+        // for themselves there.
         Value::String(text) => Value::from(text.as_str()).to_string(),
-        Value::Array(items) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", "))
+        }
         Value::Object(table) => {
-            let entry = |(key, value): (&String, &Value)| format!("{}: {}", Value::from(key.as_str()), literal(value));
+            let entry = |(key, value): (&String, &Value)| {
+                format!("{}: {}", Value::from(key.as_str()), literal(value))
+            };
             format!("{{{}}}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
         }
     }

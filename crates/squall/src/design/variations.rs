@@ -27,9 +27,11 @@ pub struct Varied<'a> {
 pub struct VariationsView {
     /// Octets without FCS, in the order of the stream.
     pub frames: Vec<String>,
-    /// `[bit offset, bits]` of what is not the same in all of them, checksums included; in their order.
+    /// `[bit offset, bits]` of what is not the same in all of them, checksums included; in their
+    /// order.
     pub changed: Vec<(usize, usize)>,
-    /// `[bit offset, bits]` of the field that each entry of `vary` names; absent where it has no name.
+    /// `[bit offset, bits]` of the field that each entry of `vary` names; absent where it has no
+    /// name.
     pub fields: Vec<Option<(usize, usize)>>,
 }
 
@@ -47,12 +49,17 @@ pub struct VariationsView {
 ///
 /// # Errors
 /// Mistakes of the packet, with `path` `packet`, of variations, `vary[0].min`, and of the size.
-pub fn variations(varied: Varied<'_>, count: usize, around: Around<'_>) -> Result<VariationsView, Vec<Problem>> {
+pub fn variations(
+    varied: Varied<'_>,
+    count: usize,
+    around: Around<'_>,
+) -> Result<VariationsView, Vec<Problem>> {
     let mut stream = json!({ "packet": varied.packet, "rate": "1 Mpps", "vary": varied.vary });
     if let Some(size) = varied.size {
         stream["size"] = size.clone();
     }
-    let profile = json!({ "seed": varied.seed.unwrap_or(1), "ports": { "A": "null:" }, "stream": [stream] });
+    let profile =
+        json!({ "seed": varied.seed.unwrap_or(1), "ports": { "A": "null:" }, "stream": [stream] });
     let within = |mut problem: Problem| {
         problem.path = problem.path.strip_prefix("stream[0].").unwrap_or(&problem.path).to_owned();
         problem
@@ -62,7 +69,8 @@ pub fn variations(varied: Varied<'_>, count: usize, around: Around<'_>) -> Resul
     // A reply is no larger than this, whatever the size.
     let longest = planned.plan.streams.first().map_or(1, |stream| stream.program.max_len().max(1));
     let count = count.min((MOST_OCTETS / longest as usize).max(2));
-    let frames: Vec<Vec<u8>> = preview(&planned.plan, count).into_iter().map(|frame| frame.octets).collect();
+    let frames: Vec<Vec<u8>> =
+        preview(&planned.plan, count).into_iter().map(|frame| frame.octets).collect();
     let first = frames.first().map(|octets| squall_wire::Frame::dissect(octets.clone()));
     let named = squall_wire::Packet::parse(varied.packet)
         .ok()
@@ -106,7 +114,9 @@ mod tests {
         let varied = Varied { packet: "eth/ipv4/udp", vary: &vary, size: None, seed: None };
         let problems = variations(varied, 4, Around::here()).unwrap_err();
         assert_eq!(problems[0].path, "vary[0]", "{problems:?}");
-        let problems = variations(Varied { packet: "eth/ipv5", vary: &[], ..varied }, 4, Around::here()).unwrap_err();
+        let problems =
+            variations(Varied { packet: "eth/ipv5", vary: &[], ..varied }, 4, Around::here())
+                .unwrap_err();
         assert_eq!((problems[0].path.as_str(), problems.len()), ("packet", 1), "{problems:?}");
     }
 
@@ -115,7 +125,8 @@ mod tests {
         let size = json!([64, 128]);
         let varied = Varied { packet: "eth/raw", vary: &[], size: Some(&size), seed: None };
         assert!(variations(varied, 2, Around::here()).is_err());
-        let view = variations(Varied { packet: "eth/ipv4/udp/zeros", ..varied }, 2, Around::here()).unwrap();
+        let view = variations(Varied { packet: "eth/ipv4/udp/zeros", ..varied }, 2, Around::here())
+            .unwrap();
         assert_eq!((view.frames[0].len(), view.frames[1].len()), (120, 248));
         assert!(!view.changed.is_empty());
     }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// Block style for tables and lists of tables, flow style for the rest. Text is quoted as JSON quotes it, which YAML reads.
+/// Block style for tables and lists of tables, flow style for the rest. Text is quoted as JSON
+/// quotes it, which YAML reads.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -23,7 +24,10 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
             for item in items {
                 let mut block = String::new();
                 let inner = format!("{indent}    ");
-                item.as_object().into_iter().flatten().for_each(|(key, value)| entry(&mut block, &inner, key, value));
+                item.as_object()
+                    .into_iter()
+                    .flatten()
+                    .for_each(|(key, value)| entry(&mut block, &inner, key, value));
                 // The first key stands behind the dash.
                 *text += &format!("{indent}  - {}", block.strip_prefix(&inner).unwrap_or("{}\n"));
             }
@@ -34,9 +38,11 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
 
 /// Needs no quotes as a key, and is no word that YAML takes for something else.
 fn plain(key: &str) -> bool {
-    let word = key.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-');
+    let word =
+        key.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-');
     let special = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
-    word && key.starts_with(|c: char| c.is_ascii_alphabetic()) && !special.contains(&key.to_ascii_lowercase().as_str())
+    word && key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && !special.contains(&key.to_ascii_lowercase().as_str())
 }
 
 #[cfg(test)]
@@ -68,7 +74,8 @@ mod tests {
         "#;
         let profile = Profile::parse(text, "p", Format::Toml).unwrap();
         let yaml = super::yaml(&profile.to_value());
-        let again = Profile::parse(&yaml, "p", Format::Yaml).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
+        let again = Profile::parse(&yaml, "p", Format::Yaml)
+            .unwrap_or_else(|error| panic!("{error}\n{yaml}"));
         assert_eq!(again.to_value(), profile.to_value(), "{yaml}");
     }
 }

@@ -55,8 +55,8 @@ const NAMES: [&str; 43] = [
     "time-scale",
 ];
 
-/// Asks `edits` for what the option `name` of `squall edit` does, given `text`; `_` stands for `-`, too. Options that take no
-/// text take `true` and `false`. Those that may be repeated add up.
+/// Asks `edits` for what the option `name` of `squall edit` does, given `text`; `_` stands for `-`,
+/// too. Options that take no text take `true` and `false`. Those that may be repeated add up.
 ///
 /// ```
 /// let mut edits = squall::edit::edits::Edits::default();
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn each_name_is_known_and_each_wrong_text_is_told_with_what_was_expected() {
         for name in NAMES {
-            let error =
-                set(&mut Edits::default(), name, "?!").map_or_else(|error| error.to_string(), |()| String::new());
+            let error = set(&mut Edits::default(), name, "?!")
+                .map_or_else(|error| error.to_string(), |()| String::new());
             // Of any text a key can be made.
             assert!(name == "anonymize" || error.contains("\"?!\""), "{name}: {error}");
             assert!(!error.contains("is no edit"), "{name}: {error}");
@@ -230,10 +230,13 @@ mod tests {
     #[test]
     fn a_tag_is_put_together_of_its_options() {
         let mut edits = Edits::default();
-        for (name, text) in [("enet_vlan", "rewrite"), ("enet_vlan_tag", "7"), ("enet_vlan_proto", "802.1ad")] {
+        for (name, text) in
+            [("enet_vlan", "rewrite"), ("enet_vlan_tag", "7"), ("enet_vlan_proto", "802.1ad")]
+        {
             set(&mut edits, name, text).expect("a tag");
         }
-        let vlan = Vlan { mode: VlanMode::Rewrite, tag: Some(7), cfi: None, pri: None, service: true };
+        let vlan =
+            Vlan { mode: VlanMode::Rewrite, tag: Some(7), cfi: None, pri: None, service: true };
         assert_eq!(edits.vlan, Some(vlan));
     }
 }

@@ -44,7 +44,8 @@ pub fn applications() -> String {
             let _ = writeln!(text, "{:<12}   options: {}", "", options.join(", "));
         }
     }
-    let _ = writeln!(text, "{:<12} all of them, as an office has them, in shares of one rate", "mix");
+    let _ =
+        writeln!(text, "{:<12} all of them, as an office has them, in shares of one rate", "mix");
     text
 }
 
@@ -54,7 +55,11 @@ fn library_name(name: &str) -> &str {
 }
 
 /// Applications that stand for a name, and their shares.
-pub fn ends(app: &Said, options: &[(String, Said)], mistakes: &mut Mistakes<'_>) -> Option<Vec<(u32, String, Ends)>> {
+pub fn ends(
+    app: &Said,
+    options: &[(String, Said)],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(u32, String, Ends)>> {
     if app.text == "mix" {
         if let Some((name, said)) = options.first() {
             mistakes.note(
@@ -63,18 +68,26 @@ pub fn ends(app: &Said, options: &[(String, Said)], mistakes: &mut Mistakes<'_>)
                 "try a template for each application",
             );
         }
-        let ends = |share: builtin::Share| (share.weight, share.application.name.to_owned(), of(share.application));
+        let ends = |share: builtin::Share| {
+            (share.weight, share.application.name.to_owned(), of(share.application))
+        };
         return Some(builtin::mix().into_iter().map(ends).collect());
     }
     let Some((_, known)) = OPTIONS.iter().find(|(name, _)| *name == app.text) else {
-        let hint = squall_profile::suggest(&app.text, OPTIONS.iter().map(|(name, _)| *name).chain(["mix"]));
+        let hint = squall_profile::suggest(
+            &app.text,
+            OPTIONS.iter().map(|(name, _)| *name).chain(["mix"]),
+        );
         mistakes.note(app, &format!("app = {:?} is not built in", app.text), &hint);
         return None;
     };
     let mut right = true;
     for (name, said) in options.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
-        let hint =
-            if known.is_empty() { "it has none".into() } else { squall_profile::suggest(name, known.iter().copied()) };
+        let hint = if known.is_empty() {
+            "it has none".into()
+        } else {
+            squall_profile::suggest(name, known.iter().copied())
+        };
         mistakes.note(said, &format!("options.{name} is none of {:?}", app.text), &hint);
         right = false;
     }
@@ -96,12 +109,18 @@ fn of(app: Application) -> Ends {
     Ends { client: app.client, server: app.server, port: app.port }
 }
 
-fn make(name: &str, given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, ProgramError> {
+fn make(
+    name: &str,
+    given: &Given<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Result<Option<Ends>, ProgramError> {
     Ok(Some(match name {
         "http" => return http(given, mistakes),
         "exchange" => {
-            let (request, response) = (given.octets("request", 100, mistakes), given.octets("response", 100, mistakes));
-            let (client, server) = builtin::exchange(name, request, response, given.number("count", 1, mistakes))?;
+            let (request, response) =
+                (given.octets("request", 100, mistakes), given.octets("response", 100, mistakes));
+            let (client, server) =
+                builtin::exchange(name, request, response, given.number("count", 1, mistakes))?;
             Ends { client, server, port: 7 }
         }
         "https-like" => of(builtin::https_like(given.octets("body", 32 << 10, mistakes))),
@@ -112,8 +131,13 @@ fn make(name: &str, given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Op
         "oracle-like" => of(builtin::oracle_like(given.number("statements", 20, mistakes))),
         "citrix-like" => of(builtin::citrix_like(given.number("keys", 50, mistakes))),
         "video" => {
-            let (chunks, chunk) = (given.number("chunks", 4, mistakes), given.octets("chunk", 1 << 20, mistakes));
-            of(builtin::video(chunks, chunk, given.time("pause", Nanos(2 * Nanos::SECOND.0), mistakes)))
+            let (chunks, chunk) =
+                (given.number("chunks", 4, mistakes), given.octets("chunk", 1 << 20, mistakes));
+            of(builtin::video(
+                chunks,
+                chunk,
+                given.time("pause", Nanos(2 * Nanos::SECOND.0), mistakes),
+            ))
         }
         name => return Ok(builtin::application(library_name(name)).map(of)),
     }))
@@ -126,16 +150,21 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             Some(found) => (client, port) = found,
             None => {
                 let says = format!("{:?} is no URL", url.text);
-                mistakes.note(url, &says, "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH");
+                mistakes.note(
+                    url,
+                    &says,
+                    "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH",
+                );
             }
         }
     }
     client.post = given.of("post").map(|_| given.octets("post", 0, mistakes));
     client.requests = given.number("requests", 1, mistakes);
     client.pipeline = given.number("pipeline", 1, mistakes);
-    for (name, asked, needed) in
-        [("pipeline", client.pipeline, client.pipeline), ("think", u32::from(given.of("think").is_some()) * 2, 2)]
-    {
+    for (name, asked, needed) in [
+        ("pipeline", client.pipeline, client.pipeline),
+        ("think", u32::from(given.of("think").is_some()) * 2, 2),
+    ] {
         if let Some(said) = given.of(name).filter(|_| asked > client.requests) {
             let says = format!("options.{name} has no effect with requests = {}", client.requests);
             mistakes.note(said, &says, &format!("try requests = {needed} or more"));
@@ -146,7 +175,11 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             Ok(Instruction::Delay(delay)) => client.think = Some(delay),
             _ => {
                 let says = format!("{:?} is not a delay", said.text);
-                mistakes.note(said, &says, "try \"10 ms\", \"uniform 1 ms 5 ms\" or \"exponential 10 ms\"");
+                mistakes.note(
+                    said,
+                    &says,
+                    "try \"10 ms\", \"uniform 1 ms 5 ms\" or \"exponential 10 ms\"",
+                );
             }
         }
     }
@@ -173,7 +206,11 @@ impl Given<'_> {
         let Some(said) = self.of(name) else { return default };
         let octets = parse_octets(&said.text).ok().and_then(|n| u32::try_from(n).ok());
         octets.unwrap_or_else(|| {
-            mistakes.note(said, &format!("{:?} is no number of octets", said.text), "try 100 or \"32 KiB\"");
+            mistakes.note(
+                said,
+                &format!("{:?} is no number of octets", said.text),
+                "try 100 or \"32 KiB\"",
+            );
             default
         })
     }
@@ -202,7 +239,11 @@ mod tests {
         for (name, _) in OPTIONS {
             assert!(ends(&Said::from(name), &[], &mut mistakes).is_some(), "{name}");
         }
-        let shares: u32 = ends(&Said::from("mix"), &[], &mut mistakes).expect("a mix").iter().map(|end| end.0).sum();
+        let shares: u32 = ends(&Said::from("mix"), &[], &mut mistakes)
+            .expect("a mix")
+            .iter()
+            .map(|end| end.0)
+            .sum();
         assert_eq!((shares, mistakes.found.len()), (100, 0));
         // What there is in the library has a name here.
         for name in builtin::NAMES {

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, fs::File, path::Path};
 
-use squall_apps::{Delays, Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where};
+use squall_apps::{
+    Delays, Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where,
+};
 use squall_pcap::{CaptureReader, Packet};
 use squall_profile::{Arrival, Flows, Order, Pool, Profile, Said, Says, Tcp, Template};
 
@@ -11,8 +13,8 @@ use crate::Error;
 /// The conversations of the capture at `path`.
 ///
 /// # Errors
-/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for one that is no capture, is damaged, or has more
-/// than `options` allow.
+/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for one that is no
+/// capture, is damaged, or has more than `options` allow.
 pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
     conversations_where(path, None, options)
 }
@@ -21,11 +23,17 @@ pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Err
 ///
 /// # Errors
 /// As [`conversations`], and [`Error::Usage`] for a filter that says nothing.
-pub fn conversations_where(path: &Path, filter: Option<&str>, options: &ImportOptions) -> Result<Import, Error> {
+pub fn conversations_where(
+    path: &Path,
+    filter: Option<&str>,
+    options: &ImportOptions,
+) -> Result<Import, Error> {
     let told = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
+    let file = File::open(path)
+        .map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
     let mut reader = CaptureReader::from_read(file).map_err(|error| told(&error))?;
-    let name = path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
+    let name =
+        path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
     let Some(filter) = filter else {
         return import(&mut reader, &name, options).map_err(|error| told(&error));
     };
@@ -33,11 +41,13 @@ pub fn conversations_where(path: &Path, filter: Option<&str>, options: &ImportOp
     let mut wrong = None;
     let takes = |packet: &Packet<'_>| {
         let link = packet.link_type.0;
-        let filter = by_link.entry(link).or_insert_with(|| match crate::filter::compile_file(filter, link) {
-            Ok(filter) => Some(filter),
-            Err(error) => {
-                wrong.get_or_insert(error);
-                None
+        let filter = by_link.entry(link).or_insert_with(|| {
+            match crate::filter::compile_file(filter, link) {
+                Ok(filter) => Some(filter),
+                Err(error) => {
+                    wrong.get_or_insert(error);
+                    None
+                }
             }
         });
         filter.as_ref().is_some_and(|filter| filter.program.run(packet.data, packet.wire_len) > 0)
@@ -46,7 +56,8 @@ pub fn conversations_where(path: &Path, filter: Option<&str>, options: &ImportOp
     wrong.map_or(Ok(found), Err)
 }
 
-/// A profile with a template for each conversation, `cps` flows a second each, between two ends of a link in memory.
+/// A profile with a template for each conversation, `cps` flows a second each, between two ends of
+/// a link in memory.
 pub fn profile(import: &Import, cps: f64) -> Profile {
     let mut flows = Flows { clients: Some(0), servers: Some(1), ..Flows::default() };
     let mut pools = HashMap::new();
@@ -63,7 +74,8 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
                 flows.pools.len() - 1
             })
         };
-        let (clients, servers) = (pool("client", conversation.client_end.0), pool("server", conversation.server_end.0));
+        let (clients, servers) =
+            (pool("client", conversation.client_end.0), pool("server", conversation.server_end.0));
         flows.templates.push(Template {
             name: format!("conversation {number}"),
             clients,
@@ -78,9 +90,17 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             at: Default::default(),
         });
     }
-    let port =
-        |name: &str| squall_profile::Port { name: name.into(), address: "loop:import".into(), at: Default::default() };
-    Profile { ports: vec![port("clients"), port("servers")], flows: Some(flows), seed: 1, ..Profile::default() }
+    let port = |name: &str| squall_profile::Port {
+        name: name.into(),
+        address: "loop:import".into(),
+        at: Default::default(),
+    };
+    Profile {
+        ports: vec![port("clients"), port("servers")],
+        flows: Some(flows),
+        seed: 1,
+        ..Profile::default()
+    }
 }
 
 /// The programs as text; messages of both sides have names of their own.
@@ -93,7 +113,9 @@ fn says(conversation: &Imported) -> Says {
         let line = |instruction: &squall_apps::Instruction| {
             use squall_apps::Instruction::{Send, SendPacket};
             let mut renamed = instruction.clone();
-            if let Send(MessageRef::Named(name)) | SendPacket(MessageRef::Named(name)) = &mut renamed {
+            if let Send(MessageRef::Named(name)) | SendPacket(MessageRef::Named(name)) =
+                &mut renamed
+            {
                 *name = format!("{side}_{name}");
             }
             Said::from(renamed.to_string().as_str())

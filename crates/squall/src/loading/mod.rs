@@ -1,4 +1,5 @@
-//! Flows of a profile, compiled: programs from their text, pools from their addresses, rates to fractions.
+//! Flows of a profile, compiled: programs from their text, pools from their addresses, rates to
+//! fractions.
 //!
 //! What is wrong is told with its place in the profile, all mistakes at once.
 
@@ -13,10 +14,13 @@ mod tunables;
 
 use std::{collections::BTreeMap, fmt::Display, path::Path, str::FromStr, sync::Arc};
 
-use squall_apps::{Import, ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport};
+use squall_apps::{
+    Import, ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport,
+};
 use squall_engine::{FlowSide, Flows as Played};
 use squall_flows::{
-    AddrRange, Arrival, Cps, Limits, Load, Order, PORTS, Pool, Ramp, Role, Spacing, Target, Template, Think,
+    AddrRange, Arrival, Cps, Limits, Load, Order, PORTS, Pool, Ramp, Role, Spacing, Target,
+    Template, Think,
 };
 use squall_port::PortFacts;
 use squall_profile::{At, Diagnostic, Diagnostics, Flows, Profile, Said, Says};
@@ -33,8 +37,8 @@ use crate::{Error, ports::ETHERNET_HEADER, report::load::ConversationsReport};
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// Compiles `flows` for the ports of `profile`, of which these are the facts; what they play is `found`, or in the file that they
-/// name.
+/// Compiles `flows` for the ports of `profile`, of which these are the facts; what they play is
+/// `found`, or in the file that they name.
 ///
 /// # Errors
 /// [`Error::Input`], every mistake with its place.
@@ -47,7 +51,10 @@ pub fn compile(
     let mut mistakes = Mistakes::of(profile);
     let mut pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
     let mut captures = Captures::new();
-    let all = flows.templates.iter().flat_map(|said| templates(said, flows, &mut captures, &mut mistakes));
+    let all = flows
+        .templates
+        .iter()
+        .flat_map(|said| templates(said, flows, &mut captures, &mut mistakes));
     let mut templates: Vec<Template> = all.collect();
     let (mut script, mut conversations) = (None, None);
     if let Some(said) = &flows.replay {
@@ -56,7 +63,8 @@ pub fn compile(
             mistakes.note(&said.capture, text, "name one in [flows]: clients = \"A\"");
         } else if let Some(played) = script::script(said, found, &mut mistakes) {
             (pools, templates) = (played.pools, played.templates);
-            (script, conversations) = (Some(Arc::new(played.script)), Some((played.report, played.numbers)));
+            (script, conversations) =
+                (Some(Arc::new(played.script)), Some((played.report, played.numbers)));
         }
     }
     let load = Load {
@@ -65,7 +73,11 @@ pub fn compile(
         templates,
         target: flows.target.map(target),
         ramp: Ramp { up: flows.ramp.up, hold: flows.ramp.hold, down: flows.ramp.down },
-        limits: Limits { flows: flows.limit, duration: profile.stop.duration, active: flows.active_limit },
+        limits: Limits {
+            flows: flows.limit,
+            duration: profile.stop.duration,
+            active: flows.active_limit,
+        },
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
         patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
         seed: profile.seed,
@@ -80,15 +92,19 @@ pub fn compile(
         if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
             side.role = Role::Both;
             if *said != squall_profile::Network::default() {
-                let words = said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wraps);
+                let words =
+                    said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wraps);
                 let at = words.map(|word| word.at).next().unwrap_or_default();
-                let hint = "clients and servers on one port have one network: say it in client_network";
+                let hint =
+                    "clients and servers on one port have one network: say it in client_network";
                 mistakes.at(at, "server_network has no effect", hint);
             }
             continue;
         }
         let facts = facts.get(port).copied().flatten();
-        let mtu = facts.map_or(1500, |facts| facts.max_frame.saturating_sub(ETHERNET_HEADER).clamp(576, 1500) as u16);
+        let mtu = facts.map_or(1500, |facts| {
+            facts.max_frame.saturating_sub(ETHERNET_HEADER).clamp(576, 1500) as u16
+        });
         let mac = facts.and_then(|facts| facts.mac).unwrap_or(fallback);
         let network = network::network(said, mac, mtu, &mut mistakes);
         sides.push(FlowSide { port, role, network, flows: squall_flows::FLOWS });
@@ -107,7 +123,12 @@ pub fn compile(
                 .and_then(|name| name.strip_prefix(&said.name))
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
-        let at = flows.templates.iter().filter(named).max_by_key(|said| said.name.len()).map(|said| said.at);
+        let at = flows
+            .templates
+            .iter()
+            .filter(named)
+            .max_by_key(|said| said.name.len())
+            .map(|said| said.at);
         mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
     }
     mistakes.check()?;
@@ -118,7 +139,8 @@ pub fn compile(
 #[derive(Debug)]
 pub struct Loaded {
     pub flows: Arc<Played>,
-    /// Of a capture that is played, what is known before; and of each conversation its number in the capture.
+    /// Of a capture that is played, what is known before; and of each conversation its number in
+    /// the capture.
     pub conversations: Option<(ConversationsReport, Vec<u64>)>,
 }
 
@@ -188,14 +210,23 @@ fn no_effect(
     mistakes: &mut Mistakes<'_>,
 ) {
     let name = &said.name;
-    let over = |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
+    let over =
+        |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
     if let (Some(port), [_, _, ..]) = (said.port, ends) {
         let text = format!("template {name:?}: port = {port} has no effect on a mix");
-        mistakes.at(said.at, &text, "each of its applications has a port of its own: try a template for each");
+        mistakes.at(
+            said.at,
+            &text,
+            "each of its applications has a port of its own: try a template for each",
+        );
     }
     if said.udp && !matches!(said.says, Says::Programs { .. }) && !over(Transport::Udp) {
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
-        mistakes.at(said.at, &text, "what an application or a capture speaks, it speaks over its own transport");
+        mistakes.at(
+            said.at,
+            &text,
+            "what an application or a capture speaks, it speaks over its own transport",
+        );
     }
     for (setting, value) in &said.tcp.settings {
         let stray = match setting.as_str() {
@@ -205,18 +236,26 @@ fn no_effect(
         };
         if stray {
             let transport = if over(Transport::Tcp) { "TCP" } else { "UDP" };
-            let text = format!("tcp.{setting} has no effect: the flows of template {name:?} are over {transport}");
+            let text = format!(
+                "tcp.{setting} has no effect: the flows of template {name:?} are over {transport}"
+            );
             mistakes.note(value, &text, "leave it out");
         }
     }
     let random = match (said.arrival, flows.target) {
-        (squall_profile::Arrival::Users { think, exponential, .. }, _) => exponential && think == Nanos::ZERO,
-        (squall_profile::Arrival::Weight { poisson, .. }, Some(squall_profile::Target::Active(_))) => poisson,
+        (squall_profile::Arrival::Users { think, exponential, .. }, _) => {
+            exponential && think == Nanos::ZERO
+        }
+        (
+            squall_profile::Arrival::Weight { poisson, .. },
+            Some(squall_profile::Target::Active(_)),
+        ) => poisson,
         _ => false,
     };
     if random {
         let text = format!("template {name:?}: spacing = \"poisson\" has no effect");
-        let hint = "a flow begins here when another has ended: try think = \"100 ms\" with users, or cps";
+        let hint =
+            "a flow begins here when another has ended: try think = \"100 ms\" with users, or cps";
         mistakes.at(said.at, &text, hint);
     }
 }
@@ -240,7 +279,8 @@ fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     }
 }
 
-/// Captures that were read, by name and what becomes of delays: each is read once, however many templates name it.
+/// Captures that were read, by name and what becomes of delays: each is read once, however many
+/// templates name it.
 type Captures = Vec<(String, squall_profile::Delays, Result<Import, String>)>;
 
 /// Programs of both ends of a flow, and the port on which servers wait for it.
@@ -267,10 +307,14 @@ fn ends(
                     Err(error) => mistakes.told(text, &error),
                 }
             }
-            if (client.is_empty() && flows.clients.is_some()) || (server.is_empty() && flows.servers.is_some()) {
+            if (client.is_empty() && flows.clients.is_some())
+                || (server.is_empty() && flows.servers.is_some())
+            {
                 let side = if client.is_empty() { "client" } else { "server" };
                 let nowhere = Said { text: String::new(), at: said.at };
-                let text = format!("template {name:?} has no instructions of the {side}, which is to run here");
+                let text = format!(
+                    "template {name:?} has no instructions of the {side}, which is to run here"
+                );
                 mistakes.note(
                     &nowhere,
                     &text,
@@ -280,27 +324,41 @@ fn ends(
             }
             let client = program(name, ProgramRole::Client, transport, client, &named, mistakes);
             let server = program(name, ProgramRole::Server, transport, server, &named, mistakes);
-            Some(vec![(1, said.name.clone(), Ends { client: client?, server: server?, port: said.port? })])
+            Some(vec![(
+                1,
+                said.name.clone(),
+                Ends { client: client?, server: server?, port: said.port? },
+            )])
         }
         Says::App { app, options } => apps::ends(app, options, mistakes),
-        Says::Capture { path, number, delays } => match conversations(&path.text, *delays, captures) {
-            Ok(found) => match usize::try_from(number - 1).ok().filter(|n| *n < found.conversations.len()) {
-                Some(at) => {
-                    let Imported { client, server, server_end, .. } = found.conversations[at].clone();
-                    Some(vec![(1, said.name.clone(), Ends { client, server, port: said.port.unwrap_or(server_end.1) })])
-                }
-                None => {
-                    let all = found.conversations.len();
-                    let text = format!("{} has no conversation {number}", path.text);
-                    mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
+        Says::Capture { path, number, delays } => {
+            match conversations(&path.text, *delays, captures) {
+                Ok(found) => match usize::try_from(number - 1)
+                    .ok()
+                    .filter(|n| *n < found.conversations.len())
+                {
+                    Some(at) => {
+                        let Imported { client, server, server_end, .. } =
+                            found.conversations[at].clone();
+                        Some(vec![(
+                            1,
+                            said.name.clone(),
+                            Ends { client, server, port: said.port.unwrap_or(server_end.1) },
+                        )])
+                    }
+                    None => {
+                        let all = found.conversations.len();
+                        let text = format!("{} has no conversation {number}", path.text);
+                        mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
+                        None
+                    }
+                },
+                Err(error) => {
+                    mistakes.told(path, &error);
                     None
                 }
-            },
-            Err(error) => {
-                mistakes.told(path, &error);
-                None
             }
-        },
+        }
     }
 }
 
@@ -309,12 +367,17 @@ fn conversations<'a>(
     delays: squall_profile::Delays,
     captures: &'a mut Captures,
 ) -> Result<&'a Import, &'a str> {
-    let at = captures.iter().position(|(of, with, _)| of == path && *with == delays).unwrap_or_else(|| {
-        let options = ImportOptions { delays: import::delays(delays), ..ImportOptions::default() };
-        let read = import::conversations(Path::new(path), &options).map_err(|error| error.to_string());
-        captures.push((path.to_owned(), delays, read));
-        captures.len() - 1
-    });
+    let at = captures
+        .iter()
+        .position(|(of, with, _)| of == path && *with == delays)
+        .unwrap_or_else(|| {
+            let options =
+                ImportOptions { delays: import::delays(delays), ..ImportOptions::default() };
+            let read =
+                import::conversations(Path::new(path), &options).map_err(|error| error.to_string());
+            captures.push((path.to_owned(), delays, read));
+            captures.len() - 1
+        });
     captures[at].2.as_ref().map_err(String::as_str)
 }
 
@@ -333,7 +396,8 @@ fn program(
     match Program::parse(name, role, transport, texts, messages.clone()) {
         Ok(program) => Some(program),
         Err(error) => {
-            let line = error.instruction.checked_sub(1).and_then(|i| lines.get(i)).unwrap_or(&lines[0]);
+            let line =
+                error.instruction.checked_sub(1).and_then(|i| lines.get(i)).unwrap_or(&lines[0]);
             mistakes.told(line, &error);
             None
         }

@@ -46,7 +46,8 @@ pub struct PlannedPool {
 }
 
 impl PlannedLoad {
-    /// Of the profile's flows and what they were compiled to; what the user should know goes into `notes`.
+    /// Of the profile's flows and what they were compiled to; what the user should know goes into
+    /// `notes`.
     pub(crate) fn of(said: &Flows, loaded: &Loaded, notes: &mut Vec<String>) -> Self {
         let load = &loaded.flows.load;
         let conversations = loaded.conversations.as_ref().map(|(report, _)| report.clone());
@@ -54,18 +55,24 @@ impl PlannedLoad {
             return Self { templates: Vec::new(), pools: Vec::new(), conversations };
         }
         // They were checked when they were compiled.
-        let pools: Vec<Option<Tuples>> = load.clients.iter().map(|pool| Tuples::new(pool, 0).ok()).collect();
-        let size = |pool: usize, of: fn(&Tuples) -> u64| pools.get(pool).and_then(Option::as_ref).map_or(0, of);
+        let pools: Vec<Option<Tuples>> =
+            load.clients.iter().map(|pool| Tuples::new(pool, 0).ok()).collect();
+        let size = |pool: usize, of: fn(&Tuples) -> u64| {
+            pools.get(pool).and_then(Option::as_ref).map_or(0, of)
+        };
         let ends = load.client_tuples().unwrap_or_default();
         let share = |i: usize| ends.get(i).map_or((0, 0), |ends| (ends.len(), ends.ports()));
-        let known_by_ports =
-            |(i, template): &(usize, &squall_flows::Template)| share(*i).1 < size(template.clients, Tuples::ports);
+        let known_by_ports = |(i, template): &(usize, &squall_flows::Template)| {
+            share(*i).1 < size(template.clients, Tuples::ports)
+        };
         let known: Vec<_> = load.templates.iter().enumerate().filter(known_by_ports).collect();
         if !known.is_empty() {
-            let names: Vec<_> = known.iter().map(|(_, template)| format!("{:?}", template.name)).collect();
+            let names: Vec<_> =
+                known.iter().map(|(_, template)| format!("{:?}", template.name)).collect();
             notes.push(format!(
-                "templates {} have servers at one address and port, and each a share of the clients' ports, by which servers \
-                 know them; behind a device that translates ports try a port for each",
+                "templates {} have servers at one address and port, and each a share of the \
+                 clients' ports, by which servers know them; behind a device that translates \
+                 ports try a port for each",
                 names.join(", ")
             ));
         }
@@ -79,8 +86,9 @@ impl PlannedLoad {
                 && cps * kept > tuples as f64
             {
                 notes.push(format!(
-                    "template {:?}: {} flows a second, whose addresses and ports are not free again for {kept} s, need more \
-                     than its {} combinations; more addresses, or tcp.time_wait, help",
+                    "template {:?}: {} flows a second, whose addresses and ports are not free \
+                     again for {kept} s, need more than its {} combinations; more addresses, or \
+                     tcp.time_wait, help",
                     template.name,
                     human::si(cps, ""),
                     human::count(tuples),
@@ -88,7 +96,11 @@ impl PlannedLoad {
             }
             PlannedTemplate {
                 name: template.name.clone(),
-                says: said.templates.iter().find(|t| t.name == template.name).map_or_else(String::new, says),
+                says: said
+                    .templates
+                    .iter()
+                    .find(|t| t.name == template.name)
+                    .map_or_else(String::new, says),
                 transport: match (template.tls.is_some(), template.client.transport) {
                     (true, _) => "tls",
                     (_, squall_apps::Transport::Tcp) => "tcp",
@@ -139,7 +151,9 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
         Spacing::Poisson => ", Poisson",
     };
     match template.arrival {
-        Arrival::Open { cps, spacing } => format!("{} flows/s{}", human::si(cps.value(), ""), law(spacing)),
+        Arrival::Open { cps, spacing } => {
+            format!("{} flows/s{}", human::si(cps.value(), ""), law(spacing))
+        }
         Arrival::Weight { weight, spacing } => {
             format!("{weight}/{} of the target{}", load.weights(), law(spacing))
         }

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 use squall_engine::FlowStats;
-use squall_flows::{FailedConversation, FlowStatistics, Load, Served, Statistics, Tally, TemplateStatistics};
+use squall_flows::{
+    FailedConversation, FlowStatistics, Load, Served, Statistics, Tally, TemplateStatistics,
+};
 use squall_stats::Histogram;
 use squall_units::Nanos;
 
@@ -13,14 +15,18 @@ use crate::{
     report::{
         TemplateSample,
         load::{
-            ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport, LinkReport, LoadReport,
-            RoleReport, RolesReport, SteadyReport, TemplateReport, TlsReport,
+            ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport, LinkReport,
+            LoadReport, RoleReport, RolesReport, SteadyReport, TemplateReport, TlsReport,
         },
     },
 };
 
 /// `names` are those of the plan's ports.
-pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &'a FlowStats> + Clone) -> LoadReport {
+pub fn report<'a>(
+    loaded: &Loaded,
+    names: &[String],
+    all: impl Iterator<Item = &'a FlowStats> + Clone,
+) -> LoadReport {
     let load = &loaded.flows.load;
     let total = merged(all.clone());
     let arrivals = if total.arrivals == Nanos::ZERO { total.elapsed } else { total.arrivals };
@@ -39,15 +45,22 @@ pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &
         roles: roles(statistics, seconds, asked(i)),
     };
     let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
-    let all_asked = (0..load.templates.len()).filter(begin).map(asked).sum::<Option<f64>>().filter(|cps| *cps > 0.0);
+    let all_asked = (0..load.templates.len())
+        .filter(begin)
+        .map(asked)
+        .sum::<Option<f64>>()
+        .filter(|cps| *cps > 0.0);
     let mut sum = roles(&total.total(), seconds, all_asked);
     for (role, seconds) in [&mut sum.client, &mut sum.server].into_iter().zip(&total.seconds) {
         let most = |of: fn(&squall_flows::Second) -> u64| seconds.iter().map(of).max();
-        if let (Some(role), Some(attempted), Some(completed)) = (role, most(|s| s.attempted), most(|s| s.completed)) {
+        if let (Some(role), Some(attempted), Some(completed)) =
+            (role, most(|s| s.attempted), most(|s| s.completed))
+        {
             role.busiest_second = Some(BusiestSecond { attempted, completed });
         }
     }
-    let exhausted = load.clients.iter().zip(&total.exhausted).filter(|(_, exhausted)| exhausted.flows > 0);
+    let exhausted =
+        load.clients.iter().zip(&total.exhausted).filter(|(_, exhausted)| exhausted.flows > 0);
     let conversations = loaded.conversations.as_ref().map(|(known, numbers)| {
         let mut conversations = known.clone();
         played(&mut conversations, numbers, load, &total);
@@ -57,7 +70,13 @@ pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &
         conversations,
         duration_s: seconds.all,
         arrivals_s: seconds.arrivals,
-        templates: total.templates.iter().take(load.templates.len()).enumerate().map(template).collect(),
+        templates: total
+            .templates
+            .iter()
+            .take(load.templates.len())
+            .enumerate()
+            .map(template)
+            .collect(),
         total: sum,
         links: links
             .into_iter()
@@ -105,13 +124,16 @@ fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total:
     });
     report.octets_as_captured = all.then(|| {
         report.kinds.iter().zip(&total.templates).all(|(kind, seen)| {
-            let right = |role: &FlowStatistics, octets: u64| role.is_empty() || role.received_octets == octets * loops;
+            let right = |role: &FlowStatistics, octets: u64| {
+                role.is_empty() || role.received_octets == octets * loops
+            };
             right(&seen.client, kind.octets_to_client) && right(&seen.server, kind.octets_to_server)
         })
     });
 }
 
-/// The conversations of a script that failed, by what both ends say, and those whose servers came to their end.
+/// The conversations of a script that failed, by what both ends say, and those whose servers came
+/// to their end.
 pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConversation>, Served) {
     let merged = merged(all);
     (merged.failed, merged.served)
@@ -120,7 +142,8 @@ pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConvers
 /// So many conversations are named that failed.
 const MOST_NAMED: usize = 20;
 
-/// How long all of it took, the part in which flows were due, and the part in which all of the load was asked for.
+/// How long all of it took, the part in which flows were due, and the part in which all of the load
+/// was asked for.
 #[derive(Clone, Copy)]
 struct Seconds {
     all: f64,
@@ -155,7 +178,8 @@ fn roles(statistics: &TemplateStatistics, seconds: Seconds, asked: Option<f64>) 
 fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
     let over = |seconds: f64, n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
     // What flows did, they also did in the drain; none began there.
-    let (a_second, begun_a_second) = (|n: f64| over(seconds.all, n), |n: f64| over(seconds.arrivals, n));
+    let (a_second, begun_a_second) =
+        (|n: f64| over(seconds.all, n), |n: f64| over(seconds.arrivals, n));
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(flows.http);
     RoleReport {
         asked: None,
@@ -221,11 +245,16 @@ impl Default for LastLoad {
 
 impl LastLoad {
     /// Rates since the last sample, and counts so far.
-    pub fn sample<'a>(&mut self, load: &Load, all: impl Iterator<Item = &'a FlowStats>) -> Vec<TemplateSample> {
+    pub fn sample<'a>(
+        &mut self,
+        load: &Load,
+        all: impl Iterator<Item = &'a FlowStats>,
+    ) -> Vec<TemplateSample> {
         let total = merged(all);
         let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
         self.at = Instant::now();
-        let mut names: Vec<_> = load.templates.iter().map(|template| template.name.as_str()).collect();
+        let mut names: Vec<_> =
+            load.templates.iter().map(|template| template.name.as_str()).collect();
         let mut templates = total.templates.clone();
         if templates.len() > 1 {
             names.push(ALL);
@@ -247,7 +276,13 @@ impl LastLoad {
 }
 
 impl Row {
-    fn sample(&mut self, name: &str, side: &str, flows: &FlowStatistics, seconds: f64) -> TemplateSample {
+    fn sample(
+        &mut self,
+        name: &str,
+        side: &str,
+        flows: &FlowStatistics,
+        seconds: f64,
+    ) -> TemplateSample {
         let p99 = |now: &Histogram, then: &Histogram| {
             let since = now.delta_since(then);
             (!since.is_empty()).then(|| since.quantile(0.99))

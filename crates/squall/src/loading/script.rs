@@ -1,4 +1,5 @@
-//! The conversations of a capture as a script: who speaks with whom, what and when, and which of them cannot be played.
+//! The conversations of a capture as a script: who speaks with whom, what and when, and which of
+//! them cannot be played.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,9 +8,12 @@ use std::{
 };
 
 use squall_apps::{
-    Delay, Delays, Holes, Import, ImportOptions, Imported, Instruction, MessageRef, Part, Program, Role, Transport,
+    Delay, Delays, Holes, Import, ImportOptions, Imported, Instruction, MessageRef, Part, Program,
+    Role, Transport,
 };
-use squall_flows::{AddrRange, Arrival, Conversation, Order, PORTS, Pool, Script, Template, Tuples};
+use squall_flows::{
+    AddrRange, Arrival, Conversation, Order, PORTS, Pool, Script, Template, Tuples,
+};
 use squall_profile::{Begin, Conversations, Incomplete, Said};
 use squall_tcp::Tunables;
 use squall_units::Nanos;
@@ -31,15 +35,21 @@ pub struct Played {
 
 /// A conversation is given up when nothing came for so long.
 const WITHIN: Nanos = Nanos(10_000_000_000);
-/// Each conversation has a program of its own on each side, whose numbers have 16 bits; and so have kinds' placeholders.
+/// Each conversation has a program of its own on each side, whose numbers have 16 bits; and so have
+/// kinds' placeholders.
 const MOST: usize = 65_000;
 /// So many kinds are told apart; the rest are one.
 const KINDS: usize = 32;
 /// So many conversations are named that are not played.
 const NAMED: usize = 20;
 
-/// Writes the script of what was `found`, or else of what is in the capture. `None`: it cannot be, as `mistakes` say.
-pub fn script(said: &Conversations, found: Option<Import>, mistakes: &mut Mistakes<'_>) -> Option<Played> {
+/// Writes the script of what was `found`, or else of what is in the capture. `None`: it cannot be,
+/// as `mistakes` say.
+pub fn script(
+    said: &Conversations,
+    found: Option<Import>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Played> {
     // What is handed over has times of the run, and not of a capture.
     let mut first = found.is_some().then_some(0);
     let import = match found {
@@ -56,9 +66,11 @@ pub fn script(said: &Conversations, found: Option<Import>, mistakes: &mut Mistak
         packets_left_out: import.left_out.iter().map(|(name, n)| (name.to_owned(), n)).collect(),
         ..ConversationsReport::default()
     };
-    let both = |one: &Imported| one.report.of_client.packets > 0 && one.report.of_server.packets > 0;
+    let both =
+        |one: &Imported| one.report.of_client.packets > 0 && one.report.of_server.packets > 0;
     let some_have_both = import.conversations.iter().any(both);
-    let lacks_one = |one: &&Imported| !both(one) && (one.client.transport == Transport::Tcp || !some_have_both);
+    let lacks_one =
+        |one: &&Imported| !both(one) && (one.client.transport == Transport::Tcp || !some_have_both);
     report.one_sided = import.conversations.iter().filter(lacks_one).count() as u64;
     let mut found: Vec<(usize, Imported)> = (1..).zip(import.conversations).collect();
     found.sort_by_key(|(_, one)| one.report.begin_ns);
@@ -66,7 +78,11 @@ pub fn script(said: &Conversations, found: Option<Import>, mistakes: &mut Mistak
     let mut numbers = Vec::with_capacity(found.len());
     let mut end = Nanos::ZERO;
     for (number, one) in found {
-        let note = |why: &str| ConversationNote { number: number as u64, flow: flow(&one), reason: why.to_owned() };
+        let note = |why: &str| ConversationNote {
+            number: number as u64,
+            flow: flow(&one),
+            reason: why.to_owned(),
+        };
         let ends = match incomplete(said.incomplete, &one) {
             Some(why) => Err(why),
             None => addresses.of(&one),
@@ -90,15 +106,30 @@ pub fn script(said: &Conversations, found: Option<Import>, mistakes: &mut Mistak
         end = end.max(begin);
         numbers.push(number as u64);
         let (client, server) = with_patience(one.client, one.server, said.within.unwrap_or(WITHIN));
-        conversations.push(Conversation { begin, template: 0, client, server, client_end, server_end });
+        conversations.push(Conversation {
+            begin,
+            template: 0,
+            client,
+            server,
+            client_end,
+            server_end,
+        });
     }
     if conversations.is_empty() {
         let why: Vec<_> = report.not_played.iter().map(|(why, n)| format!("{n} {why}")).collect();
         let text = match &why[..] {
             [] => format!("{} has no conversation over TCP or UDP", said.capture.text),
-            why => format!("{} has no conversation that can be played: {}", said.capture.text, why.join(", ")),
+            why => format!(
+                "{} has no conversation that can be played: {}",
+                said.capture.text,
+                why.join(", ")
+            ),
         };
-        mistakes.note(&said.capture, &text, "try squall info to see what there is, or incomplete = \"cut\"");
+        mistakes.note(
+            &said.capture,
+            &text,
+            "try squall info to see what there is, or incomplete = \"cut\"",
+        );
         return None;
     }
     let (pools, of) = addresses.pools(&conversations, mistakes)?;
@@ -143,7 +174,9 @@ fn read(said: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Import> {
 /// Why it is not played.
 fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
     match what {
-        Incomplete::Skip if one.client.transport == Transport::Tcp && !one.report.handshake => Some("mid_stream"),
+        Incomplete::Skip if one.client.transport == Transport::Tcp && !one.report.handshake => {
+            Some("mid_stream")
+        }
         Incomplete::Skip if !one.report.holes.is_empty() => Some("holes"),
         _ => None,
     }
@@ -151,7 +184,12 @@ fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
 
 fn flow(one: &Imported) -> String {
     let ((client, from), (server, to)) = (one.client_end, one.server_end);
-    format!("{} {} > {}", name(one.client.transport), SocketAddr::new(client, from), SocketAddr::new(server, to))
+    format!(
+        "{} {} > {}",
+        name(one.client.transport),
+        SocketAddr::new(client, from),
+        SocketAddr::new(server, to)
+    )
 }
 
 pub fn name(transport: Transport) -> &'static str {
@@ -166,7 +204,10 @@ fn with_patience(mut client: Program, mut server: Program, within: Nanos) -> (Pr
     if within > Nanos::ZERO && client.transport == Transport::Tcp {
         let (of_client, of_server) = (longest_pause(&client), longest_pause(&server));
         for (program, pause) in [(&mut client, of_server), (&mut server, of_client)] {
-            if !matches!(program.instructions[..], [] | [Instruction::Connect | Instruction::Accept, ..]) {
+            if !matches!(
+                program.instructions[..],
+                [] | [Instruction::Connect | Instruction::Accept, ..]
+            ) {
                 let time = Nanos(within.0.saturating_add(pause).min(86_400 * 1_000_000_000));
                 program.instructions.insert(0, Instruction::Keepalive(time));
             }
@@ -214,10 +255,15 @@ impl Addresses {
             None => None,
             Some(said) => {
                 let whole = said.text.parse::<SocketAddr>().map(|end| (end.ip(), Some(end.port())));
-                let address = said.text.trim_matches(['[', ']']).parse().map(|address| (address, None));
+                let address =
+                    said.text.trim_matches(['[', ']']).parse().map(|address| (address, None));
                 let Ok(server) = whole.or(address) else {
                     let says = format!("server = {:?} is no address", said.text);
-                    mistakes.note(said, &says, "expected \"10.0.0.2\", \"10.0.0.2:8080\" or \"[fd00::2]:80\"");
+                    mistakes.note(
+                        said,
+                        &says,
+                        "expected \"10.0.0.2\", \"10.0.0.2:8080\" or \"[fd00::2]:80\"",
+                    );
                     return None;
                 };
                 Some(server)
@@ -234,12 +280,19 @@ impl Addresses {
                     }
                 }
                 let mut tuples = |ranges: Vec<AddrRange>| {
-                    let pool = Pool { name: "clients".into(), ranges, ports: PORTS, order: Order::Sequential };
-                    (!pool.ranges.is_empty()).then(|| Tuples::new(&pool, 0)).and_then(|made| match made {
-                        Ok(made) => Some(made),
-                        Err(error) => {
-                            mistakes.told(&texts[0], &error);
-                            None
+                    let pool = Pool {
+                        name: "clients".into(),
+                        ranges,
+                        ports: PORTS,
+                        order: Order::Sequential,
+                    };
+                    (!pool.ranges.is_empty()).then(|| Tuples::new(&pool, 0)).and_then(|made| {
+                        match made {
+                            Ok(made) => Some(made),
+                            Err(error) => {
+                                mistakes.told(&texts[0], &error);
+                                None
+                            }
                         }
                     })
                 };
@@ -264,7 +317,8 @@ impl Addresses {
             Some((address, port)) => (address, port.unwrap_or(one.server_end.1)),
             None => one.server_end,
         };
-        let client = self.client(one.client_end.0, server.0.is_ipv6()).ok_or("no_client_address")?;
+        let client =
+            self.client(one.client_end.0, server.0.is_ipv6()).ok_or("no_client_address")?;
         if client.is_ipv6() != server.0.is_ipv6() {
             return Err("other_family");
         }
@@ -290,7 +344,9 @@ impl Addresses {
         let Some(pools) = &self.clients else { return Some(captured) };
         let pool = pools[usize::from(v6)].as_ref()?;
         let met = self.met.len() as u64;
-        Some(*self.met.entry((captured, v6)).or_insert_with(|| pool.address(met % pool.addresses())))
+        Some(
+            *self.met.entry((captured, v6)).or_insert_with(|| pool.address(met % pool.addresses())),
+        )
     }
 
     /// Clients and servers of IPv4 and IPv6, of which there are any; and which of them is whose.
@@ -300,11 +356,14 @@ impl Addresses {
         mistakes: &mut Mistakes<'_>,
     ) -> Option<(Vec<Pool>, [[usize; 2]; 2])> {
         let (mut pools, mut places) = (Vec::new(), [[0; 2]; 2]);
-        let sides =
-            [("clients", (|one| one.client_end.0) as fn(&Conversation) -> IpAddr), ("servers", |one| one.server_end.0)];
+        let sides = [
+            ("clients", (|one| one.client_end.0) as fn(&Conversation) -> IpAddr),
+            ("servers", |one| one.server_end.0),
+        ];
         for (side, (name, of)) in sides.into_iter().enumerate() {
             for v6 in [false, true] {
-                let mut all: Vec<IpAddr> = conversations.iter().map(of).filter(|a| a.is_ipv6() == v6).collect();
+                let mut all: Vec<IpAddr> =
+                    conversations.iter().map(of).filter(|a| a.is_ipv6() == v6).collect();
                 all.sort_unstable();
                 all.dedup();
                 if all.is_empty() {
@@ -353,7 +412,8 @@ fn kinds(
     };
     let mut counts: BTreeMap<_, u64> = BTreeMap::new();
     conversations.iter().for_each(|one| *counts.entry(key(one)).or_default() += 1);
-    let mut by_count: Vec<_> = counts.iter().map(|(key, n)| (std::cmp::Reverse(*n), *key)).collect();
+    let mut by_count: Vec<_> =
+        counts.iter().map(|(key, n)| (std::cmp::Reverse(*n), *key)).collect();
     by_count.sort_unstable();
     let told: Vec<_> = by_count.into_iter().take(KINDS).map(|(_, key)| key).collect();
     let both_families = told.iter().any(|key| key.1) && told.iter().any(|key| !key.1);
@@ -366,13 +426,22 @@ fn kinds(
         }
         one.template = *numbers.entry(key).or_insert_with(|| {
             let (transport, v6, port) = key;
-            let mut kind =
-                format!("{} {}", name(transport), port.map_or("other ports".into(), |port| port.to_string()));
+            let mut kind = format!(
+                "{} {}",
+                name(transport),
+                port.map_or("other ports".into(), |port| port.to_string())
+            );
             if both_families {
                 kind += if v6 { " IPv6" } else { " IPv4" };
             }
             let of = pools.map(|side| side[usize::from(v6)]);
-            templates.push(placeholder(&kind, transport, of, port.unwrap_or(one.server_end.1), tunables));
+            templates.push(placeholder(
+                &kind,
+                transport,
+                of,
+                port.unwrap_or(one.server_end.1),
+                tunables,
+            ));
             report.kinds.push(KindReport { name: kind, ..KindReport::default() });
             templates.len() - 1
         });
@@ -398,7 +467,9 @@ fn placeholder(
         transport,
         instructions: match transport {
             Transport::Tcp => vec![Instruction::WaitPeerClose],
-            Transport::Udp => vec![Instruction::RecvPackets { packets: 1, take: None, within: None }],
+            Transport::Udp => {
+                vec![Instruction::RecvPackets { packets: 1, take: None, within: None }]
+            }
         },
         messages: BTreeMap::default(),
     };
@@ -426,7 +497,8 @@ fn said_octets(program: &Program) -> u64 {
         Part::Mark(_) => 0,
     };
     let of = |instruction: &Instruction| match instruction {
-        Instruction::Send(MessageRef::Given(message)) | Instruction::SendPacket(MessageRef::Given(message)) => {
+        Instruction::Send(MessageRef::Given(message))
+        | Instruction::SendPacket(MessageRef::Given(message)) => {
             message.parts.iter().map(part).sum()
         }
         _ => 0,

@@ -7,11 +7,13 @@ use squall_profile::{Said, Says, Template};
 
 use super::Mistakes;
 
-/// Of a template that says so itself, or by a URL that begins with `https`. Where no `servers` are ours, its certificate is that
-/// of the clients.
+/// Of a template that says so itself, or by a URL that begins with `https`. Where no `servers` are
+/// ours, its certificate is that of the clients.
 pub fn tls(template: &Template, servers: bool, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     let url = match &template.says {
-        Says::App { options, .. } => options.iter().find(|(name, said)| name == "url" && is_https(&said.text)),
+        Says::App { options, .. } => {
+            options.iter().find(|(name, said)| name == "url" && is_https(&said.text))
+        }
         _ => None,
     };
     let default = squall_profile::Tls::default();
@@ -62,7 +64,9 @@ pub fn tls(template: &Template, servers: bool, mistakes: &mut Mistakes<'_>) -> O
                 "ca" => said.ca.as_ref(),
                 "certificate" => said.certificate.as_ref(),
                 "key" => said.key.as_ref(),
-                "client_certificate" => said.client_certificate.as_ref().or(said.certificate.as_ref()),
+                "client_certificate" => {
+                    said.client_certificate.as_ref().or(said.certificate.as_ref())
+                }
                 "client_key" => said.client_key.as_ref().or(said.key.as_ref()),
                 "client_ca" => said.client_ca.as_ref(),
                 _ => None,
@@ -91,7 +95,11 @@ fn version(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
         "1.2" => Some(TlsVersion::Tls12),
         "1.3" => Some(TlsVersion::Tls13),
         other => {
-            mistakes.note(said, &format!("tls.versions: {other:?} is not spoken here"), "expected \"1.3\" or \"1.2\"");
+            mistakes.note(
+                said,
+                &format!("tls.versions: {other:?} is not spoken here"),
+                "expected \"1.3\" or \"1.2\"",
+            );
             None
         }
     }

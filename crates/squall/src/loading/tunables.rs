@@ -15,13 +15,22 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     follow(&mut all, tcp);
     if let Err(error) = all.check() {
         let nowhere = Said::default();
-        let said = tcp.settings.iter().find(|(name, _)| *name == error.name).map_or(&nowhere, |(_, said)| said);
-        mistakes.note(said, &format!("tcp.{} = {}", error.name, error.value), &format!("expected {}", error.expected));
+        let said = tcp
+            .settings
+            .iter()
+            .find(|(name, _)| *name == error.name)
+            .map_or(&nowhere, |(_, said)| said);
+        mistakes.note(
+            said,
+            &format!("tcp.{} = {}", error.name, error.value),
+            &format!("expected {}", error.expected),
+        );
     }
     all
 }
 
-/// What was not said follows what was: a smaller window holds fewer segments out of order, a larger one needs a larger scale.
+/// What was not said follows what was: a smaller window holds fewer segments out of order, a larger
+/// one needs a larger scale.
 fn follow(all: &mut Tunables, tcp: &Tcp) {
     const MOST: u32 = u16::MAX as u32;
     let said = |name: &str| tcp.settings.iter().any(|(known, _)| known == name);
@@ -82,7 +91,9 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "initwnd" => mistakes.number(said, &mut all.initwnd),
         "window" => octets(said, &mut all.window, mistakes),
         "wscale" if said.text == "false" => all.wscale = None,
-        "wscale" => all.wscale = mistakes.parsed(said, "a window scale", "7, or false").or(all.wscale),
+        "wscale" => {
+            all.wscale = mistakes.parsed(said, "a window scale", "7, or false").or(all.wscale)
+        }
         "reassembly" => octets(said, &mut all.reassembly, mistakes),
         "sack" => mistakes.truth(said, &mut all.sack),
         "timestamps" => mistakes.truth(said, &mut all.timestamps),
@@ -101,7 +112,11 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "congestion" => match said.text.as_str() {
             "newreno" => all.congestion = Congestion::NewReno,
             "cubic" => all.congestion = Congestion::Cubic,
-            other => mistakes.note(said, &format!("tcp.congestion = {other:?}"), "expected \"cubic\" or \"newreno\""),
+            other => mistakes.note(
+                said,
+                &format!("tcp.congestion = {other:?}"),
+                "expected \"cubic\" or \"newreno\"",
+            ),
         },
         "ecn" => mistakes.truth(said, &mut all.ecn),
         "tos" => mistakes.number(said, &mut all.tos),
@@ -117,7 +132,11 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
 fn octets(said: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
     match parse_octets(&said.text).ok().and_then(|n| u32::try_from(n).ok()) {
         Some(n) => *to = n,
-        None => mistakes.note(said, &format!("{:?} is no number of octets", said.text), "try \"256 KiB\""),
+        None => mistakes.note(
+            said,
+            &format!("{:?} is no number of octets", said.text),
+            "try \"256 KiB\"",
+        ),
     }
 }
 
@@ -134,8 +153,10 @@ mod tests {
     fn of(settings: &[(&str, &str)]) -> Result<Tunables, String> {
         let profile = squall_profile::Profile::default();
         let mut mistakes = Mistakes::of(&profile);
-        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), Said::from(*value)));
-        let all = tunables(&Tcp { settings: settings.collect() }, Tunables::default(), &mut mistakes);
+        let settings =
+            settings.iter().map(|(name, value)| ((*name).to_owned(), Said::from(*value)));
+        let all =
+            tunables(&Tcp { settings: settings.collect() }, Tunables::default(), &mut mistakes);
         mistakes.check().map(|()| all).map_err(|error| error.to_string())
     }
 

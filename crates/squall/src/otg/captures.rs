@@ -52,7 +52,8 @@ enum By {
     Run { from: usize, to: Option<usize> },
 }
 
-/// Files that nobody else reads, for as long as the captures are there. The lock says that somebody is.
+/// Files that nobody else reads, for as long as the captures are there. The lock says that somebody
+/// is.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 /// What the folders' names begin with.
@@ -64,7 +65,8 @@ impl Captures {
         self.of.get(port).is_some_and(|recording| recording.on)
     }
 
-    /// `ports`: names; all that a capture is configured for without any. `busy`: a run has ports open.
+    /// `ports`: names; all that a capture is configured for without any. `busy`: a run has ports
+    /// open.
     ///
     /// # Errors
     /// Ports without a configuration; ports that only a run can have, while it has them.
@@ -97,8 +99,8 @@ impl Captures {
         let Some(interface) = crate::ports::interface_of(address) else {
             if busy {
                 let text = format!(
-                    "port {port} ({address}) is captured by the run that has it, and that has begun\n  \
-                     try to start the capture before the traffic"
+                    "port {port} ({address}) is captured by the run that has it, and that has \
+                     begun\n  try to start the capture before the traffic"
                 );
                 return Err(Error::Usage(text).into());
             }
@@ -109,7 +111,10 @@ impl Captures {
         options.snaplen = info.packet_size.filter(|&size| size > 0).unwrap_or(options.snaplen);
         // A ring keeps its last file and the one that is written.
         (options.rotate, options.stop) = match info.overwrite {
-            true => (Rotate { octets: Some(MOST / 2), ring: Some(2), ..Rotate::default() }, Stop::default()),
+            true => (
+                Rotate { octets: Some(MOST / 2), ring: Some(2), ..Rotate::default() },
+                Stop::default(),
+            ),
             false => (Rotate::default(), Stop { octets: Some(MOST), ..Stop::default() }),
         };
         let capture = Capture { options, ..Capture::default() };
@@ -118,7 +123,8 @@ impl Captures {
             filter: info.filter.clone(),
             capture: Some(capture),
             command: "otg".into(),
-            // What has come is taken from the kernel's ring at the end, and nothing of this session's is on its way.
+            // What has come is taken from the kernel's ring at the end, and nothing of this
+            // session's is on its way.
             linger: Duration::ZERO,
             ..listen
         };
@@ -153,7 +159,8 @@ impl Captures {
         }
         let file = self.file().ok()?;
         self.shared.push(file.clone());
-        let options = Options { stop: Stop { octets: Some(MOST), ..Stop::default() }, ..options(file) };
+        let options =
+            Options { stop: Stop { octets: Some(MOST), ..Stop::default() }, ..options(file) };
         Some(Capture { options, beside: true, ..Capture::default() })
     }
 
@@ -168,13 +175,20 @@ impl Captures {
     ///
     /// # Errors
     /// Nothing was captured on the port; the files cannot be read.
-    pub fn fetch(&self, translated: &Translated, port: &str, initial: Option<u64>) -> Result<Vec<u8>, Error> {
+    pub fn fetch(
+        &self,
+        translated: &Translated,
+        port: &str,
+        initial: Option<u64>,
+    ) -> Result<Vec<u8>, Error> {
         let recording = self.of.get(port).ok_or_else(|| {
             Error::Usage(format!(
-                "nothing was captured on port {port}\n  try a capture for it in the configuration, started"
+                "nothing was captured on port {port}\n  try a capture for it in the \
+                 configuration, started"
             ))
         })?;
-        let info = translated.captures.iter().find(|info| info.port_names.iter().any(|name| name == port));
+        let info =
+            translated.captures.iter().find(|info| info.port_names.iter().any(|name| name == port));
         let pcapng = info.is_some_and(|info| info.pcapng);
         let mut out = Out::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
         match &recording.by {
@@ -184,14 +198,22 @@ impl Captures {
                 }
             }
             By::Run { from, to } => {
-                let number = translated.ports.iter().position(|p| p.name == port).unwrap_or(0) as u32;
+                let number =
+                    translated.ports.iter().position(|p| p.name == port).unwrap_or(0) as u32;
                 let expression = info.and_then(|info| info.filter.as_deref());
-                let wanted = expression.map(|text| filter::compile_file(text, LinkType::ETHERNET.0)).transpose()?;
-                out.snaplen = info.and_then(|info| info.packet_size).filter(|&size| size > 0).unwrap_or(u32::MAX);
-                let files = self.shared.get(*from..to.unwrap_or(self.shared.len())).unwrap_or_default();
+                let wanted = expression
+                    .map(|text| filter::compile_file(text, LinkType::ETHERNET.0))
+                    .transpose()?;
+                out.snaplen = info
+                    .and_then(|info| info.packet_size)
+                    .filter(|&size| size > 0)
+                    .unwrap_or(u32::MAX);
+                let files =
+                    self.shared.get(*from..to.unwrap_or(self.shared.len())).unwrap_or_default();
                 for file in files.iter().filter(|file| file.exists()) {
                     out.copy(file, |interface, octets, wire_len| {
-                        interface == number && wanted.as_ref().is_none_or(|f| f.keep(octets, wire_len) > 0)
+                        interface == number
+                            && wanted.as_ref().is_none_or(|f| f.keep(octets, wire_len) > 0)
                     })?;
                 }
             }
@@ -232,11 +254,15 @@ impl Folder {
         sweep();
         let made = || {
             let path = shared::own_folder(&std::env::temp_dir(), NAMED)?;
-            let lock = fs::File::create(path.join(LOCK)).and_then(|file| file.lock().map(|()| file))?;
+            let lock =
+                fs::File::create(path.join(LOCK)).and_then(|file| file.lock().map(|()| file))?;
             Ok(Self(path, lock))
         };
         made().map_err(|error: std::io::Error| {
-            Error::Environment(format!("no folder for captures in {}: {error}", std::env::temp_dir().display()))
+            Error::Environment(format!(
+                "no folder for captures in {}: {error}",
+                std::env::temp_dir().display()
+            ))
         })
     }
 }
@@ -246,7 +272,8 @@ pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }
 
-/// Only folders of this user: in those of others the lock may be anything, and the rest is not ours to remove.
+/// Only folders of this user: in those of others the lock may be anything, and the rest is not ours
+/// to remove.
 fn sweep_in(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
@@ -258,7 +285,9 @@ fn sweep_in(folder: &Path) {
         let left = match shared::own_file_if_any(&path.join(LOCK)) {
             Ok(file) => file.try_lock().is_ok(),
             // One that is being made has none yet.
-            Err(_) => about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
+            Err(_) => about
+                .modified()
+                .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
         };
         if left {
             _ = fs::remove_dir_all(path);
@@ -272,8 +301,12 @@ impl Drop for Folder {
     }
 }
 
-/// Names of the ports that are asked for, with what is configured for each; the last configuration counts.
-fn configured<'a>(translated: &'a Translated, ports: &[String]) -> Result<Vec<(&'a str, &'a CaptureInfo)>, Refusal> {
+/// Names of the ports that are asked for, with what is configured for each; the last configuration
+/// counts.
+fn configured<'a>(
+    translated: &'a Translated,
+    ports: &[String],
+) -> Result<Vec<(&'a str, &'a CaptureInfo)>, Refusal> {
     let all: HashMap<&str, &CaptureInfo> = translated
         .captures
         .iter()
@@ -309,7 +342,8 @@ fn parts(file: &Path) -> Vec<PathBuf> {
         name.strip_prefix(stem).is_some_and(|rest| rest.starts_with(['_', '-', '.']))
     };
     let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
-    let mut files: Vec<_> = folder.into_iter().flatten().flatten().map(|entry| entry.path()).filter(of).collect();
+    let mut files: Vec<_> =
+        folder.into_iter().flatten().flatten().map(|entry| entry.path()).filter(of).collect();
     files.sort();
     files
 }
@@ -335,8 +369,8 @@ impl Out {
         Ok(Self { octets, pcapng, left, snaplen: u32::MAX })
     }
 
-    /// The packets of a file that are `wanted` (interface, octets, octets on the wire). One that is still written ends where
-    /// it ends.
+    /// The packets of a file that are `wanted` (interface, octets, octets on the wire). One that is
+    /// still written ends where it ends.
     fn copy(&mut self, file: &Path, wanted: impl Fn(u32, &[u8], u32) -> bool) -> Result<(), Error> {
         let Ok(mut reader) = CaptureReader::open(file) else { return Ok(()) };
         let mut frame = Vec::new();
@@ -380,7 +414,8 @@ fn interface(name: Option<String>) -> InterfaceFormat {
     InterfaceFormat { name, ..InterfaceFormat::default() }
 }
 
-/// The frame check sequence (IEEE 802.3 §3.2.9), as the number whose octets follow the frame, lowest first.
+/// The frame check sequence (IEEE 802.3 §3.2.9), as the number whose octets follow the frame,
+/// lowest first.
 fn fcs(frame: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     !frame.iter().fold(u32::MAX, |crc, octet| TABLE[usize::from(crc as u8 ^ octet)] ^ (crc >> 8))
@@ -417,17 +452,25 @@ mod tests {
         let at = |name: &str| tmp.join(format!("{NAMED}-{name}"));
         for name in ["left", "held", "fifo", "open"] {
             fs::create_dir(at(name)).unwrap();
-            fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+            fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                .unwrap();
             fs::write(at(name).join("file"), "x").unwrap();
         }
         let lock = |name: &str| fs::File::create(at(name).join(LOCK)).unwrap();
         drop(lock("left"));
         drop(lock("open"));
         // Others can change what is in it, so it is not known to be ours alone.
-        fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .unwrap();
         let held = lock("held");
         held.lock().unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(at("fifo").join(LOCK)).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(at("fifo").join(LOCK))
+                .status()
+                .unwrap()
+                .success()
+        );
         std::os::unix::fs::symlink(at("held"), at("link")).unwrap();
         sweep_in(&tmp);
         let there = ["left", "held", "fifo", "open", "link"].map(|name| at(name).exists());

@@ -1,5 +1,6 @@
-//! Emulated devices on the interfaces of ports: they answer ARP, neighbour discovery and echo requests for their
-//! addresses, ask for the MAC addresses of gateways, and ping when they are asked to.
+//! Emulated devices on the interfaces of ports: they answer ARP, neighbour discovery and echo
+//! requests for their addresses, ask for the MAC addresses of gateways, and ping when they are
+//! asked to.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -79,34 +80,57 @@ impl Ping {
     /// # Errors
     /// There is none, or it is on a port where devices send nothing.
     pub fn of(request: &PingRequest, translated: &Translated) -> Result<Self, Problem> {
-        let wrong = |message: String| Problem { path: format!("{}.src_name", request.path), message };
+        let wrong =
+            |message: String| Problem { path: format!("{}.src_name", request.path), message };
         let found = translated.devices.iter().find_map(|device| {
             let (source, hop, hop_mac) = match request.target {
                 IpAddr::V4(target) => {
                     let v4 = device.ipv4.iter().find(|v4| v4.name == request.source)?;
                     let mask = u32::MAX.checked_shl(32 - u32::from(v4.prefix)).unwrap_or(0);
                     let near = (v4.address.to_bits() ^ target.to_bits()) & mask == 0;
-                    (v4.address.into(), if near { request.target } else { v4.gateway.into() }, v4.gateway_mac)
+                    (
+                        v4.address.into(),
+                        if near { request.target } else { v4.gateway.into() },
+                        v4.gateway_mac,
+                    )
                 }
                 IpAddr::V6(target) => {
                     let v6 = device.ipv6.iter().find(|v6| v6.name == request.source)?;
                     let mask = u128::MAX.checked_shl(128 - u32::from(v6.prefix)).unwrap_or(0);
-                    let near = (v6.address.to_bits() ^ target.to_bits()) & mask == 0 || target.is_unicast_link_local();
-                    (v6.address.into(), if near { request.target } else { v6.gateway.into() }, v6.gateway_mac)
+                    let near = (v6.address.to_bits() ^ target.to_bits()) & mask == 0
+                        || target.is_unicast_link_local();
+                    (
+                        v6.address.into(),
+                        if near { request.target } else { v6.gateway.into() },
+                        v6.gateway_mac,
+                    )
                 }
             };
-            let is_gateway = device.ipv4.iter().any(|v4| IpAddr::V4(v4.gateway) == hop && v4.name == request.source)
-                || device.ipv6.iter().any(|v6| IpAddr::V6(v6.gateway) == hop && v6.name == request.source);
+            let is_gateway = device
+                .ipv4
+                .iter()
+                .any(|v4| IpAddr::V4(v4.gateway) == hop && v4.name == request.source)
+                || device
+                    .ipv6
+                    .iter()
+                    .any(|v6| IpAddr::V6(v6.gateway) == hop && v6.name == request.source);
             Some((device, source, hop, hop_mac.filter(|_| is_gateway)))
         });
         let Some((device, source, hop, hop_mac)) = found else {
             let family = if request.target.is_ipv6() { "IPv6" } else { "IPv4" };
-            return Err(wrong(format!("no {family} address of a device is called {:?}", request.source)));
+            return Err(wrong(format!(
+                "no {family} address of a device is called {:?}",
+                request.source
+            )));
         };
         let port = translated.ports.iter().find(|port| port.name == device.port);
-        if let Some(port) = port.filter(|port| crate::ports::interface_of(&port.address).is_none()) {
-            let what = format!("{:?} is on port {:?} ({})", request.source, port.name, port.address);
-            return Err(wrong(format!("{what}, which is no interface: devices send nothing there")));
+        if let Some(port) = port.filter(|port| crate::ports::interface_of(&port.address).is_none())
+        {
+            let what =
+                format!("{:?} is on port {:?} ({})", request.source, port.name, port.address);
+            return Err(wrong(format!(
+                "{what}, which is no interface: devices send nothing there"
+            )));
         }
         let echo = Echo { source, destination: request.target, id: 0, seq: 0 };
         Ok(Self { ethernet: device.ethernet.clone(), echo, hop, hop_mac, due: Nanos(0) })
@@ -121,36 +145,46 @@ struct Known {
 }
 
 impl Hosts {
-    /// Devices on ports of the kernel's interfaces; those on others have nobody to speak with but each other, and what
-    /// they would say is in the configuration.
+    /// Devices on ports of the kernel's interfaces; those on others have nobody to speak with but
+    /// each other, and what they would say is in the configuration.
     ///
     /// # Errors
     /// A port that does not open.
     pub fn start(translated: &Translated) -> Result<Self, Error> {
         let mut hosts = Self::default();
         for port in &translated.ports {
-            let here: Vec<Device> =
-                translated.devices.iter().filter(|device| device.port == port.name).map(Device::of).collect();
-            let Some(interface) = crate::ports::interface_of(&port.address).filter(|_| !here.is_empty()) else {
+            let here: Vec<Device> = translated
+                .devices
+                .iter()
+                .filter(|device| device.port == port.name)
+                .map(Device::of)
+                .collect();
+            let Some(interface) =
+                crate::ports::interface_of(&port.address).filter(|_| !here.is_empty())
+            else {
                 continue;
             };
             let wanted = Wanted { answers: true, ..Wanted::default() };
             let (mut opened, ..) = crate::ports::open(&format!("af_packet:{interface}"), wanted)?;
-            let fails = |error: std::io::Error| Error::Environment(format!("devices of port {}: {error}", port.name));
+            let fails = |error: std::io::Error| {
+                Error::Environment(format!("devices of port {}: {error}", port.name))
+            };
             // Without the library that compiles it, each frame is looked at here.
             if let Ok(filter) = filter::compile("arp or icmp or icmp6", opened.facts()) {
                 opened.set_filter(&filter).map_err(fails)?;
             }
-            let (rx, tx) = (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, LONGEST).map_err(fails)?);
+            let (rx, tx) =
+                (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, LONGEST).map_err(fails)?);
             let speaker = Speaker { devices: here, shared: hosts.shared.clone(), rx, tx };
-            let thread = std::thread::Builder::new().name("squall-devices".into()).spawn(move || {
-                // The port lives as long as its queues.
-                let _port = opened;
-                speaker.run();
-            });
-            hosts
-                .threads
-                .push(thread.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?);
+            let thread =
+                std::thread::Builder::new().name("squall-devices".into()).spawn(move || {
+                    // The port lives as long as its queues.
+                    let _port = opened;
+                    speaker.run();
+                });
+            hosts.threads.push(thread.map_err(|error| {
+                Error::Environment(format!("no thread can be started: {error}"))
+            })?);
         }
         Ok(hosts)
     }
@@ -159,10 +193,13 @@ impl Hosts {
         !self.threads.is_empty()
     }
 
-    /// What is known when all of `wanted` have answered, or have been asked often enough, or `patience` is over.
+    /// What is known when all of `wanted` have answered, or have been asked often enough, or
+    /// `patience` is over.
     pub fn resolve(&self, wanted: &[(String, IpAddr)], patience: Duration) -> Resolved {
         let open = |known: &mut Known| {
-            wanted.iter().any(|one| !known.resolved.contains_key(one) && !known.silent.contains(one))
+            wanted
+                .iter()
+                .any(|one| !known.resolved.contains_key(one) && !known.silent.contains(one))
         };
         let known = lock(&self.shared.known);
         let waited = self.shared.news.wait_timeout_while(known, patience, open);
@@ -193,7 +230,10 @@ impl Hosts {
         let mut round = lock(&self.shared.pings);
         *round = Pings { waiting, open: echoes.iter().copied().collect() };
         self.shared.round.fetch_add(1, Ordering::Release);
-        let waited = self.shared.answered.wait_timeout_while(round, patience, |round| !round.open.is_empty());
+        let waited = self
+            .shared
+            .answered
+            .wait_timeout_while(round, patience, |round| !round.open.is_empty());
         let mut round = waited.unwrap_or_else(PoisonError::into_inner).0;
         let answered = echoes.iter().map(|echo| !round.open.contains(echo)).collect();
         *round = Pings::default();
@@ -266,11 +306,22 @@ struct Device {
 
 impl Device {
     fn of(info: &DeviceInfo) -> Self {
-        let gateways = info.ipv4.iter().filter(|v4| v4.gateway_mac.is_none()).map(|v4| IpAddr::V4(v4.gateway));
+        let gateways =
+            info.ipv4.iter().filter(|v4| v4.gateway_mac.is_none()).map(|v4| IpAddr::V4(v4.gateway));
         let gateways = gateways
-            .chain(info.ipv6.iter().filter(|v6| v6.gateway_mac.is_none()).map(|v6| IpAddr::V6(v6.gateway)))
+            .chain(
+                info.ipv6
+                    .iter()
+                    .filter(|v6| v6.gateway_mac.is_none())
+                    .map(|v6| IpAddr::V6(v6.gateway)),
+            )
             .collect();
-        Self { info: info.clone(), neighbours: Neighbours::default(), open: gateways, ..Self::alone(info.clone()) }
+        Self {
+            info: info.clone(),
+            neighbours: Neighbours::default(),
+            open: gateways,
+            ..Self::alone(info.clone())
+        }
     }
 
     fn alone(info: DeviceInfo) -> Self {
@@ -320,7 +371,8 @@ impl Device {
                 let mut reply = Vec::new();
                 if echo_reply(packet, &mut reply) {
                     out.push(self.frame(source, kind, &reply));
-                } else if let Some(echo) = Echo::of_reply(packet).filter(|_| !self.pings.is_empty()) {
+                } else if let Some(echo) = Echo::of_reply(packet).filter(|_| !self.pings.is_empty())
+                {
                     self.echoed.push(echo);
                 }
             }
@@ -339,11 +391,13 @@ impl Device {
         while let Some(question) = self.neighbours.question(now) {
             let address = match question {
                 Ok(IpAddr::V4(target)) => {
-                    let sender = self.info.ipv4.iter().find(|v4| v4.gateway == target).map(|v4| v4.address);
+                    let sender =
+                        self.info.ipv4.iter().find(|v4| v4.gateway == target).map(|v4| v4.address);
                     Ok((target.into(), sender.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED).into()))
                 }
                 Ok(IpAddr::V6(target)) => {
-                    let source = self.info.ipv6.iter().find(|v6| v6.gateway == target).map(|v6| v6.address);
+                    let source =
+                        self.info.ipv6.iter().find(|v6| v6.gateway == target).map(|v6| v6.address);
                     let Some(source) = source else { continue };
                     Ok((target.into(), source.into()))
                 }
@@ -360,7 +414,13 @@ impl Device {
     fn question(&self, target: IpAddr, source: IpAddr) -> Option<Vec<u8>> {
         match (target, source) {
             (IpAddr::V4(target), IpAddr::V4(sender)) => {
-                let arp = Arp { request: true, sender_mac: self.info.mac, sender, target_mac: MacAddr([0; 6]), target };
+                let arp = Arp {
+                    request: true,
+                    sender_mac: self.info.mac,
+                    sender,
+                    target_mac: MacAddr([0; 6]),
+                    target,
+                };
                 Some(self.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
             }
             (IpAddr::V6(target), IpAddr::V6(source)) => {
@@ -398,7 +458,9 @@ impl Device {
             self.pings.push(ping);
         }
         while let Some(question) = self.hops.question(now) {
-            let asker = |hop: &IpAddr| self.pings.iter().find(|ping| ping.hop == *hop).map(|ping| ping.echo.source);
+            let asker = |hop: &IpAddr| {
+                self.pings.iter().find(|ping| ping.hop == *hop).map(|ping| ping.echo.source)
+            };
             let frame = question.ok().and_then(|hop| self.question(hop, asker(&hop)?));
             out.extend(frame);
         }
@@ -470,8 +532,12 @@ impl Device {
     /// Whether an IP packet is for one of the device's addresses.
     fn has(&self, packet: &[u8]) -> bool {
         match packet.first().map(|first| first >> 4) {
-            Some(4) => self.info.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.address.octets())),
-            Some(6) => self.info.ipv6.iter().any(|v6| packet.get(24..40) == Some(&v6.address.octets())),
+            Some(4) => {
+                self.info.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.address.octets()))
+            }
+            Some(6) => {
+                self.info.ipv6.iter().any(|v6| packet.get(24..40) == Some(&v6.address.octets()))
+            }
             _ => false,
         }
     }
@@ -585,20 +651,36 @@ mod tests {
         let mut translated = squall_otg::translate(&squall_otg::Config::default()).expect("empty");
         translated.devices = vec![device(Vec::new()).info];
         let of = |target: &str, source: &str| {
-            let request = PingRequest { source: source.into(), target: target.parse().unwrap(), path: "here".into() };
+            let request = PingRequest {
+                source: source.into(),
+                target: target.parse().unwrap(),
+                path: "here".into(),
+            };
             Ping::of(&request, &translated)
         };
-        assert_eq!(of("10.0.0.9", "i2").unwrap_err().path, "here.src_name", "an IPv6 address pings no IPv4 address");
-        assert_eq!(of("10.0.9.9", "i1").unwrap().hop, IpAddr::from([10, 0, 0, 9]), "by the gateway");
+        assert_eq!(
+            of("10.0.0.9", "i2").unwrap_err().path,
+            "here.src_name",
+            "an IPv6 address pings no IPv4 address"
+        );
+        assert_eq!(
+            of("10.0.9.9", "i1").unwrap().hop,
+            IpAddr::from([10, 0, 0, 9]),
+            "by the gateway"
+        );
         assert_eq!(of("10.0.0.7", "i1").unwrap().hop, IpAddr::from([10, 0, 0, 7]));
         assert_eq!(of("fe80::7", "i2").unwrap().hop, "fe80::7".parse::<IpAddr>().unwrap());
 
         let (mut ours, shared) = (Device::alone(device(Vec::new()).info), Shared::default());
         let mut peer = Device::alone(device(Vec::new()).info);
         peer.info.mac = PEER;
-        (peer.info.ipv4[0].address, peer.info.ipv6[0].address) = ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
-        let mut pings =
-            vec![of("10.0.0.9", "i1").unwrap(), of("fd00::9", "i2").unwrap(), of("10.0.0.7", "i1").unwrap()];
+        (peer.info.ipv4[0].address, peer.info.ipv6[0].address) =
+            ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
+        let mut pings = vec![
+            of("10.0.0.9", "i1").unwrap(),
+            of("fd00::9", "i2").unwrap(),
+            of("10.0.0.7", "i1").unwrap(),
+        ];
         for (ping, seq) in pings.iter_mut().zip(0..) {
             ping.echo.seq = seq;
         }

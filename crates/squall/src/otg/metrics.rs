@@ -6,8 +6,8 @@ use squall_measure::StreamGlance;
 use squall_otg::{
     Counting, FlowInfo, StreamInfo, TagValue, Translated,
     replies::{
-        Count, Decimal, FlowCounts, FlowMetric, Latency, MetricsResponse, PortMetric, Tag, TagText, TaggedMetric,
-        TaggedRequest, Timestamps,
+        Count, Decimal, FlowCounts, FlowMetric, Latency, MetricsResponse, PortMetric, Tag, TagText,
+        TaggedMetric, TaggedRequest, Timestamps,
     },
 };
 use squall_port_linux::LinkWatch;
@@ -45,7 +45,9 @@ pub fn ports(
         let info = &translated.ports[port];
         let (all, recent) = traffic.port(port, seen.as_ref());
         let rate = |of: fn(&PortLook) -> u64| {
-            recent.as_ref().map_or(0.0, |(now, then, seconds)| of(now).saturating_sub(of(then)) as f64 / seconds)
+            recent.as_ref().map_or(0.0, |(now, then, seconds)| {
+                of(now).saturating_sub(of(then)) as f64 / seconds
+            })
         };
         let sends = sending.contains(info.name.as_str());
         let tx_rate = |of| if sends { rate(of) } else { 0.0 };
@@ -62,7 +64,8 @@ pub fn ports(
             name: info.name.clone(),
             location: wanted.get("location", || info.location.clone()),
             link: wanted.get("link", || if down { "down" } else { "up" }),
-            capture: either(captures.is_on(&info.name), "started", "stopped").filter(|_| wanted.has("capture")),
+            capture: either(captures.is_on(&info.name), "started", "stopped")
+                .filter(|_| wanted.has("capture")),
             frames_tx: wanted.get("frames_tx", || Count(all.tx_packets)),
             frames_rx: wanted.get("frames_rx", || Count(all.rx_packets)),
             bytes_tx: wanted.get("bytes_tx", || Count(all.tx_octets)),
@@ -74,7 +77,10 @@ pub fn ports(
             transmit: either(sends, "started", "stopped").filter(|_| wanted.has("transmit")),
             last_change: change().filter(|_| wanted.has("last_change")),
             // Kilobytes a second, as the model says.
-            speed: interface.and_then(|i| i.speed_bps).map(|bps| Count(bps / 8000)).filter(|_| wanted.has("speed")),
+            speed: interface
+                .and_then(|i| i.speed_bps)
+                .map(|bps| Count(bps / 8000))
+                .filter(|_| wanted.has("speed")),
         }
     });
     MetricsResponse::PortMetrics { port_metrics: port_metrics.collect() }
@@ -89,7 +95,8 @@ pub fn flows(
     tagged: &TaggedRequest,
 ) -> MetricsResponse {
     let seen = traffic.see();
-    let teller = Teller { translated, traffic, seen: seen.as_ref(), wanted: Columns(columns), tagged };
+    let teller =
+        Teller { translated, traffic, seen: seen.as_ref(), wanted: Columns(columns), tagged };
     let listed = chosen.iter().filter(|&&flow| translated.flows[flow].metrics.enable);
     MetricsResponse::FlowMetrics { flow_metrics: listed.map(|&flow| teller.flow(flow)).collect() }
 }
@@ -120,7 +127,8 @@ struct Teller<'a> {
     tagged: &'a TaggedRequest,
 }
 
-/// Counters of a flow or a part of it; what cannot be known of frames without a signature is not there.
+/// Counters of a flow or a part of it; what cannot be known of frames without a signature is not
+/// there.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     tx_packets: u64,
@@ -131,18 +139,23 @@ struct Sum {
 }
 
 impl Sum {
-    /// `ports`: where its frames are counted; `None`: wherever they arrive. `value`: of those that had this at the flow's
-    /// place, and nothing of those that were sent.
+    /// `ports`: where its frames are counted; `None`: wherever they arrive. `value`: of those that
+    /// had this at the flow's place, and nothing of those that were sent.
     fn of(tally: &Tally, ports: Option<&[usize]>, value: Option<u128>) -> Self {
         let here = |port: usize| ports.is_none_or(|ports| ports.contains(&port));
         let mut sum = Self::default();
         match value {
             None => {
                 (sum.tx_packets, sum.tx_octets) = (tally.tx_packets, tally.tx_octets);
-                tally.rx.iter().filter(|(port, _)| here(*port)).for_each(|(_, glance)| sum.see(glance));
+                tally
+                    .rx
+                    .iter()
+                    .filter(|(port, _)| here(*port))
+                    .for_each(|(_, glance)| sum.see(glance));
             }
             Some(value) => {
-                let found = tally.tracked.iter().filter(|(port, found, _)| here(*port) && *found == value);
+                let found =
+                    tally.tracked.iter().filter(|(port, found, _)| here(*port) && *found == value);
                 found.for_each(|(.., glance)| sum.see(glance));
             }
         }
@@ -183,7 +196,11 @@ impl Figures {
     }
 
     fn rate(&self, of: fn(&Sum) -> u64) -> f64 {
-        if self.seconds > 0.0 { of(&self.now).saturating_sub(of(&self.then)) as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 {
+            of(&self.now).saturating_sub(of(&self.then)) as f64 / self.seconds
+        } else {
+            0.0
+        }
     }
 }
 
@@ -192,11 +209,14 @@ impl Teller<'_> {
         let (info, state) = (&self.translated.flows[flow], &self.traffic.flows[flow]);
         let rx_ports = self.rx_ports(info);
         let parts: Vec<Figures> = (info.streams.iter().zip(&state.parts))
-            .map(|(stream, part)| self.figures(info, state, stream, part, rx_ports.as_deref(), None))
+            .map(|(stream, part)| {
+                self.figures(info, state, stream, part, rx_ports.as_deref(), None)
+            })
             .collect();
         let mut all = Figures::default();
         parts.iter().for_each(|part| all.add(part));
-        let with_tags = self.tagged.include && (!info.tag_names.is_empty() || info.egress.is_some());
+        let with_tags =
+            self.tagged.include && (!info.tag_names.is_empty() || info.egress.is_some());
         FlowMetric {
             name: info.name.clone(),
             port_tx: Some(info.tx_port.clone()),
@@ -207,13 +227,18 @@ impl Teller<'_> {
                 Transmit::Stopped => "stopped",
             }),
             counts: counts(info, state.state, &all, self.wanted),
-            tagged_metrics: if with_tags { self.tags(info, state.state, &parts, flow) } else { Vec::new() },
+            tagged_metrics: if with_tags {
+                self.tags(info, state.state, &parts, flow)
+            } else {
+                Vec::new()
+            },
         }
     }
 
     /// Indices of the ports that the flow goes to; `None`: any.
     fn rx_ports(&self, info: &FlowInfo) -> Option<Vec<usize>> {
-        let place = |name: &String| self.translated.ports.iter().position(|port| port.name == *name);
+        let place =
+            |name: &String| self.translated.ports.iter().position(|port| port.name == *name);
         (!info.rx_ports.is_empty()).then(|| info.rx_ports.iter().filter_map(place).collect())
     }
 
@@ -239,20 +264,31 @@ impl Teller<'_> {
     }
 
     /// Frames without a signature are a flow's if no other has such on the ports that it goes to.
-    fn count_unsigned(&self, info: &FlowInfo, stream: &StreamInfo, rx_ports: Option<&[usize]>, figures: &mut Figures) {
+    fn count_unsigned(
+        &self,
+        info: &FlowInfo,
+        stream: &StreamInfo,
+        rx_ports: Option<&[usize]>,
+        figures: &mut Figures,
+    ) {
         let all: Vec<usize> = (0..self.translated.ports.len())
-            .filter(|&port| self.translated.ports[port].name != stream.tx_port || rx_ports.is_some())
+            .filter(|&port| {
+                self.translated.ports[port].name != stream.tx_port || rx_ports.is_some()
+            })
             .collect();
         let here = rx_ports.unwrap_or(&all);
-        let others = self.translated.flows.iter().flat_map(|flow| flow.streams.iter().map(move |s| (flow, s)));
+        let others = self
+            .translated
+            .flows
+            .iter()
+            .flat_map(|flow| flow.streams.iter().map(move |s| (flow, s)));
         let alike = |(flow, s): &(&FlowInfo, &StreamInfo)| {
             s.counting == Counting::Unsigned
                 && s.stream != stream.stream
                 && (flow.rx_ports.is_empty()
-                    || flow
-                        .rx_ports
-                        .iter()
-                        .any(|name| here.iter().any(|&port| self.translated.ports[port].name == *name)))
+                    || flow.rx_ports.iter().any(|name| {
+                        here.iter().any(|&port| self.translated.ports[port].name == *name)
+                    }))
         };
         if others.into_iter().any(|other| alike(&other)) {
             (figures.all.blind, figures.now.blind, figures.then.blind) = (true, true, true);
@@ -260,7 +296,8 @@ impl Teller<'_> {
         }
         let size = u64::from(info.size.unwrap_or(0));
         let unsigned = |sum: &mut Sum, packets: u64| {
-            (sum.seen.packets, sum.seen.unique, sum.seen.octets) = (packets, packets, packets * size);
+            (sum.seen.packets, sum.seen.unique, sum.seen.octets) =
+                (packets, packets, packets * size);
         };
         let (mut totals, mut nows, mut thens) = (0, 0, 0);
         for &port in here {
@@ -276,29 +313,55 @@ impl Teller<'_> {
         unsigned(&mut figures.then, thens);
     }
 
-    fn tags(&self, info: &FlowInfo, state: Transmit, parts: &[Figures], flow: usize) -> Vec<TaggedMetric> {
-        let by_port = info.streams.first().is_some_and(|stream| stream.tags.contains(&TagValue::RxName));
+    fn tags(
+        &self,
+        info: &FlowInfo,
+        state: Transmit,
+        parts: &[Figures],
+        flow: usize,
+    ) -> Vec<TaggedMetric> {
+        let by_port =
+            info.streams.first().is_some_and(|stream| stream.tags.contains(&TagValue::RxName));
         let mut rows: Vec<(Vec<Tag>, Figures)> = Vec::new();
         for (i, (stream, figures)) in info.streams.iter().zip(parts).enumerate() {
             let state_of = &self.traffic.flows[flow];
             let part = &state_of.parts[i];
             let places = match by_port {
-                true => self.rx_ports(info).unwrap_or_else(|| (0..self.translated.ports.len()).collect()),
+                true => self
+                    .rx_ports(info)
+                    .unwrap_or_else(|| (0..self.translated.ports.len()).collect()),
                 false => vec![usize::MAX],
             };
             let values = self.values(info, part);
-            for (port, value) in places.iter().flat_map(|port| values.iter().map(move |value| (*port, value))) {
+            for (port, value) in
+                places.iter().flat_map(|port| values.iter().map(move |value| (*port, value)))
+            {
                 let figures = match (by_port, value) {
                     (false, None) => figures.clone(),
-                    (true, value) => {
-                        self.figures(info, state_of, stream, part, Some(&[port]), value.as_ref().map(|v| v.0))
-                    }
-                    (false, Some((value, _))) => {
-                        self.figures(info, state_of, stream, part, self.rx_ports(info).as_deref(), Some(*value))
-                    }
+                    (true, value) => self.figures(
+                        info,
+                        state_of,
+                        stream,
+                        part,
+                        Some(&[port]),
+                        value.as_ref().map(|v| v.0),
+                    ),
+                    (false, Some((value, _))) => self.figures(
+                        info,
+                        state_of,
+                        stream,
+                        part,
+                        self.rx_ports(info).as_deref(),
+                        Some(*value),
+                    ),
                 };
-                let sent = info.tag_names.iter().zip(&stream.tags).map(|(name, value)| self.tag(name, value, port));
-                let tags: Vec<Tag> = sent.chain(value.iter().flat_map(|(_, tags)| tags.clone())).collect();
+                let sent = info
+                    .tag_names
+                    .iter()
+                    .zip(&stream.tags)
+                    .map(|(name, value)| self.tag(name, value, port));
+                let tags: Vec<Tag> =
+                    sent.chain(value.iter().flat_map(|(_, tags)| tags.clone())).collect();
                 match rows.iter_mut().find(|(known, _)| *known == tags) {
                     Some((_, sum)) => sum.add(&figures),
                     None => rows.push((tags, figures)),
@@ -308,29 +371,40 @@ impl Teller<'_> {
         let asked = |tags: &[Tag]| {
             self.tagged.filters.iter().all(|(name, values)| {
                 values.is_empty()
-                    || tags.iter().any(|tag| tag.name == *name && values.iter().any(|v| is(&tag.value, v)))
+                    || tags
+                        .iter()
+                        .any(|tag| tag.name == *name && values.iter().any(|v| is(&tag.value, v)))
             })
         };
-        let empty = |figures: &Figures| figures.all.tx_packets == 0 && figures.all.seen.packets == 0;
+        let empty =
+            |figures: &Figures| figures.all.tx_packets == 0 && figures.all.seen.packets == 0;
         let wanted = Columns(&self.tagged.columns);
         rows.into_iter()
             .filter(|(tags, figures)| asked(tags) && (self.tagged.include_empty || !empty(figures)))
             .map(|(tags, figures)| {
                 let counts = counts(info, state, &figures, wanted);
-                TaggedMetric { tags, counts: if info.egress.is_some() { counts.of_received() } else { counts } }
+                TaggedMetric {
+                    tags,
+                    counts: if info.egress.is_some() { counts.of_received() } else { counts },
+                }
             })
             .collect()
     }
 
-    /// What stood at the flow's place in the frames of a stream, and the tags of that, ascending; one `None` where it is not
-    /// looked at.
+    /// What stood at the flow's place in the frames of a stream, and the tags of that, ascending;
+    /// one `None` where it is not looked at.
     fn values(&self, info: &FlowInfo, part: &Part) -> Vec<Option<(u128, Vec<Tag>)>> {
-        let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else { return vec![None] };
-        let found: BTreeSet<u128> = part.tally(self.seen).tracked.iter().map(|(_, value, _)| *value).collect();
+        let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else {
+            return vec![None];
+        };
+        let found: BTreeSet<u128> =
+            part.tally(self.seen).tracked.iter().map(|(_, value, _)| *value).collect();
         let tags = |value: u128| {
             let digits = egress.tags.iter().zip(place.parts(value)).map(|(tag, part)| Tag {
                 name: tag.name.clone(),
-                value: TagText::Hex { hex: format!("{part:0width$x}", width = tag.bits.div_ceil(4)) },
+                value: TagText::Hex {
+                    hex: format!("{part:0width$x}", width = tag.bits.div_ceil(4)),
+                },
             });
             digits.collect()
         };
@@ -349,7 +423,9 @@ impl Teller<'_> {
 fn is(value: &TagText, asked: &str) -> bool {
     match value {
         TagText::Hex { hex } => {
-            let digits = |text: &str| text.trim_start_matches("0x").trim_start_matches('0').to_ascii_lowercase();
+            let digits = |text: &str| {
+                text.trim_start_matches("0x").trim_start_matches('0').to_ascii_lowercase()
+            };
             digits(hex) == digits(asked)
         }
         TagText::Str { str } => str == asked,
@@ -374,10 +450,12 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
         frames_tx_rate: rate("frames_tx_rate", tx_pps),
         frames_rx_rate: rate("frames_rx_rate", rx_pps).filter(|_| known),
         loss: (info.metrics.loss && known).then(|| Decimal(loss(info, all, sends))),
-        timestamps: (all.seen.delay.arrivals_ns.filter(|_| info.metrics.timestamps)).map(|(first, last)| Timestamps {
-            first_timestamp_ns: Decimal(first as f64),
-            last_timestamp_ns: Decimal(last as f64),
-        }),
+        timestamps: (all.seen.delay.arrivals_ns.filter(|_| info.metrics.timestamps)).map(
+            |(first, last)| Timestamps {
+                first_timestamp_ns: Decimal(first as f64),
+                last_timestamp_ns: Decimal(last as f64),
+            },
+        ),
         latency: (info.metrics.latency && all.seen.delay.count > 0).then(|| Latency {
             minimum_ns: Decimal(all.seen.delay.min_ns as f64),
             maximum_ns: Decimal(all.seen.delay.max_ns as f64),

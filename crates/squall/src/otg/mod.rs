@@ -1,7 +1,8 @@
 //! Open Traffic Generator: a configuration, and the run that it becomes.
 //!
-//! [`Controller`] is a session of an OTG client without the client: JSON in, JSON out, whatever carries it. What messages
-//! say is [`squall_otg`]'s; what runs comes about by a [`Start`], so that a daemon can have its say in which ports.
+//! [`Controller`] is a session of an OTG client without the client: JSON in, JSON out, whatever
+//! carries it. What messages say is [`squall_otg`]'s; what runs comes about by a [`Start`], so that
+//! a daemon can have its say in which ports.
 
 mod captures;
 mod hosts;
@@ -20,8 +21,8 @@ use serde_json::Value;
 use squall_otg::{
     Config, DeviceInfo, Problems, Resolved, Translated,
     replies::{
-        CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest, PingReply,
-        StatesRequest, StatesResponse, TransmitState, Version, Warning,
+        CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest,
+        PingReply, StatesRequest, StatesResponse, TransmitState, Version, Warning,
     },
     translate, translate_with,
 };
@@ -38,14 +39,16 @@ use captures::Captures;
 use hosts::Hosts;
 use traffic::Traffic;
 
-/// How old counters may be that are told; who asks more often is told the same again, for what asking costs a worker.
+/// How old counters may be that are told; who asks more often is told the same again, for what
+/// asking costs a worker.
 const AGE: Duration = Duration::from_millis(100);
 /// How long gateways have to say their MAC addresses.
 const GATEWAYS: Duration = Duration::from_secs(4);
 /// How long answers to echo requests are waited for.
 const PINGS: Duration = Duration::from_secs(4);
 
-/// One client's configuration, traffic and captures. Calls wait for what they ask for, up to some seconds.
+/// One client's configuration, traffic and captures. Calls wait for what they ask for, up to some
+/// seconds.
 ///
 /// ```
 /// use serde_json::json;
@@ -81,7 +84,8 @@ pub struct Controller {
     start: Box<dyn Start>,
     config: Config,
     translated: Translated,
-    /// Whether [`Start::take`] was asked for the configuration's ports, and has not been told that they are free since.
+    /// Whether [`Start::take`] was asked for the configuration's ports, and has not been told that
+    /// they are free since.
     held: bool,
     traffic: Traffic,
     captures: Captures,
@@ -126,8 +130,8 @@ impl Controller {
     /// Traffic and captures of the configuration before stop; nothing is counted any more.
     ///
     /// # Errors
-    /// Everything that is wrong with it or not supported; ports that are not there or in use. The configuration before
-    /// stays.
+    /// Everything that is wrong with it or not supported; ports that are not there or in use. The
+    /// configuration before stays.
     pub fn set_config(&mut self, config: &Value) -> Result<Value, Refusal> {
         let config = Config::from_json(config).map_err(|problems| invalid(&problems))?;
         self.become_config(config)
@@ -178,7 +182,8 @@ impl Controller {
                 }
                 let recording = self.captures.wanted_of_run(&self.translated);
                 let start = self.start.as_mut();
-                let recorded = self.traffic.transmit(start, &self.translated, &flows, state, recording)?;
+                let recorded =
+                    self.traffic.transmit(start, &self.translated, &flows, state, recording)?;
                 self.captures.recorded(recorded);
                 warnings = self.traffic.warnings();
             }
@@ -187,7 +192,9 @@ impl Controller {
                 let busy = self.traffic.is_on();
                 self.captures.start(self.start.as_mut(), &self.translated, &ports, busy)?;
             }
-            ControlState::Capture { ports, start: false } => self.captures.stop(&self.translated, &ports)?,
+            ControlState::Capture { ports, start: false } => {
+                self.captures.stop(&self.translated, &ports)?
+            }
             ControlState::Link { ports, up } => self.link(&ports, up)?,
             ControlState::Protocols { start: true } => {
                 self.hold()?;
@@ -199,7 +206,8 @@ impl Controller {
         self.warned(warnings)
     }
 
-    /// Devices ping; they are there from now on, if they were not before. An answer that does not come is no error.
+    /// Devices ping; they are there from now on, if they were not before. An answer that does not
+    /// come is no error.
     ///
     /// # Errors
     /// Names that are not there, devices on ports that are no interfaces, what is not supported.
@@ -207,7 +215,9 @@ impl Controller {
         let ControlAction::Ping { v6, requests } =
             ControlAction::from_json(action).map_err(|problems| invalid(&problems))?;
         let sources = requests.iter().map(|request| hosts::Ping::of(request, &self.translated));
-        let pings = sources.collect::<Result<Vec<_>, _>>().map_err(|problem| invalid(&Problems(vec![problem])))?;
+        let pings = sources
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|problem| invalid(&Problems(vec![problem])))?;
         self.hold()?;
         if !self.hosts.are_on() && !pings.is_empty() {
             self.hosts = Hosts::start(&self.translated)?;
@@ -225,16 +235,24 @@ impl Controller {
         if let Some(told) = self.told.find(request) {
             return Ok(told);
         }
-        let reply = match MetricsRequest::from_json(request).map_err(|problems| invalid(&problems))? {
-            MetricsRequest::Ports { names, columns } => {
-                let chosen = self.ports(&names)?;
-                metrics::ports(&self.translated, &mut self.traffic, &self.captures, &self.links, &chosen, &columns)
-            }
-            MetricsRequest::Flows { names, columns, tagged } => {
-                let chosen = traffic::chosen(&self.translated, &names)?;
-                metrics::flows(&self.translated, &mut self.traffic, &chosen, &columns, &tagged)
-            }
-        };
+        let reply =
+            match MetricsRequest::from_json(request).map_err(|problems| invalid(&problems))? {
+                MetricsRequest::Ports { names, columns } => {
+                    let chosen = self.ports(&names)?;
+                    metrics::ports(
+                        &self.translated,
+                        &mut self.traffic,
+                        &self.captures,
+                        &self.links,
+                        &chosen,
+                        &columns,
+                    )
+                }
+                MetricsRequest::Flows { names, columns, tagged } => {
+                    let chosen = traffic::chosen(&self.translated, &names)?;
+                    metrics::flows(&self.translated, &mut self.traffic, &chosen, &columns, &tagged)
+                }
+            };
         let told = Arc::new(self::reply(&reply)?);
         self.told.keep(request, &told);
         Ok(told)
@@ -247,9 +265,13 @@ impl Controller {
     pub fn states(&mut self, request: &Value) -> Result<Value, Refusal> {
         let request = StatesRequest::from_json(request).map_err(|problems| invalid(&problems))?;
         let resolved = self.hosts.resolved();
-        let asked = |names: &[String], device: &DeviceInfo| names.is_empty() || names.contains(&device.ethernet);
+        let asked = |names: &[String], device: &DeviceInfo| {
+            names.is_empty() || names.contains(&device.ethernet)
+        };
         let devices = &self.translated.devices;
-        let mac_of = |device: &DeviceInfo, given: Option<squall_units::MacAddr>, gateway: IpAddr| {
+        let mac_of = |device: &DeviceInfo,
+                      given: Option<squall_units::MacAddr>,
+                      gateway: IpAddr| {
             let ours = devices.iter().find(|other| match gateway {
                 IpAddr::V4(gateway) => other.ipv4.iter().any(|v4| v4.address == gateway),
                 IpAddr::V6(gateway) => other.ipv6.iter().any(|v6| v6.address == gateway),
@@ -295,7 +317,8 @@ impl Controller {
         reply(&Version::of(env!("CARGO_PKG_VERSION"))).expect("texts are JSON")
     }
 
-    /// Nothing is sent or captured any more, and the ports are free. The configuration and what was counted stay.
+    /// Nothing is sent or captured any more, and the ports are free. The configuration and what was
+    /// counted stay.
     pub fn stop_all(&mut self) {
         self.told.forget();
         self.traffic.end();
@@ -307,8 +330,8 @@ impl Controller {
         }
     }
 
-    /// As [`Controller::stop_all`], as somebody else has the ports now, or nothing was heard of this client: the next reply
-    /// with warnings tells it.
+    /// As [`Controller::stop_all`], as somebody else has the ports now, or nothing was heard of
+    /// this client: the next reply with warnings tells it.
     pub fn lose_ports(&mut self, why: &str) {
         if self.held {
             self.lost = Some(format!("traffic and captures were stopped: {why}"));
@@ -325,17 +348,24 @@ impl Controller {
     fn become_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
         for (i, port) in translated.ports.iter().enumerate() {
-            crate::ports::is_there(&port.address)
-                .map_err(|error| invalid(&Problems::one(format!("ports[{i}].location"), error.to_string())))?;
+            crate::ports::is_there(&port.address).map_err(|error| {
+                invalid(&Problems::one(format!("ports[{i}].location"), error.to_string()))
+            })?;
         }
         self.stop_all();
         self.take(&translated)?;
         (self.config, self.translated) = (config, translated);
         self.traffic = Traffic::of(&self.translated);
         self.captures = Captures::default();
-        let interfaces = self.translated.ports.iter().filter_map(|port| crate::ports::interface_of(&port.address));
+        let interfaces = self
+            .translated
+            .ports
+            .iter()
+            .filter_map(|port| crate::ports::interface_of(&port.address));
         // Without a thread to watch it, nothing is said of changes.
-        self.links = interfaces.filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?))).collect();
+        self.links = interfaces
+            .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
+            .collect();
         self.warned(self.translated.warnings.clone())
     }
 
@@ -359,7 +389,10 @@ impl Controller {
         self.resolve()?;
         let silent = self.translated.unresolved.iter().map(|who| {
             let (gateway, ethernet, port) = (who.gateway, &who.ethernet, &who.port);
-            format!("gateway {gateway} of {ethernet} does not answer on port {port}\n  try gateway_mac with a value")
+            format!(
+                "gateway {gateway} of {ethernet} does not answer on port {port}\n  try \
+                 gateway_mac with a value"
+            )
         });
         match silent.collect::<Vec<_>>() {
             none if none.is_empty() => Ok(()),
@@ -369,10 +402,16 @@ impl Controller {
 
     /// What gateways have said goes into the packets that are sent from now on.
     fn resolve(&mut self) -> Result<(), Refusal> {
-        let wanted: Vec<_> = self.translated.unresolved.iter().map(|who| (who.ethernet.clone(), who.gateway)).collect();
+        let wanted: Vec<_> = self
+            .translated
+            .unresolved
+            .iter()
+            .map(|who| (who.ethernet.clone(), who.gateway))
+            .collect();
         if !wanted.is_empty() && self.hosts.are_on() {
             let resolved: Resolved = self.hosts.resolve(&wanted, GATEWAYS);
-            self.translated = translate_with(&self.config, &resolved).map_err(|problems| invalid(&problems))?;
+            self.translated =
+                translate_with(&self.config, &resolved).map_err(|problems| invalid(&problems))?;
         }
         Ok(())
     }
@@ -397,7 +436,9 @@ impl Controller {
         }
         let find = |name: &String| {
             let found = all.iter().position(|port| port.name == *name);
-            found.ok_or_else(|| unknown("port_names", "port", name, all.iter().map(|port| port.name.as_str())))
+            found.ok_or_else(|| {
+                unknown("port_names", "port", name, all.iter().map(|port| port.name.as_str()))
+            })
         };
         names.iter().map(find).collect()
     }
@@ -406,10 +447,15 @@ impl Controller {
         for port in self.ports(ports)? {
             let address = &self.translated.ports[port].address;
             let name = crate::ports::interface_of(address).ok_or_else(|| {
-                Error::Usage(format!("port {address} has no link to be set {}", if up { "up" } else { "down" }))
+                Error::Usage(format!(
+                    "port {address} has no link to be set {}",
+                    if up { "up" } else { "down" }
+                ))
             })?;
             let set = if up { crate::lab::set_up } else { crate::lab::set_down };
-            set(&name).map_err(|error| Error::Environment(format!("the link of {name} cannot be set: {error}")))?;
+            set(&name).map_err(|error| {
+                Error::Environment(format!("the link of {name} cannot be set: {error}"))
+            })?;
         }
         Ok(())
     }
@@ -448,7 +494,12 @@ fn invalid(problems: &Problems) -> Refusal {
     Refusal::validation(problems)
 }
 
-fn unknown<'a>(path: &str, what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Refusal {
+fn unknown<'a>(
+    path: &str,
+    what: &str,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Refusal {
     let hint = squall_profile::suggest(name, known);
     invalid(&Problems::one(path, format!("no {what} is called {name:?}\n  {hint}")))
 }

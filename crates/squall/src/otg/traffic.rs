@@ -25,8 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The flows of a configuration, and the run that sends them.
 ///
-/// A run has all flows: those that are not sent wait for a sign that never comes. A flow that is started while others are
-/// sent is replaced by one of another name, which begins at its first frame and is counted from zero.
+/// A run has all flows: those that are not sent wait for a sign that never comes. A flow that is
+/// started while others are sent is replaced by one of another name, which begins at its first
+/// frame and is counted from zero.
 pub struct Traffic {
     pub flows: Vec<Flow>,
     /// Of runs before this one, since nothing was sent.
@@ -44,7 +45,8 @@ struct Running {
 
 pub struct Flow {
     pub state: Transmit,
-    /// Counters when it was last seen to send no more: what arrives after that has no part in a rate from before.
+    /// Counters when it was last seen to send no more: what arrives after that has no part in a
+    /// rate from before.
     quiet: Option<Arc<Look>>,
     /// For each of its streams.
     pub parts: Vec<Part>,
@@ -114,8 +116,10 @@ impl Traffic {
             TransmitState::Start => self.start(start, translated, &chosen, recording, true),
             TransmitState::Resume => {
                 self.resume(&chosen)?;
-                let stopped: Vec<_> =
-                    chosen.into_iter().filter(|&f| self.flows[f].state == Transmit::Stopped).collect();
+                let stopped: Vec<_> = chosen
+                    .into_iter()
+                    .filter(|&f| self.flows[f].state == Transmit::Stopped)
+                    .collect();
                 match stopped.is_empty() {
                     true => Ok(false),
                     false => self.start(start, translated, &stopped, recording, false),
@@ -141,7 +145,9 @@ impl Traffic {
 
     /// What the user should know of the run that has ended.
     pub fn warnings(&self) -> Vec<String> {
-        let Some((run, outcome)) = self.run.as_ref().and_then(|run| Some((run, run.driven.outcome()?))) else {
+        let Some((run, outcome)) =
+            self.run.as_ref().and_then(|run| Some((run, run.driven.outcome()?)))
+        else {
             return Vec::new();
         };
         let mut warnings: Vec<String> = match outcome {
@@ -150,9 +156,9 @@ impl Traffic {
         };
         match run.driven.look(AGE).0.ports.iter().map(|port| port.beyond).sum::<u64>() {
             0 => {}
-            beyond => {
-                warnings.push(format!("{beyond} frames are in no tagged_metrics: too many different tags arrived"))
-            }
+            beyond => warnings.push(format!(
+                "{beyond} frames are in no tagged_metrics: too many different tags arrived"
+            )),
         }
         warnings
     }
@@ -176,8 +182,12 @@ impl Traffic {
             numbers.entry(stream.name.clone()).or_default().push(i);
         }
         let seen = Seen { now, then, numbers, over };
-        let ends: HashMap<&str, u64> =
-            run.profile.streams.iter().filter_map(|s| Some((s.name.as_str(), total(s.mode)?))).collect();
+        let ends: HashMap<&str, u64> = run
+            .profile
+            .streams
+            .iter()
+            .filter_map(|s| Some((s.name.as_str(), total(s.mode)?)))
+            .collect();
         for flow in &mut self.flows {
             let at_end = |part: &Part| {
                 let end = part.names.last().and_then(|name| ends.get(name.as_str()));
@@ -188,10 +198,15 @@ impl Traffic {
             }
             match flow.state {
                 Transmit::Started => flow.quiet = None,
-                Transmit::Paused | Transmit::Stopped => _ = flow.quiet.get_or_insert_with(|| seen.now.clone()),
+                Transmit::Paused | Transmit::Stopped => {
+                    _ = flow.quiet.get_or_insert_with(|| seen.now.clone())
+                }
             }
         }
-        if !over && !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
+        if !over
+            && !self.flows.is_empty()
+            && self.flows.iter().all(|flow| flow.state == Transmit::Stopped)
+        {
             // Flows that were stopped one by one wait in it, for nothing.
             run.driven.stop();
         }
@@ -199,7 +214,11 @@ impl Traffic {
     }
 
     /// Counters of a port, and those of about a second before.
-    pub fn port(&self, port: usize, seen: Option<&Seen>) -> (PortLook, Option<(PortLook, PortLook, f64)>) {
+    pub fn port(
+        &self,
+        port: usize,
+        seen: Option<&Seen>,
+    ) -> (PortLook, Option<(PortLook, PortLook, f64)>) {
         let before = self.ports_before.get(port).copied().unwrap_or_default();
         let Some(seen) = seen else { return (before, None) };
         let of = |look: &Look| look.ports.get(port).copied().unwrap_or_default();
@@ -217,8 +236,10 @@ impl Traffic {
     /// What the run refuses; nothing is changed then.
     pub fn become_flows(&mut self, old: &Translated, new: &Translated) -> Result<(), Refusal> {
         self.see();
-        let places: HashMap<&str, usize> = old.flows.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
-        let kept: Vec<Option<usize>> = new.flows.iter().map(|flow| places.get(flow.name.as_str()).copied()).collect();
+        let places: HashMap<&str, usize> =
+            old.flows.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
+        let kept: Vec<Option<usize>> =
+            new.flows.iter().map(|flow| places.get(flow.name.as_str()).copied()).collect();
         let mut flows: Vec<Flow> = (new.flows.iter().zip(&kept))
             .map(|(info, place)| match place.map(|place| &self.flows[place]) {
                 Some(flow) if flow.parts.len() == info.streams.len() => {
@@ -230,17 +251,24 @@ impl Traffic {
         if let Some(run) = self.run.as_ref().filter(|_| self.is_on()) {
             tracks(
                 run,
-                new.flows.iter().zip(&flows).filter(|(_, flow)| flow.state != Transmit::Stopped).map(|(info, _)| info),
+                new.flows
+                    .iter()
+                    .zip(&flows)
+                    .filter(|(_, flow)| flow.state != Transmit::Stopped)
+                    .map(|(info, _)| info),
             )?;
             let places = run.places.clone();
             let mut profile = new.profile.clone();
-            let names: HashSet<&str> = run.profile.streams.iter().map(|s| s.name.as_str()).collect();
+            let names: HashSet<&str> =
+                run.profile.streams.iter().map(|s| s.name.as_str()).collect();
             for (info, flow) in new.flows.iter().zip(&mut flows) {
                 for (stream, part) in info.streams.iter().zip(&mut flow.parts) {
                     part.place = place_in(&places, info);
                     let stream = &mut profile.streams[stream.stream];
                     stream.self_start = flow.state != Transmit::Stopped;
-                    if let Some(name) = part.names.last().filter(|name| names.contains(name.as_str())) {
+                    if let Some(name) =
+                        part.names.last().filter(|name| names.contains(name.as_str()))
+                    {
                         stream.name.clone_from(name);
                     }
                     if part.names.last() != Some(&stream.name) {
@@ -265,7 +293,9 @@ impl Traffic {
         recording: Option<Capture>,
         clear: bool,
     ) -> Result<bool, Refusal> {
-        let going = |(i, flow): (usize, &Flow)| flow.state != Transmit::Stopped && !(clear && chosen.contains(&i));
+        let going = |(i, flow): (usize, &Flow)| {
+            flow.state != Transmit::Stopped && !(clear && chosen.contains(&i))
+        };
         let others = self.flows.iter().enumerate().any(going);
         if self.is_on() && others && self.join(translated, chosen, clear)? {
             return Ok(false);
@@ -317,8 +347,12 @@ impl Traffic {
         Ok(())
     }
 
-    /// Does something to the run. `None`: it had come to its end by itself, so that all its flows are stopped.
-    fn with<T>(&mut self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<Option<T>, Refusal> {
+    /// Does something to the run. `None`: it had come to its end by itself, so that all its flows
+    /// are stopped.
+    fn with<T>(
+        &mut self,
+        what: impl FnOnce(&mut Run) -> Result<T, Error>,
+    ) -> Result<Option<T>, Refusal> {
         let Some(run) = &self.run else { return Ok(None) };
         match run.driven.with(what) {
             Err(_) if run.driven.is_over() => {
@@ -340,18 +374,29 @@ impl Traffic {
     }
 
     /// Into the run that sends others. False where that is over.
-    fn join(&mut self, translated: &Translated, chosen: &[usize], clear: bool) -> Result<bool, Refusal> {
+    fn join(
+        &mut self,
+        translated: &Translated,
+        chosen: &[usize],
+        clear: bool,
+    ) -> Result<bool, Refusal> {
         let Some(run) = &self.run else { return Ok(false) };
         tracks(run, chosen.iter().map(|&f| &translated.flows[f]))?;
         let places = run.places.clone();
         let mut profile = run.profile.clone();
         let mut taken: HashSet<String> = profile.streams.iter().map(|s| s.name.clone()).collect();
-        taken.extend(self.flows.iter().flat_map(|flow| &flow.parts).flat_map(|part| part.names.iter().cloned()));
+        taken.extend(
+            self.flows
+                .iter()
+                .flat_map(|flow| &flow.parts)
+                .flat_map(|part| part.names.iter().cloned()),
+        );
         let mut named = Vec::new();
         for &f in chosen {
             for stream in &translated.flows[f].streams {
                 let plain = &translated.profile.streams[stream.stream].name;
-                let fresh = (2..).map(|n| format!("{plain} ({n})")).find(|name| !taken.contains(name));
+                let fresh =
+                    (2..).map(|n| format!("{plain} ({n})")).find(|name| !taken.contains(name));
                 let fresh = fresh.expect("numbers do not end");
                 taken.insert(fresh.clone());
                 let stream = &mut profile.streams[stream.stream];
@@ -378,7 +423,8 @@ impl Traffic {
     }
 
     fn stop(&mut self, chosen: &[usize]) -> Result<(), Refusal> {
-        let going: Vec<_> = (0..self.flows.len()).filter(|&f| self.flows[f].state != Transmit::Stopped).collect();
+        let going: Vec<_> =
+            (0..self.flows.len()).filter(|&f| self.flows[f].state != Transmit::Stopped).collect();
         let among: HashSet<usize> = chosen.iter().copied().collect();
         if going.iter().all(|f| among.contains(f)) {
             self.end();
@@ -406,7 +452,8 @@ impl Traffic {
     }
 
     fn resume(&mut self, chosen: &[usize]) -> Result<(), Refusal> {
-        let paused: Vec<_> = chosen.iter().copied().filter(|&f| self.flows[f].state == Transmit::Paused).collect();
+        let paused: Vec<_> =
+            chosen.iter().copied().filter(|&f| self.flows[f].state == Transmit::Paused).collect();
         if paused.is_empty() {
             return Ok(());
         }
@@ -439,7 +486,11 @@ impl Traffic {
 
 impl Flow {
     fn of(info: &FlowInfo) -> Self {
-        Self { state: Transmit::Stopped, quiet: None, parts: vec![Part::default(); info.streams.len()] }
+        Self {
+            state: Transmit::Stopped,
+            quiet: None,
+            parts: vec![Part::default(); info.streams.len()],
+        }
     }
 }
 
@@ -453,8 +504,8 @@ impl Part {
         tally
     }
 
-    /// By this run, and what that was about a second before, or since `flow` sends no more, with the seconds between the
-    /// two; `None` if the run is over.
+    /// By this run, and what that was about a second before, or since `flow` sends no more, with
+    /// the seconds between the two; `None` if the run is over.
     pub fn change(&self, flow: &Flow, seen: Option<&Seen>) -> Option<(Tally, Tally, f64)> {
         let seen = seen.filter(|seen| !seen.over)?;
         let before = seen.then(flow.quiet.as_ref());
@@ -472,12 +523,15 @@ impl Part {
             tally.tx_octets += stream.tx_octets;
             let wall = |at: u64| at.saturating_add_signed(look.wall_offset_ns);
             let on_wall = |mut glance: StreamGlance| {
-                glance.delay.arrivals_ns = glance.delay.arrivals_ns.map(|(first, last)| (wall(first), wall(last)));
+                glance.delay.arrivals_ns =
+                    glance.delay.arrivals_ns.map(|(first, last)| (wall(first), wall(last)));
                 glance
             };
             tally.rx.extend(stream.rx.iter().map(|&(port, glance)| (port, on_wall(glance))));
             let here = stream.tracked.iter().filter(|(_, place, ..)| Some(*place) == self.place);
-            tally.tracked.extend(here.map(|&(port, _, value, glance)| (port, value, on_wall(glance))));
+            tally
+                .tracked
+                .extend(here.map(|&(port, _, value, glance)| (port, value, on_wall(glance))));
         }
     }
 
@@ -491,7 +545,8 @@ impl Part {
 }
 
 impl Seen {
-    /// What rates are taken from: the counters of about a second before, or those since which nothing is sent.
+    /// What rates are taken from: the counters of about a second before, or those since which
+    /// nothing is sent.
     fn then<'a>(&'a self, quiet: Option<&'a Arc<Look>>) -> &'a Look {
         quiet.filter(|quiet| quiet.taken > self.then.taken).unwrap_or(&self.then)
     }
@@ -529,8 +584,13 @@ pub fn place(info: &FlowInfo) -> Option<Place> {
 fn tracks<'a>(run: &Running, mut flows: impl Iterator<Item = &'a FlowInfo>) -> Result<(), Refusal> {
     let new = flows.find(|info| info.egress.is_some() && place_in(&run.places, info).is_none());
     new.map_or(Ok(()), |info| {
-        let why = "has an egress_packet that is not looked at while others are sent\n  try to stop all flows first";
-        Err(Refusal { code: 400, kind: "validation".into(), errors: vec![format!("flow {:?} {why}", info.name)] })
+        let why = "has an egress_packet that is not looked at while others are sent\n  try to \
+                   stop all flows first";
+        Err(Refusal {
+            code: 400,
+            kind: "validation".into(),
+            errors: vec![format!("flow {:?} {why}", info.name)],
+        })
     })
 }
 
@@ -546,7 +606,9 @@ pub fn chosen(translated: &Translated, names: &[String]) -> Result<Vec<usize>, R
         translated.flows.iter().enumerate().map(|(i, flow)| (flow.name.as_str(), i)).collect();
     let find = |name: &String| {
         let found = places.get(name.as_str()).copied();
-        found.ok_or_else(|| unknown("flow_names", "flow", name, translated.flows.iter().map(|f| f.name.as_str())))
+        found.ok_or_else(|| {
+            unknown("flow_names", "flow", name, translated.flows.iter().map(|f| f.name.as_str()))
+        })
     };
     names.iter().map(find).collect()
 }

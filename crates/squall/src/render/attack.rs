@@ -44,7 +44,11 @@ pub fn one_attack(report: &AttackReport) -> String {
     say(format_args!(
         "  {} attacks{}, {} frames, {} octets, {:.3} s as planned\n",
         report.attacks,
-        if report.near_misses > 0 { format!(" and {} near misses", report.near_misses) } else { String::new() },
+        if report.near_misses > 0 {
+            format!(" and {} near misses", report.near_misses)
+        } else {
+            String::new()
+        },
         report.frames,
         report.octets,
         report.duration_s
@@ -53,20 +57,30 @@ pub fn one_attack(report: &AttackReport) -> String {
         say(format_args!("  {} rules without a near miss\n", report.without_twin));
     }
     if report.varied > 0 {
-        say(format_args!("  {} rules' messages said otherwise, and still matching\n", report.varied));
+        say(format_args!(
+            "  {} rules' messages said otherwise, and still matching\n",
+            report.varied
+        ));
     }
     if !report.left_out.is_empty() {
-        let first = report.left_out_first.as_ref().map_or_else(String::new, |why| format!(" (the first: {why})"));
+        let first = report
+            .left_out_first
+            .as_ref()
+            .map_or_else(String::new, |why| format!(" (the first: {why})"));
         say(format_args!("  left out: {}{first}\n", counts(&report.left_out)));
     }
     if report.unseen > 0 {
         say(format_args!(
-            "  {} attacks are not seen by the evaluator as they are sent: no alert is owed for them\n",
+            "  {} attacks are not seen by the evaluator as they are sent: no alert is owed for \
+             them\n",
             report.unseen
         ));
     }
     if let Some(passage) = &report.passage {
-        say(format_args!("  through the device: {} of {} passed", passage.passed, passage.conversations));
+        say(format_args!(
+            "  through the device: {} of {} passed",
+            passage.passed, passage.conversations
+        ));
         if passage.as_frames > 0 {
             say(format_args!(" ({} as prepared frames)", passage.as_frames));
         }
@@ -74,7 +88,10 @@ pub fn one_attack(report: &AttackReport) -> String {
             say(format_args!(", {} of them altered", passage.altered));
         }
         if passage.near_misses > 0 {
-            say(format_args!(", near misses {} of {}", passage.near_misses_passed, passage.near_misses));
+            say(format_args!(
+                ", near misses {} of {}",
+                passage.near_misses_passed, passage.near_misses
+            ));
         }
         if !passage.blocked.is_empty() {
             say(format_args!(", blocked: {}", counts(&passage.blocked)));
@@ -110,13 +127,16 @@ pub fn attack_list(rules: &RuleSet, outcomes: &[Outcome], report: &AttackReport)
                 let setters = match first.solution.setters.len() {
                     0 => String::new(),
                     _ => {
-                        let sids = first.solution.setters.iter().map(|&i| rules.rules[i].sid.to_string());
+                        let sids =
+                            first.solution.setters.iter().map(|&i| rules.rules[i].sid.to_string());
                         format!(" after {}", sids.collect::<Vec<_>>().join(", "))
                     }
                 };
                 format!("solved{setters}")
             }
-            None => unsolved.next().map_or_else(String::new, |of| format!("{}: {}", of.reason, of.text)),
+            None => {
+                unsolved.next().map_or_else(String::new, |of| format!("{}: {}", of.reason, of.text))
+            }
         };
         let _ = writeln!(text, "{}:{}:{}  {}  {told}", rule.gid, rule.sid, rule.rev, rule.msg);
     }

@@ -10,13 +10,21 @@ pub enum Side {
 /// Lines with a head; what holds control characters does not steer the terminal.
 pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
-    let rows: Vec<Vec<String>> =
-        std::iter::once(&head).chain(rows).map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
-    let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let rows: Vec<Vec<String>> = std::iter::once(&head)
+        .chain(rows)
+        .map(|row| row.iter().map(|cell| cell_text(cell)).collect())
+        .collect();
+    let width = |i: usize| {
+        rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(columns).zip(&widths).map(|((cell, (_, side)), &width)| padded(cell, width, *side));
+        let cells = row
+            .iter()
+            .zip(columns)
+            .zip(&widths)
+            .map(|((cell, (_, side)), &width)| padded(cell, width, *side));
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
     }
@@ -55,16 +63,25 @@ mod tests {
 
     #[test]
     fn columns_align_on_their_side_and_nothing_trails() {
-        let rows = [vec!["a\n".into(), "1".into(), String::new()], vec!["long".into(), "10000".into(), "x".into()]];
+        let rows = [
+            vec!["a\n".into(), "1".into(), String::new()],
+            vec!["long".into(), "10000".into(), "x".into()],
+        ];
         let text = table(&[("N", Side::Left), ("COUNT", Side::Right), ("", Side::Left)], &rows);
         assert_eq!(text, "N     COUNT\na␊        1\nlong  10000  x\n");
     }
 
     #[test]
     fn a_cell_longer_than_any_screen_is_cut_in_its_midst() {
-        let rows = [vec![format!("begin{}end", "é".repeat(70_000)), "1".into()], vec!["b".into(), "2".into()]];
+        let rows = [
+            vec![format!("begin{}end", "é".repeat(70_000)), "1".into()],
+            vec!["b".into(), "2".into()],
+        ];
         let text = table(&[("NAME", Side::Left), ("N", Side::Right)], &rows);
         assert!(text.lines().all(|line| line.chars().count() == MOST_COLUMNS + 3), "{text}");
-        assert!(text.contains("begin") && text.contains("é…é") && text.contains("end  1"), "{text}");
+        assert!(
+            text.contains("begin") && text.contains("é…é") && text.contains("end  1"),
+            "{text}"
+        );
     }
 }

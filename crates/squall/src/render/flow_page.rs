@@ -17,14 +17,16 @@ pub(super) fn markup(all: &FlowsReport, page: &mut String) {
     let what = if all.by == "source" { "Sources" } else { "Flows" };
     let mut about = format!("Click a heading to sort, a row to plot it. {RATES}");
     if let Some(rest) = &all.rest {
-        about += &format!(" {} frames are of flows beyond the {} that fit.", rest.packets, all.limit);
+        about +=
+            &format!(" {} frames are of flows beyond the {} that fit.", rest.packets, all.limit);
     }
     if all.flows.len() > ROWS {
         about += &format!(" {} more are in the JSON report.", all.flows.len() - ROWS);
     }
     *page += &format!(
-        "<section><h2>{what} <span class=\"muted\">{}</span></h2>\n<div class=\"bar\"><span class=\"muted\">{}</span></div>\n<div \
-         class=\"scroll\"><table id=\"flows\"><thead></thead><tbody></tbody></table></div>\n<p><button id=\"flows-more\" \
+        "<section><h2>{what} <span class=\"muted\">{}</span></h2>\n<div class=\"bar\"><span \
+         class=\"muted\">{}</span></div>\n<div class=\"scroll\"><table \
+         id=\"flows\"><thead></thead><tbody></tbody></table></div>\n<p><button id=\"flows-more\" \
          hidden></button></p>\n<div class=\"plots\" id=\"flow-plots\"></div>\n</section>\n",
         all.flows.len(),
         escape(&about)
@@ -32,7 +34,8 @@ pub(super) fn markup(all: &FlowsReport, page: &mut String) {
 }
 
 pub(super) fn data(all: &FlowsReport) -> Value {
-    let column = |(name, unit, bad): (&str, &str, bool)| json!({ "name": name, "unit": unit, "bad": bad });
+    let column =
+        |(name, unit, bad): (&str, &str, bool)| json!({ "name": name, "unit": unit, "bad": bad });
     let columns = [
         (if all.by == "source" { "Source" } else { "Flow" }, "text", false),
         ("Port", "text", false),
@@ -98,8 +101,16 @@ fn plots(flow: &FlowReport) -> Vec<Plot> {
         ("Gaps between frames", Unit::Ns, flow.arrival_gap_ns.as_ref()),
         ("One-way delay", Unit::Ns, sequence.and_then(|s| s.latency_ns.as_ref())),
         ("Delay variation", Unit::Ns, sequence.and_then(|s| s.ipdv_ns.as_ref())),
-        ("Loss periods, frames", Unit::Count, patterns.and_then(|p| p.loss_period_packets.as_ref())),
-        ("Reordering extent, frames", Unit::Count, patterns.and_then(|p| p.reordering_extent_packets.as_ref())),
+        (
+            "Loss periods, frames",
+            Unit::Count,
+            patterns.and_then(|p| p.loss_period_packets.as_ref()),
+        ),
+        (
+            "Reordering extent, frames",
+            Unit::Count,
+            patterns.and_then(|p| p.reordering_extent_packets.as_ref()),
+        ),
     ];
     let plot = |(title, unit, d): (&str, Unit, Option<&Distribution>)| {
         let d = d.filter(|d| d.count > 0)?;
@@ -115,7 +126,10 @@ fn plots(flow: &FlowReport) -> Vec<Plot> {
         }
         points.push((end? as f64, 0.0));
         let line = Line::new("frames", points).style(Style::Filled);
-        Some(Plot::lines(title, Axis::new("", unit), Axis::new("", Unit::Count), vec![line]).subtitle(&flow.name))
+        Some(
+            Plot::lines(title, Axis::new("", unit), Axis::new("", Unit::Count), vec![line])
+                .subtitle(&flow.name),
+        )
     };
     all.into_iter().filter_map(plot).collect()
 }

@@ -2,10 +2,12 @@
 
 use super::human;
 use super::table::{Cell, Style, Table, wrap};
-use crate::report::{Bursts, FlowReport, FlowsReport, PortReport, Report, SequenceReport, SourceReport};
+use crate::report::{
+    Bursts, FlowReport, FlowsReport, PortReport, Report, SequenceReport, SourceReport,
+};
 
-/// The `top` flows and sources with most octets, lines at most `width` columns (at least 60); empty where flows were not
-/// looked at.
+/// The `top` flows and sources with most octets, lines at most `width` columns (at least 60); empty
+/// where flows were not looked at.
 pub fn flows(report: &Report, top: usize, width: usize, color: bool) -> String {
     let Some(all) = &report.flows else { return String::new() };
     let width = width.max(60);
@@ -38,7 +40,8 @@ pub fn flows(report: &Report, top: usize, width: usize, color: bool) -> String {
 }
 
 /// What the rates of ports and of flows are over is not the same.
-pub(super) const RATES: &str = "Rates of flows and sources: first to last frame. Of ports: the whole run.";
+pub(super) const RATES: &str =
+    "Rates of flows and sources: first to last frame. Of ports: the whole run.";
 /// Two IPv4 addresses with their ports: flows of one pair of hosts are told apart.
 const LEAST_FLOW: usize = 34;
 
@@ -48,20 +51,28 @@ fn arrivals(port: &PortReport, all: &FlowsReport) -> String {
     let mut parts = Vec::new();
     if let Some(gap) = &rx.arrival_gap_ns {
         let times =
-            [gap.mean, gap.stddev, gap.p50 as f64, gap.p99 as f64, gap.min as f64, gap.max as f64].map(human::ns);
+            [gap.mean, gap.stddev, gap.p50 as f64, gap.p99 as f64, gap.min as f64, gap.max as f64]
+                .map(human::ns);
         let [mean, sd, p50, p99, min, max] = times;
         parts.push(format!("gaps mean {mean}, sd {sd}, p50 {p50}, p99 {p99}, {min} to {max}"));
     }
     if let (Some(pps), Some(bps)) = (rx.peak_pps, rx.peak_bps_l2) {
         let interval = human::ns(all.interval_ns as f64);
-        parts.push(format!("peak {}, {} L2 in {interval}", human::si(pps, "pps"), human::si(bps, "b/s")));
+        parts.push(format!(
+            "peak {}, {} L2 in {interval}",
+            human::si(pps, "pps"),
+            human::si(bps, "b/s")
+        ));
     }
     if let Some(b) = rx.bursts.as_ref().filter(|b| b.count > 0) {
         let gap = human::ns(all.burst_gap_ns as f64);
-        let frames = format!("of {:.1} frames, at most {}", b.mean_packets, human::count(b.max_packets));
+        let frames =
+            format!("of {:.1} frames, at most {}", b.mean_packets, human::count(b.max_packets));
         parts.push(format!("{} bursts (gaps up to {gap}) {frames}", human::count(b.count)));
     }
-    let resolution = rx.timestamp_resolution_ns.map_or(String::new(), |ns| format!(", to {}", human::ns(ns as f64)));
+    let resolution = rx
+        .timestamp_resolution_ns
+        .map_or(String::new(), |ns| format!(", to {}", human::ns(ns as f64)));
     parts.push(format!("timestamps: {}{resolution}", port.timestamps));
     format!("{}: {}", port.name, parts.join("; "))
 }
@@ -69,7 +80,9 @@ fn arrivals(port: &PortReport, all: &FlowsReport) -> String {
 /// `ports`: there are several.
 fn flow_table(all: &FlowsReport, ports: bool, top: usize) -> Table {
     let shown = &all.flows[..all.flows.len().min(top)];
-    let any = |f: fn(&SequenceReport) -> u64| shown.iter().filter_map(|flow| flow.sequence.as_ref()).any(|s| f(s) > 0);
+    let any = |f: fn(&SequenceReport) -> u64| {
+        shown.iter().filter_map(|flow| flow.sequence.as_ref()).any(|s| f(s) > 0)
+    };
     let numbered = shown.iter().any(|flow| flow.sequence.is_some());
     let columns = [
         (if all.by == "source" { "SOURCE" } else { "FLOW" }, 0, true),
@@ -108,7 +121,9 @@ fn flow_row(flow: &FlowReport) -> Vec<Cell> {
     // Of ours, the streams' table has them.
     let sequence = flow.sequence.as_ref();
     let own = sequence.filter(|s| s.kind != "squall");
-    let fault = |f: fn(&SequenceReport) -> u64| own.map_or_else(none, |s| Cell::fault(f(s), human::short_count(f(s))));
+    let fault = |f: fn(&SequenceReport) -> u64| {
+        own.map_or_else(none, |s| Cell::fault(f(s), human::short_count(f(s))))
+    };
     vec![
         Cell::styled(&flow.name, Style::Bold),
         flow.port.as_str().into(),
@@ -143,8 +158,15 @@ fn bursts(bursts: &Bursts) -> Cell {
 }
 
 fn source_table(sources: &[SourceReport], top: usize) -> Table {
-    let mut table =
-        Table::new(&[("SOURCE", 0), ("FLOWS", 1), ("PACKETS", 0), ("OCTETS", 0), ("RATE", 0), ("L2", 2), ("LOST", 0)]);
+    let mut table = Table::new(&[
+        ("SOURCE", 0),
+        ("FLOWS", 1),
+        ("PACKETS", 0),
+        ("OCTETS", 0),
+        ("RATE", 0),
+        ("L2", 2),
+        ("LOST", 0),
+    ]);
     for source in sources.iter().take(top) {
         table.row(vec![
             Cell::styled(&source.name, Style::Bold),
@@ -153,7 +175,10 @@ fn source_table(sources: &[SourceReport], top: usize) -> Table {
             human::si(source.octets as f64, "B").into(),
             human::si(source.pps, "pps").into(),
             human::si(source.bps_l2, "b/s").into(),
-            source.lost.map_or_else(|| Cell::styled("-", Style::Dim), |n| Cell::fault(n, human::short_count(n))),
+            source.lost.map_or_else(
+                || Cell::styled("-", Style::Dim),
+                |n| Cell::fault(n, human::short_count(n)),
+            ),
         ]);
     }
     table
@@ -163,19 +188,25 @@ fn more(rest: impl ExactSizeIterator<Item = (u64, u64)>) -> Option<String> {
     let n = rest.len() as u64;
     let (packets, octets) = rest.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let (packets, octets) = (human::short_count(packets), human::si(octets as f64, "B"));
-    (n > 0).then(|| format!("... {} more ({packets} frames, {octets}), see --top and --json", human::count(n)))
+    (n > 0).then(|| {
+        format!("... {} more ({packets} frames, {octets}), see --top and --json", human::count(n))
+    })
 }
 
 /// While the run is on: what has come so far.
 pub(super) fn watched(all: &FlowsReport, rows: usize) -> Table {
-    let mut table = Table::new(&[("FLOW", 0), ("PACKETS", 0), ("OCTETS", 1), ("LOST", 0)]).at_least(&[0, 9, 9, 6]);
+    let mut table = Table::new(&[("FLOW", 0), ("PACKETS", 0), ("OCTETS", 1), ("LOST", 0)])
+        .at_least(&[0, 9, 9, 6]);
     for flow in all.flows.iter().take(rows.saturating_sub(1)) {
         let lost = flow.sequence.as_ref().map(|s| s.lost);
         table.row(vec![
             flow.name.as_str().into(),
             human::short_count(flow.packets).into(),
             human::si(flow.octets as f64, "B").into(),
-            lost.map_or_else(|| Cell::styled("-", Style::Dim), |n| Cell::fault(n, human::short_count(n))),
+            lost.map_or_else(
+                || Cell::styled("-", Style::Dim),
+                |n| Cell::fault(n, human::short_count(n)),
+            ),
         ]);
     }
     table

@@ -1,7 +1,7 @@
 //! The report of a run as a page.
 //!
-//! What identifies and judges the run is markup, made here; the stream table and the plots are made from the data by
-//! `assets/report.js`, since 10,000 rows are too many to lay out.
+//! What identifies and judges the run is markup, made here; the stream table and the plots are made
+//! from the data by `assets/report.js`, since 10,000 rows are too many to lay out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -14,8 +14,8 @@ use super::{
     text,
 };
 use crate::report::{
-    CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare, Report, Sample,
-    StreamReport, TemplateSample, VerdictStatus,
+    CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare,
+    Report, Sample, StreamReport, TemplateSample, VerdictStatus,
     attack::{AttackReport, RulePassage, UnsolvedRule},
     load::LoadReport,
 };
@@ -54,7 +54,8 @@ pub fn html(report: &Report) -> String {
     page.finish()
 }
 
-// --- markup ------------------------------------------------------------------------------------------------------
+// --- markup
+// ------------------------------------------------------------------------------------------------------
 
 fn header(report: &Report, page: &mut String) {
     let verdict = &report.verdict;
@@ -64,7 +65,8 @@ fn header(report: &Report, page: &mut String) {
         VerdictStatus::Interrupted => ("invalid", "Interrupted"),
     };
     *page += &format!(
-        "<header>\n<div class=\"brand\">Squall <span>report</span></div>\n<div class=\"verdict {class}\"><strong>{word}</strong>"
+        "<header>\n<div class=\"brand\">Squall <span>report</span></div>\n<div class=\"verdict \
+         {class}\"><strong>{word}</strong>"
     );
     if report.cut_short {
         *page += &format!("<p>Interrupted {}.</p>", escape(&text::cut_short(report)));
@@ -76,12 +78,22 @@ fn header(report: &Report, page: &mut String) {
         *page += &format!("<p>{}</p>", escape(&told));
     } else {
         *page += "<ul>";
-        verdict.reasons.iter().for_each(|r| *page += &format!("<li>{}</li>", escape(&r.to_string())));
+        verdict
+            .reasons
+            .iter()
+            .for_each(|r| *page += &format!("<li>{}</li>", escape(&r.to_string())));
         *page += "</ul>";
     }
-    *page += &format!("</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(&report.command));
+    *page += &format!(
+        "</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">",
+        escape(&report.command)
+    );
     let host = &report.host;
-    let mut cpu = format!("{} user, {} system", human::seconds(report.cpu.user_s), human::seconds(report.cpu.system_s));
+    let mut cpu = format!(
+        "{} user, {} system",
+        human::seconds(report.cpu.user_s),
+        human::seconds(report.cpu.system_s)
+    );
     if let Some(per_mpkt) = report.cpu.per_mpkt_s {
         cpu += &format!(", {per_mpkt:.2} s per million frames");
     }
@@ -107,12 +119,17 @@ fn figures(report: &Report, page: &mut String) {
     let (ports, streams) = (&report.ports, &report.streams);
     let sum = |f: fn(&PortReport) -> f64| ports.iter().map(f).sum::<f64>();
     let frames = |n: f64| human::short_count(n as u64) + " frames";
-    let rate = |pps: f64, l1: f64| format!("{} · {} L1", human::si(pps, "pps"), human::si(l1, "b/s"));
+    let rate =
+        |pps: f64, l1: f64| format!("{} · {} L1", human::si(pps, "pps"), human::si(l1, "b/s"));
     let unsent: u64 = ports.iter().map(|p| p.tx.errors + p.tx.not_sent.values().sum::<u64>()).sum();
     let worst = |p99: fn(&StreamReport) -> Option<&Distribution>| {
-        let all = streams.iter().filter_map(|s| Some((p99(s).filter(|d| d.count > 0)?.p99, s.name.as_str())));
+        let all = streams
+            .iter()
+            .filter_map(|s| Some((p99(s).filter(|d| d.count > 0)?.p99, s.name.as_str())));
         match all.max_by_key(|(ns, _)| *ns) {
-            Some((ns, name)) if streams.len() > 1 => (human::ns(ns as f64), format!("worst stream: {name}")),
+            Some((ns, name)) if streams.len() > 1 => {
+                (human::ns(ns as f64), format!("worst stream: {name}"))
+            }
             Some((ns, name)) => (human::ns(ns as f64), name.into()),
             None => ("n/a".into(), "not measured".into()),
         }
@@ -123,11 +140,17 @@ fn figures(report: &Report, page: &mut String) {
     let loss = if measured.is_empty() {
         ("n/a".into(), "no stream has latency = true".into())
     } else {
-        (human::short_count(lost), human::ratio(lost as f64 / sent.max(1) as f64) + " of what is measured")
+        (
+            human::short_count(lost),
+            human::ratio(lost as f64 / sent.max(1) as f64) + " of what is measured",
+        )
     };
     let left = if unsent == 0 { "all that was due left" } else { "due, and did not leave" };
-    let received =
-        ("Received", false, (frames(sum(|p| p.rx.packets as f64)), rate(sum(|p| p.rx.pps), sum(|p| p.rx.bps_l1))));
+    let received = (
+        "Received",
+        false,
+        (frames(sum(|p| p.rx.packets as f64)), rate(sum(|p| p.rx.pps), sum(|p| p.rx.bps_l1))),
+    );
     let delay = ("One-way delay p99", false, worst(|s| s.rx.as_ref()?.latency_ns.as_ref()));
     if report.sends() {
         let sent = rate(sum(|p| p.tx.pps), sum(|p| p.tx.bps_l1));
@@ -150,7 +173,11 @@ fn figures(report: &Report, page: &mut String) {
             0 => human::si(capture.written_octets as f64, "B"),
             n => format!("{} in {n} file(s)", human::si(capture.file_octets as f64, "B")),
         };
-        tiles_of.push(("Written", false, (human::short_count(capture.written_packets) + " packets", files)));
+        tiles_of.push((
+            "Written",
+            false,
+            (human::short_count(capture.written_packets) + " packets", files),
+        ));
         tiles_of.push(("Lost", capture.lost > 0, (human::short_count(capture.lost), plr)));
     } else {
         let dropped: u64 = ports.iter().map(|p| p.rx.drops.values().sum::<u64>()).sum();
@@ -159,8 +186,10 @@ fn figures(report: &Report, page: &mut String) {
     }
     if let Some(flows) = &report.flows {
         // Of streams of ours the streams say it.
-        let foreign = flows.flows.iter().filter_map(|f| f.sequence.as_ref()).filter(|s| s.kind != "squall");
-        let (unique, missing) = foreign.fold((0, 0), |sum, s| (sum.0 + s.unique_packets, sum.1 + s.lost));
+        let foreign =
+            flows.flows.iter().filter_map(|f| f.sequence.as_ref()).filter(|s| s.kind != "squall");
+        let (unique, missing) =
+            foreign.fold((0, 0), |sum, s| (sum.0 + s.unique_packets, sum.1 + s.lost));
         let what = if flows.by == "source" { "Sources" } else { "Flows" };
         tiles_of.push((what, false, (human::count(flows.flows.len() as u64), "told apart".into())));
         if !measured.is_empty() || unique > 0 {
@@ -177,7 +206,9 @@ fn figures(report: &Report, page: &mut String) {
 
 /// What became of the packets, and where they are.
 fn captured(capture: &CaptureReport, page: &mut String) {
-    let why = |reasons: &BTreeMap<String, u64>| vec![human::count(reasons.values().sum()), text::reasons(reasons)];
+    let why = |reasons: &BTreeMap<String, u64>| {
+        vec![human::count(reasons.values().sum()), text::reasons(reasons)]
+    };
     let row = |what: &str, cells: Vec<String>| [vec![what.to_owned()], cells].concat();
     let plain = |n: u64| vec![human::count(n), String::new()];
     let rows = [
@@ -207,13 +238,19 @@ fn captured(capture: &CaptureReport, page: &mut String) {
 
 fn attacked(attacks: &[AttackReport], page: &mut String) {
     let counts = |of: &BTreeMap<String, u64>| {
-        let each: Vec<_> = of.iter().map(|(name, n)| format!("{} {name}", human::count(*n))).collect();
+        let each: Vec<_> =
+            of.iter().map(|(name, n)| format!("{} {name}", human::count(*n))).collect();
         each.join(", ")
     };
     let row = |of: &AttackReport| {
-        let figures = [of.chosen, of.solved, of.attacks, of.near_misses, of.frames].map(human::count);
-        [vec![of.name.clone()], figures.to_vec(), [&of.unsolved, &of.problems, &of.left_out].map(counts).to_vec()]
-            .concat()
+        let figures =
+            [of.chosen, of.solved, of.attacks, of.near_misses, of.frames].map(human::count);
+        [
+            vec![of.name.clone()],
+            figures.to_vec(),
+            [&of.unsolved, &of.problems, &of.left_out].map(counts).to_vec(),
+        ]
+        .concat()
     };
     let columns = [
         "Attack",
@@ -231,17 +268,33 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
     }
     for passage in attacks.iter().filter_map(|of| of.passage.as_ref()) {
         let row = |rule: &RulePassage| {
-            let figures = [rule.attacks, rule.passed, rule.blocked, rule.near_misses, rule.near_misses_passed];
+            let figures = [
+                rule.attacks,
+                rule.passed,
+                rule.blocked,
+                rule.near_misses,
+                rule.near_misses_passed,
+            ];
             let name = format!("{}:{} {}", rule.gid, rule.sid, rule.msg);
             [vec![name], figures.map(human::count).to_vec()].concat()
         };
         let columns = ["Rule", "Attacks", "Passed", "Blocked", "Near misses", "Passed"];
-        table("What a device between let pass", &columns, &passage.rules.iter().map(row).collect::<Vec<_>>(), page);
+        table(
+            "What a device between let pass",
+            &columns,
+            &passage.rules.iter().map(row).collect::<Vec<_>>(),
+            page,
+        );
     }
     let row = |rule: &UnsolvedRule| {
-        vec![format!("{}:{} {}", rule.gid, rule.sid, rule.msg), rule.reason.clone(), rule.text.clone()]
+        vec![
+            format!("{}:{} {}", rule.gid, rule.sid, rule.msg),
+            rule.reason.clone(),
+            rule.text.clone(),
+        ]
     };
-    let unsolved: Vec<_> = attacks.iter().flat_map(|of| &of.unsolved_rules).take(MOST_UNSOLVED).map(row).collect();
+    let unsolved: Vec<_> =
+        attacks.iter().flat_map(|of| &of.unsolved_rules).take(MOST_UNSOLVED).map(row).collect();
     if !unsolved.is_empty() {
         table("Rules that are not solved", &["Rule", "Reason", "Told"], &unsolved, page);
     }
@@ -256,19 +309,34 @@ fn replayed(replay: &ReplayReport, page: &mut String) {
         [vec![port.port.clone()], counts.map(human::count).to_vec()].concat()
     };
     let rows: Vec<_> = replay.ports.iter().map(row).collect();
-    table("Replay", &["Port", "Attempted", "Successful", "Failed", "Truncated", "Retried"], &rows, page);
+    table(
+        "Replay",
+        &["Port", "Attempted", "Successful", "Failed", "Truncated", "Retried"],
+        &rows,
+        page,
+    );
     let Some(flows) = &replay.flows else { return };
-    let counts = [flows.flows, flows.unique, flows.expired, flows.flow_packets, flows.non_flow_packets];
+    let counts =
+        [flows.flows, flows.unique, flows.expired, flows.flow_packets, flows.non_flow_packets];
     let rate = human::si(flows.flows_per_second, "fps");
     let rows = [[counts.map(human::count).to_vec(), vec![rate]].concat()];
-    table("Flows sent", &["Flows", "Unique", "Expired", "Flow packets", "Non-flow packets", "Rate"], &rows, page);
+    table(
+        "Flows sent",
+        &["Flows", "Unique", "Expired", "Flow packets", "Non-flow packets", "Rate"],
+        &rows,
+        page,
+    );
     for (title, what, shares) in [
         ("Protocols sent", "Protocol", &flows.protocols),
         ("Hosts that sent most", "Host", &flows.talkers),
         ("Flows with most octets", "Flow", &flows.top_flows),
     ] {
         let row = |share: &ReplayShare| {
-            vec![share.name.clone(), human::count(share.packets), human::si(share.octets as f64, "B")]
+            vec![
+                share.name.clone(),
+                human::count(share.packets),
+                human::si(share.octets as f64, "B"),
+            ]
         };
         let rows: Vec<_> = shares.iter().map(row).collect();
         table(title, &[what, "Packets", "Octets"], &rows, page);
@@ -282,7 +350,8 @@ fn loaded(load: &LoadReport, page: &mut String) {
     let mut rows = Vec::new();
     let mut reasons = Vec::new();
     for (name, side, role) in load.rows() {
-        let counts = [role.attempted, role.completed, role.failures(), role.missed(), role.peak_active];
+        let counts =
+            [role.attempted, role.completed, role.failures(), role.missed(), role.peak_active];
         let optional = |cps: Option<f64>| cps.map_or_else(String::new, |cps| human::si(cps, ""));
         let steady = role.steady.as_ref();
         let rates = [
@@ -300,7 +369,12 @@ fn loaded(load: &LoadReport, page: &mut String) {
             nanos(&role.duration_from_due_ns, |d| d.p50),
             nanos(&role.duration_from_due_ns, |d| d.p99),
         ];
-        let row = [vec![format!("{name} ({side})")], counts.map(human::count).to_vec(), rates.to_vec(), times.to_vec()];
+        let row = [
+            vec![format!("{name} ({side})")],
+            counts.map(human::count).to_vec(),
+            rates.to_vec(),
+            times.to_vec(),
+        ];
         rows.push(row.concat());
         for (what, counts) in role.reasons() {
             let reason = |(reason, n): (&String, &u64)| {
@@ -310,8 +384,10 @@ fn loaded(load: &LoadReport, page: &mut String) {
         }
         if let Some(tls) = &role.tls {
             let side = format!("{name} ({side})");
-            let row = |what: String, value: String| vec![side.clone(), "TLS".to_owned(), what, value];
-            reasons.push(row("handshakes a second".into(), human::si(tls.handshakes_per_second, "")));
+            let row =
+                |what: String, value: String| vec![side.clone(), "TLS".to_owned(), what, value];
+            reasons
+                .push(row("handshakes a second".into(), human::si(tls.handshakes_per_second, "")));
             reasons.push(row("handshake p50".into(), nanos(&tls.handshake_ns, |d| d.p50)));
             reasons.push(row("handshake p99".into(), nanos(&tls.handshake_ns, |d| d.p99)));
             reasons.extend(role.tls().into_iter().map(|(what, n)| row(what, human::count(n))));
@@ -338,7 +414,8 @@ fn loaded(load: &LoadReport, page: &mut String) {
     ];
     table("Flows by template", &columns, &rows, page);
     if let Some(played) = &load.conversations {
-        let rows: Vec<_> = super::load::conversations(played).into_iter().map(|line| vec![line]).collect();
+        let rows: Vec<_> =
+            super::load::conversations(played).into_iter().map(|line| vec![line]).collect();
         table("Conversations of the capture", &[""], &rows, page);
     }
     if !reasons.is_empty() {
@@ -351,21 +428,25 @@ fn ports(report: &Report, page: &mut String) {
     if ports.is_empty() {
         return;
     }
-    *page += "<section><h2>Ports <span class=\"muted\">rates over the whole run</span></h2><div class=\"scroll\"><table class=\"ports\"><thead><tr><th class=\"name\">Port<th class=\"name\">\
-              Direction<th>Packets<th>Octets<th>Rate<th>L2<th>L1<th>Errors<th>Not sent, dropped<th>Interface counted<th>Interface errors / drops\
-              </thead>\n<tbody>";
+    *page += "<section><h2>Ports <span class=\"muted\">rates over the whole run</span></h2><div \
+              class=\"scroll\"><table class=\"ports\"><thead><tr><th class=\"name\">Port<th \
+              class=\"name\">Direction<th>Packets<th>Octets<th>Rate<th>L2<th>L1<th>Errors<th>Not \
+              sent, dropped<th>Interface counted<th>Interface errors / drops</thead>\n<tbody>";
     for port in ports {
         let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
         let surplus = port.interface_surplus();
         // With a filter, an interface has more: what was not wanted.
-        let counted = |packets: Option<u64>, surplus: Option<i64>, filtered: bool| match (packets, surplus) {
-            (Some(packets), Some(0)) => format!("<td>{} <em class=\"good\">agrees</em>", human::count(packets)),
-            (Some(packets), Some(n)) => {
-                let class = if filtered && n > 0 { "none" } else { "bad" };
-                format!("<td>{} <em class=\"{class}\">{n:+}</em>", human::count(packets))
-            }
-            _ => "<td class=\"none\">–".into(),
-        };
+        let counted =
+            |packets: Option<u64>, surplus: Option<i64>, filtered: bool| match (packets, surplus) {
+                (Some(packets), Some(0)) => {
+                    format!("<td>{} <em class=\"good\">agrees</em>", human::count(packets))
+                }
+                (Some(packets), Some(n)) => {
+                    let class = if filtered && n > 0 { "none" } else { "bad" };
+                    format!("<td>{} <em class=\"{class}\">{n:+}</em>", human::count(packets))
+                }
+                _ => "<td class=\"none\">–".into(),
+            };
         let troubles = |figures: Option<(u64, u64)>| match figures {
             Some((errors, drops)) => fault(errors) + " / " + &fault(drops),
             None => "–".into(),
@@ -381,7 +462,8 @@ fn ports(report: &Report, page: &mut String) {
         if sends {
             let _ = write!(
                 page,
-                "<td class=\"name\">tx<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}{}{}<td>{}\n<tr class=\"last\">",
+                "<td class=\"name\">tx<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}{}{}<td>{}\n<tr \
+                 class=\"last\">",
                 human::count(tx.packets),
                 human::si(tx.octets as f64, "B"),
                 human::si(tx.pps, "pps"),
@@ -400,7 +482,8 @@ fn ports(report: &Report, page: &mut String) {
         }
         let _ = writeln!(
             page,
-            "<td class=\"name\">rx<small>stamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"none\">–<td>{}{}<td>{}",
+            "<td class=\"name\">rx<small>stamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td \
+             class=\"none\">–<td>{}{}<td>{}",
             escape(&port.timestamps),
             human::count(rx.packets),
             human::si(rx.octets as f64, "B"),
@@ -414,7 +497,8 @@ fn ports(report: &Report, page: &mut String) {
     }
     *page += "</tbody></table></div>";
     for port in ports {
-        for (direction, fingerprint) in [("tx", &port.tx.fingerprint), ("rx", &port.rx.fingerprint)] {
+        for (direction, fingerprint) in [("tx", &port.tx.fingerprint), ("rx", &port.rx.fingerprint)]
+        {
             if let Some(fingerprint) = fingerprint {
                 *page += &format!(
                     "<p class=\"aside\">{} {direction} fingerprint <code>{}</code></p>",
@@ -451,7 +535,8 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
     }
 }
 
-// --- data --------------------------------------------------------------------------------------------------------
+// --- data
+// --------------------------------------------------------------------------------------------------------
 
 /// More points than a plot has pixels show nothing.
 const MAX_POINTS: usize = 1000;
@@ -472,12 +557,14 @@ fn data(report: &Report) -> Value {
         .enumerate()
         .map(|(k, (&i, series))| {
             place[i] = k.into();
-            let mut detail = json!({ "hist": histograms(std::slice::from_ref(&report.streams[i])) });
+            let mut detail =
+                json!({ "hist": histograms(std::slice::from_ref(&report.streams[i])) });
             detail["series"] = series.to_json();
             detail
         })
         .collect();
-    let streams: Vec<Value> = report.streams.iter().zip(place).map(|(s, place)| stream_row(s, place)).collect();
+    let streams: Vec<Value> =
+        report.streams.iter().zip(place).map(|(s, place)| stream_row(s, place)).collect();
     json!({
         "t": groups.iter().map(|g| number(g.last().map_or(0.0, |s| s.t_s))).collect::<Vec<_>>(),
         "sends": report.sends(),
@@ -497,11 +584,15 @@ fn groups(series: &[Sample]) -> Vec<&[Sample]> {
     series.chunks(series.len().div_ceil(MAX_POINTS).max(1)).collect()
 }
 
-/// Indices of the streams that get plots: all if they fit, else those with most lost, most unsent, slowest.
+/// Indices of the streams that get plots: all if they fit, else those with most lost, most unsent,
+/// slowest.
 fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     let bins = |d: &Option<Distribution>| d.as_ref().map_or(0, |d| 2 * d.bins.len().min(MAX_BINS));
     let numbers = |s: &StreamReport| {
-        let rx = s.rx.as_ref().map_or(0, |rx| bins(&rx.latency_ns) + bins(&rx.ipdv_ns) + bins(&rx.arrival_gap_ns));
+        let rx = s
+            .rx
+            .as_ref()
+            .map_or(0, |rx| bins(&rx.latency_ns) + bins(&rx.ipdv_ns) + bins(&rx.arrival_gap_ns));
         6 * points + bins(&s.departure_error_ns) + rx
     };
     let weight = |s: &StreamReport| {
@@ -537,18 +628,23 @@ fn captured_over_time(groups: &[&[Sample]]) -> Value {
     })
 }
 
-/// Flows of all templates by side, over time: begun, completed, open, goodput; null where there are none.
+/// Flows of all templates by side, over time: begun, completed, open, goodput; null where there are
+/// none.
 fn load_over_time(groups: &[&[Sample]]) -> Value {
     // Behind several templates stands their sum.
-    let last = |sample: &Sample, side: &str| sample.load.iter().rfind(|row| row.side == side).cloned();
+    let last =
+        |sample: &Sample, side: &str| sample.load.iter().rfind(|row| row.side == side).cloned();
     let of = |side: &'static str| {
         let rows = |g: &&[Sample]| g.iter().filter_map(|s| last(s, side)).collect::<Vec<_>>();
         let all: Vec<_> = groups.iter().map(rows).collect();
-        let means = |f: fn(&TemplateSample) -> f64| all.iter().map(|g| mean(g.iter().map(f))).collect::<Vec<_>>();
+        let means = |f: fn(&TemplateSample) -> f64| {
+            all.iter().map(|g| mean(g.iter().map(f))).collect::<Vec<_>>()
+        };
         let most = |f: fn(&TemplateSample) -> Option<u64>| {
             all.iter().map(|g| g.iter().filter_map(f).max()).collect::<Vec<_>>()
         };
-        let ends = |f: fn(&TemplateSample) -> u64| all.iter().map(|g| g.last().map(f)).collect::<Vec<_>>();
+        let ends =
+            |f: fn(&TemplateSample) -> u64| all.iter().map(|g| g.last().map(f)).collect::<Vec<_>>();
         all.iter().any(|g| !g.is_empty()).then(|| {
             json!({
                 "side": side,
@@ -630,7 +726,14 @@ struct Series {
 impl Series {
     fn empty(points: usize) -> Self {
         let nulls = || vec![Value::Null; points];
-        Self { tx_pps: nulls(), rx_pps: nulls(), lost: nulls(), p50: nulls(), p99: nulls(), late: nulls() }
+        Self {
+            tx_pps: nulls(),
+            rx_pps: nulls(),
+            lost: nulls(),
+            p50: nulls(),
+            p99: nulls(),
+            late: nulls(),
+        }
     }
 
     fn to_json(&self) -> Value {
@@ -639,7 +742,8 @@ impl Series {
     }
 }
 
-/// The series of the streams `kept`, in their order. Within a group rates are means, p50 the median, p99 the worst.
+/// The series of the streams `kept`, in their order. Within a group rates are means, p50 the
+/// median, p99 the worst.
 fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<Series> {
     let slots: HashMap<&str, usize> =
         kept.iter().enumerate().map(|(k, i)| (report.streams[*i].name.as_str(), k)).collect();
@@ -694,7 +798,8 @@ fn histograms(streams: &[StreamReport]) -> Value {
     })
 }
 
-/// The sum of distributions: `{stats: [p50, p99, p999, max], count, bins: [edge, width, count, edge, ...]}`.
+/// The sum of distributions:
+/// `{stats: [p50, p99, p999, max], count, bins: [edge, width, count, edge, ...]}`.
 fn histogram(distributions: &[&Distribution]) -> Value {
     let mut sum: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for (low, high, count) in distributions.iter().flat_map(|d| &d.bins) {
@@ -704,7 +809,8 @@ fn histogram(distributions: &[&Distribution]) -> Value {
         return Value::Null;
     }
     let total: u64 = sum.values().sum();
-    // Of several distributions only the bins are common: the upper edge of the bin that holds the quantile.
+    // Of several distributions only the bins are common: the upper edge of the bin that holds the
+    // quantile.
     let quantile = |q: f64, exact: fn(&Distribution) -> u64| match distributions {
         [one] => exact(one),
         _ => {
@@ -723,9 +829,13 @@ fn histogram(distributions: &[&Distribution]) -> Value {
         quantile(0.999, |d| d.p999),
         distributions.iter().map(|d| d.max).max(),
     ]);
-    let mut bins: Vec<(u64, u64, u64)> = sum.iter().map(|((low, high), n)| (*low, *high, *n)).collect();
+    let mut bins: Vec<(u64, u64, u64)> =
+        sum.iter().map(|((low, high), n)| (*low, *high, *n)).collect();
     while bins.len() > MAX_BINS {
-        bins = bins.chunks(2).map(|c| (c[0].0, c[c.len() - 1].1, c.iter().map(|b| b.2).sum())).collect();
+        bins = bins
+            .chunks(2)
+            .map(|c| (c[0].0, c[c.len() - 1].1, c.iter().map(|b| b.2).sum()))
+            .collect();
     }
     let flat: Vec<u64> = bins.iter().flat_map(|b| [b.0, b.1 - b.0, b.2]).collect();
     json!({ "stats": stats, "count": total, "bins": flat })
@@ -748,8 +858,13 @@ fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
 
 /// Whole above 1000, else with three decimals: what a plot can show, and no more digits.
 fn number(value: f64) -> Value {
-    let rounded = if value.abs() >= 1000.0 { value.round() } else { (value * 1000.0).round() / 1000.0 };
-    if rounded.fract() == 0.0 && rounded.abs() < 9e15 { (rounded as i64).into() } else { rounded.into() }
+    let rounded =
+        if value.abs() >= 1000.0 { value.round() } else { (value * 1000.0).round() / 1000.0 };
+    if rounded.fract() == 0.0 && rounded.abs() < 9e15 {
+        (rounded as i64).into()
+    } else {
+        rounded.into()
+    }
 }
 
 #[cfg(test)]
@@ -762,16 +877,26 @@ mod tests {
         let report = super::super::sample::loaded(2);
         let data = data(&report);
         let client = &data["load"][0];
-        assert_eq!((&client["side"], data["load"].as_array().map(Vec::len)), (&"client".into(), Some(2)));
-        for key in ["attempted", "completed", "active", "goodput", "failed", "not_begun", "setup_p99"] {
+        assert_eq!(
+            (&client["side"], data["load"].as_array().map(Vec::len)),
+            (&"client".into(), Some(2))
+        );
+        for key in
+            ["attempted", "completed", "active", "goodput", "failed", "not_begun", "setup_p99"]
+        {
             let values = client[key].as_array().unwrap_or_else(|| panic!("{key}"));
             assert!(
-                values.len() == data["t"].as_array().unwrap().len() && values.iter().all(|v| v.is_number()),
+                values.len() == data["t"].as_array().unwrap().len()
+                    && values.iter().all(|v| v.is_number()),
                 "{key}"
             );
         }
         let page = html(&report);
-        assert!(page.contains("load-plots") && page.contains("Steady: begun") && !page.contains("<i>app"));
+        assert!(
+            page.contains("load-plots")
+                && page.contains("Steady: begun")
+                && !page.contains("<i>app")
+        );
         assert!(super::data(&super::super::sample::report(1))["load"].is_null());
     }
 
@@ -803,7 +928,9 @@ mod tests {
     fn the_page_asks_the_network_for_nothing() {
         let page = html(&report(2));
         assert!(page.contains("default-src 'none'"));
-        for needle in [" src=", "<link", "@import", "url(http", "fetch(", "XMLHttpRequest", "import("] {
+        for needle in
+            [" src=", "<link", "@import", "url(http", "fetch(", "XMLHttpRequest", "import("]
+        {
             assert!(!page.contains(needle), "{needle}");
         }
     }
@@ -813,16 +940,22 @@ mod tests {
         let columns = JS.lines().filter(|l| l.trim_start().starts_with("{ key: ")).count();
         let page = html(&report(2));
         let data = data_of(&page);
-        // `group` and the reasons are no columns of their own, and the place of the details ends the row.
+        // `group` and the reasons are no columns of their own, and the place of the details ends
+        // the row.
         assert_eq!(data["streams"][0].as_array().unwrap().len(), columns + 3);
-        assert_eq!(data["t"].as_array().unwrap().len(), data["ports"][0]["tx_pps"].as_array().unwrap().len());
+        assert_eq!(
+            data["t"].as_array().unwrap().len(),
+            data["ports"][0]["tx_pps"].as_array().unwrap().len()
+        );
     }
 
     #[test]
     fn who_only_receives_has_no_senders_parts() {
         let page = html(&super::super::sample::received(3));
         let markup = &page[..page.find("id=\"data\">").unwrap()];
-        for of_a_sender in ["<h3>Sent", "<h3>Not sent", "<h3>Departure", "its schedule", ">tx<", "<dt>Seed"] {
+        for of_a_sender in
+            ["<h3>Sent", "<h3>Not sent", "<h3>Departure", "its schedule", ">tx<", "<dt>Seed"]
+        {
             assert!(!markup.contains(of_a_sender), "{of_a_sender}");
         }
         assert!(markup.contains("The counters agree.") && markup.contains("<h3>Received"));
@@ -834,7 +967,12 @@ mod tests {
     fn a_capture_shows_what_was_written_and_lost_and_why() {
         let mut report = super::super::sample::received(0);
         let dropped = [("ring_full".to_owned(), 7)].into();
-        let file = CaptureFile { name: "a<b>.pcapng".into(), packets: 93, octets: 1000, ..CaptureFile::default() };
+        let file = CaptureFile {
+            name: "a<b>.pcapng".into(),
+            packets: 93,
+            octets: 1000,
+            ..CaptureFile::default()
+        };
         report.capture = Some(CaptureReport {
             received: 100,
             written_packets: 93,
@@ -847,7 +985,11 @@ mod tests {
         });
         for (i, sample) in report.series.iter_mut().enumerate() {
             let dropped = i as u64;
-            sample.capture = Some(crate::report::CaptureSample { written_pps: 1000.0, dropped, ..Default::default() });
+            sample.capture = Some(crate::report::CaptureSample {
+                written_pps: 1000.0,
+                dropped,
+                ..Default::default()
+            });
         }
         let page = html(&report);
         for shown in ["<h3>Written", "PLR 7", "ring_full 7", "a&lt;b&gt;.pcapng"] {
@@ -855,7 +997,10 @@ mod tests {
         }
         let data = data_of(&page);
         assert_eq!(data["capture"]["written_pps"][0], 1000);
-        assert_eq!(data["capture"]["lost"].as_array().unwrap().last().unwrap(), report.series.len() - 1);
+        assert_eq!(
+            data["capture"]["lost"].as_array().unwrap().last().unwrap(),
+            report.series.len() - 1
+        );
     }
 
     #[test]
@@ -863,7 +1008,8 @@ mod tests {
         let mut report = report(200);
         for k in 0..50 {
             let streams = report.streams[..200].iter().cloned();
-            let renamed: Vec<_> = streams.map(|s| StreamReport { name: format!("{} {k}", s.name), ..s }).collect();
+            let renamed: Vec<_> =
+                streams.map(|s| StreamReport { name: format!("{} {k}", s.name), ..s }).collect();
             report.streams.extend(renamed);
         }
         let worst = 7000;
@@ -881,11 +1027,14 @@ mod tests {
     fn a_long_series_is_thinned_and_keeps_its_worst_moment() {
         let mut report = report(1);
         let sample = report.series[0].clone();
-        report.series = (0..100_000).map(|k| Sample { t_s: f64::from(k), ..sample.clone() }).collect();
+        report.series =
+            (0..100_000).map(|k| Sample { t_s: f64::from(k), ..sample.clone() }).collect();
         report.series[77_777].streams[0].latency_p99_ns = Some(123_456_789);
         let data = data(&report);
         assert_eq!(data["t"].as_array().unwrap().len(), 1000);
-        assert!(data["details"][0]["series"]["p99"].as_array().unwrap().contains(&123_456_789.into()));
+        assert!(
+            data["details"][0]["series"]["p99"].as_array().unwrap().contains(&123_456_789.into())
+        );
     }
 
     #[test]
@@ -906,7 +1055,10 @@ mod tests {
         assert_eq!(counts, found.iter().map(|d| d.count).sum::<u64>());
         assert!(bins.len() <= 3 * MAX_BINS);
         let p50 = merged["stats"][0].as_u64().unwrap();
-        let (low, high) = (found.iter().map(|d| d.p50).min().unwrap(), found.iter().map(|d| d.p50).max().unwrap());
+        let (low, high) = (
+            found.iter().map(|d| d.p50).min().unwrap(),
+            found.iter().map(|d| d.p50).max().unwrap(),
+        );
         assert!((low..=high + high / 16).contains(&p50), "{low} {p50} {high}");
     }
 }

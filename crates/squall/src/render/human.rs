@@ -1,4 +1,5 @@
-//! Quantities for people: three significant digits and the unit that fits. Exact values are in the JSON.
+//! Quantities for people: three significant digits and the unit that fits. Exact values are in the
+//! JSON.
 
 /// `si(1.23e6, "pps")` is `1.23 Mpps`; from 0 up to 10^18, `n/a` for what is not a number.
 pub fn si(value: f64, unit: &str) -> String {
@@ -115,7 +116,13 @@ mod tests {
 
     #[test]
     fn rates_have_three_digits_and_the_prefix_that_fits() {
-        let cases = [(0.0, "0 pps"), (0.5, "0.50 pps"), (12.0, "12.0 pps"), (999.4, "999 pps"), (999.6, "1.00 kpps")];
+        let cases = [
+            (0.0, "0 pps"),
+            (0.5, "0.50 pps"),
+            (12.0, "12.0 pps"),
+            (999.4, "999 pps"),
+            (999.6, "1.00 kpps"),
+        ];
         for (value, text) in cases {
             assert_eq!(si(value, "pps"), text);
         }
@@ -128,9 +135,14 @@ mod tests {
 
     #[test]
     fn times_have_the_unit_that_fits() {
-        for (value, text) in
-            [(0.0, "0 ns"), (1.0, "1 ns"), (1.5, "1.50 ns"), (999.0, "999 ns"), (999.6, "1.00 µs"), (1234.0, "1.23 µs")]
-        {
+        for (value, text) in [
+            (0.0, "0 ns"),
+            (1.0, "1 ns"),
+            (1.5, "1.50 ns"),
+            (999.0, "999 ns"),
+            (999.6, "1.00 µs"),
+            (1234.0, "1.23 µs"),
+        ] {
             assert_eq!(ns(value), text);
         }
         assert_eq!(ns(2.5e12), "2500 s");

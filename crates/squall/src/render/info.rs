@@ -9,7 +9,8 @@ use super::{
 use crate::info::{FileInfo, Flows, Info, LengthBin, Lengths, ProtocolShare, Traffic};
 use crate::report::Distribution;
 
-// --- text --------------------------------------------------------------------------------------------------------
+// --- text
+// --------------------------------------------------------------------------------------------------------
 
 /// Everything, file by file.
 pub fn info_text(info: &Info) -> String {
@@ -173,12 +174,26 @@ fn traffic_text(t: &Traffic, text: &mut String) {
     let f = &t.flows;
     let mut rows = vec![
         ("Packets", human::count(t.packets)),
-        ("Octets", format!("{} on the wire, {} captured", human::count(t.octets), human::count(t.octets_captured))),
+        (
+            "Octets",
+            format!(
+                "{} on the wire, {} captured",
+                human::count(t.octets),
+                human::count(t.octets_captured)
+            ),
+        ),
         ("Cut packets", human::count(t.cut_packets)),
         ("First", t.first.clone().unwrap_or_else(|| "-".into())),
         ("Last", t.last.clone().unwrap_or_else(|| "-".into())),
         ("Duration", format!("{:.9} s", t.duration_s)),
-        ("Mean rate", format!("{}, {} L2 without FCS", human::si(t.mean_pps, "pps"), human::si(t.mean_bps, "b/s"))),
+        (
+            "Mean rate",
+            format!(
+                "{}, {} L2 without FCS",
+                human::si(t.mean_pps, "pps"),
+                human::si(t.mean_bps, "b/s")
+            ),
+        ),
         (
             "Best second",
             format!(
@@ -192,7 +207,12 @@ fn traffic_text(t: &Traffic, text: &mut String) {
             "Length",
             format!(
                 "mean {:.1}, p50 {}, p90 {}, p99 {}, {} to {} octets without FCS",
-                t.lengths.mean, t.lengths.p50, t.lengths.p90, t.lengths.p99, t.lengths.min, t.lengths.max
+                t.lengths.mean,
+                t.lengths.p50,
+                t.lengths.p90,
+                t.lengths.p99,
+                t.lengths.min,
+                t.lengths.max
             ),
         ),
     ];
@@ -201,12 +221,21 @@ fn traffic_text(t: &Traffic, text: &mut String) {
     }
     rows.push(("Flows", flows_text(f)));
     if let Some(d) = &f.packets_per_flow {
-        rows.push(("Per flow", format!("packets: {}", distribution(d, |v| human::short_count(v.round() as u64)))));
+        rows.push((
+            "Per flow",
+            format!("packets: {}", distribution(d, |v| human::short_count(v.round() as u64))),
+        ));
     }
-    let troubles =
-        [("fragments", t.fragments), ("malformed", t.malformed_packets), ("cut within headers", t.cut_header_packets)];
-    let troubles: Vec<String> =
-        troubles.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", human::count(*n))).collect();
+    let troubles = [
+        ("fragments", t.fragments),
+        ("malformed", t.malformed_packets),
+        ("cut within headers", t.cut_header_packets),
+    ];
+    let troubles: Vec<String> = troubles
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(name, n)| format!("{} {name}", human::count(*n)))
+        .collect();
     if !troubles.is_empty() {
         rows.push(("Among them", troubles.join(", ")));
     }
@@ -214,7 +243,10 @@ fn traffic_text(t: &Traffic, text: &mut String) {
         rows.push(("Duplicates", human::count(n)));
     }
     for (name, c) in t.checksums.iter().flatten() {
-        rows.push(("Checksums", format!("{name}: {} right, {} wrong", human::count(c.good), human::count(c.bad))));
+        rows.push((
+            "Checksums",
+            format!("{name}: {} right, {} wrong", human::count(c.good), human::count(c.bad)),
+        ));
     }
     *text += &pairs(&rows);
     let mut section = |head: &[&str], left: &[usize], rows: Vec<Vec<String>>| {
@@ -224,11 +256,16 @@ fn traffic_text(t: &Traffic, text: &mut String) {
             *text += &aligned(&[vec![head], rows].concat(), left, "  ");
         }
     };
-    section(&["PROTOCOL", "PACKETS", "", "OCTETS", ""], &[0], t.protocols.iter().map(protocol_row).collect());
+    section(
+        &["PROTOCOL", "PACKETS", "", "OCTETS", ""],
+        &[0],
+        t.protocols.iter().map(protocol_row).collect(),
+    );
     section(&["LENGTH", "PACKETS", "", "OCTETS", ""], &[0], bin_rows(t));
     for (name, ports) in [("TCP PORT", &t.tcp_ports), ("UDP PORT", &t.udp_ports)] {
-        let row =
-            |p: &crate::info::PortShare| vec![p.port.to_string(), human::count(p.packets), human::count(p.octets)];
+        let row = |p: &crate::info::PortShare| {
+            vec![p.port.to_string(), human::count(p.packets), human::count(p.octets)]
+        };
         section(&[name, "PACKETS", "OCTETS"], &[], ports.iter().map(row).collect());
     }
     section(&["HOST", "SENT", "OCTETS", "RECEIVED", "OCTETS"], &[0], host_rows(t));
@@ -259,10 +296,17 @@ fn flows_text(f: &Flows) -> String {
             human::count(active)
         );
     }
-    text +=
-        &format!("; {} flow and {} non-flow packets", human::count(f.flow_packets), human::count(f.non_flow_packets));
+    text += &format!(
+        "; {} flow and {} non-flow packets",
+        human::count(f.flow_packets),
+        human::count(f.non_flow_packets)
+    );
     if f.overflow_packets > 0 {
-        text += &format!(", {} of flows beyond {}", human::count(f.overflow_packets), human::count(f.limit));
+        text += &format!(
+            ", {} of flows beyond {}",
+            human::count(f.overflow_packets),
+            human::count(f.limit)
+        );
     }
     text
 }
@@ -270,7 +314,11 @@ fn flows_text(f: &Flows) -> String {
 fn distribution(d: &Distribution, show: impl Fn(f64) -> String) -> String {
     let [p50, p90, p99] = [d.p50, d.p90, d.p99].map(|v| show(v as f64));
     let (min, max) = (show(d.min as f64), show(d.max as f64));
-    format!("mean {}, SD {}, p50 {p50}, p90 {p90}, p99 {p99}, {min} to {max}", show(d.mean), show(d.stddev))
+    format!(
+        "mean {}, SD {}, p50 {p50}, p90 {p90}, p99 {p99}, {min} to {max}",
+        show(d.mean),
+        show(d.stddev)
+    )
 }
 
 fn protocol_row(p: &ProtocolShare) -> Vec<String> {
@@ -296,7 +344,13 @@ fn bin_rows(t: &Traffic) -> Vec<Vec<String>> {
     let share = |n: u64, of: u64| human::ratio(n as f64 / of.max(1) as f64);
     let row = |bin: &LengthBin| {
         let (packets, octets) = (human::count(bin.packets), human::count(bin.octets));
-        vec![bin_name(bin), packets, share(bin.packets, t.packets), octets, share(bin.octets, t.octets)]
+        vec![
+            bin_name(bin),
+            packets,
+            share(bin.packets, t.packets),
+            octets,
+            share(bin.octets, t.octets),
+        ]
     };
     filled(&t.lengths).iter().map(row).collect()
 }
@@ -329,21 +383,24 @@ fn pairs(rows: &[(&str, String)]) -> String {
 }
 
 fn aligned(rows: &[Vec<String>], left: &[usize], indent: &str) -> String {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |i: usize| {
+        rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells = row
-            .iter()
-            .enumerate()
-            .map(|(i, cell)| padded(cell, widths[i], if left.contains(&i) { Side::Left } else { Side::Right }));
+        let cells = row.iter().enumerate().map(|(i, cell)| {
+            padded(cell, widths[i], if left.contains(&i) { Side::Left } else { Side::Right })
+        });
         format!("{indent}{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
     rows.iter().map(line).collect()
 }
 
-// --- page --------------------------------------------------------------------------------------------------------
+// --- page
+// --------------------------------------------------------------------------------------------------------
 
 /// Everything as a self-contained page, with plots.
 pub fn info_html(info: &Info) -> String {
@@ -358,14 +415,22 @@ pub fn info_html(info: &Info) -> String {
     if let Some(all) = info.traffic() {
         summary_tiles(all, markup);
     }
-    let faults = info.files.iter().filter(|f| f.fault.is_some()).map(|f| fault_text(f).trim_end().to_owned());
+    let faults = info
+        .files
+        .iter()
+        .filter(|f| f.fault.is_some())
+        .map(|f| fault_text(f).trim_end().to_owned());
     notes(&faults.chain(info.notes.iter().cloned()).collect::<Vec<_>>(), markup);
     files_table(info, markup);
     if let Some(all) = info.traffic() {
-        let named: Vec<(&str, &Traffic)> = info.files.iter().map(|f| (f.path.as_str(), &f.traffic)).collect();
+        let named: Vec<(&str, &Traffic)> =
+            info.files.iter().map(|f| (f.path.as_str(), &f.traffic)).collect();
         page.plots("Lengths", &length_plots(&named));
         page.plots("Over time", &time_plots(&named));
-        page.plots("Protocols and flows", &[protocol_plot(all), gap_plot(&named), flow_plot(&named)]);
+        page.plots(
+            "Protocols and flows",
+            &[protocol_plot(all), gap_plot(&named), flow_plot(&named)],
+        );
         let markup = page.markup();
         table(
             "Protocols",
@@ -373,15 +438,31 @@ pub fn info_html(info: &Info) -> String {
             &all.protocols.iter().map(protocol_row).collect::<Vec<_>>(),
             markup,
         );
-        table("Lengths, octets without FCS", &["Length", "Packets", "", "Octets", ""], &bin_rows(all), markup);
+        table(
+            "Lengths, octets without FCS",
+            &["Length", "Packets", "", "Octets", ""],
+            &bin_rows(all),
+            markup,
+        );
         for (name, ports) in [("TCP ports", &all.tcp_ports), ("UDP ports", &all.udp_ports)] {
-            let row =
-                |p: &crate::info::PortShare| vec![p.port.to_string(), human::count(p.packets), human::count(p.octets)];
+            let row = |p: &crate::info::PortShare| {
+                vec![p.port.to_string(), human::count(p.packets), human::count(p.octets)]
+            };
             if !ports.is_empty() {
-                table(name, &["Port", "Packets", "Octets"], &ports.iter().map(row).collect::<Vec<_>>(), markup);
+                table(
+                    name,
+                    &["Port", "Packets", "Octets"],
+                    &ports.iter().map(row).collect::<Vec<_>>(),
+                    markup,
+                );
             }
         }
-        table("Hosts with most octets", &["Host", "Sent", "Octets", "Received", "Octets"], &host_rows(all), markup);
+        table(
+            "Hosts with most octets",
+            &["Host", "Sent", "Octets", "Received", "Octets"],
+            &host_rows(all),
+            markup,
+        );
         table(
             "Flows with most octets",
             &["Flow", "Packets", "Octets", "Start", "Duration"],
@@ -400,31 +481,74 @@ pub fn info_html(info: &Info) -> String {
 fn summary_tiles(t: &Traffic, markup: &mut String) {
     let f = &t.flows;
     let all = [
-        ("Packets", false, (human::short_count(t.packets), format!("{} mean", human::si(t.mean_pps, "pps")))),
-        ("Octets", false, (human::si(t.octets as f64, "B"), format!("{} mean", human::si(t.mean_bps, "b/s")))),
+        (
+            "Packets",
+            false,
+            (human::short_count(t.packets), format!("{} mean", human::si(t.mean_pps, "pps"))),
+        ),
+        (
+            "Octets",
+            false,
+            (human::si(t.octets as f64, "B"), format!("{} mean", human::si(t.mean_bps, "b/s"))),
+        ),
         ("Duration", false, (human::seconds(t.duration_s), t.first.clone().unwrap_or_default())),
-        ("Mean length", false, (format!("{:.0} B", t.lengths.mean), format!("{} to {}", t.lengths.min, t.lengths.max))),
-        ("Flows", false, (human::short_count(f.unique), format!("{} a second", human::si(f.per_second, "").trim()))),
+        (
+            "Mean length",
+            false,
+            (format!("{:.0} B", t.lengths.mean), format!("{} to {}", t.lengths.min, t.lengths.max)),
+        ),
+        (
+            "Flows",
+            false,
+            (
+                human::short_count(f.unique),
+                format!("{} a second", human::si(f.per_second, "").trim()),
+            ),
+        ),
         (
             "Time order",
             !t.order.strict,
             match &t.order {
-                o if o.strict => ("strict".into(), "no packet is earlier than the one before".into()),
-                o if o.untimed_packets == t.packets => ("unknown".into(), "no packet has a time".into()),
-                o => (human::short_count(o.backward_packets), "packets earlier than the one before".into()),
+                o if o.strict => {
+                    ("strict".into(), "no packet is earlier than the one before".into())
+                }
+                o if o.untimed_packets == t.packets => {
+                    ("unknown".into(), "no packet has a time".into())
+                }
+                o => (
+                    human::short_count(o.backward_packets),
+                    "packets earlier than the one before".into(),
+                ),
             },
         ),
-        ("Cut packets", t.cut_packets > 0, (human::short_count(t.cut_packets), "not captured whole".into())),
+        (
+            "Cut packets",
+            t.cut_packets > 0,
+            (human::short_count(t.cut_packets), "not captured whole".into()),
+        ),
     ];
     tiles(&all, markup);
 }
 
 fn files_table(info: &Info, markup: &mut String) {
-    let head =
-        ["File", "Format", "Link type", "Packets", "Octets", "Duration", "Rate", "Flows", "Dropped when captured"];
+    let head = [
+        "File",
+        "Format",
+        "Link type",
+        "Packets",
+        "Octets",
+        "Duration",
+        "Rate",
+        "Flows",
+        "Dropped when captured",
+    ];
     let row = |file: &FileInfo| {
         let t = &file.traffic;
-        let drops = file.interfaces.iter().flat_map(|i| [i.dropped_by_interface, i.dropped_by_system]).flatten();
+        let drops = file
+            .interfaces
+            .iter()
+            .flat_map(|i| [i.dropped_by_interface, i.dropped_by_system])
+            .flatten();
         let told = drops.clone().count() > 0;
         vec![
             file.path.clone(),
@@ -448,10 +572,13 @@ fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
     // The bins are the same for all files, but as many as each needs.
     let longest = named.iter().map(|(_, t)| t.lengths.bins.len()).max().unwrap_or(0);
     let widest = named.iter().find(|(_, t)| t.lengths.bins.len() == longest);
-    let categories = widest.map(|(_, t)| t.lengths.bins.iter().map(bin_name).collect()).unwrap_or_default();
+    let categories =
+        widest.map(|(_, t)| t.lengths.bins.iter().map(bin_name).collect()).unwrap_or_default();
     let groups = named.iter().map(|(name, t)| Group {
         label: (*name).into(),
-        y: (0..longest).map(|i| Some(t.lengths.bins.get(i)?.packets as f64 / t.packets.max(1) as f64)).collect(),
+        y: (0..longest)
+            .map(|i| Some(t.lengths.bins.get(i)?.packets as f64 / t.packets.max(1) as f64))
+            .collect(),
     });
     let cdf = |label: String, t: &Traffic, weight: fn(u32, u64) -> u64| {
         let counts = &t.lengths.counts;
@@ -464,11 +591,20 @@ fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
         Line::new(label, points.collect::<Vec<_>>()).style(Style::Steps)
     };
     let lines = match named {
-        [(_, t)] => vec![cdf("packets".into(), t, |_, n| n), cdf("octets".into(), t, |len, n| u64::from(len) * n)],
+        [(_, t)] => vec![
+            cdf("packets".into(), t, |_, n| n),
+            cdf("octets".into(), t, |len, n| u64::from(len) * n),
+        ],
         many => many.iter().map(|(name, t)| cdf((*name).into(), t, |_, n| n)).collect(),
     };
     [
-        Plot::bars("Packets by length", "octets without FCS", categories, Axis::new("", Unit::Ratio), groups.collect()),
+        Plot::bars(
+            "Packets by length",
+            "octets without FCS",
+            categories,
+            Axis::new("", Unit::Ratio),
+            groups.collect(),
+        ),
         Plot::lines(
             "Cumulative share by length",
             Axis::new("octets without FCS", Unit::Length),

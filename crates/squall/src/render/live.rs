@@ -1,9 +1,10 @@
 //! The run while it runs, on stderr, so that stdout stays clean for `--json -`.
 //!
-//! On a terminal a table is drawn over itself; elsewhere a line is printed each second. The terminal is never left in
-//! another state than it was found: each frame is one write that switches off line wrap and switches it on again, the
-//! cursor stays visible below the table, and no raw mode is used. So a panic or a kill needs no cleaning up, and
-//! Ctrl-C remains the signal that stops the run.
+//! On a terminal a table is drawn over itself; elsewhere a line is printed each second. The
+//! terminal is never left in another state than it was found: each frame is one write that switches
+//! off line wrap and switches it on again, the cursor stays visible below the table, and no raw
+//! mode is used. So a panic or a kill needs no cleaning up, and Ctrl-C remains the signal that
+//! stops the run.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -26,7 +27,8 @@ pub enum LiveMode {
 }
 
 impl LiveMode {
-    /// What fits stderr: [`Self::Terminal`] where it is one that can move its cursor, else [`Self::Lines`].
+    /// What fits stderr: [`Self::Terminal`] where it is one that can move its cursor, else
+    /// [`Self::Lines`].
     pub fn detect(quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stderr().is_terminal() && !dumb {
@@ -37,8 +39,8 @@ impl LiveMode {
     }
 }
 
-/// Shows samples as they come. Give each [`update`](Self::update) the newest sample, [`finish`](Self::finish) before
-/// the summary is printed.
+/// Shows samples as they come. Give each [`update`](Self::update) the newest sample,
+/// [`finish`](Self::finish) before the summary is printed.
 pub struct Live {
     mode: LiveMode,
     title: String,
@@ -71,9 +73,11 @@ impl Live {
         (self.line_s, self.due_s) = (seconds, seconds);
     }
 
-    /// Shows `sample`, and of `so_far` the totals. Samples that come faster than anyone can read are skipped.
+    /// Shows `sample`, and of `so_far` the totals. Samples that come faster than anyone can read
+    /// are skipped.
     pub fn update(&mut self, sample: &Sample, so_far: &Report) {
-        // Half a millisecond, since a sample's time is when it was taken and that is never exactly on the second.
+        // Half a millisecond, since a sample's time is when it was taken and that is never exactly
+        // on the second.
         if sample.t_s + 0.0005 < self.due_s {
             return;
         }
@@ -118,22 +122,30 @@ impl Live {
             && sample.load.is_empty()
             && so_far.flows.as_ref().is_none_or(|flows| flows.flows.is_empty());
         let ports = if alone { free } else { (free / 2).max(3) };
-        lines.extend(port_table(&PortRow::of(sample, so_far), ports, None).lines(width, self.screen.color()));
+        lines.extend(
+            port_table(&PortRow::of(sample, so_far), ports, None).lines(width, self.screen.color()),
+        );
         lines.extend(sample.capture.as_ref().map(|capture| truncate(&captured(capture), width)));
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.load.is_empty() && free >= 3 {
             let room = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
             lines.push(String::new());
-            lines.extend(super::load::watched(&sample.load, room - 1).lines(width, self.screen.color()));
+            lines.extend(
+                super::load::watched(&sample.load, room - 1).lines(width, self.screen.color()),
+            );
         }
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.streams.is_empty() && free >= 3 {
             lines.push(String::new());
-            lines
-                .extend(stream_table(&StreamRow::of(sample, so_far), free - 1, None).lines(width, self.screen.color()));
+            lines.extend(
+                stream_table(&StreamRow::of(sample, so_far), free - 1, None)
+                    .lines(width, self.screen.color()),
+            );
         }
         free = (rows.max(8) - 1).saturating_sub(lines.len());
-        if let Some(flows) = so_far.flows.as_ref().filter(|flows| free >= 3 && !flows.flows.is_empty()) {
+        if let Some(flows) =
+            so_far.flows.as_ref().filter(|flows| free >= 3 && !flows.flows.is_empty())
+        {
             lines.push(String::new());
             lines.extend(super::flows::watched(flows, free - 1).lines(width, self.screen.color()));
         }
@@ -158,7 +170,10 @@ impl Live {
         let half = if halves % 2 == 1 { "╸" } else { "" };
         let done = "━".repeat(halves / 2) + half;
         let rest = "─".repeat(width - halves.div_ceil(2));
-        Some(Style::Good.paint(&done, self.screen.color()) + &Style::Dim.paint(&rest, self.screen.color()))
+        Some(
+            Style::Good.paint(&done, self.screen.color())
+                + &Style::Dim.paint(&rest, self.screen.color()),
+        )
     }
 }
 
@@ -168,26 +183,42 @@ fn captured(capture: &CaptureSample) -> String {
     let (pps, bps) = (human::si(capture.written_pps, "pps"), human::si(capture.written_bps, "b/s"));
     let files = match capture.files {
         0 => String::new(),
-        n => format!(", {} in {} file(s)", human::si(capture.file_octets as f64, "B"), human::count(n)),
+        n => format!(
+            ", {} in {} file(s)",
+            human::si(capture.file_octets as f64, "B"),
+            human::count(n)
+        ),
     };
     format!("written {pps} {bps}{files}, lost {lost}")
 }
 
 /// `t=3.0s  A tx 1.00 Mpps 672 Mb/s L1, rx 0 pps 0 b/s L1  lost 0  lat p50 2.10 µs p99 5.00 µs  late p99 350 ns`
 fn line(sample: &Sample) -> String {
-    let direction =
-        |name: &str, pps: f64, bps: f64| format!("{name} {} {} L1", human::si(pps, "pps"), human::si(bps, "b/s"));
+    let direction = |name: &str, pps: f64, bps: f64| {
+        format!("{name} {} {} L1", human::si(pps, "pps"), human::si(bps, "b/s"))
+    };
     let port = |name: &str, tx: (f64, f64), rx: (f64, f64)| {
-        format!("{} {}, {}", printable(name), direction("tx", tx.0, tx.1), direction("rx", rx.0, rx.1))
+        format!(
+            "{} {}, {}",
+            printable(name),
+            direction("tx", tx.0, tx.1),
+            direction("rx", rx.0, rx.1)
+        )
     };
     let mut parts = vec![format!("t={:.1}s", sample.t_s)];
     if sample.ports.len() <= PORTS_IN_A_LINE {
         let ports = sample.ports.iter();
-        parts.extend(ports.map(|p| port(&p.name, (p.tx_pps, p.tx_bps_l1), (p.rx_pps, p.rx_bps_l1))));
+        parts
+            .extend(ports.map(|p| port(&p.name, (p.tx_pps, p.tx_bps_l1), (p.rx_pps, p.rx_bps_l1))));
     } else {
-        let sum = |f: fn(&crate::report::PortSample) -> f64| sample.ports.iter().map(f).sum::<f64>();
+        let sum =
+            |f: fn(&crate::report::PortSample) -> f64| sample.ports.iter().map(f).sum::<f64>();
         let name = format!("{} ports", sample.ports.len());
-        parts.push(port(&name, (sum(|p| p.tx_pps), sum(|p| p.tx_bps_l1)), (sum(|p| p.rx_pps), sum(|p| p.rx_bps_l1))));
+        parts.push(port(
+            &name,
+            (sum(|p| p.tx_pps), sum(|p| p.tx_bps_l1)),
+            (sum(|p| p.rx_pps), sum(|p| p.rx_bps_l1)),
+        ));
     }
     parts.extend(sample.capture.as_ref().map(captured));
     parts.extend(super::load::line(&sample.load));
@@ -228,7 +259,10 @@ mod tests {
             let shown = screen.shown();
             assert!(shown.len() <= 24, "{shown:#?}");
             assert!(shown.iter().all(|l| l.width() <= 80), "{shown:#?}");
-            assert!(shown[0].starts_with("squall run imix.toml") && shown[0].ends_with("30.0 / 30.0 s"), "{shown:#?}");
+            assert!(
+                shown[0].starts_with("squall run imix.toml") && shown[0].ends_with("30.0 / 30.0 s"),
+                "{shown:#?}"
+            );
             assert_eq!(shown.iter().filter(|l| l.starts_with("PORT")).count(), 1);
             assert_eq!(shown.iter().any(|l| l.contains("more")), streams > 100);
         }
@@ -285,7 +319,10 @@ mod tests {
             let screen = Played::default();
             live(mode, &screen).update(&sample, &report);
             let shown = screen.text();
-            assert!(shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 file(s), lost 7"), "{shown}");
+            assert!(
+                shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 file(s), lost 7"),
+                "{shown}"
+            );
         }
     }
 
@@ -298,14 +335,24 @@ mod tests {
             report.series.iter().for_each(|sample| terminal.update(sample, &report));
             let shown = screen.shown();
             assert!(shown.len() <= 24 && shown.iter().all(|l| l.width() <= 80), "{shown:#?}");
-            assert!(shown.iter().any(|l| l.starts_with("CLIENTS") && l.contains("BEGUN/S")), "{shown:#?}");
-            assert!(shown.iter().any(|l| l.contains("10.0 k") && l.contains("9.90 k")), "{shown:#?}");
-            assert_eq!(shown.iter().any(|l| l.starts_with("all templates")), templates > 1, "{shown:#?}");
+            assert!(
+                shown.iter().any(|l| l.starts_with("CLIENTS") && l.contains("BEGUN/S")),
+                "{shown:#?}"
+            );
+            assert!(
+                shown.iter().any(|l| l.contains("10.0 k") && l.contains("9.90 k")),
+                "{shown:#?}"
+            );
+            assert_eq!(
+                shown.iter().any(|l| l.starts_with("all templates")),
+                templates > 1,
+                "{shown:#?}"
+            );
             let screen = Played::default();
             live(LiveMode::Lines, &screen).update(&report.series[11], &report);
             let line = screen.text();
-            let flows = "flows 22 open, 10.0 k begun/s, 9.90 k done/s, 80.0 Mb/s, failed 12, not begun 5 (late 3), set-up p99 \
-                         1.00 ms, answer p99 2.00 ms";
+            let flows = "flows 22 open, 10.0 k begun/s, 9.90 k done/s, 80.0 Mb/s, failed 12, not \
+                         begun 5 (late 3), set-up p99 1.00 ms, answer p99 2.00 ms";
             assert!(line.contains(flows), "{line}");
         }
     }

@@ -60,20 +60,30 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
         None => "",
     };
     let (found, playable) = (human::count(played.found), human::count(played.playable));
-    let mut lines = vec![format!("{}: {playable} of {found} conversations played{times}{payload}", played.capture)];
+    let mut lines = vec![format!(
+        "{}: {playable} of {found} conversations played{times}{payload}",
+        played.capture
+    )];
     if played.one_sided > 0 {
         let n = human::count(played.one_sided);
         lines.push(format!(
-            "one-sided: of {n} conversations the capture has one direction only, and one is all that is played"
+            "one-sided: of {n} conversations the capture has one direction only, and one is all \
+             that is played"
         ));
     }
-    for (what, counts) in [("not played", &played.not_played), ("packets left out", &played.packets_left_out)] {
+    for (what, counts) in
+        [("not played", &played.not_played), ("packets left out", &played.packets_left_out)]
+    {
         if !counts.is_empty() {
             lines.push(format!("{what}: {}", listed(counts)));
         }
     }
-    for (what, notes) in [("not played", &played.not_played_first), ("failed", &played.failed_first)] {
-        let line = |note: &ConversationNote| format!("{what}: {} ({}): {}", note.number, note.flow, note.reason);
+    for (what, notes) in
+        [("not played", &played.not_played_first), ("failed", &played.failed_first)]
+    {
+        let line = |note: &ConversationNote| {
+            format!("{what}: {} ({}): {}", note.number, note.flow, note.reason)
+        };
         lines.extend(notes.iter().take(FEW).map(line));
     }
     lines
@@ -87,7 +97,8 @@ fn steady(load: &LoadReport) -> Option<String> {
     let client = load.total.client.as_ref()?;
     let steady = client.steady.as_ref()?;
     let rates = [steady.attempted_cps, steady.completed_cps].map(|cps| human::si(cps, ""));
-    let asked = client.asked_cps.map_or(String::new(), |cps| format!(" of {} asked", human::si(cps, "")));
+    let asked =
+        client.asked_cps.map_or(String::new(), |cps| format!(" of {} asked", human::si(cps, "")));
     let goodput = human::si(steady.goodput_bps, "b/s");
     let busiest = client.busiest_second.as_ref().map_or(String::new(), |second| {
         let counts = [second.attempted, second.completed].map(human::count);
@@ -101,9 +112,11 @@ fn steady(load: &LoadReport) -> Option<String> {
     ))
 }
 
-/// Flows while a run is on its way, in at most `rows` lines: of clients if there are any, whose servers mirror them.
+/// Flows while a run is on its way, in at most `rows` lines: of clients if there are any, whose
+/// servers mirror them.
 pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
-    let side = if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
+    let side =
+        if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
     let samples: Vec<_> = samples.iter().filter(|sample| sample.side == side).collect();
     let columns = [
         (if side == "client" { "CLIENTS" } else { "SERVERS" }, 0),
@@ -121,7 +134,9 @@ pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     // Where there is no room for all, their sum stands for the rest.
     let sum = samples[shown..].iter().filter(|sample| sample.name == ALL);
     for sample in samples[..shown].iter().chain(sum) {
-        let time = |ns: Option<u64>| ns.map_or_else(|| Cell::styled("-", Style::Dim), |ns| human::ns(ns as f64).into());
+        let time = |ns: Option<u64>| {
+            ns.map_or_else(|| Cell::styled("-", Style::Dim), |ns| human::ns(ns as f64).into())
+        };
         table.row(vec![
             Cell::styled(&sample.name, Style::Bold),
             human::short_count(sample.active).into(),
@@ -174,8 +189,10 @@ const COLUMNS: [(&str, u8); 12] = [
 ];
 
 fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
-    let p50 = |d: &Option<Distribution>| d.as_ref().map_or(String::new(), |d| human::ns(d.p50 as f64));
-    let both = |d: &Distribution| format!("{} / {}", human::ns(d.p50 as f64), human::ns(d.p99 as f64));
+    let p50 =
+        |d: &Option<Distribution>| d.as_ref().map_or(String::new(), |d| human::ns(d.p50 as f64));
+    let both =
+        |d: &Distribution| format!("{} / {}", human::ns(d.p50 as f64), human::ns(d.p99 as f64));
     vec![
         Cell::styled(name, Style::Bold),
         side.into(),
@@ -210,12 +227,20 @@ fn sessions(role: &RoleReport, tls: &TlsReport) -> String {
 }
 
 fn listed(counts: &BTreeMap<String, u64>) -> String {
-    let texts: Vec<_> = counts.iter().map(|(reason, n)| format!("{} {reason}", human::count(*n))).collect();
+    let texts: Vec<_> =
+        counts.iter().map(|(reason, n)| format!("{} {reason}", human::count(*n))).collect();
     texts.join(", ")
 }
 
 /// What the stack had to mend: counters that are not zero on a good network.
 fn troubles(tcp: &BTreeMap<String, u64>) -> String {
-    let trouble = |name: &str| name.contains("retransmit") || name.contains("bad_") || name.contains("zero_window");
-    listed(&tcp.iter().filter(|(name, n)| **n > 0 && trouble(name)).map(|(name, n)| (name.clone(), *n)).collect())
+    let trouble = |name: &str| {
+        name.contains("retransmit") || name.contains("bad_") || name.contains("zero_window")
+    };
+    listed(
+        &tcp.iter()
+            .filter(|(name, n)| **n > 0 && trouble(name))
+            .map(|(name, n)| (name.clone(), *n))
+            .collect(),
+    )
 }

@@ -1,6 +1,8 @@
-//! A [`Report`](crate::report::Report) made visible: an HTML file, text tables, and a live view while it grows.
+//! A [`Report`](crate::report::Report) made visible: an HTML file, text tables, and a live view
+//! while it grows.
 //!
-//! Renders what the report says and computes nothing that the JSON does not hold, but sums and agreements.
+//! Renders what the report says and computes nothing that the JSON does not hold, but sums and
+//! agreements.
 
 mod attack;
 pub mod columns;

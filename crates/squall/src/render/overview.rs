@@ -76,7 +76,9 @@ impl Overview {
             }
             if !self.streams.is_empty() && room(&lines) >= 3 {
                 lines.push(String::new());
-                lines.extend(stream_table(&self.streams, room(&lines), Some(stream)).lines(width, color));
+                lines.extend(
+                    stream_table(&self.streams, room(&lines), Some(stream)).lines(width, color),
+                );
             }
         }
         lines.truncate(most - foot);
@@ -95,10 +97,14 @@ impl Overview {
     fn run_table(&self, rows: usize) -> Table {
         let columns = [("  RUN", 0), ("STATE", 0), ("TIME", 0), ("OWNER", 2), ("NUMBER", 1)];
         let mut table = Table::new(&columns).at_least(&[0, 8, 8, 0, 0]);
-        let fit = if self.runs.len() < rows { self.runs.len() } else { rows.saturating_sub(2).max(1) };
-        let first = self.shown.map_or(0, |shown| (shown + 1).saturating_sub(fit).min(self.runs.len() - fit));
+        let fit =
+            if self.runs.len() < rows { self.runs.len() } else { rows.saturating_sub(2).max(1) };
+        let first = self
+            .shown
+            .map_or(0, |shown| (shown + 1).saturating_sub(fit).min(self.runs.len() - fit));
         for (i, run) in self.runs.iter().enumerate().skip(first).take(fit) {
-            let mark = if self.shown == Some(i) { MARK.to_owned() } else { " ".repeat(MARK.width()) };
+            let mark =
+                if self.shown == Some(i) { MARK.to_owned() } else { " ".repeat(MARK.width()) };
             let state = match (run.failed, run.state.as_str()) {
                 (true, _) => Style::Bad,
                 (_, "running") => Style::Good,
@@ -122,7 +128,8 @@ impl Overview {
         }
         let more = self.runs.len() - fit;
         if more > 0 {
-            let mut row = vec![Cell::styled(format!("  {} more", human::count(more as u64)), Style::Dim)];
+            let mut row =
+                vec![Cell::styled(format!("  {} more", human::count(more as u64)), Style::Dim)];
             row.resize_with(columns.len(), || "".into());
             table.row(row);
         }
@@ -148,8 +155,12 @@ mod tests {
             title: "squall top https://127.0.0.1:8443".into(),
             runs: (0..runs).map(run).collect(),
             shown: runs.checked_sub(1),
-            ports: (0..ports).map(|i| PortRow { name: format!("P{i}"), ..PortRow::default() }).collect(),
-            streams: (0..streams).map(|i| StreamRow { name: format!("s{i}"), ..StreamRow::default() }).collect(),
+            ports: (0..ports)
+                .map(|i| PortRow { name: format!("P{i}"), ..PortRow::default() })
+                .collect(),
+            streams: (0..streams)
+                .map(|i| StreamRow { name: format!("s{i}"), ..StreamRow::default() })
+                .collect(),
             selected: streams.checked_sub(1).map(Selected::Stream),
             instead: Vec::new(),
             foot: vec![(Tone::Fault, "web: no".into()), (Tone::Faint, "? help".into())],
@@ -162,10 +173,16 @@ mod tests {
             for (columns, rows) in [(80, 24), (132, 50), (40, 10), (1, 1)] {
                 let shown = overview(runs, ports, streams).lines(columns, rows, false);
                 assert!(shown.len() < rows.max(10), "{shown:#?}");
-                assert!(columns < 40 || shown.iter().all(|line| line.width() <= columns), "{shown:#?}");
+                assert!(
+                    columns < 40 || shown.iter().all(|line| line.width() <= columns),
+                    "{shown:#?}"
+                );
                 assert_eq!(shown.last().unwrap(), "? help");
                 let marked = shown.iter().filter(|line| line.starts_with(MARK)).count();
-                assert!(rows < 24 || marked == usize::from(runs > 0) + usize::from(streams > 0), "{shown:#?}");
+                assert!(
+                    rows < 24 || marked == usize::from(runs > 0) + usize::from(streams > 0),
+                    "{shown:#?}"
+                );
                 assert_eq!(shown.iter().any(|line| line.contains("no run goes on")), runs == 0);
             }
         }

@@ -1,8 +1,8 @@
-//! One HTML file that needs nothing else: style, uPlot, scripts and the data are in it. The shell of every page that
-//! Squall writes, and plots that are plain data ([`Plot`]).
+//! One HTML file that needs nothing else: style, uPlot, scripts and the data are in it. The shell
+//! of every page that Squall writes, and plots that are plain data ([`Plot`]).
 //!
-//! Names come from users: in markup they are escaped ([`escape`]), in the data `<` is, and the scripts write text nodes
-//! only. A content security policy forbids every request.
+//! Names come from users: in markup they are escaped ([`escape`]), in the data `<` is, and the
+//! scripts write text nodes only. A content security policy forbids every request.
 //!
 //! ```
 //! use squall::render::page::{Axis, Line, Page, Plot, Unit};
@@ -38,7 +38,14 @@ pub struct Page {
 impl Page {
     pub fn new(title: impl Into<String>) -> Self {
         let body = String::with_capacity(64 * 1024);
-        Self { title: title.into(), body, footer: String::new(), script: "", data: json!({}), plots: Vec::new() }
+        Self {
+            title: title.into(),
+            body,
+            footer: String::new(),
+            script: "",
+            data: json!({}),
+            plots: Vec::new(),
+        }
     }
 
     /// To be added to. What comes from users goes through [`escape`].
@@ -56,7 +63,8 @@ impl Page {
         self.plots.push(json!(plots));
     }
 
-    /// The page's own script, and what it finds in `data`: an object. It may use all that `assets/page.js` has.
+    /// The page's own script, and what it finds in `data`: an object. It may use all that
+    /// `assets/page.js` has.
     pub fn script(&mut self, script: &'static str, data: Value) {
         (self.script, self.data) = (script, data);
     }
@@ -69,8 +77,8 @@ impl Page {
     pub fn finish(mut self) -> String {
         let mut page = String::with_capacity(self.body.len() + 256 * 1024);
         page += "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-        page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-                 script-src 'unsafe-inline'; img-src data:\">\n";
+        page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+                 style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n";
         page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
         page += "<meta name=\"color-scheme\" content=\"light dark\">\n";
         page += &format!("<title>{}</title>\n", escape(&self.title));
@@ -80,9 +88,15 @@ impl Page {
         page += &format!("<footer>{}{separator}plots by uPlot</footer>\n</main>\n", self.footer);
         self.data["plots"] = self.plots.into();
         let data = serde_json::to_string(&self.data).expect("values are plain JSON");
-        page += &format!("<script type=\"application/json\" id=\"data\">{}</script>\n", script_safe(&data));
+        page += &format!(
+            "<script type=\"application/json\" id=\"data\">{}</script>\n",
+            script_safe(&data)
+        );
         page += &format!("<script>\n/* uPlot\n{UPLOT_LICENSE}*/\n{UPLOT_JS}\n</script>\n");
-        page += &format!("<script>\n(() => {{\n{PAGE_JS}\n{}\n{START_JS}}})();\n</script>\n", self.script);
+        page += &format!(
+            "<script>\n(() => {{\n{PAGE_JS}\n{}\n{START_JS}}})();\n</script>\n",
+            self.script
+        );
         page + "</body>\n</html>\n"
     }
 }
@@ -91,9 +105,11 @@ impl Page {
 pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "<div class=\"tiles\">";
     for (name, bad, (value, detail)) in tiles {
-        let (class, value, detail) = (if *bad { " bad" } else { "" }, escape(value), escape(detail));
+        let (class, value, detail) =
+            (if *bad { " bad" } else { "" }, escape(value), escape(detail));
         *page += &format!(
-            "<div class=\"tile{class}\"><h3>{}</h3><p>{value}</p><small title=\"{detail}\">{detail}</small></div>",
+            "<div class=\"tile{class}\"><h3>{}</h3><p>{value}</p><small \
+             title=\"{detail}\">{detail}</small></div>",
             escape(name)
         );
     }
@@ -111,7 +127,8 @@ pub fn notes(notes: &[String], page: &mut String) {
 
 /// A table: the first column of each row names it. What is in the cells is escaped here.
 pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut String) {
-    *page += &format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(heading));
+    *page +=
+        &format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(heading));
     for (i, column) in columns.iter().enumerate() {
         *page += &format!("<th{}>{}", if i == 0 { " class=\"name\"" } else { "" }, escape(column));
     }
@@ -179,7 +196,8 @@ pub enum Style {
     Dashed,
     /// Each value holds until the next x: a CDF.
     Steps,
-    /// Steps, filled down to the axis: a histogram by its lower edges, the last one the upper edge of all.
+    /// Steps, filled down to the axis: a histogram by its lower edges, the last one the upper edge
+    /// of all.
     Filled,
     Points,
 }
@@ -275,7 +293,8 @@ impl Plot {
 
     /// Small print under the title.
     pub fn subtitle(mut self, text: impl Into<String>) -> Self {
-        let (Self::Lines { sub, .. } | Self::Bars { sub, .. } | Self::Boxes { sub, .. }) = &mut self;
+        let (Self::Lines { sub, .. } | Self::Bars { sub, .. } | Self::Boxes { sub, .. }) =
+            &mut self;
         *sub = text.into();
         self
     }
@@ -310,7 +329,8 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// JSON that cannot end or comment out the `<script>` around it; in JSON `<` is only ever part of a string.
+/// JSON that cannot end or comment out the `<script>` around it; in JSON `<` is only ever part of a
+/// string.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
@@ -327,7 +347,11 @@ mod tests {
         notes(&[evil.into()], page.markup());
         table(evil, &[evil], &[vec![evil.into()]], page.markup());
         let count = || Axis::new(evil, Unit::Count);
-        page.plots(evil, &[Plot::lines(evil, count(), count(), vec![Line::new(evil, [(0.0, 1.0)])]).subtitle(evil)]);
+        page.plots(
+            evil,
+            &[Plot::lines(evil, count(), count(), vec![Line::new(evil, [(0.0, 1.0)])])
+                .subtitle(evil)],
+        );
         page.footer(&[evil]);
         let page = page.finish();
         assert!(!page.contains("<script>alert") && !page.contains("<!--"));

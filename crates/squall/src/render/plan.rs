@@ -1,7 +1,9 @@
 //! What a run would send, in words: a plan, before anything is sent.
 
 use serde_json::Value;
-use squall_plan::{Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain::Preview};
+use squall_plan::{
+    Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain::Preview,
+};
 use squall_port::{PortFacts, Timestamps};
 use squall_profile::{Profile, Stream};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos};
@@ -17,7 +19,8 @@ use crate::{
 /// Rows that fit a screen or two; the rest is in the JSON.
 const MAX_STREAMS: usize = 40;
 
-/// What `squall plan` prints: ports, workers, streams, flows, and `frames` decoded, with their octets if `hex`.
+/// What `squall plan` prints: ports, workers, streams, flows, and `frames` decoded, with their
+/// octets if `hex`.
 pub fn plan_text(profile: &Profile, planned: &Planned, frames: &[Preview], hex: bool) -> String {
     let plan = &planned.plan;
     let mut text = head(profile, planned);
@@ -88,7 +91,8 @@ fn ports(planned: &Planned) -> String {
             facts.as_ref().map_or("not opened", |f| timestamps(f.timestamps)).to_owned(),
         ]
     };
-    let rows: Vec<_> = planned.plan.ports.iter().zip(&planned.ports).zip(&planned.limits).map(row).collect();
+    let rows: Vec<_> =
+        planned.plan.ports.iter().zip(&planned.ports).zip(&planned.limits).map(row).collect();
     table(&columns, &rows)
 }
 
@@ -106,7 +110,11 @@ pub fn timestamps(timestamps: Timestamps) -> &'static str {
 fn workers(plan: &Plan) -> String {
     let queues = |list: &[(usize, u32)]| match list {
         [] => "-".to_owned(),
-        list => list.iter().map(|(p, q)| format!("{} (queue {q})", plan.ports[*p].name)).collect::<Vec<_>>().join(", "),
+        list => list
+            .iter()
+            .map(|(p, q)| format!("{} (queue {q})", plan.ports[*p].name))
+            .collect::<Vec<_>>()
+            .join(", "),
     };
     let row = |(i, worker): (usize, &PlanWorker)| {
         let streams = (0..plan.streams.len()).filter(|&s| plan.share(s, i).is_some()).count();
@@ -243,7 +251,9 @@ fn packet(stream: &Value) -> String {
     let text = |key: &str| stream[key].as_str();
     match (text("packet"), text("hex"), text("pcap")) {
         (Some(packet), _, _) => packet.to_owned(),
-        (_, Some(hex), _) if hex.len() > 64 => format!("hex {}... ({} octets)", &hex[..64], hex.len() / 2),
+        (_, Some(hex), _) if hex.len() > 64 => {
+            format!("hex {}... ({} octets)", &hex[..64], hex.len() / 2)
+        }
         (_, Some(hex), _) => format!("hex {hex}"),
         (_, _, pcap) => format!("pcap {}", pcap.unwrap_or_default()),
     }

@@ -14,7 +14,10 @@ pub fn replay(report: &Report) -> String {
     };
     let seconds = report.duration_s;
     let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-    line(format_args!("Actual: {} packets ({} bytes) sent in {seconds:.2} seconds", replay.packets, replay.octets));
+    line(format_args!(
+        "Actual: {} packets ({} bytes) sent in {seconds:.2} seconds",
+        replay.packets, replay.octets
+    ));
     line(format_args!(
         "Rated: {:.1} Bps, {:.2} Mbps, {:.2} pps",
         rate(replay.octets),
@@ -32,7 +35,8 @@ pub fn replay(report: &Report) -> String {
         ));
     }
     for port in &replay.ports {
-        let address = report.ports.iter().find(|p| p.name == port.port).map_or("", |p| p.address.as_str());
+        let address =
+            report.ports.iter().find(|p| p.name == port.port).map_or("", |p| p.address.as_str());
         line(format_args!("Statistics for network device: {address}"));
         for (name, n) in [
             ("Attempted packets:", port.attempted),
@@ -50,7 +54,10 @@ pub fn replay(report: &Report) -> String {
         (read.sideless, "were left out: of neither side"),
         (read.edited_out, "were dropped by the edits"),
         (read.too_long, "were left out: longer than their port takes (--too-long truncate)"),
-        (read.not_ethernet, "were left out: no Ethernet frames, and nothing that could be made such"),
+        (
+            read.not_ethernet,
+            "were left out: no Ethernet frames, and nothing that could be made such",
+        ),
         (read.cut, "were sent as captured, which is not whole: the capture's snap length cut them"),
         (read.backward, "had earlier time stamps than one before them, and followed it at once"),
     ] {
@@ -59,14 +66,22 @@ pub fn replay(report: &Report) -> String {
         }
     }
     if let Some(edited) = &replay.edited {
-        line(format_args!("Edited as they were read: {} packets changed, {} added", edited.changed, edited.added));
+        line(format_args!(
+            "Edited as they were read: {} packets changed, {} added",
+            edited.changed, edited.added
+        ));
     }
     if let Some(flows) = replay.flows.as_ref().filter(|flows| flows.overflow_packets > 0) {
         let n = flows.overflow_packets;
-        line(format_args!("{n} packets were of flows that there was no room to count (--max-flows)"));
+        line(format_args!(
+            "{n} packets were of flows that there was no room to count (--max-flows)"
+        ));
     }
     if replay.starved_s > 0.001 {
-        line(format_args!("The sender waited {:.3} s for the captures to be read (--preload)", replay.starved_s));
+        line(format_args!(
+            "The sender waited {:.3} s for the captures to be read (--preload)",
+            replay.starved_s
+        ));
     }
     if let Some(fault) = &replay.fault {
         line(format_args!("Ended early: {fault}"));

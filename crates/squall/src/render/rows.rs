@@ -1,4 +1,5 @@
-//! Ports and streams as they are shown while a run goes on, one row each: of a run in this process, or of a daemon's.
+//! Ports and streams as they are shown while a run goes on, one row each: of a run in this process,
+//! or of a daemon's.
 
 use super::human;
 use super::table::{Cell, Style, Table};
@@ -82,14 +83,16 @@ impl StreamRow {
     }
 }
 
-/// At most `rows` lines. The one that is `selected` is among them, and is marked; so every name is set off by the mark's
-/// width, unless nothing can be selected.
+/// At most `rows` lines. The one that is `selected` is among them, and is marked; so every name is
+/// set off by the mark's width, unless nothing can be selected.
 pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option<usize>>) -> Table {
     let (tx, rx) = ([("TX", 0), ("L1", 1), ("SENT", 2)], [("RX", 0), ("L1", 1), ("RECEIVED", 2)]);
     // A column of dashes is of no use.
-    let link: &[_] = if ports.iter().any(|port| port.speed_bps.is_some()) { &[("LINK", 1)] } else { &[] };
+    let link: &[_] =
+        if ports.iter().any(|port| port.speed_bps.is_some()) { &[("LINK", 1)] } else { &[] };
     let columns = [&[("PORT", 0)], &tx[..], &rx, link, &[("DROPS", 3)]].concat();
-    let least = [&[0, 9, 9, 7, 9, 9, 8][..], if link.is_empty() { &[] } else { &[6] }, &[5]].concat();
+    let least =
+        [&[0, 9, 9, 7, 9, 9, 8][..], if link.is_empty() { &[] } else { &[6] }, &[5]].concat();
     let mut table = Table::new(&columns).at_least(&least);
     let count = |n: Option<u64>| n.map_or("-".into(), human::short_count);
     let shown = window(ports.len(), rows, selected.flatten());
@@ -109,7 +112,12 @@ pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option
         cells.push(Cell::fault(port.drops, human::short_count(port.drops)));
         table.row(cells);
     }
-    let rest: Vec<_> = ports.iter().enumerate().filter(|(i, _)| !shown.contains(i)).map(|(_, port)| port).collect();
+    let rest: Vec<_> = ports
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| !shown.contains(i))
+        .map(|(_, port)| port)
+        .collect();
     if !rest.is_empty() {
         let sum = |f: fn(&PortRow) -> f64| rest.iter().map(|port| f(port)).sum::<f64>();
         let mut cells = vec![
@@ -127,9 +135,21 @@ pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option
 }
 
 /// As [`port_table`].
-pub(super) fn stream_table(streams: &[StreamRow], rows: usize, selected: Option<Option<usize>>) -> Table {
-    let columns =
-        [("STREAM", 0), ("TX", 0), ("RX", 1), ("LOST", 0), ("P50", 2), ("P99", 0), ("MAX", 3), ("LATE P99", 1)];
+pub(super) fn stream_table(
+    streams: &[StreamRow],
+    rows: usize,
+    selected: Option<Option<usize>>,
+) -> Table {
+    let columns = [
+        ("STREAM", 0),
+        ("TX", 0),
+        ("RX", 1),
+        ("LOST", 0),
+        ("P50", 2),
+        ("P99", 0),
+        ("MAX", 3),
+        ("LATE P99", 1),
+    ];
     let mut table = Table::new(&columns).at_least(&[0, 9, 9, 6, 7, 7, 7, 8]);
     let none = || Cell::styled("-", Style::Dim);
     let time = |ns: Option<u64>| ns.map_or_else(none, |ns| human::ns(ns as f64).into());
@@ -146,7 +166,8 @@ pub(super) fn stream_table(streams: &[StreamRow], rows: usize, selected: Option<
             time(stream.late_p99_ns),
         ]);
     }
-    let rest: Vec<_> = streams.iter().enumerate().filter(|(i, _)| !shown.contains(i)).map(|(_, s)| s).collect();
+    let rest: Vec<_> =
+        streams.iter().enumerate().filter(|(i, _)| !shown.contains(i)).map(|(_, s)| s).collect();
     if !rest.is_empty() {
         let lost = rest.iter().filter_map(|s| s.lost).sum();
         table.row(vec![
@@ -179,7 +200,8 @@ fn more(n: usize, selected: Option<Option<usize>>) -> Cell {
     Cell::styled(format!("{mark}{} more", human::count(n as u64)), Style::Dim)
 }
 
-/// Which of `n` rows fit below a heading, when those that do not need a row themselves; the selected one does.
+/// Which of `n` rows fit below a heading, when those that do not need a row themselves; the
+/// selected one does.
 fn window(n: usize, rows: usize, selected: Option<usize>) -> std::ops::Range<usize> {
     let fit = if n < rows { n } else { rows.saturating_sub(2).min(n) };
     let first = selected.map_or(0, |this| (this + 1).saturating_sub(fit.max(1)).min(n - fit));
@@ -187,8 +209,16 @@ fn window(n: usize, rows: usize, selected: Option<usize>) -> std::ops::Range<usi
 }
 
 /// The item of that name: at the same place, unless streams came or went.
-fn named<'a, T>(items: &'a [T], place: usize, name_of: impl Fn(&T) -> &str, name: &str) -> Option<&'a T> {
-    items.get(place).filter(|item| name_of(item) == name).or_else(|| items.iter().find(|item| name_of(item) == name))
+fn named<'a, T>(
+    items: &'a [T],
+    place: usize,
+    name_of: impl Fn(&T) -> &str,
+    name: &str,
+) -> Option<&'a T> {
+    items
+        .get(place)
+        .filter(|item| name_of(item) == name)
+        .or_else(|| items.iter().find(|item| name_of(item) == name))
 }
 
 /// Of the median stream: what is typical, as the worst p99 beside it is not.
@@ -203,7 +233,9 @@ mod tests {
     use super::*;
 
     fn streams(n: usize) -> Vec<StreamRow> {
-        (0..n).map(|i| StreamRow { name: format!("s{i}"), lost: Some(1), ..StreamRow::default() }).collect()
+        (0..n)
+            .map(|i| StreamRow { name: format!("s{i}"), lost: Some(1), ..StreamRow::default() })
+            .collect()
     }
 
     #[test]
@@ -213,17 +245,34 @@ mod tests {
             let lines = stream_table(&streams, 10, Some(Some(selected))).lines(80, false);
             assert_eq!(lines.len(), 10);
             let marked: Vec<_> = lines.iter().filter(|line| line.starts_with(MARK)).collect();
-            assert!(marked.len() == 1 && marked[0].contains(&format!("s{selected} ")), "{lines:#?}");
+            assert!(
+                marked.len() == 1 && marked[0].contains(&format!("s{selected} ")),
+                "{lines:#?}"
+            );
             assert!(lines[9].contains("22 more") && lines[9].contains(" 22"), "{lines:#?}");
         }
-        assert!(!stream_table(&streams, 10, Some(None)).lines(80, false).iter().any(|line| line.contains(MARK.trim())));
+        assert!(
+            !stream_table(&streams, 10, Some(None))
+                .lines(80, false)
+                .iter()
+                .any(|line| line.contains(MARK.trim()))
+        );
     }
 
     #[test]
     fn the_share_of_a_link_shows_where_its_speed_is_known() {
-        let port = |speed_bps| PortRow { name: "A".into(), tx_bps_l1: 2.5e9, speed_bps, ..PortRow::default() };
+        let port = |speed_bps| PortRow {
+            name: "A".into(),
+            tx_bps_l1: 2.5e9,
+            speed_bps,
+            ..PortRow::default()
+        };
         let lines = |speed| port_table(&[port(speed)], 10, None).lines(100, false);
-        assert!(lines(Some(10_000_000_000))[1].contains("25.0%"), "{:?}", lines(Some(10_000_000_000)));
+        assert!(
+            lines(Some(10_000_000_000))[1].contains("25.0%"),
+            "{:?}",
+            lines(Some(10_000_000_000))
+        );
         assert!(!lines(None)[0].contains("LINK"));
     }
 }

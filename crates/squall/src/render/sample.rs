@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 
 use crate::report::{
-    Asked, Contention, Cpu, Distribution, EndedBy, Host, InterfaceReport, Memory, PortReport, PortSample, Reason,
-    ReasonCode, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
-    VerdictStatus, WorkerReport,
+    Asked, Contention, Cpu, Distribution, EndedBy, Host, InterfaceReport, Memory, PortReport,
+    PortSample, Reason, ReasonCode, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
+    StreamSample, TxReport, Verdict, VerdictStatus, WorkerReport,
     source::{Excess, SourceRecord},
 };
 
-/// As [`report`], of who only received: what came to port B, of streams that somebody else sends, all but 40 of the frames
-/// that its interface counted.
+/// As [`report`], of who only received: what came to port B, of streams that somebody else sends,
+/// all but 40 of the frames that its interface counted.
 #[cfg(test)]
 pub fn received(streams: usize) -> Report {
     let mut report = report(streams);
     report.ports.remove(0);
     let port = &mut report.ports[0];
     (port.tx, port.rx.drops) = Default::default();
-    let interface = InterfaceReport { rx_packets: port.rx.packets + 40, ..InterfaceReport::default() };
+    let interface =
+        InterfaceReport { rx_packets: port.rx.packets + 40, ..InterfaceReport::default() };
     port.interface = Some(interface);
     report.verdict = Verdict::default();
     for stream in &mut report.streams {
@@ -34,7 +35,9 @@ pub fn received(streams: usize) -> Report {
 pub fn loaded(templates: usize) -> Report {
     use crate::report::{
         TemplateSample,
-        load::{ALL, BusiestSecond, LoadReport, RoleReport, RolesReport, SteadyReport, TemplateReport},
+        load::{
+            ALL, BusiestSecond, LoadReport, RoleReport, RolesReport, SteadyReport, TemplateReport,
+        },
     };
     let mut report = report(0);
     let role = |n: u64| RoleReport {
@@ -52,7 +55,10 @@ pub fn loaded(templates: usize) -> Report {
         busiest_second: Some(BusiestSecond { attempted: 41 * n, completed: 40 * n }),
         ..RoleReport::default()
     };
-    let roles = |n| RolesReport { client: Some(role(n)), server: Some(RoleReport { steady: None, ..role(n) }) };
+    let roles = |n| RolesReport {
+        client: Some(role(n)),
+        server: Some(RoleReport { steady: None, ..role(n) }),
+    };
     let names: Vec<_> = (1..=templates).map(|i| format!("<i>app {i}")).collect();
     let template = |name: &String| TemplateReport { name: name.clone(), roles: roles(1) };
     report.load = Some(LoadReport {
@@ -77,7 +83,8 @@ pub fn loaded(templates: usize) -> Report {
             transaction_p99_ns: (side == "client").then_some(2_000_000),
         };
         let names = names.iter().chain(&total);
-        sample.load = names.flat_map(|name| ["client", "server"].map(|side| row(name, side))).collect();
+        sample.load =
+            names.flat_map(|name| ["client", "server"].map(|side| row(name, side))).collect();
     }
     report
 }
@@ -85,7 +92,8 @@ pub fn loaded(templates: usize) -> Report {
 const SECONDS: u32 = 30;
 const PER_SECOND: u32 = 4;
 
-/// Two ports, `streams` streams from A to B (the last measures nothing), a dip at two thirds of the run.
+/// Two ports, `streams` streams from A to B (the last measures nothing), a dip at two thirds of the
+/// run.
 pub fn report(streams: usize) -> Report {
     let mut chance = Chance(0x5eed);
     let pps = 1.2e6 / streams.max(1) as f64;
@@ -96,13 +104,16 @@ pub fn report(streams: usize) -> Report {
             _ => format!("customer {i:05} vlan {}", 100 + i % 4000),
         })
         .collect();
-    let streams: Vec<StreamReport> = names.iter().enumerate().map(|(i, n)| stream(i, n, pps, &mut chance)).collect();
+    let streams: Vec<StreamReport> =
+        names.iter().enumerate().map(|(i, n)| stream(i, n, pps, &mut chance)).collect();
     let series = (1..=SECONDS * PER_SECOND).map(|k| sample(k, &streams, &mut chance)).collect();
     let sent: u64 = streams.iter().map(|s| s.tx_packets).sum();
     let lost: u64 = streams.iter().filter_map(|s| s.rx.as_ref()).map(|rx| rx.lost).sum();
     Report {
         schema: SCHEMA.into(),
-        command: "squall run examples/profiles/imix.toml --duration 30s --report squall-report.html".into(),
+        command: "squall run examples/profiles/imix.toml --duration 30s --report \
+                  squall-report.html"
+            .into(),
         squall_version: "0.1.0".into(),
         started: "2026-11-21T14:31:07Z".into(),
         duration_s: f64::from(SECONDS),
@@ -113,7 +124,12 @@ pub fn report(streams: usize) -> Report {
             unit: "packets".into(),
             asked: sent + 1250,
             sent,
-            excess: Some(Excess { window_s: 0.01, beyond_s: 0.0004, allowed_s: 0.0012, ..Excess::default() }),
+            excess: Some(Excess {
+                window_s: 0.01,
+                beyond_s: 0.0004,
+                allowed_s: 0.0012,
+                ..Excess::default()
+            }),
             ..SourceRecord::default()
         }],
         seed: 42,
@@ -137,7 +153,10 @@ pub fn report(streams: usize) -> Report {
                 },
                 Reason {
                     code: ReasonCode::CountersDiffer,
-                    text: format!("port A took {sent} frames, its interface sent {}", sent.saturating_sub(3)),
+                    text: format!(
+                        "port A took {sent} frames, its interface sent {}",
+                        sent.saturating_sub(3)
+                    ),
                     hint: String::new(),
                 },
             ],
@@ -152,16 +171,30 @@ pub fn report(streams: usize) -> Report {
         load: None,
         attacks: Vec::new(),
         flows: None,
-        workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
+        workers: vec![WorkerReport {
+            cpu: Some(0),
+            cpu_s: 29.9,
+            tx_packets: sent,
+            rx_packets: sent - lost,
+        }],
         series,
         cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03) },
         contention: Contention::default(),
         memory: Memory { peak_rss_octets: 48_300_000 },
-        notes: vec!["port B: no kernel timestamps, arrival instants are taken in the process".into()],
+        notes: vec![
+            "port B: no kernel timestamps, arrival instants are taken in the process".into(),
+        ],
     }
 }
 
-fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surplus: u64) -> PortReport {
+fn port(
+    name: &str,
+    address: &str,
+    sent: u64,
+    received: u64,
+    dropped: u64,
+    surplus: u64,
+) -> PortReport {
     let per_second = |n: u64| n as f64 / f64::from(SECONDS);
     let octets = |n: u64| n * 374;
     let reasons = |reasons: &[(&str, u64)]| -> BTreeMap<String, u64> {
@@ -198,7 +231,8 @@ fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surpl
             drops: reasons(&[("ring full", dropped)]),
             fingerprint: None,
             arrival_gap_bins: None,
-            arrival_gap_ns: (received > 0).then(|| distribution(20_000, 833.0, 0.5, &mut Chance(9))),
+            arrival_gap_ns: (received > 0)
+                .then(|| distribution(20_000, 833.0, 0.5, &mut Chance(9))),
             ..RxReport::default()
         },
         interface: Some(InterfaceReport {
@@ -257,7 +291,8 @@ fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
             total.0 += tx_pps;
             let rx = s.rx.as_ref();
             let latency = rx.and_then(|rx| rx.latency_ns.as_ref());
-            let mut noisy = |ns: u64| (ns as f64 * (1.0 + 0.05 * chance.normal()) / dip.powi(4)) as u64;
+            let mut noisy =
+                |ns: u64| (ns as f64 * (1.0 + 0.05 * chance.normal()) / dip.powi(4)) as u64;
             total.1 += tx_pps;
             StreamSample {
                 name: s.name.clone(),
@@ -290,7 +325,8 @@ fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
 
 /// Log-normal around `median`, in bins of a sixteenth of an octave.
 fn distribution(samples: usize, median: f64, sigma: f64, chance: &mut Chance) -> Distribution {
-    let mut values: Vec<u64> = (0..samples).map(|_| (median * (sigma * chance.normal()).exp()) as u64).collect();
+    let mut values: Vec<u64> =
+        (0..samples).map(|_| (median * (sigma * chance.normal()).exp()) as u64).collect();
     values.sort_unstable();
     let edge = |k: u32| {
         let (octave, part) = (k / 16, u64::from(k % 16));
@@ -332,7 +368,8 @@ struct Chance(u64);
 
 impl Chance {
     fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 

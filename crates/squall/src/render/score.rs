@@ -22,10 +22,16 @@ pub fn score_text(scored: &Scored) -> String {
     pair("Detection rate", of(rates.detection));
     pair("Precision", of(rates.precision));
     if counts.near_misses > 0 {
-        pair("Near misses", format!("{}: {} alerted", counts.near_misses, counts.near_misses_alerted));
+        pair(
+            "Near misses",
+            format!("{}: {} alerted", counts.near_misses, counts.near_misses_alerted),
+        );
     }
     if counts.benign > 0 {
-        pair("Benign", format!("{} conversations: {} alerted", counts.benign, counts.benign_alerted));
+        pair(
+            "Benign",
+            format!("{} conversations: {} alerted", counts.benign, counts.benign_alerted),
+        );
     }
     pair("False positive rate", of(rates.false_positive));
     if counts.owing_none > 0 {
@@ -37,28 +43,37 @@ pub fn score_text(scored: &Scored) -> String {
         if latency.median_ns < -CLOCKS_DIFFER_NS {
             pair(
                 "",
-                "alerts come before their attacks: do clocks differ? --shift adds seconds to alerts' times".into(),
+                "alerts come before their attacks: do clocks differ? --shift adds seconds to \
+                 alerts' times"
+                    .into(),
             );
         }
     }
     for file in &scored.alerts_files {
         if file.bad > 0 {
             let first = printable(file.errors.first().map_or("", String::as_str));
-            pair("Not understood", format!("{} lines of {}: {first}", file.bad, printable(&file.path)));
+            pair(
+                "Not understood",
+                format!("{} lines of {}: {first}", file.bad, printable(&file.path)),
+            );
         }
     }
     for scenario in &score.scenarios {
-        let first = scenario
-            .first_alert_ns
-            .map_or_else(|| "none".into(), |ns| format!("the first after {}", human::ns(ns as f64)));
+        let first = scenario.first_alert_ns.map_or_else(
+            || "none".into(),
+            |ns| format!("the first after {}", human::ns(ns as f64)),
+        );
         text += &format!(
             "scenario {:?}: {} conversations, {} alerted, {} alerts, {first}\n",
             scenario.name, scenario.conversations, scenario.alerted, scenario.alerts
         );
     }
     let missed: Vec<&OfRule> = score.rules.iter().filter(|rule| rule.counts.missed > 0).collect();
-    list(&mut text, "Missed", &missed, |rule| format!("{} of {}", rule.counts.missed, rule.counts.attacks));
-    let false_ones: Vec<&OfRule> = score.rules.iter().filter(|rule| rule.counts.near_misses_alerted > 0).collect();
+    list(&mut text, "Missed", &missed, |rule| {
+        format!("{} of {}", rule.counts.missed, rule.counts.attacks)
+    });
+    let false_ones: Vec<&OfRule> =
+        score.rules.iter().filter(|rule| rule.counts.near_misses_alerted > 0).collect();
     list(&mut text, "Alerted on near misses", &false_ones, |rule| {
         format!("{} of {}", rule.counts.near_misses_alerted, rule.counts.near_misses)
     });
@@ -92,7 +107,8 @@ fn list(text: &mut String, heading: &str, rules: &[&OfRule], told: impl Fn(&OfRu
     }
     *text += &format!("\n{heading}:\n");
     for rule in rules.iter().take(MOST) {
-        *text += &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, told(rule), printable(&rule.msg));
+        *text +=
+            &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, told(rule), printable(&rule.msg));
     }
     if let more @ 1.. = rules.len().saturating_sub(MOST) {
         *text += &format!("  and {more} more: --csv has all\n");
@@ -126,26 +142,43 @@ pub fn score_html(scored: &Scored) -> String {
             counts.near_misses_alerted + counts.benign_alerted > 0,
             (
                 of(rates.false_positive),
-                format!("{} near misses, {} benign", counts.near_misses_alerted, counts.benign_alerted),
+                format!(
+                    "{} near misses, {} benign",
+                    counts.near_misses_alerted, counts.benign_alerted
+                ),
             ),
         ),
-        ("Collateral", false, (human::count(counts.collateral), "alerts of other rules".to_owned())),
+        (
+            "Collateral",
+            false,
+            (human::count(counts.collateral), "alerts of other rules".to_owned()),
+        ),
         (
             "Latency",
             false,
             score.latency_from_end.as_ref().map_or_else(
                 || ("-".into(), String::new()),
                 |latency| {
-                    (human::ns(latency.median_ns as f64), format!("median; p99 {}", human::ns(latency.p99_ns as f64)))
+                    (
+                        human::ns(latency.median_ns as f64),
+                        format!("median; p99 {}", human::ns(latency.p99_ns as f64)),
+                    )
                 },
             ),
         ),
     ];
     tiles(&figures, body);
-    let verdicts =
-        vec!["hit".to_owned(), "missed".into(), "near misses that alerted".into(), "benign that alerted".into()];
+    let verdicts = vec![
+        "hit".to_owned(),
+        "missed".into(),
+        "near misses that alerted".into(),
+        "benign that alerted".into(),
+    ];
     let y = [counts.hit, counts.missed, counts.near_misses_alerted, counts.benign_alerted];
-    let series = vec![Group { label: "conversations".into(), y: y.iter().map(|n| Some(*n as f64)).collect() }];
+    let series = vec![Group {
+        label: "conversations".into(),
+        y: y.iter().map(|n| Some(*n as f64)).collect(),
+    }];
     let plot = Plot::bars(
         "What became of conversations",
         "verdict",
@@ -156,8 +189,10 @@ pub fn score_html(scored: &Scored) -> String {
     page.plots("Verdicts", &[plot]);
     let body = page.markup();
     let row = |rule: &OfRule| {
-        let latency =
-            rule.latency_from_end.as_ref().map_or_else(String::new, |latency| human::ns(latency.median_ns as f64));
+        let latency = rule
+            .latency_from_end
+            .as_ref()
+            .map_or_else(String::new, |latency| human::ns(latency.median_ns as f64));
         vec![
             format!("{}:{}:{} {}", rule.gid, rule.sid, rule.rev, rule.msg),
             rule.counts.attacks.to_string(),
@@ -169,7 +204,8 @@ pub fn score_html(scored: &Scored) -> String {
             latency,
         ]
     };
-    let columns = ["rule", "attacks", "hit", "missed", "near misses", "alerted", "collateral", "latency"];
+    let columns =
+        ["rule", "attacks", "hit", "missed", "near misses", "alerted", "collateral", "latency"];
     let wrong = |rule: &&OfRule| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
     let of_interest: Vec<_> = score.rules.iter().filter(wrong).map(row).collect();
     if !of_interest.is_empty() {
@@ -180,11 +216,22 @@ pub fn score_html(scored: &Scored) -> String {
         .iter()
         .map(|of| {
             let first = of.first_alert_ns.map_or_else(|| "-".into(), |ns| human::ns(ns as f64));
-            vec![of.name.clone(), of.conversations.to_string(), of.alerted.to_string(), of.alerts.to_string(), first]
+            vec![
+                of.name.clone(),
+                of.conversations.to_string(),
+                of.alerted.to_string(),
+                of.alerts.to_string(),
+                first,
+            ]
         })
         .collect();
     if !scenarios.is_empty() {
-        table("Scenarios", &["scenario", "conversations", "alerted", "alerts", "first after"], &scenarios, body);
+        table(
+            "Scenarios",
+            &["scenario", "conversations", "alerted", "alerts", "first after"],
+            &scenarios,
+            body,
+        );
     }
     let others: Vec<_> = score
         .others
@@ -200,7 +247,8 @@ pub fn score_html(scored: &Scored) -> String {
         })
         .collect();
     if !others.is_empty() {
-        let columns = ["rule", "in attacks of others", "in near misses of others", "in benign", "outside"];
+        let columns =
+            ["rule", "in attacks of others", "in near misses of others", "in benign", "outside"];
         table("Rules that alerted elsewhere", &columns, &others, body);
     }
     table("All rules", &columns, &score.rules.iter().map(row).collect::<Vec<_>>(), body);

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use super::table::printable;
 
-/// Lines on the standard error. The terminal is never left in another state than it was found: each frame is one write
-/// that switches off line wrap and switches it on again, and the cursor stays visible below the lines.
+/// Lines on the standard error. The terminal is never left in another state than it was found: each
+/// frame is one write that switches off line wrap and switches it on again, and the cursor stays
+/// visible below the lines.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     size: fn() -> (usize, usize),
@@ -41,8 +42,8 @@ impl Screen {
     /// These lines, in the place of those that stand there.
     pub fn draw(&mut self, lines: &[String]) {
         let columns = self.size().0;
-        // Synchronised update (2026) against flicker; terminals that do not know it ignore it. No wrap (7), so that a
-        // line too long cannot become two and the table climb down the screen.
+        // Synchronised update (2026) against flicker; terminals that do not know it ignore it. No
+        // wrap (7), so that a line too long cannot become two and the table climb down the screen.
         let mut text = String::from("\x1b[?2026h\x1b[?7l");
         if self.drawn > 0 {
             text += &format!("\x1b[{}F", self.drawn);

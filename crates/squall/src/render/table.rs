@@ -75,8 +75,10 @@ const GAP: usize = 2;
 
 impl Table {
     pub(super) fn new(columns: &[(&'static str, u8)]) -> Self {
-        let columns =
-            columns.iter().map(|(head, expendable)| Column { head, expendable: *expendable, least: 0 }).collect();
+        let columns = columns
+            .iter()
+            .map(|(head, expendable)| Column { head, expendable: *expendable, least: 0 })
+            .collect();
         Self { columns, rows: Vec::new(), least_name: MIN_NAME }
     }
 
@@ -85,7 +87,8 @@ impl Table {
         Self { least_name: width, ..self }
     }
 
-    /// Columns at least so wide, in their order: a table that is redrawn must not tremble with its figures.
+    /// Columns at least so wide, in their order: a table that is redrawn must not tremble with its
+    /// figures.
     pub(super) fn at_least(mut self, widths: &[usize]) -> Self {
         self.columns.iter_mut().zip(widths).for_each(|(column, width)| column.least = *width);
         self
@@ -147,7 +150,8 @@ impl Table {
     }
 }
 
-/// `text` with control characters as their pictures, in one line: names come from files and must not steer the terminal.
+/// `text` with control characters as their pictures, in one line: names come from files and must
+/// not steer the terminal.
 pub fn printable(text: &str) -> String {
     text.chars().map(picture).collect()
 }
@@ -166,8 +170,9 @@ fn picture(c: char) -> char {
     }
 }
 
-/// Lines as they are shown on a terminal: as `text` is, in its colours, but for what would steer it. Whatever is printed passes
-/// here, so that nothing depends on where a name, a rule's message or an octet of a capture got into it.
+/// Lines as they are shown on a terminal: as `text` is, in its colours, but for what would steer
+/// it. Whatever is printed passes here, so that nothing depends on where a name, a rule's message
+/// or an octet of a capture got into it.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| picture(c) != c && c != '\n') {
         return text.into();
@@ -175,7 +180,9 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(c) = rest.chars().next() {
         let ours = rest.strip_prefix("\x1b[").and_then(|code| {
-            COLORS.iter().find(|known| code.strip_prefix(**known).is_some_and(|end| end.starts_with('m')))
+            COLORS
+                .iter()
+                .find(|known| code.strip_prefix(**known).is_some_and(|end| end.starts_with('m')))
         });
         let taken = ours.map_or(c.len_utf8(), |code| code.len() + 3);
         match ours {
@@ -200,13 +207,15 @@ pub(super) fn truncate(text: &str, width: usize) -> String {
     }
 }
 
-/// At most `width` columns; an ellipsis stands for the middle: names of many streams differ at their end.
+/// At most `width` columns; an ellipsis stands for the middle: names of many streams differ at
+/// their end.
 fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.into();
     }
     let free = width.saturating_sub(1);
-    let tail = prefix(&text.chars().rev().collect::<String>(), free / 2).chars().rev().collect::<String>();
+    let tail =
+        prefix(&text.chars().rev().collect::<String>(), free / 2).chars().rev().collect::<String>();
     prefix(text, free - free / 2).to_owned() + "…" + &tail
 }
 
@@ -220,7 +229,8 @@ fn prefix(text: &str, width: usize) -> &str {
     text.find(fits).map_or(text, |end| &text[..end])
 }
 
-/// `text` in lines of at most `width`, the later ones indented by `indent`; broken at spaces where there are any.
+/// `text` in lines of at most `width`, the later ones indented by `indent`; broken at spaces where
+/// there are any.
 pub(super) fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -271,7 +281,8 @@ mod tests {
 
     #[test]
     fn colour_does_not_move_columns() {
-        let strip = |l: &String| l.replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+        let strip =
+            |l: &String| l.replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
         let table = table();
         let painted: Vec<_> = table.lines(60, true).iter().map(strip).collect();
         assert_eq!(painted, table.lines(60, false));
@@ -280,8 +291,12 @@ mod tests {
     #[test]
     fn names_do_not_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\n\u{202e}"), "a␛[2Jb␊\u{fffd}");
-        assert_eq!(terminal("a\x1b[2Jb\n\u{202e}\r\x07\u{9b}1m\x7f\t."), "a␛[2Jb\n\u{fffd}␍␇\u{fffd}1m␡\t.");
-        let painted = Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
+        assert_eq!(
+            terminal("a\x1b[2Jb\n\u{202e}\r\x07\u{9b}1m\x7f\t."),
+            "a␛[2Jb\n\u{fffd}␍␇\u{fffd}1m␡\t."
+        );
+        let painted =
+            Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
         assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
         assert!(matches!(terminal("plain\nlines"), Cow::Borrowed(_)));
         assert_eq!(truncate("日本語", 5), "日本…");

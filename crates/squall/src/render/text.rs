@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
-use crate::report::{Distribution, LinkEvent, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord};
+use crate::report::{
+    Distribution, LinkEvent, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord,
+};
 
 /// Rows that fit a screen or two; the rest is in the JSON.
 const MAX_STREAMS: usize = 40;
 
-/// The report as text tables, lines at most `width` columns (at least 60), `color` with ANSI colours.
+/// The report as text tables, lines at most `width` columns (at least 60), `color` with ANSI
+/// colours.
 pub fn summary(report: &Report, width: usize, color: bool) -> String {
     let width = width.max(60);
     let mut out = Vec::new();
@@ -123,11 +126,19 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     say("not sent", &port.tx.not_sent);
     say("dropped on receive", &port.rx.drops);
     if !port.link_events.is_empty() {
-        out.extend(wrap(&format!("{}: link {}", port.name, link_changes(&port.link_events)), width, 4));
+        out.extend(wrap(
+            &format!("{}: link {}", port.name, link_changes(&port.link_events)),
+            width,
+            4,
+        ));
     }
     if port.tx.blocked_s > 0.0 {
         out.extend(wrap(
-            &format!("{}: the port took no frames for {}", port.name, human::seconds(port.tx.blocked_s)),
+            &format!(
+                "{}: the port took no frames for {}",
+                port.name,
+                human::seconds(port.tx.blocked_s)
+            ),
             width,
             4,
         ));
@@ -145,14 +156,16 @@ const MAX_LINK_EVENTS: usize = 10;
 /// When the link went down and came up.
 pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
     let shown = events.iter().take(MAX_LINK_EVENTS);
-    let mut text: Vec<_> = shown.map(|e| format!("{} at {:.4} s", if e.up { "up" } else { "down" }, e.t_s)).collect();
+    let mut text: Vec<_> =
+        shown.map(|e| format!("{} at {:.4} s", if e.up { "up" } else { "down" }, e.t_s)).collect();
     if events.len() > MAX_LINK_EVENTS {
         text.push(format!("and {} more changes", events.len() - MAX_LINK_EVENTS));
     }
     text.join(", ")
 }
 
-/// What is to be said of the counters of a run that is valid: an interface that has sent more was used by others, too.
+/// What is to be said of the counters of a run that is valid: an interface that has sent more was
+/// used by others, too.
 pub(crate) fn counters_agree(report: &Report) -> String {
     let more = report.ports.iter().filter_map(|port| {
         let (sent, _) = port.interface_surplus().filter(|surplus| surplus.0 > 0)?;
@@ -161,7 +174,10 @@ pub(crate) fn counters_agree(report: &Report) -> String {
     let more: Vec<_> = more.collect();
     match more.is_empty() {
         true => "the counters agree".into(),
-        false => format!("no frame is missing; interfaces also sent frames of others ({})", more.join(", ")),
+        false => format!(
+            "no frame is missing; interfaces also sent frames of others ({})",
+            more.join(", ")
+        ),
     }
 }
 
@@ -260,10 +276,18 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         }
         VerdictStatus::Interrupted => {
             let word = Style::Bad.paint("INTERRUPTED", color);
-            out.push(format!("{word} {}; until then {schedule}{}", cut_short(report), counters_agree(report)));
+            out.push(format!(
+                "{word} {}; until then {schedule}{}",
+                cut_short(report),
+                counters_agree(report)
+            ));
         }
         VerdictStatus::NotValid if report.cut_short => {
-            out.push(format!("{}, and interrupted {}", Style::Bad.paint("NOT VALID", color), cut_short(report)));
+            out.push(format!(
+                "{}, and interrupted {}",
+                Style::Bad.paint("NOT VALID", color),
+                cut_short(report)
+            ));
         }
         VerdictStatus::NotValid => out.push(Style::Bad.paint("NOT VALID", color)),
     }
@@ -272,7 +296,9 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
     for source in &report.sources {
         let lines = schedule_of(source).map(|text| wrap(&text, width - 2, 2));
-        out.extend(lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)));
+        out.extend(
+            lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)),
+        );
     }
 }
 
@@ -294,7 +320,8 @@ pub fn schedule_of(source: &SourceRecord) -> Option<String> {
     let excess = source.excess?;
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(
-        "{}: at most {} of the schedule beyond the clock in any {} ({} allowed), bursts of at most {} beyond it",
+        "{}: at most {} of the schedule beyond the clock in any {} ({} allowed), bursts of at \
+         most {} beyond it",
         source.name,
         ms(excess.beyond_s),
         ms(excess.window_s),
@@ -302,7 +329,11 @@ pub fn schedule_of(source: &SourceRecord) -> Option<String> {
         human::count(excess.largest_burst_packets),
     );
     if source.moved_s > 0.0 {
-        text += &format!("; {} behind by stalls, {} of it in the end", ms(source.moved_s), ms(source.lag_s));
+        text += &format!(
+            "; {} behind by stalls, {} of it in the end",
+            ms(source.moved_s),
+            ms(source.lag_s)
+        );
     }
     Some(text)
 }
@@ -313,7 +344,10 @@ fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
 
 /// `late 10, ring_full 2`: why so many, without those that are 0; empty if all are.
 pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
-    let parts = reasons.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {}", human::count(*n)));
+    let parts = reasons
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(reason, n)| format!("{reason} {}", human::count(*n)));
     parts.collect::<Vec<_>>().join(", ")
 }
 
@@ -340,7 +374,10 @@ mod tests {
     fn who_only_receives_has_no_senders_figures_and_a_filter_explains_what_an_interface_has_more() {
         let mut report = crate::render::sample::received(2);
         let text = summary(&report, 100, true);
-        assert!(!text.contains("tx") && !text.contains("ERRORS") && !text.contains("its schedule"), "{text}");
+        assert!(
+            !text.contains("tx") && !text.contains("ERRORS") && !text.contains("its schedule"),
+            "{text}"
+        );
         assert!(text.contains("\x1b[1;31m+40\x1b[0m"), "{text}");
         report.filter = Some("udp".into());
         let text = summary(&report, 100, true);

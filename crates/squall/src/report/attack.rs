@@ -26,17 +26,18 @@ pub struct AttackReport {
     /// Attacks of the run, and twins that are one octet off.
     pub attacks: u64,
     pub near_misses: u64,
-    /// Of these attacks, those whose rule the evaluator does not see in the frames as they are sent (evasions, tunnels,
-    /// addresses): no alert is owed for them.
+    /// Of these attacks, those whose rule the evaluator does not see in the frames as they are sent
+    /// (evasions, tunnels, addresses): no alert is owed for them.
     #[serde(default)]
     pub unseen: u64,
     /// Rules without a twin that does not match, of those for which one was wanted.
     pub without_twin: u64,
     /// Rules whose attacks are said otherwise, as evasions of messages ask for, and still match.
     pub varied: u64,
-    /// Attacks that are not part of the run, by reason: `no_address` (the addresses given leave no room), `not_written` (headers
-    /// cannot hold what is asked for), `no_frames` (of a live run: what is no conversation needs a second way to the interface),
-    /// `near_miss_seen` (a twin that the evaluator does match as it is sent), `defect` (Squall itself has failed at it).
+    /// Attacks that are not part of the run, by reason: `no_address` (the addresses given leave no
+    /// room), `not_written` (headers cannot hold what is asked for), `no_frames` (of a live run:
+    /// what is no conversation needs a second way to the interface), `near_miss_seen` (a twin that
+    /// the evaluator does match as it is sent), `defect` (Squall itself has failed at it).
     pub left_out: BTreeMap<String, u64>,
     /// Why the first that was not written was not.
     #[serde(skip)]
@@ -60,7 +61,8 @@ pub struct UnsolvedRule {
     pub text: String,
 }
 
-/// Attacks between two ports of ours, with a device between: whether it let them pass. Octets that arrived decide.
+/// Attacks between two ports of ours, with a device between: whether it let them pass. Octets that
+/// arrived decide.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassageReport {
     /// Conversations that both ends spoke, and attacks that left as prepared frames.
@@ -68,14 +70,14 @@ pub struct PassageReport {
     /// Of these, what left as prepared frames.
     #[serde(default)]
     pub as_frames: u64,
-    /// Conversations that were spoken to their ends, at both; of prepared frames, those of which all octets of payload arrived
-    /// at the other port.
+    /// Conversations that were spoken to their ends, at both; of prepared frames, those of which
+    /// all octets of payload arrived at the other port.
     pub passed: u64,
     /// Of those that passed as frames, with as many octets and others.
     #[serde(default)]
     pub altered: u64,
-    /// All others: conversations by what the client, or else the server, says of them; `not_received`, `partly_received`: none
-    /// or some of the octets arrived.
+    /// All others: conversations by what the client, or else the server, says of them;
+    /// `not_received`, `partly_received`: none or some of the octets arrived.
     pub blocked: BTreeMap<String, u64>,
     /// Near misses among them, and those of them that passed.
     pub near_misses: u64,

@@ -1,4 +1,5 @@
-//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or does not.
+//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or does
+//! not.
 //!
 //! ```text
 //! expression = all { "or" all }
@@ -6,17 +7,19 @@
 //! one        = "not" one | "(" expression ")" | term [ operator value ]
 //! operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
 //! ```
-//! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other needs a comparison.
-//! A value is a number and the unit of its term: counts `0`, `10k`; shares `0.1 %`, `50 ppm`, `1e-3`; times `50us`,
-//! `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
+//! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other
+//! needs a comparison. A value is a number and the unit of its term: counts `0`, `10k`; shares
+//! `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
 //!
-//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each stream, and on each flow
-//! that was looked at, and fails if it holds on any; terms of the run have the same value on every one. `total.` before a count makes it a sum over the
-//! run. What a stream does not measure is unknown there, and unknown is no failure, but a criterion that comes out
-//! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream that measures and
-//! of which nothing arrived. Terms of a template are evaluated on each template at each end that was ours, and `total.` before
-//! them is all templates together, at the clients' end if there were clients. Where `or` joins terms of streams and of
-//! templates, each part of it is a criterion of its own: neither has the other's figures.
+//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each
+//! stream, and on each flow that was looked at, and fails if it holds on any; terms of the run have
+//! the same value on every one. `total.` before a count makes it a sum over the run. What a stream
+//! does not measure is unknown there, and unknown is no failure, but a criterion that comes out
+//! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream
+//! that measures and of which nothing arrived. Terms of a template are evaluated on each template
+//! at each end that was ours, and `total.` before them is all templates together, at the clients'
+//! end if there were clients. Where `or` joins terms of streams and of templates, each part of it
+//! is a criterion of its own: neither has the other's figures.
 
 use std::fmt;
 
@@ -55,14 +58,16 @@ impl FailIf {
         Ok(Self { text: text.trim().into(), root })
     }
 
-    /// One sentence for each violation, at most ten and a count of the rest; none when the report passes.
+    /// One sentence for each violation, at most ten and a count of the rest; none when the report
+    /// passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
         let run = RunTotals::new(report);
         // A capture has no streams: what is asked of one is asked of it.
         if report.capture.is_some() {
             return self.once(&self.root, &run);
         }
-        let mixed = self.root.any_term(&Term::is_of_stream) && self.root.any_term(&Term::is_of_template);
+        let mixed =
+            self.root.any_term(&Term::is_of_stream) && self.root.any_term(&Term::is_of_template);
         let parts = match &self.root {
             Expr::Or(parts) if mixed => &parts[..],
             root => std::slice::from_ref(root),
@@ -93,13 +98,15 @@ impl FailIf {
 
     /// On each stream and flow, or on each template, whatever the terms are of.
     fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
-        let (of_streams, of_templates) = (part.any_term(&Term::is_of_stream), part.any_term(&Term::is_of_template));
+        let (of_streams, of_templates) =
+            (part.any_term(&Term::is_of_stream), part.any_term(&Term::is_of_template));
         if !of_streams && !of_templates {
             return self.once(part, run);
         }
         let report = run.report;
         let flows = report.flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
-        let streams = report.streams.iter().map(Subject::Stream).chain(flows).filter(|_| of_streams);
+        let streams =
+            report.streams.iter().map(Subject::Stream).chain(flows).filter(|_| of_streams);
         let templates = report.load.iter().flat_map(subjects).filter(|_| of_templates);
         let (mut violations, mut decided) = (Vec::new(), false);
         for subject in streams.chain(templates) {
@@ -114,7 +121,8 @@ impl FailIf {
                     continue;
                 }
                 (None, Subject::Stream(stream))
-                    if stream.tx_packets > 0 && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) =>
+                    if stream.tx_packets > 0
+                        && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) =>
                 {
                     format!("none of its {} frames arrived", stream.tx_packets)
                 }
@@ -151,13 +159,15 @@ enum Subject<'a> {
     Silent(&'a str),
 }
 
-/// Each template at each end. Where there are clients, who began nothing shows; servers alone may have nothing to do.
+/// Each template at each end. Where there are clients, who began nothing shows; servers alone may
+/// have nothing to do.
 fn subjects(load: &LoadReport) -> impl Iterator<Item = Subject<'_>> {
     let begun = load.total.client.is_some();
     load.templates.iter().flat_map(move |template| {
         let ends = [("client", &template.roles.client), ("server", &template.roles.server)];
-        let ends =
-            ends.into_iter().filter_map(|(end, role)| Some(Subject::Template(&template.name, end, role.as_ref()?)));
+        let ends = ends
+            .into_iter()
+            .filter_map(|(end, role)| Some(Subject::Template(&template.name, end, role.as_ref()?)));
         let silent = begun && template.roles.client.is_none() && template.roles.server.is_none();
         ends.chain(silent.then_some(Subject::Silent(&template.name)))
     })
@@ -189,7 +199,8 @@ impl std::error::Error for FailIfError {}
 
 impl fmt::Display for FailIfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = if self.found.is_empty() { "the end".into() } else { format!("{:?}", self.found) };
+        let found =
+            if self.found.is_empty() { "the end".into() } else { format!("{:?}", self.found) };
         writeln!(f, "--fail-if:{}  found {found}, expected {}", self.column, self.expected)?;
         writeln!(f, "  {}", self.text)?;
         let marks = self.found.chars().count().clamp(1, 40);
@@ -198,7 +209,8 @@ impl fmt::Display for FailIfError {
     }
 }
 
-// --- terms -------------------------------------------------------------------------------------------------------
+// --- terms
+// -------------------------------------------------------------------------------------------------------
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Term {
@@ -258,7 +270,11 @@ const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
     ("late", Kind::Count, "of these, flows that the generator was too late for"),
     ("active", Kind::Count, "flows that were open at the end"),
     ("peak_active", Kind::Count, "flows that were open at once"),
-    ("cps", Kind::Cps, "flows a second that began, while all of the load was asked for (without ramps and drain)"),
+    (
+        "cps",
+        Kind::Cps,
+        "flows a second that began, while all of the load was asked for (without ramps and drain)",
+    ),
     ("completed_cps", Kind::Cps, "flows a second that completed, in the same time"),
     ("cps_error", Kind::Share, "|cps - asked| / asked; unknown where no cps was asked for"),
     ("goodput", Kind::Bits, "application data received, bits a second, over all of the run"),
@@ -316,7 +332,10 @@ impl Term {
         }
         let (spread, statistic) = name.split_once('.')?;
         if spread == "total" {
-            return TEMPLATE_TERMS.iter().find(|(n, ..)| *n == statistic).map(|(name, ..)| Self::Total(name));
+            return TEMPLATE_TERMS
+                .iter()
+                .find(|(n, ..)| *n == statistic)
+                .map(|(name, ..)| Self::Total(name));
         }
         let statistic = STATISTICS.iter().find(|s| **s == statistic)?;
         if let Some((spread, _)) = TEMPLATE_SPREADS.iter().find(|(n, _)| *n == spread) {
@@ -363,7 +382,9 @@ impl Term {
                 let total = &run.report.load.as_ref()?.total;
                 template_value(name, total.client.as_ref().or(total.server.as_ref())?)
             }
-            (Self::Template(name), Some(Subject::Template(_, _, role))) => template_value(name, role),
+            (Self::Template(name), Some(Subject::Template(_, _, role))) => {
+                template_value(name, role)
+            }
             (Self::TemplateSpread(spread, statistic), Some(Subject::Template(_, _, role))) => {
                 template_spread(spread, role).and_then(|d| statistic_of(statistic, d))
             }
@@ -409,7 +430,9 @@ impl<'a> RunTotals<'a> {
             .streams
             .iter()
             .filter_map(|s| {
-                s.rx.as_ref().map(|rx| [s.tx_packets.max(rx.packets + rx.lost), rx.lost, rx.duplicates, rx.reordered])
+                s.rx.as_ref().map(|rx| {
+                    [s.tx_packets.max(rx.packets + rx.lost), rx.lost, rx.duplicates, rx.reordered]
+                })
             })
             .chain(flows.map(|s| [s.unique_packets + s.lost, s.lost, s.duplicates, s.reordered]))
             .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
@@ -520,12 +543,15 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
         "peak_active" => count(role.peak_active),
         "cps" => Some(role.achieved_cps()),
         "completed_cps" => role.steady.as_ref().map(|steady| steady.completed_cps),
-        "cps_error" => {
-            role.asked_cps.filter(|asked| *asked > 0.0).map(|asked| (role.achieved_cps() - asked).abs() / asked)
-        }
+        "cps_error" => role
+            .asked_cps
+            .filter(|asked| *asked > 0.0)
+            .map(|asked| (role.achieved_cps() - asked).abs() / asked),
         "goodput" => Some(role.goodput_bps),
         "retransmits" => count(role.retransmits()),
-        "retransmit_ratio" => share(role.retransmits(), role.tcp.get("segments_out").copied().unwrap_or(0)),
+        "retransmit_ratio" => {
+            share(role.retransmits(), role.tcp.get("segments_out").copied().unwrap_or(0))
+        }
         "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
         "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
         _ => unreachable!("{name} is in TEMPLATE_TERMS and has no value"),
@@ -561,7 +587,8 @@ fn statistic_of(statistic: &str, d: &Distribution) -> Option<f64> {
     })
 }
 
-// --- values ------------------------------------------------------------------------------------------------------
+// --- values
+// ------------------------------------------------------------------------------------------------------
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -581,9 +608,13 @@ impl Kind {
             Self::Bool => &[],
             Self::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)],
             Self::Share => &[("", 1.0), ("%", 1e-2), ("ppm", 1e-6)],
-            Self::Time => &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9)],
+            Self::Time => {
+                &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9)]
+            }
             Self::Rate => &[("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6), ("", 1.0)],
-            Self::Cps => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("cps", 1.0), ("kcps", 1e3), ("Mcps", 1e6)],
+            Self::Cps => {
+                &[("", 1.0), ("k", 1e3), ("M", 1e6), ("cps", 1.0), ("kcps", 1e3), ("Mcps", 1e6)]
+            }
             Self::Bits => &[("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)],
         }
     }
@@ -592,10 +623,15 @@ impl Kind {
         match self {
             Self::Bool => ("true or false", "valid == false, or not valid"),
             Self::Count => ("a count", "loss > 0, not_sent >= 10k; a share is loss_ratio > 0.1 %"),
-            Self::Share => ("a share", "loss_ratio > 0.1 %, rate_error > 100 ppm, loss_ratio > 1e-3"),
+            Self::Share => {
+                ("a share", "loss_ratio > 0.1 %, rate_error > 100 ppm, loss_ratio > 1e-3")
+            }
             Self::Time => ("a time with its unit (ns, us, ms, s)", "latency.p99 > 50us"),
             Self::Rate => ("a rate in pps, kpps or Mpps", "tx_pps < 10 kpps"),
-            Self::Cps => ("flows a second", "cps < 10k, completed_cps < 9.9 kcps; a share is cps_error > 1 %"),
+            Self::Cps => (
+                "flows a second",
+                "cps < 10k, completed_cps < 9.9 kcps; a share is cps_error > 1 %",
+            ),
             Self::Bits => ("a rate in bps, kbps, Mbps or Gbps", "goodput < 1 Gbps"),
         }
     }
@@ -691,7 +727,8 @@ impl Expr {
         let mut seen: Vec<(Term, String)> = Vec::new();
         self.visit(&mut |term| {
             if seen.iter().all(|(t, _)| *t != term) {
-                let value = term.value(run, subject).map_or("unknown".into(), |v| term.kind().print(v));
+                let value =
+                    term.value(run, subject).map_or("unknown".into(), |v| term.kind().print(v));
                 seen.push((term, value));
             }
         });
@@ -699,7 +736,8 @@ impl Expr {
     }
 }
 
-// --- parser ------------------------------------------------------------------------------------------------------
+// --- parser
+// ------------------------------------------------------------------------------------------------------
 
 /// Deeper nesting is no criterion but an attempt on the stack.
 const MAX_DEPTH: usize = 32;
@@ -743,11 +781,13 @@ impl<'a> Parser<'a> {
         }
         let term = self.term()?;
         self.space();
-        let Some((symbol, op)) = OPS.iter().find(|(symbol, _)| self.rest().starts_with(symbol)) else {
+        let Some((symbol, op)) = OPS.iter().find(|(symbol, _)| self.rest().starts_with(symbol))
+        else {
             if term.kind() == Kind::Bool {
                 return Ok(Expr::Compare(term, Op::Ne, 0.0));
             }
-            let hint = if self.rest().starts_with('=') { "==, not =" } else { term.kind().expected().1 };
+            let hint =
+                if self.rest().starts_with('=') { "==, not =" } else { term.kind().expected().1 };
             return Err(self.error_here("a comparison: > >= < <= == !=", hint));
         };
         self.at += symbol.len();
@@ -762,10 +802,14 @@ impl<'a> Parser<'a> {
         }
         Term::find(name).ok_or_else(|| {
             self.at -= name.len();
-            let (expected, hint) = match SPREADS.iter().chain(TEMPLATE_SPREADS).find(|(s, _)| *s == name) {
-                Some(_) => ("a statistic of it".to_owned(), STATISTICS.iter().map(|s| format!("{name}.{s}")).collect()),
-                None => ("a term".to_owned(), nearest(name)),
-            };
+            let (expected, hint) =
+                match SPREADS.iter().chain(TEMPLATE_SPREADS).find(|(s, _)| *s == name) {
+                    Some(_) => (
+                        "a statistic of it".to_owned(),
+                        STATISTICS.iter().map(|s| format!("{name}.{s}")).collect(),
+                    ),
+                    None => ("a term".to_owned(), nearest(name)),
+                };
             self.error(name, &expected, &(hint.join(", ") + &known()))
         })
     }
@@ -780,7 +824,11 @@ impl<'a> Parser<'a> {
                 "false" => Ok(0.0),
                 other => {
                     self.at = start;
-                    Err(self.error(if other.is_empty() { self.next_word() } else { other }, expected, hint))
+                    Err(self.error(
+                        if other.is_empty() { self.next_word() } else { other },
+                        expected,
+                        hint,
+                    ))
                 }
             };
         }
@@ -798,7 +846,8 @@ impl<'a> Parser<'a> {
         } else {
             unit
         };
-        let value = number.replace('_', "").parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
+        let value =
+            number.replace('_', "").parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
         let factor = kind.units().iter().find(|(u, _)| *u == unit).map(|(_, factor)| *factor);
         match (value, factor) {
             (Some(0.0), None) if unit.is_empty() => Ok(0.0),
@@ -806,7 +855,8 @@ impl<'a> Parser<'a> {
             _ => {
                 let end = self.at;
                 self.at = start;
-                let found = if end > start { self.text[start..end].trim_end() } else { self.next_word() };
+                let found =
+                    if end > start { self.text[start..end].trim_end() } else { self.next_word() };
                 Err(self.error(found, expected, hint))
             }
         }
@@ -885,10 +935,14 @@ fn single_or(mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> Expr) -> Expr {
 fn known() -> String {
     let listed = |terms: &[(&str, Kind, &str)], spreads: &[(&str, &str)]| {
         let names = terms.iter().map(|(name, ..)| (*name).to_owned());
-        names.chain(spreads.iter().map(|(name, _)| format!("{name}.STAT"))).collect::<Vec<_>>().join(", ")
+        names
+            .chain(spreads.iter().map(|(name, _)| format!("{name}.STAT")))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     format!(
-        "\n  of a stream: {}\n  of a template: {}\n  of the run: {}, and total. before terms of a template\n  STAT is {}",
+        "\n  of a stream: {}\n  of a template: {}\n  of the run: {}, and total. before terms of a \
+         template\n  STAT is {}",
         listed(STREAM_TERMS, SPREADS),
         listed(TEMPLATE_TERMS, TEMPLATE_SPREADS),
         listed(RUN_TERMS, &[]),
@@ -924,7 +978,13 @@ mod tests {
     use crate::report::{PortReport, Verdict};
 
     fn stream(name: &str, tx: u64, lost: u64, p99: u64) -> StreamReport {
-        let latency = Distribution { count: tx - lost, p99, max: 2 * p99, mean: 10.5, ..Distribution::default() };
+        let latency = Distribution {
+            count: tx - lost,
+            p99,
+            max: 2 * p99,
+            mean: 10.5,
+            ..Distribution::default()
+        };
         StreamReport {
             name: name.into(),
             tx_packets: tx,
@@ -967,7 +1027,10 @@ mod tests {
         assert_eq!(check("loss_ratio > 9999ppm").len(), 1);
         assert_eq!(check("rate_error > 0.5%").len(), 2);
         assert_eq!(check("tx_pps < 1 kpps").len(), 2);
-        assert_eq!(check("latency.p99 > 50us"), ["stream \"web\": latency.p99 = 60.0 µs (fail if latency.p99 > 50us)"]);
+        assert_eq!(
+            check("latency.p99 > 50us"),
+            ["stream \"web\": latency.p99 = 60.0 µs (fail if latency.p99 > 50us)"]
+        );
         assert_eq!(check("latency.max > 0.1 ms").len(), 1);
         assert_eq!(check("loss != 10").len(), 1);
     }
@@ -999,7 +1062,10 @@ mod tests {
             stream.rx = None;
         }
         let check = |text: &str, report: &Report| FailIf::parse(text).unwrap().check(report);
-        assert!(check("loss > 0", &none)[0].starts_with("cannot tell whether loss > 0: no stream measured it"));
+        assert!(
+            check("loss > 0", &none)[0]
+                .starts_with("cannot tell whether loss > 0: no stream measured it")
+        );
         assert!(check("total.loss > 0", &none)[0].starts_with("cannot tell"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
         // One that measures is enough, the other did not ask for it.
@@ -1009,13 +1075,19 @@ mod tests {
         none.streams[0] = stream("gone", 10, 10, 5);
         assert_eq!(
             check("latency.p99 > 1s", &none),
-            ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames arrived"]
+            ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames \
+              arrived"]
         );
     }
 
     #[test]
     fn a_criterion_is_checked_on_a_capture() {
-        let capture = CaptureReport { received: 1000, lost: 5, loss_ratio: 0.005, ..CaptureReport::default() };
+        let capture = CaptureReport {
+            received: 1000,
+            lost: 5,
+            loss_ratio: 0.005,
+            ..CaptureReport::default()
+        };
         let report = Report { capture: Some(capture), ..Report::default() };
         let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
         assert_eq!(check("loss>0"), ["loss = 5 (fail if loss>0)"]);
@@ -1038,7 +1110,10 @@ mod tests {
         let e = error("loss > 0 and latncy.p99 > 5us");
         assert_eq!((e.column, e.found.as_str()), (14, "latncy.p99"));
         assert!(e.hint.starts_with("latency.p99"), "{e}");
-        assert!(e.hint.contains("of a template: attempted, ") && e.hint.contains(", setup.STAT, "), "{e}");
+        assert!(
+            e.hint.contains("of a template: attempted, ") && e.hint.contains(", setup.STAT, "),
+            "{e}"
+        );
         assert!(e.to_string().contains("\n               ^^^^^^^^^^\n"), "{e}");
         assert!(error("latency > 5us").hint.contains("latency.p99"));
         assert_eq!(error("latency.p99 > 5").found, "5");
@@ -1050,7 +1125,18 @@ mod tests {
         assert_eq!(error("valid loss > 1").column, 7);
         assert_eq!(error("(loss > 1").expected, "\")\"");
         assert!(error("valid == 3").expected.contains("true"));
-        for text in ["", "and", "loss", "loss >", "((((", "loss > 0 or", "loss > 1e999", "µ", "loss > 0 µ", "not"] {
+        for text in [
+            "",
+            "and",
+            "loss",
+            "loss >",
+            "((((",
+            "loss > 0 or",
+            "loss > 1e999",
+            "µ",
+            "loss > 0 µ",
+            "not",
+        ] {
             assert!(!error(text).to_string().is_empty());
         }
         error(&"(".repeat(100_000));
@@ -1084,7 +1170,11 @@ mod tests {
             failed: [("reset".to_owned(), 10)].into(),
             cps: 90.0,
             asked_cps: Some(100.0),
-            steady: Some(SteadyReport { attempted_cps: 99.0, completed_cps: 98.0, ..SteadyReport::default() }),
+            steady: Some(SteadyReport {
+                attempted_cps: 99.0,
+                completed_cps: 98.0,
+                ..SteadyReport::default()
+            }),
             setup_ns: Some(Distribution { count: 1000, p99: 2_000_000, ..Distribution::default() }),
             tcp: [
                 ("segments_out".to_owned(), 5000),
@@ -1095,7 +1185,10 @@ mod tests {
             ..RoleReport::default()
         };
         let client = |role: RoleReport| RolesReport { client: Some(role), server: None };
-        let template = |name: &str, role: RoleReport| TemplateReport { name: name.into(), roles: client(role) };
+        let template = |name: &str, role: RoleReport| TemplateReport {
+            name: name.into(),
+            roles: client(role),
+        };
         let dns = RoleReport { attempted: 10, completed: 10, active: 0, ..RoleReport::default() };
         let load = LoadReport {
             templates: vec![template("web", web.clone()), template("dns", dns)],
@@ -1108,8 +1201,12 @@ mod tests {
     #[test]
     fn templates_are_looked_at_each_and_together() {
         let report = loaded();
-        let check = |text: &str| FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report);
-        assert_eq!(check("failed > 0"), ["template \"web\" (client): failed = 10 (fail if failed > 0)"]);
+        let check =
+            |text: &str| FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report);
+        assert_eq!(
+            check("failed > 0"),
+            ["template \"web\" (client): failed = 10 (fail if failed > 0)"]
+        );
         assert_eq!(check("failed_ratio > 1 % or not_begun > 0"), [""; 0]);
         assert_eq!(check("failed_ratio >= 1 %").len(), 1);
         assert_eq!(check("completed < 100").len(), 1);
@@ -1123,9 +1220,14 @@ mod tests {
         assert_eq!(check("retransmits > 4 and retransmit_ratio >= 0.1 %").len(), 1);
         assert_eq!(check("resets > 9").len(), 1);
         assert_eq!(check("total.attempted != 1010 or total.active > 0"), [""; 0]);
-        assert_eq!(check("total.failed > 9 and goodput < 1 Mbps").len(), 2, "total.failed is that of the run");
+        assert_eq!(
+            check("total.failed > 9 and goodput < 1 Mbps").len(),
+            2,
+            "total.failed is that of the run"
+        );
         assert!(
-            check("transaction.p99 > 1 s")[0].starts_with("cannot tell whether transaction.p99 > 1 s: no template")
+            check("transaction.p99 > 1 s")[0]
+                .starts_with("cannot tell whether transaction.p99 > 1 s: no template")
         );
     }
 
@@ -1136,10 +1238,19 @@ mod tests {
             load.templates[1].roles.client = None;
         }
         let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
-        assert_eq!(check("failed > 10"), ["template \"dns\": cannot tell whether failed > 10: it had no flow"]);
+        assert_eq!(
+            check("failed > 10"),
+            ["template \"dns\": cannot tell whether failed > 10: it had no flow"]
+        );
         assert_eq!(check("valid and total.failed > 10"), [""; 0]);
-        assert!(FailIf::parse("failed > 0").unwrap().check(&Report::default())[0].contains("a [[template]] has to"));
-        assert!(FailIf::parse("total.failed > 0").unwrap().check(&Report::default())[0].starts_with("cannot tell"));
+        assert!(
+            FailIf::parse("failed > 0").unwrap().check(&Report::default())[0]
+                .contains("a [[template]] has to")
+        );
+        assert!(
+            FailIf::parse("total.failed > 0").unwrap().check(&Report::default())[0]
+                .starts_with("cannot tell")
+        );
     }
 
     #[test]
@@ -1148,22 +1259,32 @@ mod tests {
         let check = |text: &str| FailIf::parse(text).unwrap().check(&both);
         assert_eq!(check("loss > 10 or failed > 10"), [""; 0]);
         assert_eq!(check("loss > 9 or failed > 9").len(), 2);
-        assert_eq!(check("loss > 9 or failed > 10"), ["stream \"web\": loss = 10 (fail if loss > 9 or failed > 10)"]);
+        assert_eq!(
+            check("loss > 9 or failed > 10"),
+            ["stream \"web\": loss = 10 (fail if loss > 9 or failed > 10)"]
+        );
     }
 
     #[test]
     fn flows_are_looked_at_as_streams_are() {
         use super::super::FlowsReport;
         let gap = Distribution { count: 9, stddev: 40_000.0, ..Distribution::default() };
-        let sequence =
-            SequenceReport { kind: "rtp".into(), lost: 2, jitter_ns: Some(900.0), ..SequenceReport::default() };
+        let sequence = SequenceReport {
+            kind: "rtp".into(),
+            lost: 2,
+            jitter_ns: Some(900.0),
+            ..SequenceReport::default()
+        };
         let flow = |name: &str, sequence: Option<SequenceReport>| FlowReport {
             name: name.into(),
             arrival_gap_ns: Some(gap.clone()),
             sequence,
             ..FlowReport::default()
         };
-        let flows = FlowsReport { flows: vec![flow("a", None), flow("b", Some(sequence))], ..FlowsReport::default() };
+        let flows = FlowsReport {
+            flows: vec![flow("a", None), flow("b", Some(sequence))],
+            ..FlowsReport::default()
+        };
         let report = Report { flows: Some(flows), ..Report::default() };
         let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
         assert_eq!(check("loss > 1"), ["flow b: loss = 2 (fail if loss > 1)"]);

@@ -12,7 +12,8 @@ use super::Distribution;
 pub struct LoadReport {
     /// From the beginning of the load until the last flow was gone.
     pub duration_s: f64,
-    /// Of these, until the last flow was due (one gap behind it): what is left is the drain. Where no clients are ours, all.
+    /// Of these, until the last flow was due (one gap behind it): what is left is the drain. Where
+    /// no clients are ours, all.
     #[serde(default)]
     pub arrivals_s: f64,
     /// In the order of the profile.
@@ -33,19 +34,22 @@ pub struct ConversationsReport {
     pub capture: String,
     /// Packets of it, of those that the filter took.
     pub packets: u64,
-    /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`, `fragments`, `multicast`, `silent`, `port_zero`.
+    /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`,
+    /// `fragments`, `multicast`, `silent`, `port_zero`.
     pub packets_left_out: BTreeMap<String, u64>,
     /// Conversations that there are, and those of them that are played.
     pub found: u64,
     pub playable: u64,
-    /// Conversations of which the capture has one direction only: what the other side said is not known, and is not played. Of
-    /// UDP, where one side may say all, only if no conversation of the capture has both.
+    /// Conversations of which the capture has one direction only: what the other side said is not
+    /// known, and is not played. Of UDP, where one side may say all, only if no conversation of the
+    /// capture has both.
     #[serde(default)]
     pub one_sided: u64,
     /// Each so many times; none: until the run ended.
     pub loops: Option<u64>,
-    /// Conversations that are not played, by reason: `mid_stream` (the capture lacks their beginning), `holes` (it lacks octets),
-    /// `no_free_port`, `no_client_address`, `other_family` (client and server are of different families).
+    /// Conversations that are not played, by reason: `mid_stream` (the capture lacks their
+    /// beginning), `holes` (it lacks octets), `no_free_port`, `no_client_address`, `other_family`
+    /// (client and server are of different families).
     pub not_played: BTreeMap<String, u64>,
     /// The first of them.
     pub not_played_first: Vec<ConversationNote>,
@@ -53,7 +57,8 @@ pub struct ConversationsReport {
     pub kinds: Vec<KindReport>,
     /// The first that failed, by what their clients (or else servers) say.
     pub failed_first: Vec<ConversationNote>,
-    /// Each side of ours received as many octets as it did in the capture; none: not all conversations were played to their ends.
+    /// Each side of ours received as many octets as it did in the capture; none: not all
+    /// conversations were played to their ends.
     pub octets_as_captured: Option<bool>,
 }
 
@@ -90,8 +95,8 @@ pub struct RolesReport {
     pub server: Option<RoleReport>,
 }
 
-/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is those and `not_begun`, and while the
-/// run goes on those that are due and wait.
+/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is those
+/// and `not_begun`, and while the run goes on those that are due and wait.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleReport {
     /// Due so far, by the schedule alone; of clients.
@@ -103,26 +108,30 @@ pub struct RoleReport {
     pub established: u64,
     /// Ended as they should: both sides closed, the program came to its end.
     pub completed: u64,
-    /// Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was over), `reset`, `refused`,
-    /// `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
+    /// Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was
+    /// over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
-    /// What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`, `bad_http`; of TLS: `tls_alert`,
-    /// `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
+    /// What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`,
+    /// `bad_http`; of TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
+    /// `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
-    /// Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`, `unresolved`, `limit`, `full`.
+    /// Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`,
+    /// `unresolved`, `limit`, `full`.
     pub not_begun: BTreeMap<String, u64>,
     /// Open when the run ended, and at once at most.
     pub active: u64,
     pub peak_active: u64,
     /// Begun a second, over [`LoadReport::arrivals_s`].
     pub cps: f64,
-    /// Flows a second that were asked for, as it was last; absent where others decide, as in a closed loop.
+    /// Flows a second that were asked for, as it was last; absent where others decide, as in a
+    /// closed loop.
     #[serde(default)]
     pub asked_cps: Option<f64>,
     /// While all of the load was asked for; of clients.
     #[serde(default)]
     pub steady: Option<SteadyReport>,
-    /// Of all templates together: the second in which most began, and the one in which most completed.
+    /// Of all templates together: the second in which most began, and the one in which most
+    /// completed.
     #[serde(default)]
     pub busiest_second: Option<BusiestSecond>,
     /// From the SYN to the end of the handshake.
@@ -132,7 +141,8 @@ pub struct RoleReport {
     pub transaction_ns: Option<Distribution>,
     /// From the beginning of a flow to its end, of those that completed.
     pub duration_ns: Option<Distribution>,
-    /// The same from the instant at which the flow was due: with the time it waited to begin (coordinated omission).
+    /// The same from the instant at which the flow was due: with the time it waited to begin
+    /// (coordinated omission).
     pub duration_from_due_ns: Option<Distribution>,
     /// Of application data.
     pub received_octets: u64,
@@ -166,7 +176,8 @@ pub struct TlsReport {
     pub ciphers: BTreeMap<String, u64>,
 }
 
-/// The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it: what a device carries.
+/// The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it:
+/// what a device carries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyReport {
     pub duration_s: f64,
@@ -202,10 +213,18 @@ pub struct ExhaustedReport {
 
 impl LoadReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
-        let roles = self.templates.iter_mut().map(|template| &mut template.roles).chain([&mut self.total]);
+        let roles =
+            self.templates.iter_mut().map(|template| &mut template.roles).chain([&mut self.total]);
         roles.flat_map(|roles| roles.client.iter_mut().chain(&mut roles.server)).flat_map(|role| {
-            let RoleReport { setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns, tls, .. } =
-                role;
+            let RoleReport {
+                setup_ns,
+                first_byte_ns,
+                transaction_ns,
+                duration_ns,
+                duration_from_due_ns,
+                tls,
+                ..
+            } = role;
             let flow = [setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns];
             flow.into_iter().chain(tls.as_mut().map(|tls| &mut tls.handshake_ns))
         })
@@ -219,7 +238,8 @@ impl LoadReport {
     /// Template, side and figures; behind several templates their sum, [`ALL`].
     pub fn rows(&self) -> impl Iterator<Item = (&str, &'static str, &RoleReport)> {
         let total = (self.templates.len() > 1).then_some((ALL, &self.total));
-        let templates = self.templates.iter().map(|template| (template.name.as_str(), &template.roles));
+        let templates =
+            self.templates.iter().map(|template| (template.name.as_str(), &template.roles));
         templates.chain(total).flat_map(|(name, roles)| {
             let sides = [("client", &roles.client), ("server", &roles.server)];
             sides.into_iter().filter_map(move |(side, role)| Some((name, side, role.as_ref()?)))
@@ -244,7 +264,8 @@ impl RoleReport {
         let ciphers = tls.ciphers.iter().map(|(cipher, n)| (format!("handshakes by {cipher}"), *n));
         let failed = tls.failed.iter().map(|(why, n)| (format!("failed: {why}"), *n));
         let others = [("resumed", tls.resumed), ("closed without close_notify", tls.truncated)];
-        let others = others.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n));
+        let others =
+            others.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n));
         ciphers.chain(others).chain(failed).collect()
     }
 

@@ -1,4 +1,5 @@
-//! What was asked of each source of traffic, and what it did: the part of a report that the verdict reads.
+//! What was asked of each source of traffic, and what it did: the part of a report that the verdict
+//! reads.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub struct SourceRecord {
     pub not_sent: BTreeMap<String, u64>,
     /// Of those that were due, 0 to 1.
     pub not_sent_ratio: f64,
-    /// Mean rate that was asked for, a second; absent where the port, a capture or a closed loop decides.
+    /// Mean rate that was asked for, a second; absent where the port, a capture or a closed loop
+    /// decides.
     pub asked_rate: Option<f64>,
     /// It sends as fast as the port goes.
     pub unpaced: bool,
@@ -39,13 +41,16 @@ pub struct SourceRecord {
     pub late_max_ns: Option<u64>,
     /// Where most left beyond what the profile asked for; absent where there is no schedule.
     pub excess: Option<Excess>,
-    /// By how much the schedule was behind in the end, and all that it was moved by stalls, regained or not.
+    /// By how much the schedule was behind in the end, and all that it was moved by stalls,
+    /// regained or not.
     pub lag_s: f64,
     pub moved_s: f64,
-    /// Time in which the sending thread wanted to run and did not; of several, the one that had least of its CPU.
+    /// Time in which the sending thread wanted to run and did not; of several, the one that had
+    /// least of its CPU.
     pub starved_s: f64,
     pub longest_stall_s: f64,
-    /// The port took no frames though some were due, or was taking them: what is left of the run is the sender's.
+    /// The port took no frames though some were due, or was taking them: what is left of the run is
+    /// the sender's.
     pub blocked_s: f64,
     pub sending_s: f64,
     /// For so long before the end captures had not been read in time, so that nothing could leave.
@@ -71,7 +76,8 @@ pub enum SourceKind {
     Attacks,
 }
 
-/// The window in which most was offered beyond the profile's own law, among all windows of `window_s` to twice that.
+/// The window in which most was offered beyond the profile's own law, among all windows of
+/// `window_s` to twice that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Excess {
     /// 10 ms, or 10 gaps of a slower source.
@@ -82,7 +88,8 @@ pub struct Excess {
     /// What left in it, and how much of that is beyond what was due in such a time.
     pub packets: u64,
     pub surplus_packets: u64,
-    /// Schedule that left in it, less its own length; and how much of that is allowed: 1 ms or two gaps, and 1 % of it.
+    /// Schedule that left in it, less its own length; and how much of that is allowed: 1 ms or two
+    /// gaps, and 1 % of it.
     pub beyond_s: f64,
     pub allowed_s: f64,
     /// The largest burst: what left within a millisecond beyond what was due in it.

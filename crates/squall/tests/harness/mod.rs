@@ -14,8 +14,17 @@ pub type Test = fn() -> Outcome;
 #[error("{0}")]
 pub struct Skipped(pub String);
 
-pub fn same<T: PartialEq + std::fmt::Debug>(name: &str, what: &str, found: T, expected: T) -> Outcome {
-    if found == expected { Ok(()) } else { Err(format!("{name}: {what}: {found:?}, expected {expected:?}").into()) }
+pub fn same<T: PartialEq + std::fmt::Debug>(
+    name: &str,
+    what: &str,
+    found: T,
+    expected: T,
+) -> Outcome {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{name}: {what}: {found:?}, expected {expected:?}").into())
+    }
 }
 
 /// Runs all `tests` that the command line names, each in a process of its own.
@@ -31,8 +40,9 @@ pub fn main(tests: &[(&str, Test)]) -> ExitCode {
     let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (name, _) in tests.iter().filter(|(name, _)| name.contains(filter)) {
-        let status =
-            Command::new(std::env::current_exe().expect("a test knows where it is")).args(["--run", name]).status();
+        let status = Command::new(std::env::current_exe().expect("a test knows where it is"))
+            .args(["--run", name])
+            .status();
         match status.map(|s| s.code()) {
             Ok(Some(0)) => {
                 println!("test {name} ... ok");
@@ -53,7 +63,9 @@ pub fn main(tests: &[(&str, Test)]) -> ExitCode {
 }
 
 fn run_here(tests: &[(&str, Test)], name: &str) -> ExitCode {
-    let Some((_, test)) = tests.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    let Some((_, test)) = tests.iter().find(|(known, _)| *known == name) else {
+        return ExitCode::FAILURE;
+    };
     match test() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error)

@@ -120,7 +120,8 @@ pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
         let kind = next;
         // One that ends before the message does has another behind it.
         let length = usize::from(closer.word(from + 2));
-        let asked = closer.octets.origins().get(from + 3).is_some_and(|origin| *origin != Origin::Free);
+        let asked =
+            closer.octets.origins().get(from + 3).is_some_and(|origin| *origin != Origin::Free);
         let more = asked && length >= 4 && from + length < closer.octets.len();
         closer.take(&[if more { VENDOR } else { 0 }]);
         next = closer.byte(from);
@@ -182,7 +183,8 @@ pub(super) fn pcom(from: End) -> Vec<Form> {
     vec![header(101).usual(ascii), header(102).usual(&binary)]
 }
 
-/// The length of what follows the first six octets, a sum and an end; those of the binary form are of header and data.
+/// The length of what follows the first six octets, a sum and an end; those of the binary form are
+/// of header and data.
 pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     match closer.byte(2) {
@@ -196,15 +198,21 @@ pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
             } else if from == End::Client {
                 match command[0] {
                     // An address and how many, and what is written there.
-                    b'R' if command.len() == 2 || command.starts_with(b"RN") => closer.take(b"000001"),
+                    b'R' if command.len() == 2 || command.starts_with(b"RN") => {
+                        closer.take(b"000001")
+                    }
                     b'G' if command.len() == 2 => closer.take(b"000001"),
-                    b'S' if command.len() == 2 || command.starts_with(b"SN") => closer.take(b"00000100000001"),
+                    b'S' if command.len() == 2 || command.starts_with(b"SN") => {
+                        closer.take(b"00000100000001")
+                    }
                     _ => 0,
                 };
             } else if matches!(command[0], b'R' | b'G') {
                 closer.take(b"00000001");
             }
-            let sum = closer.octets.bytes()[begin..].iter().fold(0_u8, |sum, &octet| sum.wrapping_add(octet));
+            let sum = closer.octets.bytes()[begin..]
+                .iter()
+                .fold(0_u8, |sum, &octet| sum.wrapping_add(octet));
             closer.take(format!("{sum:02X}\r").as_bytes());
         }
         102 => {
@@ -216,7 +224,9 @@ pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
             }
             let length = u16::try_from(closer.left()).ok()?;
             closer.put(6 + 20, &length.to_le_bytes());
-            let sum = |octets: &[u8]| octets.iter().fold(0_u16, |sum, &octet| sum.wrapping_sub(octet.into()));
+            let sum = |octets: &[u8]| {
+                octets.iter().fold(0_u16, |sum, &octet| sum.wrapping_sub(octet.into()))
+            };
             let of_header = sum(&closer.octets.bytes()[6..6 + 22]);
             closer.put(6 + 22, &of_header.to_le_bytes());
             let of_data = sum(&closer.octets.bytes()[HEADER..]);
@@ -231,7 +241,8 @@ pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
     Some(closer.done())
 }
 
-/// A request, or the reply, to begin control: version, capabilities, channels, names (RFC 2637 §2.1).
+/// A request, or the reply, to begin control: version, capabilities, channels, names (RFC 2637
+/// §2.1).
 pub(super) fn pptp(from: End) -> Vec<Form> {
     let kind = if from == End::Client { 1 } else { 2 };
     let mut fields = vec![0, 156, 0, 1, 0x1a, 0x2b, 0x3c, 0x4d, 0, kind, 0, 0, 1, 0, 0, 0];

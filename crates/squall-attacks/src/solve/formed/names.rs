@@ -1,4 +1,5 @@
-//! DNS (RFC 1035 §4) and NetBIOS's names (RFC 1002 §4.2): counts say what follows, names have lengths before their labels.
+//! DNS (RFC 1035 §4) and NetBIOS's names (RFC 1002 §4.2): counts say what follows, names have
+//! lengths before their labels.
 
 use squall_rules::End;
 
@@ -16,7 +17,16 @@ const HOST: &[u8] = b"\x20FDFEEBFEEJEPEODBCACACACACACACAAA\x00";
 pub(super) fn dns(from: End) -> Vec<Form> {
     let header = |flags: [u8; 2], counts: [u8; 4]| {
         let [questions, answers, authorities, others] = counts;
-        Form::default().usual(&[0x5a, 0x17]).usual(&flags).fixed(&[0, questions, 0, answers, 0, authorities, 0, others])
+        Form::default().usual(&[0x5a, 0x17]).usual(&flags).fixed(&[
+            0,
+            questions,
+            0,
+            answers,
+            0,
+            authorities,
+            0,
+            others,
+        ])
     };
     let open = |flags: [u8; 2]| Form::default().usual(&[0x5a, 0x17]).usual(&flags);
     match from {
@@ -49,7 +59,9 @@ pub(super) fn dns(from: End) -> Vec<Form> {
 }
 
 pub(super) fn nbns() -> Vec<Form> {
-    let header = |flags: [u8; 2], counts: [u8; 8]| Form::default().usual(&[0x5a, 0x17]).usual(&flags).fixed(&counts);
+    let header = |flags: [u8; 2], counts: [u8; 8]| {
+        Form::default().usual(&[0x5a, 0x17]).usual(&flags).fixed(&counts)
+    };
     vec![
         header([1, 0x10], [0, 1, 0, 0, 0, 0, 0, 0]),
         header([0x28, 0x10], [0, 1, 0, 0, 0, 0, 0, 1]),
@@ -63,8 +75,8 @@ pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> 
     let flags = match (netbios, from) {
         (false, End::Client) => [1, 0],
         (false, End::Server) => [0x81, 0x80],
-        // Whoever has the name answers, whichever end that is: an answer is what has answers, and a name is registered in a
-        // further record (RFC 1002 §4.2.2, §4.2.13).
+        // Whoever has the name answers, whichever end that is: an answer is what has answers, and a
+        // name is registered in a further record (RFC 1002 §4.2.2, §4.2.13).
         (true, _) => match (closer.word(6), closer.word(10)) {
             (0, 0) => [1, 0x10],
             (0, _) => [0x28, 0x10],
@@ -106,7 +118,11 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
         }
         if closer.is_missing() || closer.is_free(1) {
             let fixed = (1..=63).find(|&off| {
-                closer.octets.origins().get(closer.at + off).is_some_and(|origin| *origin != Origin::Free)
+                closer
+                    .octets
+                    .origins()
+                    .get(closer.at + off)
+                    .is_some_and(|origin| *origin != Origin::Free)
             });
             let left = closer.left();
             let spare = left.saturating_sub(5);

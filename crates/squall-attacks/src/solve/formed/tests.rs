@@ -15,7 +15,11 @@ fn a_hello_of_each_protocol_is_a_message_that_needs_no_closing() {
     for spoken in [Dns, Nbns, Tftp, Dhcp, Isakmp, Xtacacs, Pptp, Wccp] {
         for from in [Client, Server] {
             let hello = spoken.hello(from).unwrap_or_else(|| panic!("{spoken:?} of {from:?}"));
-            assert_eq!(closed(spoken, from, hello.bytes()), Some(hello.bytes().to_vec()), "{spoken:?} of {from:?}");
+            assert_eq!(
+                closed(spoken, from, hello.bytes()),
+                Some(hello.bytes().to_vec()),
+                "{spoken:?} of {from:?}"
+            );
         }
     }
 }
@@ -23,7 +27,8 @@ fn a_hello_of_each_protocol_is_a_message_that_needs_no_closing() {
 #[test]
 fn a_question_of_dns_gets_the_rest_of_its_name_a_type_and_a_class() {
     let header = [0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-    let whole = closed(Spoken::Dns, Client, &[&header[..], b"\x07version\x04bind\x00"].concat()).unwrap();
+    let whole =
+        closed(Spoken::Dns, Client, &[&header[..], b"\x07version\x04bind\x00"].concat()).unwrap();
     assert_eq!(&whole[12..], b"\x07version\x04bind\0\0\x01\0\x01");
     let open = closed(Spoken::Dns, Client, &[&header[..], b"\x07version\x05bi"].concat()).unwrap();
     assert_eq!(&open[12..], b"\x07version\x05biaaa\0\0\x01\0\x01");
@@ -32,7 +37,8 @@ fn a_question_of_dns_gets_the_rest_of_its_name_a_type_and_a_class() {
 #[test]
 fn answers_of_name_services_say_that_they_are() {
     let flags = |spoken: Spoken, from: End| -> Vec<u16> {
-        let closed = spoken.forms(from).into_iter().filter_map(|form| spoken.close(from, form.octets()));
+        let closed =
+            spoken.forms(from).into_iter().filter_map(|form| spoken.close(from, form.octets()));
         closed.map(|octets| u16::from_be_bytes([octets.bytes()[2], octets.bytes()[3]])).collect()
     };
     assert!(flags(Spoken::Dns, Client).iter().all(|flags| flags & 0x8000 == 0));
@@ -62,7 +68,10 @@ fn what_cannot_be_a_message_of_dns_is_none() {
 #[test]
 fn strings_of_tftp_are_ended() {
     assert_eq!(closed(Spoken::Tftp, Client, b"\0\x02").unwrap(), b"\0\x02file.bin\0octet\0");
-    assert_eq!(closed(Spoken::Tftp, Client, b"\0\x01admin.dll").unwrap(), b"\0\x01admin.dll\0octet\0");
+    assert_eq!(
+        closed(Spoken::Tftp, Client, b"\0\x01admin.dll").unwrap(),
+        b"\0\x01admin.dll\0octet\0"
+    );
     assert_eq!(closed(Spoken::Tftp, Client, b"\0\x01a\0oct").unwrap(), b"\0\x01a\0oct\0");
     assert_eq!(closed(Spoken::Tftp, Client, b"\0\x01a\0octet\0").unwrap(), b"\0\x01a\0octet\0");
 }
@@ -78,7 +87,11 @@ fn pcom_has_its_length_and_its_sum() {
 fn isakmp_has_its_own_length_and_its_payloads_theirs() {
     let mut header = vec![1_u8; 16];
     header.extend([11, 0x10, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    let whole = closed(Spoken::Isakmp, Client, &[&header[..], &[0, 0, 0, 12, 0, 0, 0, 1, 1, 0, 0x60, 2]].concat());
+    let whole = closed(
+        Spoken::Isakmp,
+        Client,
+        &[&header[..], &[0, 0, 0, 12, 0, 0, 0, 1, 1, 0, 0x60, 2]].concat(),
+    );
     let whole = whole.unwrap();
     assert_eq!((whole.len(), &whole[24..28]), (40, &[0, 0, 0, 40][..]));
 }
@@ -95,8 +108,9 @@ fn last_message(solution: &Solution) -> &[u8] {
 
 #[test]
 fn contents_of_a_name_stand_in_the_question() {
-    let solution =
-        solved(r#"alert udp any any -> any 53 (content:"|08|squallab|03|com|00|"; byte_test:1,!&,0xF8,2; sid:1;)"#);
+    let solution = solved(
+        r#"alert udp any any -> any 53 (content:"|08|squallab|03|com|00|"; byte_test:1,!&,0xF8,2; sid:1;)"#,
+    );
     let message = last_message(&solution);
     assert_eq!(&message[4..12], [0, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(&message[12..], b"\x08squallab\x03com\0\0\x01\0\x01");
@@ -117,7 +131,9 @@ fn contents_of_a_header_stand_in_the_header() {
 
 #[test]
 fn what_must_be_malformed_is_made_all_the_same() {
-    let solution = solved(r#"alert udp any any -> any 53 (dsize:20; content:"|9E 98|"; depth:2; offset:6; sid:1;)"#);
+    let solution = solved(
+        r#"alert udp any any -> any 53 (dsize:20; content:"|9E 98|"; depth:2; offset:6; sid:1;)"#,
+    );
     assert_eq!(last_message(&solution).len(), 20);
     assert_eq!(&last_message(&solution)[6..8], [0x9e, 0x98]);
 }
@@ -145,7 +161,10 @@ fn a_near_miss_is_as_whole_as_its_attack() {
         let solution = solver.solve(0, sample).unwrap();
         let miss = crate::near_miss(&solution, &set, &solver).unwrap();
         for exchange in [&solution.exchanges[0], &miss.exchanges[0]] {
-            assert!(exchange.turns.iter().all(|turn| Spoken::Dns.is_whole(turn.from, &turn.octets)), "{sample}");
+            assert!(
+                exchange.turns.iter().all(|turn| Spoken::Dns.is_whole(turn.from, &turn.octets)),
+                "{sample}"
+            );
         }
     }
 }

@@ -33,10 +33,13 @@ impl Headers {
     pub fn read(&mut self, block: &[u8], by: By) -> bool {
         let mut repetitions = 0;
         for Header { name, value } in unfold(block, by) {
-            if let Some(there) = self.list.iter_mut().find(|header| header.name.eq_ignore_ascii_case(&name)) {
+            if let Some(there) =
+                self.list.iter_mut().find(|header| header.name.eq_ignore_ascii_case(&name))
+            {
                 repetitions += 1;
                 // The first length is the one that counts.
-                if repetitions <= MOST_REPETITIONS && !name.eq_ignore_ascii_case(b"content-length") {
+                if repetitions <= MOST_REPETITIONS && !name.eq_ignore_ascii_case(b"content-length")
+                {
                     there.value.extend_from_slice(b", ");
                     there.value.extend_from_slice(&value);
                 }
@@ -57,7 +60,8 @@ pub(super) enum By {
     Server,
 }
 
-/// Octets up to and with the empty line that ends the headers at the beginning of `input`; `None`: it has not come yet.
+/// Octets up to and with the empty line that ends the headers at the beginning of `input`; `None`:
+/// it has not come yet.
 pub(super) fn end_of_headers(input: &[u8], by: By) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -85,10 +89,14 @@ fn line_length(input: &[u8], by: By) -> Option<Line> {
         // Another octet is needed to know what it is the end of.
         (By::Server, b'\r', None) => None,
         // `\n\r` is one end of a line, but for `\n\r\n`, which is a line's and an empty line's.
-        (By::Server, b'\n', Some(b'\r')) if input.get(end + 2).is_some_and(|&next| next != b'\n') => {
+        (By::Server, b'\n', Some(b'\r'))
+            if input.get(end + 2).is_some_and(|&next| next != b'\n') =>
+        {
             Some(Line { text: end, with_end: end + 2 })
         }
-        (By::Client, _, _) if end > 0 && input[end - 1] == b'\r' => Some(Line { text: end - 1, with_end: end + 1 }),
+        (By::Client, _, _) if end > 0 && input[end - 1] == b'\r' => {
+            Some(Line { text: end - 1, with_end: end + 1 })
+        }
         _ => Some(Line { text: end, with_end: end + 1 }),
     }
 }
@@ -118,9 +126,10 @@ fn unfold(block: &[u8], by: By) -> Vec<Header> {
         }
         folds = 0;
         headers.push(match memchr::memchr(b':', text) {
-            Some(colon) => {
-                Header { name: trimmed(&text[..colon]).to_vec(), value: skip_blanks(&text[colon + 1..]).to_vec() }
-            }
+            Some(colon) => Header {
+                name: trimmed(&text[..colon]).to_vec(),
+                value: skip_blanks(&text[colon + 1..]).to_vec(),
+            },
             None => Header { name: vec![], value: text.to_vec() },
         });
     }
@@ -178,12 +187,18 @@ mod tests {
 
     #[test]
     fn folded_lines_are_one_value_with_the_blank_they_begin_with() {
-        assert_eq!(read("K: V\n a\r\n l\n u\r\n\te\r\n\r\n", By::Client), pairs(&[("K", "V a l u\te")]));
+        assert_eq!(
+            read("K: V\n a\r\n l\n u\r\n\te\r\n\r\n", By::Client),
+            pairs(&[("K", "V a l u\te")])
+        );
     }
 
     #[test]
     fn a_line_without_a_colon_is_a_value_without_a_name() {
-        assert_eq!(read("k1:v1\r\nk4 v4\r\n\r\n", By::Client), pairs(&[("k1", "v1"), ("", "k4 v4")]));
+        assert_eq!(
+            read("k1:v1\r\nk4 v4\r\n\r\n", By::Client),
+            pairs(&[("k1", "v1"), ("", "k4 v4")])
+        );
     }
 
     #[test]
@@ -196,8 +211,14 @@ mod tests {
 
     #[test]
     fn a_carriage_return_ends_a_line_of_a_server_only() {
-        assert_eq!(read("Host:a\rName: Value\r\n\r\n", By::Client), pairs(&[("Host", "a\rName: Value")]));
-        assert_eq!(read("Host:a\rName: Value\r\n\r\n", By::Server), pairs(&[("Host", "a"), ("Name", "Value")]));
+        assert_eq!(
+            read("Host:a\rName: Value\r\n\r\n", By::Client),
+            pairs(&[("Host", "a\rName: Value")])
+        );
+        assert_eq!(
+            read("Host:a\rName: Value\r\n\r\n", By::Server),
+            pairs(&[("Host", "a"), ("Name", "Value")])
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! HTTP/1, as libhtp reads it in Suricata's default configuration.
 //!
-//! Both directions are read apart: what a state needs (a line, all headers, a chunk) is kept until it is there. Where libhtp
-//! goes by what came in one piece, this does, too: octets behind a request without a body belong to it when they came with
-//! it, and to the next when they came later.
+//! Both directions are read apart: what a state needs (a line, all headers, a chunk) is kept until
+//! it is there. Where libhtp goes by what came in one piece, this does, too: octets behind a
+//! request without a body belong to it when they came with it, and to the next when they came
+//! later.
 
 mod headers;
 mod uri;
@@ -118,7 +119,9 @@ impl Reader for Http {
                     return;
                 }
                 // The answer to a CONNECT lets the client's octets go on.
-                if let Some(status) = self.exchanges.get(self.requested).and_then(|exchange| exchange.status) {
+                if let Some(status) =
+                    self.exchanges.get(self.requested).and_then(|exchange| exchange.status)
+                {
                     if (200..300).contains(&status) {
                         self.tunnel(None);
                     } else {
@@ -163,7 +166,12 @@ impl Http {
     }
 
     /// Octets that were read of `input`; `None`: more is needed first.
-    fn request_step(&mut self, input: &[u8], closed: bool, transactions: &mut Vec<Transaction>) -> Option<usize> {
+    fn request_step(
+        &mut self,
+        input: &[u8],
+        closed: bool,
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<usize> {
         match self.request.state {
             State::Line => self.request_line(input, closed, transactions),
             State::Headers => {
@@ -225,7 +233,12 @@ impl Http {
         }
     }
 
-    fn request_line(&mut self, input: &[u8], closed: bool, transactions: &mut Vec<Transaction>) -> Option<usize> {
+    fn request_line(
+        &mut self,
+        input: &[u8],
+        closed: bool,
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<usize> {
         let end = match memchr::memchr(b'\n', input) {
             Some(end) => end + 1,
             None if closed && !input.is_empty() => input.len(),
@@ -312,7 +325,8 @@ impl Http {
         } else {
             Some(State::Finalize)
         };
-        // After an error the headers are never complete, and what is made of all of them is never there.
+        // After an error the headers are never complete, and what is made of all of them is never
+        // there.
         if next.is_some() {
             say_headers(End::Client, headers, block, transaction);
         }
@@ -328,7 +342,10 @@ impl Http {
             say_header(End::Client, headers, name, buffer, transaction);
         }
         // Snort's, of the client behind a proxy.
-        let client = headers.get("true-client-ip").or_else(|| headers.get("x-forwarded-for")).unwrap_or_default();
+        let client = headers
+            .get("true-client-ip")
+            .or_else(|| headers.get("x-forwarded-for"))
+            .unwrap_or_default();
         let client = client.split(|&octet| octet == b',').next().unwrap_or_default().trim_ascii();
         if !client.is_empty() {
             transaction.buffers.push((Buffer::HttpTrueIp, End::Client, client.to_vec()));
@@ -345,7 +362,8 @@ impl Http {
         if !raw_host.is_empty() {
             transaction.buffers.push((Buffer::HttpRawHost, End::Client, raw_host));
         }
-        exchange.request_encoding = headers.get("content-encoding").unwrap_or_default().to_ascii_lowercase();
+        exchange.request_encoding =
+            headers.get("content-encoding").unwrap_or_default().to_ascii_lowercase();
 
         match next {
             Some(state) => self.request.state = state,
@@ -354,7 +372,12 @@ impl Http {
     }
 
     /// What came with a request and behind it: another request, or more of its body.
-    fn request_finalize(&mut self, input: &[u8], closed: bool, transactions: &mut [Transaction]) -> Option<usize> {
+    fn request_finalize(
+        &mut self,
+        input: &[u8],
+        closed: bool,
+        transactions: &mut [Transaction],
+    ) -> Option<usize> {
         if input.is_empty() {
             self.request_done(transactions);
             return None;
@@ -413,7 +436,9 @@ impl Http {
                     say_file(End::Client, name, file, transaction);
                 }
             }
-            (b"POST" | b"PUT", _) => say_file(End::Client, exchange.path.clone(), octets.clone(), transaction),
+            (b"POST" | b"PUT", _) => {
+                say_file(End::Client, exchange.path.clone(), octets.clone(), transaction)
+            }
             _ => {}
         }
         transaction.buffers.push((Buffer::HttpRequestBody, End::Client, octets));
@@ -443,7 +468,12 @@ impl Http {
         }
     }
 
-    fn response_step(&mut self, input: &[u8], closed: bool, transactions: &mut Vec<Transaction>) -> Option<usize> {
+    fn response_step(
+        &mut self,
+        input: &[u8],
+        closed: bool,
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<usize> {
         match self.response.state {
             State::Line => self.status_line(input, closed, transactions),
             State::Headers => {
@@ -545,7 +575,12 @@ impl Http {
         }
     }
 
-    fn status_line(&mut self, input: &[u8], closed: bool, transactions: &mut Vec<Transaction>) -> Option<usize> {
+    fn status_line(
+        &mut self,
+        input: &[u8],
+        closed: bool,
+        transactions: &mut Vec<Transaction>,
+    ) -> Option<usize> {
         let end = match input.iter().position(|&octet| octet == b'\r' || octet == b'\n') {
             Some(end) if input[end] == b'\n' => end + 1,
             Some(end) if input.get(end + 1) == Some(&b'\n') => end + 2,
@@ -607,14 +642,17 @@ impl Http {
             }
         };
         say(Buffer::HttpResponseLine, line);
-        let text = &line[line.iter().position(|&octet| !is_space(octet) && octet != 0).unwrap_or(line.len())..];
+        let text = &line
+            [line.iter().position(|&octet| !is_space(octet) && octet != 0).unwrap_or(line.len())..];
         let (protocol, rest) = split_at_space(text);
         say(Buffer::HttpProtocol, protocol);
         let (code, rest) = split_at_space(rest);
         say(Buffer::HttpStatusCode, code);
         say(Buffer::HttpStatusMessage, rest);
-        exchange.status =
-            std::str::from_utf8(code).ok().and_then(|code| code.parse().ok()).filter(|code| (100..=999).contains(code));
+        exchange.status = std::str::from_utf8(code)
+            .ok()
+            .and_then(|code| code.parse().ok())
+            .filter(|code| (100..=999).contains(code));
         if let Some(status) = exchange.status {
             number(End::Server, "http.stat_code", u64::from(status), transaction);
         }
@@ -637,18 +675,24 @@ impl Http {
             return;
         }
         let Some(transaction) = transactions.get_mut(exchange.at) else { return };
-        let is_chunked =
-            exchange.response.get("transfer-encoding").is_some_and(|coding| contains_caseless(coding, b"chunked"));
+        let is_chunked = exchange
+            .response
+            .get("transfer-encoding")
+            .is_some_and(|coding| contains_caseless(coding, b"chunked"));
         let has_none = exchange.method == b"HEAD"
-            || ((100..200).contains(&status) || status == 204 || status == 304) && !is_coded && length.is_none();
+            || ((100..200).contains(&status) || status == 204 || status == 304)
+                && !is_coded
+                && length.is_none();
         let is_error = !has_none && !is_chunked && length == Some(None);
         if !is_error {
             say_headers(End::Server, &exchange.response, block, transaction);
         }
         say_common_headers(End::Server, &exchange.response, transaction);
-        for (name, buffer) in
-            [("set-cookie", Buffer::HttpCookie), ("server", Buffer::HttpServer), ("location", Buffer::HttpLocation)]
-        {
+        for (name, buffer) in [
+            ("set-cookie", Buffer::HttpCookie),
+            ("server", Buffer::HttpServer),
+            ("location", Buffer::HttpLocation),
+        ] {
             say_header(End::Server, &exchange.response, name, buffer, transaction);
         }
         if exchange.method == b"CONNECT" && (200..300).contains(&status) {
@@ -717,7 +761,8 @@ impl Http {
         let Some(exchange) = self.exchanges.get(self.responded) else { return };
         let Some(transaction) = transactions.get_mut(exchange.at) else { return };
         let octets = if exchange.has_status_line {
-            let encoding = exchange.response.get("content-encoding").unwrap_or_default().to_ascii_lowercase();
+            let encoding =
+                exchange.response.get("content-encoding").unwrap_or_default().to_ascii_lowercase();
             decompressed(&encoding, octets, self.limit)
         } else {
             octets
@@ -754,7 +799,9 @@ impl Http {
         if !headers.read(block, by) || headers.list.is_empty() {
             return;
         }
-        if let Some(transaction) = self.exchanges.get(at).and_then(|exchange| transactions.get_mut(exchange.at)) {
+        if let Some(transaction) =
+            self.exchanges.get(at).and_then(|exchange| transactions.get_mut(exchange.at))
+        {
             transaction.buffers.push((Buffer::HttpTrailer, from, block.to_vec()));
         }
     }
@@ -770,7 +817,9 @@ fn say_headers(from: End, headers: &Headers, raw: &[u8], transaction: &mut Trans
         .buffers
         .iter()
         .rev()
-        .find(|(buffer, end, _)| *end == from && matches!(buffer, Buffer::HttpRequestLine | Buffer::HttpResponseLine))
+        .find(|(buffer, end, _)| {
+            *end == from && matches!(buffer, Buffer::HttpRequestLine | Buffer::HttpResponseLine)
+        })
         .map(|(_, _, line)| line.clone());
     let mut start = line.unwrap_or_default();
     start.extend_from_slice(b"\r\n");
@@ -815,7 +864,13 @@ fn say_common_headers(from: End, headers: &Headers, transaction: &mut Transactio
     }
 }
 
-fn say_header(from: End, headers: &Headers, name: &str, buffer: Buffer, transaction: &mut Transaction) {
+fn say_header(
+    from: End,
+    headers: &Headers,
+    name: &str,
+    buffer: Buffer,
+    transaction: &mut Transaction,
+) {
     if let Some(value) = headers.get(name).filter(|value| !value.is_empty()) {
         transaction.buffers.push((buffer, from, value.to_vec()));
     }
@@ -829,7 +884,8 @@ fn say_file(from: End, name: Vec<u8>, octets: Vec<u8>, transaction: &mut Transac
     transaction.buffers.push((Buffer::FileData, from, octets));
 }
 
-/// URI and protocol of what stands behind the method: the first blank parts them, or other white space where there is none.
+/// URI and protocol of what stands behind the method: the first blank parts them, or other white
+/// space where there is none.
 fn uri_and_protocol(rest: &[u8]) -> (&[u8], &[u8]) {
     let (uri, protocol) = match memchr::memchr(b' ', rest) {
         Some(blank) => (&rest[..blank], &rest[blank..]),
@@ -889,7 +945,8 @@ fn is_known_method(method: &[u8]) -> bool {
 }
 
 fn chomped(line: &[u8]) -> &[u8] {
-    let end = line.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    let end =
+        line.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n')).map_or(0, |last| last + 1);
     &line[..end]
 }
 
@@ -942,7 +999,8 @@ fn contains_caseless(text: &[u8], word: &[u8]) -> bool {
 /// The body as it was before its sender packed it; what cannot be unpacked stays as it is.
 fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
     let mut body = body;
-    let layers = encoding.split(|&octet| octet == b',' || octet == b' ').filter(|name| !name.is_empty());
+    let layers =
+        encoding.split(|&octet| octet == b',' || octet == b' ').filter(|name| !name.is_empty());
     // The last one named was put on last.
     let layers: Vec<&[u8]> = layers.take(MOST_LAYERS).collect();
     for name in layers.iter().rev() {
@@ -965,7 +1023,8 @@ fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
     let gzip = || read(&mut flate2::read::MultiGzDecoder::new(body));
     let zlib = || read(&mut flate2::read::ZlibDecoder::new(body));
     let raw = || read(&mut flate2::read::DeflateDecoder::new(body));
-    let tries: [&dyn Fn() -> Vec<u8>; 3] = if is_gzip { [&gzip, &zlib, &raw] } else { [&zlib, &raw, &gzip] };
+    let tries: [&dyn Fn() -> Vec<u8>; 3] =
+        if is_gzip { [&gzip, &zlib, &raw] } else { [&zlib, &raw, &gzip] };
     for unpack in tries {
         let out = unpack();
         if !out.is_empty() {
@@ -976,10 +1035,14 @@ fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
 }
 
 fn multipart_boundary(content_type: &[u8]) -> Option<Vec<u8>> {
-    if !content_type.get(..19).is_some_and(|start| start.eq_ignore_ascii_case(b"multipart/form-data")) {
+    if !content_type
+        .get(..19)
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"multipart/form-data"))
+    {
         return None;
     }
-    parameter(content_type, b"boundary=").filter(|boundary| !boundary.is_empty() && boundary.len() <= LONGEST_BOUNDARY)
+    parameter(content_type, b"boundary=")
+        .filter(|boundary| !boundary.is_empty() && boundary.len() <= LONGEST_BOUNDARY)
 }
 
 /// `value` of `name=value` or `name="value"` behind a semicolon; `name` with its sign.
@@ -988,7 +1051,12 @@ fn parameter(value: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let rest = &value[at + name.len()..];
     let found = match rest.strip_prefix(b"\"") {
         Some(quoted) => &quoted[..memchr::memchr(b'"', quoted)?],
-        None => &rest[..rest.iter().position(|&octet| octet == b';' || is_space(octet)).unwrap_or(rest.len())],
+        None => {
+            &rest[..rest
+                .iter()
+                .position(|&octet| octet == b';' || is_space(octet))
+                .unwrap_or(rest.len())]
+        }
     };
     Some(found.to_vec())
 }
@@ -1007,11 +1075,14 @@ fn files_of_form(body: &[u8], boundary: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let Some(end) = memchr::memmem::find(part, b"\r\n\r\n") else { continue };
         let mut headers = Headers::default();
         headers.read(part.get(2..end).unwrap_or_default(), By::Client);
-        let Some(name) = headers.get("content-disposition").and_then(|value| parameter(value, b"filename=")) else {
+        let Some(name) =
+            headers.get("content-disposition").and_then(|value| parameter(value, b"filename="))
+        else {
             continue;
         };
         let file = &part[end + 4..];
-        let file = if starts.peek().is_some() { file.strip_suffix(b"\r\n").unwrap_or(file) } else { file };
+        let file =
+            if starts.peek().is_some() { file.strip_suffix(b"\r\n").unwrap_or(file) } else { file };
         files.push((name, file.to_vec()));
     }
     files
@@ -1041,7 +1112,8 @@ mod tests {
     }
 
     fn buffer(transaction: &Transaction, which: Buffer, from: End) -> String {
-        let found = transaction.buffers.iter().find(|(buffer, end, _)| *buffer == which && *end == from);
+        let found =
+            transaction.buffers.iter().find(|(buffer, end, _)| *buffer == which && *end == from);
         found.map_or("(none)".into(), |(_, _, octets)| String::from_utf8_lossy(octets).into_owned())
     }
 
@@ -1057,7 +1129,10 @@ mod tests {
             (Buffer::HttpRawUri, "/a//b%20c?d=%41"),
             (Buffer::HttpProtocol, "HTTP/1.1"),
             (Buffer::HttpRequestLine, "POST /a//b%20c?d=%41 HTTP/1.1"),
-            (Buffer::HttpHeader, "Host: WWW.Example.com:80\r\nUser-Agent: x y\r\nContent-Length: 5\r\n"),
+            (
+                Buffer::HttpHeader,
+                "Host: WWW.Example.com:80\r\nUser-Agent: x y\r\nContent-Length: 5\r\n",
+            ),
             (Buffer::HttpHeaderNames, "\r\nHost\r\nUser-Agent\r\nCookie\r\nContent-Length\r\n\r\n"),
             (Buffer::HttpUserAgent, "x y"),
             (Buffer::HttpCookie, "k=v"),
@@ -1071,7 +1146,9 @@ mod tests {
             assert_eq!(buffer(&transactions[0], which, End::Client), expected, "{which:?}");
         }
         let raw = buffer(&transactions[0], Buffer::HttpRawHeader, End::Client);
-        assert!(raw.starts_with("Host: WWW") && raw.ends_with("5\r\n\r\n") && raw.contains("Cookie"));
+        assert!(
+            raw.starts_with("Host: WWW") && raw.ends_with("5\r\n\r\n") && raw.contains("Cookie")
+        );
     }
 
     #[test]
@@ -1099,7 +1176,9 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         gzip.write_all(b"plain text of it").unwrap();
         let packed = gzip.finish().unwrap();
-        let mut response = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n".to_vec();
+        let mut response =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n"
+                .to_vec();
         for piece in packed.chunks(7) {
             response.extend(format!("{:x};ext\r\n", piece.len()).bytes());
             response.extend(piece);
@@ -1118,7 +1197,8 @@ mod tests {
             4096,
         );
         assert_eq!(transactions.len(), 3);
-        let said = |index: usize| buffer(&transactions[index], Buffer::HttpStatusMessage, End::Server);
+        let said =
+            |index: usize| buffer(&transactions[index], Buffer::HttpStatusMessage, End::Server);
         assert_eq!([said(0), said(1), said(2)], ["A", "B", "C"]);
         assert_eq!(buffer(&transactions[2], Buffer::HttpResponseBody, End::Server), "rest");
     }
@@ -1155,8 +1235,11 @@ mod tests {
 
     #[test]
     fn a_length_that_is_no_number_ends_it_before_all_headers_are_there() {
-        let transactions =
-            read(b"GET /a HTTP/1.1\r\nUser-Agent: u\r\nContent-Length: a\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", 4096);
+        let transactions = read(
+            b"GET /a HTTP/1.1\r\nUser-Agent: u\r\nContent-Length: a\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            4096,
+        );
         assert_eq!(buffer(&transactions[0], Buffer::HttpUri, End::Client), "/a");
         assert_eq!(buffer(&transactions[0], Buffer::HttpUserAgent, End::Client), "u");
         assert_eq!(buffer(&transactions[0], Buffer::HttpHeader, End::Client), "(none)");
@@ -1165,9 +1248,12 @@ mod tests {
 
     #[test]
     fn files_of_a_form_are_found() {
-        let body = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"n.txt\"\r\n\r\nfile\r\n--b--\r\n";
+        let body = "--b\r\nContent-Disposition: form-data; \
+                    name=\"a\"\r\n\r\nx\r\n--b\r\nContent-Disposition: form-data; name=\"f\"; \
+                    filename=\"n.txt\"\r\n\r\nfile\r\n--b--\r\n";
         let request = format!(
-            "POST /u HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST /u HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: \
+             {}\r\n\r\n{body}",
             body.len()
         );
         let transactions = read(request.as_bytes(), b"", 4096);

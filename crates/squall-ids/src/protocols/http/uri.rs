@@ -1,4 +1,5 @@
-//! What a request's URI is after normalisation, as Suricata's default (personality IDS, not in lower case) has it.
+//! What a request's URI is after normalisation, as Suricata's default (personality IDS, not in
+//! lower case) has it.
 
 /// Parts of a URI that rules can see.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +16,8 @@ pub(super) struct Uri {
 pub(super) fn parse(raw: &[u8]) -> Uri {
     let mut rest = raw;
     let mut host = None;
-    // What does not begin with a slash and has a colon anywhere has a scheme, even `a.php?u=http://b`.
+    // What does not begin with a slash and has a colon anywhere has a scheme, even
+    // `a.php?u=http://b`.
     if !raw.starts_with(b"/")
         && let Some(colon) = memchr::memchr(b':', raw)
     {
@@ -79,7 +81,8 @@ fn hostname(input: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let end = match rest.strip_prefix(b"[") {
         Some(address) => {
-            let inside = address.iter().position(|octet| b"/?#]".contains(octet)).unwrap_or(address.len());
+            let inside =
+                address.iter().position(|octet| b"/?#]".contains(octet)).unwrap_or(address.len());
             if inside == 0 {
                 // Not an address in brackets, so a name that begins with a bracket.
                 rest.iter().position(|octet| b"/?#:".contains(octet)).unwrap_or(rest.len())
@@ -118,7 +121,8 @@ fn normalise_path(path: &[u8]) -> Vec<u8> {
     remove_dots(&one_octet_characters(&decode_path(path)))
 }
 
-/// `%XX` and `%uXXXX` decoded, backslashes turned, runs of slashes made one. What is no hexadecimal number stays with its `%`.
+/// `%XX` and `%uXXXX` decoded, backslashes turned, runs of slashes made one. What is no hexadecimal
+/// number stays with its `%`.
 fn decode_path(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -168,7 +172,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// UTF-8 to one octet a character, sequences longer than needed allowed; what is no UTF-8 becomes a question mark.
+/// UTF-8 to one octet a character, sequences longer than needed allowed; what is no UTF-8 becomes a
+/// question mark.
 fn one_octet_characters(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -217,7 +222,8 @@ fn one_octet_characters(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The octet that Windows' code page 1252 has for a character, or one that looks like it, or a question mark.
+/// The octet that Windows' code page 1252 has for a character, or one that looks like it, or a
+/// question mark.
 fn best_fit(point: u32) -> u8 {
     // U+0100 to U+017F; a question mark where nothing looks like it.
     const LATIN: &[u8; 128] = b"AaAaAaCcCcCcCcDd?dEeEeEeEeEeGgGgGgGgHhHhIiIiIiIiIi??JjKk?LlLlLl??LlNnNnNn???OoOoOo??RrRrRrSsSsSs??TtTtTtUuUuUuUuUuUuWwYy?Z?Zz???";
@@ -246,7 +252,8 @@ fn best_fit(point: u32) -> u8 {
     }
 }
 
-/// `/./` and `/../` (RFC 3986 §5.2.4), but as libhtp does it: a last `/..` takes the slash before it along.
+/// `/./` and `/../` (RFC 3986 §5.2.4), but as libhtp does it: a last `/..` takes the slash before
+/// it along.
 fn remove_dots(path: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;

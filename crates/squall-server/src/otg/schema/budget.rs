@@ -1,5 +1,5 @@
-//! What is in a request is counted before anything is made of it: it is refused at the first that is too much. Reading it
-//! would take minutes and gigabytes.
+//! What is in a request is counted before anything is made of it: it is refused at the first that
+//! is too much. Reading it would take minutes and gigabytes.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -42,7 +42,8 @@ impl Budget {
     fn value(&mut self, weight: usize) -> Option<()> {
         self.weight += weight;
         if self.weight > HEAVIEST {
-            let what = "the request has more values than are taken at once\n  try several requests (append_config)";
+            let what = "the request has more values than are taken at once\n  try several \
+                        requests (append_config)";
             self.over.get_or_insert_with(|| what.into());
         }
         self.over.is_none().then_some(())
@@ -51,7 +52,8 @@ impl Budget {
     /// An object or a list, the `place`th of what is called so. `None`: it is too much.
     fn object(&mut self, name: &str, place: usize) -> Option<()> {
         if place > LONGEST {
-            let what = format!("{}: more than {LONGEST} in one list are not supported", shortened(name));
+            let what =
+                format!("{}: more than {LONGEST} in one list are not supported", shortened(name));
             self.over.get_or_insert(what);
         }
         self.value(OBJECT)

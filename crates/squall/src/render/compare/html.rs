@@ -1,4 +1,5 @@
-//! The page of a comparison, with the plots of the papers: loss against rate, asked against actual rate, and the cost.
+//! The page of a comparison, with the plots of the papers: loss against rate, asked against actual
+//! rate, and the cost.
 
 use crate::{
     compare::{
@@ -13,7 +14,8 @@ use crate::{
 
 /// The comparison as a self-contained page.
 pub fn html(comparison: &Comparison) -> String {
-    let mut page = Page::new(format!("Squall comparison {} {}", comparison.host.name, comparison.started));
+    let mut page =
+        Page::new(format!("Squall comparison {} {}", comparison.host.name, comparison.started));
     header(comparison, page.markup());
     page::notes(&comparison.notes, page.markup());
     tools(comparison, page.markup());
@@ -24,21 +26,31 @@ pub fn html(comparison: &Comparison) -> String {
             if !steps.is_empty() {
                 let heading = format!("{}: {}, written to {}", data.name, data.origin, write.name);
                 page.plots(&heading, &plots(comparison, &steps));
-                page::table("", &STEP_COLUMNS, &steps.iter().map(|s| step_row(s)).collect::<Vec<_>>(), page.markup());
+                page::table(
+                    "",
+                    &STEP_COLUMNS,
+                    &steps.iter().map(|s| step_row(s)).collect::<Vec<_>>(),
+                    page.markup(),
+                );
             }
         }
     }
     lossless(comparison, &mut page);
     data_sets(comparison, page.markup());
     let version = format!("Squall {}", comparison.squall_version);
-    page.footer(&[&version, &comparison.schema, "octets of frames are without FCS, bits a second with it"]);
+    page.footer(&[
+        &version,
+        &comparison.schema,
+        "octets of frames are without FCS, bits a second with it",
+    ]);
     page.finish()
 }
 
 fn header(comparison: &Comparison, page: &mut String) {
     *page += "<header>\n<div class=\"brand\">Squall <span>captures compared</span></div>\n";
     if comparison.interrupted {
-        *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>This is what was measured until then.</p></div>\n";
+        *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>This is what was \
+                  measured until then.</p></div>\n";
     }
     let (host, method) = (&comparison.host, &comparison.method);
     let cpu = |cpu: Option<u32>| cpu.map_or("any".into(), |cpu| cpu.to_string());
@@ -52,7 +64,10 @@ fn header(comparison: &Comparison, page: &mut String) {
         ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
         ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
     ];
-    *page += &format!("<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(&comparison.command));
+    *page += &format!(
+        "<pre class=\"command\">{}</pre>\n<dl class=\"facts\">",
+        escape(&comparison.command)
+    );
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
         *page += &format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
     }
@@ -77,12 +92,18 @@ fn tools(comparison: &Comparison, page: &mut String) {
             vec![tool.name.clone(), tool.command.clone(), version, takes.into(), says]
         })
         .collect();
-    page::table("Tools", &["Tool", "Command", "Version", "Frames", "What it says of itself"], &rows, page);
+    page::table(
+        "Tools",
+        &["Tool", "Command", "Version", "Frames", "What it says of itself"],
+        &rows,
+        page,
+    );
 }
 
 fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
     let of = |tool: &str| steps.iter().copied().filter(move |s| s.tool == tool).collect::<Vec<_>>();
-    let tools: Vec<&str> = comparison.tools.iter().map(|t| t.name.as_str()).filter(|t| !of(t).is_empty()).collect();
+    let tools: Vec<&str> =
+        comparison.tools.iter().map(|t| t.name.as_str()).filter(|t| !of(t).is_empty()).collect();
     // By rising rate, as a line wants them; a step that failed has no place.
     let line = |tool: &&str, point: &dyn Fn(&Step) -> Option<(f64, f64)>| {
         let mut points: Vec<(f64, f64)> = of(tool).into_iter().filter_map(point).collect();
@@ -90,9 +111,11 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
         Line::new(*tool, points)
     };
     let loss = tools.iter().map(|tool| line(tool, &|s| Some((s.actual_bps?, s.plr?)))).collect();
-    let mut actual: Vec<Line> = tools.iter().map(|tool| line(tool, &|s| Some((s.asked_bps?, s.actual_bps?)))).collect();
+    let mut actual: Vec<Line> =
+        tools.iter().map(|tool| line(tool, &|s| Some((s.asked_bps?, s.actual_bps?)))).collect();
     let asked = steps.iter().filter_map(|s| s.asked_bps);
-    let (low, high) = asked.fold((f64::INFINITY, 0.0_f64), |(low, high), bps| (low.min(bps), high.max(bps)));
+    let (low, high) =
+        asked.fold((f64::INFINITY, 0.0_f64), |(low, high), bps| (low.min(bps), high.max(bps)));
     if low < high {
         actual.push(Line::new("as asked", [(low, low), (high, high)]).style(Style::Dashed));
     }
@@ -103,16 +126,25 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
         }
     }
     let bars = |value: &dyn Fn(&Step) -> Option<f64>| -> Vec<Group<f64>> {
-        let at =
-            |tool: &str, rate: &str| steps.iter().find(|s| s.tool == tool && s.asked == rate).and_then(|s| value(s));
-        let group = |tool: &&str| Group { label: (*tool).into(), y: rates.iter().map(|r| at(tool, r)).collect() };
+        let at = |tool: &str, rate: &str| {
+            steps.iter().find(|s| s.tool == tool && s.asked == rate).and_then(|s| value(s))
+        };
+        let group = |tool: &&str| Group {
+            label: (*tool).into(),
+            y: rates.iter().map(|r| at(tool, r)).collect(),
+        };
         tools.iter().map(group).collect()
     };
     let categories = || rates.iter().map(|rate| (*rate).to_owned()).collect::<Vec<_>>();
     let rate = |name: &str| Axis::new(name, Unit::Bps);
     vec![
-        Plot::lines("Packet loss ratio against rate", rate("arrived (L2)"), Axis::new("PLR", Unit::Ratio), loss)
-            .subtitle("what arrived at the interface and is not in the file, medians"),
+        Plot::lines(
+            "Packet loss ratio against rate",
+            rate("arrived (L2)"),
+            Axis::new("PLR", Unit::Ratio),
+            loss,
+        )
+        .subtitle("what arrived at the interface and is not in the file, medians"),
         Plot::lines("Asked against actual rate", rate("asked (L2)"), rate("arrived (L2)"), actual)
             .subtitle("below the dashed line the sender, or the kernel under it, is the limit"),
         Plot::bars(
@@ -151,7 +183,8 @@ fn step_row(step: &Step) -> Vec<String> {
     let or_none = |text: Option<String>| text.unwrap_or("–".into());
     let seconds = |value: Option<f64>| or_none(value.map(|s| format!("{s:.2}")));
     let bound = if step.sender_bound { " (sender-bound)" } else { "" };
-    let failed = step.rounds.iter().find_map(|r| r.failed.as_ref()).map(|why| format!("failed: {why}"));
+    let failed =
+        step.rounds.iter().find_map(|r| r.failed.as_ref()).map(|why| format!("failed: {why}"));
     vec![
         step.tool.clone(),
         step.asked.clone(),
@@ -191,9 +224,17 @@ fn lossless(comparison: &Comparison, page: &mut Page) {
     };
     let tools = comparison.tools.iter().filter(|t| all.iter().any(|l| l.tool == t.name));
     let groups = tools.map(|t| group(&t.name)).collect();
-    let bars =
-        Plot::bars("Lossless", "data set, place", places.clone(), Axis::new("packets a second", Unit::Pps), groups);
-    page.plots(&heading, &[bars.subtitle("a tool that lost nothing at top speed may reach more: ≥ in the table")]);
+    let bars = Plot::bars(
+        "Lossless",
+        "data set, place",
+        places.clone(),
+        Axis::new("packets a second", Unit::Pps),
+        groups,
+    );
+    page.plots(
+        &heading,
+        &[bars.subtitle("a tool that lost nothing at top speed may reach more: ≥ in the table")],
+    );
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|l| {
@@ -209,7 +250,12 @@ fn lossless(comparison: &Comparison, page: &mut Page) {
             ]
         })
         .collect();
-    page::table("", &["Tool", "Data set, place", "Lossless", "Rounds", "L2", "CPU s/Mpkt"], &rows, page.markup());
+    page::table(
+        "",
+        &["Tool", "Data set, place", "Lossless", "Rounds", "L2", "CPU s/Mpkt"],
+        &rows,
+        page.markup(),
+    );
 }
 
 fn data_sets(comparison: &Comparison, page: &mut String) {
@@ -217,13 +263,25 @@ fn data_sets(comparison: &Comparison, page: &mut String) {
         .data
         .iter()
         .map(|data| {
-            let length = |(octets, share): &(u32, f64)| format!("{octets}: {}", human::ratio(*share));
+            let length =
+                |(octets, share): &(u32, f64)| format!("{octets}: {}", human::ratio(*share));
             let lengths = data.lengths.iter().map(length).collect::<Vec<_>>().join(", ");
             let packets = data.packets.map_or("–".into(), human::count);
-            vec![data.name.clone(), data.origin.clone(), format!("{:.0}", data.mean_octets), packets, lengths]
+            vec![
+                data.name.clone(),
+                data.origin.clone(),
+                format!("{:.0}", data.mean_octets),
+                packets,
+                lengths,
+            ]
         })
         .collect();
-    page::table("Data sets", &["Data set", "From", "Mean octets", "Packets", "Lengths"], &rows, page);
+    page::table(
+        "Data sets",
+        &["Data set", "From", "Mean octets", "Packets", "Lengths"],
+        &rows,
+        page,
+    );
 }
 
 #[cfg(test)]
@@ -233,9 +291,13 @@ mod tests {
     #[test]
     fn the_page_has_the_plots_and_no_name_leaves_its_place() {
         let page = html(&comparison());
-        for expected in
-            ["Packet loss ratio against rate", "Asked against actual rate", "CPU time", "Data sets", "≥ 950 kpps"]
-        {
+        for expected in [
+            "Packet loss ratio against rate",
+            "Asked against actual rate",
+            "CPU time",
+            "Data sets",
+            "≥ 950 kpps",
+        ] {
             assert!(page.contains(expected), "{expected}");
         }
         assert!(!page.contains("<b>evil"));

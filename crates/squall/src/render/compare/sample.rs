@@ -2,12 +2,19 @@
 
 use crate::compare::{
     Comparison, SCHEMA,
-    model::{Claim, DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo},
+    model::{
+        Claim, DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo,
+    },
 };
 
 pub fn comparison() -> Comparison {
     let tools = ["squall", "tcpdump -B 65536", "<b>evil</b> </script>"];
-    let rates = [("100 kpps", Some(100e3)), ("400 kpps", Some(400e3)), ("2 Mpps", Some(2e6)), ("max", None)];
+    let rates = [
+        ("100 kpps", Some(100e3)),
+        ("400 kpps", Some(400e3)),
+        ("2 Mpps", Some(2e6)),
+        ("max", None),
+    ];
     let mut steps = Vec::new();
     for data in ["60", "http"] {
         for (i, tool) in tools.iter().enumerate() {
@@ -48,7 +55,13 @@ pub fn comparison() -> Comparison {
 
 fn data(name: &str) -> DataInfo {
     let lengths = vec![(60, 0.5), (1514, 0.5)];
-    DataInfo { name: name.into(), origin: "synthetic".into(), mean_octets: 787.0, lengths, packets: None }
+    DataInfo {
+        name: name.into(),
+        origin: "synthetic".into(),
+        mean_octets: 787.0,
+        lengths,
+        packets: None,
+    }
 }
 
 /// The tools lose at 1 Mpps, 500 kpps and 333 kpps; the last does not tell.
@@ -56,7 +69,8 @@ fn step(tool: &str, i: usize, data: &str, asked: &str, pps: Option<f64>) -> Step
     let actual = pps.unwrap_or(f64::INFINITY).min(900e3);
     let limit = 1.0e6 / (i + 1) as f64;
     let arrived = (2.0 * actual) as u64;
-    let captured = (2.0 * actual.min(limit)) as u64 - if tool == "squall" && pps.is_none() { 9000 } else { 0 };
+    let captured =
+        (2.0 * actual.min(limit)) as u64 - if tool == "squall" && pps.is_none() { 9000 } else { 0 };
     let dropped = if i == 2 { 0 } else { arrived - captured };
     let mut round = Round {
         sent: arrived,
@@ -86,7 +100,8 @@ fn step(tool: &str, i: usize, data: &str, asked: &str, pps: Option<f64>) -> Step
 }
 
 fn lossless(tool: &str, pps: f64, sender_bound: bool) -> Lossless {
-    let trial = Trial { asked_pps: None, actual_pps: pps, plr: Some(0.0), cpu_s_per_mpkt: Some(0.2) };
+    let trial =
+        Trial { asked_pps: None, actual_pps: pps, plr: Some(0.0), cpu_s_per_mpkt: Some(0.2) };
     Lossless {
         tool: tool.into(),
         data: "60".into(),

@@ -1,4 +1,5 @@
-//! The tables at the end of a comparison: loss at each rate, rates without loss, what it cost, who did not tell the truth.
+//! The tables at the end of a comparison: loss at each rate, rates without loss, what it cost, who
+//! did not tell the truth.
 
 use crate::{
     compare::{
@@ -25,7 +26,10 @@ pub fn summary(comparison: &Comparison, width: usize, color: bool) -> String {
                 continue;
             }
             let mean = data.mean_octets;
-            let title = format!("{} (mean {mean:.0} octets, {}), written to {}", data.name, data.origin, write.name);
+            let title = format!(
+                "{} (mean {mean:.0} octets, {}), written to {}",
+                data.name, data.origin, write.name
+            );
             out.extend(wrap(&title, width, 2).iter().map(|line| Style::Bold.paint(line, color)));
             step_table(&steps, width, color, &mut out);
             lossless_table(&lossless, comparison.method.lossless_below, width, color, &mut out);
@@ -59,7 +63,8 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
             Some(_) => Cell::from("0 %"),
             None => Cell::styled("failed", Style::Bad),
         };
-        let seconds = |value: Option<f64>| Cell::from(value.map_or("–".into(), |s| format!("{s:.2}")));
+        let seconds =
+            |value: Option<f64>| Cell::from(value.map_or("–".into(), |s| format!("{s:.2}")));
         let arrived = step.actual_pps.map_or("–".into(), |pps| human::si(pps, "pps"));
         table.row(vec![
             step.tool.as_str().into(),
@@ -86,9 +91,22 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
     out.push(String::new());
 }
 
-fn lossless_table(found: &[&Lossless], below: f64, width: usize, color: bool, out: &mut Vec<String>) {
+fn lossless_table(
+    found: &[&Lossless],
+    below: f64,
+    width: usize,
+    color: bool,
+    out: &mut Vec<String>,
+) {
     let Some(first) = found.first() else { return };
-    let columns = [("TOOL", 0), ("LOSSLESS", 0), ("RANGE", 3), ("L2", 2), ("OF THE FIRST", 1), ("CPU s/Mpkt", 0)];
+    let columns = [
+        ("TOOL", 0),
+        ("LOSSLESS", 0),
+        ("RANGE", 3),
+        ("L2", 2),
+        ("OF THE FIRST", 1),
+        ("CPU s/Mpkt", 0),
+    ];
     let mut table = Table::new(&columns);
     for l in found {
         let at_least = if l.sender_bound { "≥ " } else { "" };
@@ -102,7 +120,10 @@ fn lossless_table(found: &[&Lossless], below: f64, width: usize, color: bool, ou
             l.cpu_s_per_mpkt.map_or("–".into(), |s| format!("{s:.2}")).into(),
         ]);
     }
-    out.push(format!("largest rate with PLR < {} (≥: more could not be sent)", human::ratio(below)));
+    out.push(format!(
+        "largest rate with PLR < {} (≥: more could not be sent)",
+        human::ratio(below)
+    ));
     out.extend(table.lines(width, color));
     out.push(String::new());
 }
@@ -126,7 +147,10 @@ fn troubles(comparison: &Comparison, width: usize, color: bool, out: &mut Vec<St
         }
         let failed: Vec<_> = step.rounds.iter().filter_map(|round| round.failed.as_ref()).collect();
         if let Some(why) = failed.first() {
-            say(Style::Bad, format!("{what}: {} of {} rounds failed: {why}", failed.len(), step.rounds.len()));
+            say(
+                Style::Bad,
+                format!("{what}: {} of {} rounds failed: {why}", failed.len(), step.rounds.len()),
+            );
         }
         if step.rounds.iter().any(|round| round.cut > 0) {
             say(Style::Bad, format!("{what}: its file holds packets that are cut off"));
@@ -147,11 +171,21 @@ mod tests {
     #[test]
     fn the_tables_say_who_lost_and_who_lied() {
         let text = summary(&comparison(), 120, false);
-        for expected in ["tcpdump", "sender-bound", "not so", "the truth", "0.500 %", "≥ 950 kpps", "was not compared"]
-        {
+        for expected in [
+            "tcpdump",
+            "sender-bound",
+            "not so",
+            "the truth",
+            "0.500 %",
+            "≥ 950 kpps",
+            "was not compared",
+        ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
-        assert!(text.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 120), "{text}");
+        assert!(
+            text.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 120),
+            "{text}"
+        );
     }
 
     #[test]
