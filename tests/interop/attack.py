@@ -20,9 +20,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
-from tools import Failed, run, same
+from tools import Failed, run, same, wait_idle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.environ.get("SQUALL", str(ROOT / "target/debug/squall"))
@@ -134,7 +133,7 @@ class Captured:
 
     def __exit__(self, *_):
         # What the kernel has and tcpdump has not read yet.
-        time.sleep(0.5)
+        wait_idle(self.tcpdump)
         self.tcpdump.terminate()
         self.tcpdump.wait()
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from tools import Failed, beside, run, same
+from tools import Failed, beside, run, same, wait_idle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
@@ -487,7 +487,7 @@ def played_again(folder, nginx):
         for path in ["small", "page", "small?a=1", "none"]:
             run(*curl, f"http://{V4}/{path}", f"http://{V4}/{path}&again")
         run(*curl, "-d", "x" * 5000, f"http://{V4}/posted")
-        time.sleep(0.3)
+        wait_idle(tcpdump)
     finally:
         tcpdump.terminate()
         tcpdump.communicate(timeout=10)

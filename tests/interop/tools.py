@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 
 # Whether the machine is quiet enough for a valid run is not what most scripts ask.
@@ -31,6 +32,18 @@ def same(what, found, expected):
 
 
 @contextlib.contextmanager
+def wait_idle(process, seconds=30):
+    """Until a process that reads what comes sleeps: it has taken all that had come. A busy machine
+    leaves it waiting for a CPU, which is no sleep."""
+    until, asleep = time.monotonic() + seconds, 0
+    while asleep < 5:
+        if time.monotonic() > until:
+            raise Failed(f"{process.args[0]} is still busy after {seconds} s")
+        stat = pathlib.Path(f"/proc/{process.pid}/stat").read_text()
+        asleep = asleep + 1 if stat.rpartition(")")[2].split()[0] == "S" else 0
+        time.sleep(0.02)
+
+
 def beside(argv, **options):
     """A process that ends by itself, or is ended, before the block does. Where the block fails it
     is killed: `with Popen` would wait for it.
