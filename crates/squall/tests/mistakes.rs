@@ -60,7 +60,8 @@ fn a_frame_that_receivers_drop_is_noted_once_for_all_its_streams() {
 
 #[test]
 fn a_rate_above_the_port_says_what_the_port_can_carry() {
-    let message = mistake("A = \"loop:ten,speed=10Gbps\"", &stream("size = 64\nrate = \"12 Gbps\""));
+    let message =
+        mistake("A = \"loop:ten,speed=10Gbps\"", &stream("size = 64\nrate = \"12 Gbps\""));
     says(
         &message,
         &["load.toml:8:8", "12 Gbps", "10 Gb/s link: at most 14.8810 Mpps", "try rate = \"100 %\""],
@@ -176,7 +177,8 @@ fn what_cannot_be_cut_says_why() {
     says(&other("eth/ipv4/udp/vxlan/eth/ipv4/udp"), &["cannot be cut"]);
     says(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "are to be wrong"]);
     says(&other("eth/ipv4(length=99)/udp"), &["are to be wrong"]);
-    let narrow = mistake("A = \"loop:narrow,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
+    let narrow =
+        mistake("A = \"loop:narrow,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
     says(
         &narrow,
         &["load.toml:8:11", "1519 octets are longer than port A takes", "try segment = 1472"],
