@@ -31,7 +31,6 @@ def same(what, found, expected):
         raise Failed(f"{what}: found {found}, expected {expected}")
 
 
-@contextlib.contextmanager
 def wait_idle(process, seconds=30):
     """Until a process that reads what comes sleeps: it has taken all that had come. A busy machine
     leaves it waiting for a CPU, which is no sleep."""
@@ -44,6 +43,7 @@ def wait_idle(process, seconds=30):
         time.sleep(0.02)
 
 
+@contextlib.contextmanager
 def beside(argv, **options):
     """A process that ends by itself, or is ended, before the block does. Where the block fails it
     is killed: `with Popen` would wait for it.

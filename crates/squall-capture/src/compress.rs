@@ -148,7 +148,7 @@ mod tests {
             let mut read = Vec::new();
             match compressor.compression.method {
                 Method::Zstd => {
-                    drop(zstd::Decoder::new(&file[..]).unwrap().read_to_end(&mut read).unwrap())
+                    zstd::Decoder::new(&file[..]).unwrap().read_to_end(&mut read).unwrap();
                 }
                 Method::Gzip => drop(
                     flate2::read::MultiGzDecoder::new(&file[..]).read_to_end(&mut read).unwrap(),
