@@ -247,6 +247,94 @@ latency = true
         raise Failed(f"among others: {stream['tx_packets']} frames beside {one['frames']}")
 
 
+def on_one_pair(folder):
+    """Attacks, streams both ways and flows by the same two ports: each is whole, the counters of
+    ports and interfaces are their sum, and what tcpdump saw of an attack is where its label says.
+    """
+    profile, capture = folder / "mix.toml", folder / "mix.pcap"
+    flows = """
+[flows]
+clients = "A"
+servers = "B"
+[[template]]
+name = "web"
+clients = "10.9.0.0/24"
+servers = "10.9.1.1"
+app = "http"
+cps = 200
+limit = 400
+options = { body = "4 KiB" }
+"""
+    stream = """
+[[stream]]
+name = "%s"
+port = "%s"
+packet = "eth(src=%s,dst=%s)/ipv4(src=10.9.0.1,dst=10.9.1.1)/udp(sport=5000,dport=80)"
+size = 128
+rate = "4 kpps"
+mode = { burst = 8000 }
+latency = true
+"""
+    # A bridge learns them, each at its side.
+    stations = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"]
+    for live in [True, False]:
+        profile.write_text(f"""
+[ports]
+A = "af_packet:va"
+B = "af_packet:vb"
+[[attack]]
+rules = {json.dumps(str(EXAMPLES))}
+port = "A"
+port2 = "B"
+rate = 30
+live = {str(live).lower()}
+{"" if live else flows}
+{stream % ("there", "A", *stations)}
+{stream % ("back", "B", *reversed(stations))}
+""")
+        report, truth = folder / "report.json", folder / "truth.csv"
+        with Captured("ba", capture):
+            argv = [SQUALL, "run", profile, "-q", "--json", report, "--labels", truth]
+            run(*inside(*argv), ok=(0, 4))
+        report = json.loads(report.read_text())
+        what = "on one pair, " + ("live" if live else "frames")
+        for stream_report in report["streams"]:
+            same(f"{what}: {stream_report['name']}", stream_report["tx_packets"], 8000)
+            same(f"{what}: {stream_report['name']}", stream_report["rx"]["packets"], 8000)
+        one = report["attacks"][0]
+        passage = one["passage"]
+        same(
+            f"{what}: passed",
+            (passage["passed"], passage["blocked"]),
+            (passage["conversations"], {}),
+        )
+        if not live:
+            client = report["load"]["total"]["client"]
+            same(f"{what}: flows", (client["completed"], client["http"]["2xx"]), (400, 400))
+        for port in report["ports"]:
+            interface = port["interface"]
+            for way in ["tx", "rx"]:
+                ours = port[way]
+                # The kernel counts those that it is to cut as one.
+                whole = ours["packets"] - ours["segments"] + ours["super_frames"]
+                same(f"{what}: {port['name']} {way}", whole, interface[f"{way}_packets"])
+        same(
+            f"{what}: all counted",
+            report["ports"][0]["tx"]["packets"] + report["ports"][1]["tx"]["packets"],
+            report["ports"][0]["rx"]["packets"] + report["ports"][1]["rx"]["packets"],
+        )
+        seen = collections.Counter()
+        for frame in packets(capture):
+            if frame[12:14] == b"\x08\x00":
+                seen[frozenset((frame[26:30], frame[30:34]))] += 1
+        for label in labels(truth):
+            hosts = frozenset(address.packed for address in ends(label))
+            if seen[hosts] < 1:
+                raise Failed(f"{what}: nothing in the capture between the hosts of {label}")
+            if not live:
+                same(f"{what}: frames of {label['sid']}", seen[hosts], int(label["frames"]))
+
+
 def device():
     """Between ba and bb: hands on what comes, but no request of HTTP's GET, and nothing of
     kookaburras.
@@ -345,6 +433,7 @@ def main():
             network()
             solved = payloads(folder)
             among_others(folder)
+            on_one_pair(folder)
             blocked(folder)
             well_formed(folder)
         finally:

@@ -5,28 +5,19 @@
 //! brought to its end before more begins, so that a load of more than the machine carries costs
 //! arrivals (they are counted as late), and no throughput.
 
-use std::{
-    collections::VecDeque,
-    num::NonZeroU64,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, num::NonZeroU64};
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    thread::set_current_timer_slack,
-};
+use rustix::thread::set_current_timer_slack;
 use squall_flows::{
     FrameOutput, Load, LoadError, Near, Network, Role, Side, SideSettings, Statistics, Wrap,
 };
-use squall_measure::Receiver;
-use squall_port::{BATCH, Hosts, Link, LinkState, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
+use squall_port::{BATCH, Hosts, LinkState, PortFacts, RxBatch, SendError, TxBatch};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
 
 use crate::{
-    Clock, Control, PortRx, PortTx,
-    clock::Watch,
+    Clock, Command, Glance, PortTx, Snapshot, SourceKind,
+    clock::{Stalls, Watch},
+    source::{Member, Outlets, Rest, Sink, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
@@ -84,7 +75,7 @@ impl FlowSide {
     }
 
     /// Whose packets the side takes.
-    pub(crate) fn hosts(&self, load: &Load) -> Hosts {
+    pub(crate) fn hosts(&self, load: &Load, shared: bool) -> Hosts {
         let ours = |template: &squall_flows::Template| {
             let clients = (self.role != Role::Servers).then(|| &load.clients[template.clients]);
             let servers = (self.role != Role::Clients).then(|| &load.servers[template.servers]);
@@ -102,6 +93,7 @@ impl FlowSide {
             Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
         });
         Hosts {
+            shared,
             addresses: load.templates.iter().flat_map(ours).chain(ends).collect(),
             labels: self.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
         }
@@ -131,6 +123,8 @@ pub(crate) struct Player {
     /// Flows begin somewhere in this run.
     has_clients: bool,
     stopped: bool,
+    /// Of the run, as the last turn had it.
+    end: Picos,
     pace: Pace,
 }
 
@@ -167,20 +161,22 @@ const PACE: Nanos = Nanos(2_000_000);
 const OFTEN: u32 = 20;
 /// Flows of which several are heard of while frames gather.
 const MANY: usize = 32;
-/// So long frames gather.
-const GATHER: Nanos = Nanos(50_000);
-
 struct PlayerPort {
     port: usize,
     side: Side,
     clients: bool,
     out: Out,
-    rx: Vec<In>,
+    /// On virtual time: now.
+    virtual_now: Option<Nanos>,
+    /// Frames that are said to come later ([`squall_port::fault`]: a delay).
+    held: VecDeque<(Nanos, Cut, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+    /// Something has come since the last turn.
+    came: bool,
 }
 
 struct Out {
-    queue: Box<dyn TxQueue>,
-    link: Option<Arc<Link>>,
+    member: Member,
     limit: usize,
     longest: usize,
     /// Frames in lent slots: length and cut. Those before `done` are sent.
@@ -191,32 +187,13 @@ struct Out {
     counters: PortTx,
 }
 
-struct In {
-    queue: Box<dyn RxQueue>,
-    seen: Receiver,
-    given: u64,
-    error: Option<String>,
-    /// Frames that are said to come later ([`squall_port::fault`]: a delay).
-    held: VecDeque<(Nanos, Cut, Vec<u8>)>,
-    spare: Vec<Vec<u8>>,
-}
-
 /// Flows that begin in a turn at most: what they say is received again while it is in the cache.
 const BEGIN: usize = 32;
-/// Batches that are received in a turn at most.
-const RECEIVE: usize = 256;
 /// A frame that is stamped as later than this is held until then; clocks of two threads differ by
 /// less.
 const LATER: Nanos = Nanos(100_000);
-/// So near an instant it is waited for without sleep: who wakes for it is awake by then, with
-/// timers as exact as [`SLACK`] makes them.
-const NEAR: Nanos = Nanos(15_000);
 /// By which the kernel may put off a worker's wakings, to have several at once; 50 us unless said.
 const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
-/// Longest sleep where no port can wake us.
-const NAP: Nanos = Nanos(100_000);
-/// And where one can.
-const SLEEP: Nanos = Nanos(50_000_000);
 /// On virtual time, where a port is full.
 const TRY_AGAIN: Nanos = Nanos(1000);
 
@@ -233,19 +210,20 @@ impl Player {
             virtual_now: Nanos::ZERO,
             has_clients: flows.has_clients(),
             stopped: false,
+            end: Picos(u64::MAX),
             pace: Pace::default(),
         }
     }
 
     /// # Panics
-    /// If the flows have no side for the port, or one that [`Flows::check`] would refuse.
+    /// If the flows have no side for the port, or one that [`Flows::check`] would refuse, or the
+    /// port has no outlet.
     pub fn add(
         &mut self,
         flows: &Flows,
         port: usize,
         facts: &PortFacts,
-        (tx, link): (Box<dyn TxQueue>, Option<Arc<Link>>),
-        rx: Vec<Box<dyn RxQueue>>,
+        outlets: &mut Outlets,
         worker: (u32, u32),
     ) {
         let of =
@@ -267,30 +245,25 @@ impl Player {
         let side =
             Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
         let longest = of.max_frame(facts).min(facts.max_slot()) as usize;
-        let into = |queue| In {
-            queue,
-            seen: Receiver::default(),
-            given: 0,
-            error: None,
-            held: VecDeque::new(),
-            spare: Vec::new(),
-        };
+        let member = outlets.join(port).expect("a port of flows has an outlet");
         self.ports.push(PlayerPort {
             port,
             side,
             clients: of.role != Role::Servers,
             out: Out {
-                queue: tx,
-                link,
+                member,
                 limit: facts.batch.clamp(1, BATCH),
                 longest,
                 hand: [(0, Cut::WHOLE); BATCH],
                 filled: 0,
                 done: 0,
                 blocked: Blocked::default(),
-                counters: PortTx { port, ..PortTx::default() },
+                counters: PortTx { port, source: SourceKind::Flows, ..PortTx::default() },
             },
-            rx: rx.into_iter().map(into).collect(),
+            virtual_now: (self.clock == Clock::Virtual).then_some(Nanos::ZERO),
+            held: VecDeque::new(),
+            spare: Vec::new(),
+            came: false,
         });
     }
 
@@ -298,66 +271,11 @@ impl Player {
         if self.clock == Clock::Virtual { self.virtual_now } else { watch.now() }
     }
 
-    /// One round; whether anything moved. No flow begins behind `end`.
-    pub fn turn(&mut self, watch: &mut Watch, end: Picos) -> bool {
-        let mut moved = false;
-        let now = self.now(watch);
-        if !self.stopped && self.clock.since_start(now) >= end && self.is_over(now, end) {
-            let until = self.clock.instant(end);
-            self.ports.iter_mut().for_each(|port| port.side.give_up_before(until));
-            self.stop(watch);
-        }
-        for i in 0..self.ports.len() {
-            let now = self.now(watch);
-            let port = &mut self.ports[i];
-            for rx in &mut port.rx {
-                moved |= rx.turn(now, &mut port.side);
-            }
-            port.side.advance(now);
-            let room = port.out.has_room();
-            // What has come goes first.
-            let begun = if room { port.side.begin(now, BEGIN) } else { 0 };
-            moved |= begun > 0;
-            moved |= port.out.turn(now, &mut port.side, watch);
-        }
-        self.pace.moved |= moved;
-        moved
-    }
-
     /// Whether no flow may begin any more: what was due before `end` and lags behind has some time.
     fn is_over(&self, now: Nanos, end: Picos) -> bool {
         let lag = self.ports.iter().map(|port| port.side.lag()).max().unwrap_or_default();
         let late = Picos::from(lag).0.min(OVERTIME);
         self.clock.since_start(now).0 >= end.0.saturating_add(late)
-    }
-
-    /// Nothing is left to be begun; of servers alone, when they were told to stop.
-    pub fn is_done(&self) -> bool {
-        let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
-        match self.has_clients {
-            // Servers go on for the clients' sake, wherever these are.
-            true => self.ports.iter().filter(|port| port.clients).all(over),
-            false => self.ports.iter().all(over),
-        }
-    }
-
-    pub fn obey(&mut self, control: &Control, watch: &mut Watch) {
-        let now = self.now(watch);
-        let mut each =
-            |act: &dyn Fn(&mut Side)| self.ports.iter_mut().for_each(|port| act(&mut port.side));
-        match control {
-            Control::Pause(None) => each(&|side| side.pause(now, None)),
-            Control::Resume(None) => each(&|side| side.resume(now, None)),
-            Control::PauseTemplate(template) => {
-                each(&|side| side.pause(now, Some(*template as usize)))
-            }
-            Control::ResumeTemplate(template) => {
-                each(&|side| side.resume(now, Some(*template as usize)))
-            }
-            Control::Load(load) => each(&|side| side.change(now, load)),
-            Control::Stop => self.stop(watch),
-            _ => {}
-        }
     }
 
     fn stop(&mut self, watch: &mut Watch) {
@@ -369,168 +287,189 @@ impl Player {
         }
     }
 
-    /// Waits for what is next; whether the bell was rung.
-    pub fn rest(&mut self, watch: &mut Watch, bell: &OwnedFd, end: Picos) -> bool {
+    /// When something of its own is to be done; on the engine's clock.
+    fn next(&self, end: Picos) -> Option<Nanos> {
         let due = |port: &PlayerPort| {
-            let held = port.rx.iter().filter_map(|rx| Some(rx.held.front()?.0));
-            held.chain(port.side.next_due().filter(|_| port.out.has_room())).min()
+            let held = port.held.front().map(|held| held.0);
+            held.into_iter().chain(port.side.next_due().filter(|_| port.out.has_room())).min()
         };
-        let mut next = self.ports.iter().filter_map(due).min();
-        if !self.stopped {
-            let end = self.clock.instant(Picos(end.0.min(u64::MAX / 2)));
-            next = Some(next.map_or(end, |next| next.min(end)));
+        let next = self.ports.iter().filter_map(due).min();
+        if self.stopped {
+            return next;
         }
-        let full = self.ports.iter().any(|port| port.out.is_full());
-        if self.clock == Clock::Virtual {
-            match next {
-                _ if full => self.virtual_now = self.virtual_now + TRY_AGAIN,
-                Some(next) if !self.is_done() => {
-                    self.virtual_now = next.max(self.virtual_now + Nanos(1))
-                }
-                _ => std::thread::yield_now(),
-            }
-            return false;
-        }
-        let now = watch.now();
-        let left = next.map_or(SLEEP, |next| next.saturating_sub(now)).min(SLEEP);
-        if left <= NEAR {
-            std::hint::spin_loop();
-            return false;
-        }
-        if self.pace.gathers(now, || self.ports.iter().map(|port| port.side.active()).sum()) {
-            nap(watch, Nanos(left.0 - NEAR.0 / 2).min(GATHER));
-            return false;
-        }
-        let mut descriptors = Vec::with_capacity(self.ports.len() + 1);
-        let told = self
-            .ports
-            .iter()
-            .flat_map(|port| &port.rx)
-            .all(|rx| rx.queue.poll_on(&mut descriptors));
-        if !told || full {
-            nap(watch, Nanos(left.0 - NEAR.0 / 2).min(NAP));
-            return false;
-        }
-        descriptors.push(bell.as_fd());
-        let mut waits: Vec<_> =
-            descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let wait = Timespec { tv_sec: 0, tv_nsec: (left.0 - NEAR.0 / 2).min(999_999_999) as i64 };
-        watch.plan_rest(Nanos(wait.tv_nsec as u64));
-        // An interrupted wait is no harm.
-        let _ = poll(&mut waits, Some(&wait));
-        waits.last().is_some_and(|bell| !bell.revents().is_empty())
+        let end = self.clock.instant(Picos(end.0.min(u64::MAX / 2)));
+        Some(next.map_or(end, |next| next.min(end)))
     }
 
-    /// The end: what is still open is aborted, and what there is to say about it is said.
-    pub fn close(&mut self, watch: &mut Watch) {
-        for _ in 0..LAST_TURNS {
-            let now = self.now(watch);
-            self.ports.iter_mut().for_each(|port| port.side.abort(now));
-            self.turn(watch, Picos(u64::MAX));
-            let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
-            if self.ports.iter().all(over) {
-                break;
+    fn is_full(&self) -> bool {
+        self.ports.iter().any(|port| port.out.is_full())
+    }
+}
+
+impl Source for Player {
+    /// No flow begins behind the end of the run.
+    fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
+        let mut moved = false;
+        let (now, end) = (self.now(turn.watch), turn.budget.end);
+        self.end = end;
+        if !self.stopped && self.clock.since_start(now) >= end && self.is_over(now, end) {
+            let until = self.clock.instant(end);
+            self.ports.iter_mut().for_each(|port| port.side.give_up_before(until));
+            self.stop(turn.watch);
+        }
+        for i in 0..self.ports.len() {
+            let now = self.now(turn.watch);
+            let port = &mut self.ports[i];
+            self.pace.moved |= std::mem::take(&mut port.came);
+            port.side.advance(now);
+            // What has come goes first.
+            let begun = if port.out.has_room() { port.side.begin(now, BEGIN) } else { 0 };
+            moved |= begun > 0;
+            moved |= port.out.turn(now, &mut port.side, turn);
+        }
+        self.pace.moved |= moved;
+        moved
+    }
+
+    fn next_due(&mut self, _outlets: &Outlets, end: Picos) -> Option<Picos> {
+        self.next(end).map(|next| self.clock.since_start(next))
+    }
+
+    /// Nothing is left to be begun; of servers alone, when they were told to stop.
+    fn is_done(&self) -> bool {
+        let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
+        match self.has_clients {
+            // Servers go on for the clients' sake, wherever these are.
+            true => self.ports.iter().filter(|port| port.clients).all(over),
+            false => self.ports.iter().all(over),
+        }
+    }
+
+    fn reacts(&self) -> bool {
+        true
+    }
+
+    fn rest(&mut self, now: Nanos) -> Rest {
+        match self.is_full() {
+            _ if self
+                .pace
+                .gathers(now, || self.ports.iter().map(|port| port.side.active()).sum()) =>
+            {
+                Rest::Gather
             }
+            true => Rest::Full,
+            false => Rest::Frames,
+        }
+    }
+
+    fn pass(&mut self, until: Picos) -> bool {
+        match self.next(self.end) {
+            _ if self.is_full() => self.virtual_now = self.virtual_now + TRY_AGAIN,
+            Some(next) if !self.is_done() => {
+                let next = next.max(self.virtual_now + Nanos(1));
+                if Picos::from(next) < until {
+                    self.virtual_now = next;
+                }
+            }
+            _ => std::thread::yield_now(),
         }
         for port in &mut self.ports {
-            port.out.close();
-            port.rx.iter_mut().for_each(|rx| _ = rx.queue.stop());
+            port.virtual_now = Some(self.virtual_now);
+        }
+        true
+    }
+
+    fn time(&self) -> Nanos {
+        self.virtual_now
+    }
+
+    fn apply(&mut self, command: &Command, _at: Picos, turn: &mut Turn<'_>) -> u64 {
+        let now = self.now(turn.watch);
+        let mut each = |act: &dyn Fn(&mut Side)| {
+            self.ports.iter_mut().for_each(|port| act(&mut port.side));
+        };
+        match command {
+            Command::Pause(None) => each(&|side| side.pause(now, None)),
+            Command::Resume(None) => each(&|side| side.resume(now, None)),
+            Command::PauseTemplate(template) => {
+                each(&|side| side.pause(now, Some(*template as usize)));
+            }
+            Command::ResumeTemplate(template) => {
+                each(&|side| side.resume(now, Some(*template as usize)));
+            }
+            Command::Load(load) => each(&|side| side.change(now, load)),
+            Command::Stop => self.stop(turn.watch),
+            _ => {}
+        }
+        0
+    }
+
+    /// What is still open is aborted, a thousand flows in each call, and what there is to say about
+    /// it is said.
+    fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
+        let now = self.now(turn.watch);
+        self.ports.iter_mut().for_each(|port| port.side.abort(now));
+        let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
+        self.turn(turn);
+        turn.budget.end = end;
+        let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
+        self.ports.iter().all(over)
+    }
+
+    fn close(&mut self, outlets: &mut Outlets) {
+        self.ports.iter_mut().for_each(|port| port.out.close(outlets));
+    }
+
+    fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot) {
+        for port in &self.ports {
+            into.tx.push(PortTx { stalls, ..port.out.counters.clone() });
+            into.flows.push(FlowStats { port: port.port, statistics: port.side.statistics(full) });
         }
     }
 
-    pub fn tx(&self) -> impl Iterator<Item = PortTx> + '_ {
-        self.counters().cloned()
+    fn glance(&self, into: &mut Glance) {
+        into.tx.extend(self.ports.iter().map(|port| port.out.counters.glance()));
     }
 
-    pub fn counters(&self) -> impl Iterator<Item = &PortTx> {
-        self.ports.iter().map(|port| &port.out.counters)
-    }
-
-    /// Port, and what one of its queues has seen.
-    pub fn seen(&self) -> impl Iterator<Item = (usize, &Receiver)> {
-        self.ports.iter().flat_map(|port| port.rx.iter().map(|rx| (port.port, &rx.seen)))
-    }
-
-    pub fn rx(&mut self) -> impl Iterator<Item = PortRx> + '_ {
-        self.ports.iter_mut().flat_map(|port| {
-            let number = port.port;
-            port.rx.iter_mut().map(move |rx| PortRx {
-                port: number,
-                seen: rx.seen.clone(),
-                received: rx.queue.received(),
-                given: rx.given,
-                filtered: 0,
-                drops: rx.queue.drops(),
-                error: rx.error.clone(),
-            })
-        })
-    }
-
-    pub fn statistics(&self, full: bool) -> impl Iterator<Item = FlowStats> + '_ {
-        self.ports
-            .iter()
-            .map(move |port| FlowStats { port: port.port, statistics: port.side.statistics(full) })
+    fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {
+        let port = self.ports.iter_mut().find(|of| of.port == port)?;
+        Some(port)
     }
 }
 
-fn nap(watch: &mut Watch, time: Nanos) {
-    watch.plan_rest(time);
-    std::thread::sleep(Duration::from_nanos(time.0));
-}
-
-/// Rounds at the end, in each of which a thousand flows are aborted.
-const LAST_TURNS: usize = 100_000;
-
-impl In {
-    /// Hands over what has come; whether anything has.
-    #[inline]
-    fn turn(&mut self, now: Nanos, side: &mut Side) -> bool {
-        if self.error.is_some() {
-            return false;
+impl Sink for PlayerPort {
+    fn take(&mut self, now: Nanos, batch: &RxBatch<'_>, claims: &mut [bool]) {
+        let now = self.virtual_now.unwrap_or(now);
+        let mut near = [Near::default(); BATCH];
+        self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
+        // A batch may be longer.
+        let near = near.into_iter().chain(std::iter::repeat(Near::default()));
+        for (((octets, frame), near), claim) in batch.iter().zip(near).zip(claims) {
+            if frame.outgoing || *claim {
+                continue;
+            }
+            self.came = true;
+            if frame.time > now + LATER || !self.held.is_empty() {
+                let mut copy = self.spare.pop().unwrap_or_default();
+                copy.clear();
+                copy.extend_from_slice(octets);
+                self.held.push_back((frame.time, frame.cut, copy));
+                *claim = true;
+            } else {
+                *claim = self.side.receive(now, octets, frame.cut, near);
+            }
         }
+    }
+
+    fn advance(&mut self, now: Nanos) -> bool {
+        let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
-        while self.held.front().is_some_and(|(at, ..)| *at <= now) {
-            let Some((_, cut, octets)) = self.held.pop_front() else { break };
-            side.receive(now, &octets, cut, Near::default());
+        while let Some((_, cut, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
+            self.side.receive(now, &octets, cut, Near::default());
             self.spare.push(octets);
             any = true;
         }
-        for _ in 0..RECEIVE {
-            let batch = match self.queue.receive() {
-                Ok(batch) if batch.frames.is_empty() => break,
-                Ok(batch) => batch,
-                Err(error) => {
-                    self.error = Some(error.to_string());
-                    break;
-                }
-            };
-            any = true;
-            self.given += batch.frames.len() as u64;
-            let mut near = [Near::default(); BATCH];
-            side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
-            // A batch may be longer.
-            let near = near.into_iter().chain(std::iter::repeat(Near::default()));
-            for ((octets, frame), near) in batch.iter().zip(near) {
-                let segments = u64::from(frame.cut.segments(frame.wire_len));
-                self.seen.packets += segments;
-                self.seen.octets += frame.cut.octets(frame.wire_len);
-                if !frame.cut.is_whole() {
-                    self.seen.super_frames += 1;
-                    self.seen.segments += segments;
-                }
-                if frame.outgoing {
-                    continue;
-                }
-                if frame.time > now + LATER || !self.held.is_empty() {
-                    let mut copy = self.spare.pop().unwrap_or_default();
-                    copy.clear();
-                    copy.extend_from_slice(octets);
-                    self.held.push_back((frame.time, frame.cut, copy));
-                } else {
-                    side.receive(now, octets, frame.cut, near);
-                }
-            }
-        }
+        self.came |= any;
         any
     }
 }
@@ -549,19 +488,20 @@ impl Out {
 
     /// Sends what waits in slots, then what the side has to say; whether anything moved.
     #[inline]
-    fn turn(&mut self, now: Nanos, side: &mut Side, watch: &mut Watch) -> bool {
+    fn turn(&mut self, now: Nanos, side: &mut Side, turn: &mut Turn<'_>) -> bool {
         let mut moved = false;
         if self.counters.error.is_some() {
             return false;
         }
-        if self.link.as_ref().is_some_and(|link| link.state() == LinkState::Lost) {
-            return self.lose_what_waits(now);
+        let link = turn.outlets.of(self.member).link();
+        if link.is_some_and(|link| link.state() == LinkState::Lost) {
+            return self.lose_what_waits(now, turn.outlets);
         }
         if self.done < self.filled {
-            moved |= self.send(now, watch);
+            moved |= self.send(now, turn);
         }
         while self.has_room() && side.has_output() {
-            let batch = self.queue.lend(self.limit);
+            let batch = turn.outlets.lend(self.member, self.limit);
             if batch.is_empty() {
                 self.blocked.note(now, true, &mut self.counters);
                 break;
@@ -573,17 +513,17 @@ impl Out {
             if self.filled == 0 {
                 break;
             }
-            moved |= self.send(now, watch);
+            moved |= self.send(now, turn);
         }
         moved
     }
 
-    fn send(&mut self, now: Nanos, watch: &mut Watch) -> bool {
-        if self.link.as_ref().is_some_and(|link| !link.is_up()) {
-            return self.lose_what_waits(now);
+    fn send(&mut self, now: Nanos, turn: &mut Turn<'_>) -> bool {
+        if !turn.outlets.of(self.member).is_up() {
+            return self.lose_what_waits(now, turn.outlets);
         }
         let wanted = self.filled - self.done;
-        match self.queue.send(wanted) {
+        match turn.outlets.send(self.member, wanted) {
             Ok(sent) => {
                 self.blocked.note(now, sent < wanted, &mut self.counters);
                 for (len, cut) in &self.hand[self.done..self.done + sent] {
@@ -598,7 +538,7 @@ impl Out {
                 }
                 self.done += sent;
                 if sent > 0 {
-                    self.counters.last = now.max(watch.last());
+                    self.counters.last = now.max(turn.watch.last());
                 }
                 sent > 0
             }
@@ -610,7 +550,7 @@ impl Out {
             }
             Err(SendError::Port(error)) => {
                 self.counters.error = Some(error.to_string());
-                self.drop_hand("port_lost");
+                self.drop_hand("port_lost", turn.outlets);
                 false
             }
         }
@@ -619,18 +559,21 @@ impl Out {
     /// The link is down: frames are lost as those of any host, whose stack sends again what
     /// matters.
     #[cold]
-    fn lose_what_waits(&mut self, now: Nanos) -> bool {
+    fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);
-        if let Some(link) = self.link.as_ref().filter(|link| link.state() == LinkState::Lost) {
-            self.counters.error = Some(link.error().to_string());
-            self.drop_hand("port_lost");
+        let link = outlets.of(self.member).link();
+        let lost = link.filter(|link| link.state() == LinkState::Lost).map(|link| link.error());
+        if let Some(error) = lost {
+            self.counters.error = Some(error.to_string());
+            self.drop_hand("port_lost", outlets);
             return false;
         }
-        self.drop_hand(LINK_DOWN);
+        self.drop_hand(LINK_DOWN, outlets);
         true
     }
 
-    fn drop_hand(&mut self, reason: &'static str) {
+    fn drop_hand(&mut self, reason: &'static str, outlets: &mut Outlets) {
+        outlets.release(self.member);
         let frames: u64 = self.hand[self.done..self.filled]
             .iter()
             .map(|(len, cut)| u64::from(cut.segments(*len)))
@@ -641,9 +584,9 @@ impl Out {
         self.done = self.filled;
     }
 
-    fn close(&mut self) {
-        self.drop_hand("port_full");
-        if let Err(error) = self.queue.finish() {
+    fn close(&mut self, outlets: &mut Outlets) {
+        self.drop_hand("port_full", outlets);
+        if let Err(error) = outlets.of_mut(self.member).finish() {
             self.counters.error.get_or_insert(error.to_string());
         }
     }

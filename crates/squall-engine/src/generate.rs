@@ -26,7 +26,7 @@ use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Control, PortTx, StreamTx,
+    Clock, Command, PortTx, StreamTx,
     clock::{Stalls, thread_cpu_time},
     supervisor::{END_OF_TIME, end_of},
     transmit::{LINK_DOWN, MOST_COUNTED, OVERTIME},
@@ -402,7 +402,7 @@ impl Driver {
         }
     }
 
-    pub fn obey(&mut self, control: &Control, at: Picos) {
+    pub fn apply(&mut self, control: &Command, at: Picos) {
         if self.done {
             return;
         }
@@ -412,30 +412,30 @@ impl Driver {
                 .collect()
         };
         match control {
-            Control::Stop => {
+            Command::Stop => {
                 self.end = self.end.min(at);
                 self.layout.set_end(&Shared(&*self.remote), at);
             }
             // The supervisor has refused them.
-            Control::Add(..) | Control::Limit(_) | Control::Step(_) => {}
-            Control::PauseTemplate(_) | Control::ResumeTemplate(_) | Control::Load(_) => {}
-            Control::Pause(number) if self.down.since.is_some() => {
+            Command::Add(..) | Command::Limit(_) | Command::Step(_) => {}
+            Command::PauseTemplate(_) | Command::ResumeTemplate(_) | Command::Load(_) => {}
+            Command::Pause(number) if self.down.since.is_some() => {
                 chosen(*number).into_iter().for_each(|i| self.down.held[i] = false);
             }
-            Control::Resume(number) if self.down.since.is_some() => {
+            Command::Resume(number) if self.down.since.is_some() => {
                 let m = Shared(&*self.remote);
                 let paused = |i: &usize| self.layout.is_paused(&m, *i);
                 chosen(*number).into_iter().filter(paused).for_each(|i| self.down.held[i] = true);
             }
-            Control::Pause(number) => {
+            Command::Pause(number) => {
                 let which = chosen(*number);
                 self.change(|layout, m| which.iter().for_each(|&i| layout.pause(m, i, at)));
             }
-            Control::Resume(number) => {
+            Command::Resume(number) => {
                 let which = chosen(*number);
                 self.change(|layout, m| which.iter().for_each(|&i| layout.resume(m, i, at)));
             }
-            Control::Rate(number, gap) => {
+            Command::Rate(number, gap) => {
                 let which = chosen(Some(*number));
                 which.iter().for_each(|&i| self.streams[i].1.gap = *gap);
                 let allowance = self.is_smooth().then(|| allowance(self.fastest_pps()));
@@ -444,7 +444,7 @@ impl Driver {
                     layout.set_allowance(m, allowance);
                 });
             }
-            Control::Remove(number) => {
+            Command::Remove(number) => {
                 let which = chosen(Some(*number));
                 self.change(|layout, m| which.iter().for_each(|&i| layout.remove(m, i)));
             }
@@ -601,7 +601,20 @@ impl Drop for Driver {
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`]: what it cannot make, and which ports can.
 pub fn can_be_generated(plan: &Plan, port: usize, address: &str) -> io::Result<()> {
+    one_kind(plan, port, address)?;
     (0..plan.workers.len()).try_for_each(|index| image(plan, index, port, address).map(drop))
+}
+
+/// A port that makes its frames itself has no slots for others' frames beside them.
+pub(crate) fn one_kind(plan: &Plan, port: usize, address: &str) -> io::Result<()> {
+    if plan.sources_of(port) < 2 {
+        return Ok(());
+    }
+    let text = format!(
+        "{address}: the kernel makes this port's frames, of streams or of captures, and takes no \
+         others beside them\n  try af_packet or af_xdp, or one kind of source for each port"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// A worker's streams on a port, with their shares.

@@ -7,24 +7,22 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, SyncSender, TryRecvError},
-    },
+    sync::mpsc::{self, Receiver, SyncSender, TryRecvError},
     thread::{self, JoinHandle},
 };
 
 use squall_measure::fingerprint;
-use squall_port::{BATCH, Fate, Link, LinkState, SendError, TxQueue};
+use squall_port::{BATCH, Fate, LinkState, SendError};
 use squall_program::pace::{Audit, Pace, Pacing};
-use squall_replay::{Chunk, Departure, Progress, ReplayError, Source};
+use squall_replay::{Chunk, Departure, Progress, Reader, ReplayError};
 use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, PortTx,
-    clock::Watch,
-    transmit::{Blocked, Budget, LINK_DOWN, OVERTIME},
+    Clock, Command, Glance, PortTx, Snapshot, SourceKind,
+    clock::Stalls,
+    source::{Budget, Member, Outlets, Rest, Source, Turn},
+    transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
 /// Chunks that are read ahead at most: some megabytes.
@@ -34,13 +32,13 @@ const AHEAD: usize = 24;
 pub(crate) struct Feed {
     full: Receiver<Result<Chunk, ReplayError>>,
     empty: mpsc::Sender<Chunk>,
-    reader: JoinHandle<Source>,
+    reader: JoinHandle<Reader>,
     held: bool,
 }
 
 impl Feed {
     /// Begins to read ahead.
-    pub fn start(mut source: Source) -> io::Result<Self> {
+    pub fn start(mut source: Reader) -> io::Result<Self> {
         let held = source.is_held();
         let (full, filled) = mpsc::sync_channel(AHEAD);
         let (empty, emptied) = mpsc::channel();
@@ -57,7 +55,7 @@ impl Feed {
 }
 
 fn read(
-    source: &mut Source,
+    source: &mut Reader,
     full: &SyncSender<Result<Chunk, ReplayError>>,
     emptied: &Receiver<Chunk>,
 ) {
@@ -89,21 +87,9 @@ fn read(
     }
 }
 
-/// A port's sending queue, as it was opened.
-pub(crate) struct Queue {
-    pub port: usize,
-    pub queue: Box<dyn TxQueue>,
-    pub link: Option<Arc<Link>>,
-    /// Frames handed over at once.
-    pub limit: usize,
-    /// See [`squall_port::PortFacts::ahead`].
-    pub ahead: Nanos,
-}
-
 /// A port's sending queue.
 struct Out {
-    queue: Box<dyn TxQueue>,
-    link: Option<Arc<Link>>,
+    member: Member,
     limit: usize,
     ahead: Picos,
     /// Frames that the port has and has not told of; none of them lies before this place.
@@ -160,7 +146,7 @@ pub(crate) struct Replayer {
     starved: Nanos,
     /// The part of that at the end.
     dry: Nanos,
-    source: Option<Source>,
+    source: Option<Reader>,
     pub done: bool,
 }
 
@@ -172,7 +158,7 @@ const EARLY_REST: Picos = Picos(1_000_000_000);
 /// What a replay came to.
 pub struct Replayed {
     /// With what it counted.
-    pub source: Source,
+    pub source: Reader,
     /// What ended it, if that was not its end.
     pub error: Option<ReplayError>,
     /// The sender had nothing to send, as reading was behind.
@@ -191,27 +177,40 @@ impl std::fmt::Debug for Replayed {
 }
 
 impl Replayer {
-    /// `queues` in the order of the replay's ports.
-    pub fn new(queues: Vec<Queue>, clock: Clock, feed: Feed, fingerprint: bool) -> Self {
-        let out = |Queue { port, queue, link, limit, ahead }: Queue| Out {
-            queue,
-            link,
-            limit: limit.clamp(1, BATCH),
-            ahead: ahead.into(),
-            under_way: 0,
-            oldest: Place::default(),
-            full: false,
-            blocked: Blocked::default(),
-            audit: Audit::new(0.0),
-            counters: PortTx {
-                port,
-                fingerprint: fingerprint.then(Fingerprint::default),
-                ..PortTx::default()
-            },
+    /// `ports` in the order of the replay.
+    ///
+    /// # Panics
+    /// If a port has no outlet.
+    pub fn new(
+        ports: &[usize],
+        outlets: &mut Outlets,
+        clock: Clock,
+        feed: Feed,
+        fingerprint: bool,
+    ) -> Self {
+        let out = |&port: &usize| {
+            let member = outlets.join(port).expect("a port of the replay has an outlet");
+            let outlet = outlets.of(member);
+            Out {
+                member,
+                limit: outlet.limit.clamp(1, BATCH),
+                ahead: outlet.ahead.into(),
+                under_way: 0,
+                oldest: Place::default(),
+                full: false,
+                blocked: Blocked::default(),
+                audit: Audit::new(0.0),
+                counters: PortTx {
+                    port,
+                    source: SourceKind::Replay,
+                    fingerprint: fingerprint.then(Fingerprint::default),
+                    ..PortTx::default()
+                },
+            }
         };
         let feed_held = feed.held;
         Self {
-            outs: queues.into_iter().map(out).collect(),
+            outs: ports.iter().map(out).collect(),
             clock,
             feed: Some(feed),
             chunks: VecDeque::from([Chunk::default()]),
@@ -252,14 +251,14 @@ impl Replayer {
     }
 
     /// What has not left does not, until it goes on.
-    pub fn pause(&mut self, now: Picos, budget: &mut Budget) {
-        self.take_back(budget);
+    pub fn pause(&mut self, now: Picos, turn: &mut Turn<'_>) {
+        self.take_back(turn.budget, turn.outlets);
         self.paused.get_or_insert(now);
     }
 
-    pub fn resume(&mut self, now: Picos) {
+    pub fn resume(&mut self, now: Picos, outlets: &mut Outlets) {
         // By the instants at which they were due before.
-        self.ask();
+        self.ask(outlets);
         if let Some(since) = self.paused.take() {
             self.shift.0 += now.0.saturating_sub(since.0);
         }
@@ -271,9 +270,9 @@ impl Replayer {
     }
 
     /// When something is to be done next; `None`: never, as it stands.
-    pub fn next_due(&self, end: Picos) -> Option<Picos> {
+    fn next_departure(&self, outlets: &Outlets, end: Picos) -> Option<Picos> {
         if self.hand() > 0 {
-            return (!self.outs[self.out].is_down()).then_some(Picos(0));
+            return (!self.outs[self.out].is_down(outlets)).then_some(Picos(0));
         }
         if self.over || self.paused.is_some() || self.allowed == 0 {
             return None;
@@ -284,7 +283,7 @@ impl Replayer {
         match self.chunk().departures.get(self.next.at) {
             Some(frame)
                 if frame.due == Departure::AT_ONCE
-                    && self.outs[usize::from(frame.port)].is_down() =>
+                    && self.outs[usize::from(frame.port)].is_down(outlets) =>
             {
                 None
             }
@@ -297,11 +296,6 @@ impl Replayer {
             None if self.ended => None,
             None => Some(Picos(0)),
         }
-    }
-
-    /// Whether what comes next need not be done in time: a port waits itself.
-    pub fn is_patient(&self) -> bool {
-        self.patience.is_some()
     }
 
     #[inline]
@@ -326,29 +320,30 @@ impl Replayer {
     }
 
     /// One round: what is at hand, or what is due; whether frames moved.
-    pub fn turn(&mut self, now: Nanos, watch: &mut Watch, budget: &mut Budget) -> bool {
+    fn round(&mut self, turn: &mut Turn<'_>) -> bool {
+        let now = turn.now;
         let real = self.clock != Clock::Virtual;
         // Virtual time stands but for the delays between loops.
         let at = if real { self.clock.since_start(now) } else { self.lapsed };
-        let moved = self.ask();
+        let moved = self.ask(turn.outlets);
         self.patience = None;
         if self.done {
             return moved;
         }
-        if real && at.0 >= budget.end.0.saturating_add(OVERTIME) {
+        if real && at.0 >= turn.budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
         }
-        if self.hand() > 0 && self.outs[self.out].is_down() {
-            return self.wait_for_link(at, budget) || moved;
+        if self.hand() > 0 && self.outs[self.out].is_down(turn.outlets) {
+            return self.wait_for_link(at, turn) || moved;
         }
         if self.hand() > 0 {
-            let moved = self.send(watch) || moved;
+            let moved = self.send(turn) || moved;
             if self.hand() > 0 || self.done {
                 return moved;
             }
         }
-        self.over |= budget.packets == 0 || budget.octets == 0;
+        self.over |= turn.budget.is_spent();
         if self.over {
             return self.end() || moved;
         }
@@ -359,11 +354,11 @@ impl Replayer {
         }
         let port = usize::from(self.chunk().departures[self.next.at].port);
         let ahead = self.outs[port].ahead;
-        if self.outs[port].is_down()
+        if self.outs[port].is_down(turn.outlets)
             && real
             && !matches!(self.clock, Clock::Real(start) if now < start)
         {
-            return self.wait_for_link(at, budget) || moved;
+            return self.wait_for_link(at, turn) || moved;
         }
         if matches!(self.clock, Clock::Real(start) if now < start) && ahead.0 == 0 {
             return moved;
@@ -373,14 +368,16 @@ impl Replayer {
             return moved;
         }
         if self.rests(at) {
-            let over = self.rest.is_some_and(|until| until >= budget.end);
-            if over && (!real || at >= budget.end) {
+            let over = self.rest.is_some_and(|until| until >= turn.budget.end);
+            if over && (!real || at >= turn.budget.end) {
                 self.over = true;
                 return self.end() || moved;
             }
             return moved;
         }
         let at = if real { at } else { self.lapsed };
+        let end = turn.budget.end;
+        let until = if real { end } else { end.min(turn.until) }.0.saturating_sub(1);
         let horizon = if !real {
             u64::MAX
         } else if ahead.0 > 0 {
@@ -388,14 +385,14 @@ impl Replayer {
         } else {
             self.horizon(at)
         };
-        if !self.fill(now, horizon.min(budget.end.0.saturating_sub(1)), at, budget) {
+        if !self.fill(horizon.min(until), at, turn) {
             let due = self.chunk().departures[self.next.at].due;
             let over = if due == Departure::AT_ONCE {
-                at >= budget.end
+                at >= turn.budget.end
             } else {
-                self.shifted(due) >= budget.end
+                self.shifted(due) >= turn.budget.end
             };
-            if over && (!real || at >= budget.end) {
+            if over && (!real || at >= turn.budget.end) {
                 self.over = true;
                 return self.end() || moved;
             }
@@ -408,7 +405,7 @@ impl Replayer {
             }
             return moved;
         }
-        self.send(watch);
+        self.send(turn);
         true
     }
 
@@ -447,16 +444,16 @@ impl Replayer {
     /// The next frame's port has no link: frames that are due before `at` do not leave, nor in a
     /// burst when it is up again; those without an instant wait. Whether any was given up.
     #[cold]
-    fn wait_for_link(&mut self, at: Picos, budget: &mut Budget) -> bool {
+    fn wait_for_link(&mut self, at: Picos, turn: &mut Turn<'_>) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);
         let port = usize::from(self.chunk().departures[self.next.at].port);
-        if let Some(link) =
-            self.outs[port].link.clone().filter(|link| link.state() == LinkState::Lost)
-        {
-            self.lose(port, &link.error());
+        let link = turn.outlets.of(self.outs[port].member).link();
+        let lost = link.filter(|link| link.state() == LinkState::Lost).map(|link| link.error());
+        if let Some(error) = lost {
+            self.lose(port, &error, turn.outlets);
             return false;
         }
-        let until = self.pace.schedule(at.0).min(budget.end.0.saturating_sub(1));
+        let until = self.pace.schedule(at.0).min(turn.budget.end.0.saturating_sub(1));
         let shift = self.shift.0;
         let is_due = |frame: &&mut Departure| {
             usize::from(frame.port) == port
@@ -475,15 +472,16 @@ impl Replayer {
                 .iter()
                 .map(|frame| u64::from(frame.len + FCS_LEN))
                 .sum();
-            budget.packets = budget.packets.saturating_add(at_hand.len() as u64);
-            budget.octets = budget.octets.saturating_add(octets);
+            turn.budget.packets = turn.budget.packets.saturating_add(at_hand.len() as u64);
+            turn.budget.octets = turn.budget.octets.saturating_add(octets);
             self.allowed = self.allowed.saturating_add(at_hand.len() as u64);
             self.next.at += given_up;
             self.filled = self.next.at;
+            turn.outlets.release(self.outs[port].member);
             return true;
         }
         // Nothing is due; the time may be up.
-        self.over |= at >= budget.end;
+        self.over |= at >= turn.budget.end;
         self.over && self.end()
     }
 
@@ -565,7 +563,9 @@ impl Replayer {
     }
 
     /// Puts the frames that leave next by one port into slots: whether there were any.
-    fn fill(&mut self, now: Nanos, horizon: u64, at: Picos, budget: &mut Budget) -> bool {
+    fn fill(&mut self, horizon: u64, at: Picos, turn: &mut Turn<'_>) -> bool {
+        let now = turn.now;
+        let Turn { outlets, budget, .. } = turn;
         let chunk = &self.chunks[(self.next.chunk - self.first) as usize];
         let frames = &chunk.departures[self.next.at..];
         let port = frames[0].port;
@@ -586,7 +586,7 @@ impl Replayer {
         if count == 0 {
             return false;
         }
-        let mut batch = out.queue.lend(count);
+        let mut batch = outlets.lend(out.member, count);
         count = count.min(batch.len());
         let blocked = count == 0;
         let mut filled = 0;
@@ -626,13 +626,13 @@ impl Replayer {
         filled > 0
     }
 
-    fn send(&mut self, watch: &mut Watch) -> bool {
-        let before = watch.now();
+    fn send(&mut self, turn: &mut Turn<'_>) -> bool {
+        let before = turn.watch.now();
         let wanted = self.hand();
         let out = &mut self.outs[self.out];
-        match out.queue.send(wanted) {
+        match turn.outlets.send(out.member, wanted) {
             Ok(sent) => {
-                let after = watch.now();
+                let after = turn.watch.now();
                 out.counters.sending = out.counters.sending + after.saturating_sub(before);
                 out.blocked.note(before, sent < wanted, &mut out.counters);
                 out.counters.retried += (wanted - sent) as u64;
@@ -663,22 +663,23 @@ impl Replayer {
                 true
             }
             Err(SendError::Port(error)) => {
-                self.lose(self.out, &error);
+                self.lose(self.out, &error, turn.outlets);
                 false
             }
         }
     }
 
     /// What has become of frames that ports have; whether any has left.
-    fn ask(&mut self) -> bool {
+    fn ask(&mut self, outlets: &mut Outlets) -> bool {
         let mut moved = false;
         for i in 0..self.outs.len() {
             while self.outs[i].tells_later() {
-                match self.outs[i].hear(i, &mut self.chunks, self.first, self.clock, self.shift.0) {
+                let chunks = (&mut self.chunks, self.first);
+                match self.outs[i].hear(i, outlets, chunks, self.clock, self.shift.0) {
                     Ok(0) => break,
                     Ok(_) => moved = true,
                     Err(error) => {
-                        self.lose(i, &error);
+                        self.lose(i, &error, outlets);
                         break;
                     }
                 }
@@ -688,11 +689,11 @@ impl Replayer {
     }
 
     /// Port `i` is of no further use.
-    fn lose(&mut self, i: usize, error: &io::Error) {
+    fn lose(&mut self, i: usize, error: &io::Error, outlets: &mut Outlets) {
         // What was not due yet was not lost.
-        self.stop();
+        self.stop(outlets);
         self.outs[i].counters.error.get_or_insert(error.to_string());
-        self.drop_hand("port_lost");
+        self.drop_hand("port_lost", outlets);
         let out = &mut self.outs[i];
         let all = self.chunks.iter_mut().flat_map(|chunk| &mut chunk.departures);
         let had = all
@@ -706,7 +707,7 @@ impl Replayer {
     }
 
     /// Frames that are not about to leave are waiting again.
-    fn take_back(&mut self, budget: &mut Budget) {
+    fn take_back(&mut self, budget: &mut Budget, outlets: &mut Outlets) {
         for i in 0..self.outs.len() {
             if !self.outs[i].tells_later() {
                 continue;
@@ -723,8 +724,9 @@ impl Replayer {
                     .iter()
                     .for_each(&mut refund);
                 self.filled = self.next.at;
+                outlets.release(self.outs[i].member);
             }
-            let mut left = self.outs[i].queue.take_back();
+            let mut left = outlets.of_mut(self.outs[i].member).take_back();
             self.over &= left == 0;
             self.outs[i].under_way -= left;
             for (chunk, frames) in self.chunks.iter_mut().enumerate().rev() {
@@ -745,7 +747,8 @@ impl Replayer {
     }
 
     /// What is at hand does not leave.
-    fn drop_hand(&mut self, reason: &'static str) {
+    fn drop_hand(&mut self, reason: &'static str, outlets: &mut Outlets) {
+        outlets.release(self.outs[self.out].member);
         let waiting = self.next.at..self.filled.max(self.next.at);
         if !waiting.is_empty() {
             let counters = &mut self.outs[self.out].counters;
@@ -757,19 +760,22 @@ impl Replayer {
     }
 
     /// Nothing more is sent: what a port has and is not about to send stays here.
-    pub fn stop(&mut self) {
-        self.take_back(&mut Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) });
+    fn stop(&mut self, outlets: &mut Outlets) {
+        let mut nobody = Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) };
+        self.take_back(&mut nobody, outlets);
     }
 
     /// All is sent: what is at hand gets one more chance, what was due and is not sent is counted,
     /// as far as it was read.
-    pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
+    fn settle_all(&mut self, turn: &mut Turn<'_>) {
+        let (now, end) = (turn.now, turn.budget.end);
         let lost = |outs: &[Out]| outs.iter().any(|out| out.counters.error.is_some());
         if !lost(&self.outs) {
-            self.stop();
+            self.stop(turn.outlets);
         }
-        while self.hand() > 0 && !lost(&self.outs) && self.send(watch) {}
-        self.drop_hand(if self.outs[self.out].is_down() { LINK_DOWN } else { "port_full" });
+        while self.hand() > 0 && !lost(&self.outs) && self.send(turn) {}
+        let down = self.outs[self.out].is_down(turn.outlets);
+        self.drop_hand(if down { LINK_DOWN } else { "port_full" }, turn.outlets);
         let until = if self.clock == Clock::Virtual {
             Picos(0)
         } else {
@@ -795,14 +801,14 @@ impl Replayer {
     }
 
     /// The end of the run: what was sent is to be out, and the reader comes home.
-    pub fn close(&mut self) {
+    fn close_all(&mut self, outlets: &mut Outlets) {
         for i in 0..self.outs.len() {
-            if let Err(error) = self.outs[i].queue.finish() {
-                self.ask();
-                self.lose(i, &error);
+            if let Err(error) = outlets.of_mut(self.outs[i].member).finish() {
+                self.ask(outlets);
+                self.lose(i, &error, outlets);
             }
         }
-        self.ask();
+        self.ask(outlets);
         if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
             for chunk in std::mem::take(&mut self.chunks) {
                 let _ = empty.send(chunk);
@@ -818,17 +824,90 @@ impl Replayer {
             }
         }
     }
+}
 
-    pub fn take_result(&mut self) -> Option<Replayed> {
-        let source = self.source.take()?;
-        Some(Replayed { source, error: self.error.take(), starved: self.starved, dry: self.dry })
+impl Source for Replayer {
+    fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
+        if self.done {
+            return false;
+        }
+        let moved = self.round(turn);
+        if self.done {
+            self.settle_all(turn);
+        }
+        moved
+    }
+
+    fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
+        if self.done { None } else { self.next_departure(outlets, end) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn rest(&mut self, _now: Nanos) -> Rest {
+        // What comes next need not be done in time where a port waits itself.
+        if self.patience.is_some() { Rest::Port } else { Rest::Awake }
+    }
+
+    fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
+        match command {
+            Command::Pause(None) => self.pause(at, turn),
+            Command::Resume(None) => self.resume(at, turn.outlets),
+            Command::Step(frames) => self.step(*frames),
+            Command::Stop => self.stop(turn.outlets),
+            _ => {}
+        }
+        0
+    }
+
+    fn used(&self) -> (u64, u64) {
+        let (mut packets, mut octets) = (0, 0);
+        for out in &self.outs {
+            packets += out.counters.packets + out.counters.errors + out.under_way as u64;
+            octets += out.counters.octets;
+        }
+        let waiting = self.next.at..self.filled.max(self.next.at);
+        let at_hand = &self.chunk().departures[waiting.clone()];
+        let octets_at_hand: u64 = at_hand.iter().map(|frame| u64::from(frame.len + FCS_LEN)).sum();
+        (packets + waiting.len() as u64, octets + octets_at_hand)
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
+        if !self.done {
+            self.settle_all(turn);
+        }
+        true
+    }
+
+    fn close(&mut self, outlets: &mut Outlets) {
+        self.close_all(outlets);
+    }
+
+    fn snapshot(&self, _full: bool, stalls: Stalls, into: &mut Snapshot) {
+        into.tx.extend(self.counters().map(|tx| PortTx { stalls, ..tx }));
+    }
+
+    fn glance(&self, into: &mut Glance) {
+        into.tx.extend(self.ports().map(PortTx::glance));
+    }
+
+    fn take_result(&mut self) -> Option<Replayed> {
+        let reader = self.source.take()?;
+        Some(Replayed {
+            source: reader,
+            error: self.error.take(),
+            starved: self.starved,
+            dry: self.dry,
+        })
     }
 }
 
 impl Out {
     /// Nothing can leave. A port that waits itself gives up by itself what is due meanwhile.
-    fn is_down(&self) -> bool {
-        self.ahead.0 == 0 && self.link.as_ref().is_some_and(|link| !link.is_up())
+    fn is_down(&self, outlets: &Outlets) -> bool {
+        self.ahead.0 == 0 && !outlets.of(self.member).is_up()
     }
 
     /// The port takes frames ahead of their time, and is not lost.
@@ -840,13 +919,13 @@ impl Out {
     fn hear(
         &mut self,
         i: usize,
-        chunks: &mut VecDeque<Chunk>,
-        first: u64,
+        outlets: &mut Outlets,
+        (chunks, first): (&mut VecDeque<Chunk>, u64),
         clock: Clock,
         shift: u64,
     ) -> io::Result<usize> {
-        let Self { queue, counters, under_way, oldest, audit, .. } = self;
-        let fates = queue.fates()?;
+        let Self { member, counters, under_way, oldest, audit, .. } = self;
+        let fates = outlets.of_mut(*member).fates()?;
         let mut errors = [0; BATCH];
         let mut late = 0;
         for fate in fates {
@@ -946,12 +1025,13 @@ impl Out {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
-    use squall_port::{Slots, TxBatch};
+    use squall_port::{Slots, TxBatch, TxQueue};
     use squall_replay::{Input, Replay};
 
     use super::*;
+    use crate::{clock::Watch, source::Outlet};
 
     const START: Nanos = Nanos(1_000_000_000);
     const FRAMES: u8 = 10;
@@ -1025,6 +1105,7 @@ mod tests {
 
     struct Test {
         replayer: Replayer,
+        outlets: Outlets,
         ring: Arc<Mutex<Ring>>,
         watch: Watch,
         budget: Budget,
@@ -1035,13 +1116,15 @@ mod tests {
             let open = || Ok(Box::new(io::Cursor::new(capture())) as Box<dyn io::Read + Send>);
             let input = Input { name: "test".into(), open: Arc::new(open), once: false };
             let replay = Replay { inputs: vec![input], flows: None, ..Replay::default() };
-            let feed = Feed::start(Source::open(replay, vec![1518]).unwrap()).unwrap();
+            let feed = Feed::start(Reader::open(replay, vec![1518]).unwrap()).unwrap();
             let queue = Ahead::default();
             let (ring, clock) = (queue.shared.clone(), Clock::Real(START));
             let ahead = Nanos(100_000_000);
-            let queue = Queue { port: 0, queue: Box::new(queue), link: None, limit: BATCH, ahead };
+            let mut outlets = Outlets::default();
+            outlets.add(Outlet::new(0, Box::new(queue), None, BATCH, ahead));
             Self {
-                replayer: Replayer::new(vec![queue], clock, feed, false),
+                replayer: Replayer::new(&[0], &mut outlets, clock, feed, false),
+                outlets,
                 ring,
                 watch: Watch::new(clock),
                 budget: Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(1 << 63) },
@@ -1049,7 +1132,20 @@ mod tests {
         }
 
         fn turn(&mut self, now: Nanos) {
-            self.replayer.turn(START + now, &mut self.watch, &mut self.budget);
+            self.at(now, Replayer::turn);
+        }
+
+        /// At `now` since the start.
+        fn at<T>(&mut self, now: Nanos, f: impl FnOnce(&mut Replayer, &mut Turn<'_>) -> T) -> T {
+            let mut turn = Turn {
+                clock: Clock::Real(START),
+                now: START + now,
+                until: Picos(u64::MAX),
+                watch: &mut self.watch,
+                budget: &mut self.budget,
+                outlets: &mut self.outlets,
+            };
+            f(&mut self.replayer, &mut turn)
         }
 
         /// Turns until the port has so many frames.
@@ -1095,10 +1191,10 @@ mod tests {
         t.ring.lock().unwrap().advance(ms(3));
         t.turn(ms(3));
         assert_eq!(t.packets(), 4);
-        t.replayer.pause(Picos(4_000_000_000), &mut t.budget);
+        t.at(ms(4), |replayer, turn| replayer.pause(Picos(4_000_000_000), turn));
         t.turn(ms(5));
         assert!(t.due().is_empty(), "nothing waits in a port while the replay is paused");
-        t.replayer.resume(Picos(10_000_000_000));
+        t.replayer.resume(Picos(10_000_000_000), &mut t.outlets);
         t.fill(ms(10), 6);
         assert_eq!(t.due(), [10, 11, 12, 13, 14, 15], "later by the pause");
         assert!(!t.replayer.done, "what a port has may still leave");
@@ -1107,7 +1203,7 @@ mod tests {
         while !t.replayer.done && squall_port::monotonic() < patience {
             t.turn(ms(20));
         }
-        t.replayer.close();
+        t.replayer.close(&mut t.outlets);
         assert!(t.ring.lock().unwrap().left.iter().copied().eq(0..FRAMES));
         assert_eq!(t.packets(), 10);
         let errors = t.replayer.ports().next().unwrap().departure_error.clone();
@@ -1125,12 +1221,12 @@ mod tests {
         let mut t = Test::new();
         t.fill(Nanos::ZERO, 10);
         t.ring.lock().unwrap().advance(ms(2));
-        t.replayer.stop();
+        t.replayer.stop(&mut t.outlets);
         (t.budget.end, t.budget.packets) = (Picos(2_500_000_000), 0);
         t.turn(Nanos(2_500_000));
         assert!(t.replayer.done);
-        t.replayer.settle(START + Nanos(2_500_000), &mut t.watch, t.budget.end);
-        t.replayer.close();
+        t.at(Nanos(2_500_000), Replayer::settle);
+        t.replayer.close(&mut t.outlets);
         let port = t.replayer.ports().next().unwrap();
         assert_eq!((port.packets, port.errors, port.not_sent.len()), (3, 0, 0));
         let replayed = t.replayer.take_result().unwrap();

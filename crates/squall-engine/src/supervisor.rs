@@ -17,19 +17,21 @@ use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Sink, TxQueue};
 use squall_profile::{Next, Stop};
-use squall_program::{Gap, Scratch};
-use squall_replay::Source;
+use squall_program::Gap;
+use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Control, Glance, Snapshot,
+    Clock, Command, Glance, Snapshot,
     clock::Watch,
     cut::Cutter,
     flows::{Flows, Player},
-    generate::Driver,
-    replay::{Feed, Queue, Replayed, Replayer},
-    transmit::{Budget, Transmitter},
-    worker::{Bell, Inflow, Letter, Receiving, Worker},
+    generate::{Driver, one_kind},
+    replay::{Feed, Replayed, Replayer},
+    source::{Budget, Outlet, Outlets, Source},
+    streams::Streams,
+    transmit::Transmitter,
+    worker::{Inflow, Message, Receiving, Waker, Worker},
 };
 
 /// How a plan is run.
@@ -149,7 +151,7 @@ pub struct Running {
     names: Vec<(String, bool)>,
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
-    threads: Vec<(mpsc::Sender<Letter>, Bell, JoinHandle<Home>)>,
+    threads: Vec<(mpsc::Sender<Message>, Waker, JoinHandle<Home>)>,
     sent_all: mpsc::Receiver<(usize, u64)>,
     open: Vec<bool>,
     /// So many streams have their places.
@@ -198,7 +200,7 @@ pub fn start(
     plan: Arc<Plan>,
     mut ports: Vec<Box<dyn Port>>,
     settings: Settings,
-    source: Option<Source>,
+    source: Option<Reader>,
 ) -> Result<Running, EngineError> {
     assert_eq!(source.is_some(), !plan.replay.is_empty(), "a source is for ports that replay");
     assert_eq!(
@@ -211,7 +213,8 @@ pub fn start(
             .check()
             .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
         for side in &flows.sides {
-            let served = ports[side.port].serve(&side.hosts(&flows.load));
+            let hosts = side.hosts(&flows.load, !plan.only_flows());
+            let served = ports[side.port].serve(&hosts);
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
     }
@@ -265,8 +268,8 @@ struct Orders {
     index: usize,
     plan: Arc<Plan>,
     settings: Settings,
-    mailbox: mpsc::Receiver<Letter>,
-    bell: Bell,
+    mailbox: mpsc::Receiver<Message>,
+    waker: Waker,
     sent_all: mpsc::Sender<(usize, u64)>,
     feed: Option<Feed>,
 }
@@ -275,8 +278,8 @@ struct Orders {
 #[derive(Default)]
 struct Queues {
     rx: Vec<(usize, u32, Box<dyn RxQueue>)>,
-    tx: Vec<Queue>,
-    generators: Vec<Driver>,
+    outlets: Outlets,
+    drivers: Vec<Driver>,
     /// Of ports that flows are played on.
     facts: Vec<(usize, PortFacts)>,
 }
@@ -290,9 +293,13 @@ impl Queues {
             queues.rx.push((port, queue, rx));
         }
         for &(port, queue) in &worker.tx {
+            if ports[port].generates() {
+                one_kind(plan, port, &plan.ports[port].address)
+                    .map_err(|error| port_error(plan, port, error))?;
+            }
             if ports[port].generates() && !plan.replay.contains(&port) {
                 let driver = Driver::open(plan, index, port, queue, ports[port].as_mut());
-                queues.generators.extend(driver.map_err(|error| port_error(plan, port, error))?);
+                queues.drivers.extend(driver.map_err(|error| port_error(plan, port, error))?);
                 continue;
             }
             let longest_frame = plan.ports[port].max_frame;
@@ -305,7 +312,7 @@ impl Queues {
             };
             let facts = ports[port].facts();
             let link = ports[port].link();
-            queues.tx.push(Queue { port, queue: tx, link, limit: facts.batch, ahead: facts.ahead });
+            queues.outlets.add(Outlet::new(port, tx, link, facts.batch, facts.ahead));
             if plan.flows.contains(&port) {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
@@ -316,87 +323,86 @@ impl Queues {
 
 impl Orders {
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
-        let Self { index, plan, settings, mailbox, bell, sent_all, feed } = self;
-        let (mut transmitters, mut tx, mut rx) = (Vec::new(), queues.tx, queues.rx);
-        let player = settings.flows.as_ref().filter(|_| !queues.facts.is_empty()).map(|flows| {
+        let Self { index, plan, settings, mailbox, waker, sent_all, feed } = self;
+        let Queues { rx, mut outlets, drivers, facts } = queues;
+        let stop = plan.watched();
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        let mut transmitters = Vec::new();
+        for &(port, _) in &plan.workers[index].tx {
+            let streams: Vec<_> = (0..plan.streams.len())
+                .filter(|&s| plan.streams[s].port == port)
+                .filter_map(|s| {
+                    let (first, by) = plan.share(s, index)?;
+                    Some((s as u32, Arc::new(plan.streams[s].clone()), first, by))
+                })
+                .collect();
+            // Streams may be added to a port that has none yet, unless others send by it.
+            let free = !plan.replay.contains(&port) && !plan.flows.contains(&port);
+            if streams.is_empty() && !free {
+                continue;
+            }
+            let Some(member) = outlets.join(port) else { continue };
+            let limit = outlets.of(member).limit;
+            let mut tx = Transmitter::new(port, member, clock, limit, settings.fingerprint);
+            tx.load(streams);
+            transmitters.push(tx);
+        }
+        let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
+        if !transmitters.is_empty() || !drivers.is_empty() {
+            sources.push(Box::new(Streams::new(clock, transmitters, drivers)));
+        }
+        if let Some(feed) = feed {
+            let print = settings.fingerprint;
+            sources.push(Box::new(Replayer::new(&plan.replay, &mut outlets, clock, feed, print)));
+        }
+        let flows = settings.flows.as_ref().filter(|_| !facts.is_empty());
+        if let Some(flows) = flows {
             let mut player = Player::new(clock, flows);
-            for (port, facts) in &queues.facts {
-                let at = tx
-                    .iter()
-                    .position(|queue| queue.port == *port)
-                    .expect("its queue was opened with its facts");
-                let Queue { queue, link, .. } = tx.remove(at);
-                let ours = rx
-                    .extract_if(.., |queue| queue.0 == *port)
-                    .map(|(_, _, queue)| queue)
-                    .collect();
+            for (port, facts) in &facts {
                 let serving =
                     |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
                 let workers = plan.workers.iter().filter(serving).count() as u32;
                 let worker = plan.workers[..index].iter().filter(serving).count() as u32;
-                player.add(flows, *port, facts, (queue, link), ours, (worker, workers));
+                player.add(flows, *port, facts, &mut outlets, (worker, workers));
             }
-            player
-        });
-        let replay = feed.map(|feed| {
-            // In the order of the replay's ports.
-            let of_replay = |port: &usize| {
-                tx.iter().position(|queue| queue.port == *port).map(|at| tx.remove(at))
-            };
-            let of_replay: Vec<_> = plan.replay.iter().filter_map(of_replay).collect();
-            Replayer::new(of_replay, clock, feed, settings.fingerprint)
-        });
-        for Queue { port, queue, link, limit, .. } in tx {
-            let mut transmitter =
-                Transmitter::new(port, queue, link, clock, limit, settings.fingerprint);
-            transmitter.load(
-                (0..plan.streams.len())
-                    .filter(|&s| plan.streams[s].port == port)
-                    .filter_map(|s| {
-                        let (first, by) = plan.share(s, index)?;
-                        Some((s as u32, Arc::new(plan.streams[s].clone()), first, by))
-                    })
-                    .collect(),
-            );
-            transmitters.push(transmitter);
+            sources.push(Box::new(player));
         }
-        let stop = plan.watched();
         let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
             let take = settings.take.get(port).cloned().unwrap_or_default();
-            let sink = take.sink.map(|make| make(number));
-            Receiving::new(
-                port,
-                queue,
-                Receiver::on(&settings.measure, take.link),
-                take.filter,
-                sink,
-            )
+            let tap = take.sink.map(|make| make(number));
+            let seen = Receiver::on(&settings.measure, take.link);
+            if !facts.iter().any(|of| of.0 == port) {
+                return Receiving::new(port, queue, seen, take.filter, tap);
+            }
+            // Where nothing but flows is, their own figures say more than a measurement.
+            let measured = !plan.only_flows();
+            let counting = Measure { count_only: true, ..Measure::default() };
+            let seen = if measured { seen } else { Receiver::on(&counting, take.link) };
+            Receiving::new(port, queue, seen, take.filter, tap).claimed(measured)
         };
         Worker {
             index,
             cpu,
             clock,
             watch: Watch::new(clock),
-            tx: transmitters,
-            replay,
-            generators: queues.generators.into_iter().map(|g| g.begin(clock, &stop)).collect(),
             rx: rx.into_iter().map(receiving).collect(),
-            player,
+            sources,
+            outlets,
             budget: Budget {
                 packets: stop.packets.unwrap_or(u64::MAX),
                 octets: stop.octets.unwrap_or(u64::MAX),
                 end: end_of(&stop),
             },
             mailbox,
-            bell,
+            waker,
             sent_all,
-            scratch: Scratch::default(),
             added: 0,
             told: false,
             just_sent: false,
             woken: [Nanos::ZERO; 2],
             inflow: Inflow::default(),
             finished: false,
+            due: Vec::new(),
         }
     }
 }
@@ -435,9 +441,10 @@ impl Running {
         let (mail, mailbox) = mpsc::channel();
         let (opened, ready) = mpsc::channel();
         let (begin, beginning) = mpsc::channel();
-        let bell = Bell::new().map_err(EngineError::Thread)?;
+        let waker = Waker::new().map_err(EngineError::Thread)?;
         let (plan, settings) = (self.plan.clone(), self.settings.clone());
-        let orders = Orders { index, plan, settings, mailbox, bell: bell.clone(), sent_all, feed };
+        let orders =
+            Orders { index, plan, settings, mailbox, waker: waker.clone(), sent_all, feed };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
             let cpu = bind(orders.plan.workers[index].cpu);
@@ -453,7 +460,7 @@ impl Running {
             }
         };
         let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(work);
-        self.threads.push((mail, bell, thread.map_err(EngineError::Thread)?));
+        self.threads.push((mail, waker, thread.map_err(EngineError::Thread)?));
         let (ports, error) = ready.recv().map_err(|_| EngineError::Panic(index))?;
         self.ports = ports;
         error.map_or(Ok(begin), Err)
@@ -507,22 +514,22 @@ impl Running {
     /// What every worker has counted so far; `full`: with histograms. Workers that do not answer
     /// within a second are left out.
     pub fn snapshot(&self, full: bool) -> Vec<Snapshot> {
-        self.ask(|reply| Letter::Snapshot(full, reply))
+        self.ask(|reply| Message::Snapshot(full, reply))
     }
 
     /// As [`Running::snapshot`], in figures alone.
     pub fn glance(&self) -> Vec<Glance> {
-        self.ask(Letter::Glance)
+        self.ask(Message::Glance)
     }
 
-    fn ask<T>(&self, letter: impl Fn(mpsc::Sender<T>) -> Letter) -> Vec<T> {
+    fn ask<T>(&self, letter: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {
         let replies: Vec<_> = self
             .threads
             .iter()
-            .map(|(mail, bell, _)| {
+            .map(|(mail, waker, _)| {
                 let (reply, answer) = mpsc::channel();
                 let asked = mail.send(letter(reply)).is_ok();
-                bell.ring();
+                waker.wake();
                 asked.then_some(answer)
             })
             .collect();
@@ -533,18 +540,18 @@ impl Running {
             .collect()
     }
 
-    fn tell(&self, control: Control) {
-        for (mail, bell, _) in &self.threads {
+    fn tell(&self, command: Command) {
+        for (mail, waker, _) in &self.threads {
             // A worker that has ended has nothing left to control.
-            let _ = mail.send(Letter::Control(control.clone()));
-            bell.ring();
+            let _ = mail.send(Message::Command(command.clone()));
+            waker.wake();
         }
     }
 
-    fn tell_one(&self, worker: usize, control: Control) {
-        if let Some((mail, bell, _)) = self.threads.get(worker) {
-            let _ = mail.send(Letter::Control(control));
-            bell.ring();
+    fn tell_one(&self, worker: usize, command: Command) {
+        if let Some((mail, waker, _)) = self.threads.get(worker) {
+            let _ = mail.send(Message::Command(command));
+            waker.wake();
         }
     }
 
@@ -616,10 +623,10 @@ impl Running {
     pub fn pause(&self, name: Option<&str>) -> Result<(), EngineError> {
         match &self.templates(name)?[..] {
             [] => {
-                self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Pause(number)))
+                self.chosen(name)?.into_iter().for_each(|number| self.tell(Command::Pause(number)))
             }
             templates => {
-                templates.iter().for_each(|template| self.tell(Control::PauseTemplate(*template)))
+                templates.iter().for_each(|template| self.tell(Command::PauseTemplate(*template)))
             }
         }
         Ok(())
@@ -632,10 +639,10 @@ impl Running {
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
         match &self.templates(name)?[..] {
             [] => {
-                self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Resume(number)))
+                self.chosen(name)?.into_iter().for_each(|number| self.tell(Command::Resume(number)))
             }
             templates => {
-                templates.iter().for_each(|template| self.tell(Control::ResumeTemplate(*template)))
+                templates.iter().for_each(|template| self.tell(Command::ResumeTemplate(*template)))
             }
         }
         Ok(())
@@ -652,7 +659,7 @@ impl Running {
         };
         flows.load.can_become(&load).map_err(EngineError::FixedLoad)?;
         Arc::make_mut(flows).load = load.clone();
-        self.tell(Control::Load(Arc::new(load)));
+        self.tell(Command::Load(Arc::new(load)));
         Ok(())
     }
 
@@ -681,12 +688,12 @@ impl Running {
                     }
                     let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
                     (stream.gap, stream.asked_pps) = (gap, pps);
-                    self.tell(Control::Rate(number, gap));
+                    self.tell(Command::Rate(number, gap));
                 }
                 Change::Remove(name) => {
                     let number = self.number(&name)?;
                     self.names[number as usize].1 = false;
-                    self.tell(Control::Remove(number));
+                    self.tell(Command::Remove(number));
                 }
                 Change::Add(stream, _) if self.ports[stream.port].generates() => {
                     let port = self.plan.ports[stream.port].name.clone();
@@ -721,7 +728,7 @@ impl Running {
             let stream = Arc::new(stream.clone());
             self.open[worker] = true;
             self.added[worker] += 1;
-            self.tell_one(worker, Control::Add(number, stream));
+            self.tell_one(worker, Command::Add(number, stream));
         }
         self.placed = self.plan.streams.len();
         Ok(())
@@ -759,18 +766,18 @@ impl Running {
             return Err(EngineError::Count(senders));
         }
         Arc::make_mut(&mut self.plan).stop = stop;
-        self.tell(Control::Limit(stop));
+        self.tell(Command::Limit(stop));
         Ok(())
     }
 
     /// Lets so many more frames of a held replay ([`squall_replay::Replay::held`]) leave.
     pub fn step(&self, frames: u64) {
-        self.tell(Control::Step(frames));
+        self.tell(Command::Step(frames));
     }
 
     /// Nothing more is sent; what is on its way is still received by [`Running::finish`].
     pub fn stop(&self) {
-        self.tell(Control::Stop);
+        self.tell(Command::Stop);
     }
 
     /// Ends the run: waits for what is on its way, then gathers the counters.
@@ -826,10 +833,10 @@ impl Running {
 
     /// Tells all workers to end, and waits until they have.
     fn end(&mut self) -> Vec<thread::Result<Home>> {
-        for (mail, bell, _) in &self.threads {
+        for (mail, waker, _) in &self.threads {
             // A worker that has ended needs no telling.
-            let _ = mail.send(Letter::Finish);
-            bell.ring();
+            let _ = mail.send(Message::Finish);
+            waker.wake();
         }
         self.threads.drain(..).map(|(_, _, thread)| thread.join()).collect()
     }

@@ -7,7 +7,7 @@ use std::{
 
 use squall_measure::fingerprint;
 use squall_plan::PlanStream;
-use squall_port::{BATCH, Link, LinkState, SendError, TxBatch, TxQueue};
+use squall_port::{BATCH, LinkState, SendError, TxBatch};
 use squall_profile::Late;
 use squall_program::{
     Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
@@ -18,9 +18,8 @@ use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
 use crate::{
     Clock, PortTx, StreamTx,
-    clock::Watch,
-    cut::partly_sent,
     groups::{Groups, Membership},
+    source::{Budget, Member, Outlets, Turn},
     wheel::{Entry, Wheel},
 };
 
@@ -48,27 +47,9 @@ pub(crate) const OVERTIME: u64 = 100_000_000_000;
 /// Why frames did not leave that were due while the link was down.
 pub(crate) const LINK_DOWN: &str = "link_down";
 
-/// What may still be sent in the whole run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    pub packets: u64,
-    /// With FCS; the frame that reaches it is the last.
-    pub octets: u64,
-    /// Frames due from here on are not sent.
-    pub end: Picos,
-}
-
-impl Budget {
-    /// Whether a number of frames or octets ends the run.
-    pub fn is_counted(&self) -> bool {
-        self.packets != u64::MAX || self.octets != u64::MAX
-    }
-}
-
 pub(crate) struct Transmitter {
-    queue: Box<dyn TxQueue>,
-    link: Option<Arc<Link>>,
-    /// It was not up at the last turn.
+    out: Member,
+    /// The link was not up at the last turn.
     down: bool,
     clock: Clock,
     /// Frames handed over at once.
@@ -187,17 +168,10 @@ struct Sender {
 }
 
 impl Transmitter {
-    pub fn new(
-        port: usize,
-        queue: Box<dyn TxQueue>,
-        link: Option<Arc<Link>>,
-        clock: Clock,
-        limit: usize,
-        fingerprint: bool,
-    ) -> Self {
+    /// `limit`: frames handed over at once.
+    pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
         Self {
-            queue,
-            link,
+            out,
             down: false,
             clock,
             limit: limit.clamp(1, BATCH),
@@ -410,14 +384,9 @@ impl Transmitter {
         self.keep_to_rates();
     }
 
-    /// When something is to be done next; `None`: never, as it stands, or when the link is up
-    /// again.
-    pub fn next_due(&mut self, end: Picos) -> Option<Picos> {
-        if self.link.as_ref().is_some_and(|link| !link.is_up()) {
-            None
-        } else {
-            self.next_departure(end)
-        }
+    /// When something is to be done next; `None`: never, as it stands, or when the link is up again.
+    pub fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
+        if outlets.of(self.out).is_up() { self.next_departure(end) } else { None }
     }
 
     fn next_departure(&mut self, end: Picos) -> Option<Picos> {
@@ -437,59 +406,55 @@ impl Transmitter {
         (len.len() as u64, len.iter().map(|len| u64::from(len + FCS_LEN)).sum())
     }
 
-    /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames
-    /// moved.
-    pub fn turn(
-        &mut self,
-        now: Nanos,
-        watch: &mut Watch,
-        budget: &mut Budget,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let at = self.clock.since_start(now);
-        if self.clock != Clock::Virtual && at.0 >= budget.end.0.saturating_add(OVERTIME) {
+    /// One round: what is at hand and what is due; whether frames moved.
+    pub fn turn(&mut self, turn: &mut Turn<'_>, scratch: &mut Scratch) -> bool {
+        let (now, at) = (turn.now, turn.at());
+        let end = turn.budget.end;
+        if self.clock != Clock::Virtual && at.0 >= end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
         }
-        let waits = self.down || self.link.as_ref().is_some_and(|link| !link.is_up());
-        if waits && self.wait_for_link(now, at, budget) {
+        let waits = self.down || !turn.outlets.of(self.out).is_up();
+        if waits && self.wait_for_link(turn) {
             return false;
         }
         if self.hand.done < self.hand.filled {
-            let moved = self.send(watch);
+            let moved = self.send(turn);
             if self.hand.done < self.hand.filled || self.done {
                 return moved;
             }
         }
         let horizon = match self.clock {
             Clock::Real(start) if now < start => return false,
-            Clock::Real(_) => self.pace.schedule(at.0).min(budget.end.0.saturating_sub(1)),
-            Clock::Virtual => budget.end.0.saturating_sub(1),
+            Clock::Real(_) => self.pace.schedule(at.0).min(end.0.saturating_sub(1)),
+            Clock::Virtual => end.min(turn.until).0.saturating_sub(1),
         };
         if self.wheel.bound() > horizon && self.unpaced.is_empty() {
-            self.finish_if_over(at, budget);
+            self.finish_if_over(at, turn.budget);
             return false;
         }
-        let full = self.schedule_and_fill(now, at, horizon, budget, scratch);
+        let full = self.schedule_and_fill(turn, horizon, scratch);
         if self.hand.filled == 0 {
             self.blocked.note(now, full, &mut self.counters);
-            self.finish_if_over(at, budget);
+            self.finish_if_over(at, turn.budget);
             return false;
         }
-        self.send(watch);
+        self.send(turn);
         true
     }
 
     /// What becomes due while the link is down does not leave, and not in a burst when it is up
     /// again; streams without gaps wait. Whether it is down.
     #[cold]
-    fn wait_for_link(&mut self, now: Nanos, at: Picos, budget: &mut Budget) -> bool {
-        let state = self.link.as_ref().map_or(LinkState::Up, |link| link.state());
+    fn wait_for_link(&mut self, turn: &mut Turn<'_>) -> bool {
+        let (now, at) = (turn.now, turn.at());
+        let link = turn.outlets.of(self.out).link();
+        let state = link.map_or(LinkState::Up, |link| link.state());
         self.down = state != LinkState::Up;
         self.blocked.note(now, false, &mut self.counters);
-        if let (LinkState::Lost, Some(link)) = (state, &self.link) {
+        if let (LinkState::Lost, Some(link)) = (state, link) {
             self.counters.error = Some(link.error().to_string());
-            self.drop_hand("port_lost");
+            self.drop_hand(turn.outlets, "port_lost");
             self.done = true;
             return true;
         }
@@ -501,12 +466,12 @@ impl Transmitter {
                     (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
                 });
             // They are no part of what a run that ends by a count has sent.
-            budget.packets = budget.packets.saturating_add(packets);
-            budget.octets = budget.octets.saturating_add(octets);
-            self.drop_hand(LINK_DOWN);
+            turn.budget.packets = turn.budget.packets.saturating_add(packets);
+            turn.budget.octets = turn.budget.octets.saturating_add(octets);
+            self.drop_hand(turn.outlets, LINK_DOWN);
         }
         let begun = !matches!(self.clock, Clock::Real(start) if now < start);
-        let horizon = self.pace.schedule(at.0).min(budget.end.0.saturating_sub(1));
+        let horizon = self.pace.schedule(at.0).min(turn.budget.end.0.saturating_sub(1));
         let mut given_up = 0;
         while begun
             && given_up < MOST_SKIPPED
@@ -527,7 +492,7 @@ impl Transmitter {
             Self::go_on(&mut self.senders, &mut self.wheel, i);
         }
         if self.down {
-            self.finish_if_over(at, budget);
+            self.finish_if_over(at, turn.budget);
         }
         self.down
     }
@@ -547,18 +512,18 @@ impl Transmitter {
     /// Whether the port was full and lent no slots.
     fn schedule_and_fill(
         &mut self,
-        now: Nanos,
-        at: Picos,
+        turn: &mut Turn<'_>,
         mut horizon: u64,
-        budget: &mut Budget,
         scratch: &mut Scratch,
     ) -> bool {
+        let (now, at) = (turn.now, turn.at());
+        let Turn { outlets, budget, .. } = turn;
         (self.hand.filled, self.hand.done) = (0, 0);
         self.hand.runs.clear();
         self.groups.clear();
         self.batch += 1;
         let most = self.limit.min(usize::try_from(budget.packets).unwrap_or(usize::MAX));
-        let batch = self.queue.lend(most);
+        let batch = outlets.lend(self.out, most);
         let full = batch.is_empty() && most > 0;
         let most = batch.len();
         let mut n = 0;
@@ -689,24 +654,24 @@ impl Transmitter {
         }
     }
 
-    fn send(&mut self, watch: &mut Watch) -> bool {
-        let before = watch.now();
+    fn send(&mut self, turn: &mut Turn<'_>) -> bool {
+        let before = turn.watch.now();
         let wanted = self.hand.filled - self.hand.done;
-        match self.queue.send(wanted) {
+        match turn.outlets.send(self.out, wanted) {
             Ok(sent) => {
-                let after = watch.now();
+                let after = turn.watch.now();
                 self.counters.sending = self.counters.sending + after.saturating_sub(before);
                 self.blocked.note(before, sent < wanted, &mut self.counters);
                 self.credit(sent, before, after);
                 sent > 0
             }
             Err(SendError::Frame(reason)) => {
-                self.counters.errors += self.drop_next(reason);
+                self.counters.errors += self.drop_next(turn.outlets, reason);
                 true
             }
             Err(SendError::Port(error)) => {
                 self.counters.error = Some(error.to_string());
-                self.drop_hand("port_lost");
+                self.drop_hand(turn.outlets, "port_lost");
                 self.done = true;
                 false
             }
@@ -796,10 +761,10 @@ impl Transmitter {
 
     /// The next frame at hand does not leave; of a super-frame, what has not left yet. How many
     /// frames that are.
-    fn drop_next(&mut self, reason: &'static str) -> u64 {
+    fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;
         let cut = self.sender_of(i).program.cut();
-        let (packets, octets) = partly_sent(&*self.queue, cut);
+        let (packets, octets) = outlets.of(self.out).partly_sent(cut);
         let s = self.sender_of(i);
         let missing = u64::from(s.weight) - packets;
         s.packets += packets;
@@ -828,9 +793,10 @@ impl Transmitter {
         *self.counters.not_sent.entry(reason).or_default() += weight;
     }
 
-    fn drop_hand(&mut self, reason: &'static str) {
+    fn drop_hand(&mut self, outlets: &mut Outlets, reason: &'static str) {
+        outlets.release(self.out);
         if self.hand.done < self.hand.filled {
-            self.drop_next(reason);
+            self.drop_next(outlets, reason);
         }
         for i in self.hand.done..self.hand.filled {
             self.not_sent(i, reason);
@@ -838,16 +804,16 @@ impl Transmitter {
         self.hand.done = self.hand.filled;
     }
 
-    /// All is sent, until streams are added: what is at hand gets one more chance, what was due and
-    /// is not sent is counted.
-    pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
+    /// All is sent, until streams are added: what is at hand gets one more chance, what was due
+    /// before `end` and is not sent is counted.
+    pub fn settle(&mut self, turn: &mut Turn<'_>, end: Picos) {
         // Again behind a frame that the port refuses.
-        while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(watch)
+        while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(turn)
         {
         }
-        let down = self.link.as_ref().is_some_and(|link| !link.is_up());
-        self.drop_hand(if down { LINK_DOWN } else { "port_full" });
-        let at = self.clock.since_start(now);
+        let down = !turn.outlets.of(self.out).is_up();
+        self.drop_hand(turn.outlets, if down { LINK_DOWN } else { "port_full" });
+        let at = turn.at();
         let until = if self.clock == Clock::Virtual { Picos(0) } else { at.min(end) };
         for s in &mut self.senders {
             if s.active && s.paused.is_none() && !s.timeline.is_unpaced() {
@@ -865,8 +831,8 @@ impl Transmitter {
     }
 
     /// The end of the run: what was sent is to be out.
-    pub fn close(&mut self) {
-        let result = self.queue.finish();
+    pub fn close(&mut self, outlets: &mut Outlets) {
+        let result = outlets.of_mut(self.out).finish();
         // What waits in a device without a link waits for ever.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());

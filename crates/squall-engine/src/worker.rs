@@ -16,26 +16,37 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::Load;
 use squall_measure::{Receiver, StreamGlance, track::Key};
 use squall_plan::PlanStream;
-use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
+use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink as Tap, monotonic};
 use squall_profile::Stop;
-use squall_program::{Gap, Scratch, pace::Pacing};
+use squall_program::{Gap, pace::Pacing, signature::Signature};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock,
     clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
-    flows::{FlowStats, Player},
-    generate::Driver,
-    replay::{Replayed, Replayer},
+    flows::FlowStats,
+    replay::Replayed,
+    source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
     supervisor::end_of,
-    transmit::{Budget, Transmitter},
 };
 
-/// Counters of one port on one worker. Frames that the port took for good; octets with FCS.
+/// What a source makes its frames of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceKind {
+    #[default]
+    Streams,
+    /// Captures; attacks, too, as frames.
+    Replay,
+    Flows,
+}
+
+/// Counters of what one source sends by one port on one worker. Frames that the port took for good;
+/// octets with FCS.
 #[derive(Clone, Debug, Default)]
 pub struct PortTx {
     pub port: usize,
+    pub source: SourceKind,
     pub packets: u64,
     pub octets: u64,
     /// Super-frames that were handed over whole, and the frames that they became, which are among
@@ -64,6 +75,13 @@ pub struct PortTx {
     pub unhashed: bool,
     /// Why the port is of no further use.
     pub error: Option<String>,
+}
+
+impl PortTx {
+    /// Port, frames, octets with FCS.
+    pub(crate) fn glance(&self) -> (usize, u64, u64) {
+        (self.port, self.packets, self.octets)
+    }
 }
 
 /// Counters of one stream on one worker.
@@ -119,7 +137,7 @@ pub struct Snapshot {
 
 /// What a worker can be told while it runs.
 #[derive(Clone, Debug)]
-pub enum Control {
+pub enum Command {
     /// One stream by its number in the plan, or all.
     Pause(Option<u32>),
     Resume(Option<u32>),
@@ -197,8 +215,8 @@ impl PortGlance {
     }
 }
 
-pub(crate) enum Letter {
-    Control(Control),
+pub(crate) enum Message {
+    Command(Command),
     /// In figures alone.
     Glance(Reply<Glance>),
     /// With histograms or without.
@@ -207,41 +225,42 @@ pub(crate) enum Letter {
     Finish,
 }
 
-/// How a supervisor knocks without the worker having to ask a channel each turn; and wakes it where
-/// it waits for frames.
+/// Tells a worker that a message waits, without the worker having to ask a channel each turn; and
+/// wakes it where it waits for frames.
 #[derive(Clone)]
-pub(crate) struct Bell(Arc<Knocker>);
+pub(crate) struct Waker(Arc<Wake>);
 
-struct Knocker {
-    rung: Rung,
+struct Wake {
+    flag: Flag,
     /// Readable when the worker was woken.
-    wakes: OwnedFd,
+    event: OwnedFd,
 }
 
 /// Alone on its cache lines (two, because CPUs fetch neighbours along): it is read each turn.
 #[repr(align(128))]
-struct Rung(AtomicBool);
+struct Flag(AtomicBool);
 
-impl Bell {
+impl Waker {
     pub fn new() -> io::Result<Self> {
-        let wakes = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Knocker { rung: Rung(AtomicBool::new(false)), wakes })))
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Wake { flag: Flag(AtomicBool::new(false)), event })))
     }
 
-    pub fn ring(&self) {
-        self.0.rung.0.store(true, Ordering::Release);
-        // Fails only when it was rung 2^64 times and nobody looked.
-        let _ = rustix::io::write(&self.0.wakes, &1u64.to_ne_bytes());
+    pub fn wake(&self) {
+        self.0.flag.0.store(true, Ordering::Release);
+        // Fails only when it was woken 2^64 times and nobody looked.
+        let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
 
+    /// Whether it was woken since the last call.
     #[inline]
-    fn answer(&self) -> bool {
-        self.0.rung.0.load(Ordering::Relaxed) && self.0.rung.0.swap(false, Ordering::Acquire)
+    fn take(&self) -> bool {
+        self.0.flag.0.load(Ordering::Relaxed) && self.0.flag.0.swap(false, Ordering::Acquire)
     }
 
-    /// From now on only new rings wake.
-    fn hush(&self) {
-        let _ = rustix::io::read(&self.0.wakes, &mut [0; 8]);
+    /// From now on only who wakes it anew ends a wait.
+    fn clear(&self) {
+        let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
     }
 }
 
@@ -253,11 +272,23 @@ pub(crate) struct Receiving {
     filter: Option<Arc<Filter>>,
     /// Frames of a batch that the filter took.
     chosen: Vec<RxFrame>,
-    sink: Option<Box<dyn Sink>>,
+    /// Sources take frames of this port, too, and with what carries a signature or not.
+    claimed: Option<Claimed>,
+    tap: Option<Box<dyn Tap>>,
     /// Frames that the queue has given, and those of them that the filter did not take.
     given: u64,
     filtered: u64,
     error: Option<String>,
+}
+
+/// What sources take of a port's frames.
+#[derive(Default)]
+struct Claimed {
+    /// What is left is measured; otherwise all is only counted.
+    measured: bool,
+    /// Frame by frame of a batch.
+    claims: Vec<bool>,
+    rest: Vec<RxFrame>,
 }
 
 impl Receiving {
@@ -266,7 +297,7 @@ impl Receiving {
         queue: Box<dyn RxQueue>,
         seen: Receiver,
         filter: Option<Arc<Filter>>,
-        sink: Option<Box<dyn Sink>>,
+        tap: Option<Box<dyn Tap>>,
     ) -> Self {
         Self {
             queue,
@@ -274,16 +305,43 @@ impl Receiving {
             seen,
             filter,
             chosen: Vec::with_capacity(BATCH),
-            sink,
+            claimed: None,
+            tap,
             given: 0,
             filtered: 0,
             error: None,
         }
     }
 
+    /// Sources take frames of the port, too; `measured`: of what they leave, more is wanted than
+    /// its count.
+    pub fn claimed(mut self, measured: bool) -> Self {
+        self.claimed = Some(Claimed { measured, ..Claimed::default() });
+        self
+    }
+
     /// Takes what has come; whether anything has.
     #[inline]
-    fn turn(&mut self) -> bool {
+    fn turn(&mut self, now: Nanos, sources: &mut [Box<dyn Source>]) -> bool {
+        if self.claimed.is_none() {
+            return self.take(now, &mut []);
+        }
+        let mut any = false;
+        for source in &mut *sources {
+            any |= source.sink(self.port).is_some_and(|sink| sink.advance(now));
+        }
+        for _ in 0..MOST_BATCHES {
+            if !self.take(now, sources) {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Takes one batch; whether there was any.
+    #[inline]
+    fn take(&mut self, now: Nanos, sources: &mut [Box<dyn Source>]) -> bool {
         let batch = match self.queue.receive() {
             Ok(batch) => batch,
             Err(error) => {
@@ -309,22 +367,38 @@ impl Receiving {
                 RxBatch { base: batch.base, frames: &self.chosen }
             }
         };
-        if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
-            self.seen.observe_all(
-                batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)),
-            );
-        } else {
-            for (octets, frame) in batch.iter() {
-                match frame.cut.is_whole() {
-                    true => self.seen.observe(octets, frame.wire_len, frame.time),
-                    false => {
-                        self.seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time)
+        match &mut self.claimed {
+            None => measure(&mut self.seen, &batch),
+            Some(Claimed { measured, claims, rest }) => {
+                claims.clear();
+                // A signature of ours says whose a frame is, whatever address it goes to.
+                let signed = |octets: &[u8]| *measured && Signature::read(octets).is_some();
+                claims.extend(batch.iter().map(|(octets, _)| signed(octets)));
+                let before = measured.then(|| claims.clone());
+                for source in sources {
+                    if let Some(sink) = source.sink(self.port) {
+                        sink.take(now, &batch, claims);
+                    }
+                }
+                match before {
+                    None => measure(&mut self.seen, &batch),
+                    Some(signed) => {
+                        rest.clear();
+                        for ((frame, claim), signed) in batch.frames.iter().zip(claims).zip(signed)
+                        {
+                            if *claim && !signed {
+                                self.seen.count(frame.wire_len, frame.cut);
+                            } else {
+                                rest.push(*frame);
+                            }
+                        }
+                        measure(&mut self.seen, &RxBatch { base: batch.base, frames: rest });
                     }
                 }
             }
         }
-        if let Some(sink) = &mut self.sink {
-            sink.take(&batch);
+        if let Some(tap) = &mut self.tap {
+            tap.take(&batch);
         }
         true
     }
@@ -338,6 +412,21 @@ impl Receiving {
     fn waiting(&mut self) -> u64 {
         let lost: u64 = self.queue.drops().iter().map(|(_, n)| n).sum();
         self.queue.received().map_or(0, |received| received.saturating_sub(self.given + lost))
+    }
+}
+
+/// Takes the measure of what came.
+#[inline]
+fn measure(seen: &mut Receiver, batch: &RxBatch<'_>) {
+    if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
+        let frames = batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time));
+        return seen.observe_all(frames);
+    }
+    for (octets, frame) in batch.iter() {
+        match frame.cut.is_whole() {
+            true => seen.observe(octets, frame.wire_len, frame.time),
+            false => seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
+        }
     }
 }
 
@@ -372,18 +461,15 @@ pub(crate) struct Worker {
     pub cpu: Option<u32>,
     pub clock: Clock,
     pub watch: Watch,
-    pub tx: Vec<Transmitter>,
-    pub generators: Vec<Driver>,
-    pub replay: Option<Replayer>,
-    pub player: Option<Player>,
+    pub sources: Vec<Box<dyn Source>>,
+    pub outlets: Outlets,
     pub rx: Vec<Receiving>,
     pub budget: Budget,
-    pub mailbox: Mailbox<Letter>,
-    pub bell: Bell,
+    pub mailbox: Mailbox<Message>,
+    pub waker: Waker,
     /// Told when nothing is left to be sent: by whom, and how many streams were added until then.
     pub sent_all: Reply<(usize, u64)>,
     pub added: u64,
-    pub scratch: Scratch,
     pub told: bool,
     /// The last thing done was to send.
     pub just_sent: bool,
@@ -391,8 +477,12 @@ pub(crate) struct Worker {
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
     pub finished: bool,
+    /// On virtual time: when the sources have their next instants.
+    pub due: Vec<Option<Picos>>,
 }
 
+/// Batches that are received in a turn at most, where sources answer to what is received.
+const MOST_BATCHES: usize = 256;
 /// How long the last frames of a queue that was stopped may take: a block of a receive ring is
 /// handed over late.
 const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
@@ -407,6 +497,36 @@ const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const TX_REST: Nanos = Nanos(2_000_000);
 /// And of one that only looks after threads that generate, and shares their CPU.
 const WATCH_REST: Nanos = Nanos(10_000_000);
+/// So near an instant a source that reacts to frames is waited for without sleep: who wakes for it
+/// is awake by then, with timers as exact as these sources set them.
+const NEAR: Nanos = Nanos(15_000);
+/// Longest sleep for such a source where no port can wake us.
+const NAP: Nanos = Nanos(100_000);
+/// And where one can.
+const SLEEP: Nanos = Nanos(50_000_000);
+/// So long frames gather.
+const GATHER: Nanos = Nanos(50_000);
+/// Rounds in which what was said before the end is still answered.
+const LAST_WORDS: usize = 64;
+/// Rounds at the end in which sources come to theirs.
+const LAST_TURNS: usize = 100_000;
+
+/// A source's turn, of the worker's parts but for its sources.
+macro_rules! turn {
+    ($worker:ident, $now:expr, $until:expr) => {
+        Turn {
+            clock: $worker.clock,
+            now: $now,
+            until: $until,
+            watch: &mut $worker.watch,
+            budget: &mut $worker.budget,
+            outlets: &mut $worker.outlets,
+        }
+    };
+}
+
+/// Nobody has to be waited for.
+const NEVER: Picos = Picos(u64::MAX);
 
 impl Worker {
     /// Runs to the end and gives the counters.
@@ -414,10 +534,9 @@ impl Worker {
         while !self.finished {
             self.turn();
         }
-        self.receive();
-        self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.finish());
+        self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.finish());
         let preempted = preempted();
-        let replayed = self.replay.as_mut().and_then(Replayer::take_result);
+        let replayed = self.sources.iter_mut().find_map(|source| source.take_result());
         (Snapshot { preempted, ..self.snapshot(true, std::mem::take) }, replayed)
     }
 
@@ -426,55 +545,23 @@ impl Worker {
     fn turn(&mut self) {
         // Behind a batch that left just now the clock is where it was.
         let mut now = if self.just_sent { self.watch.last() } else { self.watch.now() };
-        let rang = self.bell.answer();
-        if rang {
+        let woken = self.waker.take();
+        if woken {
             self.read_mail(now);
         }
-        let mut moved = self.receive();
-        let mut stale = moved || rang;
+        let mut moved = self.receive(now);
+        let mut stale = moved || woken;
         let mut open = false;
-        let first_in_time = self.first_in_time();
-        for (i, tx) in self.tx.iter_mut().enumerate().filter(|(_, tx)| !tx.done) {
+        let in_turn = self.in_turn();
+        for (i, source) in self.sources.iter_mut().enumerate() {
             // The stamp in the frames: what took time since is not the network's delay.
             if stale {
                 now = self.watch.now();
             }
-            match first_in_time {
-                None => moved |= tx.turn(now, &mut self.watch, &mut self.budget, &mut self.scratch),
-                Some((first, end)) if first == i => {
-                    let mut budget = Budget { end, ..self.budget };
-                    moved |= tx.turn(now, &mut self.watch, &mut budget, &mut self.scratch);
-                    self.budget = Budget { end: self.budget.end, ..budget };
-                }
-                Some(_) => {}
-            }
-            if tx.done {
-                // Behind the last frame of a run that ends by a count nothing is due, and so
-                // nothing late.
-                let counted = self.budget.packets == 0 || self.budget.octets == 0;
-                let early = counted && self.clock.since_start(now) < self.budget.end;
-                tx.settle(now, &mut self.watch, if early { Picos(0) } else { self.budget.end });
-            }
-            open |= !tx.done;
+            let until = if in_turn { earlier_of_others(&self.due, i) } else { NEVER };
+            moved |= source.turn(&mut turn!(self, now, until));
+            open |= !source.is_done();
             stale = moved;
-        }
-        if let Some(replay) = self.replay.as_mut().filter(|replay| !replay.done) {
-            if stale {
-                now = self.watch.now();
-            }
-            moved |= replay.turn(now, &mut self.watch, &mut self.budget);
-            if replay.done {
-                replay.settle(now, &mut self.watch, self.budget.end);
-            }
-            open |= !replay.done;
-        }
-        if let Some(player) = &mut self.player {
-            moved |= player.turn(&mut self.watch, self.budget.end);
-            open |= !player.is_done();
-        }
-        for generator in self.generators.iter_mut().filter(|g| !g.done) {
-            generator.turn(self.clock.since_start(now));
-            open |= !generator.done;
         }
         if !open && !self.told {
             self.told = true;
@@ -482,45 +569,80 @@ impl Worker {
             let _ = self.sent_all.send((self.index, self.added));
         }
         if !moved {
-            self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.idle(now));
+            self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.idle(now));
             self.rest(open);
         }
         self.just_sent = moved && self.rx.is_empty();
     }
 
-    /// On virtual time every port could take all that a run's count allows, so only the one whose
-    /// frame is due next may send, and until another's is due: both are given.
-    fn first_in_time(&mut self) -> Option<(usize, Picos)> {
-        if self.clock != Clock::Virtual
-            || !self.budget.is_counted()
-            || self.tx.len() < 2
-            || self.budget.packets == 0
-            || self.budget.octets == 0
-        {
-            return None;
+    /// On virtual time, where a source could go on for ever while the others stand: each goes on as
+    /// far as the next instant of another.
+    fn in_turn(&mut self) -> bool {
+        if self.clock != Clock::Virtual || self.sources.len() < 2 {
+            return false;
         }
         let end = self.budget.end;
-        let open = self.tx.iter_mut().enumerate().filter(|(_, tx)| !tx.done);
-        let mut due: Vec<_> = open.filter_map(|(i, tx)| Some((tx.next_due(end)?, i))).collect();
-        due.sort_unstable();
-        let second = due.get(1).map_or(end, |(due, _)| Picos(due.0 + 1).min(end));
-        due.first().map(|(_, i)| (*i, second))
+        self.due.clear();
+        for source in &mut self.sources {
+            let open = !source.is_done();
+            self.due.push(open.then(|| source.next_due(&self.outlets, end)).flatten());
+        }
+        true
     }
 
     fn rest(&mut self, open: bool) {
-        if let Some(player) = &mut self.player {
-            if player.rest(&mut self.watch, &self.bell.0.wakes, self.budget.end) {
-                self.bell.hush();
+        if self.clock == Clock::Virtual {
+            let in_turn = self.in_turn();
+            let mut passed = false;
+            for (i, source) in self.sources.iter_mut().enumerate() {
+                let until = if in_turn { earlier_of_others(&self.due, i) } else { NEVER };
+                passed |= source.pass(until);
             }
-            return;
+            if passed {
+                return;
+            }
+            if open {
+                return std::thread::yield_now();
+            }
         }
         let now = self.watch.now();
+        let start = match self.clock {
+            Clock::Real(start) => start,
+            Clock::Virtual => Nanos::ZERO,
+        };
+        let end = self.budget.end;
+        // The most careful of those that are waited for says how.
+        let (mut next, mut precise): (Option<Picos>, Option<Picos>) = (None, None);
+        let (mut reacts, mut patient, mut watches) = (false, false, true);
+        for source in &mut self.sources {
+            let due = source.next_due(&self.outlets, end);
+            let earlier = |one: Option<Picos>| one.into_iter().chain(due).min();
+            if source.reacts() {
+                (reacts, precise) = (true, earlier(precise));
+                continue;
+            }
+            next = earlier(next);
+            if source.is_done() {
+                continue;
+            }
+            match source.rest(now) {
+                Rest::Port => (patient, watches) = (true, false),
+                Rest::Seldom => {}
+                _ => watches = false,
+            }
+        }
+        if reacts {
+            let margin = Picos::from(Nanos(SPIN.0.saturating_sub(NEAR.0)));
+            let awake = next.map(|due| Picos(due.0.saturating_sub(margin.0)));
+            let wake = precise.into_iter().chain(awake).min();
+            return self.rest_reacting(now, wake.map(|due| start + due.as_nanos()));
+        }
         let fast = !open && self.inflow.is_fast(now, &self.rx);
         let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
         let longest = match bearable {
             Some(bearable) if fast => bearable,
             Some(bearable) => bearable.min(RX_REST),
-            None if self.tx.is_empty() && self.replay.is_none() && open => WATCH_REST,
+            None if watches && open => WATCH_REST,
             None => TX_REST,
         };
         // Where frames come fast a sleep finds many of them, and a queue that tells each would wake
@@ -530,34 +652,56 @@ impl Worker {
         if waits && self.wait_for_frames() {
             return;
         }
-        let start = match self.clock {
-            Clock::Real(start) => start,
-            Clock::Virtual => Nanos::ZERO,
-        };
-        let end = self.budget.end;
-        let streams = self.tx.iter_mut().filter(|tx| !tx.done).filter_map(|tx| tx.next_due(end));
-        let captures = self
-            .replay
-            .iter()
-            .filter(|replay| !replay.done)
-            .filter_map(|replay| replay.next_due(end));
-        let next = streams.chain(captures).min();
         let wake = match next {
             Some(due) => start + due.as_nanos(),
             // Nothing is due any more, but the end of the run is to be noticed.
             None if open && end.0 != u64::MAX => start + end.as_nanos(),
             None => now + longest + SLEEP_MARGIN,
         };
-        if self.clock == Clock::Virtual && open {
-            return std::thread::yield_now();
-        }
         let margin = match next {
             // A port waits itself.
-            Some(_) if self.replay.as_ref().is_some_and(Replayer::is_patient) => Nanos::ZERO,
+            Some(_) if patient => Nanos::ZERO,
             Some(_) => SPIN,
             None => SLEEP_MARGIN,
         };
         rest(&mut self.watch, now, wake, longest, margin);
+    }
+
+    /// Waits until `next`, until a frame comes, or until it is told something.
+    fn rest_reacting(&mut self, now: Nanos, next: Option<Nanos>) {
+        let left = next.map_or(SLEEP, |next| next.saturating_sub(now)).min(SLEEP);
+        if left <= NEAR {
+            return std::hint::spin_loop();
+        }
+        let most = Nanos(left.0 - NEAR.0 / 2);
+        let (mut gathers, mut full) = (false, false);
+        for source in self.sources.iter_mut().filter(|source| source.reacts()) {
+            match source.rest(now) {
+                Rest::Gather => gathers = true,
+                Rest::Full => full = true,
+                _ => {}
+            }
+        }
+        if gathers {
+            return nap(&mut self.watch, most.min(GATHER));
+        }
+        let mut descriptors = Vec::with_capacity(self.rx.len() + 1);
+        let told = self.rx.iter().all(|rx| rx.queue.poll_on(&mut descriptors));
+        if !told || full {
+            return nap(&mut self.watch, most.min(NAP));
+        }
+        descriptors.push(self.waker.0.event.as_fd());
+        let mut waits: Vec<_> =
+            descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let wait = Timespec { tv_sec: 0, tv_nsec: most.0.min(999_999_999) as i64 };
+        self.watch.plan_rest(Nanos(wait.tv_nsec as u64));
+        // An interrupted wait is no harm.
+        let _ = poll(&mut waits, Some(&wait));
+        let woken = waits.last().is_some_and(|waker| !waker.revents().is_empty());
+        drop(waits);
+        if woken {
+            self.waker.clear();
+        }
     }
 
     /// Whether the last wait for frames ended long ago and the next may be long, or it was long
@@ -576,7 +720,7 @@ impl Worker {
         if open.peek().is_none() || !open.all(|rx| rx.queue.poll_on(&mut descriptors)) {
             return false;
         }
-        descriptors.push(self.bell.0.wakes.as_fd());
+        descriptors.push(self.waker.0.event.as_fd());
         let mut waits: Vec<_> =
             descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // An interrupted wait is no harm.
@@ -585,24 +729,24 @@ impl Worker {
         self.watch.plan_rest(Nanos(WAIT.tv_nsec as u64));
         if told {
             self.woken = [self.watch.now(), self.woken[0]];
-            self.bell.hush();
+            self.waker.clear();
         }
         true
     }
 
     #[inline]
-    fn receive(&mut self) -> bool {
+    fn receive(&mut self, now: Nanos) -> bool {
         let mut any = false;
         for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
-            any |= rx.turn();
+            any |= rx.turn(now, &mut self.sources);
         }
         any
     }
 
     fn read_mail(&mut self, now: Nanos) {
-        while let Ok(letter) = self.mailbox.try_recv() {
-            match letter {
-                Letter::Snapshot(full, reply) => {
+        while let Ok(message) = self.mailbox.try_recv() {
+            match message {
+                Message::Snapshot(full, reply) => {
                     let seen = if full {
                         |seen: &mut Receiver| seen.watching()
                     } else {
@@ -610,74 +754,46 @@ impl Worker {
                     };
                     let _ = reply.send(self.snapshot(full, seen));
                 }
-                Letter::Glance(reply) => {
+                Message::Glance(reply) => {
                     let _ = reply.send(self.glance());
                 }
-                Letter::Finish => self.finish(now),
-                Letter::Control(control) => self.obey(control, now),
+                Message::Finish => self.finish(now),
+                Message::Command(command) => self.apply(&command, now),
             }
         }
     }
 
-    fn obey(&mut self, control: Control, now: Nanos) {
+    fn apply(&mut self, command: &Command, now: Nanos) {
         let at = match self.clock {
             Clock::Real(_) => self.clock.since_start(now),
             // Virtual time stands at what left last.
             Clock::Virtual => {
-                self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default().into()
+                self.sources.iter().map(|source| source.time()).max().unwrap_or_default().into()
             }
         };
-        self.generators.iter_mut().for_each(|g| g.obey(&control, at));
-        match (&mut self.replay, &control) {
-            (Some(replay), Control::Pause(None)) => replay.pause(at, &mut self.budget),
-            (Some(replay), Control::Resume(None)) => replay.resume(at),
-            (Some(replay), Control::Step(frames)) => replay.step(*frames),
-            (Some(replay), Control::Stop) => replay.stop(),
-            _ => {}
+        let mut turn = turn!(self, now, NEVER);
+        let added: u64 =
+            self.sources.iter_mut().map(|source| source.apply(command, at, &mut turn)).sum();
+        if added > 0 {
+            (self.added, self.told) = (self.added + added, false);
         }
-        if let Some(player) = &mut self.player {
-            player.obey(&control, &mut self.watch);
-        }
-        if let Control::Stop = control {
-            self.budget.end = self.budget.end.min(at);
-            self.budget.packets = 0;
-            return;
-        }
-        if let Control::Limit(stop) = control {
-            return self.limit(stop);
-        }
-        for tx in &mut self.tx {
-            match &control {
-                Control::Pause(number) => tx.pause(*number, at),
-                Control::Resume(number) => tx.resume(*number, at),
-                Control::Rate(number, gap) => tx.set_rate(*number, *gap, at),
-                Control::Remove(number) => tx.remove(*number),
-                Control::Add(number, stream) => {
-                    if stream.port == tx.counters.port {
-                        tx.add(*number, stream.clone(), at);
-                        (self.added, self.told) = (self.added + 1, false);
-                    }
-                }
-                Control::Step(_)
-                | Control::PauseTemplate(_)
-                | Control::ResumeTemplate(_)
-                | Control::Load(_) => {}
-                Control::Limit(_) | Control::Stop => unreachable!("handled above"),
+        match command {
+            Command::Stop => {
+                self.budget.end = self.budget.end.min(at);
+                self.budget.packets = 0;
             }
+            Command::Limit(stop) => self.limit(*stop),
+            _ => {}
         }
     }
 
     fn limit(&mut self, stop: Stop) {
         // A stopped run stays so.
-        if self.budget.packets == 0 || self.budget.octets == 0 {
+        if self.budget.is_spent() {
             return;
         }
-        let (mut packets, mut octets) = (0, 0);
-        for tx in &self.tx {
-            let (waiting, their_octets) = tx.at_hand();
-            packets += tx.counters.packets + tx.counters.errors + waiting;
-            octets += tx.counters.octets + their_octets;
-        }
+        let used = self.sources.iter().map(|source| source.used());
+        let (packets, octets) = used.fold((0, 0), |sum, used| (sum.0 + used.0, sum.1 + used.1));
         let left = |total: Option<u64>, used: u64| {
             total.map_or(u64::MAX, |total| total.saturating_sub(used))
         };
@@ -689,29 +805,30 @@ impl Worker {
     }
 
     fn finish(&mut self, now: Nanos) {
-        for tx in &mut self.tx {
-            if !tx.done {
-                tx.settle(now, &mut self.watch, self.budget.end);
+        // What was said last is heard: the end of one side's flows is the end of the other's.
+        for _ in 0..LAST_WORDS {
+            if !self.receive(now) {
+                break;
             }
-            tx.close();
-        }
-        if let Some(replay) = &mut self.replay {
-            if !replay.done {
-                replay.settle(now, &mut self.watch, self.budget.end);
+            let mut turn = turn!(self, now, NEVER);
+            for source in self.sources.iter_mut().filter(|source| source.reacts()) {
+                source.turn(&mut turn);
             }
-            replay.close();
         }
-        if let Some(player) = &mut self.player {
-            player.close(&mut self.watch);
+        for _ in 0..LAST_TURNS {
+            let mut turn = turn!(self, now, NEVER);
+            let over = self.sources.iter_mut().map(|source| source.settle(&mut turn));
+            if over.fold(true, |all, over| all & over) {
+                break;
+            }
+            self.receive(now);
         }
-        for generator in &mut self.generators {
-            generator.close(self.clock.since_start(now));
-        }
+        self.sources.iter_mut().for_each(|source| source.close(&mut self.outlets));
         self.drain();
         self.finished = true;
     }
 
-    /// Takes what has come until now.
+    /// Takes what has come until now; no source answers to it any more.
     fn drain(&mut self) {
         // Of a port that says when it is empty, all: none of the frames that the kernel has counted
         // is lost at the end.
@@ -721,7 +838,7 @@ impl Worker {
             }
             let mut patience = monotonic() + DRAIN_PATIENCE;
             while rx.error.is_none() {
-                if rx.turn() {
+                if rx.take(Nanos::ZERO, &mut []) {
                     patience = monotonic() + DRAIN_PATIENCE;
                 } else if rx.waiting() == 0 || monotonic() > patience {
                     break;
@@ -734,73 +851,48 @@ impl Worker {
         // lingered for it, and a loop may be full of single frames.
         let most = if self.clock == Clock::Virtual { 1 << 16 } else { 1000 };
         for _ in 0..most {
-            if !self.receive() {
+            let mut any = false;
+            for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
+                any |= rx.take(Nanos::ZERO, &mut []);
+            }
+            if !any {
                 break;
             }
         }
     }
 
     fn glance(&self) -> Glance {
-        let port = |tx: &PortTx| (tx.port, tx.packets, tx.octets);
-        let stream = |s: StreamTx| (s.number, s.packets, s.octets);
-        let played = self.player.iter().flat_map(Player::counters);
-        Glance {
-            tx: (self.tx.iter().map(|tx| port(&tx.counters)))
-                .chain(self.generators.iter().map(|g| port(&g.port())))
-                .chain(self.replay.iter().flat_map(Replayer::ports).map(port))
-                .chain(played.map(port))
-                .collect(),
-            streams: (self.tx.iter().flat_map(|tx| tx.streams(false)))
-                .chain(self.generators.iter().flat_map(|g| g.streams(false)))
-                .map(stream)
-                .collect(),
-            rx: (self.rx.iter().map(|rx| PortGlance::of(rx.port, &rx.seen)))
-                .chain(
-                    self.player
-                        .iter()
-                        .flat_map(Player::seen)
-                        .map(|(port, seen)| PortGlance::of(port, seen)),
-                )
-                .collect(),
-        }
+        let rx = self.rx.iter().map(|rx| PortGlance::of(rx.port, &rx.seen)).collect();
+        let mut glance = Glance { rx, ..Glance::default() };
+        self.sources.iter().for_each(|source| source.glance(&mut glance));
+        glance
     }
 
     /// `full`: with the histograms of what is sent; `seen` gives what is told of what was received.
     fn snapshot(&mut self, full: bool, seen: fn(&mut Receiver) -> Receiver) -> Snapshot {
-        let cpu_time = thread_cpu_time();
-        let stalls = self.watch.stalls();
-        let ours = (self.tx.iter().map(Transmitter::port))
-            .chain(self.replay.iter().flat_map(Replayer::counters))
-            .chain(self.player.iter().flat_map(Player::tx))
-            .map(|tx| PortTx { stalls, ..tx });
-        let tx = ours.chain(self.generators.iter().map(Driver::port)).collect();
-        Snapshot {
+        let rx = |rx: &mut Receiving| PortRx {
+            port: rx.port,
+            received: rx.queue.received(),
+            given: rx.given,
+            filtered: rx.filtered,
+            drops: rx.queue.drops(),
+            seen: seen(&mut rx.seen),
+            error: rx.error.clone(),
+        };
+        let mut snapshot = Snapshot {
             worker: self.index,
             cpu: self.cpu,
-            preempted: 0,
-            cpu_time: cpu_time + Nanos(self.generators.iter().map(|g| g.cpu_time().0).sum()),
-            tx,
-            streams: self
-                .tx
-                .iter()
-                .flat_map(|tx| tx.streams(full))
-                .chain(self.generators.iter().flat_map(|g| g.streams(full)))
-                .collect(),
-            rx: self
-                .rx
-                .iter_mut()
-                .map(|rx| PortRx {
-                    port: rx.port,
-                    received: rx.queue.received(),
-                    given: rx.given,
-                    filtered: rx.filtered,
-                    drops: rx.queue.drops(),
-                    seen: seen(&mut rx.seen),
-                    error: rx.error.clone(),
-                })
-                .chain(self.player.iter_mut().flat_map(Player::rx))
-                .collect(),
-            flows: self.player.iter().flat_map(|player| player.statistics(full)).collect(),
-        }
+            cpu_time: thread_cpu_time(),
+            rx: self.rx.iter_mut().map(rx).collect(),
+            ..Snapshot::default()
+        };
+        let stalls = self.watch.stalls();
+        self.sources.iter().for_each(|source| source.snapshot(full, stalls, &mut snapshot));
+        snapshot
     }
+}
+
+fn nap(watch: &mut Watch, time: Nanos) {
+    watch.plan_rest(time);
+    std::thread::sleep(Duration::from_nanos(time.0));
 }

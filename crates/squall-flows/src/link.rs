@@ -154,6 +154,12 @@ impl Link {
         self.network.cluster && mac.first_chunk().is_some_and(|mac| index(mac) < self.addresses)
     }
 
+    /// Frames so far that were for nobody here.
+    #[inline]
+    pub fn foreign(&self) -> u64 {
+        self.statistics.not_ours
+    }
+
     /// Takes a frame; gives the IP packet in it if that is for a flow.
     #[inline]
     pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {

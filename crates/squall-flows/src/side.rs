@@ -380,14 +380,16 @@ impl Side {
     /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what
     /// [`Side::approach`] said of it, or nothing.
     #[inline]
-    pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) {
-        let Some(packet) = self.link.receive(frame) else { return };
+    pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) -> bool {
+        let foreign = self.link.foreign();
+        let Some(packet) = self.link.receive(frame) else { return self.link.foreign() == foreign };
         // Its checksum was verified, or never made.
         if !cut.is_whole() || (self.settings.partial_checksums && has_partial_checksum(packet)) {
             self.stack.receive_verified(now, packet);
         } else {
             self.stack.receive_near(now, packet, near);
         }
+        true
     }
 
     /// Lets run what is due by `now`, but for new flows: [`Side::begin`].

@@ -223,6 +223,21 @@ impl Receiver {
         stream.one(signature.sequence, signature.delay(time.0), time.0, restarts);
     }
 
+    /// Counts a frame that another has taken: `wire_len` octets without FCS, joined as `cut` says.
+    #[inline]
+    pub fn count(&mut self, wire_len: u32, cut: Cut) {
+        if cut.is_whole() {
+            self.packets += 1;
+            self.octets += with_fcs(wire_len);
+            return;
+        }
+        let segments = u64::from(cut.segments(wire_len));
+        self.packets += segments;
+        self.octets += cut.octets(wire_len);
+        self.super_frames += 1;
+        self.segments += segments;
+    }
+
     /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire
     /// without FCS, instant). Frames of one stream that come in order cost a third of what they
     /// cost singly.

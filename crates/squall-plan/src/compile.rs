@@ -91,21 +91,24 @@ pub fn compile(
         });
         lens.max().unwrap_or(0)
     };
-    let ports: Vec<PlanPort> = profile
-        .ports
-        .iter()
-        .enumerate()
-        .map(|(i, p)| PlanPort {
-            name: p.name.clone(),
-            address: p.address.clone(),
-            max_frame: match options.flows.iter().find(|flows| flows.port == i) {
-                Some(flows) => flows.max_frame,
-                None if options.replay.contains(&i) => limits[i].max_frame,
-                None => longest(i, false),
-            },
-            cut_frame: longest(i, true),
-        })
-        .collect();
+    let ports: Vec<PlanPort> =
+        profile
+            .ports
+            .iter()
+            .enumerate()
+            .map(|(i, p)| PlanPort {
+                name: p.name.clone(),
+                address: p.address.clone(),
+                max_frame: {
+                    let flows = options.flows.iter().find(|flows| flows.port == i);
+                    let replays = options.replay.contains(&i);
+                    longest(i, false)
+                        .max(flows.map_or(0, |flows| flows.max_frame))
+                        .max(if replays { limits[i].max_frame } else { 0 })
+                },
+                cut_frame: longest(i, true),
+            })
+            .collect();
     notes.extend(warnings.into_notes());
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);

@@ -72,9 +72,8 @@ pub struct Options {
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
     /// Ports that captures are replayed on, in the order of the replay; one worker serves them all.
-    /// Streams have others.
     pub replay: Vec<usize>,
-    /// Ports that flows are played on, which have no streams.
+    /// Ports that flows are played on.
     pub flows: Vec<FlowPort>,
 }
 
@@ -197,6 +196,18 @@ impl Plan {
     /// Whether nothing is sent: the run only receives.
     pub fn only_receives(&self) -> bool {
         self.streams.is_empty() && self.replay.is_empty() && self.flows.is_empty()
+    }
+
+    /// How many kinds of sources (streams, captures, flows) send by `port`.
+    pub fn sources_of(&self, port: usize) -> usize {
+        usize::from(self.streams.iter().any(|stream| stream.port == port))
+            + usize::from(self.replay.contains(&port))
+            + usize::from(self.flows.contains(&port))
+    }
+
+    /// Whether flows are all that is sent.
+    pub fn only_flows(&self) -> bool {
+        self.streams.is_empty() && self.replay.is_empty() && !self.flows.is_empty()
     }
 
     /// Whether `worker` is the one that replays captures.

@@ -14,20 +14,113 @@ pub(crate) fn place(
     options: &Options,
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
+    let tied = tied(ports, limits, streams, stop, options);
+    let of_others = |port: &usize| !tied.contains(port);
+    let used = |port: usize, streams: &[PlanStream]| {
+        streams.iter().any(|s| s.port == port)
+            || options.replay.contains(&port)
+            || options.flows.iter().any(|flows| flows.port == port)
+    };
+    let rest = Options {
+        cores: options
+            .cores
+            .map(|cores| cores.saturating_sub(usize::from(!tied.is_empty())).max(1)),
+        cpus: options.cpus.saturating_sub(usize::from(!tied.is_empty())).max(1),
+        replay: options.replay.iter().copied().filter(of_others).collect(),
+        flows: options.flows.iter().copied().filter(|flows| of_others(&flows.port)).collect(),
+        ..options.clone()
+    };
+    let (mut workers, mut divided) = (Vec::new(), false);
+    let alone =
+        |port: usize| of_others(&port) && (limits[port].rx_queues > 0 || used(port, streams));
+    if tied.is_empty() || (0..ports.len()).any(alone) {
+        (workers, divided) = place_apart(ports, limits, streams, stop, &rest, &tied, notes);
+    }
+    if !tied.is_empty() {
+        for stream in streams.iter_mut().filter(|stream| tied.contains(&stream.port)) {
+            stream.placement = Placement::Worker(workers.len());
+        }
+        let queues = |port: usize| match limits[port].paired_queues {
+            true => limits[port].rx_queues.min(1),
+            false => limits[port].rx_queues,
+        };
+        let sends = |port: usize| used(port, streams);
+        workers.push(PlanWorker {
+            tx: tied.iter().filter(|&&port| sends(port)).map(|&port| (port, 0)).collect(),
+            rx: tied.iter().flat_map(|&p| (0..queues(p)).map(move |queue| (p, queue))).collect(),
+            cpu: None,
+        });
+        if options.cores.is_some_and(|cores| cores > workers.len()) {
+            let names: Vec<_> = tied.iter().map(|&port| ports[port].name.as_str()).collect();
+            notes.push(format!(
+                "several sources send by ports {}: one worker has them all",
+                names.join(", ")
+            ));
+        }
+    }
+    (bound(workers, limits, options, notes), divided)
+}
+
+/// Ports that one worker has, as several sources (streams, captures, flows) send by them, and those
+/// that go with them.
+fn tied(
+    ports: &[PlanPort],
+    limits: &[PortLimits],
+    streams: &[PlanStream],
+    stop: &Stop,
+    options: &Options,
+) -> Vec<usize> {
+    let kinds = |port: usize| {
+        usize::from(streams.iter().any(|s| s.port == port))
+            + usize::from(options.replay.contains(&port))
+            + usize::from(options.flows.iter().any(|flows| flows.port == port))
+    };
+    let mut tied: Vec<usize> = (0..ports.len()).filter(|&port| kinds(port) > 1).collect();
+    if tied.is_empty() {
+        return tied;
+    }
+    // A total is exact where one worker counts, and virtual time is one where one worker has it.
+    let counted = stop.packets.is_some() || stop.octets.is_some();
+    let one = counted || options.cores == Some(1) || limits.iter().any(|limit| limit.virtual_time);
+    let replays = options.replay.iter().any(|port| tied.contains(port));
+    // What is n-th in the captures leaves before what is behind it, whatever their ports.
+    let with = |port: &usize| {
+        (replays && options.replay.contains(port))
+            || (one && (kinds(*port) > 0 || limits[*port].rx_queues > 0))
+    };
+    tied.extend((0..ports.len()).filter(with));
+    tied.sort_unstable();
+    tied.dedup();
+    tied
+}
+
+/// As [`place`], but for the ports that are `tied`.
+fn place_apart(
+    ports: &[PlanPort],
+    limits: &[PortLimits],
+    streams: &mut [PlanStream],
+    stop: &Stop,
+    options: &Options,
+    tied: &[usize],
+    notes: &mut Vec<String>,
+) -> (Vec<PlanWorker>, bool) {
+    let sending: Vec<usize> = (0..ports.len())
+        .filter(|port| !tied.contains(port) && streams.iter().any(|s| s.port == *port))
+        .collect();
+    let none = sending.is_empty();
     let players = if options.flows.is_empty() {
         Vec::new()
     } else {
-        place_flows(limits, streams, options, notes)
+        place_flows(limits, none && options.replay.is_empty(), options, notes)
     };
-    if !players.is_empty() && streams.is_empty() && options.replay.is_empty() {
-        return (bound(players, limits, options, notes), false);
+    if !players.is_empty() && none && options.replay.is_empty() {
+        return (players, false);
     }
     // What flows leave.
     let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
     let cpus = options.cpus.saturating_sub(players.len()).max(1);
-    let sending: Vec<usize> =
-        (0..ports.len()).filter(|&p| streams.iter().any(|s| s.port == p)).collect();
     let receiving: Vec<usize> = (0..ports.len())
+        .filter(|p| !tied.contains(p))
         .filter(|&p| limits[p].rx_queues > 0 && options.flows.iter().all(|f| f.port != p))
         .collect();
     // A total over all streams is exact, and the same on any machine, only when one worker counts.
@@ -111,7 +204,7 @@ pub(crate) fn place(
         spread(streams, port, &servers, notes);
     }
     workers.extend(players);
-    (bound(workers, limits, options, notes), divided)
+    (workers, divided)
 }
 
 /// Workers with their CPUs, if there are enough.
@@ -140,7 +233,7 @@ fn bound(
 /// the next frame, those sleep until one comes.
 fn place_flows(
     limits: &[PortLimits],
-    streams: &[PlanStream],
+    alone: bool,
     options: &Options,
     notes: &mut Vec<String>,
 ) -> Vec<PlanWorker> {
@@ -153,7 +246,6 @@ fn place_flows(
         .min()
         .unwrap_or(1);
     let most = if paired { queues as usize } else { options.flows.len() };
-    let alone = streams.is_empty() && options.replay.is_empty();
     let cores = options.cores.map(|cores| if alone { cores } else { (cores / 2).max(1) });
     if options.cores == Some(1) && !alone {
         notes.push("flows and streams have a worker each: there are 2".into());

@@ -201,6 +201,8 @@ pub struct Hosts {
     pub addresses: Vec<RangeInclusive<IpAddr>>,
     /// Their packets are behind MPLS labels.
     pub labels: bool,
+    /// The port is not theirs alone: what it would be given without them it is given as well.
+    pub shared: bool,
 }
 
 /// The interface's own counters (`/sys/class/net/*/statistics`), absolute.

@@ -1,14 +1,14 @@
 //! Captures -> frames, each with the port that it leaves by and the instant at which it is due.
 //!
 //! In go captures ([`Replay`] names them and says what is to be done with them), out come
-//! [`Chunk`]s of frames, on and on, loop after loop, in constant memory ([`Source`]). What comes
+//! [`Chunk`]s of frames, on and on, loop after loop, in constant memory ([`Reader`]). What comes
 //! out is a function of what goes in: no clock is read here, nothing is sent. Ports are but
 //! numbers.
 #![forbid(unsafe_code)]
 
 pub mod cache;
 mod chunk;
-mod source;
+mod reader;
 pub mod split;
 pub mod stats;
 mod timing;
@@ -16,7 +16,7 @@ pub mod unique;
 
 pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure, Progress};
-pub use source::{Input, Open, Replay, ReplayError, Sent, Source, SplitBy, Tally, TooLong};
+pub use reader::{Input, Open, Reader, Replay, ReplayError, Sent, SplitBy, Tally, TooLong};
 pub use split::{Side, Split, SplitError, Splitter};
 pub use squall_edit::{Edits, Numbers, ValueError};
 pub use squall_program::Gap;

@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use squall_engine::{PortRx, PortTx, Running, Snapshot, StreamTx};
+use squall_engine::{PortRx, PortTx, Running, Snapshot, SourceKind as Made, StreamTx};
 use squall_measure::{FlowSettings, StreamRx as Seen};
 use squall_plan::Plan;
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
@@ -71,6 +71,8 @@ pub(crate) struct Totals {
     /// Counters of several workers at almost the same instant, frames still on their way.
     running: bool,
     tx: Vec<PortTx>,
+    /// What each kind of source has sent by each port.
+    sent: BTreeMap<(usize, Made), PortTx>,
     streams: Vec<StreamTx>,
     /// By port; a port's queues as they are.
     rx: Vec<Vec<PortRx>>,
@@ -94,6 +96,7 @@ impl Totals {
         let ports = facts.len();
         let mut tx: Vec<PortTx> =
             (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
+        let mut sent = BTreeMap::new();
         let mut streams: Vec<StreamTx> = (0..names.len())
             .map(|i| StreamTx { number: i as u32, ..StreamTx::default() })
             .collect();
@@ -102,6 +105,7 @@ impl Totals {
         let preempted = snapshots.iter().map(|snapshot| snapshot.preempted).sum();
         for snapshot in snapshots {
             for t in snapshot.tx {
+                add_port(sent.entry((t.port, t.source)).or_default(), t.clone());
                 add_port(&mut tx[t.port], t);
             }
             for s in snapshot.streams {
@@ -133,7 +137,7 @@ impl Totals {
                 }
             }
         }
-        Self { names, facts, running: false, tx, streams, rx, seen, workers, preempted }
+        Self { names, facts, running: false, tx, sent, streams, rx, seen, workers, preempted }
     }
 
     /// Frames of captures that were handed over once more, port by port.
@@ -155,8 +159,10 @@ impl Totals {
             .collect();
         let streams: Vec<StreamReport> =
             (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
-        let source = |(p, port)| self.source(p, plan, port, seconds, context.attacks);
-        let sources = ports.iter().enumerate().filter_map(source).collect();
+        let sources = (0..ports.len())
+            .flat_map(|p| [(p, Made::Streams), (p, Made::Replay)])
+            .filter_map(|(p, made)| self.source(p, made, plan, seconds, context.attacks))
+            .collect();
         let now = crate::host::cpu();
         let contention = crate::host::contention();
         let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
@@ -239,7 +245,7 @@ impl Totals {
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             blocked_s: t.blocked.as_secs_f64(),
             sending_s: t.sending.as_secs_f64(),
-            departure_error_ns: distribution(&self.departures(p, plan)),
+            departure_error_ns: distribution(&self.all_departures(p, plan)),
             fingerprint: (context.fingerprint && !t.unhashed)
                 .then(|| t.fingerprint.unwrap_or_default().to_string()),
         };
@@ -307,10 +313,21 @@ impl Totals {
         }
     }
 
-    /// Departure errors of a port: of the streams that have a histogram of their own, and of the
-    /// others together.
+    /// Departure errors of a port, whatever was sent.
+    fn all_departures(&self, port: usize, plan: &Plan) -> Histogram {
+        let mut all = self.departures(port, plan);
+        let others = self.sent.iter().filter(|((p, made), _)| *p == port && *made != Made::Streams);
+        others.for_each(|(_, tx)| all.merge(&tx.departure_error));
+        all
+    }
+
+    /// Those of a port's streams: of those that have a histogram of their own, and of the others
+    /// together.
     fn departures(&self, port: usize, plan: &Plan) -> Histogram {
-        let mut all = self.tx[port].departure_error.clone();
+        let mut all = Histogram::default();
+        if let Some(tx) = self.sent.get(&(port, Made::Streams)) {
+            all.merge(&tx.departure_error);
+        }
         let streams =
             self.streams.iter().zip(&plan.streams).filter(|(_, planned)| planned.port == port);
         streams.for_each(|(s, _)| all.merge(&s.departure_error));
@@ -435,51 +452,59 @@ impl Totals {
         }
     }
 
-    /// The record of what port `p` sends of streams or captures; `None` where it sends neither.
+    /// The record of what port `p` sends of streams or of captures; `None` where it is to send none.
     fn source(
         &self,
         p: usize,
+        made: Made,
         plan: &Plan,
-        port: &PortReport,
         seconds: f64,
         attacks: bool,
     ) -> Option<SourceRecord> {
         let streams = || plan.streams.iter().filter(|s| s.port == p);
         let replays = plan.replay.contains(&p);
-        if !replays && streams().next().is_none() {
-            return None;
-        }
-        let (t, tx) = (&self.tx[p], &port.tx);
-        let missing: u64 = tx.not_sent.values().sum();
+        let kind = match made {
+            Made::Streams if streams().next().is_some() => SourceKind::Streams,
+            Made::Replay if replays && attacks => SourceKind::Attacks,
+            Made::Replay if replays => SourceKind::Replay,
+            _ => return None,
+        };
+        let nothing = PortTx::default();
+        let t = self.sent.get(&(p, made)).unwrap_or(&nothing);
+        let missing: u64 = t.not_sent.values().sum();
         let asked = t.packets + missing;
-        let asked_rate = streams().map(|s| s.asked_pps).sum::<Option<f64>>().filter(|_| !replays);
-        let late = tx.departure_error_ns.as_ref();
+        let rates = streams().map(|s| s.asked_pps).sum::<Option<f64>>();
+        let (asked_rate, late) = match made {
+            Made::Streams => (rates, distribution(&self.departures(p, plan))),
+            _ => (None, distribution(&t.departure_error)),
+        };
+        let name = &plan.ports[p].name;
+        // A port's name is enough where it has one source.
+        let alone = plan.sources_of(p) == 1;
         Some(SourceRecord {
-            name: port.name.clone(),
-            kind: match (replays, attacks) {
-                (true, true) => SourceKind::Attacks,
-                (true, false) => SourceKind::Replay,
-                (false, _) => SourceKind::Streams,
-            },
-            ports: vec![port.name.clone()],
+            name: if alone { name.clone() } else { format!("{} by {name}", kind.word()) },
+            kind,
+            ports: vec![name.clone()],
             unit: "packets".into(),
             asked,
             sent: t.packets,
-            not_sent: tx.not_sent.clone(),
+            not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
             asked_rate,
-            unpaced: streams().any(|s| s.gap == Gap::Zero)
-                || (replays && late.is_none() && t.packets > 0),
+            unpaced: match made {
+                Made::Streams => streams().any(|s| s.gap == Gap::Zero),
+                _ => late.is_none() && t.packets > 0,
+            },
             rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },
-            late_p99_ns: late.map(|late| late.p99),
-            late_max_ns: late.map(|late| late.max),
-            excess: late.and_then(|_| verdict::excess(t.pacing)),
+            late_p99_ns: late.as_ref().map(|late| late.p99),
+            late_max_ns: late.as_ref().map(|late| late.max),
+            excess: late.as_ref().and_then(|_| verdict::excess(t.pacing)),
             lag_s: t.pacing.lag.as_secs_f64(),
             moved_s: t.pacing.moved.as_secs_f64(),
             starved_s: t.stalls.total.as_secs_f64(),
             longest_stall_s: t.stalls.longest.as_secs_f64(),
-            blocked_s: tx.blocked_s,
-            sending_s: tx.sending_s,
+            blocked_s: t.blocked.as_secs_f64(),
+            sending_s: t.sending.as_secs_f64(),
             ended_by: if t.error.is_some() { "port-lost".into() } else { String::new() },
             ..SourceRecord::default()
         })

@@ -12,7 +12,7 @@ use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
 use squall_port::ETHERNET;
 use squall_replay::{
-    Chunk, Gap, Input, Replay, Source, Split, SplitBy, Timing,
+    Chunk, Gap, Input, Reader, Replay, Split, SplitBy, Timing,
     split::{Auto, By},
     stats::Summary,
 };
@@ -22,7 +22,7 @@ use crate::{
     Error, prep,
     report::{
         PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare,
-        source::SourceRecord,
+        source::{SourceKind, SourceRecord},
     },
 };
 
@@ -46,7 +46,7 @@ pub fn input(path: &Path) -> Input {
 
 /// The frames of a replay as they are going to leave, in words.
 pub struct Preview {
-    source: Source,
+    source: Reader,
     chunk: Chunk,
     at: usize,
     number: u64,
@@ -56,7 +56,7 @@ impl Preview {
     /// # Errors
     /// [`Error::Usage`], as for the replay itself.
     pub fn open(replay: &Replay, ports: usize) -> Result<Self, Error> {
-        let source = Source::open(replay.clone(), vec![u32::MAX; ports])
+        let source = Reader::open(replay.clone(), vec![u32::MAX; ports])
             .map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self { source, chunk: Chunk::default(), at: 0, number: 0 })
     }
@@ -332,7 +332,10 @@ pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRe
         Timing::Ramp { .. } => true,
         Timing::Captured { .. } | Timing::Top => false,
     };
-    for source in sources {
+    let of_captures = |source: &&mut SourceRecord| {
+        matches!(source.kind, SourceKind::Replay | SourceKind::Attacks) && source.unit == "packets"
+    };
+    for source in sources.iter_mut().filter(of_captures) {
         source.unread_s = if has_rate { replayed.dry.as_secs_f64() } else { 0.0 };
         source.fault = replayed.error.as_ref().map(ToString::to_string);
     }

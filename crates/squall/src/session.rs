@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use squall_engine::{Glance, Measure, Running, Settings, Take};
+use squall_engine::{Glance, Measure, PortTx, Running, Settings, Take};
 use squall_measure::{FlowSettings, track::Place};
 use squall_plan::{Assets, Cpu, FlowPort, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
-use squall_replay::{Replay, Source};
+use squall_replay::{Reader, Replay};
 use squall_stats::{EqualBins, Histogram};
 use squall_units::Nanos;
 
@@ -83,7 +83,7 @@ pub struct Opened {
     claim: Claim,
     virtual_time: bool,
     take: Vec<Take>,
-    source: Option<Source>,
+    source: Option<Reader>,
     played: Option<Arc<Loaded>>,
     labels: Option<attacking::LabelFile>,
 }
@@ -262,10 +262,8 @@ impl Session {
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
         let mut session = self.clone();
-        let notes = session.attack()?;
-        let mut planned = session.planned()?;
-        planned.plan.notes.extend(notes);
-        Ok(planned)
+        session.attack()?;
+        session.planned()
     }
 
     /// As [`Session::plan_only`], but no port is opened, and attacks are not solved: each port is
@@ -335,11 +333,11 @@ impl Session {
     }
 
     /// Solves the attacks of the profile, if that has not been done, and finds them their ways out.
-    fn attack(&mut self) -> Result<Vec<String>, Error> {
+    fn attack(&mut self) -> Result<(), Error> {
         if self.attacks.is_none() {
             self.attacks = attacking::prepare(&self.profile, &|_, _| true)?.map(Arc::new);
         }
-        let Some(mut prepared) = self.attacks.take() else { return Ok(Vec::new()) };
+        let Some(mut prepared) = self.attacks.take() else { return Ok(()) };
         if self.replay.is_some() {
             return Err(Error::Usage(
                 "a run has attacks, or captures, not both\n  try background = \"FILE\" of \
@@ -354,10 +352,10 @@ impl Session {
                     .into(),
             ));
         }
-        let notes = Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
+        Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
         self.replay = prepared.replay();
         self.attacks = Some(prepared);
-        Ok(notes)
+        Ok(())
     }
 
     /// The attack that is spoken by TCP and UDP of our own, for its networks.
@@ -419,7 +417,7 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(mut self) -> Result<Opened, Error> {
-        let attacks = self.attack()?;
+        self.attack()?;
         self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
@@ -475,7 +473,7 @@ impl Session {
             ));
         }
         let claim = claim.with(marks);
-        plan.notes.splice(0..0, notes.into_iter().chain(attacks));
+        plan.notes.splice(0..0, notes);
         let played = played.map(Arc::new);
         let labels = self.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
         Ok(Opened {
@@ -500,16 +498,6 @@ impl Session {
             return Err(Error::Usage(
                 "a run has flows, or captures, not both\n  try two runs".into(),
             ));
-        }
-        if let Some(stream) =
-            self.profile.streams.iter().find(|stream| flows.ports().contains(&stream.port))
-        {
-            let port = &self.profile.ports[stream.port].name;
-            return Err(Error::Usage(format!(
-                "stream {:?} is to be sent by port {port}, which flows are played on\n  try \
-                 another port for it: streams and flows have ports of their own",
-                stream.name
-            )));
         }
         let found = self
             .attacks
@@ -539,22 +527,16 @@ impl Session {
     }
 
     /// What reads the captures.
-    fn source(&self, limits: &[PortLimits]) -> Result<Option<Source>, Error> {
+    fn source(&self, limits: &[PortLimits]) -> Result<Option<Reader>, Error> {
         let Some(replay) = &self.replay else { return Ok(None) };
-        let same = |stream: &&squall_profile::Stream| self.replayed().contains(&stream.port);
-        if let Some(stream) = self.profile.streams.iter().find(same) {
-            return Err(Error::Usage(match &self.attacks {
-                None => "a run replays captures or sends streams, not both\n  try two runs".into(),
-                Some(_) => format!(
-                    "stream {:?} is to be sent by port {}, which attacks leave by\n  try another \
-                     name for the same interface under [ports]; into a file, background = \
-                     \"FILE\" of [[attack]]",
-                    stream.name, self.profile.ports[stream.port].name
-                ),
-            }));
+        let streams = |port: &usize| self.profile.streams.iter().any(|s| s.port == *port);
+        if self.attacks.is_none() && self.replayed().iter().any(streams) {
+            return Err(Error::Usage(
+                "a run replays captures or sends streams, not both\n  try two runs".into(),
+            ));
         }
         let longest = self.replayed().into_iter().map(|port| limits[port].max_frame).collect();
-        let source = Source::open(replay.clone(), longest);
+        let source = Reader::open(replay.clone(), longest);
         source.map(Some).map_err(|error| Error::Usage(error.to_string()))
     }
 
@@ -1268,7 +1250,10 @@ fn kept(workers: &[squall_engine::Snapshot]) -> verdict::Kept {
     for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
         worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
         let ports = || worker.flows.iter().map(|flows| flows.port);
-        for tx in worker.tx.iter().filter(|tx| ports().any(|port| port == tx.port)) {
+        let theirs = |tx: &&PortTx| {
+            tx.source == squall_engine::SourceKind::Flows && ports().any(|port| port == tx.port)
+        };
+        for tx in worker.tx.iter().filter(theirs) {
             kept.stalls = kept.stalls.or(tx.stalls);
             kept.blocked = kept.blocked.max(tx.blocked);
         }

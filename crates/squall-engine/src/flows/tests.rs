@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use squall_apps::Program;
 use squall_flows::{Arrival, Cps, Limits, Order, Pool, Spacing, Template};

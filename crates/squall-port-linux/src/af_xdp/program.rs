@@ -44,6 +44,8 @@ pub struct Ranges {
     v6: Vec<(u128, u128)>,
     /// And all that is behind MPLS labels.
     labels: bool,
+    /// And what [`Take::Test`] takes.
+    shared: bool,
 }
 
 /// Each is compared with, and the kernel follows each outcome (at most 8192 of them, of four for a
@@ -72,7 +74,7 @@ pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
         ));
     }
     let v4 = v4.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
-    Ok(Ranges { v4, v6, labels: hosts.labels })
+    Ok(Ranges { v4, v6, labels: hosts.labels, shared: hosts.shared })
 }
 
 fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
@@ -240,6 +242,20 @@ pub fn name(mode: XdpMode) -> &'static str {
 }
 
 const ETHERNET_HEADER: i32 = 14;
+/// Jumps to `taken` for what [`Take::Test`] takes, and to `pass` for the rest.
+fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, taken: Label, pass: Label) {
+    let ours = mac.unwrap_or(MacAddr([0; 6])).0;
+    let to_host = a.label();
+    load_frame(a, ETHERNET_HEADER, pass);
+    a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
+    a.load(Size::U32, R4, R2, 0)
+        .mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
+    a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
+    a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
+    a.bind(to_host);
+    is_signed(a, taken, pass);
+}
+
 const ETHERTYPE_AT: i16 = 12;
 const UDP: i32 = 17;
 
@@ -262,19 +278,14 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
         Take::All => {}
         Take::Signed => is_signed(&mut a, taken, pass),
         Take::Udp(port) => is_udp(&mut a, *port, taken, pass),
-        Take::Hosts(ranges) => is_for(&mut a, ranges, taken, pass),
-        Take::Test => {
-            let ours = mac.unwrap_or(MacAddr([0; 6])).0;
-            let to_host = a.label();
-            load_frame(&mut a, ETHERNET_HEADER, pass);
-            a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
-            a.load(Size::U32, R4, R2, 0)
-                .mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
-            a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
-            a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
-            a.bind(to_host);
-            is_signed(&mut a, taken, pass);
+        Take::Hosts(ranges) if ranges.shared => {
+            let others = a.label();
+            is_for(&mut a, ranges, taken, others);
+            a.bind(others);
+            is_for_a_test(&mut a, mac, taken, pass);
         }
+        Take::Hosts(ranges) => is_for(&mut a, ranges, taken, pass),
+        Take::Test => is_for_a_test(&mut a, mac, taken, pass),
     }
 
     a.bind(taken).call(helper::KTIME_GET_NS).mov(R7, R0);
@@ -537,7 +548,7 @@ mod tests {
     fn hosts(ranges: &[(&str, &str)]) -> Hosts {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let addresses = ranges.iter().map(|(first, last)| address(first)..=address(last)).collect();
-        Hosts { addresses, labels: false }
+        Hosts { addresses, ..Hosts::default() }
     }
 
     /// A packet to `to` in a frame to the host's MAC address, behind `tags`.
@@ -621,6 +632,26 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_hosts_share_gets_what_it_would_get_without_them_too() {
+        let shared =
+            Hosts { shared: true, ..hosts(&[("10.0.0.5", "10.0.0.9"), ("fd00::1", "fd00::2")]) };
+        let take = Take::Hosts(super::ranges(&shared).unwrap());
+        let taking = match Receiving::load(&take, Some(HOST), 4) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return println!("SKIPPED: {error}");
+            }
+            loaded => loaded.unwrap(),
+        };
+        assert!(
+            takes(&taking, &packet("10.0.0.5", &[])) && takes(&taking, &packet("fd00::2", &[]))
+        );
+        assert!(!takes(&taking, &packet("10.0.0.4", &[])), "the machine keeps its own");
+        assert!(takes(&taking, &frame([2, 9, 9, 9, 9, 9], 60)), "to another station");
+        assert!(takes(&taking, &sign(frame(HOST.0, 76))), "with a signature");
+        assert!(!takes(&taking, &frame(HOST.0, 60)));
+    }
+
+    #[test]
     fn ranges_that_touch_are_one_and_too_many_are_refused() {
         let touching =
             hosts(&[("10.0.0.5", "10.0.0.9"), ("10.0.0.0", "10.0.0.4"), ("10.0.0.2", "10.0.0.3")]);
@@ -630,6 +661,7 @@ mod tests {
         let many = |n: u32, single: &dyn Fn(u32) -> IpAddr| Hosts {
             addresses: (0..n).map(|i| single(i)..=single(i)).collect(),
             labels: true,
+            shared: true,
         };
         for single in [&single as &dyn Fn(u32) -> IpAddr, &single6] {
             let most = super::ranges(&many(MOST_RANGES as u32, single)).unwrap();

@@ -499,10 +499,8 @@ pub fn list_evasions() -> String {
 }
 
 impl Prepared {
-    /// Finds what leaves as frames its ports: beside conversations, a second way to the same
-    /// interfaces, which `ports` get.
-    pub(crate) fn settle(&mut self, ports: &mut Vec<squall_profile::Port>) -> Vec<String> {
-        let mut notes = Vec::new();
+    /// Finds what leaves as frames its ports.
+    pub(crate) fn settle(&mut self, ports: &mut [squall_profile::Port]) {
         self.ways = [self.port].into_iter().chain(self.port2).collect();
         // Whoever reads a capture of it takes the beginning of the epoch for a mistake.
         for &port in &self.ways {
@@ -514,48 +512,6 @@ impl Prepared {
                 address.push_str(&format!(",epoch={EPOCH_S}"));
             }
         }
-        if self.live.is_none() {
-            return notes;
-        }
-        let left = self.frames();
-        if left == 0 {
-            return notes;
-        }
-        // An interface that is named alone is taken as one of af_packet wherever somebody speaks.
-        let packets = |address: &str| match address.split_once(':') {
-            None => Some(format!("af_packet:{address}")),
-            Some((kind, _)) => (kind == "af_packet").then(|| address.to_owned()),
-        };
-        let addresses: Option<Vec<String>> =
-            self.ways.iter().map(|&way| packets(&ports[way].address)).collect();
-        if let Some(addresses) = addresses {
-            for (&way, address) in self.ways.iter().zip(addresses) {
-                ports[way].address = address;
-            }
-            for way in &mut self.ways {
-                let port = squall_profile::Port {
-                    name: format!("{} (frames)", ports[*way].name),
-                    ..ports[*way].clone()
-                };
-                ports.push(port);
-                *way = ports.len() - 1;
-            }
-            return notes;
-        }
-        self.lines.clear();
-        notes.push(format!(
-            "{left} frames of attacks that are no conversations are left out: only af_packet \
-             takes them beside conversations; try live = false (--frames), which sends all \
-             attacks as frames"
-        ));
-        for report in &mut self.reports {
-            report.left_out.insert("no_frames".into(), left);
-        }
-        notes
-    }
-
-    fn frames(&self) -> u64 {
-        self.timeline().count() as u64
     }
 
     /// All that leaves as frames, as what a replay reads; `None`: nothing does.

@@ -35,9 +35,8 @@ pub struct AttackReport {
     /// Rules whose attacks are said otherwise, as evasions of messages ask for, and still match.
     pub varied: u64,
     /// Attacks that are not part of the run, by reason: `no_address` (the addresses given leave no
-    /// room), `not_written` (headers cannot hold what is asked for), `no_frames` (of a live run:
-    /// what is no conversation needs a second way to the interface), `near_miss_seen` (a twin that
-    /// the evaluator does match as it is sent), `defect` (Squall itself has failed at it).
+    /// room), `not_written` (headers cannot hold what is asked for), `near_miss_seen` (a twin
+    /// that the evaluator does match as it is sent), `defect` (Squall itself has failed at it).
     pub left_out: BTreeMap<String, u64>,
     /// Why the first that was not written was not.
     #[serde(skip)]

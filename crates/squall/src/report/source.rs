@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// One source: the streams of a port, the captures that a port replays, the flows of a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceRecord {
-    /// The port's, or the template's.
+    /// The port's, or the template's; where a port has several sources, `streams by PORT`.
     pub name: String,
     pub kind: SourceKind,
     /// The ports that it sends by.
@@ -74,6 +74,18 @@ pub enum SourceKind {
     Replay,
     Flows,
     Attacks,
+}
+
+impl SourceKind {
+    /// In a sentence.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Streams => "streams",
+            Self::Replay => "captures",
+            Self::Flows => "flows",
+            Self::Attacks => "attacks",
+        }
+    }
 }
 
 /// The window in which most was offered beyond the profile's own law, among all windows of

@@ -189,7 +189,7 @@ pub struct Sent {
 }
 
 /// A replay on its way: gives its frames chunk by chunk.
-pub struct Source {
+pub struct Reader {
     replay: Replay,
     pass: Pass,
     gathered: Gathered,
@@ -208,7 +208,7 @@ pub struct Source {
     over: bool,
 }
 
-impl Source {
+impl Reader {
     /// Opens the captures; `ports` are the longest frames that they take, octets without FCS. With
     /// [`Replay::preload`] reads them all.
     ///

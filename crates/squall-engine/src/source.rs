@@ -1,0 +1,284 @@
+//! What a worker knows of whoever makes frames, and of whoever takes them.
+//!
+//! A worker has one list of [`Source`]s. Each round it lets every source hand over what is due by
+//! the ports' [`Outlet`]s, which sources share; what is received goes to the first who claims it.
+
+use std::{io, sync::Arc};
+
+use squall_port::{Fate, Link, RxBatch, SendError, TxBatch, TxQueue};
+use squall_units::{Cut, Nanos, Picos};
+
+use crate::{
+    Clock, Command, Glance, Snapshot,
+    clock::{Stalls, Watch},
+    replay::Replayed,
+};
+
+/// Makes frames: the streams of a worker, the captures that it replays, its share of the flows.
+/// A worker has at most one of each kind, and knows of none which it is.
+pub(crate) trait Source {
+    /// One round at `turn.now`: hands over what is due; whether anything moved. Called after the
+    /// source is done, too.
+    fn turn(&mut self, turn: &mut Turn<'_>) -> bool;
+
+    /// When it wants its next turn. `None`: when it is told something or receives something.
+    fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos>;
+
+    /// Nothing is left that it would send of its own accord.
+    fn is_done(&self) -> bool;
+
+    /// Whether it answers to what is received, and is to be woken by that.
+    fn reacts(&self) -> bool {
+        false
+    }
+
+    /// How the worker is to wait for it.
+    fn rest(&mut self, now: Nanos) -> Rest;
+
+    /// On virtual time, where nothing moved: goes on to its next instant before `until`. Whether it
+    /// has a time of its own.
+    fn pass(&mut self, _until: Picos) -> bool {
+        false
+    }
+
+    /// On virtual time: how far it is.
+    fn time(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    /// Does what it is told; how many streams that has added.
+    fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64;
+
+    /// Frames, and their octets with FCS, that are sent or about to be: what a run that ends by a
+    /// count has used up.
+    fn used(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// The end of the run: what was due and is not sent is counted. Called until it is true, what
+    /// was received in between.
+    fn settle(&mut self, turn: &mut Turn<'_>) -> bool;
+
+    /// After that: what was handed over is to be out.
+    fn close(&mut self, outlets: &mut Outlets);
+
+    /// Adds what it has counted; `full`: with histograms. `stalls` are those of the worker.
+    fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot);
+
+    /// The same in figures alone.
+    fn glance(&self, into: &mut Glance);
+
+    /// Of captures that were replayed, how far they came; once, after it is closed.
+    fn take_result(&mut self) -> Option<Replayed> {
+        None
+    }
+
+    /// Who takes frames that `port` receives, if the source does.
+    fn sink(&mut self, _port: usize) -> Option<&mut dyn Sink> {
+        None
+    }
+}
+
+/// Takes received frames beside measurement and capture: the flows of a port, emulated hosts.
+pub(crate) trait Sink {
+    /// Takes the frames that it wants of those that nobody has claimed before, and claims them.
+    fn take(&mut self, now: Nanos, batch: &RxBatch<'_>, claims: &mut [bool]);
+
+    /// What was kept back and has come now; whether there was any.
+    fn advance(&mut self, _now: Nanos) -> bool {
+        false
+    }
+}
+
+/// How a worker may wait for a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Until shortly before it is due, then awake: a CPU that slept comes back late and cold.
+    Awake,
+    /// The port itself waits for the instants.
+    Port,
+    /// It makes no frames, and only looks after who does.
+    Seldom,
+    /// As a host: until it is due or a frame comes, whichever is first.
+    Frames,
+    /// As [`Rest::Frames`], but not woken by each frame: several come together.
+    Gather,
+    /// Its frames wait for a port that is full.
+    Full,
+}
+
+/// What may still be sent in the whole run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub packets: u64,
+    /// With FCS; the frame that reaches it is the last.
+    pub octets: u64,
+    /// Frames due from here on are not sent.
+    pub end: Picos,
+}
+
+impl Budget {
+    /// Whether a number of frames or octets ends the run.
+    pub fn is_counted(&self) -> bool {
+        self.packets != u64::MAX || self.octets != u64::MAX
+    }
+
+    pub fn is_spent(&self) -> bool {
+        self.packets == 0 || self.octets == 0
+    }
+}
+
+/// A source's turn.
+pub(crate) struct Turn<'a> {
+    pub clock: Clock,
+    /// On the engine's clock.
+    pub now: Nanos,
+    /// On virtual time: what is due from here on has to wait for another source's frames.
+    pub until: Picos,
+    pub watch: &'a mut Watch,
+    pub budget: &'a mut Budget,
+    pub outlets: &'a mut Outlets,
+}
+
+impl Turn<'_> {
+    /// The time since the start of the run.
+    pub fn at(&self) -> Picos {
+        self.clock.since_start(self.now)
+    }
+}
+
+/// The sending queues of a worker.
+#[derive(Default)]
+pub(crate) struct Outlets(Vec<Outlet>);
+
+/// A port's sending queue: all sources of the worker that send by the port share it.
+pub(crate) struct Outlet {
+    pub port: usize,
+    queue: Box<dyn TxQueue>,
+    link: Option<Arc<Link>>,
+    /// Frames handed over at once.
+    pub limit: usize,
+    /// See [`squall_port::PortFacts::ahead`].
+    pub ahead: Nanos,
+    /// Whose frames are in lent slots and not handed over: until then nobody else gets any.
+    holder: Option<Member>,
+    members: u32,
+    finished: bool,
+}
+
+/// One of those who send by an outlet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    outlet: usize,
+    number: u32,
+}
+
+impl Outlets {
+    pub fn add(&mut self, outlet: Outlet) {
+        self.0.push(outlet);
+    }
+
+    /// The outlet of `port`, for one more who sends by it.
+    pub fn join(&mut self, port: usize) -> Option<Member> {
+        let outlet = self.0.iter().position(|outlet| outlet.port == port)?;
+        self.0[outlet].members += 1;
+        Some(Member { outlet, number: self.0[outlet].members })
+    }
+
+    #[inline]
+    pub fn of(&self, member: Member) -> &Outlet {
+        &self.0[member.outlet]
+    }
+
+    #[inline]
+    pub fn of_mut(&mut self, member: Member) -> &mut Outlet {
+        &mut self.0[member.outlet]
+    }
+
+    /// At most `want` slots; none where the port is full, or another's frames wait in its slots.
+    #[inline]
+    pub fn lend(&mut self, member: Member, want: usize) -> TxBatch<'_> {
+        let outlet = &mut self.0[member.outlet];
+        match outlet.holder {
+            Some(holder) if holder != member => TxBatch::empty(),
+            _ => outlet.queue.lend(want),
+        }
+    }
+
+    /// Hands over the next `n` frames in lent slots; how many the port has taken.
+    #[inline]
+    pub fn send(&mut self, member: Member, n: usize) -> Result<usize, SendError> {
+        let outlet = &mut self.0[member.outlet];
+        let result = outlet.queue.send(n);
+        let left = match &result {
+            Ok(sent) => sent < &n,
+            Err(SendError::Frame(_)) => n > 1,
+            Err(SendError::Port(_)) => false,
+        };
+        outlet.holder = left.then_some(member);
+        result
+    }
+
+    /// What waits in slots does not leave.
+    pub fn release(&mut self, member: Member) {
+        let outlet = &mut self.0[member.outlet];
+        if outlet.holder == Some(member) {
+            outlet.holder = None;
+        }
+    }
+}
+
+impl Outlet {
+    pub fn new(
+        port: usize,
+        queue: Box<dyn TxQueue>,
+        link: Option<Arc<Link>>,
+        limit: usize,
+        ahead: Nanos,
+    ) -> Self {
+        Self { port, queue, link, limit, ahead, holder: None, members: 0, finished: false }
+    }
+
+    #[inline]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_deref()
+    }
+
+    #[inline]
+    pub fn is_up(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| link.is_up())
+    }
+
+    /// What has become of frames that the port took ahead of their time.
+    pub fn fates(&mut self) -> io::Result<&[Fate]> {
+        self.queue.fates()
+    }
+
+    /// How many frames the port gives back, of those that it took ahead of their time.
+    pub fn take_back(&mut self) -> usize {
+        self.queue.take_back()
+    }
+
+    /// Of a frame that was cut and then refused: see [`crate::cut`].
+    pub fn partly_sent(&self, cut: Cut) -> (u64, u64) {
+        crate::cut::partly_sent(&*self.queue, cut)
+    }
+
+    /// What was handed over is to be out. The first who asks is told what went wrong.
+    pub fn finish(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(());
+        }
+        self.queue.finish()
+    }
+}
+
+/// How far number `i` of several may go on virtual time, by when each has its next instant: until
+/// that of another, and of two at the same instant the first has its turn first.
+pub(crate) fn earlier_of_others(due: &[Option<Picos>], i: usize) -> Picos {
+    let others = due.iter().enumerate().filter(|(other, _)| *other != i);
+    let until = others.filter_map(|(other, due)| {
+        due.map(|due| if i < other { Picos(due.0.saturating_add(1)) } else { due })
+    });
+    until.min().unwrap_or(Picos(u64::MAX))
+}

@@ -1,0 +1,151 @@
+//! The streams of a worker as a [`Source`]: on ports that are given frames a [`Transmitter`] each,
+//! on ports that make them themselves a [`Driver`].
+
+use squall_program::Scratch;
+use squall_units::{Nanos, Picos};
+
+use crate::{
+    Clock, Command, Glance, PortTx, Snapshot, StreamTx,
+    clock::Stalls,
+    generate::Driver,
+    source::{Outlets, Rest, Source, Turn, earlier_of_others},
+    transmit::Transmitter,
+};
+
+pub(crate) struct Streams {
+    clock: Clock,
+    tx: Vec<Transmitter>,
+    drivers: Vec<Driver>,
+    scratch: Scratch,
+    /// When the ports' next frames are due, on virtual time.
+    due: Vec<Option<Picos>>,
+}
+
+impl Streams {
+    pub fn new(clock: Clock, tx: Vec<Transmitter>, drivers: Vec<Driver>) -> Self {
+        let due = vec![None; tx.len()];
+        Self { clock, tx, drivers, scratch: Scratch::default(), due }
+    }
+
+    /// On virtual time every port could take all that a run's count allows, so only the one whose
+    /// frame is due next may send, and until another's is due.
+    fn in_turn(&mut self, turn: &Turn<'_>) -> bool {
+        let in_turn = self.clock == Clock::Virtual
+            && turn.budget.is_counted()
+            && !turn.budget.is_spent()
+            && self.tx.len() > 1;
+        if in_turn {
+            for (tx, due) in self.tx.iter_mut().zip(&mut self.due) {
+                let open = !tx.done;
+                *due = open.then(|| tx.next_due(turn.outlets, turn.budget.end)).flatten();
+            }
+        }
+        in_turn
+    }
+}
+
+impl Source for Streams {
+    fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
+        let (mut moved, until) = (false, turn.until);
+        let in_turn = self.in_turn(turn);
+        for i in 0..self.tx.len() {
+            let tx = &mut self.tx[i];
+            if tx.done {
+                continue;
+            }
+            // The stamp in the frames: what took time since is not the network's delay.
+            if moved {
+                turn.now = turn.watch.now();
+            }
+            if in_turn {
+                turn.until = until.min(earlier_of_others(&self.due, i));
+            }
+            moved |= tx.turn(turn, &mut self.scratch);
+            if tx.done {
+                // Behind the last frame of a run that ends by a count nothing is due, and so
+                // nothing late.
+                let early = turn.budget.is_spent() && turn.at() < turn.budget.end;
+                tx.settle(turn, if early { Picos(0) } else { turn.budget.end });
+            }
+        }
+        turn.until = until;
+        for driver in self.drivers.iter_mut().filter(|driver| !driver.done) {
+            driver.turn(turn.at());
+        }
+        moved
+    }
+
+    fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
+        let open = self.tx.iter_mut().filter(|tx| !tx.done);
+        open.filter_map(|tx| tx.next_due(outlets, end)).min()
+    }
+
+    fn is_done(&self) -> bool {
+        self.tx.iter().all(|tx| tx.done) && self.drivers.iter().all(|driver| driver.done)
+    }
+
+    fn rest(&mut self, _now: Nanos) -> Rest {
+        if self.tx.is_empty() { Rest::Seldom } else { Rest::Awake }
+    }
+
+    fn time(&self) -> Nanos {
+        self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default()
+    }
+
+    fn apply(&mut self, command: &Command, at: Picos, _turn: &mut Turn<'_>) -> u64 {
+        self.drivers.iter_mut().for_each(|driver| driver.apply(command, at));
+        let mut added = 0;
+        for tx in &mut self.tx {
+            match command {
+                Command::Pause(number) => tx.pause(*number, at),
+                Command::Resume(number) => tx.resume(*number, at),
+                Command::Rate(number, gap) => tx.set_rate(*number, *gap, at),
+                Command::Remove(number) => tx.remove(*number),
+                Command::Add(number, stream) if stream.port == tx.counters.port => {
+                    tx.add(*number, stream.clone(), at);
+                    added += 1;
+                }
+                _ => {}
+            }
+        }
+        added
+    }
+
+    fn used(&self) -> (u64, u64) {
+        let of = |tx: &Transmitter| {
+            let (waiting, octets) = tx.at_hand();
+            (tx.counters.packets + tx.counters.errors + waiting, tx.counters.octets + octets)
+        };
+        self.tx.iter().map(of).fold((0, 0), |sum, tx| (sum.0 + tx.0, sum.1 + tx.1))
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
+        let end = turn.budget.end;
+        self.tx.iter_mut().filter(|tx| !tx.done).for_each(|tx| tx.settle(turn, end));
+        let at = turn.at();
+        self.drivers.iter_mut().for_each(|driver| driver.close(at));
+        true
+    }
+
+    fn close(&mut self, outlets: &mut Outlets) {
+        self.tx.iter_mut().for_each(|tx| tx.close(outlets));
+    }
+
+    fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot) {
+        into.tx.extend(self.tx.iter().map(|tx| PortTx { stalls, ..tx.port() }));
+        into.tx.extend(self.drivers.iter().map(Driver::port));
+        into.streams.extend(self.tx.iter().flat_map(|tx| tx.streams(full)));
+        into.streams.extend(self.drivers.iter().flat_map(|driver| driver.streams(full)));
+        for driver in &self.drivers {
+            into.cpu_time = into.cpu_time + driver.cpu_time();
+        }
+    }
+
+    fn glance(&self, into: &mut Glance) {
+        let stream = |s: StreamTx| (s.number, s.packets, s.octets);
+        into.tx.extend(self.tx.iter().map(|tx| tx.counters.glance()));
+        into.tx.extend(self.drivers.iter().map(|driver| driver.port().glance()));
+        into.streams.extend(self.tx.iter().flat_map(|tx| tx.streams(false)).map(stream));
+        into.streams.extend(self.drivers.iter().flat_map(|d| d.streams(false)).map(stream));
+    }
+}
