@@ -381,10 +381,10 @@ fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
     let virtual_time = shared.options.virtual_time;
     let now = if virtual_time { last } else { shared.now() };
     let counts = lock(&shared.counts).clone();
-    let sinks = lock(&shared.sinks).clone();
+    let taps = lock(&shared.taps).clone();
     for (i, counts) in counts.iter().enumerate() {
         let delivered =
-            sinks.iter().filter(|s| s.interface == i).map(|s| s.packets.load(Relaxed)).sum::<u64>();
+            taps.iter().filter(|s| s.interface == i).map(|s| s.packets.load(Relaxed)).sum::<u64>();
         let accepted = delivered + counts.dropped_by_system;
         let statistics = Statistics {
             start_ns: (!virtual_time).then_some(shared.start),

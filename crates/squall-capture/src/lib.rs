@@ -1,8 +1,8 @@
-//! A capture: the frames of receiving queues go in ([`Capture::sink`]), files come out, and what is
+//! A capture: the frames of receiving queues go in ([`Capture::tap`]), files come out, and what is
 //! not in them has a counter and a reason.
 //!
-//! Each sink writes frames as records into chunks of memory, once; one thread puts the chunks of
-//! all sinks in order, compresses them, changes files and writes
+//! Each tap writes frames as records into chunks of memory, once; one thread puts the chunks of
+//! all taps in order, compresses them, changes files and writes
 //! ([docs/adr/0017-capture.md](../../../docs/adr/0017-capture.md)). Knows ports and the capture
 //! formats; not where frames come from, nor who reads the counters.
 #![forbid(unsafe_code)]
@@ -12,7 +12,7 @@ mod files;
 mod pool;
 mod print;
 mod record;
-mod sink;
+mod tap;
 mod time;
 mod writer;
 
@@ -27,14 +27,14 @@ use std::{
 };
 
 use squall_pcap::{InterfaceFormat, PcapFormat};
-use squall_port::{Filter, Sink, monotonic};
+use squall_port::{Filter, Tap, monotonic};
 use squall_units::Nanos;
 
 pub use compress::{Compression, Method};
 use pool::Pool;
 pub use print::{Print, Stamp};
 use record::Record;
-use sink::{CaptureSink, SinkCounters};
+use tap::{CaptureTap, TapCounters};
 
 /// What is captured, and what becomes of it.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Options {
     pub format: Format,
     /// Octets of a packet to keep.
     pub snaplen: u32,
-    /// In the order of the numbers that [`Capture::sink`] is given. A pcap has one link type for
+    /// In the order of the numbers that [`Capture::tap`] is given. A pcap has one link type for
     /// all.
     pub interfaces: Vec<InterfaceFormat>,
     /// Each packet of a pcapng says whether it came in or went out.
@@ -250,7 +250,7 @@ pub struct Capture {
     thread: JoinHandle<writer::Done>,
 }
 
-/// What sinks, writer and owner share.
+/// What taps, writer and owner share.
 pub(crate) struct Shared {
     options: Options,
     pool: Pool,
@@ -265,8 +265,8 @@ pub(crate) struct Shared {
     /// Waits for its trigger.
     armed: AtomicBool,
     triggered: AtomicU64,
-    sinks: Mutex<Vec<Arc<SinkCounters>>>,
-    sink_count: AtomicUsize,
+    taps: Mutex<Vec<Arc<TapCounters>>>,
+    tap_count: AtomicUsize,
     written: Written,
     counts: Mutex<Vec<InterfaceCounts>>,
 }
@@ -310,12 +310,12 @@ impl Shared {
         }
     }
 
-    fn sinks(&self) -> usize {
-        self.sink_count.load(Relaxed)
+    fn taps(&self) -> usize {
+        self.tap_count.load(Relaxed)
     }
 
-    fn sink(&self, number: usize) -> Arc<SinkCounters> {
-        lock(&self.sinks)[number].clone()
+    fn tap(&self, number: usize) -> Arc<TapCounters> {
+        lock(&self.taps)[number].clone()
     }
 
     /// Octets of a packet that are kept now, if that is fewer than asked for.
@@ -335,8 +335,8 @@ impl Shared {
 
     fn counters(&self) -> Counters {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let (w, sinks) = (&self.written, lock(&self.sinks));
-        let sum = |f: fn(&SinkCounters) -> &AtomicU64| sinks.iter().map(|s| get(f(s))).sum::<u64>();
+        let (w, taps) = (&self.written, lock(&self.taps));
+        let sum = |f: fn(&TapCounters) -> &AtomicU64| taps.iter().map(|s| get(f(s))).sum::<u64>();
         let reasons =
             |list: &[(&'static str, u64)]| list.iter().copied().filter(|(_, n)| *n > 0).collect();
         Counters {
@@ -430,8 +430,8 @@ impl Capture {
             failed: AtomicBool::new(false),
             armed: AtomicBool::new(armed),
             triggered: AtomicU64::new(0),
-            sinks: Mutex::default(),
-            sink_count: AtomicUsize::new(0),
+            taps: Mutex::default(),
+            tap_count: AtomicUsize::new(0),
             written: Written::default(),
         });
         let writer = writer::Writer::new(shared.clone())?;
@@ -440,20 +440,20 @@ impl Capture {
         Ok(Self { shared, thread })
     }
 
-    /// What makes sinks for the queues of `interface` (an index in [`Options::interfaces`]), on
+    /// What makes taps for the queues of `interface` (an index in [`Options::interfaces`]), on
     /// whatever thread has them.
-    pub fn sinks(&self, interface: usize) -> impl Fn() -> Box<dyn Sink> + Send + Sync + use<> {
+    pub fn taps(&self, interface: usize) -> impl Fn() -> Box<dyn Tap> + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || {
-            let counters = Arc::new(SinkCounters { interface, ..SinkCounters::default() });
-            let mut sinks = lock(&shared.sinks);
-            sinks.push(counters.clone());
-            shared.sink_count.store(sinks.len(), Relaxed);
+            let counters = Arc::new(TapCounters { interface, ..TapCounters::default() });
+            let mut taps = lock(&shared.taps);
+            taps.push(counters.clone());
+            shared.tap_count.store(taps.len(), Relaxed);
             shared.pool.join();
-            Box::new(CaptureSink::new(
+            Box::new(CaptureTap::new(
                 shared.clone(),
                 counters,
-                sinks.len() - 1,
+                taps.len() - 1,
                 shared.record(interface),
             ))
         }
@@ -483,7 +483,7 @@ impl Capture {
         lock(&self.shared.counts)[interface] = counts;
     }
 
-    /// Waits until everything is written. All sinks must be finished, or gone.
+    /// Waits until everything is written. All taps must be finished, or gone.
     pub fn finish(self) -> Outcome {
         self.shared.pool.close();
         let done = self.thread.join().unwrap_or_else(|_| writer::Done {

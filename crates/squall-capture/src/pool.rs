@@ -20,7 +20,7 @@ pub(crate) struct Chunk {
     pub octets: Vec<u8>,
     pub used: usize,
     pub run: Run,
-    /// Which sink filled it.
+    /// Which tap filled it.
     pub source: usize,
 }
 
@@ -157,14 +157,14 @@ impl Pool {
         self.lock().open += 1;
     }
 
-    /// A sink is finished.
+    /// A tap is finished.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.open -= 1;
         self.work.notify_one();
     }
 
-    /// No sink comes any more.
+    /// No tap comes any more.
     pub fn close(&self) {
         self.lock().closed = true;
         self.work.notify_one();

@@ -1,4 +1,4 @@
-//! The one thread that writes: takes chunks, puts those of several sinks in order of time, and cuts
+//! The one thread that writes: takes chunks, puts those of several taps in order of time, and cuts
 //! them where a file or the capture ends.
 
 use std::{
@@ -24,7 +24,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(20);
 /// And where it is woken for whatever is to be done.
 const PATIENCE_OF_ONE: Duration = Duration::from_millis(100);
-/// A packet waits at most so long for those of other sinks that came before it.
+/// A packet waits at most so long for those of other taps that came before it.
 const ORDER_NS: u64 = 150_000_000;
 
 /// What the thread gives at its end.
@@ -41,9 +41,9 @@ pub(crate) struct Writer {
     record: Record,
     files: Option<Files>,
     printer: Option<Printer>,
-    /// By sink.
+    /// By tap.
     sources: Vec<VecDeque<Part>>,
-    /// By sink: all frames up to this instant are in `sources`, or written.
+    /// By tap: all frames up to this instant are in `sources`, or written.
     marks: Vec<u64>,
     /// Packets from here on are wanted, and before there.
     from: u64,
@@ -98,11 +98,11 @@ impl Writer {
                 shared.written.before.fetch_add(chunk.run.packets, Relaxed);
             };
             // What was handed over before is here when nothing waits behind.
-            let marks: Vec<u64> = match shared.sinks() {
+            let marks: Vec<u64> = match shared.taps() {
                 1 => Vec::new(),
-                sinks => (0..sinks).map(|i| shared.sink(i).until.load(Acquire)).collect(),
+                taps => (0..taps).map(|i| shared.tap(i).until.load(Acquire)).collect(),
             };
-            let alone = shared.sinks() == 1 && keep.is_none();
+            let alone = shared.taps() == 1 && keep.is_none();
             let patience = if alone { PATIENCE_OF_ONE } else { PATIENCE };
             let next = shared.pool.next(patience, keep_from, past);
             if shared.pool.waiting() == 0 {
@@ -119,7 +119,7 @@ impl Writer {
                 }
             }
             match next {
-                Next::Chunk(chunk) if self.sources.is_empty() && shared.sinks() == 1 => {
+                Next::Chunk(chunk) if self.sources.is_empty() && shared.taps() == 1 => {
                     self.write_chunk(chunk)
                 }
                 Next::Chunk(chunk) => {
@@ -164,7 +164,7 @@ impl Writer {
         self.sources[chunk.source].push_back(Part { chunk, at: 0, run });
     }
 
-    /// Writes the records of all sinks in order of time, as far as none can come before them any
+    /// Writes the records of all taps in order of time, as far as none can come before them any
     /// more; all of them, if `all`.
     fn write_in_order(&mut self, all: bool) {
         if self.sources.iter().all(VecDeque::is_empty) {
@@ -186,7 +186,7 @@ impl Writer {
             let Some((time, first)) = heads.min() else { break };
             // What the others may still give begins here: a record of their own, or what they have
             // not handed over yet.
-            let others = (0..self.shared.sinks()).filter(|&i| i != first).map(|i| {
+            let others = (0..self.shared.taps()).filter(|&i| i != first).map(|i| {
                 let queued = self.sources.get(i).and_then(|queue| queue.front());
                 let mark = || self.marks.get(i).copied().unwrap_or(0).max(long_ago);
                 queued.map_or_else(mark, |part| part.run.first)
@@ -220,7 +220,7 @@ impl Writer {
         }
     }
 
-    /// Writes records beside each other, of one sink, as far as they are wanted.
+    /// Writes records beside each other, of one tap, as far as they are wanted.
     fn write(&mut self, records: &[u8], run: Run, source: usize) {
         let Run { packets, first, last, .. } = run;
         let stop = self.shared.options.stop;
@@ -316,7 +316,7 @@ impl Writer {
         }
         self.left = self.left.saturating_sub(run.packets);
         if let Some(printer) = &mut self.printer {
-            let interface = self.shared.sink(source).interface;
+            let interface = self.shared.tap(source).interface;
             let mut at = 0;
             while let Some(record) = self.record.read(&records[at..]) {
                 printer.print(&record, interface);

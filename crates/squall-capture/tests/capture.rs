@@ -1,4 +1,4 @@
-//! Frames given to sinks are in the files, or have a counter and a reason: formats, rotation,
+//! Frames given to taps are in the files, or have a counter and a reason: formats, rotation,
 //! compression, policies.
 
 use std::{
@@ -15,7 +15,7 @@ use squall_capture::{
     SuperFrames,
 };
 use squall_pcap::{CaptureReader, InterfaceFormat};
-use squall_port::{Cut, Filter, RxBatch, RxFrame, Sink};
+use squall_port::{Cut, Filter, RxBatch, RxFrame, Tap};
 use squall_units::Nanos;
 
 /// A folder of the test's own, gone at its end.
@@ -61,8 +61,8 @@ fn octets(k: u64) -> Vec<u8> {
     octets
 }
 
-/// Gives frames `from..to` to `sink`, one each ms, in batches.
-fn give(sink: &mut dyn Sink, from: u64, to: u64) {
+/// Gives frames `from..to` to `tap`, one each ms, in batches.
+fn give(tap: &mut dyn Tap, from: u64, to: u64) {
     let numbers: Vec<u64> = (from..to).collect();
     for batch in numbers.chunks(64) {
         let mut base = Vec::new();
@@ -79,7 +79,7 @@ fn give(sink: &mut dyn Sink, from: u64, to: u64) {
             });
             base.extend(octets);
         }
-        sink.take(&RxBatch { base: &base, frames: &frames });
+        tap.take(&RxBatch { base: &base, frames: &frames });
     }
 }
 
@@ -105,9 +105,9 @@ fn adds_up(c: &Counters, sent: u64, name: &str) {
 
 fn run(options: Options, frames: u64) -> Outcome {
     let capture = Capture::start(options).unwrap();
-    let mut sink = capture.sinks(0)();
-    give(sink.as_mut(), 0, frames);
-    sink.finish();
+    let mut tap = capture.taps(0)();
+    give(tap.as_mut(), 0, frames);
+    tap.finish();
     capture.finish()
 }
 
@@ -246,9 +246,9 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
         });
         let capture =
             Capture::start(Options { on_full, buffer: 1 << 20, ..options(&file) }).unwrap();
-        let mut sink = capture.sinks(0)();
-        give(sink.as_mut(), 0, SENT);
-        sink.finish();
+        let mut tap = capture.taps(0)();
+        give(tap.as_mut(), 0, SENT);
+        tap.finish();
         go.send(()).unwrap();
         let outcome = capture.finish();
         let copy = folder.file("copy");
@@ -303,23 +303,23 @@ fn a_full_disk_is_told_at_once() {
 #[test]
 fn several_queues_are_one_file_in_order_of_time() {
     let folder = Folder::new("order");
-    for sinks in [2, 5] {
-        let file = folder.file(&format!("{sinks}.pcapng"));
-        let names = (0..sinks).map(|i| InterfaceFormat {
+    for taps in [2, 5] {
+        let file = folder.file(&format!("{taps}.pcapng"));
+        let names = (0..taps).map(|i| InterfaceFormat {
             name: Some(format!("eth{i}")),
             ..InterfaceFormat::default()
         });
         let capture =
             Capture::start(Options { interfaces: names.collect(), ..options(&file) }).unwrap();
-        let mut all: Vec<_> = (0..sinks).map(|i| capture.sinks(i)()).collect();
+        let mut all: Vec<_> = (0..taps).map(|i| capture.taps(i)()).collect();
         // Each has its turn, as long as its number and the round say.
         let mut from = 0;
         for round in 0..2000 {
             let to = from + 1 + (round * 7) % 40;
-            give(all[round as usize % sinks].as_mut(), from, to);
+            give(all[round as usize % taps].as_mut(), from, to);
             from = to;
         }
-        all.iter_mut().for_each(|sink| sink.finish());
+        all.iter_mut().for_each(|tap| tap.finish());
         let outcome = capture.finish();
         adds_up(&outcome.counters, from, "order");
         assert_eq!(outcome.counters.out_of_order, 0);
@@ -403,11 +403,11 @@ fn super_frames_are_cut_or_kept_and_counted() {
         (SuperFrames::Keep, octets.len(), 1),
     ] {
         let capture = Capture::start(Options { super_frames, ..options(&file) }).unwrap();
-        let mut sink = capture.sinks(0)();
+        let mut tap = capture.taps(0)();
         let len = octets.len() as u32;
         let frame = RxFrame { len: present as u32, wire_len: len, cut, ..RxFrame::default() };
-        sink.take(&RxBatch { base: &octets, frames: &[frame] });
-        sink.finish();
+        tap.take(&RxBatch { base: &octets, frames: &[frame] });
+        tap.finish();
         let outcome = capture.finish();
         let c = &outcome.counters;
         adds_up(c, if super_frames == SuperFrames::Cut { 7 } else { 1 }, "super");

@@ -23,5 +23,5 @@ pub use flows::{FlowSide, FlowStats, Flows};
 pub use generate::can_be_generated;
 pub use replay::Replayed;
 pub use squall_measure::Measure;
-pub use supervisor::{EngineError, MakeSink, Outcome, Running, Settings, Take, start};
+pub use supervisor::{EngineError, MakeTap, Outcome, Running, Settings, Take, start};
 pub use worker::{Command, Glance, PortGlance, PortRx, PortTx, Snapshot, SourceKind, StreamTx};

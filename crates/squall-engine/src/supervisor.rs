@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Load, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
-use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Sink, TxQueue};
+use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue};
 use squall_profile::{Next, Stop};
 use squall_program::Gap;
 use squall_replay::Reader;
@@ -61,16 +61,16 @@ pub struct Take {
     /// What they begin with.
     pub link: Link,
     /// Makes what takes the frames of a queue, by its number; on the worker that has the queue.
-    pub sink: Option<MakeSink>,
+    pub tap: Option<MakeTap>,
 }
 
-pub type MakeSink = Arc<dyn Fn(u32) -> Box<dyn Sink> + Send + Sync>;
+pub type MakeTap = Arc<dyn Fn(u32) -> Box<dyn Tap> + Send + Sync>;
 
 impl std::fmt::Debug for Take {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Take")
             .field("filter", &self.filter)
-            .field("sink", &self.sink.is_some())
+            .field("tap", &self.tap.is_some())
             .finish()
     }
 }
@@ -369,7 +369,7 @@ impl Orders {
         }
         let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
             let take = settings.take.get(port).cloned().unwrap_or_default();
-            let tap = take.sink.map(|make| make(number));
+            let tap = take.tap.map(|make| make(number));
             let seen = Receiver::on(&settings.measure, take.link);
             if !facts.iter().any(|of| of.0 == port) {
                 return Receiving::new(port, queue, seen, take.filter, tap);

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::Load;
 use squall_measure::{Receiver, StreamGlance, track::Key};
 use squall_plan::PlanStream;
-use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink as Tap, monotonic};
+use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
 use squall_program::{Gap, pace::Pacing, signature::Signature};
 use squall_stats::{Fingerprint, Histogram};

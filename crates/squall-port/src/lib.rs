@@ -404,10 +404,10 @@ impl Filter {
     }
 }
 
-/// Takes what a receiving queue gives, on the worker that has the queue: a capture, an emulated
-/// host.
-pub trait Sink: Send {
-    /// The frames are lent for the call. Never waits: what cannot be taken is counted by the sink.
+/// Hears what a receiving queue gives, on the worker that has the queue, and takes nothing away: a
+/// capture, whoever counts what came through a device.
+pub trait Tap: Send {
+    /// The frames are lent for the call. Never waits: what cannot be taken is counted by the tap.
     fn take(&mut self, frames: &RxBatch<'_>);
 
     /// Nothing came, at `now` on the engine's clock: what was kept back to be handed on with more

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use squall_capture::{
     Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile,
 };
-use squall_engine::{MakeSink, PortRx, Snapshot};
+use squall_engine::{MakeTap, PortRx, Snapshot};
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Sink};
+use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap};
 use squall_units::Nanos;
 
 use crate::{
@@ -83,10 +83,10 @@ impl Capturing {
         Ok(Self { running, format, snaplen, buffer_kept })
     }
 
-    /// What makes the sinks of the queues of `port`.
-    pub fn sinks(&self, port: usize) -> MakeSink {
-        let make = self.running.sinks(port);
-        Arc::new(move |_queue| -> Box<dyn Sink> { make() })
+    /// What makes the taps of the queues of `port`.
+    pub fn taps(&self, port: usize) -> MakeTap {
+        let make = self.running.taps(port);
+        Arc::new(move |_queue| -> Box<dyn Tap> { make() })
     }
 
     /// What the ports have counted so far goes into the statistics of files that end from now on.

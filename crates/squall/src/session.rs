@@ -443,7 +443,7 @@ impl Session {
                     }
                     None => None,
                 };
-            take.push(Take { filter, link: opened.facts().link_type.into(), sink: None });
+            take.push(Take { filter, link: opened.facts().link_type.into(), tap: None });
             ports.push(opened);
             Ok((limit, note))
         })?;
@@ -680,7 +680,7 @@ impl Opened {
             self.take
                 .iter_mut()
                 .enumerate()
-                .for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
+                .for_each(|(i, take)| take.tap = Some(capturing.taps(i)));
         }
         let (limits, ports) = (&self.limits, &self.ports);
         let receives = |port: usize| {

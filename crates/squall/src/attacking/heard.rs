@@ -12,9 +12,9 @@ use std::{
 };
 
 use squall_attacks::{End, Label};
-use squall_engine::MakeSink;
+use squall_engine::MakeTap;
 use squall_measure::flow::{Fragment, Headers, Link, protocol};
-use squall_port::{RxBatch, Sink};
+use squall_port::{RxBatch, Tap};
 use squall_units::Nanos;
 
 /// Who sends what to whom. Fragments have no ports: the first may have them, the others do not.
@@ -198,9 +198,9 @@ impl Heard {
     }
 
     /// What takes the frames of the port where the other end of `from` stands.
-    pub(super) fn sinks(&self, from: End) -> MakeSink {
+    pub(super) fn taps(&self, from: End) -> MakeTap {
         let heard = self.clone();
-        Arc::new(move |_queue| -> Box<dyn Sink> {
+        Arc::new(move |_queue| -> Box<dyn Tap> {
             Box::new(Listener { heard: heard.clone(), from, tallies: HashMap::new() })
         })
     }
@@ -269,7 +269,7 @@ struct Listener {
     tallies: HashMap<u32, Tally>,
 }
 
-impl Sink for Listener {
+impl Tap for Listener {
     fn take(&mut self, frames: &RxBatch<'_>) {
         for (octets, frame) in frames.iter() {
             if frame.outgoing {
@@ -291,10 +291,10 @@ impl Sink for Listener {
 }
 
 /// Both take what comes.
-pub(crate) fn both(one: MakeSink, other: MakeSink) -> MakeSink {
-    struct Both(Box<dyn Sink>, Box<dyn Sink>);
+pub(crate) fn both(one: MakeTap, other: MakeTap) -> MakeTap {
+    struct Both(Box<dyn Tap>, Box<dyn Tap>);
 
-    impl Sink for Both {
+    impl Tap for Both {
         fn take(&mut self, frames: &RxBatch<'_>) {
             self.0.take(frames);
             self.1.take(frames);
@@ -311,7 +311,7 @@ pub(crate) fn both(one: MakeSink, other: MakeSink) -> MakeSink {
         }
     }
 
-    Arc::new(move |queue| -> Box<dyn Sink> { Box::new(Both(one(queue), other(queue))) })
+    Arc::new(move |queue| -> Box<dyn Tap> { Box::new(Both(one(queue), other(queue))) })
 }
 
 #[cfg(test)]
@@ -353,7 +353,7 @@ mod tests {
     /// The device hands on `frames`, each at the port of the other end.
     fn arrive(heard: &Heard, frames: &[wire::Frame]) {
         for from in [End::Client, End::Server] {
-            let mut sink = heard.sinks(from)(0);
+            let mut sink = heard.taps(from)(0);
             for frame in frames.iter().filter(|frame| frame.from == from) {
                 let len = frame.octets.len() as u32;
                 let one = RxFrame { len, wire_len: len, ..RxFrame::default() };

@@ -606,10 +606,10 @@ impl Prepared {
         }
         let heard = Heard::of(self.sent.clone());
         for (port, from) in [(clients, End::Server), (servers, End::Client)] {
-            let sinks = heard.sinks(from);
-            take[port].sink = Some(match take[port].sink.take() {
-                Some(other) => heard::both(other, sinks),
-                None => sinks,
+            let taps = heard.taps(from);
+            take[port].tap = Some(match take[port].tap.take() {
+                Some(other) => heard::both(other, taps),
+                None => taps,
             });
         }
         Some(heard)

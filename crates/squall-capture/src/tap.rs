@@ -9,15 +9,15 @@ use std::sync::{
     },
 };
 
-use squall_port::{Filter, RxBatch, RxFrame, Sink};
+use squall_port::{Filter, RxBatch, RxFrame, Tap};
 use squall_units::Nanos;
 use squall_wire::Segments;
 
 use crate::{OnFull, Shared, SuperFrames, pool::Chunk, record::Record};
 
-/// What one sink has counted. One writer each.
+/// What one tap has counted. One writer each.
 #[derive(Debug, Default)]
-pub(crate) struct SinkCounters {
+pub(crate) struct TapCounters {
     /// Of the options.
     pub interface: usize,
     /// Packets that came: frames, or super-frames where those are kept whole.
@@ -46,14 +46,14 @@ pub(crate) struct SinkCounters {
 
 /// What is not full goes on after so long if the writer has nothing else to do.
 const AGE_NS: u64 = 100_000_000;
-/// With several sinks, whose frames the writer puts in order.
+/// With several taps, whose frames the writer puts in order.
 const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
 /// A frame may be known to the kernel for so long before it comes out of a receiving queue.
 const SLACK_NS: u64 = 20_000_000;
 
-pub(crate) struct CaptureSink {
+pub(crate) struct CaptureTap {
     shared: Arc<Shared>,
-    counters: Arc<SinkCounters>,
+    counters: Arc<TapCounters>,
     number: usize,
     record: Record,
     chunk: Option<Chunk>,
@@ -65,10 +65,10 @@ pub(crate) struct CaptureSink {
     finished: bool,
 }
 
-impl CaptureSink {
+impl CaptureTap {
     pub fn new(
         shared: Arc<Shared>,
-        counters: Arc<SinkCounters>,
+        counters: Arc<TapCounters>,
         number: usize,
         record: Record,
     ) -> Self {
@@ -147,9 +147,9 @@ impl CaptureSink {
     }
 
     /// The chunk that has waited longest, emptied; `gone` counts what was in it.
-    fn take_oldest(&self, gone: fn(&SinkCounters) -> &AtomicU64) -> Option<Chunk> {
+    fn take_oldest(&self, gone: fn(&TapCounters) -> &AtomicU64) -> Option<Chunk> {
         let mut chunk = self.shared.pool.take_oldest()?;
-        let owner = self.shared.sink(chunk.source);
+        let owner = self.shared.tap(chunk.source);
         gone(&owner).fetch_add(chunk.run.packets, Relaxed);
         chunk.empty();
         Some(chunk)
@@ -169,7 +169,7 @@ impl CaptureSink {
         let Some(chunk) = self.chunk.as_ref().filter(|chunk| chunk.run.packets > 0) else { return };
         let old = match self.shared.options.flush {
             true => 0,
-            false if self.shared.sinks() > 1 => AGE_OF_SEVERAL_NS,
+            false if self.shared.taps() > 1 => AGE_OF_SEVERAL_NS,
             false => AGE_NS,
         };
         if now.saturating_sub(chunk.run.first) >= old
@@ -248,7 +248,7 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-impl Sink for CaptureSink {
+impl Tap for CaptureTap {
     fn take(&mut self, frames: &RxBatch<'_>) {
         let Some(last) = frames.frames.last() else { return };
         if self.shared.is_over() {
@@ -300,7 +300,7 @@ impl Sink for CaptureSink {
     }
 }
 
-impl Drop for CaptureSink {
+impl Drop for CaptureTap {
     /// A worker that ends in a panic must not leave the writer waiting.
     fn drop(&mut self) {
         self.finish();
