@@ -273,6 +273,7 @@ def as_nobody(squall, golden):
         place = pathlib.Path(temporary)
         shutil.copy(squall, place / "squall")
         shutil.copy(HERE, place / "lab.py")
+        shutil.copy(HERE.parent / "tools.py", place / "tools.py")
         shutil.copytree(golden, place / "golden")
         (place / "tmp").mkdir()
         for path in [place, *place.rglob("*")]:

@@ -9,22 +9,35 @@ use crate::{
     clock::Stalls,
     generate::Driver,
     source::{Outlets, Rest, Source, Turn, earlier_of_others},
-    transmit::Transmitter,
+    transmit::{Share, Transmitter},
 };
 
 pub(crate) struct Streams {
     clock: Clock,
     tx: Vec<Transmitter>,
     drivers: Vec<Driver>,
+    /// All frames that are sent are hashed.
+    fingerprint: bool,
     scratch: Scratch,
     /// When the ports' next frames are due, on virtual time.
     due: Vec<Option<Picos>>,
 }
 
 impl Streams {
-    pub fn new(clock: Clock, tx: Vec<Transmitter>, drivers: Vec<Driver>) -> Self {
-        let due = vec![None; tx.len()];
-        Self { clock, tx, drivers, scratch: Scratch::default(), due }
+    pub fn new(clock: Clock, drivers: Vec<Driver>, fingerprint: bool) -> Self {
+        let (tx, due) = (Vec::new(), Vec::new());
+        Self { clock, tx, drivers, fingerprint, scratch: Scratch::default(), due }
+    }
+
+    /// Takes the streams of a port: see [`Transmitter::load`]. Whether the port has an outlet.
+    pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) -> bool {
+        let Some(member) = outlets.join(port) else { return false };
+        let limit = outlets.of(member).limit;
+        let mut tx = Transmitter::new(port, member, self.clock, limit, self.fingerprint);
+        tx.load(streams);
+        self.tx.push(tx);
+        self.due.push(None);
+        true
     }
 
     /// On virtual time every port could take all that a run's count allows, so only the one whose
@@ -92,7 +105,13 @@ impl Source for Streams {
         self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default()
     }
 
-    fn apply(&mut self, command: &Command, at: Picos, _turn: &mut Turn<'_>) -> u64 {
+    fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
+        if let Command::Add(_, stream) = command
+            && self.tx.iter().all(|tx| tx.counters.port != stream.port)
+        {
+            // The first stream of a port that others send by. The other workers have no outlet.
+            self.load(stream.port, turn.outlets, Vec::new());
+        }
         self.drivers.iter_mut().for_each(|driver| driver.apply(command, at));
         let mut added = 0;
         for tx in &mut self.tx {

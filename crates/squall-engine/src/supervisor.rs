@@ -30,7 +30,6 @@ use crate::{
     replay::{Feed, Replayed, Replayer},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
-    transmit::Transmitter,
     worker::{Inflow, Message, Receiving, Waker, Worker},
 };
 
@@ -111,6 +110,12 @@ pub enum EngineError {
     )]
     Fixed(String, String),
     #[error(
+        "stream {0:?} cannot be added: the run began with flows alone, and what comes by their port \
+         {1} is counted and not measured\n  try a new run, or a profile that has a stream from the \
+         start"
+    )]
+    Uncounted(String, String),
+    #[error(
         "the rate of stream {0:?} cannot change to bits a second: workers share it, its frames \
          are of several lengths, and its port {1} makes them inside the kernel, where no worker \
          sees the others' lengths\n  try a rate in frames a second, or cores = 1"
@@ -159,6 +164,8 @@ pub struct Running {
     /// Streams added to each worker: what it said before it knew of them is out of date.
     added: Vec<u64>,
     settings: Settings,
+    /// Frames that come by ports of flows are only counted.
+    counting: bool,
     /// On the engine's clock.
     start: Nanos,
 }
@@ -225,6 +232,7 @@ pub fn start(
         open: vec![true; plan.workers.len()],
         added: vec![0; plan.workers.len()],
         before: Vec::new(),
+        counting: plan.only_flows(),
         plan,
         ports,
         threads: Vec::new(),
@@ -327,29 +335,23 @@ impl Orders {
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        let mut transmitters = Vec::new();
+        let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
+        let mut streams = Streams::new(clock, drivers, settings.fingerprint);
         for &(port, _) in &plan.workers[index].tx {
-            let streams: Vec<_> = (0..plan.streams.len())
+            let shares: Vec<_> = (0..plan.streams.len())
                 .filter(|&s| plan.streams[s].port == port)
                 .filter_map(|s| {
                     let (first, by) = plan.share(s, index)?;
                     Some((s as u32, Arc::new(plan.streams[s].clone()), first, by))
                 })
                 .collect();
-            // Streams may be added to a port that has none yet, unless others send by it.
-            let free = !plan.replay.contains(&port) && !plan.flows.contains(&port);
-            if streams.is_empty() && !free {
-                continue;
+            if !shares.is_empty() {
+                streams.load(port, &mut outlets, shares);
             }
-            let Some(member) = outlets.join(port) else { continue };
-            let limit = outlets.of(member).limit;
-            let mut tx = Transmitter::new(port, member, clock, limit, settings.fingerprint);
-            tx.load(streams);
-            transmitters.push(tx);
         }
-        let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
-        if !transmitters.is_empty() || !drivers.is_empty() {
-            sources.push(Box::new(Streams::new(clock, transmitters, drivers)));
+        // Where there are none, some may be added.
+        if !plan.workers[index].tx.is_empty() {
+            sources.push(Box::new(streams));
         }
         if let Some(feed) = feed {
             let print = settings.fingerprint;
@@ -698,6 +700,12 @@ impl Running {
                 Change::Add(stream, _) if self.ports[stream.port].generates() => {
                     let port = self.plan.ports[stream.port].name.clone();
                     return Err(EngineError::Fixed(stream.name, port));
+                }
+                Change::Add(stream, _)
+                    if self.counting && self.plan.flows.contains(&stream.port) =>
+                {
+                    let port = self.plan.ports[stream.port].name.clone();
+                    return Err(EngineError::Uncounted(stream.name, port));
                 }
                 Change::Add(mut stream, next) => {
                     let number = self.names.len() as u32;

@@ -47,6 +47,10 @@ pub(crate) const OVERTIME: u64 = 100_000_000_000;
 /// Why frames did not leave that were due while the link was down.
 pub(crate) const LINK_DOWN: &str = "link_down";
 
+/// A worker's share of a stream: its number in the plan, the stream, the first frame, the distance
+/// to the next.
+pub(crate) type Share = (u32, Arc<PlanStream>, u64, u64);
+
 pub(crate) struct Transmitter {
     out: Member,
     /// The link was not up at the last turn.
@@ -202,8 +206,8 @@ impl Transmitter {
         }
     }
 
-    /// Takes the streams of the plan: (number in the plan, stream, first frame, distance).
-    pub fn load(&mut self, streams: Vec<(u32, Arc<PlanStream>, u64, u64)>) {
+    /// Takes the streams of the plan.
+    pub fn load(&mut self, streams: Vec<Share>) {
         let pps = streams
             .iter()
             .filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64))

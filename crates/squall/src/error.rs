@@ -28,6 +28,7 @@ impl Error {
                 EngineError::UnknownStream { .. }
                 | EngineError::Count(_)
                 | EngineError::Fixed(..)
+                | EngineError::Uncounted(..)
                 | EngineError::FixedRate(..)
                 | EngineError::FixedEnd(_),
             ) => 2,

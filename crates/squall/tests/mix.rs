@@ -30,10 +30,12 @@ impl Drop for Folder {
     }
 }
 
+fn parsed(text: &str) -> Profile {
+    Profile::parse(text, "mix.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
 fn run(text: &str) -> Report {
-    let profile =
-        Profile::parse(text, "mix.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let opened = Session::new(profile).open().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let opened = Session::new(parsed(text)).open().unwrap_or_else(|e| panic!("{e}\n{text}"));
     opened.start().unwrap().finish().unwrap()
 }
 
@@ -154,4 +156,29 @@ fn a_count_ends_all_of_a_mix() {
     let sent: u64 = report.streams.iter().map(|stream| stream.tx_packets).sum();
     assert_eq!(sent, 2000);
     adds_up(&report);
+}
+
+/// A run under way.
+fn start(text: &str) -> squall::Run {
+    Session::new(parsed(text)).open().unwrap().start().unwrap()
+}
+
+#[test]
+fn streams_are_added_to_ports_of_flows_where_they_are_measured() {
+    let long = flows().replace("limit = 150", "limit = 450");
+    let there = stream("there", "A", "rate = \"2 kpps\"");
+    let back = stream("back", "B", "rate = \"2 kpps\"\nmode = { burst = 500 }");
+    let ports = ports("mix-added");
+    let mut run = start(&format!("{ports}{there}{long}"));
+    run.change(parsed(&format!("{ports}{there}{back}{long}"))).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    run.change(parsed(&format!("{ports}{back}{long}"))).unwrap();
+    let report = run.finish().unwrap();
+    adds_up(&report);
+    assert_eq!(report.streams[1].tx_packets, 500);
+    let mut run = start(&format!("{ports}{long}"));
+    let refused = run.change(parsed(&format!("{ports}{back}{long}"))).unwrap_err().to_string();
+    assert!(refused.contains("counted and not measured"), "{refused}");
+    run.stop();
+    run.finish().unwrap();
 }
