@@ -2,7 +2,7 @@
 # each first installs what it lacks, or says what is missing and how to get it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench campaign dpdk ui docs fmt lint fuzz generate
+.PHONY: help demo test release bench campaign dpdk ui docs fmt lint fuzz generate
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,14 +12,18 @@ demo: ## a private lab, traffic both ways for ten seconds, a live table and squa
 	cargo run --release --package squall-cli --bin squall -- demo
 
 test: ## every check and test (what the CI runs)
-	@scripts/setup rust python system node browser otg dpdk
-	@scripts/test
+	@scripts/test --setup
+
+release: ## the daemon's page and the binary that is installed: target/dist/squall, its symbols beside it
+	@scripts/setup rust node
+	@scripts/ui
+	@scripts/release
 
 bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
 	@scripts/setup rust python dpdk peers
 	@scripts/bench
 
-campaign: ## the whole verdict matrix: every device, port, source and disturbance (some 15 minutes, as root)
+campaign: ## binaries with one feature each; the whole verdict matrix: every device, port, source and disturbance (some 20 minutes, as root)
 	@scripts/setup rust system
 	@scripts/campaign
 
@@ -39,7 +43,7 @@ docs: ## the generated references and the API documentation
 fmt: ## format all code
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
-	.venv/bin/ruff format --quiet . scripts/foreign scripts/mutants tests/otg/run
+	.venv/bin/ruff format --quiet .
 	cd ui && PATH=$$PWD/../target/tools/node/bin:$$PATH npx prettier --write --log-level warn src
 
 lint: ## formatting, clippy, layers, dependencies, tidiness, generated files

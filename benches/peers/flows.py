@@ -326,7 +326,7 @@ def connections_of(said: str) -> int:
 
 
 def of_report(report: pathlib.Path, side: str) -> tuple[int, float]:
-    role = json.loads(report.read_text())["load"]["total"][side]
+    role = json.loads(report.read_text())["flows"]["total"][side]
     return role["completed"], role["setup_ns"]["p50"] / 1000
 
 

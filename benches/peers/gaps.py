@@ -60,7 +60,7 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     dump.stop()
     recv.stop()
     gaps = np.diff(stamps(pcap))
-    flow = json.loads(report.read_text())["flows"]["flows"][0]
+    flow = json.loads(report.read_text())["received_flows"]["flows"][0]
     own = flow["arrival_gap_ns"]
     if own["count"] != len(gaps):
         # Of other frames, other deviations.

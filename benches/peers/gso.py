@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Octets a second over one veth, at the receiving interface: plain frames of 1514 octets against
-super-frames that the kernel would cut into such frames, in turns.
+GSO frames that the kernel would cut into such frames, in turns.
 
     sudo python3 benches/peers/gso.py [--squall target/release/squall] [--rounds 7] [--seconds 2]
 
@@ -26,7 +26,7 @@ CASES = {
 
 
 def gigabits(lab: Lab, squall: str, case: str, seconds: float) -> float:
-    """Of frames without FCS that came in, headers of super-frames counted once: less than what the
+    """Of frames without FCS that came in, headers of GSO frames counted once: less than what the
     wire would carry.
     """
     sender = lab.sender(

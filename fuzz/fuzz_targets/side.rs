@@ -65,6 +65,9 @@ fuzz_target!(|data: &[u8]| {
             server_tunables: Tunables::default(),
             arrival: Arrival::Open { cps: Cps::per_second(1000), spacing: Spacing::Constant },
             limit: None,
+            start: Nanos::ZERO,
+            duration: None,
+            waits: false,
         }],
         ..Load::default()
     };
@@ -81,7 +84,8 @@ fuzz_target!(|data: &[u8]| {
         rest = behind;
         frames += 1;
         now = now + Nanos(1_000_000);
-        side.receive(now, frame, Cut::WHOLE, Near::default());
+        let claims = side.claims(frame);
+        assert_eq!(claims, side.receive(now, frame, Cut::WHOLE, Near::default()), "{frame:02x?}");
         side.advance(now);
         side.begin(now, 4);
         side.transmit(now, &mut out);

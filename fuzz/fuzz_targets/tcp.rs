@@ -96,7 +96,7 @@ fuzz_target!(|data: &[u8]| {
     let settings = Settings {
         flows: FLOWS,
         verify: false,
-        super_packet: 9000,
+        gso_max_size: 9000,
         reassembly: REASSEMBLY,
         challenges: 5,
         ..Settings::default()

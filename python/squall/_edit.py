@@ -1,82 +1,18 @@
-"""Captures to captures: rewritten, merged, split. The fields are those of
-``schemas/edit.schema.json``.
-"""
+"""Captures to captures: rewritten, merged, split."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from . import _native
-from ._info import FileFault
+from ._generated import Edited
 from ._values import read
 
 EditValue: TypeAlias = Union[str, int, float]
 Edits: TypeAlias = Mapping[str, Union[EditValue, Iterable[EditValue]]]
-
-
-@dataclass(frozen=True)
-class EditedInput:
-    """A file that was read. ``fault``: what ended the reading before its end; all before it is
-    written.
-    """
-
-    path: str
-    packets: int
-    fault: FileFault | None
-
-
-@dataclass(frozen=True)
-class EditedOutput:
-    """A file that was written."""
-
-    path: str
-    packets: int
-
-
-@dataclass(frozen=True)
-class EditDone:
-    """Packets that an operation changed, and dropped."""
-
-    operation: str
-    changed: int
-    dropped: int
-
-
-@dataclass(frozen=True)
-class EditNotDone:
-    """An edit that could not be applied, and to how many packets."""
-
-    reason: str
-    packets: int
-
-
-@dataclass(frozen=True)
-class Edited:
-    """What `edit` did. ``outputs`` has the first 1000 files; octets are captured ones, **without**
-    FCS.
-    """
-
-    schema: str
-    command: str
-    squall_version: str
-    inputs: tuple[EditedInput, ...]
-    outputs: tuple[EditedOutput, ...]
-    more_outputs: int
-    packets_read: int
-    packets_written: int
-    packets_changed: int
-    packets_dropped: int
-    octets_read: int
-    octets_written: int
-    operations: tuple[EditDone, ...]
-    not_done: tuple[EditNotDone, ...]
-    stopped: bool
-    elapsed_s: float
-    notes: tuple[str, ...]
 
 
 def asked_edits(edits: Edits | None) -> list[tuple[str, str]]:

@@ -127,62 +127,17 @@ class Report:
 
 @final
 class Session:
-    def __new__(
-        cls,
-        profile: Profile,
-        *,
-        cores: int | None,
-        cpus: list[int] | None,
-        mult: str | None,
-        virtual_time: bool | None,
-        fingerprint: bool,
-        receive: bool,
-        linger_s: float,
-        gap_bins: tuple[int, int] | None,
-        labels: str | None,
-    ) -> Session: ...
+    def __new__(cls, profile: Profile, options: str) -> Session: ...
     @staticmethod
     def listen(
         ports: list[str],
         *,
-        filter: str | None,
         by: str,
         flows: int,
         sequence: str,
         interval_ns: int,
         burst_gap_ns: int,
-        cores: int | None,
-        cpus: list[int] | None,
-        gap_bins: tuple[int, int] | None,
-    ) -> Session: ...
-    @staticmethod
-    def replay(
-        ports: list[tuple[str, str]],
-        files: list[str],
-        *,
-        merge: bool,
-        preload: bool,
-        speed: str,
-        speed_text: str,
-        together: int,
-        loops: int,
-        loop_delay_ns: int,
-        limit: int | None,
-        duration_ns: int | None,
-        longest_gap_ns: int | None,
-        unique: int | None,
-        count_flows: bool,
-        flow_expiry_ns: int | None,
-        split: tuple[str, str] | None,
-        reverse: bool,
-        filter: str | None,
-        include: str | None,
-        exclude: str | None,
-        too_long: str,
-        edits: list[tuple[str, str]],
-        cpus: list[int] | None,
-        virtual_time: bool | None,
-        fingerprint: bool,
+        options: str,
     ) -> Session: ...
     def plan(self) -> Plan: ...
     def start(self) -> Run: ...

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, SupportsBytes, TypeAlias
 
 from . import _native
+from ._options import RunOptions
 
 __all__ = ["Attack", "Pool", "Profile", "Stream", "Template", "Vary", "vary"]
 
@@ -117,11 +118,17 @@ class Stream:
     mode : str or dict
         ``"continuous"``, ``{"burst": 1000}``, or ``{"bursts": 5, "packets": 4, "gap": "1 s"}``.
     start_delay : str, seconds or timedelta
-        From the start of the run, or from the end of the stream that names this one as ``next``.
+        From the start of the run, from the end of what it comes ``after``, or from that of the
+        stream that names this one as ``next``.
+    duration : str, seconds or timedelta
+        Ends so long after its start.
+    after : str
+        Begins when that stream, replay, template or attack has ended, of whatever port.
     self_start : bool
         False: waits until a stream names this one as ``next``.
     next : str or dict
-        The stream that starts when this one has ended, or ``{"stream": "web", "times": 3}``.
+        The stream of the same port that starts when this one has ended, or ``{"stream": "web",
+        "times": 3}``.
     latency : bool
         Signs the frames, so that the receiver measures loss, order and delay.
     late : str
@@ -156,6 +163,8 @@ class Stream:
     departures: str | Mapping[str, Any] | None = None
     mode: str | Mapping[str, Any] | None = None
     start_delay: Time | None = None
+    duration: Time | None = None
+    after: str | None = None
     self_start: bool | None = None
     next: str | Mapping[str, Any] | None = None
     latency: bool | None = None
@@ -233,6 +242,11 @@ class Template:
         ``"constant"`` or ``"poisson"``.
     limit : int
         Flows of this template at most.
+    start, duration : str, seconds or timedelta
+        When the first flow may begin; so long after that no other does.
+    after : str
+        Flows begin when that stream, replay, template or attack has ended; ``start`` is counted
+        from then.
     tcp : dict
         How TCP behaves: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
     tls : bool or dict
@@ -268,6 +282,9 @@ class Template:
     think: Time | None = None
     spacing: Literal["constant", "poisson"] | None = None
     limit: int | None = None
+    start: Time | None = None
+    duration: Time | None = None
+    after: str | None = None
     tcp: Mapping[str, Any] | None = None
     tls: bool | Mapping[str, Any] | None = None
     enabled: bool | None = None
@@ -305,6 +322,9 @@ class Attack:
         With `background`: attacks are so much of all octets, ``"1 %"``.
     start, gap : str, seconds or timedelta
         When the first begins; between the frames of an attack.
+    after : str
+        They begin when that stream, replay, template or attack has ended; ``start`` is counted from
+        then. Not of attacks that are spoken live.
     repeat, samples : int
         How often to repeat all attacks; how many different attacks to send for each rule.
     shuffle, every_branch : bool
@@ -338,6 +358,7 @@ class Attack:
     rate: float | str | None = None
     share: str | None = None
     start: Time | None = None
+    after: str | None = None
     repeat: int | None = None
     shuffle: bool | None = None
     samples: int | None = None
@@ -352,6 +373,87 @@ class Attack:
     server_network: Mapping[str, Any] | None = None
     gap: Time | None = None
     background: str | os.PathLike[str] | None = None
+    enabled: bool | None = None
+
+
+@dataclass(kw_only=True)
+class Replay:
+    """Captures that are sent again, beside whatever else the profile sends.
+
+    Parameters
+    ----------
+    name : str, optional
+        Unique; reports, `Run.pause` and `Run.resume` use it.
+    files : path or iterable of paths
+        pcap or pcapng, compressed or not; one after the other, or by their time stamps with
+        `merge`.
+    port, port2 : str, optional
+        Names of the profile's ports: what clients send leaves by `port`, what servers send by
+        `port2` if there is one.
+    multiplier, rate, mbps, ramp
+        At most one; by default as captured. ``rate`` is ``"10 kpps"``, ``"1 Gbps"`` (with FCS) or
+        ``"max"``; ``mbps`` counts frames without FCS; ``ramp`` is ``"1kpps..10kpps:30s"``.
+    together : int
+        At a rate: frames sent back to back.
+    longest_gap : str, seconds or timedelta
+        Captured gaps are no longer.
+    start, duration, loop_delay, flow_expiry : str, seconds or timedelta
+        When the first frame is due, and how long after that it ends; between two loops; idle time
+        after which a flow has ended.
+    after : str
+        Begins when that stream, replay, template or attack has ended; ``start`` is counted from
+        then.
+    loops, limit : int
+        How often (0 is without end); frames in all.
+    preload, held, reverse, flow_stats : bool
+        Reads everything before; frames leave step by step (over the daemon's API); exchanges the
+        ports; counts flows.
+    split : dict
+        What tells two ports' packets apart: ``{"auto": "first"}``, ``{"cidr": "10.0.0.0/8"}``.
+    unique_ip : int
+        Other addresses with every so-many-th loop.
+    max_flows : int
+        Flows that are counted separately, at most.
+    filter, include, exclude : str
+        Which packets: in the language of tcpdump, and by number (``"1-5,9"``).
+    too_long : {"skip", "truncate", "fragment"}
+        What is done with frames longer than the port takes.
+    edit : dict
+        What is changed in frames: names and values as those of `squall.edit`.
+    enabled : bool
+        False: as if it were not there.
+    """
+
+    name: str | None = None
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None
+    merge: bool | None = None
+    port: str | None = None
+    port2: str | None = None
+    multiplier: float | str | None = None
+    rate: str | None = None
+    mbps: float | str | None = None
+    ramp: str | None = None
+    together: int | None = None
+    longest_gap: Time | None = None
+    start: Time | None = None
+    duration: Time | None = None
+    after: str | None = None
+    loops: int | None = None
+    loop_delay: Time | None = None
+    limit: int | None = None
+    preload: bool | None = None
+    held: bool | None = None
+    split: Mapping[str, str | bool] | None = None
+    reverse: bool | None = None
+    unique_ip: int | None = None
+    flow_stats: bool | None = None
+    flow_expiry: Time | None = None
+    max_flows: int | None = None
+    filter: str | None = None
+    include: str | None = None
+    exclude: str | None = None
+    too_long: Literal["skip", "truncate", "fragment"] | None = None
+    edit: Mapping[str, Any] | None = None
     enabled: bool | None = None
 
 
@@ -373,6 +475,8 @@ class Profile:
         What all templates have in common: ``[flows]`` of the schema.
     attacks : iterable of Attack
         Made from rules of intrusion detection.
+    replays : iterable of Replay
+        Captures that are sent again.
     seed : int
         Feeds every random choice: same profile and seed, same octets. Default 1.
     duration : str, seconds or timedelta
@@ -380,6 +484,8 @@ class Profile:
     packets, octets : int or str
         Stop the run after this number of frames, or octets of frames with FCS, counted over all
         ports.
+    run : RunOptions
+        How it is run where nothing else says so: ``{"cores": 2, "linger": "1 s"}``.
 
     Examples
     --------
@@ -387,6 +493,7 @@ class Profile:
     >>> profile = squall.Profile(ports={"A": "loop:profile,virtual"}, duration="1 s")
     >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
     >>> print(profile.to_toml())  # doctest: -NORMALIZE_WHITESPACE
+    schema = 1
     seed = 1
     duration = "1 s"
     <BLANKLINE>
@@ -407,10 +514,12 @@ class Profile:
     duration: Time | None = None
     packets: int | str | None = None
     octets: int | str | None = None
+    run: RunOptions | None = None
     templates: list[Template] = field(default_factory=list)
     pools: list[Pool] = field(default_factory=list)
     flows: Mapping[str, Any] | None = None
     attacks: list[Attack] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
     # What was read, and the table it had then: as long as that is so, mistakes are named by their
     # place in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(
@@ -423,6 +532,7 @@ class Profile:
         self.templates = list(self.templates)
         self.pools = list(self.pools)
         self.attacks = list(self.attacks)
+        self.replays = list(self.replays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -469,12 +579,20 @@ class Profile:
         templates = [Template(**template) for template in table.pop("template", ())]
         pools = [Pool(**pool) for pool in table.pop("pool", ())]
         attacks = [Attack(**attack) for attack in table.pop("attack", ())]
-        profile = cls(streams=streams, templates=templates, pools=pools, attacks=attacks, **table)
+        replays = [Replay(**replay) for replay in table.pop("replay", ())]
+        profile = cls(
+            streams=streams,
+            templates=templates,
+            pools=pools,
+            attacks=attacks,
+            replays=replays,
+            **table,
+        )
         profile._read = read, profile._table()
         return profile
 
-    def add(self, *more: Stream | Template | Pool | Attack) -> None:
-        """Adds streams, templates, pools and attacks, each behind its like."""
+    def add(self, *more: Stream | Template | Pool | Attack | Replay) -> None:
+        """Adds streams, templates, pools, attacks and replays, each behind its like."""
         for one in more:
             match one:
                 case Stream():
@@ -485,6 +603,8 @@ class Profile:
                     self.pools.append(one)
                 case Attack():
                     self.attacks.append(one)
+                case Replay():
+                    self.replays.append(one)
 
     def check(self) -> None:
         """Checks all that can be checked before the ports are known; a `Session` does the same.
@@ -558,6 +678,7 @@ class Profile:
             ("template", "templates"),
             ("pool", "pools"),
             ("attack", "attacks"),
+            ("replay", "replays"),
         ]:
             entries = table.pop(given)
             if entries:
@@ -565,7 +686,7 @@ class Profile:
         return table
 
 
-def _table(value: Profile | Stream | Template | Pool | Attack | Vary) -> dict[str, Any]:
+def _table(value: Profile | Stream | Template | Pool | Attack | Replay | Vary) -> dict[str, Any]:
     """What was given, under the names of the schema."""
     given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}
     return {key: _plain(value) for key, value in given.items() if value is not None}
@@ -583,7 +704,7 @@ def _plain(value: Any) -> Any:
             return value if math.isfinite(value) else str(value)
         case Stream():
             return value._table()
-        case Vary() | Template() | Pool() | Attack():
+        case Vary() | Template() | Pool() | Attack() | Replay():
             return _table(value)
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}

@@ -8,14 +8,20 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import _native
-from ._edit import Edits, asked_edits
+from ._edit import Edits
 from ._plan import Plan
-from ._profile import Frame, Profile, Stream, Time, Vary
-from ._report import Report, Sample
+from ._options import RunOptions
+from ._profile import Frame, Profile, Replay, Stream, Vary, _plain
+from ._generated import Sample
+from ._report import Report
 from ._values import read
+
+if TYPE_CHECKING:
+    # That of typing came with Python 3.11.
+    from typing_extensions import Unpack
 
 __all__ = ["Interrupted", "Run", "Session", "recv", "run", "send"]
 
@@ -48,36 +54,17 @@ class Session:
     profile : Profile or path
         What to send, or the file that says it. Taken as it is now; later changes to it are not
         seen.
-    cores : int, optional
-        Workers. Default: one a sending port, and one for receiving if a CPU is left.
-    cpus : sequence of int, optional
-        CPUs to bind the workers to, one each; without `cores` as many workers. Default: CPUs to
-        which no other run has bound a worker, if there are enough.
-    mult : number or str, optional
-        Over the whole profile: ``2`` doubles every rate; ``"1 Mpps"``, ``"50 %"``, ``"2 Gbps"`` is
-        what the streams of each port come to.
-    clock : {"virtual", "real"}, optional
-        ``"virtual"``: as fast as the machine goes, and the same each time. Default: virtual if all
-        ports say so (files, ``loop:0,virtual``).
-    fingerprint : bool
-        Hash all frames. Costs a little for each.
-    receive : bool
-        False: ports only send.
-    linger : seconds
-        How long receiving goes on when everything is sent.
-    gap_bins : (int, int), optional
-        Count the gaps between frames of each port in a histogram: number of bins, width of a bin in
-        nanoseconds.
-    labels : path, optional
-        Where the ground truth of the profile's attacks is written: as JSONL if it ends so, else as
-        CSV.
+    **options
+        How it is run: `RunOptions` has them.
 
     Raises
     ------
     ProfileError
         There are mistakes in the profile.
+    TypeError
+        There is no such option; the message has the nearest.
     ValueError
-        `mult` or `linger` is none.
+        An option has a value that none can have.
 
     Examples
     --------
@@ -93,36 +80,11 @@ class Session:
     def __init__(
         self,
         profile: Profile | str | os.PathLike[str],
-        *,
-        cores: int | None = None,
-        cpus: Sequence[int] | None = None,
-        mult: float | str | None = None,
-        clock: Literal["real", "virtual"] | None = None,
-        fingerprint: bool = False,
-        receive: bool = True,
-        linger: float = 0.2,
-        gap_bins: tuple[int, int] | None = None,
-        labels: str | os.PathLike[str] | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
-        if clock not in (None, "real", "virtual"):
-            raise ValueError(f"clock = {clock!r}: expected 'real', 'virtual' or None")
         if not isinstance(profile, Profile):
             profile = Profile.load(profile)
-        if isinstance(mult, int | float):
-            # repr would write 1e-05.
-            mult = format(decimal.Decimal(repr(mult)), "f")
-        self._native = _native.Session(
-            profile._checked(),
-            cores=cores,
-            cpus=None if cpus is None else list(cpus),
-            mult=mult,
-            virtual_time=None if clock is None else clock == "virtual",
-            fingerprint=fingerprint,
-            receive=receive,
-            linger_s=linger,
-            gap_bins=gap_bins,
-            labels=None if labels is None else os.fspath(labels),
-        )
+        self._native = _native.Session(profile._checked(), _json(options))
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
     def __enter__(self) -> Session:
@@ -236,8 +198,8 @@ class Run:
         return Report._from(report)
 
     def pause(self, stream: str | None = None) -> None:
-        """Pauses a stream, the streams of a group, a template, or all. What would have been due
-        meanwhile is due later.
+        """Pauses a stream, the streams of a group, a template, a replay, or all. What would have
+        been due meanwhile is due later.
 
         No more flows of a paused template begin; those that are open go on.
 
@@ -347,6 +309,10 @@ class Run:
             self.finish()
 
 
+def _json(options: RunOptions) -> str:
+    return json.dumps(_plain(options))
+
+
 def _watched(run: Run, every: float, progress: Progress | None) -> Report:
     """The report of `run` at its end, which Ctrl-C may bring; `progress` is called with samples on
     the way.
@@ -365,42 +331,22 @@ def _watched(run: Run, every: float, progress: Progress | None) -> Report:
 def run(
     profile: Profile | str | os.PathLike[str],
     *,
-    cores: int | None = None,
-    cpus: Sequence[int] | None = None,
-    mult: float | str | None = None,
-    clock: Literal["real", "virtual"] | None = None,
-    fingerprint: bool = False,
-    receive: bool = True,
-    linger: float = 0.2,
-    gap_bins: tuple[int, int] | None = None,
-    labels: str | os.PathLike[str] | None = None,
     every: float = 0.25,
     progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> Report:
-    """Runs a profile, or the file of one, to its end: `Session` explains the arguments,
-    `Session.run` the last two.
+    """Runs a profile, or the file of one, to its end: `RunOptions` explains how, `Session.run` the
+    other two.
 
     Examples
     --------
     >>> import squall
-    >>> profile = squall.Profile(ports={"A": "null:,virtual"}, duration="10 s")
+    >>> profile = squall.Profile(ports={"A": "null:,virtual"})
     >>> profile.add(squall.Stream(packet="eth/ipv4/udp", rate="70 kpps"))
-    >>> squall.run(profile).ports["A"].tx.packets
+    >>> squall.run(profile, duration="10 s").ports["A"].tx.packets
     700000
     """
-    session = Session(
-        profile,
-        cores=cores,
-        cpus=cpus,
-        mult=mult,
-        clock=clock,
-        fingerprint=fingerprint,
-        receive=receive,
-        linger=linger,
-        gap_bins=gap_bins,
-        labels=labels,
-    )
-    return session.run(every=every, progress=progress)
+    return Session(profile, **options).run(every=every, progress=progress)
 
 
 def send(
@@ -409,17 +355,14 @@ def send(
     *,
     rate: float | str,
     count: int | None = None,
-    duration: Time | None = None,
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
     segment: int | None = None,
     vary: Iterable[Vary] | None = None,
     latency: bool = False,
-    seed: int | None = None,
-    clock: Literal["real", "virtual"] | None = None,
-    fingerprint: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> Report:
-    """Sends frames of one kind to one port. Without `count` and `duration`, until Ctrl-C.
+    """Sends frames of one kind to one port. Without `count` and ``duration``, until Ctrl-C.
 
     Parameters
     ----------
@@ -428,13 +371,11 @@ def send(
     packet, rate, size, segment, vary, latency
         As those of `Stream`.
     count : int, optional
-        So many frames; with `segment`, super-frames.
-    duration : str, seconds or timedelta, optional
-        For so long.
-    seed
-        As that of `Profile`.
-    clock, fingerprint, progress
-        As those of `Session` and `Session.run`.
+        So many frames; with `segment`, GSO frames.
+    progress
+        As that of `Session.run`.
+    **options
+        ``duration``, ``seed``, ``clock`` ...: `RunOptions` has them.
 
     Examples
     --------
@@ -447,8 +388,8 @@ def send(
     stream = Stream(
         packet=packet, rate=rate, mode=mode, size=size, segment=segment, vary=vary, latency=latency
     )
-    profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
-    return run(profile, clock=clock, fingerprint=fingerprint, progress=progress)
+    profile = Profile(ports={"A": port}, streams=[stream])
+    return run(profile, progress=progress, **options)
 
 
 def replay(
@@ -532,7 +473,7 @@ def replay(
     Returns
     -------
     Report
-        Its ``replay`` has the counts.
+        Its ``replays`` has the counts.
 
     Raises
     ------
@@ -540,7 +481,7 @@ def replay(
         More than one speed, or one that is none.
     Error
         A capture that cannot be opened. One that is damaged is sent as far as it can be read:
-        ``report.replay.fault``.
+        ``report.replays[0].fault``.
 
     Examples
     --------
@@ -549,51 +490,56 @@ def replay(
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> report = squall.send(f"pcap:{folder}/in.pcap", "eth/ipv4/udp", rate="1 kpps", count=100)
     >>> report = squall.replay(folder / "in.pcap", f"pcap:{folder}/out.pcap", pps=10, loops=3)
-    >>> report.replay.packets, report.replay.loops, report.replay.flows.flows, round(report.duration_s, 1)
+    >>> replay = report.replays[0]
+    >>> replay.packets, replay.loops, replay.flows.flows, round(report.duration_s, 1)
     (300, 3, 1, 29.9)
     """
     speeds = {"multiplier": multiplier, "pps": pps, "mbps": mbps, "rate": rate, "ramp": ramp}
-    asked = [(kind, str(value)) for kind, value in speeds.items() if value is not None]
+    asked = {kind: str(value) for kind, value in speeds.items() if value is not None}
     if topspeed:
-        asked.append(("top", ""))
+        asked["topspeed"] = "max"
     if len(asked) > 1:
-        raise ValueError(
-            f"{' and '.join(kind for kind, _ in asked)} were given: expected one speed at most"
-        )
-    speed, speed_text = asked[0] if asked else ("multiplier", "1")
-    if isinstance(files, (str, os.PathLike)):
-        files = [files]
-    ports = [("A", port)] + ([] if port2 is None else [("B", port2)])
-    if port2 is not None and split is None:
-        split = ("auto", "first")
-    native = _native.Session.replay(
-        ports,
-        [os.fspath(file) for file in files],
-        merge=merge,
-        preload=preload,
-        speed=speed,
-        speed_text=speed_text,
+        raise ValueError(f"{' and '.join(asked)} were given: expected one speed at most")
+    if "pps" in asked:
+        asked = {"rate": f"{asked['pps']} pps"}
+    elif topspeed:
+        asked = {"rate": "max"}
+    one = Replay(
+        name="replay",
+        files=files,
+        merge=merge or None,
+        port="A",
+        port2=None if port2 is None else "B",
         together=pps_multi,
+        longest_gap=max_gap,
         loops=loops,
-        loop_delay_ns=round(loop_delay * 1e9),
+        loop_delay=loop_delay,
         limit=limit,
-        duration_ns=None if duration is None else round(duration * 1e9),
-        longest_gap_ns=None if max_gap is None else round(max_gap * 1e9),
-        unique=int(unique_ip) or None,
-        count_flows=flow_stats,
-        flow_expiry_ns=None if flow_expiry is None else round(flow_expiry * 1e9),
-        split=split,
-        reverse=reverse,
+        preload=preload,
+        split=None if split is None or port2 is None else {split[0]: split[1]},
+        reverse=reverse or None,
+        unique_ip=int(unique_ip) or None,
+        flow_stats=flow_stats,
+        flow_expiry=flow_expiry,
         filter=filter,
         include=include,
         exclude=exclude,
         too_long=too_long,
-        edits=asked_edits(edits),
-        cpus=None if cpus is None else list(cpus),
-        virtual_time=None if clock is None else clock == "virtual",
+        edit=edits,
+        multiplier=asked.get("multiplier"),
+        rate=asked.get("rate"),
+        mbps=asked.get("mbps"),
+        ramp=asked.get("ramp"),
+    )
+    ports = {"A": port} if port2 is None else {"A": port, "B": port2}
+    session = Session(
+        Profile(ports=ports, replays=[one], duration=duration),
+        cpus=cpus,
+        clock=clock,
+        receive=False,
         fingerprint=fingerprint,
     )
-    return _watched(Run(native.start()), every, progress)
+    return session.run(every=every, progress=progress)
 
 
 def recv(
@@ -654,21 +600,19 @@ def recv(
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "recv.pcap"
     >>> report = squall.send(f"pcap:{file}", "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
     >>> report = squall.recv(f"pcap:{file},read")
-    >>> report.ports[0].rx.packets, report.streams[0].rx.lost, report.flows.flows[0].sequence.kind
+    >>> report.ports[0].rx.packets, report.streams[0].rx.lost, report.received_flows.flows[0].sequence.kind
     (100, 0, 'squall')
     """
     addresses = [port] if isinstance(port, str) else list(port)
+    options: RunOptions = {"filter": filter, "cores": cores, "cpus": cpus, "gap_bins": gap_bins}
     native = _native.Session.listen(
         addresses,
-        filter=filter,
         by=by,
         flows=flows,
         sequence=sequence,
         interval_ns=round(interval * 1e9),
         burst_gap_ns=round(burst_gap * 1e9),
-        cores=cores,
-        cpus=None if cpus is None else list(cpus),
-        gap_bins=gap_bins,
+        options=_json(options),
     )
     run = Run(native.start())
     start, due, seen, idle = time.monotonic(), every, -1, 0

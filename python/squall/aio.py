@@ -22,14 +22,19 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import IO, Any, Literal, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ._http import Http, Reply, Verify
-from ._profile import Frame, Profile, Stream, Time, Vary, _plain
-from ._report import Report, Sample
+from ._options import RunOptions
+from ._profile import Frame, Profile, Stream, Vary, _plain
+from ._generated import Sample
+from ._report import Report
 from ._session import Interrupted, Progress
 from ._values import read
 from ._errors import Error, PortError, ServerError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "Client",
@@ -318,15 +323,8 @@ class Client:
         lease: Held | str | None = None,
         detached: bool = False,
         ttl: float | None = None,
-        cores: int | None = None,
-        cpus: Sequence[int] | None = None,
-        mult: float | str | None = None,
-        clock: Literal["real", "virtual"] | None = None,
-        fingerprint: bool = False,
-        receive: bool = True,
-        linger: float = 0.2,
-        gap_bins: tuple[int, int] | None = None,
-        options: Mapping[str, Any] | None = None,
+        fail_if: Sequence[str] = (),
+        **options: Unpack[RunOptions],
     ) -> Session:
         """A profile and how it is to be run by the daemon: `squall.Session` explains what is not
         here.
@@ -344,22 +342,11 @@ class Client:
             The run goes on to its end, whoever is there; it needs an end.
         ttl : seconds, optional
             How long the run's own lease outlives its client. Default: what the daemon says.
-        options : mapping, optional
-            More that the daemon's API takes: ``{"fail_if": ["loss > 0"]}``.
+        fail_if : sequence of str
+            What must not hold when it is over: ``["loss > 0"]``; `RunInfo` says whether it does.
+        **options
+            As those of `squall.Session`: `RunOptions` has them. Files are the daemon's.
         """
-        if clock not in (None, "real", "virtual"):
-            raise ValueError(f"clock = {clock!r}: expected 'real', 'virtual' or None")
-        asked: dict[str, Any] = {
-            "cores": cores,
-            "cpus": None if cpus is None else list(cpus),
-            "mult": mult,
-            "clock": clock,
-            "fingerprint": fingerprint or None,
-            "receive": None if receive else False,
-            "linger_s": None if linger == 0.2 else linger,
-            "gap_bins": None if gap_bins is None else list(gap_bins),
-            **(options or {}),
-        }
         body: dict[str, Any] = {
             **_profile(profile),
             "name": name,
@@ -367,7 +354,8 @@ class Client:
             "lease": _id(lease),
             "detached": detached or None,
             "ttl_s": ttl,
-            "options": {key: value for key, value in asked.items() if value is not None} or None,
+            "fail_if": list(fail_if) or None,
+            "options": _plain(options) or None,
         }
         return Session(
             self, "/runs", {key: value for key, value in body.items() if value is not None}
@@ -391,12 +379,10 @@ class Client:
         *,
         rate: float | str,
         count: int | None = None,
-        duration: Time | None = None,
         size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
         segment: int | None = None,
         vary: Iterable[Vary] | None = None,
         latency: bool = False,
-        seed: int | None = None,
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
@@ -410,7 +396,7 @@ class Client:
             latency=latency,
             mode=None if count is None else {"burst": count},
         )
-        profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
+        profile = Profile(ports={"A": port}, streams=[stream])
         return await self.run(profile, progress=progress, **more)
 
     def capture(
@@ -789,7 +775,7 @@ class Run:
         """
         table = (await self._ask("GET", "/stats"))["sample"]
         if table is None:
-            table = {"t_s": 0.0, "ports": [], "streams": [], "capture": None, "load": []}
+            table = {"t_s": 0.0, "ports": [], "streams": [], "capture": None, "flows": []}
         return read(Sample, table)
 
     async def samples(self, every: float = 0.5) -> AsyncIterator[Sample]:

@@ -39,7 +39,8 @@ import pytest
 import squall as package
 
 from ._errors import Error
-from ._report import Distribution, Report, StreamReport
+from ._generated import Distribution, StreamReport
+from ._report import Report
 
 __all__ = ["Traffic", "VethPair", "assert_latency", "assert_no_loss", "assert_rate"]
 

@@ -13,14 +13,19 @@ import pathlib
 import time
 import types
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import aio
 from ._http import Http, Reply, Verify
-from ._profile import Frame, Profile, Time, Vary
-from ._report import Report, Sample
+from ._options import RunOptions
+from ._profile import Frame, Profile, Vary
+from ._generated import Sample
+from ._report import Report
 from ._session import Progress
 from .aio import DEFAULT_URL, DaemonPort, Held, LeaseInfo, Path, RunInfo, StoredFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "Client",
@@ -131,15 +136,8 @@ class Client:
         lease: Held | str | None = None,
         detached: bool = False,
         ttl: float | None = None,
-        cores: int | None = None,
-        cpus: Sequence[int] | None = None,
-        mult: float | str | None = None,
-        clock: Literal["real", "virtual"] | None = None,
-        fingerprint: bool = False,
-        receive: bool = True,
-        linger: float = 0.2,
-        gap_bins: tuple[int, int] | None = None,
-        options: Mapping[str, Any] | None = None,
+        fail_if: Sequence[str] = (),
+        **options: Unpack[RunOptions],
     ) -> Session:
         return Session(
             self._core.session(
@@ -148,15 +146,8 @@ class Client:
                 lease=lease,
                 detached=detached,
                 ttl=ttl,
-                cores=cores,
-                cpus=cpus,
-                mult=mult,
-                clock=clock,
-                fingerprint=fingerprint,
-                receive=receive,
-                linger=linger,
-                gap_bins=gap_bins,
-                options=options,
+                fail_if=fail_if,
+                **options,
             )
         )
 
@@ -177,12 +168,10 @@ class Client:
         *,
         rate: float | str,
         count: int | None = None,
-        duration: Time | None = None,
         size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
         segment: int | None = None,
         vary: Iterable[Vary] | None = None,
         latency: bool = False,
-        seed: int | None = None,
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
@@ -192,12 +181,10 @@ class Client:
                 packet,
                 rate=rate,
                 count=count,
-                duration=duration,
                 size=size,
                 segment=segment,
                 vary=vary,
                 latency=latency,
-                seed=seed,
                 progress=progress,
                 **more,
             )

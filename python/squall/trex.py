@@ -44,7 +44,8 @@ from typing import Any, Protocol
 from . import remote
 from ._errors import Error
 from ._profile import Profile, Stream, Vary
-from ._report import Distribution, Report, Sample
+from ._generated import Distribution, Sample
+from ._report import Report
 from ._session import Session
 
 __all__ = [

@@ -43,8 +43,9 @@ def test_captures_are_merged_and_split(capture: pathlib.Path, tmp_path: pathlib.
 def test_frames_are_edited_on_their_way(capture: pathlib.Path, tmp_path: pathlib.Path) -> None:
     out = tmp_path / "out.pcap"
     report = squall.replay(capture, f"pcap:{out}", edits={"enet_vlan": "add", "enet_vlan_tag": 7})
-    assert report.replay is not None and report.replay.edited is not None
-    assert report.replay.edited.changed == 10
+    [replay] = report.replays
+    assert replay.edited is not None
+    assert replay.edited.changed == 10
     assert squall.info(out, filter="vlan 7").traffic.packets == 10
 
 

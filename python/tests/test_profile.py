@@ -208,13 +208,16 @@ def test_keywords_are_those_of_the_schema() -> None:
         return set(table) - {"$schema"}
 
     stream = ("properties", "stream", "items", "properties")
-    lists = {"stream", "template", "pool", "attack"}
-    assert names(squall.Profile) == keys("properties") - lists | {f"{name}s" for name in lists}
+    lists = {"stream", "template", "pool", "attack", "replay"}
+    assert names(squall.Profile) == keys("properties") - lists - {"schema"} | {
+        f"{name}s" for name in lists
+    }
     assert names(squall.Stream) == keys(*stream)
     assert names(squall.Vary) == keys(*stream, "vary", "items", "properties")
     assert names(squall.Template) == keys("properties", "template", "items", "properties")
     assert names(squall.Pool) == keys("properties", "pool", "items", "properties")
     assert names(squall.Attack) == keys("properties", "attack", "items", "properties")
+    assert names(squall.Replay) == keys("properties", "replay", "items", "properties")
 
 
 def test_flows_run_and_are_reported(loop: Address) -> None:
@@ -235,8 +238,8 @@ def test_flows_run_and_are_reported(loop: Address) -> None:
         )
     )
     report = squall.run(squall.Profile.from_toml(profile.to_toml()))
-    assert report.load is not None
-    client = report.load.templates["ping"].client
+    assert report.flows is not None
+    client = report.flows.templates["ping"].client
     assert client is not None and client.transaction_ns is not None
     assert (client.attempted, client.completed, client.failed, client.received_octets) == (
         50,

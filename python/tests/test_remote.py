@@ -150,7 +150,7 @@ def test_a_run_is_changed_while_it_goes_on(client: squall.Client, loop: Address)
             until(lambda: run.report().streams["b"].tx_packets > before["b"].tx_packets)
             return run.report().streams["a"].tx_packets == before["a"].tx_packets
 
-        # The moments that the daemon has may be from before.
+        # The samples that the daemon has may be from before.
         until(paused)
         run.resume("a")
         load.streams[1].rate = "3 kpps"
@@ -318,7 +318,7 @@ def test_a_replay_of_an_uploaded_capture_is_captured(
     squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50)
     client.upload(capture)
     with client.session(
-        profile(loop(), stream(mode={"burst": 30})), options={"capture": {"file": "out.pcapng"}}
+        profile(loop(), stream(mode={"burst": 30})), capture={"file": "out.pcapng"}
     ) as session:
         report = session.run()
     assert report.capture is not None and report.capture.written_packets == 30

@@ -1,4 +1,5 @@
 import contextlib
+import datetime
 import gc
 import os
 import pathlib
@@ -358,6 +359,33 @@ def test_a_wrong_argument_is_refused(loop: Address, wrong: dict[str, Any]) -> No
         squall.Session(profile(loop()), **wrong)
 
 
+def test_an_option_that_there_is_not_is_refused_with_the_nearest(loop: Address) -> None:
+    wrong: dict[str, Any] = {"durtion": 1}
+    with pytest.raises(TypeError, match='no option "durtion"\n  did you mean "duration"'):
+        squall.Session(profile(loop()), **wrong)
+
+
+def test_what_a_profile_says_of_a_run_is_said_of_one_run_too(
+    loop: Address, tmp_path: pathlib.Path
+) -> None:
+    report = squall.run(
+        profile(loop("virtual"), stream()),
+        duration=datetime.timedelta(seconds=2),
+        packets="2k",
+        octets="1 MB",
+        seed=7,
+        filter="udp",
+        received_flows=True,
+        capture=tmp_path / "out.pcapng",
+        cpus="0",
+    )
+    asked = report.asked
+    assert (asked.packets, asked.octets, asked.duration_s) == (2000, 1_000_000, 2.0)
+    assert report.seed == 7
+    assert report.received_flows is not None and report.capture is not None
+    assert report.capture.written_packets == report.ports["A"].rx.packets > 0
+
+
 def test_gaps_are_counted_in_equal_bins_where_asked_for(loop: Address) -> None:
     report = squall.run(profile(loop("virtual"), stream(mode={"burst": 11})), gap_bins=(4, 500_000))
     bins = report.ports["A"].rx.arrival_gap_bins
@@ -372,8 +400,8 @@ def test_conversations_of_a_capture_are_played_again(loop: Address) -> None:
     replay = {"capture": str(capture), "topspeed": True}
     flows = {"clients": "A", "servers": "B", "replay": replay}
     report = squall.run(squall.Profile(ports={"A": address, "B": address}, flows=flows))
-    assert report.load is not None and report.load.conversations is not None
-    played, clients = report.load.conversations, report.load.total.client
+    assert report.flows is not None and report.flows.conversations is not None
+    played, clients = report.flows.conversations, report.flows.total.client
     assert clients is not None and played.found == played.playable == clients.completed > 0
     assert played.octets_as_captured
 
@@ -390,7 +418,7 @@ def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
 
         def begun() -> int:
             sampled = run.sample()
-            return sum(row.attempted_cps > 0 for row in sampled.load)
+            return sum(row.attempted_cps > 0 for row in sampled.flows)
 
         until(begun)
         run.set_load("web", cps=500)
@@ -407,11 +435,11 @@ def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
         until(begun)
         run.stop()
         report = run.finish()
-    assert report.load is not None and report.load.total.client is not None
-    client = report.load.total.client
+    assert report.flows is not None and report.flows.total.client is not None
+    client = report.flows.total.client
     assert client.asked_cps == 1000 and client.completed == client.attempted
     assert client.steady is not None and client.steady.completed_cps > 0
-    series = report.series_arrays().load["web (client)"]
+    series = report.series_arrays().flows["web (client)"]
     assert np.nanmax(series.attempted_cps) > 0 and series.active.shape == (len(report.series),)
 
 
@@ -419,7 +447,7 @@ def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None
     path = tmp_path / "flows.pcap"
     squall.send(f"pcap:{path}", "eth/ipv4/udp(dport=53)", rate="1 kpps", count=100, latency=True)
     report = squall.recv(f"pcap:{path},read", gap_bins=(4, 500_000))
-    flows = report.flows
+    flows = report.received_flows
     assert flows is not None and len(flows.flows) == 1
     flow = flows.flows[0]
     assert (flow.packets, flow.dst_port, flow.protocol) == (100, 53, "UDP")
@@ -430,7 +458,7 @@ def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None
     assert np.isnan(flows.column("sequence.jitter_ns")).all()
     assert report.streams[0].rx is not None and report.streams[0].rx.lost == 0
     assert squall.Report.from_json(report.to_json()).to_dict() == report.to_dict()
-    only = squall.recv(f"pcap:{path},read", filter="udp port 54").flows
+    only = squall.recv(f"pcap:{path},read", filter="udp port 54").received_flows
     assert only is not None and len(only.flows) == 0
     with pytest.raises(ValueError, match="expected flow"):
         squall.recv("null:", by="port")  # type: ignore[arg-type]
@@ -446,9 +474,10 @@ def test_a_capture_is_sent_again_at_the_asked_speed(tmp_path: pathlib.Path) -> N
         vary=[squall.vary("udp.sport", "increment", min=1000, max=1009)],
     )
     report = squall.replay(capture, f"pcap:{out}", pps=100.5, loops=4, unique_ip=True)
-    assert report.replay is not None and report.replay.flows is not None
-    assert (report.replay.packets, report.replay.flows.flows) == (200, 40)
-    assert report.replay.ports[0].successful == report.ports["A"].tx.packets == 200
+    [replay] = report.replays
+    assert replay.flows is not None
+    assert (replay.packets, replay.flows.flows) == (200, 40)
+    assert replay.ports[0].successful == report.ports["A"].tx.packets == 200
     assert report.duration_s == pytest.approx(199 / 100.5)
     assert squall.info(out).traffic.packets == 200
 
@@ -458,5 +487,5 @@ def test_a_replay_has_one_speed_and_says_what_is_wrong(tmp_path: pathlib.Path) -
         squall.replay("x.pcap", "null:", pps=1, mbps=1)
     with pytest.raises(squall.Error, match="No such file"):
         squall.replay(tmp_path / "none.pcap", "null:")
-    with pytest.raises(squall.Error, match="expected cache, auto"):
+    with pytest.raises(squall.Error, match="expected one of auto, cache"):
         squall.replay("x.pcap", "null:", "null:", split=("magic", ""))  # type: ignore[arg-type]

@@ -198,7 +198,7 @@ def payloads(folder):
     report = same_payloads(folder, "live", expected)
     passage = report["attacks"][0]["passage"]
     same("live: passed", (passage["passed"], passage["blocked"]), (passage["conversations"], {}))
-    same("live: octets", report["load"]["conversations"]["octets_as_captured"], True)
+    same("live: octets", report["flows"]["conversations"]["octets_as_captured"], True)
     same_payloads(folder, "frames", expected, "--frames")
     return one["solved"]
 
@@ -248,14 +248,31 @@ latency = true
 
 
 def on_one_pair(folder):
-    """Attacks, streams both ways and flows by the same two ports: each is whole, the counters of
-    ports and interfaces are their sum, and what tcpdump saw of an attack is where its label says.
+    """Attacks, streams both ways, a capture and flows of three applications by the same two ports:
+    each is whole, the counters of ports and interfaces are their sum, and what tcpdump saw of an
+    attack is where its label says.
     """
     profile, capture = folder / "mix.toml", folder / "mix.pcap"
+    again = folder / "again.pcap"
+    octets = "eth(src=02:00:00:00:0a:01,dst=02:00:00:00:0a:02)/ipv4(src=10.8.0.1,dst=10.8.1.1)/udp"
+    run(
+        SQUALL,
+        "send",
+        "-p",
+        f"pcap:{again}",
+        "--packet",
+        octets,
+        "--rate",
+        "1 kpps",
+        "--count",
+        "1500",
+        "-q",
+    )
     flows = """
 [flows]
 clients = "A"
 servers = "B"
+patience = "60 s"
 [[template]]
 name = "web"
 clients = "10.9.0.0/24"
@@ -264,6 +281,27 @@ app = "http"
 cps = 200
 limit = 400
 options = { body = "4 KiB" }
+[[template]]
+name = "names"
+clients = "10.9.0.0/24"
+servers = "10.9.1.2"
+app = "dns"
+cps = 100
+limit = 200
+[[template]]
+name = "bulk"
+clients = "10.9.0.0/24"
+servers = "10.9.1.1"
+port = 81
+app = "http"
+cps = 10
+limit = 20
+options = { body = "200 KiB" }
+[[replay]]
+name = "again"
+port = "A"
+files = "again.pcap"
+start = "500 ms"
 """
     stream = """
 [[stream]]
@@ -288,7 +326,7 @@ port = "A"
 port2 = "B"
 rate = 30
 live = {str(live).lower()}
-{"" if live else flows}
+{flows}
 {stream % ("there", "A", *stations)}
 {stream % ("back", "B", *reversed(stations))}
 """)
@@ -308,15 +346,21 @@ live = {str(live).lower()}
             (passage["passed"], passage["blocked"]),
             (passage["conversations"], {}),
         )
-        if not live:
-            client = report["load"]["total"]["client"]
-            same(f"{what}: flows", (client["completed"], client["http"]["2xx"]), (400, 400))
+        of = {one["name"]: one["client"] for one in report["flows"]["templates"]}
+        for name, flows_of_it in [("web", 400), ("names", 200), ("bulk", 20)]:
+            client = of[name]
+            same(f"{what}: {name}", (client["completed"], client["failed"]), (flows_of_it, {}))
+        same(f"{what}: 2xx", (of["web"]["http"]["2xx"], of["bulk"]["http"]["2xx"]), (400, 20))
+        replays = {one["name"]: one["packets"] for one in report["replays"]}
+        same(f"{what}: replayed", replays["again"], 1500)
+        for source in report["sources"]:
+            same(f"{what}: {source['name']}", source["sent"], source["asked"])
         for port in report["ports"]:
             interface = port["interface"]
             for way in ["tx", "rx"]:
                 ours = port[way]
                 # The kernel counts those that it is to cut as one.
-                whole = ours["packets"] - ours["segments"] + ours["super_frames"]
+                whole = ours["packets"] - ours["segments"] + ours["gso_frames"]
                 same(f"{what}: {port['name']} {way}", whole, interface[f"{way}_packets"])
         same(
             f"{what}: all counted",

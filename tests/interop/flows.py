@@ -92,7 +92,7 @@ def counted(what, report, side, flows, requests=None):
     """Every flow was begun, done, and is gone; what did not begin (on a machine that has other
     work) was counted as late.
     """
-    role = report["load"]["total"][side]
+    role = report["flows"]["total"][side]
     late = role["not_begun"].pop("late", 0)
     same(f"{what}: not begun", role["not_begun"], {})
     flows -= late
@@ -217,34 +217,36 @@ def our_clients(folder, nginx):
                     f"{what}: frames were lost, and nothing had to be mended: {role['tcp']}"
                 )
             wait(f"{what}: flows left in the kernel", lambda: not established(server), 10)
-    what = "clients, two queues that the kernel spreads flows over by its own hash, two cores"
-    report = flows(
-        folder,
-        "http",
-        "--url",
-        f"http://{V4}/small",
-        "--cps",
-        400,
-        "--flows",
-        100,
-        "-o",
-        "close=true",
-        "-d",
-        "30s",
-        "--port",
-        "af_packet:va,rx_queues=2",
-        "--clients",
-        "10.77.1.1-10.77.1.50",
-        "--cores",
-        2,
-    )
-    counted(what, report, "client", 100, 100)
-    same(
-        f"{what}: workers",
-        [note for note in report["notes"] if "played by" in note][0].split(":")[0],
-        "flows of these ports are played by 1 workers at most",
-    )
+    for family, host, clients in [
+        ("v4", V4, "10.77.1.1-10.77.1.50"),
+        ("v6", f"[{V6}]", "fd77::1:1-fd77::1:50"),
+    ]:
+        for count, each, load in [
+            (100, 1, ["--cps", 400, "-o", "close=true"]),
+            (50, 5, ["--users", 10, "--requests", 5]),
+        ]:
+            what = f"clients, {family}, two workers, {each} requests each"
+            nginx.log()
+            url = ["--url", f"http://{host}/small", "--clients", clients]
+            ports = ["--port", "af_packet:va", "--cores", 2, "-d", "30s"]
+            report = flows(folder, "http", *url, *load, "--flows", count, *ports)
+            role = counted(what, report, "client", count, each * count)
+            said = [("/small", "200", 100)] * each * role["completed"]
+            same(f"{what}: nginx says", nginx.log(), said)
+            shared_by_two(what, report)
     print("ok: our clients and nginx")
+
+
+def shared_by_two(what, report):
+    """Two workers play the port, each with its share of the frames, and the kernel gives each its own."""
+    shares = [worker["tx_packets"] for worker in report["workers"]]
+    same(f"{what}: workers", len(shares), 2)
+    if min(shares) < 0.3 * sum(shares):
+        raise Failed(f"{what}: one worker has nearly all: {shares}")
+    counters = report["flows"]["links"][0]["counters"]
+    if counters["relayed"] > 0.01 * counters["frames_received"]:
+        raise Failed(f"{what}: frames came to the wrong worker: {counters}")
+    same(f"{what}: frames dropped on the way to theirs", counters["relay_dropped"], 0)
 
 
 class Uploads(http.server.BaseHTTPRequestHandler):
@@ -441,7 +443,7 @@ def beside_wrk(folder, kind, family, address, host):
         done = run(*inside(THEIRS, "wrk", "-t1", "-c20", "-d1s", f"http://{host}/"))
         requests = int(re.search(r"(\d+) requests in", done.stdout)[1])
         same(f"{what}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
-    role = served.report["load"]["total"]["server"]
+    role = served.report["flows"]["total"]["server"]
     answered = role["http"]["2xx"]
     # wrk leaves when its time is over, with requests on their way.
     if not requests <= answered <= requests + 20:
@@ -510,7 +512,7 @@ def played_again(folder, nginx):
                 OURS, SQUALL, *argv, "-l", loops, *speed, "--duration", "20", "-q", "--json", report
             )
         )
-        load = json.loads(report.read_text())["load"]
+        load = json.loads(report.read_text())["flows"]
         played = load["conversations"]
         what = {
             key: played[key]

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The web page in Chromium, in a lab of its own: tests/gui/gui.mjs does what a user does there.
-Here is what it needs: a lab with a pair of interfaces, and a daemon in it that asks for a token.
+Here is what it needs: a lab with a pair of interfaces, a daemon in it that asks for a token, and
+another whose page may ask it.
 With `--shots FOLDER` pictures of all pages are left there.
 """
 
@@ -16,7 +17,7 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A minute is usual; pictures take another.
-PATIENCE_S = 240
+PATIENCE_S = 400
 
 
 def skip(why):
@@ -39,38 +40,54 @@ def main():
         skip(f"no lab: {up.stderr.strip()}")
     if up.returncode:
         sys.exit(f"lab up: {up.stderr}")
-    daemon = None
+    daemon = other = None
+    # The lab has a loopback of its own.
+    here, there = "https://127.0.0.1:8443", "https://127.0.0.1:8444"
+
+    def serving(url, folder, peer):
+        return [
+            squall,
+            "serve",
+            "--listen",
+            url.removeprefix("https://"),
+            "--grpc",
+            "off",
+            "--data",
+            folder,
+            "--token",
+            "always",
+            "--peer",
+            peer,
+            "--json",
+        ]
+
+    def begin(command):
+        begun = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        bound = json.loads(begun.stdout.readline())
+        return begun, pathlib.Path(bound["token_file"]).read_text().strip()
+
     try:
         with tempfile.TemporaryDirectory(prefix="squall-gui-") as folder:
             inside = [squall, "lab", "exec", name, "--"]
             # A browser finds the daemon by loopback, which is down in a new namespace.
             subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
-            serve = [
-                squall,
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--grpc",
-                "off",
-                "--data",
-                folder,
-                "--token",
-                "always",
-                "--json",
-            ]
-            daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
-            bound = json.loads(daemon.stdout.readline())
-            serve[3] = bound["https"].removeprefix("https://")
-            token = pathlib.Path(bound["token_file"]).read_text().strip()
+            serve = serving(here, f"{folder}/here", there)
+            daemon, token = begin([*inside, *serve])
+            other, second = begin([*inside, *serving(there, f"{folder}/there", here)])
             script = [
                 node,
                 str(ROOT / "tests/gui/gui.mjs"),
-                bound["https"],
+                here,
                 chromium,
                 *sys.argv[1:],
             ]
             # By the environment, as arguments are for all to see.
-            environment = {**os.environ, "SQUALL_TOKEN": token}
+            environment = {
+                **os.environ,
+                "SQUALL_TOKEN": token,
+                "SQUALL_OTHER": there,
+                "SQUALL_OTHER_TOKEN": second,
+            }
             browser = subprocess.Popen(
                 [*inside, *script],
                 env=environment,
@@ -95,9 +112,12 @@ def main():
             ended = daemon.wait(timeout=20)
             if done or ended not in (0, -signal.SIGTERM):
                 sys.exit(f"the page: {done}, the daemon: {ended}")
+            other.terminate()
+            other.wait(timeout=20)
     finally:
-        if daemon and daemon.poll() is None:
-            daemon.kill()
+        for each in (daemon, other):
+            if each and each.poll() is None:
+                each.kill()
         subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)
 
 

@@ -290,7 +290,7 @@ def replayed(
             report,
         ]
         run(*inside(*replay, *options))
-        flows = json.loads(report.read_text())["replay"]["flows"]
+        flows = json.loads(report.read_text())["replays"][0]["flows"]
         # libpcap hands packets over when a block is full or old; frames of no flow make the last
         # one so.
         others = [

@@ -172,7 +172,9 @@ def arrives(folder, capture):
                 True,
             )
             tx = report["ports"][0]
-            same(f"{what}: successful", report["replay"]["ports"][0]["successful"], 2000 * loops)
+            same(
+                f"{what}: successful", report["replays"][0]["ports"][0]["successful"], 2000 * loops
+            )
             same(f"{what}: interface", tx["interface"]["tx_packets"], 2000 * loops)
     for kind, more in [
         (kind, more) for kind in ["af_packet", "xdp_live"] for more in [["-t"], ["-p", "20000"]]
@@ -294,15 +296,15 @@ def ends(folder, capture):
         told = json.loads(report.read_text())
         same(
             f"{port} {speed}: counted",
-            told["replay"]["packets"],
+            told["replays"][0]["packets"],
             told["ports"][0]["interface"]["tx_packets"],
         )
-        same("something was sent", told["replay"]["packets"] > 0, True)
+        same("something was sent", told["replays"][0]["packets"] > 0, True)
     damaged = folder / "damaged.pcap"
     damaged.write_bytes(capture.read_bytes()[:-7])
     told = replay(folder, damaged, "-i", "af_packet:va", "-t", ok=(2,))
     same("before the damage", told["ports"][0]["interface"]["tx_packets"], 1999)
-    same("the damage is told", "behind packet 1999" in told["replay"]["fault"], True)
+    same("the damage is told", "behind packet 1999" in told["replays"][0]["fault"], True)
     print("a replay that is stopped, or whose capture is damaged, reports what it has sent")
 
 

@@ -793,7 +793,9 @@ def ports_of_others_are_theirs(d, local, alice):
             got.status >= 400 and ("another" in address or got.code() == "port_in_use"),
             f"a capture on {address}: {got}",
         )
-    got = d.ask("POST", f"{API}/runs", {"options": {"replay": {"files": [], "ports": ["veth-a"]}}})
+    got = d.ask(
+        "POST", f"{API}/runs", {"profile": {"ports": {"A": "veth-a"}, "replay": [{"files": []}]}}
+    )
     check(got.status in (400, 409), f"a replay: {got}")
     own = d.ask("POST", f"{API}/runs", {"profile": profile("loop:m"), "owner": "mallory"}).json()[
         "run"
@@ -959,7 +961,7 @@ def paths_lead_nowhere_else(d, local, alice):
                     "options": {"packets": 1},
                 },
                 {"profile": profile(f"pcap:{name},read=true".replace("\0", "\\u0000"))},
-                {"options": {"replay": {"files": [name], "ports": ["null:"]}}},
+                {"profile": {"ports": {"A": "null:"}, "replay": [{"files": name}]}},
                 {"profile": attack},
                 {"profile": profile("null:") + f"departures = {{ file = {json.dumps(name)} }}\n"},
                 {"profile": profile("null:"), "options": {"packets": 1, "labels": name}}
@@ -1104,9 +1106,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         (
             "nested fail_if",
             "runs",
-            json.dumps(
-                {"profile": profile("null:"), "options": {"fail_if": ["(" * deep]}}
-            ).encode(),
+            json.dumps({"profile": profile("null:"), "fail_if": ["(" * deep]}).encode(),
         ),
         (
             "a nested filter",
@@ -1516,8 +1516,8 @@ def slow_readers(d, local, alice):
         d.ask("GET", f"{API}/none/{i}" + "x" * 40_000)
     last = time.monotonic()
     for _ in range(4):
-        keen.until("moment")
-        expect(time.monotonic() - last < 3, f"moments came {time.monotonic() - last:.1f} s apart")
+        keen.until("sample")
+        expect(time.monotonic() - last < 3, f"samples came {time.monotonic() - last:.1f} s apart")
         last = time.monotonic()
     now = d.status()["MiB"]
     expect(now - before < 150, f"{before} MiB before slow readers, {now} MiB with them")
@@ -1614,7 +1614,7 @@ class Schemathesis:
             return
         ask = lambda what, body: daemon.ask("POST", f"{API}/{what}", body).json()  # noqa: E731
         quick = {"profile": profile("null:"), "detached": True}
-        live = ask("runs", quick | {"options": {"duration_s": 300}})["run"]["id"]
+        live = ask("runs", quick | {"options": {"duration": 300}})["run"]["id"]
         over = ask("runs", quick | {"options": {"packets": 1}})["run"]["id"]
         lease = ask("leases", {"ports": ["loop:known"], "ttl_s": 300})["id"]
         packet = bytes(60)

@@ -88,7 +88,7 @@ def our_clients(folder):
         log.write_text("")
         common = ["--url", url, "--port", port, "--clients", "10.77.1.1-10.77.1.50", "-d", "30s"]
         report = flows(folder, "http", "--users", users, "--flows", count, *common, *argv)
-        return report["load"]["total"]["client"], report, log.read_text().splitlines()
+        return report["flows"]["total"]["client"], report, log.read_text().splitlines()
 
     verified = [f"ca={folder}/ca.pem", "server_name=squall.test"]
     what = "verified, 1 % lost"
@@ -236,7 +236,7 @@ def our_servers(folder):
                 capture_output=True,
                 check=False,
             )
-    role = served.report["load"]["total"]["server"]
+    role = served.report["flows"]["total"]["server"]
     same(
         "s_client and others",
         (role["tls"]["handshakes"], role["tls"]["resumed"], role["http"]),

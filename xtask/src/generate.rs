@@ -6,16 +6,21 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::{python, typescript};
+
 type Make = fn() -> String;
 
 /// Each file and what makes it.
 const FILES: &[(&str, Make)] = &[
     ("schemas/profile.schema.json", profile_schema),
     ("schemas/report.schema.json", squall::report::schema),
-    ("schemas/comparison.schema.json", squall::compare::schema),
+    ("schemas/comparison.schema.json", squall_compare::schema),
     ("schemas/info.schema.json", squall::info::schema),
     ("schemas/edit.schema.json", squall::edit::schema),
     ("schemas/openapi.json", squall_server::openapi),
+    ("python/squall/_generated.py", python::figures),
+    ("python/squall/_options.py", python::options),
+    ("ui/src/lib/generated.ts", typescript::answers),
     ("docs/reference/packets.md", squall_wire::reference),
     ("docs/reference/cli.md", squall_cli::reference),
     ("docs/reference/ports.md", squall::kinds::reference),

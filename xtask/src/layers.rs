@@ -52,7 +52,9 @@ const RUNTIME: (&str, &[&str]) = (
 );
 const CLOCK: (&str, &[&str]) = (
     "time comes in as an argument, so that a test can hold the clock",
-    &["quanta", "chrono", "jiff", "time"],
+    // `time` may be there for its calendar: of a given instant. That nobody asks it what time it is,
+    // `NOW` checks.
+    &["quanta", "chrono", "jiff"],
 );
 const HTTP: (&str, &[&str]) = (
     "HTTP belongs to the server",
@@ -70,7 +72,7 @@ const TOML: (&str, &[&str]) = (
 
 const NOW: (&str, &[&str]) = (
     "time comes in as an argument (`now: Nanos`), so that a test can hold the clock",
-    &["Instant::now", "SystemTime::now", "thread::sleep"],
+    &["Instant::now", "SystemTime::now", "DateTime::now", "thread::sleep"],
 );
 const THREADS: (&str, &[&str]) =
     ("threads belong to the engine", &["thread::spawn", "thread::scope", "thread::Builder"]);
@@ -89,6 +91,15 @@ const TABLE: &[Row] = &[
         must_not_call: &[NOW, THREADS, SOCKETS],
     },
     Row {
+        number: 0,
+        // How a run goes, in a profile, too. Each of its options is an argument of the command line, too.
+        crates: &["squall-options"],
+        may_use: &["squall-units"],
+        rows_below: 0,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
         number: 1,
         crates: &[
             "squall-pcap",
@@ -104,15 +115,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 2,
-        crates: &[
-            "squall-plan",
-            "squall-import",
-            "squall-otg",
-            "squall-tcp",
-            "squall-host",
-            "squall-measure",
-            "squall-ids",
-        ],
+        crates: &["squall-import", "squall-tcp", "squall-host", "squall-measure", "squall-ids"],
         may_use: &[],
         rows_below: 2,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
@@ -173,6 +176,31 @@ const TABLE: &[Row] = &[
         must_not_call: &[NOW, THREADS, SOCKETS],
     },
     Row {
+        number: 3,
+        // Who has measured fills in the figures.
+        crates: &["squall-report"],
+        may_use: &["squall-stats"],
+        rows_below: 0,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 3,
+        // All that is sent, of every kind.
+        crates: &["squall-plan"],
+        may_use: &[
+            "squall-tcp",
+            "squall-edit",
+            "squall-replay",
+            "squall-apps",
+            "squall-flows",
+            "squall-report",
+        ],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
         number: 4,
         crates: &["squall-port-linux", "squall-port-dpdk"],
         may_use: &["squall-port", "squall-units", "squall-bpf"],
@@ -191,11 +219,29 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
+        // What needs no run: whole files, and the language of their filters.
+        crates: &["squall-offline"],
+        may_use: &["squall-port-linux"],
+        rows_below: 4,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[THREADS, SOCKETS],
+    },
+    Row {
+        number: 4,
         crates: &["squall-engine"],
         may_use: &[],
         rows_below: 4,
         must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 4,
+        // Attacks as what the engine plays; files of rules, and of labels.
+        crates: &["squall-attacking"],
+        may_use: &["squall-engine"],
+        rows_below: 4,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, SOCKETS],
     },
     Row {
         number: 5,
@@ -207,24 +253,60 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
+        // What a run is to OTG, and the translation of its messages; what carries them is above.
+        crates: &["squall-otg"],
+        may_use: &[],
+        rows_below: 6,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 6,
+        // A session sends; what captures is other people's programs.
+        crates: &["squall-compare"],
+        may_use: &["squall", "squall-units", "squall-pcap", "squall-port", "squall-port-linux"],
+        rows_below: 0,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[],
+    },
+    Row {
+        number: 6,
+        crates: &["squall-editor"],
+        may_use: &[
+            "squall",
+            "squall-units",
+            "squall-wire",
+            "squall-pcap",
+            "squall-profile",
+            "squall-plan",
+            "squall-port",
+            "squall-otg",
+        ],
+        rows_below: 0,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 7,
         crates: &["squall-server"],
-        may_use: &["squall"],
+        may_use: &["squall", "squall-editor", "squall-otg"],
         rows_below: 0,
         must_not: &[PYTHON, COMMAND_LINE],
         must_not_call: &[],
     },
     Row {
-        number: 6,
+        number: 7,
         crates: &["squall-py"],
-        may_use: &["squall"],
+        // Of the editor what writes a profile as Python.
+        may_use: &["squall", "squall-editor", "squall-otg"],
         rows_below: 0,
         must_not: &[HTTP, COMMAND_LINE, TOML, SYSTEM],
         must_not_call: &[],
     },
     Row {
-        number: 7,
+        number: 8,
         crates: &["squall-cli"],
-        may_use: &["squall", "squall-server"],
+        may_use: &["squall", "squall-compare", "squall-server", "squall-options"],
         rows_below: 0,
         must_not: &[HTTP, PYTHON, TOML],
         must_not_call: &[],

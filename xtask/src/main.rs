@@ -7,7 +7,10 @@
 mod dependencies;
 mod generate;
 mod layers;
+mod python;
 mod tidy;
+mod types;
+mod typescript;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +22,7 @@ usage: cargo xtask TASK
   dependencies         licences, sources and versions as deny.toml allows them; none that no code \
                      uses
   tidy                 no unfinished marks, no paths of one machine, no dead links in the documents
-  generate             write the schemas and references that the code defines
+  generate             write the schemas, types and references that the code defines
   generate --check     whether they are what the code says
 ";
 

@@ -85,7 +85,14 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
     let profile =
         serde_json::json!({"ports": {"A": address}, "duration": SECONDS, "stream": streams});
     let profile = Profile::parse(&profile.to_string(), "cores", Format::Json)?;
-    let session = Session { cores: Some(workers), receive: latency, ..Session::new(profile) };
+    let session = Session {
+        options: squall::RunOptions {
+            cores: Some(workers),
+            receive: Some(latency),
+            ..Default::default()
+        },
+        ..Session::new(profile)
+    };
     Ok(session.open()?.start()?.finish()?)
 }
 

@@ -245,7 +245,7 @@ fn round_trip(size: &str, frames: u64) -> Cost {
 fn run(profile: &serde_json::Value, receive: bool, frames: u64) -> Cost {
     let profile = Profile::parse(&profile.to_string(), "bench", Format::Json)?;
     let mut session = Session::new(profile);
-    (session.receive, session.cores) = (receive, Some(1));
+    (session.options.receive, session.options.cores) = (Some(receive), Some(1));
     let report = session.open()?.start()?.finish()?;
     let (sent, received) = (report.ports[0].tx.packets, report.ports[0].rx.packets);
     if sent < frames / 100 || receive && received != sent {

@@ -8,12 +8,12 @@ use squall_units::Nanos;
 
 use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
+    answers::Kept,
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     http::{Found, Kind, Parser},
     message::Sending,
     model::TakeForm,
-    secure::{Layer, SESSION},
-    tls::Tls,
+    tls::{Layer, SESSION, Tls},
 };
 
 /// A program of an [`Apps`].
@@ -79,6 +79,8 @@ pub struct Apps<O = ()> {
     /// Variables and counts of flows whose program has more than one.
     rows: Vec<[u32; crate::code::MOST_REGISTERS]>,
     free_rows: Vec<u32>,
+    /// What flows keep of answers, by their row.
+    kept: HashMap<u32, Kept>,
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     /// Of programs that speak over TLS; `None`: there are none.
@@ -154,6 +156,7 @@ impl<O: Observer> Apps<O> {
             listeners: Listeners::default(),
             rows: vec![],
             free_rows: vec![],
+            kept: HashMap::new(),
             stash: HashMap::new(),
             spare: vec![],
             secure: None,
@@ -250,6 +253,7 @@ impl<O: Observer> Apps<O> {
         let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();
         self.code.ops.capacity() * size_of::<Op>()
             + self.rows.capacity() * size_of::<[u32; 8]>()
+            + self.kept.values().map(Kept::memory).sum::<usize>()
             + stashed
             + self.secure.as_ref().map_or(0, |layer| layer.memory())
     }
@@ -259,6 +263,7 @@ impl<O: Observer> Apps<O> {
     pub fn held(&self) -> usize {
         self.rows.len() - self.free_rows.len()
             + self.stash.len()
+            + self.kept.len()
             + self.secure.as_ref().map_or(0, |layer| layer.len())
     }
 
@@ -300,6 +305,7 @@ impl<O: Observer> Apps<O> {
     }
 
     /// The TCP of a flow is established; its program waits for its session.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     pub(crate) fn tell_established(&mut self, state: &State, now: Nanos) {
         let program = self.program(state);
         let client = self.role(program) == Role::Client;
@@ -308,6 +314,7 @@ impl<O: Observer> Apps<O> {
     }
 
     /// The session of a flow has failed, which ends it, unless it had come to its end already.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     #[cold]
     pub(crate) fn secure_failed(
         &mut self,
@@ -344,13 +351,18 @@ impl<O: Observer> Apps<O> {
     }
 
     #[cold]
-    fn sending(&self, state: &State, tuple: &Tuple, nth: u32) -> Sending {
+    fn sending(&self, state: &State, tuple: &Tuple, nth: u32) -> Sending<'_> {
+        let program = usize::from(self.program(state).0);
+        let values = match self.code.programs[program].traits.answers {
+            Some(_) => self.kept.get(&state.register).map_or(&[][..], |kept| &kept.values),
+            None => &[],
+        };
         let (local, remote) = ((tuple.local, tuple.local_port), (tuple.remote, tuple.remote_port));
         let (client, server) = match self.role(self.program(state)) {
             Role::Client => (local, remote),
             Role::Server => (remote, local),
         };
-        Sending { seed: self.seed, flow: state.flow, nth, client, server }
+        Sending { seed: self.seed, flow: state.flow, nth, client, server, values }
     }
 
     /// As [`Application::accept`].
@@ -519,7 +531,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 if self.is(WAITING)
                     && matches!(
                         self.op(),
-                        Op::Send { .. } | Op::SendSlice { .. } | Op::HttpServe { .. }
+                        Op::Send { .. }
+                            | Op::SendSlice { .. }
+                            | Op::HttpServe { .. }
+                            | Op::HttpResponse { .. }
+                            | Op::Extract { .. }
+                            | Op::UnlessRedirect { .. }
                     )
                 {
                     self.run(&[]);
@@ -553,6 +570,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.apps.rows.len() as u32 - 1
             });
             self.apps.rows[self.state.register as usize] = [0; _];
+            if let Some(slots) = self.traits.answers {
+                self.apps.kept.insert(self.state.register, Kept::new(slots.count.into()));
+            }
         }
         if !S::SECURED {
             self.apps.observer.established(program, setup);
@@ -561,13 +581,20 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     /// Gives back what the flow held beside its record.
     fn release(&mut self) {
-        if self.is(STARTED) && self.traits.registers > 1 {
-            self.apps.free_rows.push(self.state.register);
-        }
+        self.release_row();
         if !self.apps.stash.is_empty()
             && let Some(octets) = self.apps.stash.remove(&self.socket.id())
         {
             self.apps.keep_spare(octets);
+        }
+    }
+
+    fn release_row(&mut self) {
+        if self.is(STARTED) && self.traits.registers > 1 {
+            self.apps.free_rows.push(self.state.register);
+            if self.traits.answers.is_some() {
+                self.apps.kept.remove(&self.state.register);
+            }
         }
     }
 
@@ -796,6 +823,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 return self.http_response(head, answered, input);
             }
             Op::HttpServe { serve } => return self.http_serve(serve, input),
+            Op::Extract { extract } => return self.extract(extract),
+            Op::Check { check } => return self.check(check),
+            Op::UnlessRedirect { redirect, to } => return self.unless_redirect(redirect, to),
             Op::Finish => return self.finish(input),
         }
         Step::On
@@ -808,7 +838,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     #[inline]
     fn send_when_possible(&mut self, piece: u32) -> Step {
-        if self.is(CLOSED) {
+        if self.is(CLOSED) || self.traits.answers.is_some() && self.is_closing() {
             return self.jump_to_end();
         }
         if !self.may_send() {
@@ -925,11 +955,26 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     fn http_response(&mut self, head: bool, answered: bool, input: &mut &[u8]) -> Step {
+        if let Some(slots) = self.traits.answers {
+            if self.is_closing() {
+                return self.jump_to_end();
+            }
+            if slots.cookies.is_some() && self.waits_for_acknowledgement() {
+                return Step::Waits;
+            }
+        }
         let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
         let program = self.program;
         let close = loop {
             let (used, found) = parser.read(Kind::Response { head }, input);
+            let octets = &input[..used];
             *input = &input[used..];
+            if self.traits.answers.is_some()
+                && let Err(error) = self.keep_answer(octets)
+            {
+                self.fail(error);
+                return Step::Over;
+            }
             match found {
                 // It counts when all of the answer is there.
                 Found::Status(status) => {
@@ -961,7 +1006,89 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.state.at &= !(ASKED | ANSWERING);
             }
         }
+        if self.traits.answers.is_some() {
+            // What is looked at stands behind; the next request finds the flow closed.
+            self.complete_answer(close);
+            return Step::On;
+        }
         if close { self.jump_to_end() } else { Step::On }
+    }
+
+    #[cold]
+    fn is_closing(&self) -> bool {
+        self.apps.kept.get(&self.state.register).is_some_and(|kept| kept.closing)
+    }
+
+    /// Values change only while nothing is under way that was made from them, and could have to be
+    /// sent again.
+    fn waits_for_acknowledgement(&mut self) -> bool {
+        let waits = self.socket.unacknowledged() > 0;
+        self.state.at &= !WAITING;
+        if waits {
+            self.state.at |= WAITING;
+        }
+        waits
+    }
+
+    #[cold]
+    fn keep_answer(&mut self, octets: &[u8]) -> Result<(), ProtocolError> {
+        match self.apps.kept.get_mut(&self.state.register) {
+            Some(kept) => kept.receive(octets),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn complete_answer(&mut self, close: bool) {
+        let cookies = self.traits.answers.and_then(|slots| slots.cookies).map(usize::from);
+        if let Some(kept) = self.apps.kept.get_mut(&self.state.register) {
+            kept.complete(close, cookies);
+        }
+    }
+
+    #[cold]
+    fn extract(&mut self, extract: u32) -> Step {
+        if self.waits_for_acknowledgement() {
+            return Step::Waits;
+        }
+        let of = &self.apps.code.extracts[extract as usize];
+        let Some(kept) = self.apps.kept.get_mut(&self.state.register) else { return Step::On };
+        match kept.take(&of.from) {
+            Ok(value) => kept.values[usize::from(of.slot)] = value,
+            Err(error) => {
+                self.fail(error);
+                return Step::Over;
+            }
+        }
+        Step::On
+    }
+
+    #[cold]
+    fn check(&mut self, check: u32) -> Step {
+        let check = &self.apps.code.checks[check as usize];
+        let kept = self.apps.kept.get(&self.state.register);
+        match kept.map_or(Ok(()), |kept| kept.check(check)) {
+            Ok(()) => Step::On,
+            Err(error) => {
+                self.fail(error);
+                Step::Over
+            }
+        }
+    }
+
+    #[cold]
+    fn unless_redirect(&mut self, redirect: u32, to: u32) -> Step {
+        if self.waits_for_acknowledgement() {
+            return Step::Waits;
+        }
+        let of = &self.apps.code.redirects[redirect as usize];
+        if let Some(kept) = self.apps.kept.get_mut(&self.state.register)
+            && let Some(path) = kept.redirection(&of.host)
+        {
+            kept.values[usize::from(of.slot)] = path;
+            return Step::On;
+        }
+        self.jump(to)
     }
 
     fn http_serve(&mut self, serve: u32, input: &mut &[u8]) -> Step {
@@ -1063,9 +1190,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn fail(&mut self, error: ProtocolError) {
         let program = self.program;
         self.apps.observer.protocol_error(program, error);
-        if self.is(STARTED) && self.traits.registers > 1 {
-            self.apps.free_rows.push(self.state.register);
-        }
+        self.release_row();
         self.jump_to_end();
         self.state.at &= !(WAITING | STARTED);
         self.state.at |= FAILED;
@@ -1073,6 +1198,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let regular = error == ProtocolError::TooShort
             || error.is_of_tls()
             || self.traits.transport == Transport::Udp;
+        // What is sent again would be made from values that are no more.
+        let regular = regular && self.traits.answers.is_none();
         // A refusal is to arrive before the end does.
         let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }

@@ -31,6 +31,11 @@ impl ProgramBuilder {
         self
     }
 
+    /// How many there are so far.
+    pub fn instructions(&self) -> usize {
+        self.program.instructions.len()
+    }
+
     /// Any instruction.
     pub fn push(mut self, instruction: Instruction) -> Self {
         self.program.instructions.push(instruction);

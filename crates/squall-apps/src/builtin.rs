@@ -3,11 +3,13 @@
 //!
 //! Those that are "like" something have its rhythm and its sizes; what they say is opaque.
 
+use std::sync::Arc;
+
 use squall_units::Nanos;
 
 use crate::{
-    Delay, Instruction, Mark, Message, NumberForm, Part, Program, ProgramBuilder, ProgramError,
-    Take, TakeForm, Value,
+    Check, Compare, Condition, Data, Delay, Instruction, Mark, Message, MessageError, NumberForm,
+    Origin, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Times, Value,
 };
 
 /// Both sides of an application.
@@ -97,12 +99,29 @@ const ANSWER_TIME: Nanos = Nanos(5 * SECOND);
 /// What an HTTP client asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpClient {
-    /// Of the request line, with a `/` in front.
-    pub path: String,
+    /// Of the request line, with a `/` in front; of several each request has one, drawn by their
+    /// weights. At least one, and weights of at least 1.
+    pub paths: Vec<(u32, String)>,
     /// Of the Host field.
     pub host: String,
-    /// GET without, POST with a body of so many octets.
+    /// `None`: POST with a body, GET without.
+    pub method: Option<String>,
+    /// Names and values; they take the place of those that are sent otherwise.
+    pub headers: Vec<(String, String)>,
+    /// A body of so many octets.
     pub post: Option<u32>,
+    /// A body of these octets, before `post`.
+    pub body: Option<Vec<u8>>,
+    /// Whose columns `{{NAME}}` in paths, headers and body stands for.
+    pub data: Option<Arc<Data>>,
+    /// What servers set is sent back.
+    pub cookies: bool,
+    /// So many redirections of a request to the same host are followed, by GET.
+    pub redirects: u32,
+    /// What each answer should be, behind its redirections.
+    pub checks: Vec<Check>,
+    /// What is taken from each answer, for `{{NAME}}` in the requests behind it.
+    pub extracts: Vec<(String, Origin)>,
     /// Requests over one connection, at least 1.
     pub requests: u32,
     /// Requests sent before the first of their answers is waited for, at least 1.
@@ -118,9 +137,17 @@ pub struct HttpClient {
 impl Default for HttpClient {
     fn default() -> Self {
         Self {
-            path: "/".into(),
+            paths: vec![(1, "/".into())],
             host: "squall".into(),
+            method: None,
+            headers: vec![],
             post: None,
+            body: None,
+            data: None,
+            cookies: false,
+            redirects: 0,
+            checks: vec![],
+            extracts: vec![],
             requests: 1,
             pipeline: 1,
             think: None,
@@ -152,7 +179,8 @@ impl HttpClient {
         if host.is_empty() || host.starts_with(':') || !printable(host) || !printable(path) {
             return None;
         }
-        Some((Self { path: path.into(), host: host.into(), ..Self::default() }, port))
+        let paths = vec![(1, path.into())];
+        Some((Self { paths, host: host.into(), ..Self::default() }, port))
     }
 
     /// The client's program.
@@ -164,42 +192,172 @@ impl HttpClient {
         // The last round has what is left over, and no pause behind it.
         let rounds = (requests - 1) / pipeline;
         let last = requests - rounds * pipeline;
-        let mut builder = Program::client(name);
-        if rounds > 0 {
-            builder = builder.repeat(rounds, |builder| {
-                let builder = self.round(builder, pipeline, false);
-                match self.think {
+        let rounds_of = |mut builder: ProgramBuilder| -> Result<ProgramBuilder, MessageError> {
+            if rounds > 0 {
+                builder = builder.push(Instruction::Loop(Times::Count(rounds)));
+                builder = self.round(builder, pipeline, false)?;
+                builder = match self.think {
                     Some(think) => builder.push(Instruction::Delay(think)),
                     None => builder,
-                }
-            });
-        }
-        self.round(builder, last, self.close).close().build()
+                };
+                builder = builder.push(Instruction::End);
+            }
+            self.round(builder, last, self.close)
+        };
+        let mistake = |error: MessageError| ProgramError {
+            program: name.to_owned(),
+            instruction: 0,
+            mistake: error.into(),
+        };
+        rounds_of(Program::client(name)).map_err(mistake)?.close().build()
     }
 
-    /// `count` requests in one piece, and their answers.
-    fn round(&self, builder: ProgramBuilder, count: u32, close: bool) -> ProgramBuilder {
-        let requests = (1..=count).map(|k| self.request(close && k == count));
-        let message = requests.reduce(Message::then).unwrap_or_default();
-        let response = Instruction::HttpResponse { head: false, within: self.within };
-        (0..count).fold(builder.send_message(message), |builder, _| builder.push(response.clone()))
-    }
-
-    fn request(&self, close: bool) -> Message {
-        let Self { path, host, .. } = self;
-        let connection = if close { "Connection: close\r\n" } else { "" };
-        let common = format!("Host: {host}\r\nUser-Agent: squall\r\nAccept: */*\r\n{connection}");
-        let octets = |text: String| Message::octets(text.into_bytes());
-        match self.post {
-            None => octets(format!("GET {path} HTTP/1.1\r\n{common}\r\n")),
-            Some(len) => {
-                let kind = "Content-Type: application/octet-stream";
-                let header = format!(
-                    "POST {path} HTTP/1.1\r\n{common}{kind}\r\nContent-Length: {len}\r\n\r\n"
-                );
-                if len == 0 { octets(header) } else { octets(header).then(filler(len)) }
+    /// `count` requests, in one piece if there is one path, and their answers.
+    fn round(
+        &self,
+        mut builder: ProgramBuilder,
+        count: u32,
+        close: bool,
+    ) -> Result<ProgramBuilder, MessageError> {
+        let last = |k: u32| close && k == count;
+        if let [(_, path)] = &self.paths[..] {
+            let mut all = Message::default();
+            for k in 1..=count {
+                all = all.then(self.request(path, last(k))?);
+            }
+            builder = builder.send_message(all.joined());
+        } else {
+            for k in 1..=count {
+                builder = self.one_of(builder, last(k))?;
             }
         }
+        for _ in 0..count {
+            builder = self.answer(builder)?;
+        }
+        Ok(builder)
+    }
+
+    /// A request for one of the paths.
+    fn one_of(
+        &self,
+        mut builder: ProgramBuilder,
+        close: bool,
+    ) -> Result<ProgramBuilder, MessageError> {
+        let variable = || "url".to_owned();
+        let total: u32 = self.paths.iter().fold(0, |sum, (weight, _)| sum.saturating_add(*weight));
+        // Labels are unique in a program, and no two of these are at one place.
+        let at = builder.instructions();
+        let label = |i: usize| format!("url-{at}-{i}");
+        builder = builder.push(Instruction::Set {
+            variable: variable(),
+            value: Value::Random(0, total.saturating_sub(1)),
+        });
+        let mut below = 0;
+        for (i, (weight, path)) in self.paths.iter().enumerate() {
+            below += weight;
+            if i + 1 < self.paths.len() {
+                builder = builder.push(Instruction::Jump {
+                    label: label(i + 1),
+                    condition: Some(Condition {
+                        variable: variable(),
+                        compare: Compare::GreaterOrEqual,
+                        value: below,
+                    }),
+                });
+            }
+            builder = builder.send_message(self.request(path, close)?.joined());
+            if i + 1 < self.paths.len() {
+                let jump = Instruction::Jump { label: label(self.paths.len()), condition: None };
+                builder = builder.push(jump).push(Instruction::Label(label(i + 1)));
+            }
+        }
+        Ok(builder.push(Instruction::Label(label(self.paths.len()))))
+    }
+
+    /// Waits for an answer, and does with it what there is to do.
+    fn answer(&self, mut builder: ProgramBuilder) -> Result<ProgramBuilder, MessageError> {
+        let head = self.method.as_deref() == Some("HEAD");
+        let response = Instruction::HttpResponse { head, within: self.within };
+        builder = builder.push(response.clone());
+        if self.redirects > 0 {
+            let label = format!("answer-{}", builder.instructions());
+            let location = Message { parts: vec![Part::Mark(Mark::Value("location".into()))] };
+            let method = if head { "HEAD" } else { "GET" };
+            let request = Message::octets(format!("{method} ").into_bytes())
+                .then(location)
+                .then(self.fields(" HTTP/1.1\r\n", false, false)?)
+                .then(Message::octets(*b"\r\n"));
+            for _ in 0..self.redirects {
+                let (label, host) = (label.clone(), self.host.clone());
+                builder = builder
+                    .push(Instruction::UnlessRedirect { label, host })
+                    .send_message(request.clone().joined())
+                    .push(response.clone());
+            }
+            builder = builder.push(Instruction::Label(label));
+        }
+        let checks = self.checks.iter().cloned().map(Instruction::Check);
+        let extracts = self.extracts.iter().cloned();
+        let extracts = extracts.map(|(name, from)| Instruction::Extract { name, from });
+        Ok(checks.chain(extracts).fold(builder, ProgramBuilder::push))
+    }
+
+    fn request(&self, path: &str, close: bool) -> Result<Message, MessageError> {
+        let body = match (&self.body, self.post) {
+            (Some(body), _) => Some(self.with_places(body)?),
+            (None, Some(0)) => Some(Message::default()),
+            (None, Some(len)) => Some(filler(len)),
+            (None, None) => None,
+        };
+        let method = match (&self.method, &body) {
+            (Some(method), _) => method.as_str(),
+            (None, Some(_)) => "POST",
+            (None, None) => "GET",
+        };
+        let first = self.with_places(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
+        let head = first.then(self.fields("", close, body.is_some())?);
+        let Some(body) = body else { return Ok(head.then(Message::octets(*b"\r\n"))) };
+        let length = match body.fixed_len() {
+            _ if self.has_header("Content-Length") => Message::octets(*b"\r\n"),
+            Some(len) => Message::octets(format!("Content-Length: {len}\r\n\r\n").into_bytes()),
+            None => Message::octets(*b"Content-Length: ")
+                .then(Message { parts: vec![Part::Mark(Mark::ContentLength)] })
+                .then(Message::octets(*b"\r\n\r\n")),
+        };
+        Ok(head.then(length).then(body))
+    }
+
+    /// Header fields behind `before`, but for the length of a body.
+    fn fields(&self, before: &str, close: bool, body: bool) -> Result<Message, MessageError> {
+        let mut text = before.to_owned();
+        let connection = if close { "close" } else { "" };
+        let kind = if body { "application/octet-stream" } else { "" };
+        for (name, value) in [
+            ("Host", self.host.as_str()),
+            ("User-Agent", "squall"),
+            ("Accept", "*/*"),
+            ("Connection", connection),
+            ("Content-Type", kind),
+        ] {
+            if !value.is_empty() && !self.has_header(name) {
+                text += &format!("{name}: {value}\r\n");
+            }
+        }
+        for (name, value) in &self.headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        let fields = self.with_places(text.as_bytes())?;
+        let cookies = Message { parts: vec![Part::Mark(Mark::Cookies)] };
+        Ok(if self.cookies { fields.then(cookies) } else { fields })
+    }
+
+    fn has_header(&self, name: &str) -> bool {
+        self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    }
+
+    fn with_places(&self, text: &[u8]) -> Result<Message, MessageError> {
+        let names: Vec<&str> = self.extracts.iter().map(|(name, _)| name.as_str()).collect();
+        Message::with_places(text, self.data.as_ref(), &names)
     }
 }
 
@@ -237,7 +395,7 @@ pub fn exchange(
 /// A page: three requests over one connection, half a second apart on average.
 fn http_browse() -> Application {
     let client = HttpClient {
-        path: "/index.html".into(),
+        paths: vec![(1, "/index.html".into())],
         requests: 3,
         think: Some(Delay::Exponential(Nanos(SECOND / 2))),
         ..HttpClient::default()
@@ -256,7 +414,11 @@ fn http_get() -> Application {
 }
 
 fn http_post() -> Application {
-    let client = HttpClient { path: "/form".into(), post: Some(10_000), ..HttpClient::default() };
+    let client = HttpClient {
+        paths: vec![(1, "/form".into())],
+        post: Some(10_000),
+        ..HttpClient::default()
+    };
     http("http-post", "HTTP/1.1: a POST of 10 kB, answered by 200 octets", &client, 200)
 }
 
@@ -264,7 +426,7 @@ fn http_post() -> Application {
 #[must_use]
 pub fn video(chunks: u32, chunk: u32, pause: Nanos) -> Application {
     let client = HttpClient {
-        path: "/film.mp4".into(),
+        paths: vec![(1, "/film.mp4".into())],
         requests: chunks,
         think: Some(Delay::Fixed(pause)),
         ..HttpClient::default()
@@ -662,8 +824,10 @@ mod tests {
 
     #[test]
     fn addresses_of_pages_are_taken_apart() {
-        let of =
-            |url| HttpClient::from_url(url).map(|(client, port)| (client.host, port, client.path));
+        let of = |url| {
+            HttpClient::from_url(url)
+                .map(|(client, port)| (client.host, port, client.paths[0].1.clone()))
+        };
         assert_eq!(of("http://a.test"), Some(("a.test".into(), 80, "/".into())));
         assert_eq!(
             of("http://a.test:8080/b?c=d"),

@@ -7,9 +7,10 @@ use squall_program::mix;
 use squall_units::Nanos;
 
 use crate::{
-    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Program, ProgramError,
-    Role, Take, TakeForm, Times, Transport, Value,
-    message::{Ready, known},
+    Compare, Condition, Delay, Instruction, Mark, Message, MessageRef, Mistake, Part, Program,
+    ProgramError, Role, Take, TakeForm, Times, Transport, Value,
+    answers::{Checked, Source},
+    message::{COOKIES, Ready, known},
 };
 
 /// An operation. Indices are those of [`Code`]'s tables; targets are operations.
@@ -92,6 +93,16 @@ pub enum Op {
     HttpServe {
         serve: u32,
     },
+    Extract {
+        extract: u32,
+    },
+    Check {
+        check: u32,
+    },
+    UnlessRedirect {
+        redirect: u32,
+        to: u32,
+    },
     Finish,
 }
 
@@ -134,6 +145,20 @@ pub struct Serve {
     pub refuse: u32,
 }
 
+/// What is taken from an answer, and where it is put.
+#[derive(Clone, Debug)]
+pub struct ExtractOf {
+    pub slot: u8,
+    pub from: Source,
+}
+
+/// Whose redirections are followed, and where their path is put.
+#[derive(Clone, Debug)]
+pub struct RedirectOf {
+    pub slot: u8,
+    pub host: Box<[u8]>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     pub ops: Vec<Op>,
@@ -146,6 +171,9 @@ pub struct Code {
     pub delays: Vec<Delay>,
     pub takes: Vec<TakeOf>,
     pub serves: Vec<Serve>,
+    pub extracts: Vec<ExtractOf>,
+    pub checks: Vec<Checked>,
+    pub redirects: Vec<RedirectOf>,
 }
 
 /// A program as the interpreter knows it.
@@ -162,6 +190,8 @@ pub struct Traits {
     pub transport: Transport,
     pub start: u32,
     pub registers: u8,
+    /// Its answers are kept to be looked at, and what is taken from them in so many slots.
+    pub answers: Option<Slots>,
     /// It speaks HTTP, whose state shares its place with the count of sendings.
     pub http: bool,
     /// All it receives is counted: what comes before it is waited for is kept as a number.
@@ -177,10 +207,21 @@ pub struct Traits {
     pub idle: Option<u32>,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    pub count: u8,
+    /// The one with the header field of cookies.
+    pub cookies: Option<u8>,
+}
+
 /// Operations of all programs of an [`crate::Apps`]: 22 bits.
 pub const MOST_OPS: usize = 1 << 22;
 /// Variables and counted loops inside each other.
 pub const MOST_REGISTERS: usize = 8;
+/// Values that a program takes from answers.
+const MOST_VALUES: usize = 64;
+/// The value that a redirection is taken into.
+const LOCATION: &str = "location";
 const MOST_SLICES: u64 = 1 << 20;
 /// What the length field of UDP allows.
 const MOST_DATAGRAM: u64 = 65_527;
@@ -203,6 +244,8 @@ struct Compiler<'a> {
     program: &'a Program,
     code: Code,
     variables: Vec<&'a str>,
+    /// Names of what is taken from answers.
+    slots: Vec<&'a str>,
     /// Instruction of each label.
     labels: HashMap<&'a str, usize>,
     loops: Vec<Open>,
@@ -258,12 +301,14 @@ impl<'a> Compiler<'a> {
                 variables.push(variable);
             }
         }
+        let slots = slots(program)?;
         let salt = program.name.bytes().fold(program.role as u64, |h, octet| mix(h, octet.into()));
         Ok(Self {
             program,
             code: Code::default(),
             deepest: variables.len(),
             variables,
+            slots,
             labels,
             loops: vec![],
             begins: vec![],
@@ -391,6 +436,23 @@ impl<'a> Compiler<'a> {
             Instruction::HttpServe { status, content_type, body } => {
                 self.serve(*status, content_type, *body)?
             }
+            Instruction::Extract { name, from } => {
+                let from = Source::new(from).map_err(|why| not_regex(from.text(), why))?;
+                let slot = self.slot(name);
+                let extract = index(&mut self.code.extracts, ExtractOf { slot, from });
+                self.push(Op::Extract { extract });
+            }
+            Instruction::Check(check) => {
+                let checked = Checked::new(check).map_err(|why| not_regex(check.text(), why))?;
+                let check = index(&mut self.code.checks, checked);
+                self.push(Op::Check { check });
+            }
+            Instruction::UnlessRedirect { label, host } => {
+                self.jumps.push((self.code.ops.len(), i, label));
+                let (slot, host) = (self.slot(LOCATION), host.as_bytes().into());
+                let redirect = index(&mut self.code.redirects, RedirectOf { slot, host });
+                self.push(Op::UnlessRedirect { redirect, to: 0 });
+            }
         }
         Ok(())
     }
@@ -400,7 +462,11 @@ impl<'a> Compiler<'a> {
         use Instruction as I;
         let program = self.program;
         let role = match instruction {
-            I::Connect | I::HttpResponse { .. } => Some((Role::Client, "client")),
+            I::Connect
+            | I::HttpResponse { .. }
+            | I::Extract { .. }
+            | I::Check(_)
+            | I::UnlessRedirect { .. } => Some((Role::Client, "client")),
             I::Accept | I::HttpServe { .. } => Some((Role::Server, "server")),
             _ => None,
         };
@@ -411,6 +477,11 @@ impl<'a> Compiler<'a> {
             && role != program.role
         {
             return Err(Mistake::WrongRole { found: instruction.word(), expected });
+        }
+        if matches!(instruction, I::Extract { .. } | I::Check(_) | I::UnlessRedirect { .. })
+            && !self.code.ops.iter().any(|op| matches!(op, Op::HttpResponse { .. }))
+        {
+            return Err(Mistake::NoAnswer { found: instruction.word() });
         }
         let (of, expected, hint) = match instruction {
             I::Send(_) => (Transport::Tcp, "TCP", "send_packet"),
@@ -455,7 +526,8 @@ impl<'a> Compiler<'a> {
         if let Some(&at) = name.and_then(|name| self.named.get(name)) {
             return Ok((at, self.code.messages[at as usize].fixed_len(), register));
         }
-        let ready = Ready::new(message, mix(self.salt, self.code.messages.len() as u64))?;
+        let salt = mix(self.salt, self.code.messages.len() as u64);
+        let ready = Ready::with_slots(message, salt, &self.slots)?;
         let len = ready.fixed_len();
         if len == Some(0) {
             return Err(Mistake::EmptyMessage);
@@ -592,6 +664,11 @@ impl<'a> Compiler<'a> {
         found.map(|at| at.min(255) as u8).ok_or_else(missing)
     }
 
+    fn slot(&self, name: &str) -> u8 {
+        let at = self.slots.iter().position(|known| *known == name);
+        at.expect("all names of the program are in slots") as u8
+    }
+
     /// For a count inside `depth` others.
     fn register(&mut self, depth: usize) -> u8 {
         let at = self.variables.len() + depth;
@@ -674,7 +751,7 @@ impl<'a> Compiler<'a> {
             if body > 0 {
                 message = message.then(Message::repeat(*b"squall serves octets\n", body));
             }
-            let ready = Ready::new(&message, 0)?;
+            let ready = Ready::with_slots(&message, 0, &[])?;
             let all = ready.fixed_len().unwrap_or(0);
             let message = index(&mut self.code.messages, ready);
             let piece = index(
@@ -740,11 +817,19 @@ impl<'a> Compiler<'a> {
             return Err(program.error(0, Mistake::TwoCounts));
         }
         let http = receives(|op| matches!(op, Op::HttpResponse { .. } | Op::HttpServe { .. }));
+        let looks = receives(|op| {
+            matches!(op, Op::Extract { .. } | Op::Check { .. } | Op::UnlessRedirect { .. })
+        });
+        let cookies = self.slots.iter().position(|slot| *slot == COOKIES).map(|at| at as u8);
+        let answers = (looks || cookies.is_some())
+            .then_some(Slots { count: self.slots.len() as u8, cookies });
         let traits = Traits {
             role: program.role,
             transport: program.transport,
             start: 0,
-            registers: self.deepest as u8,
+            // What a flow keeps of answers is found by its row of variables.
+            registers: if answers.is_some() { self.deepest.max(2) } else { self.deepest } as u8,
+            answers,
             http,
             counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. })),
             packets,
@@ -779,11 +864,50 @@ impl<'a> Compiler<'a> {
                     *answered = !receives_next;
                     receives_next = true;
                 }
-                Op::Within { .. } | Op::Set { .. } | Op::SetRandom { .. } | Op::Add { .. } => {}
+                Op::Within { .. }
+                | Op::Set { .. }
+                | Op::SetRandom { .. }
+                | Op::Add { .. }
+                | Op::Extract { .. }
+                | Op::Check { .. } => {}
                 _ => receives_next = false,
             }
         }
     }
+}
+
+/// Names that messages may have of what is taken from answers.
+fn slots(program: &Program) -> Result<Vec<&str>, ProgramError> {
+    let mut slots: Vec<&str> = vec![];
+    let mut add = |name| {
+        if !slots.contains(&name) {
+            slots.push(name);
+        }
+    };
+    for instruction in &program.instructions {
+        match instruction {
+            Instruction::Extract { name, .. } => add(name),
+            Instruction::UnlessRedirect { .. } => add(LOCATION),
+            _ => {}
+        }
+    }
+    let given = program.instructions.iter().filter_map(|instruction| match instruction {
+        Instruction::Send(MessageRef::Given(message)) => Some(message),
+        _ => None,
+    });
+    let has_cookies = |message: &Message| message.parts.contains(&Part::Mark(Mark::Cookies));
+    if program.role == Role::Client && given.chain(program.messages.values()).any(has_cookies) {
+        add(COOKIES);
+    }
+    if slots.len() > MOST_VALUES {
+        let mistake = Mistake::TooManyValues { found: slots.len(), most: MOST_VALUES };
+        return Err(program.error(0, mistake));
+    }
+    Ok(slots)
+}
+
+fn not_regex(found: &str, why: String) -> Mistake {
+    Mistake::Regex { found: found.into(), why }
 }
 
 /// An operation on a way round on which nothing waits.
@@ -803,11 +927,14 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             | Op::SetRandom { .. }
             | Op::Add { .. }
             | Op::Close
+            | Op::Extract { .. }
+            | Op::Check { .. }
             | Op::Within { .. } => [ahead, None],
             Op::Jump { to } => [Some(to as usize), None],
-            Op::JumpIf { to, .. } | Op::Again { to, .. } | Op::NextSlice { to, .. } => {
-                [ahead, Some(to as usize)]
-            }
+            Op::JumpIf { to, .. }
+            | Op::Again { to, .. }
+            | Op::NextSlice { to, .. }
+            | Op::UnlessRedirect { to, .. } => [ahead, Some(to as usize)],
             _ => [None, None],
         }
     };
@@ -928,6 +1055,7 @@ impl Op {
             Self::Jump { to }
             | Self::JumpIf { to, .. }
             | Self::Again { to, .. }
+            | Self::UnlessRedirect { to, .. }
             | Self::NextSlice { to, .. } => *to = target,
             _ => unreachable!("only jumps have targets"),
         }
@@ -954,6 +1082,8 @@ impl Code {
         let (patterns, delays, serves) =
             (at(self.patterns.len()), at(self.delays.len()), at(self.serves.len()));
         let takes = self.takes.len() as u16;
+        let (extracts, checks, redirects) =
+            (at(self.extracts.len()), at(self.checks.len()), at(self.redirects.len()));
         self.ops.extend(other.ops.into_iter().map(|mut op| {
             match &mut op {
                 Op::Send { piece } => *piece += pieces,
@@ -961,6 +1091,12 @@ impl Code {
                 Op::RecvUntil { pattern, .. } => *pattern += patterns,
                 Op::Delay { delay } => *delay += delays,
                 Op::HttpServe { serve } => *serve += serves,
+                Op::Extract { extract } => *extract += extracts,
+                Op::Check { check } => *check += checks,
+                Op::UnlessRedirect { redirect, to } => {
+                    *redirect += redirects;
+                    *to += ops;
+                }
                 Op::RecvPackets { take, .. } if *take != NO_TAKE => *take += takes,
                 Op::Jump { to }
                 | Op::JumpIf { to, .. }
@@ -987,6 +1123,9 @@ impl Code {
         self.patterns.extend(other.patterns);
         self.delays.extend(other.delays);
         self.takes.extend(other.takes);
+        self.extracts.extend(other.extracts);
+        self.checks.extend(other.checks);
+        self.redirects.extend(other.redirects);
         self.serves.extend(other.serves.into_iter().map(|serve| Serve {
             status: serve.status,
             keep: (serve.keep.0 + pieces, serve.keep.1),

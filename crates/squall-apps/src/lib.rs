@@ -22,29 +22,37 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod answers;
 mod apps;
 mod builder;
 pub mod builtin;
 mod code;
+mod data;
 mod http;
 mod import;
 mod message;
 mod model;
 mod observer;
-mod secure;
 mod text;
+#[cfg(feature = "tls")]
 mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
+mod tls_settings;
 
 pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
+pub use data::{Data, DataError, DataOrder};
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,
     LeftOut, SideReport, import, import_where,
 };
 pub use message::{Alphabet, Mark, Message, MessageError, NumberForm, Part, Scope};
 pub use model::{
-    Compare, Condition, Delay, Instruction, MessageRef, Mistake, Program, ProgramError, Role, Take,
-    TakeForm, Times, Transport, Value,
+    Check, Compare, Condition, Delay, Instruction, MessageRef, Mistake, Origin, Program,
+    ProgramError, Role, Take, TakeForm, Times, Transport, Value,
 };
 pub use observer::{Counts, Observer, ProtocolError};
-pub use tls::{Tls, TlsSettings, TlsSettingsError, TlsVersion};
+pub use tls::Tls;
+pub use tls_settings::{TlsSettings, TlsSettingsError, TlsVersion};

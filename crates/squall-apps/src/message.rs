@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
 
 use squall_program::{below, mix};
 
+use crate::Data;
+
 /// What a flow says in one piece. Its text form has `\r \n \t \0 \\ \" \$ \xHH`, and marks in
 /// `${...}`:
 ///
@@ -21,6 +23,9 @@ use squall_program::{below, mix};
 /// | `${choice:a\|b\|c}` | one of the list for each flow, filled up with spaces to the longest |
 /// | `${user_agent}` | one of some usual User-Agent lines, likewise |
 /// | `${repeat:1000:ab}` | `ababab...`, 1,000 octets; costs no memory |
+/// | `${value:token}` | what `extract token = ...` took from an answer, as long as it is; before that nothing |
+/// | `${cookies}` | `Cookie: a=b; c=d\r\n`, what answers have set; without cookies nothing |
+/// | `${content_length}` | octets of the message behind its first empty line (`\r\n\r\n`), in decimal |
 /// | `${template:name}` | what the template gives for `name` ([`crate::Program::with_values`]) |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
@@ -70,6 +75,17 @@ pub enum Mark {
     Choice(Vec<String>),
     UserAgent,
     Template(String),
+    /// A column of the flow's row ([`Message::with_places`]).
+    Data {
+        column: String,
+        table: Arc<Data>,
+    },
+    /// What was extracted from an answer.
+    Value(String),
+    /// The header field of all cookies.
+    Cookies,
+    /// Octets behind the first empty line.
+    ContentLength,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +134,19 @@ pub enum MessageError {
     TwoVariables { first: String, second: String },
     #[error("message: ${{template:{name}}} has no value; {hint}")]
     NoValue { name: String, hint: String },
+    #[error(
+        "{{{{{name}}}}} is no column of the data, nor a mark such as {{{{random:hex:8}}}}; {hint}"
+    )]
+    NoPlace { name: String, hint: String },
+    #[error(
+        "message: ${{value:{name}}} is never extracted; expected an `extract {name} = ...` in the \
+         program; {hint}"
+    )]
+    NotExtracted { name: String, hint: String },
+    #[error(
+        "message: ${{content_length}} has no empty line behind it; end the head by \\r\\n\\r\\n"
+    )]
+    NoBody,
 }
 
 /// What `${user_agent}` chooses from: the shapes of what browsers send, with made-up builds.
@@ -152,6 +181,20 @@ impl Message {
         self
     }
 
+    /// Octets that stand behind each other are one part: a message without places is one copy.
+    pub(crate) fn joined(self) -> Self {
+        let mut parts: Vec<Part> = Vec::with_capacity(self.parts.len());
+        for part in self.parts {
+            match (parts.last_mut(), part) {
+                (Some(Part::Octets(before)), Part::Octets(octets)) => {
+                    *before = [&before[..], &octets[..]].concat().into();
+                }
+                (_, part) => parts.push(part),
+            }
+        }
+        Self { parts }
+    }
+
     /// With each `${template:NAME}` replaced.
     ///
     /// # Errors
@@ -167,6 +210,44 @@ impl Message {
             other => Ok(other.clone()),
         });
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
+    }
+
+    /// Text in which `{{NAME}}` is a place, and all else stands for itself: a column of `data`, or
+    /// one of `values` that are extracted from answers, or what would stand in `${...}`.
+    ///
+    /// # Errors
+    /// If what stands in braces is none of these.
+    pub fn with_places(
+        text: &[u8],
+        data: Option<&Arc<Data>>,
+        values: &[&str],
+    ) -> Result<Self, MessageError> {
+        let (mut parts, mut rest) = (vec![], text);
+        let octets = |octets: &[u8]| Part::Octets(octets.into());
+        while let Some(at) = memchr::memmem::find(rest, b"{{") {
+            let behind = &rest[at + 2..];
+            let Some(end) = memchr::memmem::find(behind, b"}}") else { break };
+            let name = String::from_utf8_lossy(behind[..end].trim_ascii()).into_owned();
+            if at > 0 {
+                parts.push(octets(&rest[..at]));
+            }
+            parts.push(match data.filter(|data| data.column(&name).is_some()) {
+                Some(data) => Part::Mark(Mark::Data { column: name, table: data.clone() }),
+                None if values.contains(&name.as_str()) => Part::Mark(Mark::Value(name)),
+                None => mark(&name).map_err(|_| MessageError::NoPlace {
+                    hint: data.map_or_else(
+                        || "there is no data".into(),
+                        |data| known(data.columns().iter()),
+                    ),
+                    name,
+                })?,
+            });
+            rest = &behind[end + 2..];
+        }
+        if !rest.is_empty() {
+            parts.push(octets(rest));
+        }
+        Ok(Self { parts })
     }
 
     /// Octets of it, if that is the same for all flows.
@@ -220,6 +301,10 @@ fn part_len(part: &Part) -> Option<u32> {
             | Mark::ClientPort
             | Mark::Server
             | Mark::ServerPort
+            | Mark::Data { .. }
+            | Mark::Value(_)
+            | Mark::Cookies
+            | Mark::ContentLength
             | Mark::Template(_) => return None,
         },
     })
@@ -227,14 +312,19 @@ fn part_len(part: &Part) -> Option<u32> {
 
 /// Whose message it is, and which sending.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending {
+pub struct Sending<'a> {
     pub seed: u64,
     pub flow: u32,
     /// Which of the flow's sendings, or the value of the message's variable.
     pub nth: u32,
     pub client: (IpAddr, u16),
     pub server: (IpAddr, u16),
+    /// By slot, what was taken from answers.
+    pub values: &'a [Vec<u8>],
 }
+
+/// The slot of `${cookies}`, in the place of a name.
+pub const COOKIES: &str = "cookies";
 
 /// A message that is ready to be written at any offset.
 #[derive(Clone, Debug)]
@@ -258,6 +348,12 @@ enum What {
     Random(Alphabet, Scope, u64),
     Small(Small),
     Choice(Vec<Box<[u8]>>, u64),
+    /// A column.
+    Data(Arc<Data>, usize),
+    /// Of this slot.
+    Value(usize),
+    /// How long these are, in decimal.
+    Length(Vec<ReadyPart>),
 }
 
 /// What has few octets.
@@ -280,7 +376,16 @@ impl Ready {
     ///
     /// # Errors
     /// If it is too long or empty, or has marks of a template.
+    #[cfg(test)]
     pub fn new(message: &Message, salt: u64) -> Result<Self, MessageError> {
+        Self::with_slots(message, salt, &[])
+    }
+
+    /// `slots`: names of what is taken from answers.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or if a value is in no slot.
+    pub fn with_slots(message: &Message, salt: u64, slots: &[&str]) -> Result<Self, MessageError> {
         let mut parts = vec![];
         let mut places = 0;
         for part in &message.parts {
@@ -293,10 +398,11 @@ impl Ready {
             let what = match part {
                 Part::Octets(octets) => What::Octets(octets.clone()),
                 Part::Repeat { pattern, .. } => What::Repeat(unroll(pattern)?),
-                Part::Mark(mark) => mark_of(mark, place)?,
+                Part::Mark(mark) => mark_of(mark, place, slots)?,
             };
             parts.push(ReadyPart { len, what });
         }
+        measure_body(&mut parts)?;
         let len = parts.iter().map(|part| part.len.map(u64::from)).sum::<Option<u64>>();
         if let Some(found) = len.filter(|len| *len > u64::from(MOST_OCTETS)) {
             return Err(MessageError::OutOfRange {
@@ -310,7 +416,7 @@ impl Ready {
 
     /// Octets of this sending.
     #[inline]
-    pub fn len(&self, sending: impl FnOnce() -> Sending) -> u32 {
+    pub fn len<'a>(&self, sending: impl FnOnce() -> Sending<'a>) -> u32 {
         match self.len {
             Some(len) => len,
             None => {
@@ -326,7 +432,7 @@ impl Ready {
 
     /// Octets `offset..offset + out.len()`; what would be behind the end stays as it is.
     #[inline]
-    pub fn copy(&self, sending: impl FnOnce() -> Sending, offset: u32, out: &mut [u8]) {
+    pub fn copy<'a>(&self, sending: impl FnOnce() -> Sending<'a>, offset: u32, out: &mut [u8]) {
         if let [ReadyPart { what: What::Octets(octets), .. }] = &self.parts[..]
             && let Some(from) = octets.get(offset as usize..offset as usize + out.len())
         {
@@ -336,7 +442,7 @@ impl Ready {
         self.copy_parts(&sending(), u64::from(offset), out);
     }
 
-    fn copy_parts(&self, sending: &Sending, offset: u64, mut out: &mut [u8]) {
+    fn copy_parts(&self, sending: &Sending<'_>, offset: u64, mut out: &mut [u8]) {
         let mut at = 0;
         for part in &self.parts {
             if out.is_empty() {
@@ -371,7 +477,7 @@ fn unroll(pattern: &Arc<[u8]>) -> Result<Arc<[u8]>, MessageError> {
     }
 }
 
-fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
+fn mark_of(mark: &Mark, place: u64, slots: &[&str]) -> Result<What, MessageError> {
     let digits = |width: u8| match width {
         1..=20 => Ok(width),
         _ => Err(MessageError::OutOfRange {
@@ -409,6 +515,14 @@ fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
         }
         Mark::Choice(choices) => What::Choice(padded(choices), place),
         Mark::UserAgent => What::Choice(padded(USER_AGENTS), place),
+        Mark::Data { column, table } => {
+            let at = table.column(column).expect("`with_places` has looked for the column");
+            What::Data(table.clone(), at)
+        }
+        Mark::Value(name) => What::Value(slot(name, slots)?),
+        Mark::Cookies => What::Value(slot(COOKIES, slots)?),
+        // Filled in by `measure_body`.
+        Mark::ContentLength => What::Length(vec![]),
         Mark::Template(name) => {
             return Err(MessageError::NoValue {
                 name: name.clone(),
@@ -416,6 +530,36 @@ fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
             });
         }
     })
+}
+
+fn slot(name: &str, slots: &[&str]) -> Result<usize, MessageError> {
+    slots.iter().position(|known| *known == name).ok_or_else(|| {
+        let names: Vec<String> =
+            slots.iter().filter(|name| **name != COOKIES).map(|&name| name.into()).collect();
+        MessageError::NotExtracted { name: name.into(), hint: known(names.iter()) }
+    })
+}
+
+/// Gives each length the parts that it is of.
+fn measure_body(parts: &mut [ReadyPart]) -> Result<(), MessageError> {
+    const END: &[u8] = b"\r\n\r\n";
+    for at in 0..parts.len() {
+        if !matches!(parts[at].what, What::Length(_)) {
+            continue;
+        }
+        let end = parts[at..].iter().enumerate().find_map(|(i, part)| match &part.what {
+            What::Octets(octets) => {
+                Some((at + i, memchr::memmem::find(octets, END)? + END.len(), octets))
+            }
+            _ => None,
+        });
+        let (first, from, octets) = end.ok_or(MessageError::NoBody)?;
+        let rest: Arc<[u8]> = octets[from..].into();
+        let body = [ReadyPart { len: Some(rest.len() as u32), what: What::Octets(rest) }];
+        let body = body.into_iter().chain(parts[first + 1..].iter().cloned());
+        parts[at].what = What::Length(body.collect());
+    }
+    Ok(())
 }
 
 fn padded(choices: &[impl AsRef<str>]) -> Vec<Box<[u8]>> {
@@ -430,16 +574,23 @@ fn padded(choices: &[impl AsRef<str>]) -> Vec<Box<[u8]>> {
 
 impl ReadyPart {
     #[inline]
-    fn len(&self, sending: &Sending) -> u32 {
+    fn len(&self, sending: &Sending<'_>) -> u32 {
         match (self.len, &self.what) {
             (Some(len), _) => len,
             (None, What::Small(small)) => small.write(sending).len,
+            (None, What::Data(data, column)) => {
+                data.of_flow(sending.seed, sending.flow, *column).len() as u32
+            }
+            (None, What::Value(slot)) => {
+                sending.values.get(*slot).map_or(0, |value| value.len() as u32)
+            }
+            (None, What::Length(body)) => length(body, sending).len,
             (None, _) => unreachable!("only small marks have a length by flow"),
         }
     }
 
     /// Octets `skip..` of it.
-    fn write(&self, sending: &Sending, skip: u32, out: &mut [u8]) {
+    fn write(&self, sending: &Sending<'_>, skip: u32, out: &mut [u8]) {
         let from = skip as usize;
         match &self.what {
             What::Octets(octets) => out.copy_from_slice(&octets[from..from + out.len()]),
@@ -463,8 +614,28 @@ impl ReadyPart {
                 let choice = &choices[below(draw, choices.len() as u64) as usize];
                 out.copy_from_slice(&choice[from..from + out.len()]);
             }
+            What::Data(data, column) => {
+                let cell = data.of_flow(sending.seed, sending.flow, *column);
+                out.copy_from_slice(&cell[from..from + out.len()]);
+            }
+            What::Value(slot) => {
+                // `len` has found so many octets in it.
+                let value = sending.values.get(*slot).map_or(&[][..], Vec::as_slice);
+                out.copy_from_slice(&value[from..from + out.len()]);
+            }
+            What::Length(body) => {
+                let text = length(body, sending);
+                out.copy_from_slice(&text.octets[from..from + out.len()]);
+            }
         }
     }
+}
+
+fn length(body: &[ReadyPart], sending: &Sending<'_>) -> Text {
+    let octets: u64 = body.iter().map(|part| u64::from(part.len(sending))).sum();
+    let mut text = Text { octets: [0; 48], len: 0 };
+    text.number(octets, NumberForm::Decimal);
+    text
 }
 
 fn repeat(pattern: &[u8], from: usize, mut out: &mut [u8]) {
@@ -505,7 +676,7 @@ struct Text {
 }
 
 impl Small {
-    fn write(self, sending: &Sending) -> Text {
+    fn write(self, sending: &Sending<'_>) -> Text {
         let mut text = Text { octets: [0; 48], len: 0 };
         match self {
             Self::Counter { form, start, step } => {
@@ -649,7 +820,8 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, MessageError> {
 
 const MARKS: &str = "random:ALPHABET:WIDTH, counter:WIDTH, flow:WIDTH, client, client_port, \
                      server, server_port, variable:NAME, choice:A|B, user_agent, \
-                     repeat:LEN:PATTERN or template:NAME";
+                     repeat:LEN:PATTERN, value:NAME, cookies, content_length or \
+                     template:NAME";
 
 /// What stands between the braces.
 fn mark(text: &str) -> Result<Part, MessageError> {
@@ -710,6 +882,9 @@ fn mark(text: &str) -> Result<Part, MessageError> {
         ("server", []) => Mark::Server,
         ("server_port", []) => Mark::ServerPort,
         ("user_agent", []) => Mark::UserAgent,
+        ("cookies", []) => Mark::Cookies,
+        ("content_length", []) => Mark::ContentLength,
+        ("value", [name]) => Mark::Value((*name).into()),
         ("variable", [name]) => Mark::Variable { name: (*name).into(), form: NumberForm::Decimal },
         ("variable", [name, how]) => Mark::Variable { name: (*name).into(), form: form(how)? },
         ("choice", [_, ..]) => Mark::Choice(rest.split('|').map(String::from).collect()),
@@ -775,6 +950,10 @@ impl fmt::Display for Mark {
             Self::Variable { name, form } => write!(f, "variable:{name}:{form}"),
             Self::Choice(choices) => write!(f, "choice:{}", choices.join("|")),
             Self::Template(name) => write!(f, "template:{name}"),
+            Self::Data { column, .. } => write!(f, "data:{column}"),
+            Self::Value(name) => write!(f, "value:{name}"),
+            Self::Cookies => f.write_str("cookies"),
+            Self::ContentLength => f.write_str("content_length"),
         }
     }
 }
@@ -800,12 +979,12 @@ pub(crate) fn write_escaped(f: &mut impl fmt::Write, octets: &[u8], besides: &[u
 mod tests {
     use super::*;
 
-    fn sending(flow: u32, nth: u32) -> Sending {
+    fn sending(flow: u32, nth: u32) -> Sending<'static> {
         let end = |octet, port| (IpAddr::from([10, 0, 0, octet]), port);
-        Sending { seed: 42, flow, nth, client: end(1, 1024), server: end(200, 80) }
+        Sending { seed: 42, flow, nth, client: end(1, 1024), server: end(200, 80), values: &[] }
     }
 
-    fn whole(ready: &Ready, sending: Sending) -> Vec<u8> {
+    fn whole(ready: &Ready, sending: Sending<'_>) -> Vec<u8> {
         let mut out = vec![0; ready.len(|| sending) as usize];
         ready.copy(|| sending, 0, &mut out);
         out

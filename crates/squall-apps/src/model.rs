@@ -101,6 +101,40 @@ pub enum Instruction {
     /// and others with a body of so many octets, HEAD without one. Keeps the connection as the
     /// request wishes; refuses what is no request with 400.
     HttpServe { status: u16, content_type: String, body: u32 },
+    /// Takes a value out of the last answer, for `${value:NAME}` in what is sent from now on
+    /// (`extract token = json data.token`, `extract id = regex "id=(\d+)"`, `extract tag = header
+    /// ETag`). An answer that has none ends the flow.
+    Extract { name: String, from: Origin },
+    /// Ends the flow if the last answer is not so (`check status 200`, `check length 512`, `check
+    /// sha256 HEX`, `check regex "welcome"`).
+    Check(Check),
+    /// Goes on if the last answer redirects to the same server, whose path is `${value:location}`
+    /// then; else jumps to a label (`unless_redirect done`, `unless_redirect done www.test`: other
+    /// hosts are other servers).
+    UnlessRedirect { label: String, host: String },
+}
+
+/// Where in an answer a value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A field of a JSON body: `data.items[0].id`, or a pointer of RFC 6901, `/data/items/0/id`.
+    Json(String),
+    /// The first group of a regular expression, or all that it matches, in the body.
+    Regex(String),
+    /// A header field.
+    Header(String),
+}
+
+/// What an answer should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    Status(u16),
+    /// Octets of the body, chunks taken off.
+    Length(u64),
+    /// Of the body.
+    Sha256([u8; 32]),
+    /// Matches somewhere in the body.
+    Regex(String),
 }
 
 /// A message in an instruction.
@@ -245,6 +279,14 @@ pub enum Mistake {
     TwoCounts,
     #[error("the program has no instruction")]
     NoInstructions,
+    #[error("{found:?} is no regular expression: {why}")]
+    Regex { found: String, why: String },
+    #[error(
+        "`{found}` is about an answer of HTTP, and the program receives none; add `http_response` before it"
+    )]
+    NoAnswer { found: &'static str },
+    #[error("{found} values in a program; expected {most} at most")]
+    TooManyValues { found: usize, most: usize },
     #[error(transparent)]
     Message(#[from] MessageError),
 }
@@ -330,6 +372,20 @@ impl Program {
 
     pub(crate) fn error(&self, instruction: usize, mistake: Mistake) -> ProgramError {
         ProgramError { program: self.name.clone(), instruction, mistake }
+    }
+}
+
+impl Origin {
+    pub(crate) fn text(&self) -> &str {
+        let (Self::Json(text) | Self::Regex(text) | Self::Header(text)) = self;
+        text
+    }
+}
+
+impl Check {
+    /// Of a regular expression.
+    pub(crate) fn text(&self) -> &str {
+        if let Self::Regex(text) = self { text } else { "" }
     }
 }
 

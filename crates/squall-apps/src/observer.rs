@@ -95,6 +95,18 @@ pub enum ProtocolError {
     BadHttp,
     /// Our own: a datagram is longer than a packet may be.
     LongDatagram,
+    /// An answer has another status than it should ...
+    CheckStatus,
+    /// ... or a body of another length ...
+    CheckLength,
+    /// ... or of another hash ...
+    CheckHash,
+    /// ... or one in which a regular expression matches nowhere.
+    CheckRegex,
+    /// What is to be taken from an answer is not in it.
+    NoValue,
+    /// An answer that is to be looked at is longer than is kept (16 MiB).
+    LongAnswer,
     /// The peer refused the TLS session by an alert.
     TlsAlert,
     /// Its certificate is not what it should be.
@@ -110,13 +122,19 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 17;
     pub const ALL: [Self; Self::COUNT] = [
         Self::UnexpectedData,
         Self::TooShort,
         Self::NoAnswer,
         Self::BadHttp,
         Self::LongDatagram,
+        Self::CheckStatus,
+        Self::CheckLength,
+        Self::CheckHash,
+        Self::CheckRegex,
+        Self::NoValue,
+        Self::LongAnswer,
         Self::TlsAlert,
         Self::TlsCertificate,
         Self::TlsIncompatible,
@@ -134,6 +152,12 @@ impl ProtocolError {
             Self::NoAnswer => "no_answer",
             Self::BadHttp => "bad_http",
             Self::LongDatagram => "long_datagram",
+            Self::CheckStatus => "check_status",
+            Self::CheckLength => "check_length",
+            Self::CheckHash => "check_hash",
+            Self::CheckRegex => "check_regex",
+            Self::NoValue => "no_value",
+            Self::LongAnswer => "long_answer",
             Self::TlsAlert => "tls_alert",
             Self::TlsCertificate => "tls_certificate",
             Self::TlsIncompatible => "tls_incompatible",

@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr};
 use squall_units::{Nanos, parse_octets};
 
 use crate::{
-    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Take, TakeForm, Times,
-    Value,
+    Check, Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Origin, Take,
+    TakeForm, Times, Value,
     message::{unescape, write_escaped},
 };
 
@@ -37,13 +37,17 @@ impl Instruction {
             Self::Keepalive(_) => "keepalive",
             Self::HttpResponse { .. } => "http_response",
             Self::HttpServe { .. } => "http_serve",
+            Self::Extract { .. } => "extract",
+            Self::Check(_) => "check",
+            Self::UnlessRedirect { .. } => "unless_redirect",
         }
     }
 }
 
 const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, label, jump, loop, \
                      end, close, reset, wait_peer_close, rate, send_packet, recv_packets, \
-                     recv_packet_octets, keepalive, http_response or http_serve";
+                     recv_packet_octets, keepalive, http_response, http_serve, extract, check or \
+                     unless_redirect";
 
 impl FromStr for Instruction {
     type Err = Mistake;
@@ -187,9 +191,57 @@ impl FromStr for Instruction {
                     _ => Err(line.wrong("status, content type and octets of the body", HINT)),
                 }
             }
+            "extract" => {
+                const HINT: &str = r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#;
+                let wrong = || line.wrong("a name, `=` and json, regex or header", HINT);
+                let (name, from) = rest.split_once('=').ok_or_else(wrong)?;
+                let (kind, what) = from.trim().split_once(char::is_whitespace).ok_or_else(wrong)?;
+                let what = what.trim();
+                let from = match kind {
+                    "json" => Origin::Json(what.into()),
+                    "header" => Origin::Header(what.into()),
+                    "regex" => Origin::Regex(line.quoted(what).ok_or_else(wrong)?.into()),
+                    _ => return Err(wrong()),
+                };
+                Ok(Self::Extract { name: line.name(name.trim(), HINT)?, from })
+            }
+            "check" => {
+                const HINT: &str = r#"check status 200, check length 512, check sha256 HEX, check regex "welcome""#;
+                let wrong = || line.wrong("what is to be checked, and how it should be", HINT);
+                let (kind, what) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
+                let what = what.trim();
+                Ok(Self::Check(match kind {
+                    "status" => Check::Status(what.parse().map_err(|_| wrong())?),
+                    "length" => Check::Length(parse_octets(what).map_err(|_| wrong())?),
+                    "sha256" => Check::Sha256(sha256(what).ok_or_else(|| {
+                        line.wrong("64 hexadecimal digits, as sha256sum prints them", HINT)
+                    })?),
+                    "regex" => Check::Regex(line.quoted(what).ok_or_else(wrong)?.into()),
+                    _ => return Err(wrong()),
+                }))
+            }
+            "unless_redirect" => {
+                const HINT: &str = "unless_redirect done, unless_redirect done www.test";
+                let (label, host) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+                Ok(Self::UnlessRedirect {
+                    label: line.name(label, HINT)?,
+                    host: host.trim().into(),
+                })
+            }
             _ => Err(line.wrong(WORDS, r#"send "hello\r\n""#)),
         }
     }
+}
+
+fn sha256(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (octet, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *octet = u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(hash)
 }
 
 const DEFAULT_TICK: Nanos = Nanos(10_000_000);
@@ -399,6 +451,20 @@ impl fmt::Display for Instruction {
             Self::HttpServe { status, content_type, body } => {
                 write!(f, " {status} {content_type} {body}")
             }
+            Self::Extract { name, from } => match from {
+                Origin::Json(path) => write!(f, " {name} = json {path}"),
+                Origin::Header(field) => write!(f, " {name} = header {field}"),
+                Origin::Regex(pattern) => write!(f, " {name} = regex \"{pattern}\""),
+            },
+            Self::Check(Check::Status(status)) => write!(f, " status {status}"),
+            Self::Check(Check::Length(octets)) => write!(f, " length {octets}"),
+            Self::Check(Check::Regex(pattern)) => write!(f, " regex \"{pattern}\""),
+            Self::Check(Check::Sha256(hash)) => {
+                f.write_str(" sha256 ")?;
+                hash.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+            }
+            Self::UnlessRedirect { label, host } if host.is_empty() => write!(f, " {label}"),
+            Self::UnlessRedirect { label, host } => write!(f, " {label} {host}"),
         }
     }
 }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use squall_units::Nanos;
 
 use crate::{
-    civil,
     csv::{self, Field, Lines, NoLine},
+    log_time,
 };
 
 /// The ground truth of one conversation.
@@ -136,8 +136,8 @@ impl<W: Write> Writer<W> {
                 let also: Vec<String> = l.also.iter().map(u32::to_string).collect();
                 let fields = [
                     &l.attack.to_string(),
-                    &civil::print_seconds(l.begin),
-                    &civil::print_seconds(l.end),
+                    &log_time::print_seconds(l.begin),
+                    &log_time::print_seconds(l.end),
                     &l.protocol.to_string(),
                     &l.source.to_string(),
                     &l.source_port.to_string(),
@@ -381,7 +381,7 @@ impl Bounded for u64 {
 }
 
 fn time(field: &Field) -> Result<Nanos, (usize, String)> {
-    civil::instant(&field.text, None)
+    log_time::instant(&field.text, None)
         .ok_or_else(|| expected(field, "seconds as 1700000000.123456789, or 2023-11-14T22:13:20Z"))
 }
 

@@ -12,25 +12,25 @@
 #![forbid(unsafe_code)]
 
 pub mod assemble;
-mod civil;
 mod csv;
 pub mod evade;
 pub mod exchange;
-#[cfg(test)]
-mod honest;
 pub mod labels;
+mod log_time;
+pub mod near_misses;
+#[cfg(test)]
+mod receiver;
 pub mod regex;
 pub mod score;
 pub mod solve;
 pub mod suite;
 pub mod templates;
-pub mod twin;
 pub mod wire;
 
 pub use evade::Evasion;
 pub use exchange::{Exchange, Octets, Origin, Shape, Transport, Turn};
 pub use labels::Label;
+pub use near_misses::{NearMiss, near_miss};
 pub use solve::{Solution, Solver, Unsolved};
 pub use squall_ids::Dialect;
 pub use squall_rules::End;
-pub use twin::{NearMiss, near_miss};

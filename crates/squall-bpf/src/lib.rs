@@ -12,7 +12,8 @@ mod btf;
 pub mod classic;
 mod insn;
 pub mod interpret;
-pub mod witness;
+pub mod owner;
+pub mod tracepoints;
 
 pub use asm::{Asm, Label, MapId};
 pub use btf::functions_btf;

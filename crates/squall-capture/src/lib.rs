@@ -54,7 +54,7 @@ pub struct Options {
     /// Octets of memory between the wire and the file.
     pub buffer: usize,
     pub on_full: OnFull,
-    pub super_frames: SuperFrames,
+    pub gso_frames: GsoFrames,
     pub pre_trigger: Option<PreTrigger>,
     pub stop: Stop,
     pub print: Option<Print>,
@@ -76,7 +76,7 @@ impl Default for Options {
             compress: None,
             buffer: BUFFER,
             on_full: OnFull::default(),
-            super_frames: SuperFrames::default(),
+            gso_frames: GsoFrames::default(),
             pre_trigger: None,
             stop: Stop::default(),
             print: None,
@@ -92,7 +92,7 @@ pub const SNAPLEN: u32 = 262_144;
 pub const BUFFER: usize = 64 << 20;
 /// Half of a small second-level cache.
 const CHUNK: usize = 256 << 10;
-/// A super-frame of 64 KiB fits into the smallest, with what a record has beside it.
+/// A GSO frame of 64 KiB fits into the smallest, with what a record has beside it.
 const LEAST_CHUNK: usize = 80 << 10;
 /// One that is filled, one that is written, and some between.
 const LEAST_CHUNKS: usize = 4;
@@ -142,7 +142,7 @@ pub enum OnFull {
 
 /// What becomes of several frames that the kernel or the NIC has joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SuperFrames {
+pub enum GsoFrames {
     /// They are written as the frames that they are on the wire.
     #[default]
     Cut,
@@ -209,10 +209,10 @@ pub struct Counters {
     pub unwanted: Vec<(&'static str, u64)>,
     /// Packets of which octets were cut off because the buffer was filling.
     pub truncated: u64,
-    /// Super-frames that came, and the frames in them.
-    pub super_frames: u64,
+    /// GSO frames that came, and the frames in them.
+    pub gso_frames: u64,
     pub segments: u64,
-    /// Frames in files that were cut out of super-frames without all their octets: their checksums
+    /// Frames in files that were cut out of GSO frames without all their octets: their checksums
     /// are not their own.
     pub unsummed: u64,
     /// Packets that stand in a file behind a later one.
@@ -356,7 +356,7 @@ impl Shared {
                 ("reader_gone", get(&w.unread)),
             ]),
             truncated: sum(|s| &s.truncated),
-            super_frames: sum(|s| &s.super_frames),
+            gso_frames: sum(|s| &s.gso_frames),
             segments: sum(|s| &s.segments),
             unsummed: sum(|s| &s.unsummed),
             out_of_order: get(&w.out_of_order),

@@ -13,14 +13,14 @@ use squall_port::{Filter, RxBatch, RxFrame, Tap};
 use squall_units::Nanos;
 use squall_wire::Segments;
 
-use crate::{OnFull, Shared, SuperFrames, pool::Chunk, record::Record};
+use crate::{GsoFrames, OnFull, Shared, pool::Chunk, record::Record};
 
 /// What one tap has counted. One writer each.
 #[derive(Debug, Default)]
 pub(crate) struct TapCounters {
     /// Of the options.
     pub interface: usize,
-    /// Packets that came: frames, or super-frames where those are kept whole.
+    /// Packets that came: frames, or GSO frames where those are kept whole.
     pub packets: AtomicU64,
     /// Lost because the buffer was full: this one, or the oldest in its place.
     pub newest: AtomicU64,
@@ -32,12 +32,12 @@ pub(crate) struct TapCounters {
     pub after: AtomicU64,
     /// Came when nothing could be written any more.
     pub failed: AtomicU64,
-    pub super_frames: AtomicU64,
+    pub gso_frames: AtomicU64,
     /// Frames in them.
     pub segments: AtomicU64,
-    /// Frames of super-frames of which not all octets came: their checksums are not known.
+    /// Frames of GSO frames of which not all octets came: their checksums are not known.
     pub unsummed: AtomicU64,
-    /// Frames of super-frames of which not even the headers came, beyond the first of each: nothing
+    /// Frames of GSO frames of which not even the headers came, beyond the first of each: nothing
     /// of them is written.
     pub headless: AtomicU64,
     /// Frames up to this instant have been handed over, nanoseconds since 1970.
@@ -57,7 +57,7 @@ pub(crate) struct CaptureTap {
     number: usize,
     record: Record,
     chunk: Option<Chunk>,
-    /// To make a super-frame whole, and to cut it.
+    /// To make a GSO frame whole, and to cut it.
     whole: Vec<u8>,
     cut: Vec<u8>,
     /// Looked for in each frame until one has come.
@@ -180,14 +180,14 @@ impl CaptureTap {
         }
     }
 
-    /// A super-frame, whole or cut into what it is.
+    /// A GSO frame, whole or cut into what it is.
     #[cold]
     fn write_joined(&mut self, octets: &[u8], frame: &RxFrame) {
         let cut = frame.cut;
         let segments = u64::from(cut.segments(frame.wire_len));
-        add(&self.counters.super_frames, 1);
+        add(&self.counters.gso_frames, 1);
         add(&self.counters.segments, segments);
-        if self.shared.options.super_frames == SuperFrames::Keep {
+        if self.shared.options.gso_frames == GsoFrames::Keep {
             return self.write(octets, frame.wire_len, frame.time, frame.outgoing);
         }
         let (mut whole, mut scratch) =
@@ -225,9 +225,9 @@ impl CaptureTap {
 
     /// Packets that are written of `frame`.
     fn packets_of(&self, frame: &RxFrame) -> u64 {
-        match self.shared.options.super_frames {
-            SuperFrames::Keep => 1,
-            SuperFrames::Cut => frame.cut.segments(frame.wire_len).into(),
+        match self.shared.options.gso_frames {
+            GsoFrames::Keep => 1,
+            GsoFrames::Cut => frame.cut.segments(frame.wire_len).into(),
         }
     }
 

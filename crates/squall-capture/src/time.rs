@@ -1,8 +1,7 @@
 //! Wall clock.
 
 use squall_port::monotonic;
-
-const DAY_NS: u64 = 86_400_000_000_000;
+use time::UtcDateTime;
 
 /// From `CLOCK_MONOTONIC` to nanoseconds since 1970: the best of some readings, that is the one
 /// between two of the other clock that are closest.
@@ -20,53 +19,31 @@ pub(crate) fn offset() -> u64 {
 
 /// A UTC instant in the proleptic Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Civil {
-    pub year: u64,
-    pub month: u64,
-    pub day: u64,
-    pub hour: u64,
-    pub minute: u64,
-    pub second: u64,
-    pub ns: u64,
-}
+pub(crate) struct Civil(UtcDateTime);
 
 impl Civil {
     /// Of nanoseconds since 1970.
     pub fn of(time_ns: u64) -> Self {
-        // Days from 0000-03-01 on, eras of 400 years (H. Hinnant, "chrono-Compatible Low-Level Date
-        // Algorithms").
-        let days = time_ns / DAY_NS + 719_468;
-        let (era, day) = (days / 146_097, days % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let in_day = time_ns % DAY_NS;
-        let seconds = in_day / 1_000_000_000;
-        Self {
-            year: era * 400 + year + u64::from(month >= 10),
-            month: if month < 10 { month + 3 } else { month - 9 },
-            day: day - (153 * month + 2) / 5 + 1,
-            hour: seconds / 3_600,
-            minute: seconds / 60 % 60,
-            second: seconds % 60,
-            ns: in_day % 1_000_000_000,
-        }
+        let time = UtcDateTime::from_unix_timestamp_nanos(time_ns.into());
+        Self(time.expect("64 bits of nanoseconds end in 2554"))
     }
 
     /// `20261121T205500`
     pub fn compact(self) -> String {
-        let Self { year, month, day, hour, minute, second, .. } = self;
-        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}")
+        let ((year, month, day), (hour, minute, second)) =
+            (self.0.to_calendar_date(), self.0.as_hms());
+        format!("{year:04}{:02}{day:02}T{hour:02}{minute:02}{second:02}", u8::from(month))
     }
 
     /// `20:55:00.000000001`
     pub fn clock(self) -> String {
-        format!("{:02}:{:02}:{:02}.{:09}", self.hour, self.minute, self.second, self.ns)
+        let (hour, minute, second, ns) = self.0.as_hms_nano();
+        format!("{hour:02}:{minute:02}:{second:02}.{ns:09}")
     }
 
     /// `2026-11-21`
     pub fn date(self) -> String {
-        format!("{:04}-{:02}-{:02}", self.year, self.month, self.day)
+        self.0.date().to_string()
     }
 }
 

@@ -11,8 +11,8 @@ use std::{
 };
 
 use squall_capture::{
-    Capture, Compression, Counters, Format, OnFull, Options, Outcome, PreTrigger, Rotate, Stop,
-    SuperFrames,
+    Capture, Compression, Counters, Format, GsoFrames, OnFull, Options, Outcome, PreTrigger,
+    Rotate, Stop,
 };
 use squall_pcap::{CaptureReader, InterfaceFormat};
 use squall_port::{Cut, Filter, RxBatch, RxFrame, Tap};
@@ -384,7 +384,7 @@ fn what_came_before_the_trigger_is_there_to_the_packet() {
     assert_eq!((outcome.counters.written, read(&file).len()), (0, 0));
 }
 
-fn super_frame() -> (Vec<u8>, Cut) {
+fn gso_frame() -> (Vec<u8>, Cut) {
     let text = "eth/ipv4(src=10.0.0.1,dst=10.0.0.2)/tcp(flags=PA)/payload(random)";
     let packet = squall_wire::Packet::parse(text).unwrap();
     let frame = packet.build(Some(54 + 10_000), &|_| unreachable!(), 1).unwrap();
@@ -392,17 +392,17 @@ fn super_frame() -> (Vec<u8>, Cut) {
 }
 
 #[test]
-fn super_frames_are_cut_or_kept_and_counted() {
-    let folder = Folder::new("super");
+fn gso_frames_are_cut_or_kept_and_counted() {
+    let folder = Folder::new("gso");
     let file = folder.file("x.pcapng");
-    let (octets, cut) = super_frame();
-    for (super_frames, present, written) in [
-        (SuperFrames::Cut, octets.len(), 7),
-        (SuperFrames::Cut, 96, 7),
-        (SuperFrames::Cut, 40, 1),
-        (SuperFrames::Keep, octets.len(), 1),
+    let (octets, cut) = gso_frame();
+    for (gso_frames, present, written) in [
+        (GsoFrames::Cut, octets.len(), 7),
+        (GsoFrames::Cut, 96, 7),
+        (GsoFrames::Cut, 40, 1),
+        (GsoFrames::Keep, octets.len(), 1),
     ] {
-        let capture = Capture::start(Options { super_frames, ..options(&file) }).unwrap();
+        let capture = Capture::start(Options { gso_frames, ..options(&file) }).unwrap();
         let mut tap = capture.taps(0)();
         let len = octets.len() as u32;
         let frame = RxFrame { len: present as u32, wire_len: len, cut, ..RxFrame::default() };
@@ -410,8 +410,8 @@ fn super_frames_are_cut_or_kept_and_counted() {
         tap.finish();
         let outcome = capture.finish();
         let c = &outcome.counters;
-        adds_up(c, if super_frames == SuperFrames::Cut { 7 } else { 1 }, "super");
-        assert_eq!((c.super_frames, c.segments, c.written), (1, 7, written));
+        adds_up(c, if gso_frames == GsoFrames::Cut { 7 } else { 1 }, "gso");
+        assert_eq!((c.gso_frames, c.segments, c.written), (1, 7, written));
         let mut reader = CaptureReader::open(&file).unwrap();
         let (mut data, mut captured, mut packets) = (0, 0, 0);
         while let Some(packet) = reader.next().unwrap() {

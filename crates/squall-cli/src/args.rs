@@ -1,13 +1,65 @@
 //! Arguments that several commands have.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+};
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
+use serde_json::{Map, Value, json};
 use squall::{
-    Error, Format, Multiplier, Profile, Session,
+    Error, Format, Profile, Session,
     report::fail_if::FailIf,
     units::{Nanos, parse_count},
 };
+use squall_options::RunOptions;
+
+/// Arguments, and what was given of them as text: for a profile that says the same.
+#[derive(Clone, Debug)]
+pub struct Texts<A> {
+    /// Names with `_`, and texts; of flags, `true`.
+    pub texts: Vec<(String, String)>,
+    of: PhantomData<A>,
+}
+
+impl<A: Args> Args for Texts<A> {
+    fn augment_args(command: Command) -> Command {
+        A::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        A::augment_args_for_update(command)
+    }
+}
+
+impl<A: Args> FromArgMatches for Texts<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let known = A::augment_args(Command::new("known"));
+        let mut texts = Vec::new();
+        for id in known.get_arguments().map(|known| known.get_id().as_str()) {
+            if matches.value_source(id) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let given = matches.get_raw(id).into_iter().flatten();
+            texts.extend(given.map(|text| (id.to_owned(), text.to_string_lossy().into_owned())));
+        }
+        // What is wrong is said as that of `A`.
+        A::from_arg_matches(matches)?;
+        Ok(Self { texts, of: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Ports of a profile that a command line comes to: A, and B if there is another.
+pub fn named_ports(port: &str, port2: Option<&str>) -> Map<String, Value> {
+    let ports = [("A", Some(port)), ("B", port2)].into_iter();
+    ports.filter_map(|(name, address)| Some((name.to_owned(), json!(address?)))).collect()
+}
 
 /// What becomes of the result.
 #[derive(Args, Clone, Debug)]
@@ -26,9 +78,6 @@ pub struct Output {
     /// Ends with exit status 0, not 4, where the verdict is NOT VALID
     #[arg(long, env = "SQUALL_ALLOW_INVALID", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub allow_invalid: bool,
-    /// Adds a hash of all frames to the report, the same for the same frames in any order
-    #[arg(long)]
-    pub fingerprint: bool,
     /// Shows nothing on the way and no summary
     #[arg(short, long)]
     pub quiet: bool,
@@ -37,43 +86,85 @@ pub struct Output {
     pub to_stderr: bool,
 }
 
-/// How something is sent.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Running")]
-pub struct Running {
-    /// Stop after this time: 10s, 1m30s, 500ms
-    #[arg(short, long, value_name = "TIME")]
-    pub duration: Option<Nanos>,
-    /// Stop after N frames, counted over all ports: 1000, 1M
-    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
-    pub count: Option<u64>,
-    /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
-    /// 2gbps)
-    #[arg(short, long, value_name = "FACTOR|RATE")]
-    pub mult: Option<Multiplier>,
-    /// Workers; by default one for each sending port, and one to receive if there is a CPU left
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub cores: Option<u16>,
-    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers [default:
-    /// CPUs to which no other run has bound a worker]
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    pub cpus: Option<CpuList>,
-    /// Feeds every random choice: same profile and seed, same octets
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    /// Time that passes (real), or that leaps from departure to departure (virtual: files, tests)
-    /// [default: virtual if every port is a file, else real]
-    #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
-    pub clock: Option<Clock>,
+/// The options of a run that a command has; what each says is where it is declared
+/// ([`RunOptions`]).
+#[derive(Clone, Debug)]
+pub struct Options<C> {
+    pub run: RunOptions,
+    of: PhantomData<C>,
 }
 
-/// Of CPU numbers; a type of its own, because a plain list would be an argument that may be
-/// repeated.
-#[derive(Clone, Debug)]
-pub struct CpuList(pub Vec<u32>);
+/// Which options a command has.
+pub trait Choice {
+    fn has(name: &str) -> bool;
 
-pub fn parse_cpus(text: &str) -> Result<CpuList, String> {
-    squall::parse_cpus(text).map(CpuList)
+    /// As the command calls it.
+    fn adapt(arg: Arg) -> Arg {
+        arg
+    }
+}
+
+/// All that a profile may be run by.
+#[derive(Clone, Debug)]
+pub struct All;
+
+impl Choice for All {
+    fn has(_: &str) -> bool {
+        true
+    }
+}
+
+impl<C: Choice> Options<C> {
+    fn args() -> Vec<Arg> {
+        let all = RunOptions::augment_args(Command::new("all"));
+        let chosen = all.get_arguments().filter(|arg| C::has(arg.get_id().as_str()));
+        chosen.cloned().map(C::adapt).collect()
+    }
+
+    /// `profile`, run by these.
+    pub fn session(&self, profile: Profile) -> Result<Session, Error> {
+        let session = Session::new(profile).with(self.run.clone())?;
+        Ok(Session { command: command_line(), ..session })
+    }
+}
+
+impl<C: Choice> Args for Options<C> {
+    fn augment_args(command: Command) -> Command {
+        command.args(Self::args())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<C: Choice> FromArgMatches for Options<C> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        // What was given is read once more, by a command that has all options.
+        let mut words = Vec::new();
+        for arg in Self::args() {
+            let id = arg.get_id().as_str();
+            if matches.value_source(id) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            for value in matches.get_raw(id).into_iter().flatten() {
+                let mut word = OsString::from(format!("--{}=", arg.get_long().unwrap_or(id)));
+                word.push(value);
+                words.push(word);
+            }
+        }
+        let all = RunOptions::augment_args(Command::new("all").no_binary_name(true));
+        let run = RunOptions::from_arg_matches(&all.try_get_matches_from(words)?)?;
+        run.check().map_err(|why| {
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n"))
+        })?;
+        Ok(Self { run, of: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// `1`, `10k`, `1M`; not 0.
@@ -98,29 +189,6 @@ pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
         .iter()
         .map(|address| if asked { format!("{address},promisc=0") } else { address.clone() })
         .collect()
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Clock {
-    Real,
-    Virtual,
-}
-
-impl Running {
-    /// These arguments over what the profile says.
-    pub fn session(&self, mut profile: Profile) -> Session {
-        profile.stop.duration = self.duration.or(profile.stop.duration);
-        profile.stop.packets = self.count.or(profile.stop.packets);
-        profile.seed = self.seed.unwrap_or(profile.seed);
-        Session {
-            cores: self.cores.map(usize::from),
-            cpus: self.cpus.as_ref().map(|list| list.0.clone()),
-            multiplier: self.mult,
-            virtual_time: self.clock.map(|clock| clock == Clock::Virtual),
-            command: command_line(),
-            ..Session::new(profile)
-        }
-    }
 }
 
 /// A profile, and its ports over again.

@@ -6,21 +6,19 @@ use std::{
 };
 
 use clap::{
-    ValueEnum,
+    Arg, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use squall::{
     Capture, Error, Session,
-    capturing::{
-        self, Compression, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames,
-    },
+    capturing::{self, Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp, Stop},
     render::{self, human},
     report::{CaptureReport, Report},
     units::{Nanos, parse_octets},
 };
 
 use crate::{
-    args::{CpuList, Output, command_line, parse_cpus, parse_some, parse_time, unpromiscuous},
+    args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
     drive::{End, drive_until},
 };
 
@@ -50,9 +48,6 @@ pub struct Args {
     /// Writes to FILE; - is the standard output. Without it packets are shown, not written
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Captures only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
-    #[arg(short, long, value_name = "EXPR")]
-    filter: Option<String>,
     /// Which packets: those that come in, those that this host sends, or both. Frames of Squall's
     /// own senders are captured only over af_packet with bypass=0
     #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
@@ -79,13 +74,9 @@ pub struct Args {
         default_value = "cut",
         hide_possible_values = true
     )]
-    super_frames: Joined,
-    /// Workers, over which the receive queues of the ports are spread [default: one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    cores: Option<u16>,
-    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    cpus: Option<CpuList>,
+    gso_frames: Joined,
+    #[command(flatten)]
+    options: Options<OfCaptures>,
     #[command(flatten)]
     end: EndArgs,
     #[command(flatten)]
@@ -102,9 +93,6 @@ struct EndArgs {
     /// Stop after N packets
     #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
     count: Option<u64>,
-    /// Ends after so long: 10s, 1m30s
-    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
-    duration: Option<Nanos>,
     /// Ends before all files together have more octets: 100MB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
@@ -194,23 +182,37 @@ enum Precision {
     Us,
 }
 
+/// What there is to say where nothing is sent.
+#[derive(Debug)]
+pub struct OfCaptures;
+
+impl Choice for OfCaptures {
+    fn has(name: &str) -> bool {
+        ["duration", "cores", "cpus", "filter", "fingerprint"].contains(&name)
+    }
+
+    fn adapt(arg: Arg) -> Arg {
+        if arg.get_id() == "filter" { arg.short('f') } else { arg }
+    }
+}
+
 pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     let ports = unpromiscuous(&args.port, args.no_promiscuous_mode);
     let ports: Vec<_> = ports.iter().map(|address| address_with(address, args.direction)).collect();
+    // A run that only receives is ended by who watches it.
+    let mut run = args.options.run.clone();
+    let after = run.duration.take();
     let session = Session {
         command: command_line(),
-        filter: args.filter.clone(),
-        cores: args.cores.map(usize::from),
-        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
         capture: Some(Capture {
             options: options(args)?,
             trigger: args.memory.trigger.clone(),
             beside: false,
         }),
-        ..Session::listen_on(&ports)?
+        ..Session::listen_on(&ports)?.with(run)?
     };
     let end = End {
-        after_s: args.end.duration.map(Nanos::as_secs_f64),
+        after_s: after.map(|time| time.0.as_secs_f64()),
         triggered: args.memory.pre_trigger.is_some(),
         ..End::default()
     };
@@ -234,7 +236,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-fn options(args: &Args) -> Result<Options, Error> {
+fn options(args: &Args) -> Result<capturing::Options, Error> {
     let name =
         args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
     let prints = args.print || args.write.is_none();
@@ -295,7 +297,7 @@ fn options(args: &Args) -> Result<Options, Error> {
         precision => capturing::Format::Pcap { nanoseconds: precision != Some(Precision::Us) },
     };
     let memory = &args.memory;
-    Ok(Options {
+    Ok(capturing::Options {
         file: args.write.clone(),
         format,
         snaplen: args.snaplen.unwrap_or(capturing::SNAPLEN),
@@ -304,9 +306,9 @@ fn options(args: &Args) -> Result<Options, Error> {
         compress: files.compress,
         buffer: usize::try_from(memory.buffer).unwrap_or(usize::MAX),
         on_full: memory.on_full.unwrap_or_default(),
-        super_frames: match args.super_frames {
-            Joined::Cut => SuperFrames::Cut,
-            Joined::Keep => SuperFrames::Keep,
+        gso_frames: match args.gso_frames {
+            Joined::Cut => GsoFrames::Cut,
+            Joined::Keep => GsoFrames::Keep,
         },
         pre_trigger: memory.pre_trigger.map(|keep| PreTrigger {
             keep,
@@ -316,7 +318,7 @@ fn options(args: &Args) -> Result<Options, Error> {
         stop: Stop { packets: args.end.count, octets: args.end.size, files: args.end.files },
         print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
         flush: files.packet_buffered,
-        ..Options::default()
+        ..capturing::Options::default()
     })
 }
 

@@ -3,11 +3,10 @@
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use squall::{
-    Error,
-    compare::{self, DEFAULT_TOOLS, DataSet, Place, Settings, Tool},
-    render,
+    Error, render,
     units::{Nanos, Rate},
 };
+use squall_compare::{self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, Tool};
 
 use crate::{args::command_line, drive::Signals, output};
 
@@ -120,7 +119,7 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
         output::write(&name, file, &(result.to_json() + "\n"))?;
     }
     if let Some((name, file)) = html {
-        output::write(&name, file, &render::compare::html(&result))?;
+        output::write(&name, file, &compare::render::html(&result))?;
     }
     let to_stdout = args.json.as_deref() == Some("-");
     if to_stdout {
@@ -134,7 +133,7 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
             stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         output::print(&format!(
             "\n{}\n",
-            render::compare::summary(&result, width, color).trim_end()
+            compare::render::summary(&result, width, color).trim_end()
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -2,10 +2,10 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use squall::{Error, Format, Profile, lab, units::Nanos};
+use squall::{Error, Format, Profile, lab, options::Time};
 
 use crate::{
-    args::{Output, Running},
+    args::{Choice, Options, Output},
     drive::End,
     drive::drive_until,
 };
@@ -25,9 +25,19 @@ Makes a network namespace of its own with two interfaces, so that nothing else s
 Where the kernel forbids that, it says so and sends in memory.")]
 pub struct Args {
     #[command(flatten)]
-    running: Running,
+    options: Options<OfDemos>,
     #[command(flatten)]
     output: Output,
+}
+
+/// Its profile has both ways, and no attacks.
+#[derive(Clone, Debug)]
+pub struct OfDemos;
+
+impl Choice for OfDemos {
+    fn has(name: &str) -> bool {
+        !["receive", "labels"].contains(&name)
+    }
 }
 
 pub fn demo(args: &Args) -> Result<ExitCode, Error> {
@@ -45,14 +55,14 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
             "two ports in memory".to_owned()
         }
     };
-    let mut running = args.running.clone();
-    running.duration = running.duration.or(Some(Nanos(10 * Nanos::SECOND.0)));
+    let mut options = args.options.clone();
+    options.run.duration.get_or_insert(Time::from_secs(10));
     // A first look at a busy machine is no failure; the summary says what is wrong.
     let mut output = Output { allow_invalid: true, ..args.output.clone() };
     let path = output.report.get_or_insert_with(|| PathBuf::from(REPORT)).clone();
     let title = format!("squall demo: {place}");
     drive_until(
-        running.session(profile),
+        options.session(profile)?,
         &output,
         &title,
         End::default(),

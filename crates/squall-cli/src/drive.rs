@@ -93,7 +93,6 @@ pub fn drive_until(
     annotate: impl Fn(&mut Report),
     extra: impl Fn(&Report) -> String,
 ) -> Result<ExitCode, Error> {
-    let session = Session { fingerprint: output.fingerprint, ..session };
     let signals = Signals::catch()?;
     let trigger = Arc::new(AtomicBool::new(false));
     if end.triggered {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use squall::{Error, Profile};
 
 use crate::{
-    args::{Output, Running},
+    args::{Choice, Options, Output},
     drive::drive,
     output,
 };
@@ -207,9 +207,19 @@ struct Common {
     #[arg(long, help_heading = "Result")]
     print_profile: bool,
     #[command(flatten)]
-    running: Running,
+    options: Options<OfFlows>,
     #[command(flatten)]
     output: Output,
+}
+
+/// They receive what they need, and a filter would take it from them.
+#[derive(Debug)]
+pub struct OfFlows;
+
+impl Choice for OfFlows {
+    fn has(name: &str) -> bool {
+        !["octets", "receive", "filter", "labels"].contains(&name)
+    }
 }
 
 pub fn flows(args: &Args) -> Result<ExitCode, Error> {
@@ -226,13 +236,13 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    if common.running.count.is_some() {
+    if common.options.run.packets.is_some() {
         return Err(no_effect(
             "--count",
             "it counts frames of streams; try --flows to end after so many flows",
         ));
     }
-    let session = common.running.session(profile);
+    let session = common.options.session(profile)?;
     if common.print_profile {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);

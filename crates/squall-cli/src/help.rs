@@ -139,7 +139,8 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
     let far = match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(tip)) => {
             let tip = tip.trim_start_matches('-');
-            !tip.starts_with(&word) && !squall::suggest(&word, [tip]).starts_with("did you mean")
+            !tip.starts_with(&word)
+                && !squall::units::suggest(&word, [tip]).starts_with("did you mean")
         }
         _ => true,
     };

@@ -18,19 +18,23 @@ macro_rules! eprintln {
 }
 
 mod args;
-mod attack;
+#[cfg(feature = "attacks")]
+mod attacks;
+#[cfg(not(feature = "attacks"))]
+#[path = "no_attacks.rs"]
+mod attacks;
 mod capture;
 mod compare;
 mod demo;
 mod docs;
 mod drive;
 mod edit;
+mod features;
 mod flows;
 mod help;
 mod import;
 mod info;
 mod lab;
-mod logging;
 mod output;
 mod plan;
 mod ports;
@@ -40,12 +44,14 @@ mod progress;
 mod recv;
 mod replay;
 mod run;
-mod score;
 mod send;
-mod serve;
+#[cfg(feature = "server")]
+mod server;
+#[cfg(not(feature = "server"))]
+#[path = "no_server.rs"]
+mod server;
 mod stateful;
 mod table;
-mod top;
 
 use std::{
     io::Write,
@@ -63,6 +69,7 @@ pub use docs::{man_pages, reference};
 #[command(
     name = "squall",
     version,
+    long_version = features::version(),
     after_help = "Start with:  squall demo\nThen:        squall send --help, squall run \
                   --help\n\nExit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 \
                   environment (permission, interface),\n4 NOT VALID (unless --allow-invalid), \
@@ -82,8 +89,8 @@ enum Command {
     Run(run::Args),
     Send(Box<send::Args>),
     Flows(Box<flows::Args>),
-    Attack(Box<attack::Args>),
-    Score(Box<score::Args>),
+    #[command(flatten)]
+    Attacks(attacks::Command),
     Replay(Box<replay::Args>),
     Prep(Box<prep::Args>),
     Recv(recv::Args),
@@ -94,8 +101,8 @@ enum Command {
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
-    Serve(serve::Args),
-    Top(top::Args),
+    #[command(flatten)]
+    Server(server::Command),
     Compare(compare::Args),
     Completions(docs::CompletionsArgs),
     Man(docs::ManArgs),
@@ -118,15 +125,13 @@ pub fn main() -> ExitCode {
         _ = std::io::stderr().write_all(squall::render::terminal(&text).as_bytes());
     }));
     let command = help::parse::<Cli>().command;
-    // A daemon tells who asked of a defect, and lives on.
-    let lives_on = matches!(command, Command::Serve(_));
+    let lives_on = matches!(&command, Command::Server(command) if server::lives_on(command));
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
         Command::Flows(args) => flows::flows(&args),
-        Command::Attack(args) => attack::attack_command(&args),
-        Command::Score(args) => score::score_command(&args),
+        Command::Attacks(command) => attacks::run(&command),
         Command::Replay(args) => replay::replay(&args),
         Command::Prep(args) => prep::prep(&args),
         Command::Recv(args) => recv::recv(&args),
@@ -137,8 +142,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),
-        Command::Serve(args) => serve::serve(&args),
-        Command::Top(args) => top::top(&args),
+        Command::Server(command) => server::run(&command),
         Command::Compare(args) => compare::compare(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),

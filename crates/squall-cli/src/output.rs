@@ -75,7 +75,7 @@ impl Output {
         why.for_each(|reason| eprintln!("squall: not valid: {reason}"));
         let unwritten = report.capture.as_ref().and_then(|capture| capture.error.as_ref());
         unwritten.iter().for_each(|error| eprintln!("squall: {error}"));
-        let unread = report.replay.as_ref().and_then(|replay| replay.fault.as_ref());
+        let unread = report.replays.iter().find_map(|replay| replay.fault.as_ref());
         unread.iter().for_each(|fault| eprintln!("squall: {fault}"));
         let verdict = &report.verdict;
         let interrupted = verdict.ended_by.signal().filter(|_| report.cut_short);

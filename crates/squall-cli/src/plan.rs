@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 use squall::{
     Error, Placement, Planned, PlannedPool, PlannedTemplate, Profile,
     explain::{Preview, preview},
-    render::plan::{bps_l1, plan_text, timestamps},
     units::FCS_LEN,
     wire::to_hex,
 };
 
 use crate::{
-    args::{ProfileFile, Running},
+    args::{Choice, Options, ProfileFile},
     output,
 };
 
@@ -36,15 +35,26 @@ pub struct Args {
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
     #[command(flatten)]
-    running: Running,
+    options: Options<OfPlans>,
+}
+
+/// What the plan depends on.
+#[derive(Debug)]
+pub struct OfPlans;
+
+impl Choice for OfPlans {
+    fn has(name: &str) -> bool {
+        ["duration", "packets", "octets", "mult", "cores", "cpus", "seed", "clock", "receive"]
+            .contains(&name)
+    }
 }
 
 pub fn plan(args: &Args) -> Result<ExitCode, Error> {
-    let session = args.running.session(args.file.load()?);
+    let session = args.options.session(args.file.load()?)?;
     let planned = session.plan_only()?;
     let frames = preview(&planned.plan, args.frames as usize);
     if args.json.as_deref() != Some("-") {
-        output::print(&plan_text(&session.profile, &planned, &frames, args.hex));
+        output::print(&planned.text(&session.profile, &frames, args.hex));
     }
     if let Some(name) = &args.json {
         output::write_to(name, &format!("{:#}\n", value(&session.profile, &planned, &frames)))?;
@@ -68,7 +78,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
                 "name": port.name, "address": port.address, "opened": facts.is_some(),
                 "kind": facts.as_ref().map(|f| f.kind),
                 "mac": facts.as_ref().and_then(|f| f.mac).map(|m| m.to_string()),
-                "timestamps": facts.as_ref().map(|f| timestamps(f.timestamps)),
+                "timestamps": facts.as_ref().map(|f| f.timestamps.name()),
                 "speed_bps": limits.speed_bps, "max_frame_octets": limits.max_frame + FCS_LEN,
                 "tx_queues": limits.tx_queues, "rx_queues": limits.rx_queues,
             })
@@ -88,9 +98,22 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         .map(|(i, stream)| {
             json!({
                 "name": stream.name, "port": name(stream.port), "profile": written["stream"][i],
-                "asked_pps": stream.asked_pps, "bps_l1": bps_l1(stream), "mean_octets": stream.mean_len,
+                "asked_pps": stream.asked_pps, "bps_l1": stream.bps_l1(), "mean_octets": stream.mean_len,
                 "frames": stream.pattern.total(),
                 "worker": match stream.placement { Placement::Worker(w) => json!(w), Placement::Shared => json!("shared") },
+            })
+        })
+        .collect();
+    // Attacks that leave as frames are no replays of the profile.
+    let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
+    let replays: Vec<Value> = of_profile
+        .enumerate()
+        .map(|(i, (number, replay))| {
+            json!({
+                "name": replay.name, "ports": replay.ports.iter().map(|&port| name(port)).collect::<Vec<_>>(),
+                "profile": written["replay"][i], "start_ns": replay.start.as_nanos().0,
+                "end_ns": replay.end.map(|end| end.as_nanos().0),
+                "times": replay.speed.0 as f64 / replay.speed.1 as f64, "worker": plan.worker_of_replay(number),
             })
         })
         .collect();
@@ -118,11 +141,16 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             "conversations": load.conversations,
         })
     });
+    let afters = plan.afters.iter().flat_map(|after| {
+        let of: Vec<_> = after.of.iter().map(|&part| plan.name_of(part)).collect();
+        after.then.iter().map(move |&part| json!({ "begins": plan.name_of(part), "after": of }))
+    });
     json!({
         "schema": "squall-plan/1", "profile": profile.origin, "seed": plan.seed, "virtual_time": planned.virtual_time,
         "stop": {
             "duration_ns": plan.stop.duration.map(|d| d.0), "packets": plan.stop.packets, "octets": plan.stop.octets,
         },
-        "ports": ports, "workers": workers, "streams": streams, "load": load, "notes": plan.notes, "frames": frames,
+        "ports": ports, "workers": workers, "streams": streams, "replays": replays, "flows": load,
+        "afters": afters.collect::<Vec<_>>(), "notes": plan.notes, "frames": frames,
     })
 }

@@ -2,16 +2,17 @@
 
 use std::{process::ExitCode, time::Duration};
 
+use clap::Arg;
 use squall::{
-    By, Error, FlowSettings, Pace, SequenceKind, SequenceKinds, Session, lab,
+    By, Error, FlowSettings, Pace, RunOptions, SequenceKind, SequenceKinds, Session, lab,
     render::{self, human},
     report::{EqualBins, Report},
     selftest::{self, Floor},
-    units::{Nanos, UnitError},
+    units::Nanos,
 };
 
 use crate::{
-    args::{CpuList, Output, command_line, parse_cpus, parse_some, parse_time, unpromiscuous},
+    args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
     drive::{End, drive_until},
     output::{look, print, write_to},
     table::{Side, table},
@@ -45,9 +46,6 @@ pub struct Args {
     /// Where to receive; repeatable
     #[arg(short, long, value_name = "ADDR", required_unless_present = "self_test")]
     port: Vec<String>,
-    /// Receives only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
-    #[arg(short, long, value_name = "EXPR")]
-    filter: Option<String>,
     /// Only frames from or to this address or network: 10.0.0.1, 2001:db8::/32
     #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
     host: Option<String>,
@@ -82,24 +80,9 @@ pub struct Args {
     /// Frames of a burst are no further apart
     #[arg(long, value_name = "TIME", default_value = "10us", help_heading = "Flows")]
     burst_gap: Nanos,
-    /// Ends after so long: 10s, 1m30s
-    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
-    duration: Option<Nanos>,
-    /// Ends soon after so many frames
-    #[arg(short = 'n', long, value_name = "N", value_parser = parse_some)]
-    count: Option<u64>,
     /// Leaves the interfaces as they are: what is for other stations does not come
     #[arg(long)]
     no_promiscuous_mode: bool,
-    /// Counts the gaps between frames in so many bins of so much each: 100:10us
-    #[arg(long, value_name = "BINS:WIDTH", value_parser = bins)]
-    histogram: Option<(usize, Nanos)>,
-    /// Workers, over which the receive queues of the ports are spread [default: one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    cores: Option<u16>,
-    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    cpus: Option<CpuList>,
     /// Measures this machine's noise floor with a steady stream of our own, in a private lab or
     /// from the first --port to the second; --json writes the file for --floor
     #[arg(long, help_heading = "Noise floor")]
@@ -108,6 +91,8 @@ pub struct Args {
     /// wrote
     #[arg(long, value_name = "FILE", conflicts_with = "self_test", help_heading = "Noise floor")]
     floor: Option<String>,
+    #[command(flatten)]
+    options: Options<OfReceivers>,
     #[command(flatten)]
     output: Output,
 }
@@ -168,7 +153,7 @@ impl Args {
             (!each.is_empty()).then(|| each.join(" or "))
         };
         let parts = [
-            self.filter.clone().filter(|text| !text.trim().is_empty()),
+            self.options.run.filter.clone().filter(|text| !text.trim().is_empty()),
             address("", &self.host)?,
             address("src ", &self.src)?,
             address("dst ", &self.dst)?,
@@ -211,27 +196,38 @@ impl Args {
     }
 }
 
+/// What there is to say where nothing is sent.
+#[derive(Debug)]
+pub struct OfReceivers;
+
+impl Choice for OfReceivers {
+    fn has(name: &str) -> bool {
+        ["duration", "packets", "cores", "cpus", "filter", "fingerprint", "gap_bins"]
+            .contains(&name)
+    }
+
+    fn adapt(arg: Arg) -> Arg {
+        if arg.get_id() == "filter" { arg.short('f') } else { arg }
+    }
+}
+
 pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     if args.self_test {
         return self_test(args);
     }
     let floor = args.floor.as_deref().map(read_floor).transpose()?;
-    let session = Session {
-        command: command_line(),
-        filter: args.expression()?,
-        flows: Some(args.settings()),
-        gap_bins: args.histogram,
-        cores: args.cores.map(usize::from),
-        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
-        ..Session::listen_on(&unpromiscuous(&args.port, args.no_promiscuous_mode))?
-    };
+    // A run that only receives is ended by who watches it.
+    let mut options = RunOptions { filter: args.expression()?, ..args.options.run.clone() };
     let end = End {
-        after_s: args.duration.map(Nanos::as_secs_f64),
-        received: args.count,
+        after_s: options.duration.take().map(|time| time.0.as_secs_f64()),
+        received: options.packets.take().map(|count| count.0),
         ..End::default()
     };
+    let session = Session::listen_on(&unpromiscuous(&args.port, args.no_promiscuous_mode))?;
+    let session =
+        Session { command: command_line(), flows: Some(args.settings()), ..session.with(options)? };
     let annotate = |report: &mut Report| {
-        if let (Some(floor), Some(flows)) = (&floor, &mut report.flows) {
+        if let (Some(floor), Some(flows)) = (&floor, &mut report.received_flows) {
             floor.annotate(flows);
         }
     };
@@ -243,7 +239,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         annotate,
         |report| {
             let (width, color) = look(args.output.json.as_deref() == Some("-"));
-            let flows = render::flows(
+            let flows = render::received_flows(
                 report,
                 usize::try_from(args.top).unwrap_or(usize::MAX),
                 width,
@@ -279,8 +275,7 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
             ));
         }
     };
-    let time =
-        args.duration.map_or(Duration::from_secs(SELF_TEST_S), |d| Duration::from_nanos(d.0));
+    let time = args.options.run.duration.map_or(Duration::from_secs(SELF_TEST_S), Duration::from);
     let to_stdout = args.output.json.as_deref() == Some("-");
     let say = |text: &str| match to_stdout {
         _ if args.output.quiet => {}
@@ -330,15 +325,6 @@ fn read_floor(name: &str) -> Result<Floor, Error> {
     })
 }
 
-/// `100:10us`
-fn bins(text: &str) -> Result<(usize, Nanos), String> {
-    const EXPECTED: &str = "expected BINS:WIDTH, such as 100:10us, at most 100000 bins";
-    let (bins, width) = text.split_once(':').ok_or(EXPECTED)?;
-    let bins = bins.parse().ok().filter(|bins| (1..=100_000).contains(bins)).ok_or(EXPECTED)?;
-    let width = width.parse().map_err(|e: UnitError| e.to_string())?;
-    if width == Nanos::ZERO { Err(EXPECTED.into()) } else { Ok((bins, width)) }
-}
-
 /// The bins that are not empty, with bars.
 fn bars(port: &str, bins: &EqualBins) -> String {
     const WIDTH: u64 = 50;
@@ -372,14 +358,6 @@ mod tests {
         let lines: Vec<&str> = text.lines().skip(3).collect();
         assert_eq!(lines[0], format!("10 us to 20 us      50  {}", "#".repeat(50)));
         assert_eq!(lines[1..], ["30 us to 40 us       1  #", "40 us and more       2  ##"]);
-    }
-
-    #[test]
-    fn a_histogram_has_bins_and_a_width() {
-        assert_eq!(bins("100:10us"), Ok((100, Nanos(10_000))));
-        for text in ["", "100", "0:1us", "1:0s", "x:1us", "100:1xs", "100001:1us"] {
-            assert!(bins(text).is_err(), "{text}");
-        }
     }
 
     #[test]

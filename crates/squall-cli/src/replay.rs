@@ -1,16 +1,19 @@
 //! `squall replay`: captures are sent again. Options are those of tcpreplay where it has them.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, str::FromStr, time::Duration};
 
+use clap::Arg;
+use serde_json::{Map, Value, json};
 use squall::{
-    Error, Session,
-    replay::{Decimal, Preview, Ramp, Speed},
-    replaying::{Numbers, Replay, SplitBy, TooLong, split::AutoMode, stats::Settings as Flows},
-    units::{Nanos, Picos, Rate, parse_count},
+    Error, Profile, Session,
+    options::Clock,
+    replay::{Decimal, Preview, Ramp},
+    replaying::{Numbers, split::AutoMode},
+    units::{Nanos, Rate, parse_count},
 };
 
 use crate::{
-    args::{Clock, CpuList, Output, parse_cpus},
+    args::{Choice, Options, Output, Texts, named_ports},
     drive::{End, drive_until},
     edit::EditArgs,
     stateful::{Stateful, stateful},
@@ -80,19 +83,20 @@ pub struct Args {
         long,
         visible_alias = "speed",
         value_name = "FACTOR",
+        value_parser = as_said::<Decimal>,
         group = "speed",
         help_heading = "Speed"
     )]
-    pub multiplier: Option<Decimal>,
+    pub multiplier: Option<String>,
     /// Frames a second: 100, 0.5
-    #[arg(short = 'p', long, value_name = "PPS", group = "speed", help_heading = "Speed")]
-    pps: Option<Decimal>,
+    #[arg(short = 'p', long, value_name = "PPS", group = "speed", value_parser = as_said::<Decimal>, help_heading = "Speed")]
+    pps: Option<String>,
     /// With --pps, so many frames at once
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pps", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Speed")]
     pps_multi: u32,
     /// Mb/s of the frames without FCS, as tcpreplay counts
-    #[arg(short = 'M', long, value_name = "MBPS", group = "speed", help_heading = "Speed")]
-    mbps: Option<Decimal>,
+    #[arg(short = 'M', long, value_name = "MBPS", group = "speed", value_parser = as_said::<Decimal>, help_heading = "Speed")]
+    mbps: Option<String>,
     /// As fast as the port goes
     #[arg(short = 't', long, group = "speed", help_heading = "Speed")]
     pub topspeed: bool,
@@ -103,11 +107,11 @@ pub struct Args {
     #[arg(short = 'v', long, requires = "oneatatime", help_heading = "Speed")]
     verbose: bool,
     /// 10kpps, 1.5Gbps (L2 with FCS), '2 Gbps l1', max
-    #[arg(long, value_name = "RATE", group = "speed", help_heading = "Speed")]
-    rate: Option<Rate>,
+    #[arg(long, value_name = "RATE", group = "speed", value_parser = as_said::<Rate>, help_heading = "Speed")]
+    rate: Option<String>,
     /// From one rate evenly to another, and on at that: 1kpps..100kpps:30s
-    #[arg(long, value_name = "FROM..TO:TIME", group = "speed", help_heading = "Speed")]
-    ramp: Option<Ramp>,
+    #[arg(long, value_name = "FROM..TO:TIME", group = "speed", value_parser = as_said::<Ramp>, help_heading = "Speed")]
+    ramp: Option<String>,
     /// Captured gaps are no longer than this, milliseconds
     #[arg(long, value_name = "MS", help_heading = "Speed")]
     maxsleep: Option<u64>,
@@ -128,16 +132,13 @@ pub struct Args {
         conflicts_with = "loopdelay_ns",
         help_heading = "Loops and ends"
     )]
-    pub loopdelay_ms: Option<u64>,
+    loopdelay_ms: Option<u64>,
     /// Between loops
     #[arg(long, value_name = "NS", help_heading = "Loops and ends")]
-    pub loopdelay_ns: Option<u64>,
+    loopdelay_ns: Option<u64>,
     /// Ends after so many frames
     #[arg(short = 'L', long, visible_short_alias = 'n', visible_alias = "count", value_name = "N", value_parser = parse_count, help_heading = "Loops and ends")]
     limit: Option<u64>,
-    /// Ends after so long: 10 (seconds), 10s, 1m30s
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
-    pub duration: Option<Nanos>,
     /// tcpreplay's level of debugging. Taken for a duration, it would end the run after some
     /// seconds.
     #[arg(short = 'd', long = "dbug", hide = true, num_args = 0..=1, default_missing_value = "0", value_parser = no_debugging)]
@@ -181,24 +182,24 @@ pub struct Args {
     unique_ip_loops: u64,
     /// A flow that was idle for so long (seconds, as captured) has ended, and its next packet
     /// begins another
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Flows")]
+    #[arg(long, value_name = "TIME", help_heading = "Flows")]
     flow_expiry: Option<Nanos>,
     /// Counts no flows
     #[arg(long, help_heading = "Flows")]
     no_flow_stats: bool,
-    /// Flows of the captures at most that are told apart
-    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1M", help_heading = "Flows")]
+    /// Flows of the captures that are counted separately, at most [default: 1M]
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = MAX_FLOWS, hide_default_value = true, help_heading = "Flows")]
     max_flows: u64,
 
     /// Sends only what EXPR takes, in the language of tcpdump: 'tcp port 80'
     #[arg(short = 'f', long, value_name = "EXPR", help_heading = "Which packets")]
     pub filter: Option<String>,
     /// Sends only these packets, by their numbers over all files: 1-5,9,20-
-    #[arg(long, value_name = "LIST", help_heading = "Which packets")]
-    include: Option<Numbers>,
+    #[arg(long, value_name = "LIST", value_parser = as_said::<Numbers>, help_heading = "Which packets")]
+    include: Option<String>,
     /// Leaves these out
-    #[arg(long, value_name = "LIST", help_heading = "Which packets")]
-    exclude: Option<Numbers>,
+    #[arg(long, value_name = "LIST", value_parser = as_said::<Numbers>, help_heading = "Which packets")]
+    exclude: Option<String>,
     /// Sends frames as long as they were on the wire: what was not captured is zeros (--unfold)
     #[arg(long, help_heading = "Which packets")]
     pktlen: bool,
@@ -220,17 +221,18 @@ pub struct Args {
     #[command(flatten)]
     pub stateful: Stateful,
     #[command(flatten)]
-    edits: EditArgs,
-    /// CPU to bind the sender to
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    pub cpus: Option<CpuList>,
-    /// Time that passes (real), or that leaps from departure to departure (virtual: files)
-    /// [default: virtual if the port is a file, else real]
-    #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
-    pub clock: Option<Clock>,
+    edits: Texts<EditArgs>,
+    /// Prints the profile that does the same, and sends nothing
+    #[arg(long)]
+    pub print_profile: bool,
+    #[command(flatten)]
+    pub options: Options<OfReplays>,
     #[command(flatten)]
     pub output: Output,
 }
+
+/// Flows that are counted separately, if nothing is said.
+const MAX_FLOWS: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Long {
@@ -242,18 +244,30 @@ enum Long {
     Fragment,
 }
 
-/// `10` is seconds, as for tcpreplay.
-fn seconds_or_time(text: &str) -> Result<Nanos, String> {
-    match text.parse::<u64>() {
-        Ok(seconds) => Ok(Nanos(seconds.saturating_mul(1_000_000_000))),
-        Err(_) => text.parse().map_err(|error: squall::units::UnitError| error.to_string()),
-    }
+/// The text as it was given, which reads as a `T`.
+fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
+    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn no_debugging(_: &str) -> Result<String, String> {
     Err("-d is tcpreplay's level of debugging, which there is none of here; to end after a time, \
          try --duration 10s"
         .into())
+}
+
+/// What captures are sent by; they receive nothing.
+#[derive(Debug)]
+pub struct OfReplays;
+
+impl Choice for OfReplays {
+    fn has(name: &str) -> bool {
+        ["duration", "cpus", "clock", "fingerprint"].contains(&name)
+    }
+
+    fn adapt(arg: Arg) -> Arg {
+        // -d is tcpreplay's.
+        if arg.get_id() == "duration" { arg.short(None) } else { arg }
+    }
 }
 
 pub fn replay(args: &Args) -> Result<ExitCode, Error> {
@@ -273,49 +287,14 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
             args.files.len()
         )));
     }
-    let mut edits = args.edits.edits();
-    edits.unfold |= args.pktlen;
-    let replay = Replay {
-        inputs: args.files.iter().map(|path| squall::replay::input(path)).collect(),
-        merge: args.merge || args.dualfile,
-        timing: args.speed().timing(args.pps_multi)?,
-        since: None,
-        longest_gap: args.maxsleep.map(|ms| ms.saturating_mul(1_000_000)),
-        loops: args.loops,
-        loop_delay: Picos::from(match (args.loopdelay_ms, args.loopdelay_ns) {
-            (Some(ms), _) => Nanos(ms.saturating_mul(1_000_000)),
-            (_, ns) => Nanos(ns.unwrap_or(0)),
-        }),
-        limit: args.limit,
-        preload: args.preload,
-        held: args.oneatatime.is_some(),
-        too_long: match args.too_long {
-            Long::Skip => TooLong::Skip,
-            Long::Truncate => TooLong::Truncate,
-            Long::Fragment => TooLong::Fragment,
-        },
-        split: args.split()?,
-        unique: args.unique_ip.then_some(args.unique_ip_loops),
-        flows: (!args.no_flow_stats).then(|| Flows {
-            expiry_ns: args.flow_expiry.map(|time| time.0),
-            max_flows: u32::try_from(args.max_flows).unwrap_or(u32::MAX).min(1 << 29),
-            ..Flows::default()
-        }),
-        edits,
-        filter: args.filter.as_deref().map(squall::replay::filter).transpose()?,
-        include: args.include.clone(),
-        exclude: args.exclude.clone(),
-    };
-    let ports = ["A", "B"].into_iter().zip(args.port.iter().chain(&args.port2));
-    let ports: Vec<_> = ports.map(|(name, address)| (name, address.as_str())).collect();
-    let preview = args.verbose.then(|| Preview::open(&replay, ports.len())).transpose()?;
-    let mut session = Session::replay(replay, ports);
-    session.profile.stop.duration = args.duration;
-    session.cpus = args.cpus.as_ref().map(|list| list.0.clone());
-    session.virtual_time = args.clock.map(|clock| matches!(clock, Clock::Virtual));
-    session.command = crate::args::command_line();
+    let mut session = args.options.session(args.profile()?)?;
+    if args.print_profile {
+        crate::output::print_data(&session.profile.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    session.options.receive = Some(false);
     if let Some(frames) = args.oneatatime {
-        return by_hand(session, args, frames, preview);
+        return by_hand(session, args, frames);
     }
     let title = format!("squall replay on {}", args.port());
     let end = End { each_s: args.stats, ..End::default() };
@@ -323,15 +302,12 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
 }
 
 /// `frames` leave each time Enter is pressed.
-fn by_hand(
-    session: Session,
-    args: &Args,
-    frames: u64,
-    mut preview: Option<Preview>,
-) -> Result<ExitCode, Error> {
-    let session =
-        Session { fingerprint: args.output.fingerprint, virtual_time: Some(false), ..session };
+fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, Error> {
+    session.options.clock = Some(Clock::Real);
     let opened = session.open()?;
+    let replay = &opened.plan().replays[0];
+    let preview = || Preview::open(&replay.replay, replay.ports.len());
+    let mut preview = args.verbose.then(preview).transpose()?;
     let files = args.output.create()?;
     let mut run = opened.start()?;
     let mut lines = std::io::stdin().lines();
@@ -372,33 +348,89 @@ impl Args {
         self.port.as_deref().unwrap_or_default()
     }
 
-    fn split(&self) -> Result<Option<SplitBy>, Error> {
-        if self.dualfile {
-            return Ok(Some(SplitBy::Capture));
+    /// The profile that does the same.
+    fn profile(&self) -> Result<Profile, Error> {
+        let mut one = Map::new();
+        let mut set = |key: &str, value: Option<Value>| {
+            one.extend(value.map(|value| (key.to_owned(), value)))
+        };
+        let text = |text: &Option<String>| text.as_ref().map(|text| json!(text));
+        let flag = |flag: bool| flag.then_some(json!(true));
+        set("name", Some(json!("replay")));
+        set("files", Some(self.files.iter().map(|file| json!(file.to_string_lossy())).collect()));
+        set("merge", flag(self.merge || self.dualfile));
+        set("port", Some(json!("A")));
+        set("port2", self.port2.as_ref().map(|_| json!("B")));
+        let held = self.oneatatime.is_some();
+        set("multiplier", text(&self.multiplier));
+        set("mbps", text(&self.mbps));
+        set("ramp", text(&self.ramp));
+        set(
+            "rate",
+            match &self.pps {
+                _ if self.topspeed || held => Some(json!("max")),
+                Some(pps) => Some(json!(format!("{pps} pps"))),
+                None => text(&self.rate),
+            },
+        );
+        set("together", (self.pps_multi != 1).then(|| json!(self.pps_multi)));
+        set("longest_gap", self.maxsleep.map(|ms| json!(format!("{ms} ms"))));
+        set("loops", (self.loops != 1).then(|| json!(self.loops)));
+        set("loop_delay", self.loop_delay());
+        set("limit", self.limit.map(|limit| json!(limit)));
+        set("preload", flag(self.preload));
+        set("held", flag(held));
+        set("split", self.split());
+        set("reverse", flag(self.reverse));
+        set("unique_ip", self.unique_ip.then(|| json!(self.unique_ip_loops)));
+        set("flow_stats", self.no_flow_stats.then_some(json!(false)));
+        let expiry = self.flow_expiry.map(|time| json!(format!("{} ns", time.0)));
+        set("flow_expiry", expiry);
+        set("max_flows", (self.max_flows != MAX_FLOWS).then(|| json!(self.max_flows)));
+        set("filter", text(&self.filter));
+        set("include", text(&self.include));
+        set("exclude", text(&self.exclude));
+        set(
+            "too_long",
+            match self.too_long {
+                Long::Skip => None,
+                Long::Truncate => Some(json!("truncate")),
+                Long::Fragment => Some(json!("fragment")),
+            },
+        );
+        let mut edit = Map::new();
+        for (name, text) in &self.edits.texts {
+            let texts = edit.entry(name.as_str()).or_insert_with(|| json!([]));
+            texts.as_array_mut().expect("it is made above").push(json!(text));
         }
+        edit.extend(self.pktlen.then(|| ("unfold".to_owned(), json!(true))));
+        set("edit", (!edit.is_empty()).then_some(Value::Object(edit)));
+        let ports = named_ports(self.port(), self.port2.as_deref());
+        let profile = json!({ "ports": ports, "replay": [one] });
+        Ok(Profile::from_value(&profile, "squall replay")?)
+    }
+
+    /// Between two loops, if it is said; as profiles have it.
+    pub fn loop_delay(&self) -> Option<Value> {
+        match (self.loopdelay_ms, self.loopdelay_ns) {
+            (Some(ms), _) => Some(json!(format!("{ms} ms"))),
+            (_, ns) => ns.map(|ns| json!(format!("{ns} ns"))),
+        }
+    }
+
+    /// What tells two ports' packets apart, if it is said.
+    fn split(&self) -> Option<Value> {
         let cache = self.cache.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let auto = self.auto.or((self.port2.is_some() && self.reverse).then_some(AutoMode::First));
         let given = [
+            ("file", self.dualfile.then(|| "true".to_owned())),
             ("cache", cache),
             ("cidr", self.cidr.clone()),
             ("regex", self.regex.clone()),
             ("mac", self.mac.clone()),
-            ("port", self.by_port.then(String::new)),
-            ("auto", auto.map(|mode| mode.to_string())),
+            ("port", self.by_port.then(|| "true".to_owned())),
+            ("auto", self.auto.map(|mode| mode.to_string())),
         ];
-        let given = given.into_iter().find_map(|(kind, text)| Some((kind, text?)));
-        given.map(|(kind, text)| squall::replay::split(kind, &text, self.reverse)).transpose()
-    }
-
-    fn speed(&self) -> Speed {
-        match (self.multiplier, self.pps, self.mbps, self.rate, self.ramp) {
-            _ if self.topspeed || self.oneatatime.is_some() => Speed::Top,
-            (Some(factor), ..) => Speed::Captured(factor),
-            (_, Some(pps), ..) => Speed::Pps(pps),
-            (_, _, Some(mbps), ..) => Speed::Mbps(mbps),
-            (.., Some(rate), _) => Speed::Rate(rate),
-            (.., Some(ramp)) => Speed::Ramp(ramp),
-            _ => Speed::default(),
-        }
+        let mut given = given.into_iter();
+        given.find_map(|(kind, text)| Some(json!({ kind: text? })))
     }
 }

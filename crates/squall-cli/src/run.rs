@@ -1,12 +1,16 @@
 //! `squall run`: a profile on its ports.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    process::ExitCode,
+    sync::{Arc, Mutex},
+};
 
-use squall::{Error, Session, render::attack};
+use squall::{Error, Profile, Session, attacking, render::attack};
 
 use crate::{
-    args::{Output, ProfileFile, Running},
-    drive::{End, drive_until},
+    args::{All, Options, Output, ProfileFile},
+    drive::{End, Signals, drive_until},
+    progress::ProgressLine,
 };
 
 /// Runs a profile, and reports what was sent and what arrived
@@ -24,11 +28,8 @@ SIGINT (Ctrl-C) stops sending and still reports; a second one aborts.")]
 pub struct Args {
     #[command(flatten)]
     file: ProfileFile,
-    /// Writes the ground truth of the profile's attacks: as JSONL if FILE ends so, else as CSV
-    #[arg(long, value_name = "FILE")]
-    labels: Option<PathBuf>,
     #[command(flatten)]
-    running: Running,
+    options: Options<All>,
     #[command(flatten)]
     output: Output,
 }
@@ -38,8 +39,24 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let title = format!("squall run {}", args.file.profile.display());
     let attacks = match profile.attacks.is_empty() {
         true => None,
-        false => Some(Arc::new(crate::attack::prepare(&profile, args.output.quiet)?)),
+        false => Some(Arc::new(prepare(&profile, args.output.quiet)?)),
     };
-    let session = Session { attacks, labels: args.labels.clone(), ..args.running.session(profile) };
+    let session = Session { attacks, ..args.options.session(profile)? };
     drive_until(session, &args.output, &title, End::default(), |_| {}, attack)
+}
+
+/// Solves the attacks of `profile`; on a terminal it is seen how far that is, and Ctrl-C ends it.
+pub fn prepare(profile: &Profile, quiet: bool) -> Result<attacking::Prepared, Error> {
+    let signals = Signals::catch()?;
+    let line = Mutex::new(ProgressLine::new(quiet));
+    let progress = |done: usize, all: usize| {
+        if let Ok(mut line) = line.lock() {
+            line.update(|| format!("solving rules: {done} of {all}"));
+        }
+        !signals.came()
+    };
+    let prepared = attacking::prepare(profile, &progress)?;
+    line.into_inner().into_iter().for_each(|mut line| line.clear());
+    prepared
+        .ok_or_else(|| Error::Usage("there is no attack\n  try squall attack local.rules".into()))
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use squall::{Diagnostics, Error, Profile, units::Rate};
 
 use crate::{
-    args::{Output, Running},
+    args::{Choice, Options, Output},
     drive::drive,
     output,
 };
@@ -72,7 +72,7 @@ pub struct Args {
         short,
         long,
         value_name = "RATE",
-        required_unless_present = "count",
+        required_unless_present = "packets",
         help_heading = "Schedule"
     )]
     rate: Option<Rate>,
@@ -93,22 +93,45 @@ pub struct Args {
     #[arg(long, help_heading = "Result")]
     print_profile: bool,
     #[command(flatten)]
-    running: Running,
+    options: Options<OfSenders>,
     #[command(flatten)]
     output: Output,
+}
+
+/// Whether it receives, `--to` says.
+#[derive(Debug)]
+pub struct OfSenders;
+
+impl Choice for OfSenders {
+    fn has(name: &str) -> bool {
+        !["receive", "labels"].contains(&name)
+    }
 }
 
 pub fn send(args: &Args) -> Result<ExitCode, Error> {
     let profile = args.profile()?;
     let rate = profile.streams.first().map_or(Rate::MAX, |s| s.rate);
-    let mut session = args.running.session(profile);
+    let mut session = args.options.session(profile)?;
     if args.print_profile {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
     // Without another port only a link to itself brings anything back; elsewhere all would count as
     // lost.
-    session.receive = args.to.is_some() || args.port.starts_with("loop:");
+    let receive = args.to.is_some() || args.port.starts_with("loop:");
+    let run = &args.options.run;
+    let received = [
+        ("--capture", run.capture.is_some()),
+        ("--filter", run.filter.is_some()),
+        ("--histogram", run.gap_bins.is_some()),
+        ("--received-flows", run.received_flows == Some(true)),
+    ];
+    if let Some((name, _)) = received.iter().find(|(_, given)| *given && !receive) {
+        return Err(Error::Usage(format!(
+            "{name} is of what is received, and nothing is\n  try it with --to ADDR"
+        )));
+    }
+    session.options.receive = Some(receive);
     drive(session, &args.output, &format!("squall send {rate} on {}", args.port))
 }
 

@@ -4,14 +4,9 @@
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use squall::{Error, Profile, Session};
+use squall::{Error, Profile};
 
-use crate::{
-    args::{Clock, command_line},
-    drive::drive,
-    output,
-    replay::Args,
-};
+use crate::{args::named_ports, drive::drive, output, replay::Args};
 
 /// What only conversations have.
 #[derive(Debug, clap::Args)]
@@ -62,9 +57,6 @@ pub struct Stateful {
     /// The MAC address that all packets of clients go to; nobody is asked
     #[arg(long, value_name = "MAC", requires = "stateful", conflicts_with = "gateway")]
     next_hop: Option<String>,
-    /// Prints the profile that does the same, and plays nothing
-    #[arg(long, requires = "stateful")]
-    print_profile: bool,
 }
 
 /// Options of frames, which conversations do not have: their packets are made anew.
@@ -110,13 +102,8 @@ pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
         )));
     };
     let profile = profile(args, &file.to_string_lossy())?;
-    let session = Session {
-        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
-        virtual_time: args.clock.map(|clock| clock == Clock::Virtual),
-        command: command_line(),
-        ..Session::new(profile)
-    };
-    if args.stateful.print_profile {
+    let session = args.options.session(profile)?;
+    if args.print_profile {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
@@ -136,7 +123,8 @@ fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
     let mut set =
         |key: &str, value: Option<Value>| replay.extend(value.map(|value| (key.to_owned(), value)));
     set("capture", Some(json!(file)));
-    set("multiplier", args.multiplier.map(|factor| json!(factor.num as f64 / factor.den as f64)));
+    let multiplier = args.multiplier.as_ref().and_then(|text| text.parse::<f64>().ok());
+    set("multiplier", multiplier.map(|factor| json!(factor)));
     set("cps", of.cps.as_ref().map(|cps| json!(cps)));
     set("topspeed", args.topspeed.then_some(json!(true)));
     set(
@@ -147,11 +135,7 @@ fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
     );
     set("shortest_delay", of.shortest_delay.as_ref().map(|time| json!(time)));
     set("loops", (args.loops != 1).then(|| json!(args.loops)));
-    let between = match (args.loopdelay_ms, args.loopdelay_ns) {
-        (Some(ms), _) => Some(json!(format!("{ms} ms"))),
-        (_, ns) => ns.map(|ns| json!(format!("{ns} ns"))),
-    };
-    set("loop_delay", between);
+    set("loop_delay", args.loop_delay());
     set("at_once", of.at_once.as_ref().map(|most| json!(most)));
     set("clients", (!of.clients.is_empty()).then(|| json!(of.clients)));
     set("server", of.server.as_ref().map(|server| json!(server)));
@@ -175,13 +159,9 @@ fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
             flows.insert(side.into(), Value::Object(network));
         }
     }
-    let mut ports = Map::new();
-    ports.insert("A".into(), json!(args.port()));
-    ports.extend(args.port2.as_ref().map(|port| ("B".into(), json!(port))));
+    let ports = named_ports(args.port(), args.port2.as_deref());
     let mut profile = Map::new();
     profile.insert("ports".into(), Value::Object(ports));
     profile.insert("flows".into(), Value::Object(flows));
-    let mut profile = Profile::from_value(&Value::Object(profile), "squall replay")?;
-    profile.stop.duration = args.duration;
-    Ok(profile)
+    Ok(Profile::from_value(&Value::Object(profile), "squall replay")?)
 }

@@ -42,7 +42,7 @@ pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let reach = len.min(REACH);
     let at = match below(1, 5) {
         0 => return Fuzzed::Drop,
-        // A super-frame's length does not fit into the header.
+        // A GSO frame's length does not fit into the header.
         1 if frame.is_ip()
             && frame.missing == 0
             && end - frame.headers.network as usize <= 0xffff =>

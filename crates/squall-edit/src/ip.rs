@@ -10,7 +10,7 @@ pub fn be16(octets: &[u8], at: usize) -> u16 {
 }
 
 /// Behind the last octet of the packet by what its header says, which may be more than was
-/// captured. A length of 0 (a super-frame, a jumbogram) says nothing: then it is what there is.
+/// captured. A length of 0 (a GSO frame, a jumbogram) says nothing: then it is what there is.
 pub fn end(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize;
     let (before, len) = match headers.key.version {

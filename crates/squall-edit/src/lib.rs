@@ -32,6 +32,7 @@ mod fuzz;
 mod ip;
 mod link;
 mod network;
+mod options;
 mod select;
 mod sums;
 mod values;
@@ -44,6 +45,7 @@ pub use values::{
 
 pub use edit::Editor;
 pub use ip::is_routed;
+pub use options::{parse_shift, parse_vlan_mode, parse_when, set};
 pub use sums::{Delta, TransportSum};
 
 /// A packet never becomes longer than this, octets: libpcap's MAXIMUM_SNAPLEN.

@@ -10,11 +10,11 @@
 use std::{sync::Arc, time::Duration};
 
 use squall_apps::Program;
-use squall_engine::{FlowSide, Flows, Outcome, Settings, start};
+use squall_engine::{Outcome, Settings, start};
 use squall_flows::{
-    Arrival, Cps, Load, Network, Order, Pool, Role, Spacing, Statistics, Template, Think,
+    Arrival, Cps, Load, Network, Order, Part, Pool, Role, Spacing, Statistics, Template, Think,
 };
-use squall_plan::{Plan, PlanPort, PlanWorker};
+use squall_plan::{FlowSide, Plan, PlanFlows, PlanPort, PlanWorker};
 use squall_profile::Stop;
 use squall_tcp::Tunables;
 use squall_units::{MacAddr, Nanos};
@@ -89,6 +89,9 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         server_tunables: tunables,
         arrival,
         limit: None,
+        start: Nanos::ZERO,
+        duration: None,
+        waits: false,
     };
     Load {
         clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
@@ -104,15 +107,18 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     let side = |port, role| FlowSide {
         port,
         role,
+        clients: Part::ALL,
+        servers: Part::ALL,
         network: Network { mac: MacAddr([2, 0, 0, 0, port as u8, 0]), ..Network::default() },
         flows: std::env::var("FLOWS").map_or(squall_flows::FLOWS, |n| n.parse().expect("a number")),
     };
     let of = Load { drain: Nanos(100_000_000), ..load(arrival, life, answer) };
-    let flows = Flows { load: of, sides: vec![side(0, Role::Clients), side(1, Role::Servers)] };
+    let sides = vec![side(0, Role::Clients), side(1, Role::Servers)];
+    let flows = PlanFlows { load: of, sides, of_profile: Vec::new(), conversations: None };
     let address = "loop:flows".parse().expect("an address");
     let ports: Vec<_> =
         (0..2).map(|_| squall_port::open(&address).expect("it opens").expect("a loop")).collect();
-    let max_frame = flows.sides[0].max_frame(ports[0].facts());
+    let max_frame = flows.sides[0].max_frame(ports[0].facts().segmentation);
     let port = |name: &str| PlanPort {
         name: name.into(),
         address: "loop:flows".into(),
@@ -125,14 +131,14 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         counted: false,
         ports: vec![port("a"), port("b")],
         streams: Vec::new(),
-        replay: Vec::new(),
-        flows: vec![0, 1],
+        replays: Vec::new(),
+        flows: Some(Arc::new(flows)),
+        afters: Vec::new(),
         workers: vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }],
         notes: Vec::new(),
     };
-    let settings =
-        Settings { linger: Duration::ZERO, flows: Some(Arc::new(flows)), ..Settings::default() };
-    let mut running = start(Arc::new(plan), ports, settings, None).expect("it starts");
+    let settings = Settings { linger: Duration::ZERO, ..Settings::default() };
+    let mut running = start(Arc::new(plan), ports, settings, Vec::new()).expect("it starts");
     // What came before the half is warming up.
     std::thread::sleep(Duration::from_secs_f64(seconds as f64 / 2.0));
     let half = running.snapshot(false);

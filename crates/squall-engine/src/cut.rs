@@ -1,4 +1,4 @@
-//! Super-frames over a port that cuts none: cut here, as the kernel or a NIC would, and handed over
+//! GSO frames over a port that cuts none: cut here, as the kernel or a NIC would, and handed over
 //! one by one.
 
 use std::io;
@@ -7,7 +7,7 @@ use squall_port::{BATCH, Lent, SendError, Slots, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN};
 use squall_wire::Segments;
 
-/// Super-frames at hand: few, because they are long, and many are many times as many frames.
+/// GSO frames at hand: few, because they are long, and many are many times as many frames.
 const SLOTS: usize = 16;
 
 pub(crate) struct Cutter {
@@ -163,7 +163,7 @@ mod tests {
 
     const HEADERS: usize = 54;
     const SEGMENT: usize = 100;
-    /// Two super-frames are lent, of seven segments each.
+    /// Two GSO frames are lent, of seven segments each.
     const LEN: usize = HEADERS + 6 * SEGMENT + 40;
 
     const CUT: Cut = Cut { transport: 34, payload: HEADERS as u8, size: SEGMENT as u16 };
@@ -181,7 +181,7 @@ mod tests {
         cutter
     }
 
-    /// Sends up to `n` super-frames, calling again as long as the queue is full; how many were
+    /// Sends up to `n` GSO frames, calling again as long as the queue is full; how many were
     /// taken, and then what.
     fn send(cutter: &mut Cutter, n: usize) -> (usize, Option<SendError>) {
         let mut taken = 0;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_of_a_super_frame_is_told_when_a_segment_is_refused() {
+    fn what_left_of_a_gso_frame_is_told_when_a_segment_is_refused() {
         let mut cutter = cutter(Fake { bad: Some(9), ..Fake::default() });
         assert!(matches!(send(&mut cutter, 2), (1, Some(SendError::Frame("bad")))));
         assert_eq!(cutter.partly(), 2);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_super_frame_behind_a_dropped_one_is_whole() {
+    fn the_gso_frame_behind_a_dropped_one_is_whole() {
         let mut cutter = cutter(Fake { bad: Some(2), ..Fake::default() });
         assert!(matches!(send(&mut cutter, 2), (0, Some(SendError::Frame("bad")))));
         assert_eq!(cutter.partly(), 2);

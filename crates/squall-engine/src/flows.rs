@@ -9,36 +9,19 @@ use std::{collections::VecDeque, num::NonZeroU64};
 
 use rustix::thread::set_current_timer_slack;
 use squall_flows::{
-    FrameOutput, Load, LoadError, Near, Network, Role, Side, SideSettings, Statistics, Wrap,
+    FrameOutput, Load, LoadError, Near, Role, Side, SideSettings, Statistics, Whose, Wrap,
 };
-use squall_port::{BATCH, Hosts, LinkState, PortFacts, RxBatch, SendError, TxBatch};
-use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
+use squall_plan::{After, FlowSide, Part, PlanFlows};
+use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, TxBatch};
+use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Glance, PortTx, Snapshot, SourceKind,
+    Clock, Command, Counters, PortTx, Snapshot, SourceKind,
     clock::{Stalls, Watch},
+    relay::Relay,
     source::{Member, Outlets, Rest, Sink, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
-
-/// A load, and the ports that carry its sides.
-#[derive(Clone, Debug)]
-pub struct Flows {
-    pub load: Load,
-    pub sides: Vec<FlowSide>,
-}
-
-/// What a port carries of a load.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FlowSide {
-    /// In the plan, which lists it among [`squall_plan::Plan::flows`].
-    pub port: usize,
-    pub role: Role,
-    pub network: Network,
-    /// Flows that there is room for at once on each worker, those in TIME-WAIT included:
-    /// [`squall_flows::FLOWS`].
-    pub flows: u32,
-}
 
 /// What became of the flows of one port on one worker.
 #[derive(Clone, Debug)]
@@ -47,72 +30,41 @@ pub struct FlowStats {
     pub statistics: Statistics,
 }
 
-impl Flows {
-    /// The port whose side cannot be, and why.
-    pub(crate) fn check(&self) -> Result<(), (usize, LoadError)> {
-        for side in &self.sides {
-            let settings = SideSettings { role: side.role, flows: 1, ..SideSettings::default() };
-            Side::new(&self.load, &side.network, settings).map_err(|error| (side.port, error))?;
-        }
-        Ok(())
+/// The port whose side cannot be, and why.
+pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
+    for side in &flows.sides {
+        let settings = SideSettings { role: side.role, flows: 1, ..SideSettings::default() };
+        Side::new(&flows.load, &side.network, settings).map_err(|error| (side.port, error))?;
     }
-
-    /// Whether somebody begins flows, so that the run ends when all have.
-    fn has_clients(&self) -> bool {
-        self.sides.iter().any(|side| side.role != Role::Servers)
-    }
+    Ok(())
 }
 
-/// The longest super-frame that a port is given to cut: more segments at once are worth little, and
-/// wait in queues.
-const SUPER_PACKET: u32 = 32 << 10;
-
-impl FlowSide {
-    /// The longest frame that `facts` is to be opened for, octets without FCS
-    /// ([`squall_plan::FlowPort::max_frame`]).
-    pub fn max_frame(&self, facts: &PortFacts) -> u32 {
-        self.network.longest_frame().max(self.super_packet(facts) + ETHERNET_HEADER)
-    }
-
-    /// Whose packets the side takes.
-    pub(crate) fn hosts(&self, load: &Load, shared: bool) -> Hosts {
-        let ours = |template: &squall_flows::Template| {
-            let clients = (self.role != Role::Servers).then(|| &load.clients[template.clients]);
-            let servers = (self.role != Role::Clients).then(|| &load.servers[template.servers]);
-            clients
-                .into_iter()
-                .chain(servers)
-                .flat_map(|pool| &pool.ranges)
-                .map(|range| range.first()..=range.last())
-        };
-        // A tunnel's packets are to our end of it.
-        let ends = self.network.wraps.iter().filter_map(|wrap| match *wrap {
-            Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
-                Some(local..=local)
-            }
-            Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
-        });
-        Hosts {
-            shared,
-            addresses: load.templates.iter().flat_map(ours).chain(ends).collect(),
-            labels: self.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
+/// Whose packets the side takes.
+pub(crate) fn hosts(side: &FlowSide, load: &Load, shared: bool, workers: u32) -> Hosts {
+    let (clients, servers) = side.role.parts(side.clients, side.servers);
+    let ours = |(number, template): (usize, &squall_flows::Template)| {
+        let clients = clients.has(load, number).then(|| &load.clients[template.clients]);
+        let servers = servers.has(load, number).then(|| &load.servers[template.servers]);
+        clients
+            .into_iter()
+            .chain(servers)
+            .flat_map(|pool| &pool.ranges)
+            .map(|range| range.first()..=range.last())
+    };
+    // A tunnel's packets are to our end of it.
+    let ends = side.network.wraps.iter().filter_map(|wrap| match *wrap {
+        Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
+            Some(local..=local)
         }
-    }
-
-    /// The longest packet that the port cuts; 0: it cuts none.
-    fn super_packet(&self, facts: &PortFacts) -> u32 {
-        match facts.segmentation {
-            Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
-                let payload = u32::from(self.network.mtu).saturating_sub(60);
-                let cut = offload.tcp.saturating_mul(payload).saturating_add(40);
-                cut.min(offload.max_frame.saturating_sub(ETHERNET_HEADER)).min(SUPER_PACKET)
-            }
-            _ => 0,
-        }
+        Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
+    });
+    Hosts {
+        shared,
+        workers,
+        addresses: load.templates.iter().enumerate().flat_map(ours).chain(ends).collect(),
+        labels: side.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
     }
 }
-
-const ETHERNET_HEADER: u32 = 14;
 
 /// A worker's share of the flows.
 pub(crate) struct Player {
@@ -126,6 +78,8 @@ pub(crate) struct Player {
     /// Of the run, as the last turn had it.
     end: Picos,
     pace: Pace,
+    /// Templates that others wait for, and that have not ended yet.
+    awaited: Vec<usize>,
 }
 
 /// How often a worker lately woke for something.
@@ -165,6 +119,8 @@ struct PlayerPort {
     port: usize,
     side: Side,
     clients: bool,
+    /// Where other workers play the port, too, and it may give each what is another's.
+    relay: Option<Relay>,
     out: Out,
     /// On virtual time: now.
     virtual_now: Option<Nanos>,
@@ -187,6 +143,8 @@ struct Out {
     counters: PortTx,
 }
 
+/// Batches that are taken in a turn of those that other workers have handed over.
+const HANDED_AT_ONCE: usize = 16;
 /// Flows that begin in a turn at most: what they say is received again while it is in the cache.
 const BEGIN: usize = 32;
 /// A frame that is stamped as later than this is held until then; clocks of two threads differ by
@@ -199,7 +157,7 @@ const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Player {
     /// On the worker's thread.
-    pub fn new(clock: Clock, flows: &Flows) -> Self {
+    pub fn new(clock: Clock, flows: &PlanFlows, afters: &[After]) -> Self {
         if clock != Clock::Virtual {
             // Without it, flows begin some 50 us later.
             let _ = set_current_timer_slack(Some(SLACK));
@@ -208,23 +166,49 @@ impl Player {
             ports: Vec::new(),
             clock,
             virtual_now: Nanos::ZERO,
-            has_clients: flows.has_clients(),
+            has_clients: flows.sides.iter().any(|side| side.role != Role::Servers),
             stopped: false,
             end: Picos(u64::MAX),
             pace: Pace::default(),
+            awaited: afters
+                .iter()
+                .flat_map(|after| &after.of)
+                .filter_map(|part| match part {
+                    Part::Template(number) => Some(*number),
+                    _ => None,
+                })
+                .collect(),
         }
     }
 
+    /// Tells of templates that others wait for, when all their flows have ended.
+    fn tell_ends(&mut self, turn: &mut Turn<'_>) {
+        let now = self.now(turn.watch);
+        let ports = &self.ports;
+        self.awaited.retain(|&template| {
+            let mut here = ports.iter().filter_map(|port| {
+                let lost = port.out.counters.error.is_some();
+                Some(port.side.has_ended(now, template)? || lost)
+            });
+            let Some(first) = here.next() else { return false };
+            let ended = first && here.all(|ended| ended);
+            if ended {
+                turn.ended.push((Part::Template(template), self.clock.since_start(now)));
+            }
+            !ended
+        });
+    }
+
     /// # Panics
-    /// If the flows have no side for the port, or one that [`Flows::check`] would refuse, or the
+    /// If the flows have no side for the port, or one that [`check`] would refuse, or the
     /// port has no outlet.
     pub fn add(
         &mut self,
-        flows: &Flows,
+        flows: &PlanFlows,
         port: usize,
         facts: &PortFacts,
         outlets: &mut Outlets,
-        worker: (u32, u32),
+        (worker, relay): ((u32, u32), Option<Relay>),
     ) {
         let of =
             flows.sides.iter().find(|side| side.port == port).expect("a port of flows has a side");
@@ -237,19 +221,22 @@ impl Player {
             worker,
             start,
             flows: of.flows,
-            super_packet: of.super_packet(facts) as u16,
+            clients: of.clients,
+            servers: of.servers,
+            gso_max_size: of.gso_max_size(facts.segmentation) as u16,
             // The kernel hands frames of this host over without checksums.
             partial_checksums: facts.kind.starts_with("af_") || facts.kind.starts_with("xdp"),
             ..SideSettings::default()
         };
         let side =
             Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
-        let longest = of.max_frame(facts).min(facts.max_slot()) as usize;
+        let longest = of.max_frame(facts.segmentation).min(facts.max_slot()) as usize;
         let member = outlets.join(port).expect("a port of flows has an outlet");
         self.ports.push(PlayerPort {
             port,
             side,
             clients: of.role != Role::Servers,
+            relay,
             out: Out {
                 member,
                 limit: facts.batch.clamp(1, BATCH),
@@ -328,6 +315,9 @@ impl Source for Player {
             moved |= port.out.turn(now, &mut port.side, turn);
         }
         self.pace.moved |= moved;
+        if !self.awaited.is_empty() {
+            self.tell_ends(turn);
+        }
         moved
     }
 
@@ -383,7 +373,7 @@ impl Source for Player {
         self.virtual_now
     }
 
-    fn apply(&mut self, command: &Command, _at: Picos, turn: &mut Turn<'_>) -> u64 {
+    fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
         let now = self.now(turn.watch);
         let mut each = |act: &dyn Fn(&mut Side)| {
             self.ports.iter_mut().for_each(|port| act(&mut port.side));
@@ -396,6 +386,10 @@ impl Source for Player {
             }
             Command::ResumeTemplate(template) => {
                 each(&|side| side.resume(now, Some(*template as usize)));
+            }
+            Command::Begin(Part::Template(template)) => {
+                let at = self.clock.instant(at);
+                self.ports.iter_mut().for_each(|port| port.side.begin_template(at, *template));
             }
             Command::Load(load) => each(&|side| side.change(now, load)),
             Command::Stop => self.stop(turn.watch),
@@ -427,8 +421,8 @@ impl Source for Player {
         }
     }
 
-    fn glance(&self, into: &mut Glance) {
-        into.tx.extend(self.ports.iter().map(|port| port.out.counters.glance()));
+    fn counters(&self, into: &mut Counters) {
+        into.tx.extend(self.ports.iter().map(|port| port.out.counters.sent()));
     }
 
     fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {
@@ -442,6 +436,9 @@ impl Sink for PlayerPort {
         let now = self.virtual_now.unwrap_or(now);
         let mut near = [Near::default(); BATCH];
         self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
+        if self.relay.is_some() {
+            self.hand_over(batch, claims);
+        }
         // A batch may be longer.
         let near = near.into_iter().chain(std::iter::repeat(Near::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(near).zip(claims) {
@@ -449,15 +446,7 @@ impl Sink for PlayerPort {
                 continue;
             }
             self.came = true;
-            if frame.time > now + LATER || !self.held.is_empty() {
-                let mut copy = self.spare.pop().unwrap_or_default();
-                copy.clear();
-                copy.extend_from_slice(octets);
-                self.held.push_back((frame.time, frame.cut, copy));
-                *claim = true;
-            } else {
-                *claim = self.side.receive(now, octets, frame.cut, near);
-            }
+            *claim = self.take_one(now, octets, (frame.cut, frame.time), near);
         }
     }
 
@@ -469,8 +458,69 @@ impl Sink for PlayerPort {
             self.spare.push(octets);
             any = true;
         }
+        for _ in 0..HANDED_AT_ONCE {
+            let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
+            for (octets, stray) in strays.iter() {
+                match stray.overheard {
+                    true => self.side.overhear(octets),
+                    false => {
+                        let of = (stray.cut, stray.time);
+                        self.take_one(now, octets, of, Near::default());
+                    }
+                }
+            }
+            any = true;
+        }
         self.came |= any;
         any
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.side.is_pressed()
+    }
+}
+
+impl PlayerPort {
+    /// Takes a frame, or keeps it until it has come; whether it was for the side.
+    #[inline]
+    fn take_one(
+        &mut self,
+        now: Nanos,
+        octets: &[u8],
+        (cut, time): (Cut, Nanos),
+        near: Near,
+    ) -> bool {
+        if time <= now + LATER && self.held.is_empty() {
+            return self.side.receive(now, octets, cut, near);
+        }
+        if !self.side.claims(octets) {
+            return false;
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(octets);
+        self.held.push_back((time, cut, copy));
+        true
+    }
+
+    /// What is another worker's goes there, and is claimed.
+    fn hand_over(&mut self, batch: &RxBatch<'_>, claims: &mut [bool]) {
+        let Some(relay) = &mut self.relay else { return };
+        for ((octets, frame), claim) in batch.iter().zip(claims) {
+            if frame.outgoing || *claim {
+                continue;
+            }
+            match self.side.owner(octets) {
+                Whose::Ours => {}
+                Whose::Other(worker) => {
+                    relay.gather(worker, octets, frame);
+                    *claim = true;
+                }
+                Whose::All => relay.gather_for_all(octets, frame),
+            }
+        }
+        let (handed, dropped) = relay.hand_over();
+        self.side.relayed(handed, dropped);
     }
 }
 
@@ -493,8 +543,7 @@ impl Out {
         if self.counters.error.is_some() {
             return false;
         }
-        let link = turn.outlets.of(self.member).link();
-        if link.is_some_and(|link| link.state() == LinkState::Lost) {
+        if turn.outlets.of(self.member).lost().is_some() {
             return self.lose_what_waits(now, turn.outlets);
         }
         if self.done < self.filled {
@@ -532,7 +581,7 @@ impl Out {
                     self.counters.octets +=
                         if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
                     if !cut.is_whole() {
-                        self.counters.super_frames += 1;
+                        self.counters.gso_frames += 1;
                         self.counters.segments += segments;
                     }
                 }
@@ -561,9 +610,7 @@ impl Out {
     #[cold]
     fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);
-        let link = outlets.of(self.member).link();
-        let lost = link.filter(|link| link.state() == LinkState::Lost).map(|link| link.error());
-        if let Some(error) = lost {
+        if let Some(error) = outlets.of(self.member).lost() {
             self.counters.error = Some(error.to_string());
             self.drop_hand("port_lost", outlets);
             return false;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use squall_plan::{Plan, PlanStream};
+use squall_plan::{Part, Plan, PlanStream};
 use squall_port::{Generation, Generator, Link, LinkState, Port, Remote, monotonic};
 use squall_profile::{Late, Stop};
 use squall_program::{
@@ -27,6 +27,7 @@ use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock, Command, PortTx, StreamTx,
+    after::is_awaited,
     clock::{Stalls, thread_cpu_time},
     supervisor::{END_OF_TIME, end_of},
     transmit::{LINK_DOWN, MOST_COUNTED, OVERTIME},
@@ -417,8 +418,9 @@ impl Driver {
                 self.layout.set_end(&Shared(&*self.remote), at);
             }
             // The supervisor has refused them.
-            Command::Add(..) | Command::Limit(_) | Command::Step(_) => {}
+            Command::Add(..) | Command::Limit(_) | Command::Step(_) | Command::Begin(_) => {}
             Command::PauseTemplate(_) | Command::ResumeTemplate(_) | Command::Load(_) => {}
+            Command::PauseReplay(_) | Command::ResumeReplay(_) | Command::Speed(..) => {}
             Command::Pause(number) if self.down.since.is_some() => {
                 chosen(*number).into_iter().for_each(|i| self.down.held[i] = false);
             }
@@ -612,7 +614,7 @@ pub(crate) fn one_kind(plan: &Plan, port: usize, address: &str) -> io::Result<()
     }
     let text = format!(
         "{address}: the kernel makes this port's frames, of streams or of captures, and takes no \
-         others beside them\n  try af_packet or af_xdp, or one kind of source for each port"
+         others beside them\n  try af_packet or af_xdp, or one source for each port"
     );
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
@@ -636,6 +638,13 @@ fn image(
     }
     let unfit = |e: Unfit| io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"));
     streams.iter().try_for_each(|(_, s, _)| fits(s)).map_err(unfit)?;
+    let awaited = |(number, ..): &&(u32, PlanStream, (u64, u64))| {
+        is_awaited(plan, Part::Stream(*number as usize))
+    };
+    if let Some((_, stream, _)) = streams.iter().find(awaited) {
+        let why = "a stream whose end something else waits for (after)";
+        return Err(unfit(Unfit::new(&stream.name, why)));
+    }
     let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
     if counted && plan.workers[index].tx.len() > 1 {
         let why = "a run over several ports that ends by a count of frames or octets".to_owned();
@@ -662,6 +671,15 @@ fn image(
 
 /// What the program itself does not know of.
 fn fits(s: &PlanStream) -> Result<(), Unfit> {
+    if s.waits {
+        return Err(Unfit::new(
+            &s.name,
+            "a stream that waits for the end of something else (after)",
+        ));
+    }
+    if s.lasts.is_some() {
+        return Err(Unfit::new(&s.name, "a stream with a duration: try mode = { burst = ... }"));
+    }
     match s.late {
         Late::Smooth | Late::CatchUp => Ok(()),
         _ => Err(Unfit::new(

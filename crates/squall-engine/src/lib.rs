@@ -5,11 +5,13 @@
 //! what backends there are, nor how results are shown.
 #![forbid(unsafe_code)]
 
+mod after;
 mod clock;
 mod cut;
 mod flows;
 mod generate;
 mod groups;
+mod relay;
 mod replay;
 mod source;
 mod streams;
@@ -19,9 +21,11 @@ mod wheel;
 mod worker;
 
 pub use clock::{Clock, Stalls};
-pub use flows::{FlowSide, FlowStats, Flows};
+pub use flows::FlowStats;
 pub use generate::can_be_generated;
 pub use replay::Replayed;
 pub use squall_measure::Measure;
 pub use supervisor::{EngineError, MakeTap, Outcome, Running, Settings, Take, start};
-pub use worker::{Command, Glance, PortGlance, PortRx, PortTx, Snapshot, SourceKind, StreamTx};
+pub use worker::{
+    Command, Counters, PortRx, PortTx, QueueCounters, Snapshot, SourceKind, StreamTx,
+};

@@ -12,14 +12,15 @@ use std::{
 };
 
 use squall_measure::fingerprint;
-use squall_port::{BATCH, Fate, LinkState, SendError};
+use squall_plan::{Part, PlanReplay};
+use squall_port::{BATCH, Fate, SendError};
 use squall_program::pace::{Audit, Pace, Pacing};
 use squall_replay::{Chunk, Departure, Progress, Reader, ReplayError};
 use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Glance, PortTx, Snapshot, SourceKind,
+    Clock, Command, Counters, PortTx, Snapshot, SourceKind,
     clock::Stalls,
     source::{Budget, Member, Outlets, Rest, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
@@ -87,6 +88,46 @@ fn read(
     }
 }
 
+/// From the schedule of a replay to the run's: both pass evenly, one faster than the other.
+#[derive(Clone, Copy, Debug)]
+struct Warp {
+    /// An instant of the schedule, and when it is in the run; picoseconds.
+    from: u64,
+    at: u64,
+    /// The schedule passes `num / den` times as fast.
+    num: u64,
+    den: u64,
+}
+
+impl Warp {
+    /// When in the run what the schedule has at `due` is due.
+    #[inline]
+    fn real(self, due: u64) -> u64 {
+        if self.num == self.den {
+            return self.at.saturating_add(due).saturating_sub(self.from);
+        }
+        let real = match due.checked_sub(self.from) {
+            Some(ahead) => {
+                let ahead = u128::from(ahead) * u128::from(self.den) / u128::from(self.num);
+                u128::from(self.at) + ahead
+            }
+            // What was late when the speed changed is no later by that.
+            None => self.at.saturating_sub(self.from - due).into(),
+        };
+        u64::try_from(real).unwrap_or(u64::MAX)
+    }
+
+    /// From `now` on, another speed.
+    fn change(&mut self, now: u64, (num, den): (u64, u64)) {
+        if let Some(passed) = now.checked_sub(self.at) {
+            let passed = u128::from(passed) * u128::from(self.num) / u128::from(self.den);
+            let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+            (self.from, self.at) = (self.from.saturating_add(passed), now);
+        }
+        (self.num, self.den) = (num, den);
+    }
+}
+
 /// A port's sending queue.
 struct Out {
     member: Member,
@@ -110,6 +151,8 @@ struct Place {
 }
 
 pub(crate) struct Replayer {
+    /// In the plan.
+    number: u32,
     outs: Vec<Out>,
     clock: Clock,
     feed: Option<Feed>,
@@ -123,11 +166,19 @@ pub(crate) struct Replayer {
     out: usize,
     /// Frames that may leave yet.
     allowed: u64,
-    /// Time spent in pauses.
-    shift: Picos,
+    /// When it begins; from when on nothing of it is due.
+    begin: Picos,
+    until: Picos,
+    /// Its schedule as the run goes on: beginning, pauses, speed.
+    warp: Warp,
     /// The clock of the schedule, which all ports share as their order is part of it.
     pace: Pace,
     paused: Option<Picos>,
+    /// For the end of something else; and something else for its end, which it has not told yet.
+    waits: bool,
+    awaited: bool,
+    /// The end of its schedule, as far as it has come.
+    behind: Picos,
     /// Until when nothing leaves between two loops that have no schedule.
     rest: Option<Picos>,
     /// On virtual time: how much of it such delays have taken.
@@ -157,6 +208,8 @@ const EARLY_REST: Picos = Picos(1_000_000_000);
 
 /// What a replay came to.
 pub struct Replayed {
+    /// In the plan.
+    pub number: u32,
     /// With what it counted.
     pub source: Reader,
     /// What ended it, if that was not its end.
@@ -177,12 +230,12 @@ impl std::fmt::Debug for Replayed {
 }
 
 impl Replayer {
-    /// `ports` in the order of the replay.
+    /// Replay `number` of the plan.
     ///
     /// # Panics
     /// If a port has no outlet.
     pub fn new(
-        ports: &[usize],
+        (number, plan): (u32, &PlanReplay),
         outlets: &mut Outlets,
         clock: Clock,
         feed: Feed,
@@ -202,15 +255,17 @@ impl Replayer {
                 audit: Audit::new(0.0),
                 counters: PortTx {
                     port,
-                    source: SourceKind::Replay,
+                    source: SourceKind::Replay(number),
                     fingerprint: fingerprint.then(Fingerprint::default),
                     ..PortTx::default()
                 },
             }
         };
         let feed_held = feed.held;
+        let (num, den) = plan.speed;
         Self {
-            outs: ports.iter().map(out).collect(),
+            number,
+            outs: plan.ports.iter().map(out).collect(),
             clock,
             feed: Some(feed),
             chunks: VecDeque::from([Chunk::default()]),
@@ -219,11 +274,16 @@ impl Replayer {
             filled: 0,
             out: 0,
             allowed: if feed_held { 0 } else { u64::MAX },
-            shift: Picos(0),
+            begin: plan.start,
+            until: plan.end.unwrap_or(Picos(u64::MAX)),
+            warp: Warp { from: 0, at: plan.start.0, num, den },
             pace: Pace::new(clock != Clock::Virtual),
             paused: None,
+            waits: plan.waits,
+            awaited: false,
+            behind: plan.start,
             rest: None,
-            lapsed: Picos(0),
+            lapsed: plan.start,
             ended: false,
             over: false,
             overdue: false,
@@ -250,6 +310,26 @@ impl Replayer {
         self.outs.iter().map(of)
     }
 
+    /// Others wait for its end.
+    pub fn awaited(mut self, awaited: bool) -> Self {
+        self.awaited = awaited;
+        self
+    }
+
+    /// What it waited for ended at `at`.
+    pub fn begin(&mut self, at: Picos) {
+        if !std::mem::take(&mut self.waits) {
+            return;
+        }
+        let behind = |start: Picos| Picos(start.0.saturating_add(at.0));
+        (self.begin, self.until) = (behind(self.begin), behind(self.until));
+        self.warp.at = self.warp.at.saturating_add(at.0);
+        (self.lapsed, self.behind) = (self.begin, self.begin);
+        if let Some(since) = &mut self.paused {
+            *since = (*since).max(at);
+        }
+    }
+
     /// What has not left does not, until it goes on.
     pub fn pause(&mut self, now: Picos, turn: &mut Turn<'_>) {
         self.take_back(turn.budget, turn.outlets);
@@ -260,8 +340,30 @@ impl Replayer {
         // By the instants at which they were due before.
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
-            self.shift.0 += now.0.saturating_sub(since.0);
+            let paused = now.0.saturating_sub(since.0);
+            self.warp.at = self.warp.at.saturating_add(paused);
+            if since < self.begin {
+                self.begin.0 = self.begin.0.saturating_add(paused);
+            }
         }
+    }
+
+    /// The run's end, where the replay's is earlier, is that for now; gives the end that it was.
+    fn narrow(&self, turn: &mut Turn<'_>) -> Picos {
+        let end = turn.budget.end;
+        turn.budget.end = end.min(self.until);
+        end
+    }
+
+    /// The schedule passes so many times as fast from `now` on.
+    pub fn set_speed(&mut self, now: Picos, speed: (u64, u64), turn: &mut Turn<'_>) {
+        // By the instants at which they were due before.
+        self.ask(turn.outlets);
+        if self.paused.is_none() {
+            // What a port has ahead of its time has the instants of before.
+            self.take_back(turn.budget, turn.outlets);
+        }
+        self.warp.change(self.paused.unwrap_or(now).0, speed);
     }
 
     /// So many more frames may leave.
@@ -274,7 +376,7 @@ impl Replayer {
         if self.hand() > 0 {
             return (!self.outs[self.out].is_down(outlets)).then_some(Picos(0));
         }
-        if self.over || self.paused.is_some() || self.allowed == 0 {
+        if self.over || self.paused.is_some() || self.waits || self.allowed == 0 {
             return None;
         }
         if self.patience.is_some() {
@@ -288,7 +390,8 @@ impl Replayer {
                 None
             }
             Some(frame) if frame.due == Departure::AT_ONCE => {
-                Some(self.rest.unwrap_or(Picos(0))).filter(|&due| due < end)
+                let begin = if self.clock == Clock::Virtual { self.lapsed } else { self.begin };
+                Some(self.rest.unwrap_or(begin)).filter(|&due| due < end)
             }
             Some(frame) => Some(self.due(frame))
                 .filter(|&due| due < end)
@@ -300,7 +403,7 @@ impl Replayer {
 
     #[inline]
     fn due(&self, frame: &Departure) -> Picos {
-        Picos(frame.due.0.saturating_add(self.shift.0))
+        self.shifted(frame.due)
     }
 
     /// The chunk of the next frame.
@@ -347,7 +450,13 @@ impl Replayer {
         if self.over {
             return self.end() || moved;
         }
+        if self.waits && at >= turn.budget.end {
+            // It never came to its beginning.
+            self.over = true;
+            return self.end() || moved;
+        }
         let waits = self.paused.is_some()
+            || self.waits
             || (self.allowed == 0 && self.next.at < self.chunk().departures.len());
         if waits || !self.have_frames(now) {
             return moved;
@@ -361,6 +470,10 @@ impl Replayer {
             return self.wait_for_link(at, turn) || moved;
         }
         if matches!(self.clock, Clock::Real(start) if now < start) && ahead.0 == 0 {
+            return moved;
+        }
+        let at_once = self.chunk().departures[self.next.at].due == Departure::AT_ONCE;
+        if real && at_once && at < self.begin {
             return moved;
         }
         // What is before the next frame leaves before it, by whatever port.
@@ -393,7 +506,7 @@ impl Replayer {
                 self.shifted(due) >= turn.budget.end
             };
             if over && (!real || at >= turn.budget.end) {
-                self.over = true;
+                (self.over, self.behind) = (true, self.until);
                 return self.end() || moved;
             }
             if ahead.0 > 0 && !over {
@@ -447,19 +560,17 @@ impl Replayer {
     fn wait_for_link(&mut self, at: Picos, turn: &mut Turn<'_>) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);
         let port = usize::from(self.chunk().departures[self.next.at].port);
-        let link = turn.outlets.of(self.outs[port].member).link();
-        let lost = link.filter(|link| link.state() == LinkState::Lost).map(|link| link.error());
-        if let Some(error) = lost {
+        if let Some(error) = turn.outlets.of(self.outs[port].member).lost() {
             self.lose(port, &error, turn.outlets);
             return false;
         }
         let until = self.pace.schedule(at.0).min(turn.budget.end.0.saturating_sub(1));
-        let shift = self.shift.0;
+        let warp = self.warp;
         let is_due = |frame: &&mut Departure| {
             usize::from(frame.port) == port
                 && frame.progress == Progress::Waiting
                 && frame.due != Departure::AT_ONCE
-                && frame.due.0.saturating_add(shift) <= until
+                && warp.real(frame.due.0) <= until
         };
         let from = self.next.at;
         let due = self.chunk_mut().departures[from..].iter_mut().take_while(is_due);
@@ -486,7 +597,7 @@ impl Replayer {
     }
 
     fn shifted(&self, due: Picos) -> Picos {
-        Picos(due.0.saturating_add(self.shift.0))
+        Picos(self.warp.real(due.0))
     }
 
     /// Nothing more is handed over: whether all has been told of just now.
@@ -565,14 +676,15 @@ impl Replayer {
     /// Puts the frames that leave next by one port into slots: whether there were any.
     fn fill(&mut self, horizon: u64, at: Picos, turn: &mut Turn<'_>) -> bool {
         let now = turn.now;
+        let until = turn.until;
         let Turn { outlets, budget, .. } = turn;
         let chunk = &self.chunks[(self.next.chunk - self.first) as usize];
         let frames = &chunk.departures[self.next.at..];
         let port = frames[0].port;
-        let shift = self.shift.0;
+        let warp = self.warp;
         let may_leave = |frame: &Departure| match frame.due {
-            Departure::AT_ONCE => at < budget.end,
-            due => due.0.saturating_add(shift) <= horizon,
+            Departure::AT_ONCE => at < budget.end.min(until),
+            due => warp.real(due.0) <= horizon,
         };
         let waits = |frame: &&Departure| frame.progress == Progress::Waiting && !frame.rests;
         let ours = |frame: &&Departure| frame.port == port && waits(frame) && may_leave(frame);
@@ -602,7 +714,7 @@ impl Replayer {
             let octets = chunk.frame(self.next.at + filled);
             let due = match frame.due {
                 Departure::AT_ONCE => at_once,
-                due => self.clock.instant(Picos(due.0 + shift)),
+                due => self.clock.instant(Picos(warp.real(due.0))),
             };
             batch.frame(filled, octets.len(), due).copy_from_slice(octets);
             // What was there before is gone.
@@ -618,8 +730,12 @@ impl Replayer {
         if self.allowed != u64::MAX {
             self.allowed -= filled as u64;
         }
-        let is_due =
-            frames[0].due == Departure::AT_ONCE || frames[0].due.0.saturating_add(shift) <= at.0;
+        if let Some(last) = frames[..filled].last() {
+            let due =
+                if last.due == Departure::AT_ONCE { at } else { Picos(warp.real(last.due.0)) };
+            self.behind = self.behind.max(due);
+        }
+        let is_due = frames[0].due == Departure::AT_ONCE || warp.real(frames[0].due.0) <= at.0;
         out.blocked.note(now, blocked && is_due, &mut out.counters);
         out.full = blocked;
         (self.filled, self.out) = (self.next.at + filled, usize::from(port));
@@ -644,7 +760,7 @@ impl Replayer {
                     .iter_mut()
                     .for_each(|frame| frame.progress = progress);
                 if !later {
-                    out.credit(chunk, frames, (before, after), self.clock, self.shift.0);
+                    out.credit(chunk, frames, (before, after), self.clock, self.warp);
                 } else {
                     if out.under_way == 0 {
                         out.oldest = self.next;
@@ -675,7 +791,7 @@ impl Replayer {
         for i in 0..self.outs.len() {
             while self.outs[i].tells_later() {
                 let chunks = (&mut self.chunks, self.first);
-                match self.outs[i].hear(i, outlets, chunks, self.clock, self.shift.0) {
+                match self.outs[i].hear(i, outlets, chunks, self.clock, self.warp) {
                     Ok(0) => break,
                     Ok(_) => moved = true,
                     Err(error) => {
@@ -776,10 +892,11 @@ impl Replayer {
         while self.hand() > 0 && !lost(&self.outs) && self.send(turn) {}
         let down = self.outs[self.out].is_down(turn.outlets);
         self.drop_hand(if down { LINK_DOWN } else { "port_full" }, turn.outlets);
-        let until = if self.clock == Clock::Virtual {
-            Picos(0)
-        } else {
-            self.clock.since_start(now).min(end)
+        let until = match self.clock {
+            Clock::Virtual => Picos(0),
+            // What is held, or paused, waits for a word.
+            Clock::Real(_) if self.allowed == 0 => Picos(0),
+            Clock::Real(_) => self.clock.since_start(now).min(end).min(self.paused.unwrap_or(end)),
         };
         if let Some(since) = self.hungry.take().filter(|_| self.paused.is_none()) {
             self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
@@ -831,19 +948,30 @@ impl Source for Replayer {
         if self.done {
             return false;
         }
+        let end = self.narrow(turn);
         let moved = self.round(turn);
         if self.done {
             self.settle_all(turn);
+            if std::mem::take(&mut self.awaited) {
+                let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
+                let end = self.behind.min(self.until).max(now);
+                turn.ended.push((Part::Replay(self.number as usize), end));
+            }
         }
+        turn.budget.end = end;
         moved
     }
 
     fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
-        if self.done { None } else { self.next_departure(outlets, end) }
+        if self.done { None } else { self.next_departure(outlets, end.min(self.until)) }
     }
 
     fn is_done(&self) -> bool {
         self.done
+    }
+
+    fn time(&self) -> Nanos {
+        self.outs.iter().map(|out| out.counters.last).max().unwrap_or_default()
     }
 
     fn rest(&mut self, _now: Nanos) -> Rest {
@@ -854,7 +982,17 @@ impl Source for Replayer {
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
         match command {
             Command::Pause(None) => self.pause(at, turn),
+            Command::PauseReplay(number) if *number == self.number => self.pause(at, turn),
             Command::Resume(None) => self.resume(at, turn.outlets),
+            Command::ResumeReplay(number) if *number == self.number => {
+                self.resume(at, turn.outlets)
+            }
+            Command::Speed(number, speed) if *number == self.number => {
+                self.set_speed(at, *speed, turn)
+            }
+            Command::Begin(Part::Replay(number)) if *number == self.number as usize => {
+                self.begin(at);
+            }
             Command::Step(frames) => self.step(*frames),
             Command::Stop => self.stop(turn.outlets),
             _ => {}
@@ -876,7 +1014,9 @@ impl Source for Replayer {
 
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
         if !self.done {
+            let end = self.narrow(turn);
             self.settle_all(turn);
+            turn.budget.end = end;
         }
         true
     }
@@ -889,13 +1029,14 @@ impl Source for Replayer {
         into.tx.extend(self.counters().map(|tx| PortTx { stalls, ..tx }));
     }
 
-    fn glance(&self, into: &mut Glance) {
-        into.tx.extend(self.ports().map(PortTx::glance));
+    fn counters(&self, into: &mut Counters) {
+        into.tx.extend(self.ports().map(PortTx::sent));
     }
 
     fn take_result(&mut self) -> Option<Replayed> {
         let reader = self.source.take()?;
         Some(Replayed {
+            number: self.number,
             source: reader,
             error: self.error.take(),
             starved: self.starved,
@@ -922,7 +1063,7 @@ impl Out {
         outlets: &mut Outlets,
         (chunks, first): (&mut VecDeque<Chunk>, u64),
         clock: Clock,
-        shift: u64,
+        warp: Warp,
     ) -> io::Result<usize> {
         let Self { member, counters, under_way, oldest, audit, .. } = self;
         let fates = outlets.of_mut(*member).fates()?;
@@ -948,8 +1089,9 @@ impl Out {
                     counters.octets += u64::from(frame.len + FCS_LEN);
                     counters.last = at;
                     if frame.due != Departure::AT_ONCE {
-                        let due = clock.instant(Picos(frame.due.0 + shift));
-                        audit.left(clock.since_start(at).0, frame.due.0 + shift, 1);
+                        let due = Picos(warp.real(frame.due.0));
+                        audit.left(clock.since_start(at).0, due.0, 1);
+                        let due = clock.instant(due);
                         errors[late] = at.saturating_sub(due).0;
                         late += 1;
                     }
@@ -978,7 +1120,7 @@ impl Out {
         frames: std::ops::Range<usize>,
         (before, after): (Nanos, Nanos),
         clock: Clock,
-        shift: u64,
+        warp: Warp,
     ) {
         let sent = frames.len() as u64;
         if sent == 0 {
@@ -995,7 +1137,8 @@ impl Out {
             && let Some(oldest) = due.next()
         {
             let newest = due.next_back().unwrap_or(oldest);
-            self.audit.left_in_row((first, oldest.0 + shift), (took, newest.0 + shift), sent);
+            let (oldest, newest) = (warp.real(oldest.0), warp.real(newest.0));
+            self.audit.left_in_row((first, oldest), (took, newest), sent);
         }
         let each = (took - first) / sent;
         let mut errors = [0; BATCH];
@@ -1005,7 +1148,8 @@ impl Out {
             if frame.due != Departure::AT_ONCE && clock != Clock::Virtual {
                 // Frames of one hand-over left one after the other: each is given its share of the
                 // time it took.
-                errors[late] = (first + each * i).saturating_sub(frame.due.0 + shift) / 1000;
+                let due = warp.real(frame.due.0);
+                errors[late] = (first + each * i).saturating_sub(due) / 1000;
                 late += 1;
             }
         }
@@ -1013,7 +1157,7 @@ impl Out {
         let last = &chunk.departures[frames.end - 1];
         counters.last = match clock {
             Clock::Virtual if last.due != Departure::AT_ONCE => {
-                clock.instant(Picos(last.due.0 + shift))
+                clock.instant(Picos(warp.real(last.due.0)))
             }
             _ => after,
         };
@@ -1103,12 +1247,27 @@ mod tests {
         file
     }
 
+    #[test]
+    fn a_schedule_goes_on_from_where_it_is_at_any_speed() {
+        let mut warp = Warp { from: 0, at: 100, num: 1, den: 1 };
+        assert_eq!([0, 50].map(|due| warp.real(due)), [100, 150]);
+        warp.change(60, (2, 1));
+        assert_eq!([0, 50].map(|due| warp.real(due)), [100, 125], "it has not begun");
+        warp.change(120, (1, 3));
+        // 40 of the schedule had passed.
+        assert_eq!([40, 41, 50].map(|due| warp.real(due)), [120, 123, 150]);
+        assert_eq!(warp.real(35), 115, "what was late is no later");
+        warp.change(120, (1, 1));
+        assert_eq!([40, 50].map(|due| warp.real(due)), [120, 130]);
+    }
+
     struct Test {
         replayer: Replayer,
         outlets: Outlets,
         ring: Arc<Mutex<Ring>>,
         watch: Watch,
         budget: Budget,
+        ended: Vec<(Part, Picos)>,
     }
 
     impl Test {
@@ -1122,12 +1281,14 @@ mod tests {
             let ahead = Nanos(100_000_000);
             let mut outlets = Outlets::default();
             outlets.add(Outlet::new(0, Box::new(queue), None, BATCH, ahead));
+            let plan = PlanReplay::new("test", vec![0], Replay::default());
             Self {
-                replayer: Replayer::new(&[0], &mut outlets, clock, feed, false),
+                replayer: Replayer::new((0, &plan), &mut outlets, clock, feed, false),
                 outlets,
                 ring,
                 watch: Watch::new(clock),
                 budget: Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(1 << 63) },
+                ended: Vec::new(),
             }
         }
 
@@ -1141,9 +1302,11 @@ mod tests {
                 clock: Clock::Real(START),
                 now: START + now,
                 until: Picos(u64::MAX),
+                alone: false,
                 watch: &mut self.watch,
                 budget: &mut self.budget,
                 outlets: &mut self.outlets,
+                ended: &mut self.ended,
             };
             f(&mut self.replayer, &mut turn)
         }

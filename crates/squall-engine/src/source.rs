@@ -5,17 +5,18 @@
 
 use std::{io, sync::Arc};
 
-use squall_port::{Fate, Link, RxBatch, SendError, TxBatch, TxQueue};
+use squall_plan::Part;
+use squall_port::{Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Glance, Snapshot,
+    Clock, Command, Counters, Snapshot,
     clock::{Stalls, Watch},
     replay::Replayed,
 };
 
-/// Makes frames: the streams of a worker, the captures that it replays, its share of the flows.
-/// A worker has at most one of each kind, and knows of none which it is.
+/// Makes frames: the streams of a worker, a replay, its share of the flows. A worker knows of none
+/// which it is.
 pub(crate) trait Source {
     /// One round at `turn.now`: hands over what is due; whether anything moved. Called after the
     /// source is done, too.
@@ -65,8 +66,8 @@ pub(crate) trait Source {
     /// Adds what it has counted; `full`: with histograms. `stalls` are those of the worker.
     fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot);
 
-    /// The same in figures alone.
-    fn glance(&self, into: &mut Glance);
+    /// Adds its counters alone.
+    fn counters(&self, into: &mut Counters);
 
     /// Of captures that were replayed, how far they came; once, after it is closed.
     fn take_result(&mut self) -> Option<Replayed> {
@@ -86,6 +87,11 @@ pub(crate) trait Sink {
 
     /// What was kept back and has come now; whether there was any.
     fn advance(&mut self, _now: Nanos) -> bool {
+        false
+    }
+
+    /// What it has to answer should not wait until all that has come is taken.
+    fn is_pressed(&self) -> bool {
         false
     }
 }
@@ -135,9 +141,13 @@ pub(crate) struct Turn<'a> {
     pub now: Nanos,
     /// On virtual time: what is due from here on has to wait for another source's frames.
     pub until: Picos,
+    /// Nothing is received here and nobody else sends: several batches may go in one turn.
+    pub alone: bool,
     pub watch: &'a mut Watch,
     pub budget: &'a mut Budget,
     pub outlets: &'a mut Outlets,
+    /// Parts that others wait for and that have ended, and when; each is told once.
+    pub ended: &'a mut Vec<(Part, Picos)>,
 }
 
 impl Turn<'_> {
@@ -239,9 +249,11 @@ impl Outlet {
         Self { port, queue, link, limit, ahead, holder: None, members: 0, finished: false }
     }
 
+    /// Why nothing will ever leave again, if that is so.
     #[inline]
-    pub fn link(&self) -> Option<&Link> {
-        self.link.as_deref()
+    pub fn lost(&self) -> Option<io::Error> {
+        let link = self.link.as_ref().filter(|link| link.state() == LinkState::Lost)?;
+        Some(link.error())
     }
 
     #[inline]

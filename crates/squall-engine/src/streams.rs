@@ -1,16 +1,22 @@
 //! The streams of a worker as a [`Source`]: on ports that are given frames a [`Transmitter`] each,
 //! on ports that make them themselves a [`Driver`].
 
+use std::{collections::HashSet, sync::Arc};
+
+use squall_plan::{Part, Plan};
 use squall_program::Scratch;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, Glance, PortTx, Snapshot, StreamTx,
+    Clock, Command, Counters, PortTx, Snapshot, StreamTx,
     clock::Stalls,
     generate::Driver,
     source::{Outlets, Rest, Source, Turn, earlier_of_others},
     transmit::{Share, Transmitter},
 };
+
+/// Batches in one turn, where nobody waits for another turn; the mailbox may.
+const MOST_ROUNDS: u32 = 8;
 
 pub(crate) struct Streams {
     clock: Clock,
@@ -21,30 +27,48 @@ pub(crate) struct Streams {
     scratch: Scratch,
     /// When the ports' next frames are due, on virtual time.
     due: Vec<Option<Picos>>,
+    /// Streams that others wait for, by number.
+    awaited: Arc<HashSet<u32>>,
+    /// Some wait for others.
+    chained: bool,
 }
 
 impl Streams {
-    pub fn new(clock: Clock, drivers: Vec<Driver>, fingerprint: bool) -> Self {
+    pub fn new(clock: Clock, drivers: Vec<Driver>, fingerprint: bool, plan: &Plan) -> Self {
         let (tx, due) = (Vec::new(), Vec::new());
-        Self { clock, tx, drivers, fingerprint, scratch: Scratch::default(), due }
+        let of = |part: &Part| match part {
+            Part::Stream(number) => Some(*number as u32),
+            _ => None,
+        };
+        let awaited = plan.afters.iter().flat_map(|after| after.of.iter().filter_map(of));
+        Self {
+            clock,
+            tx,
+            drivers,
+            fingerprint,
+            scratch: Scratch::default(),
+            due,
+            awaited: Arc::new(awaited.collect()),
+            chained: !plan.afters.is_empty(),
+        }
     }
 
-    /// Takes the streams of a port: see [`Transmitter::load`]. Whether the port has an outlet.
-    pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) -> bool {
-        let Some(member) = outlets.join(port) else { return false };
+    /// Takes the streams of a port, if that has an outlet here: see [`Transmitter::load`].
+    pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
+        let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;
         let mut tx = Transmitter::new(port, member, self.clock, limit, self.fingerprint);
+        tx.await_ends(self.awaited.clone());
         tx.load(streams);
         self.tx.push(tx);
         self.due.push(None);
-        true
     }
 
     /// On virtual time every port could take all that a run's count allows, so only the one whose
     /// frame is due next may send, and until another's is due.
     fn in_turn(&mut self, turn: &Turn<'_>) -> bool {
         let in_turn = self.clock == Clock::Virtual
-            && turn.budget.is_counted()
+            && (turn.budget.is_counted() || self.chained)
             && !turn.budget.is_spent()
             && self.tx.len() > 1;
         if in_turn {
@@ -61,6 +85,7 @@ impl Source for Streams {
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
         let (mut moved, until) = (false, turn.until);
         let in_turn = self.in_turn(turn);
+        let rounds = if turn.alone && self.tx.len() == 1 { MOST_ROUNDS } else { 1 };
         for i in 0..self.tx.len() {
             let tx = &mut self.tx[i];
             if tx.done {
@@ -73,7 +98,16 @@ impl Source for Streams {
             if in_turn {
                 turn.until = until.min(earlier_of_others(&self.due, i));
             }
-            moved |= tx.turn(turn, &mut self.scratch);
+            for _ in 0..rounds {
+                let sent = tx.turn(turn, &mut self.scratch);
+                moved |= sent;
+                if !sent || tx.done {
+                    break;
+                }
+                // Behind a batch that left just now the clock is where it was.
+                turn.now = turn.watch.last();
+            }
+            tx.tell_ends(turn);
             if tx.done {
                 // Behind the last frame of a run that ends by a count nothing is due, and so
                 // nothing late.
@@ -119,7 +153,8 @@ impl Source for Streams {
                 Command::Pause(number) => tx.pause(*number, at),
                 Command::Resume(number) => tx.resume(*number, at),
                 Command::Rate(number, gap) => tx.set_rate(*number, *gap, at),
-                Command::Remove(number) => tx.remove(*number),
+                Command::Remove(number) => tx.remove(*number, at),
+                Command::Begin(Part::Stream(number)) => tx.begin(*number as u32, at),
                 Command::Add(number, stream) if stream.port == tx.counters.port => {
                     tx.add(*number, stream.clone(), at);
                     added += 1;
@@ -160,10 +195,10 @@ impl Source for Streams {
         }
     }
 
-    fn glance(&self, into: &mut Glance) {
+    fn counters(&self, into: &mut Counters) {
         let stream = |s: StreamTx| (s.number, s.packets, s.octets);
-        into.tx.extend(self.tx.iter().map(|tx| tx.counters.glance()));
-        into.tx.extend(self.drivers.iter().map(|driver| driver.port().glance()));
+        into.tx.extend(self.tx.iter().map(|tx| tx.counters.sent()));
+        into.tx.extend(self.drivers.iter().map(|driver| driver.port().sent()));
         into.streams.extend(self.tx.iter().flat_map(|tx| tx.streams(false)).map(stream));
         into.streams.extend(self.drivers.iter().flat_map(|d| d.streams(false)).map(stream));
     }

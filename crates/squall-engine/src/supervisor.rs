@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use squall_flows::{Arrival, Load, Target};
+use squall_flows::{Arrival, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue};
@@ -22,11 +22,13 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, Glance, Snapshot,
+    Clock, Command, Counters, Snapshot,
+    after::{Afters, Waiting, is_awaited},
     clock::Watch,
     cut::Cutter,
-    flows::{Flows, Player},
+    flows::{self, Player},
     generate::{Driver, one_kind},
+    relay::{Relay, relays},
     replay::{Feed, Replayed, Replayer},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
@@ -47,8 +49,6 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
-    /// Flows that the plan's ports play.
-    pub flows: Option<Arc<Flows>>,
 }
 
 /// What happens to the frames that a port receives.
@@ -82,7 +82,6 @@ impl Default for Settings {
             measure: Measure::default(),
             take: Vec::new(),
             linger: Duration::from_millis(200),
-            flows: None,
         }
     }
 }
@@ -168,16 +167,27 @@ pub struct Running {
     counting: bool,
     /// On the engine's clock.
     start: Nanos,
+    /// Where some parts wait for others.
+    afters: Option<Arc<Afters>>,
+}
+
+/// What can be paused and resumed by name.
+enum Part {
+    /// `None`: all streams, and all else that is sent.
+    Stream(Option<u32>),
+    Template(u32),
+    Replay(u32),
 }
 
 /// What a worker brings home.
-type Home = (Snapshot, Option<Replayed>);
+type Home = (Snapshot, Vec<Replayed>);
 
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
-    pub replayed: Option<Replayed>,
+    /// In the order of the plan; one whose reader failed is not among them.
+    pub replayed: Vec<Replayed>,
     /// From the start to the last departure.
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
@@ -186,6 +196,8 @@ pub struct Outcome {
     pub links: Vec<Vec<LinkEvent>>,
     /// What the ports say of how they worked: [`Port::notes`].
     pub notes: Vec<String>,
+    /// Of what waited for others, when those had ended; `None`: never.
+    pub began: Vec<(squall_plan::Part, Option<Picos>)>,
 }
 
 /// Ahead of the first departure: time for every worker to be there.
@@ -195,32 +207,26 @@ const HEAD_START: Nanos = Nanos(20_000_000);
 pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 
 /// Starts the workers and has each open its queues, so that their memory is first touched where it
-/// is used. `ports` are those of the plan, in its order; `source` has the frames of the captures
-/// that it replays.
+/// is used. `ports` are those of the plan, in its order; `readers` have the frames of its replays.
 ///
 /// # Errors
 /// A queue that does not open; nothing is left running then.
 ///
 /// # Panics
-/// If there is a source and the plan replays nothing, or the other way round.
+/// If there are not as many readers as replays.
 pub fn start(
     plan: Arc<Plan>,
     mut ports: Vec<Box<dyn Port>>,
     settings: Settings,
-    source: Option<Reader>,
+    readers: Vec<Reader>,
 ) -> Result<Running, EngineError> {
-    assert_eq!(source.is_some(), !plan.replay.is_empty(), "a source is for ports that replay");
-    assert_eq!(
-        settings.flows.is_some(),
-        !plan.flows.is_empty(),
-        "flows are for ports that play them"
-    );
-    if let Some(flows) = &settings.flows {
-        flows
-            .check()
+    assert_eq!(readers.len(), plan.replays.len(), "each replay has its reader");
+    if let Some(flows) = &plan.flows {
+        flows::check(flows)
             .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
         for side in &flows.sides {
-            let hosts = side.hosts(&flows.load, !plan.only_flows());
+            let workers = plan.players(side.port).count() as u32;
+            let hosts = flows::hosts(side, &flows.load, !plan.only_flows(), workers);
             let served = ports[side.port].serve(&hosts);
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
@@ -239,15 +245,25 @@ pub fn start(
         sent_all,
         settings,
         start: Nanos::ZERO,
+        afters: None,
     };
+    let wakers = running.plan.workers.iter().map(|_| Waker::new()).collect::<io::Result<Vec<_>>>();
+    let wakers = wakers.map_err(EngineError::Thread)?;
+    let mut relays = running.relays(&wakers);
+    running.afters = Afters::of(&running.plan, &wakers);
     let mut waiting = Vec::new();
-    let mut source = source;
+    let mut readers: Vec<_> = readers.into_iter().map(Some).collect();
     for index in 0..running.plan.workers.len() {
-        let feed = match source.take_if(|_| running.plan.replays(index)) {
-            Some(source) => Some(Feed::start(source).map_err(EngineError::Thread)?),
-            None => None,
-        };
-        match running.hire(index, feed, tell.clone()) {
+        let mut feeds = Vec::new();
+        for number in running.plan.replays_of(index) {
+            if let Some(reader) = readers[number].take() {
+                feeds.push((number, Feed::start(reader).map_err(EngineError::Thread)?));
+            }
+        }
+        let relays = std::mem::take(&mut relays[index]);
+        let afters = running.afters.clone().map(Waiting::new);
+        let kit = Kit { waker: wakers[index].clone(), feeds, relays, waiting: afters };
+        match running.hire(index, kit, tell.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
                 // Who waits for a beginning that does not come goes home.
@@ -271,15 +287,25 @@ pub fn start(
     Ok(running)
 }
 
+/// What is a worker's own.
+struct Kit {
+    waker: Waker,
+    /// Of the replays by their numbers.
+    feeds: Vec<(usize, Feed)>,
+    /// By ports whose flows others have, too.
+    relays: Vec<(usize, Relay)>,
+    /// Where some wait for others.
+    waiting: Option<Waiting>,
+}
+
 /// What a worker needs to begin, but for queues and clock.
 struct Orders {
     index: usize,
     plan: Arc<Plan>,
     settings: Settings,
     mailbox: mpsc::Receiver<Message>,
-    waker: Waker,
     sent_all: mpsc::Sender<(usize, u64)>,
-    feed: Option<Feed>,
+    kit: Kit,
 }
 
 /// Queues with their ports, as opened by the worker that has them.
@@ -305,7 +331,7 @@ impl Queues {
                 one_kind(plan, port, &plan.ports[port].address)
                     .map_err(|error| port_error(plan, port, error))?;
             }
-            if ports[port].generates() && !plan.replay.contains(&port) {
+            if ports[port].generates() && !plan.is_replayed_on(port) {
                 let driver = Driver::open(plan, index, port, queue, ports[port].as_mut());
                 queues.drivers.extend(driver.map_err(|error| port_error(plan, port, error))?);
                 continue;
@@ -321,7 +347,7 @@ impl Queues {
             let facts = ports[port].facts();
             let link = ports[port].link();
             queues.outlets.add(Outlet::new(port, tx, link, facts.batch, facts.ahead));
-            if plan.flows.contains(&port) {
+            if plan.plays_flows(port) {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
         }
@@ -331,12 +357,13 @@ impl Queues {
 
 impl Orders {
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
-        let Self { index, plan, settings, mailbox, waker, sent_all, feed } = self;
+        let Self { index, plan, settings, mailbox, sent_all, kit } = self;
+        let Kit { waker, feeds, mut relays, waiting } = kit;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
-        let mut streams = Streams::new(clock, drivers, settings.fingerprint);
+        let mut streams = Streams::new(clock, drivers, settings.fingerprint, &plan);
         for &(port, _) in &plan.workers[index].tx {
             let shares: Vec<_> = (0..plan.streams.len())
                 .filter(|&s| plan.streams[s].port == port)
@@ -353,19 +380,21 @@ impl Orders {
         if !plan.workers[index].tx.is_empty() {
             sources.push(Box::new(streams));
         }
-        if let Some(feed) = feed {
-            let print = settings.fingerprint;
-            sources.push(Box::new(Replayer::new(&plan.replay, &mut outlets, clock, feed, print)));
+        for (number, feed) in feeds {
+            let (replay, print) = ((number as u32, &plan.replays[number]), settings.fingerprint);
+            let replayer = Replayer::new(replay, &mut outlets, clock, feed, print);
+            let awaited = is_awaited(&plan, squall_plan::Part::Replay(number));
+            sources.push(Box::new(replayer.awaited(awaited)));
         }
-        let flows = settings.flows.as_ref().filter(|_| !facts.is_empty());
+        let flows = plan.flows.as_ref().filter(|_| !facts.is_empty());
         if let Some(flows) = flows {
-            let mut player = Player::new(clock, flows);
+            let mut player = Player::new(clock, flows, &plan.afters);
             for (port, facts) in &facts {
-                let serving =
-                    |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
-                let workers = plan.workers.iter().filter(serving).count() as u32;
-                let worker = plan.workers[..index].iter().filter(serving).count() as u32;
-                player.add(flows, *port, facts, &mut outlets, (worker, workers));
+                let workers = plan.players(*port).count() as u32;
+                let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;
+                let relay = relays.iter().position(|(of, _)| of == port);
+                let relay = relay.map(|at| relays.swap_remove(at).1);
+                player.add(flows, *port, facts, &mut outlets, ((worker, workers), relay));
             }
             sources.push(Box::new(player));
         }
@@ -405,6 +434,8 @@ impl Orders {
             inflow: Inflow::default(),
             finished: false,
             due: Vec::new(),
+            ended: Vec::new(),
+            waiting,
         }
     }
 }
@@ -430,6 +461,23 @@ fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
 }
 
 impl Running {
+    /// By worker, its end at each port whose flows several have and whose queues do not tell them
+    /// apart for sure.
+    fn relays(&self, wakers: &[Waker]) -> Vec<Vec<(usize, Relay)>> {
+        let mut all: Vec<Vec<_>> = wakers.iter().map(|_| Vec::new()).collect();
+        let sides = self.plan.flows.iter().flat_map(|flows| &flows.sides);
+        for port in sides.map(|side| side.port).filter(|p| !self.ports[*p].facts().pairs_queues()) {
+            let players: Vec<usize> = self.plan.players(port).collect();
+            if players.len() > 1 {
+                let theirs: Vec<_> = players.iter().map(|&w| wakers[w].clone()).collect();
+                for (&player, relay) in players.iter().zip(relays(&theirs)) {
+                    all[player].push((port, relay));
+                }
+            }
+        }
+        all
+    }
+
     /// Starts the thread of worker `index`, which opens its queues and then waits to be told the
     /// clock.
     ///
@@ -437,16 +485,15 @@ impl Running {
     fn hire(
         &mut self,
         index: usize,
-        feed: Option<Feed>,
+        kit: Kit,
         sent_all: mpsc::Sender<(usize, u64)>,
     ) -> Result<mpsc::Sender<Clock>, EngineError> {
         let (mail, mailbox) = mpsc::channel();
         let (opened, ready) = mpsc::channel();
         let (begin, beginning) = mpsc::channel();
-        let waker = Waker::new().map_err(EngineError::Thread)?;
         let (plan, settings) = (self.plan.clone(), self.settings.clone());
-        let orders =
-            Orders { index, plan, settings, mailbox, waker: waker.clone(), sent_all, feed };
+        let waker = kit.waker.clone();
+        let orders = Orders { index, plan, settings, mailbox, sent_all, kit };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
             let cpu = bind(orders.plan.workers[index].cpu);
@@ -519,18 +566,18 @@ impl Running {
         self.ask(|reply| Message::Snapshot(full, reply))
     }
 
-    /// As [`Running::snapshot`], in figures alone.
-    pub fn glance(&self) -> Vec<Glance> {
-        self.ask(Message::Glance)
+    /// The counters alone of every worker, as [`Running::snapshot`].
+    pub fn counters(&self) -> Vec<Counters> {
+        self.ask(Message::Counters)
     }
 
-    fn ask<T>(&self, letter: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {
+    fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {
         let replies: Vec<_> = self
             .threads
             .iter()
             .map(|(mail, waker, _)| {
                 let (reply, answer) = mpsc::channel();
-                let asked = mail.send(letter(reply)).is_ok();
+                let asked = mail.send(message(reply)).is_ok();
                 waker.wake();
                 asked.then_some(answer)
             })
@@ -568,12 +615,14 @@ impl Running {
                 .zip(&self.names)
                 .filter(|(_, n)| n.1)
                 .filter_map(|(s, _)| s.group.as_deref());
-            let templates = self.settings.flows.iter().flat_map(|flows| &flows.load.templates);
+            let templates = self.plan.flows.iter().flat_map(|flows| &flows.load.templates);
             let templates = templates.map(|template| template.name.as_str());
-            let known: BTreeSet<&str> = streams.chain(groups).chain(templates).collect();
+            let replays = self.plan.replays.iter().map(|replay| replay.name.as_str());
+            let known: BTreeSet<&str> =
+                streams.chain(groups).chain(templates).chain(replays).collect();
             EngineError::UnknownStream {
                 name: name.to_owned(),
-                hint: squall_profile::suggest(name, known),
+                hint: squall_units::suggest(name, known),
             }
         })
     }
@@ -596,7 +645,7 @@ impl Running {
     /// A template by name, and those that a mix of that name consists of; none where the name is a
     /// stream's or a group's.
     fn templates(&self, name: Option<&str>) -> Result<Vec<u32>, EngineError> {
-        let (Some(name), Some(flows)) = (name, &self.settings.flows) else { return Ok(Vec::new()) };
+        let (Some(name), Some(flows)) = (name, &self.plan.flows) else { return Ok(Vec::new()) };
         if self.chosen(Some(name)).is_ok() {
             return Ok(Vec::new());
         }
@@ -617,19 +666,38 @@ impl Running {
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
 
+    /// What is called `name`; `None`: all that can be paused.
+    fn parts(&self, name: Option<&str>) -> Result<Vec<Part>, EngineError> {
+        let templates = self.templates(name)?;
+        if !templates.is_empty() {
+            return Ok(templates.into_iter().map(Part::Template).collect());
+        }
+        match self.chosen(name) {
+            Ok(streams) => Ok(streams.into_iter().map(Part::Stream).collect()),
+            Err(unknown) => match self.replay(name.unwrap_or_default()) {
+                Some(number) => Ok(vec![Part::Replay(number)]),
+                None => Err(unknown),
+            },
+        }
+    }
+
+    /// The number of the replay of that name.
+    fn replay(&self, name: &str) -> Option<u32> {
+        self.plan.replays.iter().position(|replay| replay.name == name).map(|i| i as u32)
+    }
+
     /// A stream by name, the streams of a group, a template (no more of its flows begin, those that
-    /// are open go on), or all.
+    /// are open go on), a replay, or all.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn pause(&self, name: Option<&str>) -> Result<(), EngineError> {
-        match &self.templates(name)?[..] {
-            [] => {
-                self.chosen(name)?.into_iter().for_each(|number| self.tell(Command::Pause(number)))
-            }
-            templates => {
-                templates.iter().for_each(|template| self.tell(Command::PauseTemplate(*template)))
-            }
+        for part in self.parts(name)? {
+            self.tell(match part {
+                Part::Stream(number) => Command::Pause(number),
+                Part::Template(number) => Command::PauseTemplate(number),
+                Part::Replay(number) => Command::PauseReplay(number),
+            });
         }
         Ok(())
     }
@@ -639,29 +707,13 @@ impl Running {
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
-        match &self.templates(name)?[..] {
-            [] => {
-                self.chosen(name)?.into_iter().for_each(|number| self.tell(Command::Resume(number)))
-            }
-            templates => {
-                templates.iter().for_each(|template| self.tell(Command::ResumeTemplate(*template)))
-            }
+        for part in self.parts(name)? {
+            self.tell(match part {
+                Part::Stream(number) => Command::Resume(number),
+                Part::Template(number) => Command::ResumeTemplate(number),
+                Part::Replay(number) => Command::ResumeReplay(number),
+            });
         }
-        Ok(())
-    }
-
-    /// Makes the load this one: templates begin flows at its rates from now on.
-    ///
-    /// # Errors
-    /// [`EngineError::FixedLoad`], and nothing is changed: more differs than [`Load::can_become`]
-    /// allows, or there is no load.
-    pub fn change_load(&mut self, load: Load) -> Result<(), EngineError> {
-        let Some(flows) = &mut self.settings.flows else {
-            return Err(EngineError::FixedLoad("all of it".into()));
-        };
-        flows.load.can_become(&load).map_err(EngineError::FixedLoad)?;
-        Arc::make_mut(flows).load = load.clone();
-        self.tell(Command::Load(Arc::new(load)));
         Ok(())
     }
 
@@ -674,6 +726,16 @@ impl Running {
         let mut added = Vec::new();
         for change in changes {
             match change {
+                Change::Load(flows) => {
+                    let old = self.plan.flows.as_ref();
+                    let fixed = old.map_or_else(
+                        || Err("all of it".into()),
+                        |old| old.load.can_become(&flows.load),
+                    );
+                    fixed.map_err(EngineError::FixedLoad)?;
+                    self.tell(Command::Load(Arc::new(flows.load.clone())));
+                    Arc::make_mut(&mut self.plan).flows = Some(flows);
+                }
                 Change::Rate(name, gap, pps) => {
                     let number = self.number(&name)?;
                     let stream = &self.plan.streams[number as usize];
@@ -692,6 +754,12 @@ impl Running {
                     (stream.gap, stream.asked_pps) = (gap, pps);
                     self.tell(Command::Rate(number, gap));
                 }
+                Change::Speed(name, speed) => {
+                    if let Some(number) = self.replay(&name) {
+                        Arc::make_mut(&mut self.plan).replays[number as usize].speed = speed;
+                        self.tell(Command::Speed(number, speed));
+                    }
+                }
                 Change::Remove(name) => {
                     let number = self.number(&name)?;
                     self.names[number as usize].1 = false;
@@ -701,9 +769,7 @@ impl Running {
                     let port = self.plan.ports[stream.port].name.clone();
                     return Err(EngineError::Fixed(stream.name, port));
                 }
-                Change::Add(stream, _)
-                    if self.counting && self.plan.flows.contains(&stream.port) =>
-                {
+                Change::Add(stream, _) if self.counting && self.plan.plays_flows(stream.port) => {
                     let port = self.plan.ports[stream.port].name.clone();
                     return Err(EngineError::Uncounted(stream.name, port));
                 }
@@ -765,7 +831,7 @@ impl Running {
     pub fn limit(&mut self, stop: Stop) -> Result<(), EngineError> {
         let old = self.plan.stop;
         let generates =
-            |&port: &usize| self.ports[port].generates() && !self.plan.replay.contains(&port);
+            |&port: &usize| self.ports[port].generates() && !self.plan.is_replayed_on(port);
         if let Some(port) = (0..self.ports.len()).find(generates) {
             return Err(EngineError::FixedEnd(self.plan.ports[port].name.clone()));
         }
@@ -795,22 +861,25 @@ impl Running {
     pub fn finish(mut self) -> Result<Outcome, EngineError> {
         self.stop();
         // Open flows have their time to end.
-        let drain = self.settings.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
+        let drain = self.plan.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
         self.wait_sent(Duration::from_secs(2) + Duration::from_nanos(drain.0));
         let receives = self.plan.workers.iter().any(|w| !w.rx.is_empty());
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        let (mut workers, mut replayed) = (Vec::new(), None);
+        let (mut workers, mut replayed) = (Vec::new(), Vec::new());
         for (index, worker) in self.end().into_iter().enumerate() {
-            let (snapshot, replay) = worker.map_err(|_| EngineError::Panic(index))?;
+            let (snapshot, replays) = worker.map_err(|_| EngineError::Panic(index))?;
             workers.push(snapshot);
-            replayed = replayed.or(replay);
+            replayed.extend(replays);
         }
+        replayed.sort_by_key(|replayed| replayed.number);
         // When the queues have ended, too: what they have to say is then all there.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let (interfaces, links) = (self.interfaces(), self.links());
+        let end = end_of(&self.plan.stop);
+        let began = self.afters.as_ref().map_or_else(Vec::new, |afters| afters.began(end));
         Ok(Outcome {
             workers,
             replayed,
@@ -818,6 +887,7 @@ impl Running {
             interfaces,
             links,
             notes,
+            began,
         })
     }
 }

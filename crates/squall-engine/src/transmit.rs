@@ -1,13 +1,13 @@
 //! One port's frames on one worker: schedule, fill, send, credit.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     sync::Arc,
 };
 
 use squall_measure::fingerprint;
-use squall_plan::PlanStream;
-use squall_port::{BATCH, LinkState, SendError, TxBatch};
+use squall_plan::{Part, PlanStream};
+use squall_port::{BATCH, SendError, TxBatch};
 use squall_profile::Late;
 use squall_program::{
     Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
@@ -74,6 +74,10 @@ pub(crate) struct Transmitter {
     shared_errors: bool,
     /// The run's time was up before all that was due had left.
     overdue: bool,
+    /// Streams that others wait for, by number; and those of them that have ended and are not told,
+    /// with the ends of their schedules.
+    awaited: Arc<HashSet<u32>>,
+    ended: Vec<(u32, Picos)>,
     pub counters: PortTx,
     /// Time is up, or everything is sent, or the port is gone.
     pub done: bool,
@@ -148,6 +152,11 @@ struct Sender {
     active: bool,
     /// For good: nothing starts it again.
     removed: bool,
+    /// From here on nothing of it is due; picoseconds.
+    until: u64,
+    /// For the end of something else; and something else for its end, which it has not told yet.
+    waits: bool,
+    awaited: bool,
 
     /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
     next: u64,
@@ -197,6 +206,8 @@ impl Transmitter {
             audit: Audit::new(0.0),
             shared_errors: false,
             overdue: false,
+            awaited: Arc::default(),
+            ended: Vec::new(),
             counters: PortTx {
                 port,
                 fingerprint: fingerprint.then(Fingerprint::default),
@@ -204,6 +215,45 @@ impl Transmitter {
             },
             done: false,
         }
+    }
+
+    /// Others wait for these streams, here or elsewhere.
+    pub fn await_ends(&mut self, awaited: Arc<HashSet<u32>>) {
+        self.awaited = awaited;
+    }
+
+    /// What others wait for and has ended since the last turn.
+    #[inline]
+    pub fn tell_ends(&mut self, turn: &mut Turn<'_>) {
+        if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
+            self.tell_all_ends(turn);
+        }
+    }
+
+    #[cold]
+    fn tell_all_ends(&mut self, turn: &mut Turn<'_>) {
+        let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
+        if self.done {
+            // Nothing more comes of any of them.
+            for s in self.senders.iter_mut().filter(|s| s.awaited) {
+                s.awaited = false;
+                self.ended.push((s.number, s.timeline.end()));
+            }
+        }
+        let ended = self.ended.drain(..);
+        // What a stall has moved is behind the end of the schedule.
+        turn.ended.extend(ended.map(|(number, at)| (Part::Stream(number as usize), at.max(now))));
+    }
+
+    /// What the stream waited for ended at `at`.
+    pub fn begin(&mut self, number: u32, at: Picos) {
+        let Some(i) = self.find(number).filter(|&i| self.senders[i].waits) else { return };
+        let s = &mut self.senders[i];
+        s.waits = false;
+        if let Some(since) = &mut s.paused {
+            *since = (*since).max(at);
+        }
+        self.start(i, at);
     }
 
     /// Takes the streams of the plan.
@@ -216,7 +266,7 @@ impl Transmitter {
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
-            if self.senders[i].plan.self_start {
+            if self.senders[i].plan.self_start && !self.senders[i].waits {
                 self.start(i, Picos(0));
             }
         }
@@ -254,6 +304,9 @@ impl Transmitter {
             generation: 0,
             active: false,
             removed: false,
+            until: u64::MAX,
+            waits: plan.waits,
+            awaited: self.awaited.contains(&number),
             paused: None,
             stretched: Picos(0),
             arrows_taken: 0,
@@ -291,7 +344,8 @@ impl Transmitter {
         if s.active {
             return;
         }
-        let whole = s.plan.timeline(Picos(at.0.saturating_add(s.plan.start.0)));
+        let begin = s.begin(at);
+        let whole = s.plan.timeline(begin);
         (s.timeline, s.walk) = match (s.by, whole.clone().share(s.first, s.by)) {
             (1, _) => (whole, false),
             (_, Some(share)) => (share, false),
@@ -307,7 +361,14 @@ impl Transmitter {
 
     fn enqueue(&mut self, i: usize) {
         let s = &mut self.senders[i];
-        match s.timeline.due() {
+        match s.due() {
+            // It has paused until its end.
+            None if s.active && s.timeline.due().is_some() => {
+                s.active = false;
+                if std::mem::take(&mut s.awaited) {
+                    self.ended.push((s.number, Picos(s.until)));
+                }
+            }
             Some(due) if s.paused.is_none() => {
                 self.wheel.push(Entry { due: due.0, stream: i as u32, generation: s.generation });
             }
@@ -352,11 +413,14 @@ impl Transmitter {
         }
     }
 
-    pub fn remove(&mut self, number: u32) {
+    pub fn remove(&mut self, number: u32, now: Picos) {
         if let Some(i) = self.find(number) {
             self.dequeue(i);
             let s = &mut self.senders[i];
-            (s.active, s.removed, s.paused) = (false, true, None);
+            (s.active, s.removed, s.paused, s.waits) = (false, true, None, false);
+            if std::mem::take(&mut s.awaited) {
+                self.ended.push((number, now));
+            }
             self.keep_to_rates();
         }
     }
@@ -401,7 +465,7 @@ impl Transmitter {
     }
 
     fn is_idle(&self) -> bool {
-        !self.senders.iter().any(|s| s.active && s.paused.is_some())
+        !self.senders.iter().any(|s| s.waits || (s.active && s.paused.is_some()))
     }
 
     /// Frames, and their octets with FCS, that are scheduled and not sent.
@@ -452,12 +516,10 @@ impl Transmitter {
     #[cold]
     fn wait_for_link(&mut self, turn: &mut Turn<'_>) -> bool {
         let (now, at) = (turn.now, turn.at());
-        let link = turn.outlets.of(self.out).link();
-        let state = link.map_or(LinkState::Up, |link| link.state());
-        self.down = state != LinkState::Up;
+        self.down = !turn.outlets.of(self.out).is_up();
         self.blocked.note(now, false, &mut self.counters);
-        if let (LinkState::Lost, Some(link)) = (state, link) {
-            self.counters.error = Some(link.error().to_string());
+        if let Some(error) = turn.outlets.of(self.out).lost() {
+            self.counters.error = Some(error.to_string());
             self.drop_hand(turn.outlets, "port_lost");
             self.done = true;
             return true;
@@ -493,7 +555,7 @@ impl Transmitter {
             let frames = s.give_up_before(Picos(horizon + 1), LINK_DOWN);
             given_up += frames;
             *self.counters.not_sent.entry(LINK_DOWN).or_default() += frames * u64::from(s.weight);
-            Self::go_on(&mut self.senders, &mut self.wheel, i);
+            Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
         }
         if self.down {
             self.finish_if_over(at, turn.budget);
@@ -552,7 +614,7 @@ impl Transmitter {
                 if skipped > 0 {
                     *self.counters.not_sent.entry("late").or_default() +=
                         skipped * u64::from(s.weight);
-                    Self::go_on(&mut self.senders, &mut self.wheel, i);
+                    Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
                     if skipped >= MOST_SKIPPED {
                         break;
                     }
@@ -582,7 +644,11 @@ impl Transmitter {
             n += count;
             self.hand.runs.push(InRow { stream: entry.stream, begin: first, end: n, even });
             self.groups.add(self.batch, &mut s.member, entry.stream, first, count);
-            Self::go_on(&mut self.senders, &mut self.wheel, i);
+            Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
+            if let (Clock::Virtual, Some((_, end))) = (self.clock, self.ended.last()) {
+                // From there on another may be due before ours.
+                horizon = horizon.min(end.0.saturating_sub(1));
+            }
         }
         let turns = self.unpaced.len();
         for _ in 0..turns {
@@ -593,6 +659,11 @@ impl Transmitter {
             let Some(stream) = self.unpaced.pop_front() else { break };
             let i = stream as usize;
             let s = &mut self.senders[i];
+            if at.0 >= s.until {
+                s.timeline.set_due(Picos(s.until));
+                Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
+                continue;
+            }
             let first = n;
             let quota = (most / turns).max(1).min(most - n);
             n += s.schedule_unpaced(at, quota, budget, &mut self.hand, &mut batch.meta[n..], n);
@@ -604,7 +675,7 @@ impl Transmitter {
             if s.timeline.end() <= at && s.timeline.due().is_some() {
                 self.unpaced.push_back(stream);
             } else {
-                Self::go_on(&mut self.senders, &mut self.wheel, i);
+                Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
             }
         }
         self.hand.filled = n;
@@ -629,17 +700,19 @@ impl Transmitter {
     }
 
     /// Behind a frame: back into the wheel, or the stream has ended and the one it names begins.
-    fn go_on(senders: &mut [Sender], wheel: &mut Wheel, i: usize) {
+    fn go_on(senders: &mut [Sender], wheel: &mut Wheel, ended: &mut Vec<(u32, Picos)>, i: usize) {
         let s = &mut senders[i];
-        if let Some(due) = s.timeline.due() {
+        if let Some(due) = s.due() {
             return wheel.push(Entry { due: due.0, stream: i as u32, generation: s.generation });
         }
         s.active = false;
-        let end = s.timeline.end();
-        let Some(next) = s.plan.next.filter(|n| n.times.is_none_or(|times| s.arrows_taken < times))
-        else {
-            return;
-        };
+        let end = s.timeline.end().min(Picos(s.until));
+        let next = s.plan.next.filter(|n| n.times.is_none_or(|times| s.arrows_taken < times));
+        if s.awaited && next.is_none_or(|next| next.stream != s.number as usize) {
+            s.awaited = false;
+            ended.push((s.number, end));
+        }
+        let Some(next) = next else { return };
         s.arrows_taken += 1;
         let Some(j) = senders.iter().position(|t| t.number as usize == next.stream) else { return };
         let t = &mut senders[j];
@@ -647,7 +720,8 @@ impl Transmitter {
             return;
         }
         t.active = true;
-        t.timeline = t.plan.timeline(Picos(end.0.saturating_add(t.plan.start.0)));
+        let begin = t.begin(end);
+        t.timeline = t.plan.timeline(begin);
         match &mut t.paused {
             Some(since) => *since = end,
             None => wheel.push(Entry {
@@ -736,7 +810,7 @@ impl Transmitter {
             }
             let packets = count * u64::from(s.weight);
             if s.weight > 1 {
-                self.counters.super_frames += count;
+                self.counters.gso_frames += count;
                 self.counters.segments += packets;
             }
             s.packets += packets;
@@ -763,7 +837,7 @@ impl Transmitter {
         }
     }
 
-    /// The next frame at hand does not leave; of a super-frame, what has not left yet. How many
+    /// The next frame at hand does not leave; of a GSO frame, what has not left yet. How many
     /// frames that are.
     fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;
@@ -877,6 +951,19 @@ fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
 }
 
 impl Sender {
+    /// When its next frame is due, if that is before its end.
+    #[inline]
+    fn due(&self) -> Option<Picos> {
+        self.timeline.due().filter(|due| due.0 < self.until)
+    }
+
+    /// It begins `at` plus its start delay: when that is.
+    fn begin(&mut self, at: Picos) -> Picos {
+        let begin = at.0.saturating_add(self.plan.start.0);
+        self.until = self.plan.lasts.map_or(u64::MAX, |lasts| begin.saturating_add(lasts.0));
+        Picos(begin)
+    }
+
     /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most
     /// `most`: lengths and due instants go to the batch, from slot `n` on. How many, and whether at
     /// equal distances.
@@ -893,6 +980,7 @@ impl Sender {
         clock: Clock,
     ) -> (usize, bool) {
         let first = self.timeline.end().0;
+        let bound = bound.min(self.until);
         let most = self.most(budget, most);
         let len = self.fixed_len;
         if let (u64::MAX, false) = (budget.octets, self.walk)
@@ -1044,6 +1132,7 @@ impl Sender {
     /// [`MOST_SKIPPED`].
     fn give_up_before(&mut self, bound: Picos, reason: &'static str) -> u64 {
         let mut skipped = 0;
+        let bound = bound.min(Picos(self.until));
         while self.timeline.due().is_some_and(|due| due < bound) && skipped < MOST_SKIPPED {
             let at_once = if self.walk { None } else { self.timeline.skip_before(bound) };
             let n = at_once.unwrap_or_else(|| {

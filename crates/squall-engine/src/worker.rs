@@ -14,8 +14,8 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::Load;
-use squall_measure::{Receiver, StreamGlance, track::Key};
-use squall_plan::PlanStream;
+use squall_measure::{Receiver, StreamCounters, track::Key};
+use squall_plan::{Part, PlanStream};
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
 use squall_program::{Gap, pace::Pacing, signature::Signature};
@@ -24,6 +24,7 @@ use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock,
+    after::Waiting,
     clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
     flows::FlowStats,
     replay::Replayed,
@@ -36,8 +37,8 @@ use crate::{
 pub enum SourceKind {
     #[default]
     Streams,
-    /// Captures; attacks, too, as frames.
-    Replay,
+    /// Captures, by their number in the plan; attacks, too, as frames.
+    Replay(u32),
     Flows,
 }
 
@@ -49,9 +50,9 @@ pub struct PortTx {
     pub source: SourceKind,
     pub packets: u64,
     pub octets: u64,
-    /// Super-frames that were handed over whole, and the frames that they became, which are among
+    /// GSO frames that were handed over whole, and the frames that they became, which are among
     /// `packets`.
-    pub super_frames: u64,
+    pub gso_frames: u64,
     pub segments: u64,
     /// Frames that the port refused.
     pub errors: u64,
@@ -79,7 +80,7 @@ pub struct PortTx {
 
 impl PortTx {
     /// Port, frames, octets with FCS.
-    pub(crate) fn glance(&self) -> (usize, u64, u64) {
+    pub(crate) fn sent(&self) -> (usize, u64, u64) {
         (self.port, self.packets, self.octets)
     }
 }
@@ -107,7 +108,7 @@ pub struct StreamTx {
 pub struct PortRx {
     pub port: usize,
     pub seen: Receiver,
-    /// Frames that came as far as the queue, a super-frame as one, where the port counts them
+    /// Frames that came as far as the queue, a GSO frame as one, where the port counts them
     /// ([`RxQueue::received`]): `given`, `drops` and what still waits there.
     pub received: Option<u64>,
     /// Frames that the queue has given.
@@ -119,7 +120,7 @@ pub struct PortRx {
     pub error: Option<String>,
 }
 
-/// A worker's counters at one instant.
+/// All that a worker has counted and measured by an instant.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub worker: usize,
@@ -147,6 +148,13 @@ pub enum Command {
     /// The stream starts after its start delay, on the worker that serves the port and has the
     /// first queue.
     Add(u32, Arc<PlanStream>),
+    /// What it waited for has ended, when it is told.
+    Begin(Part),
+    /// A replay by its number in the plan.
+    PauseReplay(u32),
+    ResumeReplay(u32),
+    /// The schedule of a replay passes so many times as fast: numerator and denominator.
+    Speed(u32, (u64, u64)),
     /// No flow of a template of the load, by its number, begins, until it is resumed.
     PauseTemplate(u32),
     ResumeTemplate(u32),
@@ -160,19 +168,20 @@ pub enum Command {
     Stop,
 }
 
-/// A worker's counters in figures alone: for who asks often, of thousands of streams.
+/// A worker's counters, without histograms: cheap enough to ask for often, with thousands of
+/// streams.
 #[derive(Clone, Debug, Default)]
-pub struct Glance {
+pub struct Counters {
     /// Port, frames, octets with FCS.
     pub tx: Vec<(usize, u64, u64)>,
     /// Number, frames, octets with FCS.
     pub streams: Vec<(u32, u64, u64)>,
-    pub rx: Vec<PortGlance>,
+    pub rx: Vec<QueueCounters>,
 }
 
-/// What one receiving queue has seen, in figures alone.
+/// Counters of one receiving queue.
 #[derive(Clone, Debug, Default)]
-pub struct PortGlance {
+pub struct QueueCounters {
     pub port: usize,
     pub packets: u64,
     /// Octets with FCS.
@@ -180,16 +189,16 @@ pub struct PortGlance {
     /// Frames without a signature of ours.
     pub unsigned: u64,
     /// By number.
-    pub streams: Vec<(u16, StreamGlance)>,
+    pub streams: Vec<(u16, StreamCounters)>,
     /// What stood at the places that are tracked.
-    pub tracked: Vec<(Key, StreamGlance)>,
+    pub tracked: Vec<(Key, StreamCounters)>,
     /// Frames whose value there found no room.
     pub beyond: u64,
 }
 
-impl From<&Snapshot> for Glance {
+impl From<&Snapshot> for Counters {
     fn from(snapshot: &Snapshot) -> Self {
-        let seen = |rx: &PortRx| PortGlance::of(rx.port, &rx.seen);
+        let seen = |rx: &PortRx| QueueCounters::of(rx.port, &rx.seen);
         Self {
             tx: snapshot.tx.iter().map(|tx| (tx.port, tx.packets, tx.octets)).collect(),
             streams: snapshot.streams.iter().map(|s| (s.number, s.packets, s.octets)).collect(),
@@ -198,14 +207,14 @@ impl From<&Snapshot> for Glance {
     }
 }
 
-impl PortGlance {
+impl QueueCounters {
     fn of(port: usize, seen: &Receiver) -> Self {
         Self {
             port,
             packets: seen.packets,
             octets: seen.octets,
             unsigned: seen.unsigned,
-            streams: seen.streams().map(|(number, stream)| (number, stream.glance())).collect(),
+            streams: seen.streams().map(|(number, stream)| (number, stream.counters())).collect(),
             tracked: seen
                 .tracked
                 .as_ref()
@@ -217,9 +226,8 @@ impl PortGlance {
 
 pub(crate) enum Message {
     Command(Command),
-    /// In figures alone.
-    Glance(Reply<Glance>),
-    /// With histograms or without.
+    Counters(Reply<Counters>),
+    /// `true`: with histograms.
     Snapshot(bool, Reply<Snapshot>),
     /// The end: counters go home.
     Finish,
@@ -272,7 +280,7 @@ pub(crate) struct Receiving {
     filter: Option<Arc<Filter>>,
     /// Frames of a batch that the filter took.
     chosen: Vec<RxFrame>,
-    /// Sources take frames of this port, too, and with what carries a signature or not.
+    /// Where sources take frames of this port, too.
     claimed: Option<Claimed>,
     tap: Option<Box<dyn Tap>>,
     /// Frames that the queue has given, and those of them that the filter did not take.
@@ -286,7 +294,9 @@ pub(crate) struct Receiving {
 struct Claimed {
     /// What is left is measured; otherwise all is only counted.
     measured: bool,
-    /// Frame by frame of a batch.
+    /// Frame by frame of a batch: it has a signature of ours, which says whose it is whatever
+    /// address it goes to; and somebody has claimed it.
+    signed: Vec<bool>,
     claims: Vec<bool>,
     rest: Vec<RxFrame>,
 }
@@ -335,6 +345,12 @@ impl Receiving {
                 break;
             }
             any = true;
+            let pressed = |source: &mut Box<dyn Source>| {
+                source.sink(self.port).is_some_and(|sink| sink.is_pressed())
+            };
+            if sources.iter_mut().any(pressed) {
+                break;
+            }
         }
         any
     }
@@ -369,31 +385,28 @@ impl Receiving {
         };
         match &mut self.claimed {
             None => measure(&mut self.seen, &batch),
-            Some(Claimed { measured, claims, rest }) => {
-                claims.clear();
-                // A signature of ours says whose a frame is, whatever address it goes to.
-                let signed = |octets: &[u8]| *measured && Signature::read(octets).is_some();
-                claims.extend(batch.iter().map(|(octets, _)| signed(octets)));
-                let before = measured.then(|| claims.clone());
+            Some(Claimed { measured, signed, claims, rest }) => {
+                let is_signed = |octets: &[u8]| *measured && Signature::read(octets).is_some();
+                signed.clear();
+                signed.extend(batch.iter().map(|(octets, _)| is_signed(octets)));
+                claims.clone_from(signed);
                 for source in sources {
                     if let Some(sink) = source.sink(self.port) {
                         sink.take(now, &batch, claims);
                     }
                 }
-                match before {
-                    None => measure(&mut self.seen, &batch),
-                    Some(signed) => {
-                        rest.clear();
-                        for ((frame, claim), signed) in batch.frames.iter().zip(claims).zip(signed)
-                        {
-                            if *claim && !signed {
-                                self.seen.count(frame.wire_len, frame.cut);
-                            } else {
-                                rest.push(*frame);
-                            }
+                if *measured {
+                    rest.clear();
+                    for ((frame, claim), signed) in batch.frames.iter().zip(claims).zip(signed) {
+                        if *claim && !*signed {
+                            self.seen.count(frame.wire_len, frame.cut);
+                        } else {
+                            rest.push(*frame);
                         }
-                        measure(&mut self.seen, &RxBatch { base: batch.base, frames: rest });
                     }
+                    measure(&mut self.seen, &RxBatch { base: batch.base, frames: rest });
+                } else {
+                    measure(&mut self.seen, &batch);
                 }
             }
         }
@@ -479,6 +492,9 @@ pub(crate) struct Worker {
     pub finished: bool,
     /// On virtual time: when the sources have their next instants.
     pub due: Vec<Option<Picos>>,
+    /// Where some wait for others: what of those has ended here, and is not told yet.
+    pub ended: Vec<(Part, Picos)>,
+    pub waiting: Option<Waiting>,
 }
 
 /// Batches that are received in a turn at most, where sources answer to what is received.
@@ -514,13 +530,18 @@ const LAST_TURNS: usize = 100_000;
 /// A source's turn, of the worker's parts but for its sources.
 macro_rules! turn {
     ($worker:ident, $now:expr, $until:expr) => {
+        turn!($worker, $now, $until, false)
+    };
+    ($worker:ident, $now:expr, $until:expr, $alone:expr) => {
         Turn {
             clock: $worker.clock,
             now: $now,
             until: $until,
+            alone: $alone,
             watch: &mut $worker.watch,
             budget: &mut $worker.budget,
             outlets: &mut $worker.outlets,
+            ended: &mut $worker.ended,
         }
     };
 }
@@ -530,13 +551,13 @@ const NEVER: Picos = Picos(u64::MAX);
 
 impl Worker {
     /// Runs to the end and gives the counters.
-    pub fn run(mut self) -> (Snapshot, Option<Replayed>) {
+    pub fn run(mut self) -> (Snapshot, Vec<Replayed>) {
         while !self.finished {
             self.turn();
         }
         self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.finish());
         let preempted = preempted();
-        let replayed = self.sources.iter_mut().find_map(|source| source.take_result());
+        let replayed = self.sources.iter_mut().filter_map(|source| source.take_result()).collect();
         (Snapshot { preempted, ..self.snapshot(true, std::mem::take) }, replayed)
     }
 
@@ -553,15 +574,20 @@ impl Worker {
         let mut stale = moved || woken;
         let mut open = false;
         let in_turn = self.in_turn();
+        let alone = self.rx.is_empty() && self.sources.len() == 1;
         for (i, source) in self.sources.iter_mut().enumerate() {
             // The stamp in the frames: what took time since is not the network's delay.
             if stale {
                 now = self.watch.now();
             }
             let until = if in_turn { earlier_of_others(&self.due, i) } else { NEVER };
-            moved |= source.turn(&mut turn!(self, now, until));
+            moved |= source.turn(&mut turn!(self, now, until, alone));
             open |= !source.is_done();
             stale = moved;
+        }
+        if !self.ended.is_empty() || self.waiting.as_ref().is_some_and(Waiting::has_news) {
+            self.begin_waiting(now);
+            (moved, open) = (true, true);
         }
         if !open && !self.told {
             self.told = true;
@@ -573,6 +599,19 @@ impl Worker {
             self.rest(open);
         }
         self.just_sent = moved && self.rx.is_empty();
+    }
+
+    /// Tells of what has ended, and begins what has waited for that.
+    #[cold]
+    fn begin_waiting(&mut self, now: Nanos) {
+        let Some(waiting) = &mut self.waiting else { return self.ended.clear() };
+        waiting.tell(&mut self.ended);
+        for (part, at) in waiting.take() {
+            let command = Command::Begin(part);
+            for source in &mut self.sources {
+                source.apply(&command, at, &mut turn!(self, now, NEVER));
+            }
+        }
     }
 
     /// On virtual time, where a source could go on for ever while the others stand: each goes on as
@@ -748,14 +787,14 @@ impl Worker {
             match message {
                 Message::Snapshot(full, reply) => {
                     let seen = if full {
-                        |seen: &mut Receiver| seen.watching()
+                        |seen: &mut Receiver| seen.with_histograms()
                     } else {
-                        |seen: &mut Receiver| seen.light()
+                        |seen: &mut Receiver| seen.without_histograms()
                     };
                     let _ = reply.send(self.snapshot(full, seen));
                 }
-                Message::Glance(reply) => {
-                    let _ = reply.send(self.glance());
+                Message::Counters(reply) => {
+                    let _ = reply.send(self.counters());
                 }
                 Message::Finish => self.finish(now),
                 Message::Command(command) => self.apply(&command, now),
@@ -817,6 +856,7 @@ impl Worker {
         }
         for _ in 0..LAST_TURNS {
             let mut turn = turn!(self, now, NEVER);
+            // Each of them, also behind one that is not over.
             let over = self.sources.iter_mut().map(|source| source.settle(&mut turn));
             if over.fold(true, |all, over| all & over) {
                 break;
@@ -861,11 +901,11 @@ impl Worker {
         }
     }
 
-    fn glance(&self) -> Glance {
-        let rx = self.rx.iter().map(|rx| PortGlance::of(rx.port, &rx.seen)).collect();
-        let mut glance = Glance { rx, ..Glance::default() };
-        self.sources.iter().for_each(|source| source.glance(&mut glance));
-        glance
+    fn counters(&self) -> Counters {
+        let rx = self.rx.iter().map(|rx| QueueCounters::of(rx.port, &rx.seen)).collect();
+        let mut counters = Counters { rx, ..Counters::default() };
+        self.sources.iter().for_each(|source| source.counters(&mut counters));
+        counters
     }
 
     /// `full`: with the histograms of what is sent; `seen` gives what is told of what was received.

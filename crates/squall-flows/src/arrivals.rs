@@ -1,5 +1,9 @@
 //! When which template begins a flow.
 //!
+//! Of an open loop each worker goes over all arrivals, and takes those whose flows are its own:
+//! which these are, it is told ([`Mine`]). The users of a closed loop are divided among workers by
+//! their numbers.
+//!
 //! An open loop's instants are computed as if there were no ramp, in whole picoseconds and a
 //! fraction ([`Timeline`]), then put where the ramp has let as much load pass: nothing drifts, and
 //! a Poisson process stays one.
@@ -18,7 +22,14 @@ use squall_units::{Nanos, Picos};
 use crate::{
     Arrival, Cps, Load, Ramp, Script, Spacing, Target, Think,
     load::{Limits, Template},
+    side::{Part as SidePart, owner},
 };
+
+/// Whether the flow of a template (its number), that is the so-manieth of it over all workers, is
+/// this worker's.
+pub(crate) trait Mine: Fn(usize, u64) -> bool {}
+
+impl<F: Fn(usize, u64) -> bool> Mine for F {}
 
 /// One worker's share of the arrivals of a load.
 #[derive(Debug)]
@@ -29,19 +40,32 @@ pub(crate) struct Arrivals {
     /// Nothing is due at this instant or behind it.
     end: Nanos,
     patience: Nanos,
-    /// Flows that may still begin.
+    /// Flows that may still begin, over all workers where `shared`, else here; conversations of a
+    /// script are none of them.
     left: u64,
+    /// Whether what others begin is known here: all loops are open.
+    shared: bool,
+    stopped: bool,
     workers: u64,
     steering: Option<Steering>,
-    /// By template: flows that may still begin, and arrivals that were given up.
+    /// By template: flows that may still begin, over all workers where its loop is open, and
+    /// arrivals that were given up.
     template_left: Vec<u64>,
     late: Vec<u64>,
-    next: Option<(Nanos, usize)>,
-    /// The clock of the arrivals, and the audit of those that began.
+    next: Next,
+    /// The clock of the arrivals that have a schedule, and the audit of those that began.
     pace: Pace,
     audit: Audit,
     /// By template: the line whose users begin its flows.
     closed: Vec<Option<usize>>,
+}
+
+/// Which line is due next, and when: of those that keep to a schedule, and of closed loops, whose
+/// users begin when they are ready: what a stall has kept from them is nothing to be made up for.
+#[derive(Debug, Default)]
+struct Next {
+    scheduled: Option<(Nanos, usize)>,
+    ready: Option<(Nanos, usize)>,
 }
 
 /// A flow that is due.
@@ -61,21 +85,30 @@ struct Line {
     /// weights up to each.
     templates: Vec<(u64, usize)>,
     kind: Kind,
-    /// Number of the next flow, and how many workers share them.
+    /// Number of the next flow, and from one to the next: of an open loop they are those of all
+    /// workers.
     number: u64,
     by: u64,
     seed: u64,
     due: Option<Nanos>,
     /// Since when nothing of it begins.
     paused: Option<Nanos>,
+    /// Nothing of it begins before [`Arrivals::begin`].
+    waits: bool,
+    /// Its own beginning, from that of the load or of what it waited for.
+    begin: Nanos,
+    /// Nothing is due at this instant or behind it, so long after its beginning.
+    until: Nanos,
+    lasts: Option<Nanos>,
+    /// What would be due next is not.
+    ended: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Arrivals of this worker, `cps` of them a second when no ramp is.
+    /// Arrivals, `cps` of them a second when no ramp is.
     Open {
         timeline: Timeline,
-        spacing: Spacing,
         cps: f64,
     },
     Closed(Users),
@@ -142,6 +175,10 @@ struct Steering {
     begun: u64,
 }
 
+/// Arrivals that are looked at for the next that is a worker's, for each worker that there is.
+const LOOKED_AHEAD: u64 = 16;
+/// So many that are overdue are counted one by one while the run goes on.
+const COUNTED: u64 = 10_000;
 const STEER_EVERY: Nanos = Nanos(100_000_000);
 /// Until the first octets tell what a flow carries.
 const FIRST_CPS: f64 = 100.0;
@@ -149,21 +186,50 @@ const FIRST_CPS: f64 = 100.0;
 const MOST_CPS: f64 = 1e8;
 
 impl Arrivals {
-    /// Of worker `worker` of `workers`; flows begin from `start` on.
-    pub fn new(load: &Load, (worker, workers): (u64, u64), start: Nanos) -> Self {
-        let share = |total: u64| total.saturating_sub(worker).div_ceil(workers);
+    /// Those of `part` on worker `worker` of `workers`; flows begin from `start` on.
+    pub fn new(load: &Load, part: SidePart, (worker, workers): (u64, u64), start: Nanos) -> Self {
+        let is_open = |arrival: &Arrival| {
+            matches!(arrival, Arrival::Open { .. })
+                || (matches!(arrival, Arrival::Weight { .. })
+                    && !matches!(load.target, Some(Target::Active(_))))
+        };
+        let own = if part.templates { load.own_templates() } else { 0 };
+        let shared = load.templates[..own]
+            .iter()
+            .all(|t| is_open(&t.arrival) || matches!(t.arrival, Arrival::None));
+        // Who has no users begins none of the flows either.
+        let users = |template: &Template| match (&template.arrival, load.target) {
+            (Arrival::Closed { users, .. }, _) => (*users).into(),
+            (Arrival::Weight { .. }, Some(Target::Active(flows))) => flows,
+            _ => workers,
+        };
+        let most_users = load.templates[..own].iter().map(users).max().unwrap_or(workers);
+        let flows_left = |total: u64, open: bool, users: u64| match open {
+            true => total,
+            false if worker >= users => 0,
+            false => total.saturating_sub(worker).div_ceil(workers.min(users)),
+        };
         let mut arrivals = Self {
             lines: Vec::new(),
             ramp: load.ramp,
             start,
             end: end_of(load.limits, load.ramp, start),
             patience: load.patience,
-            left: load.limits.flows.map_or(u64::MAX, share),
+            left: load.limits.flows.map_or(u64::MAX, |total| flows_left(total, shared, most_users)),
+            shared,
+            stopped: false,
             workers,
             steering: None,
-            template_left: load.templates.iter().map(|t| t.limit.map_or(u64::MAX, share)).collect(),
+            template_left: load
+                .templates
+                .iter()
+                .map(|t| {
+                    let left = |total| flows_left(total, is_open(&t.arrival), users(t));
+                    t.limit.map_or(u64::MAX, left)
+                })
+                .collect(),
             late: vec![0; load.templates.len()],
-            next: None,
+            next: Next::default(),
             pace: Pace::new(true),
             audit: Audit::new(0.0),
             closed: vec![None; load.templates.len()],
@@ -176,23 +242,22 @@ impl Arrivals {
                 arrivals.steering = Some(Steering {
                     bits_per_second: bits_per_second / workers,
                     octets_per_flow: 0.0,
-                    cps: FIRST_CPS,
+                    cps: FIRST_CPS / workers as f64,
                     at: start,
                     octets: 0,
                     begun: 0,
                 });
             }
-            Some(Target::Active(flows)) => {
+            Some(Target::Active(flows)) if part.templates => {
                 arrivals.lines.push(Line::active(load, flows, (worker, workers)));
             }
-            None => {}
+            Some(Target::Active(_)) | None => {}
         }
-        for (i, template) in load.templates.iter().enumerate() {
-            arrivals.lines.extend(Line::of(template, i, cps, load, (worker, workers)));
+        for (i, template) in load.templates[..own].iter().enumerate() {
+            arrivals.lines.extend(Line::of(template, i, cps, (load, start), (worker, workers)));
         }
-        arrivals
-            .lines
-            .extend(load.script.as_ref().map(|script| Line::script(script, (worker, workers))));
+        let script = load.script.as_ref().filter(|_| part.script);
+        arrivals.lines.extend(script.map(|script| Line::script(script, (worker, workers))));
         for i in 0..arrivals.lines.len() {
             let line = &arrivals.lines[i];
             if !line.gives_up() {
@@ -206,10 +271,38 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next flow may begin; `None`: none does, as it stands.
+    /// When the next flow may begin; `None`: none does, as it stands. Others' are passed over, as
+    /// far as it is worth it.
     #[inline]
-    pub fn next_due(&self) -> Option<Nanos> {
-        self.next.map(|(due, _)| due + self.pace.lag())
+    pub fn next_due(&self, mine: impl Mine) -> Option<Nanos> {
+        let scheduled = match self.workers {
+            1 => self.next.scheduled.map(|(due, _)| due),
+            _ => self.next_own(mine),
+        };
+        let scheduled = scheduled.map(|due| due + self.pace.lag());
+        scheduled.into_iter().chain(self.next.ready.map(|(due, _)| due)).min()
+    }
+
+    /// When the next scheduled flow of this worker is due, or one not far before it.
+    fn next_own(&self, mine: impl Mine) -> Option<Nanos> {
+        self.next.scheduled?;
+        let scheduled = self.lines.iter().filter(|line| line.is_scheduled());
+        let due = scheduled.filter_map(|line| match &line.kind {
+            Kind::Open { timeline, .. } => {
+                line.due?;
+                let (mut timeline, mut number) = (timeline.clone(), line.number);
+                for _ in 0..LOOKED_AHEAD * self.workers {
+                    if mine(line.template(number), number) {
+                        break;
+                    }
+                    timeline.advance(0);
+                    number += line.by;
+                }
+                Some(self.start + self.ramp.instant(timeline.due()?)?)
+            }
+            _ => line.due,
+        });
+        due.min()
     }
 
     /// How the schedule of arrivals was kept.
@@ -217,23 +310,46 @@ impl Arrivals {
         Pacing::new(&self.pace, &self.audit)
     }
 
-    /// No flow will ever begin any more.
-    pub fn over(&self, now: Nanos) -> bool {
-        now >= self.end
-            || self.left == 0
-            || self.lines.iter().all(|line| line.is_over(&self.template_left))
+    /// What waited begins, its own start behind `at`.
+    pub fn begin(&mut self, at: Nanos, template: usize) {
+        for i in 0..self.lines.len() {
+            let line = &mut self.lines[i];
+            if !line.waits || !line.is_of(Some(template)) {
+                continue;
+            }
+            line.waits = false;
+            line.begin = at.max(self.start).saturating_sub(self.start) + line.begin;
+            line.move_to_begin(self.ramp, self.start);
+            if let Some(since) = &mut line.paused {
+                *since = (*since).max(self.start + line.begin);
+            }
+            self.schedule(i);
+        }
     }
 
-    /// How many share the load.
-    pub fn workers(&self) -> u64 {
-        self.workers
+    /// Whether no flow of a template will ever begin any more.
+    pub fn over_of(&self, now: Nanos, template: usize) -> bool {
+        let has = |line: &&Line| line.templates.iter().any(|(_, own)| *own == template);
+        now >= self.end
+            || self.stopped
+            || self.left == 0
+            || self.template_left[template] == 0
+            || self.lines.iter().filter(has).all(|line| line.is_over(&self.template_left))
+    }
+
+    /// No flow will ever begin any more.
+    pub fn over(&self, now: Nanos) -> bool {
+        let none_left = self.left == 0;
+        let over =
+            |line: &Line| (none_left && !line.is_script()) || line.is_over(&self.template_left);
+        now >= self.end || self.stopped || self.lines.iter().all(over)
     }
 
     /// No more flows; those that were due by `now` and did not begin are late.
-    pub fn stop(&mut self, now: Nanos) {
-        let overdue = self.overdue(now);
+    pub fn stop(&mut self, now: Nanos, mine: impl Mine) {
+        let overdue = self.overdue_of(now, mine, true);
         self.late.iter_mut().zip(overdue).for_each(|(late, overdue)| *late += overdue);
-        (self.left, self.next) = (0, None);
+        (self.left, self.stopped, self.next) = (0, true, Next::default());
     }
 
     /// When no flow is due any more at the latest.
@@ -242,22 +358,40 @@ impl Arrivals {
     }
 
     /// By template: flows that were due by `now`, and neither began nor were given up.
-    pub fn overdue(&self, now: Nanos) -> Vec<u64> {
+    pub fn overdue(&self, now: Nanos, mine: impl Mine) -> Vec<u64> {
+        self.overdue_of(now, mine, false)
+    }
+
+    /// Very many are counted only where that is to be `exact`.
+    fn overdue_of(&self, now: Nanos, mine: impl Mine, exact: bool) -> Vec<u64> {
         let mut overdue = vec![0; self.late.len()];
-        let mut left = self.left;
+        let (mut left, mut of_all) = (self.left, vec![0; self.late.len()]);
         // What is due at the end itself is not asked for.
         let before = Nanos(now.0.saturating_add(1)).min(self.end);
         for line in self.lines.iter().filter(|line| line.due.is_some_and(|due| due < before)) {
-            let due = line.due_before(before, self.ramp, self.start).min(left);
+            // What is left here says nothing of others' arrivals.
+            let here = line.is_open() && !self.shared;
+            let most = if line.is_script() || here { u64::MAX } else { left };
+            let due = line.due_before(before.min(line.until), self.ramp, self.start).min(most);
             match line.templates[..] {
-                [(_, only)] => overdue[only] += due.min(self.template_left[only]),
+                [(_, only)] => {
+                    let due = due.min(self.template_left[only]);
+                    let ours = match !exact && self.workers > 1 && due > COUNTED {
+                        true if line.is_open() => due / self.workers,
+                        _ => self.ours(line, line.number, due, &mine),
+                    };
+                    let ours = if here { ours.min(left) } else { ours };
+                    overdue[only] += ours;
+                    left -= if here { ours } else { 0 };
+                }
                 _ => (0..due).for_each(|k| {
                     let template = line.template_ahead(k);
+                    of_all[template] += 1;
                     overdue[template] +=
-                        u64::from(overdue[template] < self.template_left[template]);
+                        u64::from(of_all[template] <= self.template_left[template]);
                 }),
             }
-            left -= if left == u64::MAX { 0 } else { due };
+            left -= if most == u64::MAX { 0 } else { due };
         }
         overdue
     }
@@ -270,30 +404,40 @@ impl Arrivals {
     /// The next flow that is due by `now`. What has waited for longer than the load's patience is
     /// given up.
     #[inline]
-    pub fn take(&mut self, now: Nanos) -> Option<Due> {
+    pub fn take(&mut self, now: Nanos, mine: impl Mine) -> Option<Due> {
         let real = Picos::from(now.saturating_sub(self.start)).0;
         let schedule = Picos(self.pace.schedule(real)).as_nanos();
         loop {
-            let (at, i) = self
-                .next
-                .filter(|(at, _)| *at <= now && at.saturating_sub(self.start) <= schedule)?;
+            let is_due = |(at, _): &(Nanos, usize)| *at <= now;
+            let (ready, scheduled) =
+                (self.next.ready.filter(is_due), self.next.scheduled.filter(is_due));
+            let scheduled = scheduled.filter(|(at, _)| at.saturating_sub(self.start) <= schedule);
+            let (at, i) = ready.into_iter().chain(scheduled).min()?;
             if now.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
-                self.give_up(i, now);
+                self.give_up(i, now, &mine);
                 continue;
             }
             let due = Picos::from(at.saturating_sub(self.start)).0;
-            self.pace.owing(real, due);
             let line = &mut self.lines[i];
             let (number, template) = (line.number(), line.template(line.number));
+            let (scripted, others) = (line.is_script(), line.is_open() && !mine(template, number));
+            // Others' were slept through.
+            let paced = line.is_scheduled() && !others;
+            if paced {
+                self.pace.owing(real, due);
+            }
             line.advance(self.ramp, self.start);
             let may = self.template_left[template] > 0;
             if may {
                 self.template_left[template] -= 1;
-                self.left -= u64::from(self.left != u64::MAX);
+                let counts = !scripted && (self.shared || !others);
+                self.left -= u64::from(self.left != u64::MAX && counts);
             }
             self.schedule(i);
-            if may {
+            if may && paced {
                 self.audit.left(real, due, 1);
+            }
+            if may && !others {
                 return Some(Due { template, number, at });
             }
         }
@@ -328,8 +472,14 @@ impl Arrivals {
         };
         let (octets, begun) = octets();
         steering.measure(now, octets, begun);
-        let cps = Cps::from_f64(steering.cps);
+        let cps = steering.cps;
+        let cps = self.steered(cps);
         self.set_cps(now, cps);
+    }
+
+    /// What all workers come to where each is steered to `cps`.
+    fn steered(&self, cps: f64) -> Cps {
+        Cps::from_f64(cps * self.workers as f64)
     }
 
     /// From the next gap on, templates with a weight come to this together: of all workers.
@@ -347,7 +497,7 @@ impl Arrivals {
 
     /// From now on arrivals are those of `load`, which [`Load::can_become`] has allowed.
     pub fn change(&mut self, now: Nanos, load: &Load) {
-        if self.left == 0 {
+        if self.stopped {
             return;
         }
         self.end = end_of(load.limits, load.ramp, self.start);
@@ -390,8 +540,8 @@ impl Arrivals {
             }
             self.schedule(i);
         }
-        if let Some(steering) = &self.steering {
-            self.set_cps(now, Cps::from_f64(steering.cps));
+        if let Some(cps) = self.steering.as_ref().map(|steering| steering.cps) {
+            self.set_cps(now, self.steered(cps));
         }
     }
 
@@ -425,17 +575,18 @@ impl Arrivals {
 
     /// When the next flow of an open loop would be due if there were no limits.
     pub fn behind_last(&self) -> Option<Nanos> {
-        let open = self.lines.iter().filter(|line| line.gives_up());
-        open.filter_map(|line| line.next(self.ramp, self.start)).min()
+        let open = || self.lines.iter().filter(|line| line.gives_up());
+        let next = |line: &Line| line.next(self.ramp, self.start).map(|next| next.min(line.until));
+        // Where each has come to an end of its own, it is that of the last.
+        let goes_on = open().filter(|line| !line.is_over(&self.template_left));
+        goes_on.filter_map(next).min().or_else(|| open().filter_map(next).max())
     }
 
     fn set_gap(&mut self, i: usize, now: Nanos, cps: Cps) {
         let line = &mut self.lines[i];
-        let Kind::Open { timeline, spacing, cps: here } = &mut line.kind else { return };
-        *here = cps.value() / line.by as f64;
-        // Of a Poisson process each worker draws all instants.
-        let by = if *spacing == Spacing::Constant { line.by } else { 1 };
-        let gap = cps.gap().times(by);
+        let Kind::Open { timeline, cps: all } = &mut line.kind else { return };
+        *all = cps.value();
+        let gap = cps.gap();
         timeline.set_gap(gap);
         // What was far away comes within a gap of the new rate.
         let (passed, gap) = (
@@ -453,27 +604,43 @@ impl Arrivals {
     /// open loops together.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
-        let cps = self.lines.iter().map(cps).sum();
+        let cps = self.lines.iter().map(cps).sum::<f64>() / self.workers as f64;
         self.pace.set_pps(cps);
         self.audit.set_pps(cps);
     }
 
     /// Passes over what was due too long before `now`.
     #[cold]
-    fn give_up(&mut self, i: usize, now: Nanos) {
+    fn give_up(&mut self, i: usize, now: Nanos, mine: &impl Mine) {
         let line = &mut self.lines[i];
         // What would have been due behind the end was not asked for.
-        let bound = now.saturating_sub(self.patience).min(self.end);
-        let template = line.template(line.number);
+        let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
+        let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(self.ramp.passed(bound.saturating_sub(self.start)));
         // The bound is rounded up on its way through the ramp: never without progress.
         let skipped = if skipped == 0 { line.advance(self.ramp, self.start) } else { skipped };
-        let skipped = skipped.min(self.template_left[template]).min(self.left);
-        self.late[template] += skipped;
-        for left in [&mut self.left, &mut self.template_left[template]] {
+        let skipped = skipped.min(self.template_left[template]);
+        let skipped = if self.shared { skipped.min(self.left) } else { skipped };
+        let ours = self.ours(&self.lines[i], first, skipped, mine);
+        let ours = if self.shared { ours } else { ours.min(self.left) };
+        self.late[template] += ours;
+        let of_all = if self.shared { skipped } else { ours };
+        for (left, skipped) in
+            [(&mut self.left, of_all), (&mut self.template_left[template], skipped)]
+        {
             *left -= if *left == u64::MAX { 0 } else { skipped };
         }
         self.schedule(i);
+    }
+
+    /// Of the `flows` flows of `line` from number `first` on, those that are this worker's.
+    fn ours(&self, line: &Line, first: u64, flows: u64, mine: &impl Mine) -> u64 {
+        match line.templates[..] {
+            [(_, template)] if self.workers > 1 && line.is_open() => {
+                (first..first + flows).filter(|number| mine(template, *number)).count() as u64
+            }
+            _ => flows,
+        }
     }
 
     /// Computes when line `i` is due, and which line is next.
@@ -481,13 +648,26 @@ impl Arrivals {
     fn schedule(&mut self, i: usize) {
         let line = &mut self.lines[i];
         let over = line.is_over(&self.template_left);
-        let waits = over || line.paused.is_some();
-        line.due = line.next(self.ramp, self.start).filter(|&due| due < self.end && !waits);
-        self.next = match &self.lines[..] {
-            _ if self.left == 0 => None,
-            [only] => only.due.map(|due| (due, 0)),
-            lines => lines.iter().enumerate().filter_map(|(i, line)| Some((line.due?, i))).min(),
+        let waits = over || line.waits || line.paused.is_some();
+        let next = line.next(self.ramp, self.start).filter(|_| !waits);
+        line.ended |= next.is_some_and(|next| next >= line.until);
+        line.due = next.filter(|&due| due < self.end && !line.ended);
+        let none_left = self.left == 0;
+        let stopped = self.stopped;
+        let may = |line: &Line| !stopped && (!none_left || line.is_script());
+        let of = |scheduled: bool| {
+            let lines = self.lines.iter().enumerate();
+            let lines = lines.filter(|(_, line)| line.is_scheduled() == scheduled && may(line));
+            lines.filter_map(|(i, line)| Some((line.due?, i))).min()
         };
+        // The other kind's is as it was, but where all is over.
+        let kind = self.lines[i].is_scheduled();
+        if kind || none_left || stopped {
+            self.next.scheduled = of(true);
+        }
+        if !kind || none_left || stopped {
+            self.next.ready = of(false);
+        }
     }
 }
 
@@ -505,35 +685,62 @@ fn exponential(mean: Nanos, seed: u64, k: u64) -> Nanos {
 }
 
 impl Line {
+    /// From the beginning of the load to its end.
+    fn new(templates: Vec<(u64, usize)>, kind: Kind, (number, by): (u64, u64), seed: u64) -> Self {
+        Self {
+            templates,
+            kind,
+            number,
+            by,
+            seed,
+            due: None,
+            paused: None,
+            waits: false,
+            begin: Nanos::ZERO,
+            until: Nanos(u64::MAX),
+            lasts: None,
+            ended: false,
+        }
+    }
+
+    /// Its schedule is counted from its own beginning.
+    fn move_to_begin(&mut self, ramp: Ramp, start: Nanos) {
+        if let Kind::Open { timeline, .. } = &mut self.kind {
+            timeline.shift(ramp.passed(self.begin));
+        }
+        let begin = start.0.saturating_add(self.begin.0);
+        let lasts = self.lasts.map_or(u64::MAX, |lasts| lasts.0);
+        self.until = Nanos(begin.saturating_add(lasts));
+    }
+
     fn of(
         template: &Template,
         i: usize,
         total: Option<Cps>,
-        load: &Load,
+        (load, start): (&Load, Nanos),
         (worker, workers): (u64, u64),
     ) -> Option<Self> {
         let seed = mix(load.seed ^ 0x6172_7269_7661_6c73, i as u64);
-        let line = |weight: u32, kind| {
-            Some(Self {
-                templates: vec![(weight.into(), i)],
-                kind,
-                number: worker,
-                by: workers,
-                seed,
-                due: None,
-                paused: None,
-            })
+        let line = |weight: u32, kind, (number, by)| {
+            let mut line = Self {
+                waits: template.waits,
+                begin: template.start,
+                lasts: template.duration,
+                ..Self::new(vec![(weight.into(), i)], kind, (number, by), seed)
+            };
+            if !line.waits {
+                line.move_to_begin(load.ramp, start);
+            }
+            Some(line)
         };
         match template.arrival {
-            Arrival::Open { cps, spacing } => {
-                line(0, Kind::open(cps, spacing, seed, (worker, workers)))
-            }
+            Arrival::Open { cps, spacing } => line(0, Kind::open(cps, spacing, seed), (0, 1)),
             Arrival::Weight { weight, spacing } => {
                 let cps = total?.share(weight.into(), load.weights());
-                line(weight, Kind::open(cps, spacing, seed, (worker, workers)))
+                line(weight, Kind::open(cps, spacing, seed), (0, 1))
             }
             Arrival::Closed { users, think } => {
-                line(0, Kind::closed(users.into(), think, worker, workers))
+                line(0, Kind::closed(users.into(), think, worker, workers), (worker, workers))
             }
             Arrival::None => None,
         }
@@ -542,15 +749,7 @@ impl Line {
     /// So many flows at once, of all templates with a weight.
     fn active(load: &Load, flows: u64, (worker, workers): (u64, u64)) -> Self {
         let kind = Kind::closed(flows, Think::Fixed(Nanos::ZERO), worker, workers);
-        Self {
-            templates: weighted(load),
-            kind,
-            number: worker,
-            by: workers,
-            seed: mix(load.seed, 0x0061_6374),
-            due: None,
-            paused: None,
-        }
+        Self::new(weighted(load), kind, (worker, workers), mix(load.seed, 0x0061_6374))
     }
 
     /// Whether it is a template's own, or all are meant.
@@ -562,7 +761,7 @@ impl Line {
     fn script(script: &Script, (worker, workers): (u64, u64)) -> Self {
         let ours: Vec<Part> = (0..)
             .zip(&script.conversations)
-            .filter(|(_, one)| script.worker(one, workers) == worker)
+            .filter(|(_, one)| owner(&one.of_client(), workers as u32) == worker as u32)
             .map(|(conversation, one)| Part {
                 begin: one.begin,
                 conversation,
@@ -585,7 +784,7 @@ impl Line {
                 .at_once
                 .map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
         });
-        Self { templates, kind, number: worker, by: workers, seed: 0, due: None, paused: None }
+        Self::new(templates, kind, (worker, workers), 0)
     }
 
     /// Of the flow that is due.
@@ -623,25 +822,41 @@ impl Line {
     fn is_over(&self, left: &[u64]) -> bool {
         let none_left = || self.templates.iter().all(|(_, t)| left[*t] == 0);
         match &self.kind {
+            _ if self.ended => true,
             Kind::Closed(users) if users.here == 0 && users.came >= users.share => true,
             Kind::Script(script) => script.is_over() || none_left(),
             _ => none_left(),
         }
     }
 
+    fn is_script(&self) -> bool {
+        matches!(self.kind, Kind::Script(_))
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.kind, Kind::Open { .. })
+    }
+
+    /// Whether its flows are due at instants that are known beforehand.
+    fn is_scheduled(&self) -> bool {
+        !matches!(self.kind, Kind::Closed(_))
+    }
+
     /// Whether arrivals do not wait.
     fn gives_up(&self) -> bool {
-        matches!(self.kind, Kind::Open { .. })
+        self.is_open()
     }
 
     #[inline]
     fn next(&self, ramp: Ramp, start: Nanos) -> Option<Nanos> {
         match &self.kind {
             Kind::Open { timeline, .. } => Some(start + ramp.instant(timeline.due()?)?),
-            Kind::Closed(users) => match (users.comes(ramp, start, self.by), users.ready.first()) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (one, other) => one.or(other),
-            },
+            Kind::Closed(users) => {
+                match (users.comes(ramp, start + self.begin, self.by), users.ready.first()) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (one, other) => one.or(other),
+                }
+            }
             Kind::Script(script) => script.due().map(|due| start + due),
         }
     }
@@ -651,15 +866,16 @@ impl Line {
     fn advance(&mut self, ramp: Ramp, start: Nanos) -> u64 {
         self.number += self.by;
         match &mut self.kind {
-            Kind::Open { timeline, spacing: Spacing::Constant, .. } => timeline.advance(0),
-            Kind::Open { timeline, .. } => (0..self.by).for_each(|_| timeline.advance(0)),
-            Kind::Closed(users) => match (users.comes(ramp, start, self.by), users.ready.first()) {
-                (Some(a), b) if b.is_none_or(|b| a <= b) => {
-                    users.came += 1;
-                    users.here += 1;
+            Kind::Open { timeline, .. } => timeline.advance(0),
+            Kind::Closed(users) => {
+                match (users.comes(ramp, start + self.begin, self.by), users.ready.first()) {
+                    (Some(a), b) if b.is_none_or(|b| a <= b) => {
+                        users.came += 1;
+                        users.here += 1;
+                    }
+                    _ => users.ready.pop(),
                 }
-                _ => users.ready.pop(),
-            },
+            }
             Kind::Script(script) => (script.next, script.open) = (script.next + 1, script.open + 1),
         }
         1
@@ -668,8 +884,8 @@ impl Line {
     /// Passes over all arrivals before this instant without ramp; how many.
     fn skip(&mut self, before: Picos) -> u64 {
         let Kind::Open { timeline, .. } = &mut self.kind else { return 0 };
-        let skipped = skip(timeline, self.by, before);
-        self.number += skipped * self.by;
+        let skipped = skip(timeline, before);
+        self.number += skipped;
         skipped
     }
 
@@ -679,12 +895,11 @@ impl Line {
         match &self.kind {
             // Instants are rounded on their way through the ramp: the one that is due counts.
             Kind::Open { timeline, .. } => {
-                skip(&mut timeline.clone(), self.by, ramp.passed(before.saturating_sub(start)))
-                    .max(1)
+                skip(&mut timeline.clone(), ramp.passed(before.saturating_sub(start))).max(1)
             }
             Kind::Closed(users) => {
                 let coming = (users.came..users.share).take_while(|i| {
-                    start + ramp.comes(users.first + i * self.by, users.total) < before
+                    start + self.begin + ramp.comes(users.first + i * self.by, users.total) < before
                 });
                 users.ready.before(before) + coming.count() as u64
             }
@@ -694,14 +909,8 @@ impl Line {
 }
 
 impl Kind {
-    fn open(cps: Cps, spacing: Spacing, seed: u64, (worker, workers): (u64, u64)) -> Self {
-        let all = spacing.timeline(cps, seed);
-        let timeline = all.clone().share(worker, workers).unwrap_or_else(|| {
-            let mut ours = all;
-            (0..worker).for_each(|_| ours.advance(0));
-            ours
-        });
-        Self::Open { timeline, spacing, cps: cps.value() / workers as f64 }
+    fn open(cps: Cps, spacing: Spacing, seed: u64) -> Self {
+        Self::Open { timeline: spacing.timeline(cps, seed), cps: cps.value() }
     }
 
     fn closed(total: u64, think: Think, first: u64, by: u64) -> Self {
@@ -714,13 +923,12 @@ impl Kind {
     }
 }
 
-/// Passes over what is due before this instant; how many, of which each `by`-th of a Poisson
-/// process is ours.
-fn skip(timeline: &mut Timeline, by: u64, before: Picos) -> u64 {
+/// Passes over what is due before this instant; how many.
+fn skip(timeline: &mut Timeline, before: Picos) -> u64 {
     let mut skipped = 0;
     while timeline.due().is_some_and(|due| due < before) {
         skipped += timeline.skip_before(before).unwrap_or_else(|| {
-            (0..by).for_each(|_| timeline.advance(0));
+            timeline.advance(0);
             1
         });
     }

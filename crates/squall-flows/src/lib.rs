@@ -8,9 +8,10 @@
 //! [`Statistics`] are what became of it.
 //!
 //! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same
-//! addresses and is due at the same instant on one worker as on many, of which worker `w` of `n`
-//! begins flows `w`, `w + n`, `w + 2n` ... Their answers have to reach the same worker: so it is on
-//! a `loop` port, queue by queue, and on a port with one queue, which one worker serves.
+//! addresses and is due at the same instant on one worker as on many. Which of them has it is a
+//! function of its addresses and ports ([`squall_bpf::owner`]), the same for both ends: so what is
+//! received finds its worker, by queues of a loop or by a port that computes the same, and what
+//! comes to another worker is handed on ([`Side::owner`]).
 //!
 //! Knows no clock, no thread and no port.
 #![forbid(unsafe_code)]
@@ -27,13 +28,14 @@ mod statistics;
 mod steady;
 mod watched;
 
+pub use link::Whose;
 pub use load::{
     Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think,
 };
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
-pub use side::{FLOWS, FrameOutput, Role, Side, SideSettings};
+pub use side::{FLOWS, FrameOutput, Part, Role, Side, SideSettings};
 pub use squall_tcp::Near;
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,

@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
+use squall_bpf::owner;
 use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
 use squall_tcp::Tuple;
 use squall_units::{Cut, MacAddr, Nanos};
@@ -58,6 +59,7 @@ const MPLS: u16 = 0x8847;
 const SERVICE: u16 = 0x88a8;
 const BRIDGED: u16 = 0x6558;
 const GRE: u8 = 47;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -81,6 +83,17 @@ fn place(address: IpAddr) -> usize {
 enum Lost {
     NotOurs,
     Malformed,
+}
+
+/// Whose a received frame is, where several workers share a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// This worker's, or whoever's it was given to.
+    Ours,
+    /// That of the flow that another worker has.
+    Other(u32),
+    /// It says who a neighbour is, or asks: all are to know, and one answers.
+    All,
 }
 
 /// What is inside of a frame.
@@ -125,7 +138,7 @@ impl Link {
         }
     }
 
-    /// Whether super-frames can be cut by those who know Ethernet, IP and TCP only.
+    /// Whether GSO frames can be cut by those who know Ethernet, IP and TCP only.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
     }
@@ -160,6 +173,76 @@ impl Link {
         self.statistics.not_ours
     }
 
+    /// Whether it would take the frame, for a flow or for itself.
+    pub fn claims(&self, frame: &[u8]) -> bool {
+        let inside = match self.unwrap(frame) {
+            Ok(inside) => inside,
+            Err(Lost::NotOurs) => return false,
+            Err(Lost::Malformed) => return true,
+        };
+        let packet = inside.payload;
+        match inside.kind {
+            IPV4 if packet.len() >= 20 => self.is_ours(v4(&packet[16..]), inside.outer),
+            IPV6 if packet.len() >= 40 => {
+                let neighbour = packet[6] == ICMPV6 && NeighbourMessage::parse(packet).is_some();
+                neighbour || self.is_ours(v6(&packet[24..]), inside.outer)
+            }
+            IPV4 | IPV6 => true,
+            ARP => Arp::parse(packet)
+                .is_none_or(|arp| !arp.request || self.is_ours(arp.target.into(), inside.outer)),
+            _ => false,
+        }
+    }
+
+    /// Whose the frame is, of `worker` and of how many.
+    #[inline]
+    pub fn owner(&self, frame: &[u8], (worker, workers): (u32, u32)) -> Whose {
+        if workers == 1 {
+            return Whose::Ours;
+        }
+        let owner = match self.plain.and_then(|_| ends_of_usual(frame)) {
+            Some((to, ..)) if self.index_of(to).is_none() => return Whose::Ours,
+            Some((_, addresses, ports)) => owner::from_sums(addresses, ports, workers),
+            None => match self.owner_of_any(frame, workers) {
+                Ok(owner) => owner,
+                Err(whose) => return whose,
+            },
+        };
+        if owner == worker { Whose::Ours } else { Whose::Other(owner) }
+    }
+
+    #[inline(never)]
+    fn owner_of_any(&self, frame: &[u8], workers: u32) -> Result<u32, Whose> {
+        let Ok(inside) = self.unwrap(frame) else { return Err(Whose::Ours) };
+        let packet = inside.payload;
+        match inside.kind {
+            ARP => return Err(Whose::All),
+            IPV6 if packet.get(6) == Some(&ICMPV6) && NeighbourMessage::parse(packet).is_some() => {
+                return Err(Whose::All);
+            }
+            IPV4 | IPV6 if !inside.outer => {}
+            _ => return Err(Whose::Ours),
+        }
+        let to = match inside.kind {
+            IPV4 if packet.len() >= 20 => v4(&packet[16..]),
+            IPV6 if packet.len() >= 40 => v6(&packet[24..]),
+            _ => return Err(Whose::Ours),
+        };
+        let ends = ends(packet).or_else(|| ends(quoted(packet)?));
+        let ends = ends.filter(|_| self.index_of(to).is_some());
+        ends.map(|(one, other)| owner::of_ends(one, other, workers)).ok_or(Whose::Ours)
+    }
+
+    /// Learns of a neighbour, and answers nothing.
+    pub fn overhear(&mut self, frame: &[u8]) {
+        let (answers, before) = (self.answers.len(), self.statistics);
+        self.receive_any(frame);
+        while self.answers.len() > answers {
+            self.unused.extend(self.answers.pop_back());
+        }
+        self.statistics = LinkStatistics { resolved: self.statistics.resolved, ..before };
+    }
+
     /// Takes a frame; gives the IP packet in it if that is for a flow.
     #[inline]
     pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
@@ -174,7 +257,6 @@ impl Link {
     /// to one of ours.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
-        const TCP: u8 = 6;
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
         let [to @ .., _, _] = *head.first_chunk::<8>().expect("48 octets");
         let destination = u32::from_be_bytes([head[30], head[31], head[32], head[33]]);
@@ -733,7 +815,6 @@ fn of_version(packet: &[u8]) -> Result<u16, Lost> {
 /// Whether the packet may be the first of a flow: a SYN, or anything that is no TCP.
 #[inline]
 fn begins(packet: &[u8], protocol: u8) -> bool {
-    const TCP: u8 = 6;
     let header = if packet[0] >> 4 == 4 { usize::from(packet[0] & 15) * 4 } else { 40 };
     protocol != TCP || packet.get(header + 13).is_some_and(|flags| flags & SYN != 0)
 }
@@ -940,6 +1021,64 @@ impl Prefix {
             put(places.ip + 4, end - places.ip - 40);
         }
     }
+}
+
+/// Of a frame that is nothing but Ethernet, IPv4 without options, and TCP or UDP, where it goes,
+/// and the sums of its addresses and of its ports.
+#[inline]
+fn ends_of_usual(frame: &[u8]) -> Option<(IpAddr, u32, u32)> {
+    let head = frame.first_chunk::<38>()?;
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let usual = head[12..15] == [8, 0, 0x45] && matches!(head[23], TCP | UDP);
+    usual.then(|| {
+        let ports = (word(34) >> 16) + (word(34) & 0xffff);
+        (IpAddr::V4(word(30).into()), word(26).wrapping_add(word(30)), ports)
+    })
+}
+
+type End = (IpAddr, u16);
+
+/// Both ends of a TCP segment or UDP datagram.
+fn ends(packet: &[u8]) -> Option<(End, End)> {
+    let (from, to, protocol, header) = match packet.first()? >> 4 {
+        4 if packet.len() >= 20 => {
+            (v4(&packet[12..]), v4(&packet[16..]), packet[9], usize::from(packet[0] & 15) * 4)
+        }
+        6 if packet.len() >= 40 => {
+            let (protocol, header) = upper(packet)?;
+            (v6(&packet[8..]), v6(&packet[24..]), protocol, header)
+        }
+        _ => return None,
+    };
+    let ports = packet.get(header..header + 4).filter(|_| matches!(protocol, TCP | UDP))?;
+    let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+    Some(((from, port(0)), (to, port(2))))
+}
+
+/// What an IPv6 packet carries behind hop-by-hop, routing and destination options (RFC 8200 §4),
+/// and where.
+fn upper(packet: &[u8]) -> Option<(u8, usize)> {
+    let (mut protocol, mut at) = (*packet.get(6)?, 40);
+    while matches!(protocol, 0 | 43 | 60) {
+        let option = packet.get(at..at + 2)?;
+        (protocol, at) = (option[0], at + 8 * (usize::from(option[1]) + 1));
+    }
+    Some((protocol, at))
+}
+
+/// The packet that an ICMP error is about (RFC 792, RFC 4443 §3).
+fn quoted(packet: &[u8]) -> Option<&[u8]> {
+    let (protocol, header) = match packet.first()? >> 4 {
+        4 => (*packet.get(9)?, usize::from(packet[0] & 15) * 4),
+        _ => upper(packet)?,
+    };
+    let icmp = packet.get(header..)?;
+    let is_error = match protocol {
+        ICMP => matches!(icmp.first()?, 3 | 11 | 12),
+        ICMPV6 => matches!(icmp.first()?, 1..=4),
+        _ => false,
+    };
+    icmp.get(8..).filter(|_| is_error)
 }
 
 #[cfg(test)]

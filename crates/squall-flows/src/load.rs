@@ -30,7 +30,7 @@ pub struct Load {
     /// generator is the bound.
     pub patience: Nanos,
     pub seed: u64,
-    /// Conversations that are played instead of templates' flows.
+    /// Conversations that are played beside templates' flows, or instead of them.
     pub script: Option<Arc<Script>>,
 }
 
@@ -55,6 +55,11 @@ pub struct Template {
     pub arrival: Arrival,
     /// Flows of this template at most.
     pub limit: Option<u64>,
+    /// No flow begins before; and nor so long after that.
+    pub start: Nanos,
+    pub duration: Option<Nanos>,
+    /// None begins before [`crate::Side::begin_template`]; the start is counted from then.
+    pub waits: bool,
 }
 
 /// When flows of a template begin.
@@ -269,6 +274,11 @@ impl Spacing {
 }
 
 impl Load {
+    /// How many templates are not the script's.
+    pub fn own_templates(&self) -> usize {
+        self.script.as_ref().map_or(self.templates.len(), |script| script.first)
+    }
+
     /// Whether it can be, and its pools, ready to be drawn from: clients, servers.
     ///
     /// # Errors

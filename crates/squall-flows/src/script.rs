@@ -4,14 +4,15 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use squall_apps::{Program, ProgramId, Transport};
-use squall_program::mix;
 use squall_tcp::{ClassId, FlowKind, Tuple};
 use squall_units::Nanos;
 
-/// What a load plays instead of templates' flows. Its templates are the kinds by which it is
-/// counted, and begin nothing by themselves.
+/// What a load plays beside its templates' flows, or instead of them.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
+    /// The load's templates from this number on are its own: the kinds by which its conversations
+    /// are counted. They begin nothing by themselves.
+    pub first: usize,
     /// In the order of their beginnings.
     pub conversations: Vec<Conversation>,
     /// `None`: until the run ends.
@@ -34,22 +35,6 @@ pub struct Conversation {
     pub server: Program,
     pub client_end: (IpAddr, u16),
     pub server_end: (IpAddr, u16),
-}
-
-impl Script {
-    /// The worker that plays a conversation: all of the same addresses and ports have the same one.
-    pub(crate) fn worker(&self, conversation: &Conversation, workers: u64) -> u64 {
-        if workers == 1 {
-            return 0;
-        }
-        let end = |(address, port): (IpAddr, u16)| match address {
-            IpAddr::V4(address) => mix(port.into(), address.to_bits().into()),
-            IpAddr::V6(address) => {
-                mix(mix(port.into(), (address.to_bits() >> 64) as u64), address.to_bits() as u64)
-            }
-        };
-        mix(end(conversation.client_end), end(conversation.server_end)) % workers
-    }
 }
 
 impl Conversation {
@@ -101,10 +86,13 @@ impl Serving {
             .push((class, program));
     }
 
+    /// Who comes from the address and port that was written down.
     pub fn take(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
-        if let Some(turns) = self.by_tuple.get_mut(flow) {
-            return Some(turns.take());
-        }
+        self.by_tuple.get_mut(flow).map(Turns::take)
+    }
+
+    /// Who comes from elsewhere.
+    pub fn take_other(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_server.get_mut(&(flow.kind, flow.local, flow.local_port)).map(Turns::take)
     }
 

@@ -33,15 +33,13 @@ pub(crate) struct Sharing {
 impl Sharing {
     /// `clients`: of each pool, ready to be drawn from.
     pub fn of(load: &Load, clients: &[Tuples]) -> Self {
-        let all = &load.templates;
         let mut sharing = Self {
-            shares: vec![Share::ALL; all.len()],
-            shared: vec![false; all.len()],
+            shares: vec![Share::ALL; load.templates.len()],
+            shared: vec![false; load.templates.len()],
             mistake: None,
         };
-        if load.script.is_some() {
-            return sharing;
-        }
+        // Conversations of a script are known by both ends.
+        let all = &load.templates[..load.own_templates()];
         let meet = |a: &Template, b: &Template| {
             a.port == b.port
                 && a.server.transport == b.server.transport
@@ -50,7 +48,7 @@ impl Sharing {
         let alike = |a: &Template, b: &Template| {
             meet(a, b) && overlap(&load.clients[a.clients].ranges, &load.clients[b.clients].ranges)
         };
-        for (i, shared) in sharing.shared.iter_mut().enumerate() {
+        for (i, shared) in sharing.shared[..all.len()].iter_mut().enumerate() {
             *shared = all.iter().enumerate().any(|(j, other)| j != i && meet(&all[i], other));
         }
         // Those that nobody has joined yet.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, Transport};
+use squall_bpf::owner;
 use squall_host::Answer;
 use squall_tcp::{
     ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple,
@@ -13,8 +14,8 @@ use squall_wire::checksum::{fold, sum};
 use crate::{
     Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
     Statistics, TemplateStatistics, Tuples,
-    arrivals::{Arrivals, Due},
-    link::{ETHERNET, Link},
+    arrivals::{Arrivals, Due, Mine},
+    link::{ETHERNET, Link, Whose},
     pool::divided,
     script::Serving,
     sharing::{Share, Sharing},
@@ -40,23 +41,62 @@ pub enum Role {
     Both,
 }
 
+impl Role {
+    /// Of what a side plays as clients and as servers, that of a role which it does not have is
+    /// nothing.
+    pub fn parts(self, clients: Part, servers: Part) -> (Part, Part) {
+        match self {
+            Self::Clients => (clients, Part::NOTHING),
+            Self::Servers => (Part::NOTHING, servers),
+            Self::Both => (clients, servers),
+        }
+    }
+}
+
 /// How a side is to work, beside its load and network.
 #[derive(Clone, Copy, Debug)]
 pub struct SideSettings {
     pub role: Role,
-    /// Which of how many workers this is.
+    /// Which of how many workers this is; what is received has to reach the [`Side::owner`].
     pub worker: (u32, u32),
     /// When the load begins.
     pub start: Nanos,
     /// Flows that there is room for at once, those in TIME-WAIT included.
     pub flows: u32,
     /// The longest packet that leaves as one to be cut later; 0: none does.
-    pub super_packet: u16,
+    pub gso_max_size: u16,
     /// Check the checksums of what is received.
     pub verify: bool,
     /// The port hands over packets whose checksum was left to the NIC: the sum of the pseudo-header
     /// stands in its place.
     pub partial_checksums: bool,
+    /// What it plays of the load as either role.
+    pub clients: Part,
+    pub servers: Part,
+}
+
+/// What a side plays of a load, as one of its roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Flows of templates.
+    pub templates: bool,
+    /// Conversations of the script.
+    pub script: bool,
+}
+
+impl Part {
+    pub const ALL: Self = Self { templates: true, script: true };
+    pub const NOTHING: Self = Self { templates: false, script: false };
+
+    /// Whether template `number` of `load` belongs to it.
+    pub fn has(self, load: &Load, number: usize) -> bool {
+        self.plays(number >= load.own_templates())
+    }
+
+    /// Whether templates belong to it that are the script's, or those that are not.
+    fn plays(self, scripted: bool) -> bool {
+        if scripted { self.script } else { self.templates }
+    }
 }
 
 /// Flows that a side has room for unless told otherwise.
@@ -69,9 +109,11 @@ impl Default for SideSettings {
             worker: (0, 1),
             start: Nanos::ZERO,
             flows: FLOWS,
-            super_packet: 0,
+            gso_max_size: 0,
             verify: true,
             partial_checksums: false,
+            clients: Part::ALL,
+            servers: Part::ALL,
         }
     }
 }
@@ -116,15 +158,26 @@ struct Clients {
     templates: Vec<ClientTemplate>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
+    worker: (u32, u32),
     /// Flows whose next hop is being asked for.
-    parked: VecDeque<(Due, Tuple)>,
+    parked: VecDeque<(Due, Place)>,
     /// Conversations of a script.
-    script: Option<Vec<Part>>,
+    script: Option<Vec<Client>>,
+    /// The first template of the script.
+    first_scripted: usize,
     busy: Busy,
     /// Next hops that were known or given up when the parked were last looked at.
     looked_at: u64,
     limit: u64,
+    /// Of templates, not of the script.
     begun: u64,
+}
+
+/// Who speaks with whom in a flow, and where that is in its template's order.
+#[derive(Clone, Copy)]
+struct Place {
+    tuple: Tuple,
+    position: u64,
 }
 
 /// Conversations whose addresses and ports are still in use: of each the next is tried again at
@@ -137,7 +190,7 @@ struct Busy {
 
 /// A conversation's client.
 #[derive(Clone, Copy)]
-struct Part {
+struct Client {
     tuple: Tuple,
     program: ProgramId,
 }
@@ -151,8 +204,9 @@ struct ClientTemplate {
     kind: FlowKind,
     class: ClassId,
     program: ProgramId,
-    /// Tuples that were passed over as they were busy: so much further on are those of later flows.
-    skipped: u64,
+    /// The first place in the order that no flow of this worker has had: where one was passed over,
+    /// as it was busy, later flows have later ones.
+    next: u64,
     not_begun: NotBegun,
 }
 
@@ -169,6 +223,9 @@ const PARKED: usize = 1 << 16;
 const TRIES: u64 = 64;
 /// So long a conversation waits whose addresses and ports are in use, before it is tried again.
 const BUSY: Nanos = Nanos(10_000_000);
+/// Places in a template's order that are looked at for one that is a worker's, for each worker
+/// that there is: as good as never are they all others'.
+const SOUGHT: u64 = 64;
 /// So long a user waits whose flow could not begin.
 const BACK_OFF: Nanos = Nanos(1_000_000);
 /// Flows that are aborted in a row: each has a reset that is to find room.
@@ -190,12 +247,16 @@ impl Side {
         let has_clients = settings.role != Role::Servers;
         let has_servers = settings.role != Role::Clients;
         let ours =
-            |pools: &[Tuples], wanted: bool, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
-                let used = |i: &usize| wanted && load.templates.iter().any(|t| of(t) == *i);
-                (0..pools.len()).filter(used).map(|i| pools[i].clone()).collect()
+            |pools: &[Tuples], part: Part, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
+                let theirs = |i: &usize| {
+                    let mut all = load.templates.iter().enumerate();
+                    all.any(|(number, t)| part.has(load, number) && of(t) == *i)
+                };
+                (0..pools.len()).filter(theirs).map(|i| pools[i].clone()).collect()
             };
-        let mut own = ours(&clients, has_clients, |t| t.clients);
-        own.extend(ours(&servers, has_servers, |t| t.servers));
+        let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
+        let mut own = ours(&clients, of_clients, |t| t.clients);
+        own.extend(ours(&servers, of_servers, |t| t.servers));
         let link = Link::new(network, own);
 
         let watched = Watched::new(Apps::new(load.seed, Recorder::default()));
@@ -204,7 +265,7 @@ impl Side {
             flows: settings.flows.clamp(1, 1 << 30),
             key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
             verify: settings.verify,
-            super_packet: if link.is_plain() { settings.super_packet } else { 0 },
+            gso_max_size: if link.is_plain() { settings.gso_max_size } else { 0 },
             ..Settings::default()
         };
         let stack = Stack::new(stack_settings, watched);
@@ -249,7 +310,8 @@ impl Side {
             };
             side.classes.push([client, server]);
             let Share { rank, of } = sharing.shares[i];
-            if let Some((class, program)) = server.filter(|_| load.script.is_none()) {
+            let serves = of_servers.templates && i < load.own_templates();
+            if let Some((class, program)) = server.filter(|_| serves) {
                 let addresses = load.clients[template.clients]
                     .ranges
                     .iter()
@@ -276,7 +338,7 @@ impl Side {
                     kind: kind_of(&template.client),
                     class,
                     program,
-                    skipped: 0,
+                    next: 0,
                     not_begun: NotBegun::default(),
                 });
             }
@@ -298,15 +360,17 @@ impl Side {
                 exhausted: Exhausted::default(),
             };
             side.clients = Some(Clients {
-                arrivals: Arrivals::new(load, worker, settings.start),
+                arrivals: Arrivals::new(load, of_clients, worker, settings.start),
                 templates,
                 pools: clients.into_iter().map(pool).collect(),
                 servers,
+                worker: settings.worker,
                 parked: VecDeque::new(),
                 script: None,
+                first_scripted: load.own_templates(),
                 busy: Busy::default(),
                 looked_at: 0,
-                limit: load.limits.active.unwrap_or(u64::MAX),
+                limit: most_active(load, settings.worker),
                 begun: 0,
             });
         }
@@ -319,8 +383,7 @@ impl Side {
 
     /// Of the conversations that are this worker's the programs, and who is who.
     fn take_script(&mut self, script: &Script) -> Result<(), LoadError> {
-        let (worker, workers) =
-            (u64::from(self.settings.worker.0), u64::from(self.settings.worker.1));
+        let (worker, workers) = self.settings.worker;
         let watched = self.stack.app_mut();
         let (mut parts, mut serving) = (Vec::new(), Serving::default());
         for (number, conversation) in script.conversations.iter().enumerate() {
@@ -329,7 +392,7 @@ impl Side {
                 text: error.to_string(),
             };
             let [client, server] = &self.classes[conversation.template];
-            let ours = script.worker(conversation, workers) == worker;
+            let ours = owner(&conversation.of_client(), workers) == worker;
             if let Some((_, kind)) = client {
                 // Numbers are places: what another worker plays has one, too.
                 let program = match ours {
@@ -338,9 +401,10 @@ impl Side {
                         .map_err(wrong)?,
                     false => *kind,
                 };
-                parts.push(Part { tuple: conversation.of_client(), program });
+                parts.push(Client { tuple: conversation.of_client(), program });
             }
-            if let Some((class, kind)) = server.as_ref().filter(|_| ours) {
+            let serves = ours && self.settings.servers.script;
+            if let Some((class, kind)) = server.as_ref().filter(|_| serves) {
                 let program =
                     watched.add_conversation(*kind, number, &conversation.server).map_err(wrong)?;
                 serving.add(conversation, *class, program);
@@ -356,7 +420,11 @@ impl Side {
     /// Next hops that are going to be needed are asked for before the first flow is due.
     fn ask_ahead(&mut self) {
         let Some(clients) = &self.clients else { return };
-        for template in &clients.templates {
+        let part = self.settings.clients;
+        for (number, template) in clients.templates.iter().enumerate() {
+            if !part.plays(clients.is_scripted(number)) {
+                continue;
+            }
             let servers = &clients.servers[template.servers];
             for i in 0..servers.addresses().min(ASKED_AHEAD) {
                 self.link.resolve(Nanos::ZERO, servers.address(i));
@@ -378,7 +446,7 @@ impl Side {
     }
 
     /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what
-    /// [`Side::approach`] said of it, or nothing.
+    /// [`Side::approach`] said of it, or nothing. Whether it was for the side.
     #[inline]
     pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) -> bool {
         let foreign = self.link.foreign();
@@ -390,6 +458,29 @@ impl Side {
             self.stack.receive_near(now, packet, near);
         }
         true
+    }
+
+    /// Whether the frame is for the side: what [`Side::receive`] would say of it.
+    pub fn claims(&self, frame: &[u8]) -> bool {
+        self.link.claims(frame)
+    }
+
+    /// Which worker has the flow that a received frame belongs to.
+    #[inline]
+    pub fn owner(&self, frame: &[u8]) -> Whose {
+        self.link.owner(frame, self.settings.worker)
+    }
+
+    /// A frame that another worker was given, and all are to know of: who answers a question about
+    /// a neighbour tells all. Nothing is answered.
+    pub fn overhear(&mut self, frame: &[u8]) {
+        self.link.overhear(frame);
+    }
+
+    /// So many frames were handed to other workers, or had to be dropped instead.
+    pub fn relayed(&mut self, handed: u64, dropped: u64) {
+        self.link.statistics.relayed += handed;
+        self.link.statistics.relay_dropped += dropped;
     }
 
     /// Lets run what is due by `now`, but for new flows: [`Side::begin`].
@@ -429,7 +520,8 @@ impl Side {
                 self.arrive(now, due);
                 continue;
             }
-            let Some(due) = clients.arrivals.take(now) else { break };
+            let mine = mine(&clients.templates, &clients.servers, clients.worker);
+            let Some(due) = clients.arrivals.take(now, mine) else { break };
             begun += 1;
             if clients.waits(now, due) {
                 continue;
@@ -479,7 +571,7 @@ impl Side {
         self.steady.change(load, self.settings.start);
         self.end = end_of(load, self.settings.start);
         if let Some(clients) = &mut self.clients {
-            clients.limit = load.limits.active.unwrap_or(u64::MAX);
+            clients.limit = most_active(load, self.settings.worker);
             clients.arrivals.change(now, load);
         }
     }
@@ -499,16 +591,41 @@ impl Side {
         }
     }
 
+    /// A template that waited begins, its own start behind `at`.
+    pub fn begin_template(&mut self, at: Nanos, template: usize) {
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.begin(at, template);
+        }
+    }
+
+    /// Whether all flows of a template have ended, and none begins any more; `None`: no clients of
+    /// it are here.
+    pub fn has_ended(&self, now: Nanos, template: usize) -> Option<bool> {
+        let clients = self.clients.as_ref()?;
+        let (_, program) = self.classes.get(template)?[0].as_ref()?;
+        let waits = clients.parked.iter().map(|(due, _)| due);
+        let mut waits = waits.chain(clients.busy.waiting.values().flatten());
+        let open = self.stack.app().apps.observer().of(*program).active;
+        Some(
+            self.is_over()
+                || (clients.arrivals.over_of(now, template)
+                    && open == 0
+                    && waits.all(|due| due.template != template)),
+        )
+    }
+
     #[inline]
     fn arrive(&mut self, now: Nanos, due: Due) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.active() as u64 >= clients.limit {
             return clients.refuse(now, due.template, NotBegun::LIMIT);
         }
-        let tuple = clients.tuple(due);
-        match self.link.resolve(now, tuple.remote) {
-            Answer::Mac(_) => self.connect(now, due, tuple),
-            Answer::Wait if clients.parked.len() < PARKED => clients.parked.push_back((due, tuple)),
+        let Some(place) = clients.place(due) else {
+            return clients.refuse(now, due.template, NotBegun::PORTS);
+        };
+        match self.link.resolve(now, place.tuple.remote) {
+            Answer::Mac(_) => self.connect(now, due, place),
+            Answer::Wait if clients.parked.len() < PARKED => clients.parked.push_back((due, place)),
             Answer::Wait | Answer::Silent => {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED)
             }
@@ -516,7 +633,7 @@ impl Side {
     }
 
     #[inline]
-    fn connect(&mut self, now: Nanos, due: Due, mut tuple: Tuple) {
+    fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
         let (class, program) = (clients.templates[due.template].class, clients.program(due));
         let state = self.stack.app().apps.client(program, due.number as u32, now);
@@ -525,9 +642,10 @@ impl Side {
             // A flow over UDP has begun when this returns.
             let begun = Begun::new(due.at, now);
             self.stack.app_mut().beginning = Some(begun);
-            match self.stack.connect(now, class, tuple, state) {
+            clients.templates[due.template].passed(place);
+            match self.stack.connect(now, class, place.tuple, state) {
                 Ok(id) => {
-                    clients.begun += 1;
+                    clients.begun += u64::from(!clients.is_scripted(due.template));
                     self.stack.app_mut().began(id, program, begun);
                     return;
                 }
@@ -536,18 +654,20 @@ impl Side {
                 {
                     // The next tuple in the order, which then is not that of the flow behind.
                     tries += 1;
-                    clients.templates[due.template].skipped += 1;
-                    tuple = clients.tuple(due);
+                    match clients.place(due) {
+                        Some(next) => place = next,
+                        None => tries = TRIES,
+                    }
                 }
-                Err(ConnectError::InUse) if clients.script.is_some() => {
+                Err(ConnectError::InUse) if clients.is_scripted(due.template) => {
                     self.stack.app_mut().beginning = None;
-                    return clients.busy.put_back(now, tuple, due);
+                    return clients.busy.put_back(now, place.tuple, due);
                 }
                 Err(error) => {
                     self.stack.app_mut().beginning = None;
                     let why = match error {
                         ConnectError::InUse => {
-                            clients.exhausted(due.template, &tuple);
+                            clients.exhausted(due.template, &place.tuple);
                             NotBegun::PORTS
                         }
                         ConnectError::Full => NotBegun::FULL,
@@ -570,10 +690,10 @@ impl Side {
         }
         for _ in 0..clients.parked.len() {
             let Some(clients) = &mut self.clients else { return };
-            let Some((due, tuple)) = clients.parked.pop_front() else { return };
-            match self.link.resolve(now, tuple.remote) {
-                Answer::Mac(_) => self.connect(now, due, tuple),
-                Answer::Wait => clients.parked.push_back((due, tuple)),
+            let Some((due, place)) = clients.parked.pop_front() else { return };
+            match self.link.resolve(now, place.tuple.remote) {
+                Answer::Mac(_) => self.connect(now, due, place),
+                Answer::Wait => clients.parked.push_back((due, place)),
                 Answer::Silent => clients.refuse(now, due.template, NotBegun::UNRESOLVED),
             }
         }
@@ -582,10 +702,12 @@ impl Side {
     fn steer(&mut self, now: Nanos) {
         let Some(clients) = &mut self.clients else { return };
         let (stack, classes) = (&self.stack, &self.classes);
+        let (first, begun) = (clients.first_scripted, clients.begun);
         clients.arrivals.steer(now, || {
-            let of =
-                classes.iter().filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
-            (of.map(|counters| counters.delivered + counters.acked).sum(), clients.begun)
+            // What a script says has its own times, and is no part of what is aimed at.
+            let own = classes[..first].iter();
+            let of = own.filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
+            (of.map(|counters| counters.delivered + counters.acked).sum(), begun)
         });
     }
 
@@ -608,6 +730,12 @@ impl Side {
     #[inline]
     pub fn has_output(&self) -> bool {
         self.stack.has_output() || self.link.has_answers()
+    }
+
+    /// A peer waits for an acknowledgement of much.
+    #[inline]
+    pub fn is_pressed(&self) -> bool {
+        self.stack.is_pressed()
     }
 
     /// Sends what waits, until there is none or no room for it.
@@ -635,7 +763,7 @@ impl Side {
 
     fn stop_arrivals(&mut self, now: Nanos) {
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.stop(now);
+            clients.stop_arrivals(now);
             while let Some((due, _)) = clients.parked.pop_front() {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED);
             }
@@ -747,7 +875,7 @@ impl Side {
     /// late.
     pub fn give_up_before(&mut self, until: Nanos) {
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.stop(until);
+            clients.stop_arrivals(until);
         }
     }
 
@@ -781,7 +909,8 @@ impl Side {
             })
             .collect();
         if let Some(clients) = &self.clients {
-            let overdue = clients.arrivals.overdue(self.now);
+            let mine = mine(&clients.templates, &clients.servers, clients.worker);
+            let overdue = clients.arrivals.overdue(self.now, mine);
             for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate()
             {
                 let mut not_begun = theirs.not_begun;
@@ -899,26 +1028,27 @@ impl Busy {
 }
 
 impl Clients {
-    /// Who speaks with whom in a flow.
+    /// Who speaks with whom in a flow that is due: of a template the first place in its order that
+    /// is this worker's, none has had, and is not before the flow's own. `None`: there is none.
     #[inline]
-    fn tuple(&self, due: Due) -> Tuple {
+    fn place(&self, due: Due) -> Option<Place> {
         if let Some(part) = self.part(due) {
-            return part.tuple;
+            return Some(Place { tuple: part.tuple, position: 0 });
         }
         let template = &self.templates[due.template];
-        let (pool, servers) = (&template.tuples, &self.servers[template.servers]);
-        let position = due.number + template.skipped * self.arrivals.workers();
-        let (address, port) = pool.tuple(position);
-        let client = pool.address(address);
-        let server =
-            servers.address(servers.server(position, divided(position, pool.len()).0, client));
-        Tuple {
-            kind: template.kind,
-            local: client,
-            local_port: port,
-            remote: server,
-            remote_port: template.port,
+        let servers = &self.servers[template.servers];
+        let (worker, workers) = self.worker;
+        let first = due.number.max(template.next);
+        if workers == 1 {
+            return Some(Place { tuple: template.tuple(servers, first), position: first });
         }
+        let places = (first..first.saturating_add(SOUGHT * u64::from(workers)))
+            .map(|position| Place { tuple: template.tuple(servers, position), position });
+        places.into_iter().find(|place| owner(&place.tuple, workers) == worker)
+    }
+
+    fn stop_arrivals(&mut self, now: Nanos) {
+        self.arrivals.stop(now, mine(&self.templates, &self.servers, self.worker));
     }
 
     /// What its client says.
@@ -929,14 +1059,21 @@ impl Clients {
 
     /// The conversation of a script that is due.
     #[inline]
-    fn part(&self, due: Due) -> Option<&Part> {
-        let parts = self.script.as_ref()?;
+    fn part(&self, due: Due) -> Option<&Client> {
+        let parts = self.script.as_ref().filter(|_| self.is_scripted(due.template))?;
         Some(&parts[(due.number % parts.len() as u64) as usize])
+    }
+
+    /// Whether the template is the script's.
+    #[inline]
+    fn is_scripted(&self, template: usize) -> bool {
+        template >= self.first_scripted
     }
 
     fn next_due(&self) -> Option<Nanos> {
         let again = self.busy.again.front().map(|(at, _)| *at);
-        self.arrivals.next_due().into_iter().chain(again).min()
+        let mine = mine(&self.templates, &self.servers, self.worker);
+        self.arrivals.next_due(mine).into_iter().chain(again).min()
     }
 
     /// Whether an earlier conversation of the same addresses and ports waits for them: then this
@@ -946,7 +1083,7 @@ impl Clients {
         if self.busy.waiting.is_empty() {
             return false;
         }
-        let tuple = self.tuple(due);
+        let Some(Place { tuple, .. }) = self.place(due) else { return false };
         let waits = self.busy.waiting.contains_key(&tuple);
         if waits {
             self.busy.put(now, tuple, due);
@@ -956,7 +1093,7 @@ impl Clients {
 
     /// Tuples that a template's flows can have; of a script each has one.
     fn tuples_of(&self, template: usize) -> u64 {
-        if self.script.is_some() {
+        if self.is_scripted(template) {
             return 1;
         }
         let template = &self.templates[template];
@@ -979,6 +1116,56 @@ impl Clients {
         self.templates[template].not_begun.add(why, 1);
         self.arrivals.ended(template, now + BACK_OFF);
     }
+}
+
+impl ClientTemplate {
+    /// Who speaks with whom at a place of its order.
+    #[inline]
+    fn tuple(&self, servers: &Tuples, position: u64) -> Tuple {
+        let (address, port) = self.tuples.tuple(position);
+        let client = self.tuples.address(address);
+        let wrap = divided(position, self.tuples.len()).0;
+        let server = servers.address(servers.server(position, wrap, client));
+        Tuple {
+            kind: self.kind,
+            local: client,
+            local_port: port,
+            remote: server,
+            remote_port: self.port,
+        }
+    }
+
+    /// A flow has had the place, or found it busy.
+    #[inline]
+    fn passed(&mut self, place: Place) {
+        self.next = self.next.max(place.position + 1);
+    }
+}
+
+/// Flows that may be open at once on a worker.
+fn most_active(load: &Load, (worker, workers): (u32, u32)) -> u64 {
+    let share = |most: u64| most.saturating_sub(worker.into()).div_ceil(workers.into());
+    load.limits.active.map_or(u64::MAX, share)
+}
+
+/// Which flows of an open loop are a worker's: those whose addresses and ports are, unless one
+/// before them has found these busy.
+fn mine(
+    templates: &[ClientTemplate],
+    servers: &[Tuples],
+    (worker, workers): (u32, u32),
+) -> impl Mine {
+    move |template: usize, number| {
+        let template = &templates[template];
+        workers == 1
+            || owner(&template.tuple(&servers[template.servers], number), workers) == worker
+    }
+}
+
+/// The worker that has a flow, of so many.
+#[inline]
+pub(crate) fn owner(tuple: &Tuple, workers: u32) -> u32 {
+    owner::of_ends((tuple.local, tuple.local_port), (tuple.remote, tuple.remote_port), workers)
 }
 
 /// Puts frames around packets.

@@ -232,6 +232,10 @@ pub struct LinkStatistics {
     /// Next hops that answered, and that did not after all tries.
     pub resolved: u64,
     pub resolution_failed: u64,
+    /// Frames of flows that other workers of the port have, which were handed to them; and frames
+    /// that were dropped, as these had too many of them waiting.
+    pub relayed: u64,
+    pub relay_dropped: u64,
     /// Flows to a port that servers of several templates share, from addresses that are none of
     /// their clients': a device has translated them, and the first template's server was taken.
     pub unknown_clients: u64,
@@ -505,7 +509,7 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 17] {
         let Self {
             frames_received,
             not_ours,
@@ -521,6 +525,8 @@ impl LinkStatistics {
             answers_dropped,
             resolved,
             resolution_failed,
+            relayed,
+            relay_dropped,
             unknown_clients,
         } = self;
         [
@@ -538,6 +544,8 @@ impl LinkStatistics {
             ("answers_dropped", answers_dropped),
             ("resolved", resolved),
             ("resolution_failed", resolution_failed),
+            ("relayed", relayed),
+            ("relay_dropped", relay_dropped),
             ("unknown_clients", unknown_clients),
         ]
     }

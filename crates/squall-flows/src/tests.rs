@@ -2,6 +2,7 @@
 
 use squall_apps::Program;
 use squall_tcp::Tunables;
+use squall_units::Nanos;
 
 use crate::{Arrival, Template};
 
@@ -20,5 +21,8 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         server_tunables: Tunables::default(),
         arrival,
         limit: None,
+        start: Nanos::ZERO,
+        duration: None,
+        waits: false,
     }
 }

@@ -191,12 +191,17 @@ impl Application for Watched {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
+        let apps = &mut self.apps;
         let (class, state) = match &mut self.serving {
-            None => self.apps.on_accept(now, flow)?,
-            Some(serving) => {
-                let (class, program) = serving.take(flow)?;
-                (class, self.apps.server(program, now, flow))
-            }
+            None => apps.on_accept(now, flow)?,
+            // A template may serve at the same address and port.
+            Some(serving) => match (serving.take(flow), apps.on_listens(flow)) {
+                (None, true) => apps.on_accept(now, flow)?,
+                (known, _) => {
+                    let (class, program) = known.or_else(|| serving.take_other(flow))?;
+                    (class, apps.server(program, now, flow))
+                }
+            },
         };
         let program = self.apps.program(&state);
         self.apps.observer_mut().opened(program);
@@ -204,9 +209,8 @@ impl Application for Watched {
     }
 
     fn listens(&self, flow: &Tuple) -> bool {
-        self.serving
-            .as_ref()
-            .map_or_else(|| self.apps.on_listens(flow), |serving| serving.listens(flow))
+        self.serving.as_ref().is_some_and(|serving| serving.listens(flow))
+            || self.apps.on_listens(flow)
     }
 
     /// A server may go on for a while after its client has ended, as with speech: that its port is

@@ -4,7 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     hash::{BuildHasherDefault, Hasher},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use squall_units::{MacAddr, Nanos};
@@ -12,11 +12,50 @@ use squall_units::{MacAddr, Nanos};
 /// The neighbours on a link.
 #[derive(Debug, Default)]
 pub struct Neighbours {
+    /// Who is known, by all but the last octet of the address.
+    blocks: HashMap<IpAddr, Block, BuildHasherDefault<Mixer>>,
+    /// Who has another MAC address than the rest of the block, or is asked for.
     table: HashMap<IpAddr, Entry, BuildHasherDefault<Mixer>>,
     /// Questions by the instant at which they are to be asked; out of date where the entry says
     /// otherwise.
     questions: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
     asking: usize,
+}
+
+/// 256 addresses in a row, and who of them has the one MAC address that all of them mostly have,
+/// that of a router or a generator: hundreds of thousands of clients fit the cache.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    mac: MacAddr,
+    known: [u64; 4],
+}
+
+impl Block {
+    #[inline]
+    fn has(&self, place: u8) -> bool {
+        self.known[usize::from(place >> 6)] >> (place & 63) & 1 == 1
+    }
+
+    #[inline]
+    fn put(&mut self, place: u8, known: bool) {
+        let word = &mut self.known[usize::from(place >> 6)];
+        *word = *word & !(1 << (place & 63)) | u64::from(known) << (place & 63);
+    }
+}
+
+/// Which block an address is in, and where.
+#[inline]
+fn block_of(address: IpAddr) -> (IpAddr, u8) {
+    match address {
+        IpAddr::V4(address) => {
+            let bits = address.to_bits();
+            (Ipv4Addr::from_bits(bits & !0xff).into(), bits as u8)
+        }
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            (Ipv6Addr::from_bits(bits & !0xff).into(), bits as u8)
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,19 +91,23 @@ const REST: Nanos = Nanos(1_000_000_000);
 /// Addresses that are asked for at once at most: further ones have their turn when these have
 /// answered.
 const ASKING: usize = 1024;
-/// Addresses that are remembered.
+/// Blocks, and addresses beside them, that are remembered.
 const MOST: usize = 1 << 22;
 
 impl Neighbours {
     /// What is known of `address`. Who is not known is asked for from now on.
     #[inline]
     pub fn find(&mut self, now: Nanos, address: IpAddr) -> Answer {
+        let (block, place) = block_of(address);
+        if let Some(block) = self.blocks.get(&block).filter(|block| block.has(place)) {
+            return Answer::Mac(block.mac);
+        }
         match self.table.get(&address) {
             Some(Entry::Known(mac)) => Answer::Mac(*mac),
             Some(Entry::Asked { .. }) => Answer::Wait,
             Some(Entry::Silent { until }) if now < *until => Answer::Silent,
             _ => {
-                if self.asking < ASKING && self.table.len() < MOST {
+                if self.asking < ASKING && self.has_room() {
                     self.asking += 1;
                     self.table.insert(address, Entry::Asked { tries: 0, next: now });
                     self.questions.push(Reverse((now, address)));
@@ -76,16 +119,41 @@ impl Neighbours {
 
     /// `address` has spoken with this MAC address. True if it was being asked for.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
-        let known = self.table.len();
-        let was_asked = match self.table.get_mut(&address) {
-            Some(entry) => {
-                matches!(std::mem::replace(entry, Entry::Known(mac)), Entry::Asked { .. })
+        let has_room = self.has_room();
+        let (at, place) = block_of(address);
+        let was_asked = |entry| matches!(entry, Some(Entry::Asked { .. }));
+        let was_asked = match self.blocks.get_mut(&at) {
+            Some(block) if block.known == [0; 4] || block.mac == mac => {
+                if block.has(place) {
+                    return false;
+                }
+                block.mac = mac;
+                block.put(place, true);
+                was_asked(self.table.remove(&address))
             }
-            None if known < MOST => self.table.insert(address, Entry::Known(mac)).is_some(),
-            None => false,
+            None if has_room => {
+                let mut block = Block { mac, known: [0; 4] };
+                block.put(place, true);
+                self.blocks.insert(at, block);
+                was_asked(self.table.remove(&address))
+            }
+            block => {
+                if let Some(block) = block {
+                    block.put(place, false);
+                }
+                match self.table.get_mut(&address) {
+                    Some(entry) => was_asked(Some(std::mem::replace(entry, Entry::Known(mac)))),
+                    None if has_room => was_asked(self.table.insert(address, Entry::Known(mac))),
+                    None => false,
+                }
+            }
         };
         self.asking -= usize::from(was_asked);
         was_asked
+    }
+
+    fn has_room(&self) -> bool {
+        self.blocks.len() + self.table.len() < MOST
     }
 
     /// When [`Neighbours::question`] has something to say.
@@ -193,6 +261,34 @@ mod tests {
         assert_eq!(tries, TRIES);
         assert_eq!((neighbours.find(now, b), neighbours.question(now)), (Answer::Silent, None));
         assert_eq!(neighbours.find(now + REST, b), Answer::Wait);
+    }
+
+    #[test]
+    fn neighbours_of_one_block_may_have_macs_of_their_own_and_change_them() {
+        let mut neighbours = Neighbours::default();
+        let address = |i: u32| IpAddr::V4((0x1000_0000 + i).into());
+        let (router, own) = (MacAddr([2; 6]), |i: u32| MacAddr([4, 0, 0, 0, 0, i as u8]));
+        let of = |i: u32| if i % 5 == 4 { own(i) } else { router };
+        for i in 1..1000 {
+            neighbours.find(Nanos(0), address(i));
+            assert!(neighbours.learn(address(i), of(i)) && !neighbours.learn(address(i), of(i)));
+        }
+        assert_eq!(
+            (neighbours.asking, neighbours.blocks.len(), neighbours.table.len()),
+            (0, 4, 200)
+        );
+        assert_eq!(neighbours.question(Nanos(0)), None);
+        (1..1000)
+            .for_each(|i| assert!(neighbours.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
+        // One moves behind the router, and one from there.
+        assert!(!neighbours.learn(address(4), router) && !neighbours.learn(address(5), own(9)));
+        assert_eq!(neighbours.find(Nanos(0), address(4)), Answer::Mac(router));
+        assert_eq!(neighbours.find(Nanos(0), address(5)), Answer::Mac(own(9)));
+        assert_eq!(neighbours.table.len(), 200);
+        let v6: IpAddr = "fd00::1".parse().unwrap();
+        assert!(!neighbours.learn(v6, router));
+        assert_eq!(neighbours.find(Nanos(0), v6), Answer::Mac(router));
+        assert_eq!(neighbours.find(Nanos(0), "fd00::2".parse().unwrap()), Answer::Wait);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::inspect::{self, About};
 use crate::packet::{Packet, TCP, UDP};
 use crate::protocols::{FactIs, Transaction};
 use crate::stream::{Session, State, Stream};
-use crate::{Alert, Engine, parts, tests_of, transforms};
+use crate::{Alert, Engine, conditions, parts, transforms};
 
 /// With less than this, and nothing that makes it urgent, a stream waits for more: Suricata's
 /// `toserver-chunk-size` and `toclient-chunk-size`.
@@ -211,15 +211,15 @@ impl Engine<'_> {
         seen: Seen,
         who: &Who,
     ) -> bool {
-        tests_of::flow(&rule.rule.flow, packet, seen)
-            && rule.packet_tests.iter().all(|test| tests_of::packet(&test.is, packet, flow, seen))
+        conditions::flow(&rule.rule.flow, packet, seen)
+            && rule.packet_tests.iter().all(|test| conditions::packet(&test.is, packet, flow, seen))
             && rule.events.iter().all(|event| {
                 packet.events.iter().chain(&seen.event).any(|seen| is_event(event, seen))
             })
             && rule
                 .protocols
                 .iter()
-                .all(|(asked, negated)| tests_of::protocol(*asked, flow) != *negated)
+                .all(|(asked, negated)| conditions::protocol(*asked, flow) != *negated)
             && rule
                 .rule
                 .bits
@@ -322,7 +322,7 @@ impl Engine<'_> {
                         && rule
                             .tests
                             .iter()
-                            .all(|test| tests_of::application(test, transaction, from, flow));
+                            .all(|test| conditions::application(test, transaction, from, flow));
                     if !partly.header {
                         continue;
                     }

@@ -24,6 +24,7 @@
 mod ber;
 mod bits;
 mod compiled;
+mod conditions;
 mod detect;
 mod expression;
 mod flow;
@@ -34,7 +35,6 @@ mod parts;
 mod prefilter;
 mod protocols;
 mod stream;
-mod tests_of;
 mod transforms;
 
 #[doc(hidden)]

@@ -524,7 +524,7 @@ impl Headers {
         self.key = FlowKey { protocol: header[9], version: 4, ..FlowKey::default() };
         self.key.src[..4].copy_from_slice(&header[12..16]);
         self.key.dst[..4].copy_from_slice(&header[16..20]);
-        // No length: the packet is a super-frame whose length came with its descriptor.
+        // No length: the packet is a GSO frame whose length came with its descriptor.
         if total_len != 0 {
             if total_len < header_len {
                 return Err(HeaderFault::Malformed);
@@ -548,7 +548,7 @@ impl Headers {
         self.key.src.copy_from_slice(&header[8..24]);
         self.key.dst.copy_from_slice(&header[24..40]);
         let payload_len = usize::from(be16(header, 4));
-        // No length: a jumbogram (RFC 2675) or a super-frame.
+        // No length: a jumbogram (RFC 2675) or a GSO frame.
         if payload_len != 0 {
             self.end = self.end.min((at + 40 + payload_len) as u32);
         }

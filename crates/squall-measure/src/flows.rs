@@ -86,17 +86,17 @@ pub struct Flows {
     resolution: u64,
 }
 
-/// The flows with most octets, for watching.
+/// The flows with most octets, for a live view.
 #[derive(Clone, Debug, Default)]
-pub struct Watched {
+pub struct TopFlows {
     /// Flows in the table.
     pub flows: usize,
-    pub top: Vec<WatchedFlow>,
+    pub top: Vec<TopFlow>,
 }
 
 /// One flow so far.
 #[derive(Clone, Copy, Debug)]
-pub struct WatchedFlow {
+pub struct TopFlow {
     pub key: FlowKey,
     pub packets: u64,
     pub octets: u64,
@@ -178,7 +178,7 @@ impl Flows {
     }
 
     /// The `n` flows with most octets.
-    pub fn watch(&self, n: usize) -> Watched {
+    pub fn top(&self, n: usize) -> TopFlows {
         let mut top: Vec<_> = self.table.iter().collect();
         let order =
             |flow: &&crate::flow::Flow<FlowRx>| std::cmp::Reverse(flow.value.traffic.octets);
@@ -187,7 +187,7 @@ impl Flows {
             top.truncate(n);
         }
         top.sort_by_key(order);
-        let flow = |flow: &crate::flow::Flow<FlowRx>| WatchedFlow {
+        let flow = |flow: &crate::flow::Flow<FlowRx>| TopFlow {
             key: flow.key,
             packets: flow.value.traffic.packets,
             octets: flow.value.traffic.octets,
@@ -196,7 +196,7 @@ impl Flows {
                 _ => None,
             },
         };
-        Watched { flows: self.table.len(), top: top.into_iter().map(flow).collect() }
+        TopFlows { flows: self.table.len(), top: top.into_iter().map(flow).collect() }
     }
 }
 
@@ -236,8 +236,8 @@ mod tests {
             flows.observe(&frame, 64, Nanos(k * 100));
         }
         assert_eq!((flows.table.len(), flows.total.packets, flows.rest.packets), (2, 30, 10));
-        let watched = flows.watch(1);
-        assert_eq!((watched.flows, watched.top.len(), watched.top[0].packets), (2, 1, 10));
+        let top = flows.top(1);
+        assert_eq!((top.flows, top.top.len(), top.top[0].packets), (2, 1, 10));
         assert_eq!((flows.rest.first, flows.rest.last), (Nanos(200), Nanos(2900)));
     }
 }

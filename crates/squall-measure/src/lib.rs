@@ -13,16 +13,16 @@ pub mod kinds;
 pub mod track;
 mod traffic;
 
-pub use flows::{By, FlowRx, FlowSettings, Flows, Watched, WatchedFlow, source};
+pub use flows::{By, FlowRx, FlowSettings, Flows, TopFlow, TopFlows, source};
 pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 
 use flow::Link;
-use squall_program::signature::Signature;
+use squall_program::signature::{LEN, Signature};
 use squall_stats::{
     DelaySummary, DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker,
 };
 use squall_units::{Cut, FCS_LEN, Nanos};
-use squall_wire::Segments;
+use squall_wire::{Frame, Segments};
 use std::sync::Arc;
 use track::{Place, Tracked};
 
@@ -47,8 +47,8 @@ pub struct Receiver {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// Super-frames that came whole, and the frames in them, which are among `packets`.
-    pub super_frames: u64,
+    /// GSO frames that came whole, and the frames in them, which are among `packets`.
+    pub gso_frames: u64,
     pub segments: u64,
     /// Frames without a signature of ours.
     pub unsigned: u64,
@@ -60,8 +60,8 @@ pub struct Receiver {
     pub fingerprint: Option<Fingerprint>,
     /// Each flow for itself, when asked for.
     pub flows: Option<Box<Flows>>,
-    /// In a copy for watching, in the place of those.
-    pub watched: Watched,
+    /// In a copy for a live view, in the place of those.
+    pub top_flows: TopFlows,
     /// What stood at [`Measure::places`], when asked for.
     pub tracked: Option<Box<Tracked>>,
     count_only: bool,
@@ -81,9 +81,9 @@ pub struct StreamRx {
     pub delay: DelayTracker,
 }
 
-/// A [`StreamRx`] in figures alone.
+/// The counters of a [`StreamRx`], without its trackers.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StreamGlance {
+pub struct StreamCounters {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
@@ -94,17 +94,17 @@ pub struct StreamGlance {
     pub delay: DelaySummary,
 }
 
-/// Flows in a copy for watching.
-const WATCHED: usize = 10;
+/// Flows in a copy for a live view.
+const TOP_FLOWS: usize = 10;
 /// A sender of ours numbers its frames from 0 on, and is not back within 5 ms. Workers that share a
 /// stream send its frames a little out of order, each with its own time: that is no new beginning.
 const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
 
 impl StreamRx {
-    /// In figures alone; nothing is copied that takes memory.
-    pub fn glance(&self) -> StreamGlance {
-        StreamGlance {
+    /// Nothing is copied that takes memory.
+    pub fn counters(&self) -> StreamCounters {
+        StreamCounters {
             packets: self.packets,
             octets: self.octets,
             unique: self.sequence.counts().unique,
@@ -200,7 +200,7 @@ impl Receiver {
         self.packets += 1;
         self.octets += len;
         if let Some(fingerprint) = &mut self.fingerprint {
-            fingerprint.add(octets);
+            fingerprint.merge(self::fingerprint(octets, Cut::WHOLE));
         }
         if self.count_only {
             return;
@@ -226,16 +226,20 @@ impl Receiver {
     /// Counts a frame that another has taken: `wire_len` octets without FCS, joined as `cut` says.
     #[inline]
     pub fn count(&mut self, wire_len: u32, cut: Cut) {
-        if cut.is_whole() {
-            self.packets += 1;
-            self.octets += with_fcs(wire_len);
-            return;
-        }
-        let segments = u64::from(cut.segments(wire_len));
+        let segments = self.joined(wire_len, cut);
         self.packets += segments;
         self.octets += cut.octets(wire_len);
-        self.super_frames += 1;
-        self.segments += segments;
+    }
+
+    /// How many frames came as one; they are counted as such.
+    #[inline]
+    fn joined(&mut self, wire_len: u32, cut: Cut) -> u64 {
+        let segments = u64::from(cut.segments(wire_len));
+        if segments > 1 {
+            self.gso_frames += 1;
+            self.segments += segments;
+        }
+        segments
     }
 
     /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire
@@ -323,26 +327,19 @@ impl Receiver {
     /// Takes frames that came joined as one of `wire_len` octets, and counts those that it is cut
     /// into.
     pub fn observe_joined(&mut self, octets: &[u8], wire_len: u32, cut: Cut, time: Nanos) {
-        let segments = u64::from(cut.segments(wire_len));
-        if segments > 1 {
-            self.super_frames += 1;
-            self.segments += segments;
-        }
         let whole = octets.len() == wire_len as usize;
         if self.count_only {
-            self.packets += segments;
-            self.octets += cut.octets(wire_len);
-            return;
+            return self.count(wire_len, cut);
         }
         // No stream of ours signs frames that are cut, but a NIC may join frames that were signed
         // each.
         if whole && Signature::read(octets).is_some() {
+            self.joined(wire_len, cut);
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
             return segments_of(octets, cut).for_each(&mut Vec::new(), each);
         }
-        self.packets += segments;
-        self.octets += cut.octets(wire_len);
-        self.unsigned += segments;
+        self.count(wire_len, cut);
+        self.unsigned += u64::from(cut.segments(wire_len));
         self.arrival(time);
         if let Some(flows) = &mut self.flows {
             let each =
@@ -378,8 +375,8 @@ impl Receiver {
         self.streams[number].get_or_insert_default()
     }
 
-    /// A copy without histograms: for watching thousands of streams.
-    pub fn light(&self) -> Self {
+    /// A copy without histograms: for a live view of thousands of streams.
+    pub fn without_histograms(&self) -> Self {
         let light = |s: &StreamRx| {
             Box::new(StreamRx {
                 packets: s.packets,
@@ -394,27 +391,27 @@ impl Receiver {
             gap_bins: None,
             flows: None,
             tracked: None,
-            watched: self.watch(),
+            top_flows: self.top_flows(),
             ..*self
         }
     }
 
     /// A copy with the histograms of streams, and the largest flows alone: a copy of all of them
     /// takes longer than a queue has room for.
-    pub fn watching(&self) -> Self {
+    pub fn with_histograms(&self) -> Self {
         Self {
             streams: self.streams.clone(),
             gaps: self.gaps.clone(),
             gap_bins: self.gap_bins.clone(),
             flows: None,
             tracked: None,
-            watched: self.watch(),
+            top_flows: self.top_flows(),
             ..*self
         }
     }
 
-    fn watch(&self) -> Watched {
-        self.flows.as_ref().map_or_else(Watched::default, |flows| flows.watch(WATCHED))
+    fn top_flows(&self) -> TopFlows {
+        self.flows.as_ref().map_or_else(TopFlows::default, |flows| flows.top(TOP_FLOWS))
     }
 
     /// What was seen of stream `number`.
@@ -428,15 +425,31 @@ impl Receiver {
     }
 }
 
-/// That of the frames which `octets` are cut into.
+/// That of the frames which `octets` are cut into. Of those with a signature the time of that is
+/// left out, as nothing else differs from run to run.
 pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     let mut all = Fingerprint::default();
+    let mut add = |frame: &[u8]| match Signature::read(frame) {
+        Some(signature) => all.add(&without_time(frame, signature)),
+        None => all.add(frame),
+    };
     if cut.is_whole() {
-        all.add(octets);
+        add(octets);
     } else {
-        segments_of(octets, cut).for_each(&mut Vec::new(), |frame| all.add(frame));
+        segments_of(octets, cut).for_each(&mut Vec::new(), add);
     }
     all
+}
+
+/// `frame` as it would have left at 0, with the checksums that it would have then.
+fn without_time(frame: &[u8], signature: Signature) -> Vec<u8> {
+    let mut frame = Frame::dissect(frame.to_vec());
+    let (high, low) = Signature { time: 0, ..signature }.halves();
+    let at = frame.bytes.len() - LEN;
+    frame.bytes[at..at + 8].copy_from_slice(&high.to_be_bytes());
+    frame.bytes[at + 8..].copy_from_slice(&low.to_be_bytes());
+    frame.fill_checksums();
+    frame.bytes
 }
 
 fn segments_of(octets: &[u8], cut: Cut) -> Segments<'_> {
@@ -554,6 +567,34 @@ mod tests {
     }
 
     #[test]
+    fn a_fingerprint_leaves_the_time_of_a_signature_out_and_nothing_else() {
+        let frame = |text: &str, sequence, time| {
+            let packet = squall_wire::Packet::parse(text).unwrap();
+            let mut frame = packet.build(Some(150), &|_| unreachable!(), 0).unwrap();
+            let (high, low) = Signature { stream: 3, sequence, time }.halves();
+            let at = frame.bytes.len() - LEN;
+            frame.bytes[at..at + 8].copy_from_slice(&high.to_be_bytes());
+            frame.bytes[at + 8..].copy_from_slice(&low.to_be_bytes());
+            frame.fill_checksums();
+            fingerprint(&frame.bytes, Cut::WHOLE)
+        };
+        for text in [
+            "eth/ipv4/udp",
+            "eth/ipv6/tcp",
+            "eth/ipv4/icmp",
+            "eth/ipv4/udp/vxlan/eth/ipv4/udp",
+            "eth/ipv4/udp(checksum=0)/vxlan/eth/ipv6/udp",
+            "eth",
+        ] {
+            let one = frame(text, 1, 7);
+            for time in [0, 8, 0xffff, 123_456_789_012, 1 << 47] {
+                assert_eq!(frame(text, 1, time), one, "{text}");
+            }
+            assert_ne!(frame(text, 2, 7), one, "{text}");
+        }
+    }
+
+    #[test]
     fn frames_that_were_joined_count_as_what_they_were() {
         // Ethernet, IPv4, UDP, and four signed payloads of 16 octets.
         let mut octets = vec![0; 42];
@@ -565,7 +606,7 @@ mod tests {
         let mut rx = Receiver::new(&Measure { fingerprint: true, ..Measure::default() });
         rx.observe_joined(&octets, 106, cut, Nanos(150));
         assert_eq!((rx.packets, rx.octets, rx.unsigned), (4, 4 * 62, 0));
-        assert_eq!((rx.super_frames, rx.segments), (1, 4));
+        assert_eq!((rx.gso_frames, rx.segments), (1, 4));
         assert_eq!(rx.stream(7).map(|s| (s.packets, s.sequence.lost(4))), Some((4, 0)));
         assert_eq!(rx.fingerprint, Some(fingerprint(&octets, cut)));
         octets.truncate(90);

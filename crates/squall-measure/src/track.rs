@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::StreamGlance;
+use crate::StreamCounters;
 
 /// Bits of a frame, counted from its first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl Place {
 #[derive(Clone, Debug)]
 pub struct Tracked {
     places: Arc<[Place]>,
-    found: HashMap<Key, StreamGlance>,
+    found: HashMap<Key, StreamCounters>,
     /// Frames whose value found no room.
     pub beyond: u64,
 }
@@ -105,7 +105,7 @@ impl Tracked {
             let full = self.found.len() >= MOST;
             let row = match self.found.entry((stream, place as u16, value)) {
                 Entry::Occupied(row) => row.into_mut(),
-                Entry::Vacant(row) if !full => row.insert(StreamGlance::default()),
+                Entry::Vacant(row) if !full => row.insert(StreamCounters::default()),
                 Entry::Vacant(_) => {
                     self.beyond += 1;
                     continue;
@@ -119,7 +119,7 @@ impl Tracked {
     }
 
     /// In no order.
-    pub fn rows(&self) -> impl Iterator<Item = (Key, StreamGlance)> {
+    pub fn rows(&self) -> impl Iterator<Item = (Key, StreamCounters)> {
         self.found.iter().map(|(key, seen)| (*key, *seen))
     }
 }

@@ -259,6 +259,8 @@ impl<'a> Flows<'a> {
                 mode,
                 start_delay: timing.start(turn),
                 self_start: true,
+                duration: None,
+                after: None,
                 next: None,
                 latency: signed,
                 late: Late::default(),

@@ -2,8 +2,10 @@
 //!
 //! In goes a configuration as JSON ([`Config`]); out comes a [`squall_profile::Profile`] with what
 //! OTG calls its parts ([`translate`]), or each thing that is wrong or not supported, with its path
-//! ([`Problems`]). [`replies`] are the other messages. Does not know how a configuration comes
-//! here, nor how it is run.
+//! ([`Problems`]). [`replies`] are the other messages. All that is pure, and opens no port.
+//!
+//! A [`Controller`] runs what was configured, with flows that start and stop, captures and devices.
+//! Does not know what carries messages here.
 //!
 //! ```
 //! use serde_json::json;
@@ -21,6 +23,7 @@
 
 mod captures;
 mod config;
+mod controller;
 mod devices;
 mod flows;
 mod headers;
@@ -33,6 +36,7 @@ pub mod replies;
 mod translate;
 
 pub use config::Config;
+pub use controller::{Controller, InProcess, Refusal, sweep};
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{

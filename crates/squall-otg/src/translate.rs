@@ -235,8 +235,10 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         streams,
         flows: None,
         attacks: Vec::new(),
+        replays: Vec::new(),
         seed: 1,
         stop: Stop::default(),
+        run: Default::default(),
     };
     let warnings = std::mem::take(&mut notes.warnings);
     let devices = devices.list;

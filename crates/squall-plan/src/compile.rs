@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use squall_profile::{
-    At, Departures, Diagnostic, Diagnostics, FieldRef, Mode, Op, PacketSource, Profile, SizeLaw,
-    Stream, Vary,
+    At, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource, Profile,
+    SizeLaw, Stream, Vary,
 };
 use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature,
@@ -13,9 +13,12 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
 use squall_wire::{BuildError, Frame};
 
 use crate::{
-    Assets, Options, Placement, Plan, PlanPort, PlanStream, PortLimits,
+    Assets, Inputs, Multiplier, Options, Placement, Plan, PlanFlows, PlanPort, PlanReplay,
+    PlanStream, PortLimits, after,
     cut::{cut, natural_len},
-    place, rate,
+    flows,
+    place::{self, Wanted},
+    rate, replays,
 };
 
 /// Smallest frame that a plan gives a packet by itself, octets without FCS (IEEE 802.3).
@@ -27,18 +30,23 @@ const MAX_SIGNED: usize = 1 << 16;
 ///
 /// # Errors
 /// All mistakes that only show against packets, ports and files: a field that is not in the packet,
-/// a size that the headers do not fit, a rate that the port cannot carry.
+/// a size that the headers do not fit, a rate that the port cannot carry, a capture without
+/// conversations.
 pub fn compile(
     profile: &Profile,
     limits: &[PortLimits],
-    assets: &dyn Assets,
+    inputs: Inputs<'_>,
     options: &Options,
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
-    let mut problems = Vec::new();
+    let Inputs { assets, replays: others, opened, spoken } = inputs;
+    let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
     let mut made = Vec::new();
     let mut warnings = Warnings::default();
+    let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
+    replays.extend(others);
+    let mut flows = flows::compile(profile, spoken, limits, assets, &mut mistakes);
     for (index, stream) in profile.streams.iter().enumerate() {
         match program(
             profile.seed,
@@ -50,17 +58,27 @@ pub fn compile(
             &mut warnings,
         ) {
             Ok(program) => made.push((stream, program)),
-            Err(problem) => problems.push(problem),
+            Err(problem) => mistakes.add(problem),
         }
     }
-    problems.extend(profile.streams.iter().filter_map(|stream| elsewhere(stream, profile)));
-    if !problems.is_empty() {
-        return Err(finish(problems, profile));
+    let afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
+        found.into_iter().for_each(|mistake| mistakes.add(mistake));
+        Vec::new()
+    });
+    let elsewhere = profile.streams.iter().filter_map(|stream| elsewhere(stream, profile));
+    elsewhere.for_each(|problem| mistakes.add(problem));
+    mistakes.check()?;
+    let wrong = |message: String| {
+        let mut mistakes = Mistakes::of(profile);
+        mistakes.add(Diagnostic::at(At::default(), message, vec![]));
+        mistakes.check().expect_err("there is one")
+    };
+    if let Some(by) = options.multiplier {
+        multiply(profile, &mut replays, flows.as_mut(), by).map_err(wrong)?;
     }
     let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.mean_wire_len())).collect();
-    let rates = rate::scaled(&with_len, limits, options.multiplier)
-        .map_err(|message| finish(vec![Diagnostic::at(At::default(), message, vec![])], profile))?;
-    let mut streams = Vec::new();
+    let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
+    let (mut streams, mut mistakes) = (Vec::new(), Mistakes::of(profile));
     for ((stream, program), rate) in made.into_iter().zip(rates) {
         let port = &profile.ports[stream.port].name;
         match schedule(
@@ -74,12 +92,10 @@ pub fn compile(
             &mut notes,
         ) {
             Ok(planned) => streams.push(planned),
-            Err(problem) => problems.push(problem),
+            Err(problem) => mistakes.add(problem),
         }
     }
-    if !problems.is_empty() {
-        return Err(finish(problems, profile));
-    }
+    mistakes.check()?;
     let longest = |port: usize, cut: bool| {
         let of_port = streams.iter().filter(|s| s.port == port).map(|s| &s.program);
         let by_engine =
@@ -91,32 +107,80 @@ pub fn compile(
         });
         lens.max().unwrap_or(0)
     };
-    let ports: Vec<PlanPort> =
-        profile
-            .ports
-            .iter()
-            .enumerate()
-            .map(|(i, p)| PlanPort {
-                name: p.name.clone(),
-                address: p.address.clone(),
-                max_frame: {
-                    let flows = options.flows.iter().find(|flows| flows.port == i);
-                    let replays = options.replay.contains(&i);
-                    longest(i, false)
-                        .max(flows.map_or(0, |flows| flows.max_frame))
-                        .max(if replays { limits[i].max_frame } else { 0 })
-                },
-                cut_frame: longest(i, true),
-            })
-            .collect();
+    let max_frame = |port: usize| {
+        let sides = flows.iter().flat_map(|flows| &flows.sides);
+        let side = sides.filter(|side| side.port == port);
+        let of_flows = side.map(|side| side.max_frame(limits[port].segmentation)).max();
+        let replays = replays.iter().any(|replay| replay.ports.contains(&port));
+        let replayed = if replays { limits[port].max_frame } else { 0 };
+        longest(port, false).max(of_flows.unwrap_or(0)).max(replayed)
+    };
+    let ports: Vec<PlanPort> = profile
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(i, p)| PlanPort {
+            name: p.name.clone(),
+            address: p.address.clone(),
+            max_frame: max_frame(i),
+            cut_frame: longest(i, true),
+        })
+        .collect();
     notes.extend(warnings.into_notes());
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
+    let wanted = Wanted {
+        cores: options.cores,
+        cpus: options.cpus,
+        pin: options.pin.as_deref(),
+        replays: replays.iter().map(|replay| &replay.ports[..]).collect(),
+        flows: flows.iter().flat_map(PlanFlows::ports).collect(),
+        chained: !afters.is_empty(),
+        scripted: flows.iter().any(|flows| flows.load.script.is_some()),
+    };
     let (workers, counted) =
-        place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
-    let (seed, stop, replay) = (profile.seed, profile.stop, options.replay.clone());
-    let flows = options.flows.iter().map(|flows| flows.port).collect();
-    Ok(Plan { seed, stop, counted, ports, streams, replay, flows, workers, notes })
+        place::place(&ports, limits, &mut streams, &profile.stop, &wanted, &mut notes);
+    let (seed, stop, flows) = (profile.seed, profile.stop, flows.map(Arc::new));
+    Ok(Plan { seed, stop, counted, ports, streams, replays, flows, afters, workers, notes })
+}
+
+/// What `--mult` does to replays and flows; why it cannot.
+fn multiply(
+    profile: &Profile,
+    replays: &mut [PlanReplay],
+    flows: Option<&mut PlanFlows>,
+    by: Multiplier,
+) -> Result<(), String> {
+    let others = !profile.streams.is_empty() || replays.iter().any(|replay| !replay.fixed);
+    let multiplied = profile.flows.is_some() || !others;
+    if let Some(flows) = flows {
+        match by {
+            // Attacks go on as they began, beside what is multiplied.
+            _ if flows.load.own_templates() == 0 && !multiplied => {}
+            _ if flows.load.own_templates() == 0 => {
+                return Err("a capture that is played has no rate to be multiplied".into());
+            }
+            Multiplier::Factor { num, den } => flows.load = flows.load.clone().times(num, den),
+            // It says what streams come to.
+            Multiplier::Total(_) if profile.streams.is_empty() => {
+                let text = "flows have no rate in frames or bits a second\n  try --mult 2x";
+                return Err(text.into());
+            }
+            Multiplier::Total(_) => {}
+        }
+    }
+    for replay in replays.iter_mut().filter(|replay| !replay.fixed) {
+        match by {
+            Multiplier::Factor { num, den } => replay.multiply(num, den)?,
+            Multiplier::Total(_) if profile.streams.is_empty() => {
+                return Err("captures have no rate of their own to make a total of\n  try --mult \
+                            2x, or rate = of [[replay]]"
+                    .into());
+            }
+            Multiplier::Total(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Octets of frames made ahead, over all streams: half of a usual second level cache.
@@ -134,11 +198,6 @@ fn make_ahead(streams: &mut [PlanStream]) {
     }
 }
 
-fn finish(mut problems: Vec<Diagnostic>, profile: &Profile) -> Diagnostics {
-    problems.iter_mut().for_each(|p| p.origin.clone_from(&profile.origin));
-    Diagnostics(problems)
-}
-
 /// A worker that ends a stream has to have the next one at hand.
 fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     let next = &profile.streams[stream.next?.stream];
@@ -154,7 +213,10 @@ fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
                 port(next),
                 port(stream)
             ),
-            vec!["try start_delay and self_start = true for a stream of another port".into()],
+            vec![format!(
+                "try after = {:?} of stream {:?}, without self_start",
+                stream.name, next.name
+            )],
         )
     })
 }
@@ -644,6 +706,8 @@ fn schedule(
         pattern,
         seed: seed_of(seed, &stream.name, GAP_SEED),
         start: Picos::from(stream.start_delay),
+        lasts: stream.duration.map(Picos::from),
+        waits: stream.after.is_some(),
         self_start: stream.self_start,
         next: stream.next,
         late: stream.late,

@@ -1,4 +1,4 @@
-//! Super-frames: where they are cut, and whether they can be.
+//! GSO frames: where they are cut, and whether they can be.
 
 use squall_profile::{At, Diagnostic, Stream};
 use squall_program::{Sizes, VarSpec};

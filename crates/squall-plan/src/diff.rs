@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Plan, PlanStream};
+use crate::{Plan, PlanFlows, PlanReplay, PlanStream};
 
 /// One step from a plan to the next. Streams are told apart by name.
 #[derive(Clone, Debug)]
@@ -14,6 +14,10 @@ pub enum Change {
     Remove(String),
     /// Same frames at another rate, from the next gap on.
     Rate(String, squall_program::Gap, Option<f64>),
+    /// Templates begin flows at the rates of this load.
+    Load(Arc<PlanFlows>),
+    /// A replay goes on so many times as fast as its own schedule.
+    Speed(String, (u64, u64)),
 }
 
 impl Plan {
@@ -49,7 +53,30 @@ impl Plan {
                 changes.push(Change::Rate(s.name.clone(), s.gap, s.asked_pps));
             }
         }
+        let faster = |replay: &&PlanReplay| {
+            self.replays.iter().any(|old| old.name == replay.name && old.speed != replay.speed)
+        };
+        let speeds = new.replays.iter().filter(faster);
+        changes.extend(speeds.map(|replay| Change::Speed(replay.name.clone(), replay.speed)));
+        if let (Some(old), Some(flows)) = (&self.flows, &new.flows) {
+            let (a, b) = (&old.load, &flows.load);
+            if a.templates != b.templates || (a.target, a.limits) != (b.target, b.limits) {
+                changes.insert(0, Change::Load(flows.clone()));
+            }
+        }
         changes
+    }
+
+    /// Whether flows can go on as those of `new`.
+    ///
+    /// # Errors
+    /// What of them would have to change.
+    pub fn can_become(&self, new: &Self) -> Result<(), String> {
+        match (&self.flows, &new.flows) {
+            (None, None) => Ok(()),
+            (Some(old), Some(new)) if old.sides == new.sides => old.load.can_become(&new.load),
+            _ => Err("ports or networks of flows".into()),
+        }
     }
 
     fn name_of_next(&self, stream: &PlanStream) -> Option<&str> {
@@ -68,6 +95,8 @@ impl PlanStream {
             && self.pattern == other.pattern
             && self.late == other.late
             && self.start == other.start
+            && self.lasts == other.lasts
+            && self.waits == other.waits
             && self.self_start == other.self_start
             && unnumbered(self) == unnumbered(other)
     }

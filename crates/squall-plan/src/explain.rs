@@ -33,7 +33,7 @@ pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
     let mut shown = Vec::new();
     while shown.len() < count {
         let earliest = (0..lines.len())
-            .filter(|&i| plan.streams[i].self_start)
+            .filter(|&i| plan.streams[i].self_start && !plan.streams[i].waits)
             .filter_map(|i| Some((lines[i].1.due()?, lines[i].0.next, i)))
             .min();
         let Some((due, index, stream)) = earliest else { break };

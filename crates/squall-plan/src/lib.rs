@@ -1,32 +1,45 @@
-//! `compile(Profile, port limits, cores) -> Plan`: what each worker will send, from what template,
-//! with which field operations, at which instants. A value: it can be printed ([`explain`]),
-//! compared ([`Plan::diff`]) and tested.
+//! `compile(Profile, port limits, inputs, cores) -> Plan`: what each worker will send, of streams,
+//! captures and flows, from what template, with which field operations, at which instants. A value:
+//! it can be printed ([`text`]), compared ([`Plan::diff`]) and tested.
 //!
-//! Pure but for files that a profile names, which are read through [`Assets`]. Does not know
-//! backends or clocks.
+//! Pure but for files that a profile names, which are read through [`Assets`]; rules are solved
+//! before, and what they come to is handed over ([`Inputs`]). Does not know backends or clocks.
 #![forbid(unsafe_code)]
 
+mod after;
 mod compile;
 mod cut;
 mod diff;
 pub mod explain;
+pub mod flows;
 mod place;
 mod rate;
+pub mod replays;
+pub mod text;
 
 use std::{io, sync::Arc};
 
+use squall_apps::{Import, ImportOptions};
+use squall_bpf::classic::Filter;
 use squall_profile::{Late, Stop};
 use squall_program::{Gap, GapLaw, Pattern, Program, Timeline};
-use squall_units::{Picos, Rate, Segmentation};
+use squall_replay::Input;
+use squall_units::{L1_OVERHEAD, MacAddr, Picos, Segmentation};
 
+pub use after::{After, Part};
 pub use compile::compile;
 pub use diff::Change;
+pub use flows::{FlowSide, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate, Spoken};
+pub use replays::PlanReplay;
+pub use squall_options::Multiplier;
 
 /// What a plan has to know of a port. `PortFacts` without the parts that only backends know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLimits {
     /// Largest frame, octets without FCS.
     pub max_frame: u32,
+    /// Of the interface, where there is one.
+    pub mac: Option<MacAddr>,
     pub speed_bps: Option<u64>,
     /// Queues that can send at once.
     pub tx_queues: u32,
@@ -58,6 +71,44 @@ pub trait Assets {
     /// # Errors
     /// As text, when there is no such file or frame.
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String>;
+    /// A capture that is opened when the run begins; `-` is the standard input.
+    fn capture(&self, path: &str) -> Input;
+    /// The conversations of a capture, of the packets that `filter` takes in the language of
+    /// tcpdump.
+    ///
+    /// # Errors
+    /// As text: there is no such file, it is no capture, it has more than `options` allow, or the
+    /// filter says nothing.
+    fn conversations(
+        &self,
+        path: &str,
+        filter: Option<&str>,
+        options: &ImportOptions,
+    ) -> Result<Import, String>;
+    /// What takes the Ethernet frames of `expression`, in the language of tcpdump.
+    ///
+    /// # Errors
+    /// As text, for an expression that says nothing, or where nobody compiles one.
+    fn filter(&self, expression: &str) -> Result<Filter, String>;
+}
+
+/// What a plan is made of beside the profile.
+pub struct Inputs<'a> {
+    pub assets: &'a dyn Assets,
+    /// Captures that are replayed beside those of the profile, behind them: those of rules, say.
+    pub replays: Vec<PlanReplay>,
+    /// Of a run that goes on by this plan, the replays of the profile that it was opened with: only
+    /// their speeds may differ.
+    pub opened: Option<&'a [squall_profile::Replay]>,
+    /// Attacks that TCP and UDP of our own speak.
+    pub spoken: Option<Spoken<'a>>,
+}
+
+impl<'a> Inputs<'a> {
+    /// Nothing but the profile and its files.
+    pub fn of(assets: &'a dyn Assets) -> Self {
+        Self { assets, replays: Vec::new(), opened: None, spoken: None }
+    }
 }
 
 /// How the profile is to be run.
@@ -71,18 +122,6 @@ pub struct Options {
     /// them as it likes.
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
-    /// Ports that captures are replayed on, in the order of the replay; one worker serves them all.
-    pub replay: Vec<usize>,
-    /// Ports that flows are played on.
-    pub flows: Vec<FlowPort>,
-}
-
-/// A port that flows are played on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowPort {
-    pub port: usize,
-    /// The longest frame of theirs, octets without FCS.
-    pub max_frame: u32,
 }
 
 /// A CPU as a worker's place.
@@ -96,15 +135,6 @@ pub struct Cpu {
     pub node: u32,
 }
 
-/// `--mult`: over the whole profile.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Multiplier {
-    /// Every rate times `num / den`.
-    Factor { num: u64, den: u64 },
-    /// The streams of each port together come to this.
-    Total(Rate),
-}
-
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -114,10 +144,10 @@ pub struct Plan {
     pub counted: bool,
     pub ports: Vec<PlanPort>,
     pub streams: Vec<PlanStream>,
-    /// Ports that captures are replayed on, in the order of the replay.
-    pub replay: Vec<usize>,
-    /// Ports that flows are played on.
-    pub flows: Vec<usize>,
+    pub replays: Vec<PlanReplay>,
+    pub flows: Option<Arc<PlanFlows>>,
+    /// Who waits for whom.
+    pub afters: Vec<After>,
     pub workers: Vec<PlanWorker>,
     /// What the user should know: a rate that was replaced, a core that has nothing to do.
     pub notes: Vec<String>,
@@ -145,6 +175,10 @@ pub struct PlanStream {
     /// Of the departure law.
     pub seed: u64,
     pub start: Picos,
+    /// No frame is due so long after its start.
+    pub lasts: Option<Picos>,
+    /// Begins when it is told that what it comes after has ended.
+    pub waits: bool,
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
     pub late: Late,
@@ -174,11 +208,21 @@ pub struct PlanWorker {
 }
 
 impl PlanStream {
+    /// Asked bits a second with preamble, SFD and gap; none: as fast as the port goes.
+    pub fn bps_l1(&self) -> Option<f64> {
+        Some(self.asked_pps? * 8.0 * (self.mean_len + f64::from(L1_OVERHEAD)))
+    }
+
     /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends
     /// as fast as the port goes.
     pub fn fastest_pps(&self) -> f64 {
         let seconds = self.gap.seconds(self.program.sizes().mean());
         if seconds > 0.0 { 1.0 / seconds } else { 0.0 }
+    }
+
+    /// Whether it goes on until the run ends.
+    pub fn is_endless(&self) -> bool {
+        self.pattern.total().is_none() && self.lasts.is_none()
     }
 
     /// The stream's departures, the first at `start`.
@@ -188,6 +232,24 @@ impl PlanStream {
 }
 
 impl Plan {
+    /// What a part is called.
+    pub fn name_of(&self, part: Part) -> &str {
+        match part {
+            Part::Stream(i) => self.streams.get(i).map(|stream| stream.name.as_str()),
+            Part::Replay(i) => self.replays.get(i).map(|replay| replay.name.as_str()),
+            Part::Template(i) => {
+                let flows = self.flows.as_ref();
+                flows.and_then(|flows| Some(flows.load.templates.get(i)?.name.as_str()))
+            }
+        }
+        .unwrap_or_default()
+    }
+
+    /// What `part` waits for.
+    pub fn after(&self, part: Part) -> Option<&After> {
+        self.afters.iter().find(|after| after.then.contains(&part))
+    }
+
     /// What workers have to watch to end the run.
     pub fn watched(&self) -> Stop {
         if self.counted { Stop { packets: None, octets: None, ..self.stop } } else { self.stop }
@@ -195,25 +257,47 @@ impl Plan {
 
     /// Whether nothing is sent: the run only receives.
     pub fn only_receives(&self) -> bool {
-        self.streams.is_empty() && self.replay.is_empty() && self.flows.is_empty()
+        self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
     }
 
-    /// How many kinds of sources (streams, captures, flows) send by `port`.
+    /// How many sources send by `port`: its streams, each replay, flows.
     pub fn sources_of(&self, port: usize) -> usize {
-        usize::from(self.streams.iter().any(|stream| stream.port == port))
-            + usize::from(self.replay.contains(&port))
-            + usize::from(self.flows.contains(&port))
+        let replays = self.replays.iter().map(|replay| &replay.ports[..]);
+        place::sources_of(port, &self.streams, replays, self.plays_flows(port))
+    }
+
+    /// Whether flows are played on `port`.
+    pub fn plays_flows(&self, port: usize) -> bool {
+        self.flows.iter().any(|flows| flows.ports().any(|of| of == port))
+    }
+
+    /// The workers that play flows on `port`: each those that it owns ([`squall_bpf::owner`]), by
+    /// its place among them.
+    pub fn players(&self, port: usize) -> impl Iterator<Item = usize> + '_ {
+        let plays = move |worker: &usize| self.workers[*worker].tx.iter().any(|tx| tx.0 == port);
+        (0..self.workers.len()).filter(move |worker| self.plays_flows(port) && plays(worker))
     }
 
     /// Whether flows are all that is sent.
     pub fn only_flows(&self) -> bool {
-        self.streams.is_empty() && self.replay.is_empty() && !self.flows.is_empty()
+        self.streams.is_empty() && self.replays.is_empty() && self.flows.is_some()
     }
 
-    /// Whether `worker` is the one that replays captures.
-    pub fn replays(&self, worker: usize) -> bool {
-        let first = |port: &usize| self.workers[worker].tx.iter().any(|tx| tx.0 == *port);
-        self.replay.first().is_some_and(first)
+    /// Numbers of the replays that `worker` has.
+    pub fn replays_of(&self, worker: usize) -> impl Iterator<Item = usize> + '_ {
+        let serves = move |port: &usize| self.workers[worker].tx.iter().any(|tx| tx.0 == *port);
+        let has = move |replay: &PlanReplay| replay.ports.first().is_some_and(serves);
+        (0..self.replays.len()).filter(move |&number| has(&self.replays[number]))
+    }
+
+    /// The worker that has replay `number`.
+    pub fn worker_of_replay(&self, number: usize) -> Option<usize> {
+        (0..self.workers.len()).find(|&worker| self.replays_of(worker).any(|n| n == number))
+    }
+
+    /// Whether captures are replayed on `port`.
+    pub fn is_replayed_on(&self, port: usize) -> bool {
+        self.replays.iter().any(|replay| replay.ports.contains(&port))
     }
 
     /// (first frame, distance) of stream `stream` on `worker`; `None`: not sent there.

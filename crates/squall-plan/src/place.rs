@@ -3,7 +3,24 @@
 use squall_profile::{Late, Stop};
 use squall_units::FCS_LEN;
 
-use crate::{Cpu, Options, Placement, PlanPort, PlanStream, PlanWorker, PortLimits};
+use crate::{Cpu, Placement, PlanPort, PlanStream, PlanWorker, PortLimits};
+
+/// What is placed beside streams, and on how many workers.
+#[derive(Clone)]
+pub(crate) struct Wanted<'a> {
+    /// As [`crate::Options`] has them.
+    pub cores: Option<usize>,
+    pub cpus: usize,
+    pub pin: Option<&'a [Cpu]>,
+    /// Of each replay its ports.
+    pub replays: Vec<&'a [usize]>,
+    /// Ports that flows are played on.
+    pub flows: Vec<usize>,
+    /// The flows are conversations of a script, whose order is one worker's to keep.
+    pub scripted: bool,
+    /// Some wait for others' ends.
+    pub chained: bool,
+}
 
 /// Workers with their queues; then every stream finds its place.
 pub(crate) fn place(
@@ -11,28 +28,28 @@ pub(crate) fn place(
     limits: &[PortLimits],
     streams: &mut [PlanStream],
     stop: &Stop,
-    options: &Options,
+    options: &Wanted<'_>,
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
     let tied = tied(ports, limits, streams, stop, options);
     let of_others = |port: &usize| !tied.contains(port);
-    let used = |port: usize, streams: &[PlanStream]| {
-        streams.iter().any(|s| s.port == port)
-            || options.replay.contains(&port)
-            || options.flows.iter().any(|flows| flows.port == port)
-    };
-    let rest = Options {
-        cores: options
-            .cores
-            .map(|cores| cores.saturating_sub(usize::from(!tied.is_empty())).max(1)),
-        cpus: options.cpus.saturating_sub(usize::from(!tied.is_empty())).max(1),
-        replay: options.replay.iter().copied().filter(of_others).collect(),
-        flows: options.flows.iter().copied().filter(|flows| of_others(&flows.port)).collect(),
+    let sends: Vec<bool> =
+        (0..ports.len()).map(|port| options.sources_of(port, streams) > 0).collect();
+    let left = |workers: usize| workers.saturating_sub(usize::from(!tied.is_empty())).max(1);
+    let rest = Wanted {
+        cores: options.cores.map(left),
+        cpus: left(options.cpus),
+        replays: options
+            .replays
+            .iter()
+            .copied()
+            .filter(|ports| ports.iter().all(of_others))
+            .collect(),
+        flows: options.flows.iter().copied().filter(of_others).collect(),
         ..options.clone()
     };
     let (mut workers, mut divided) = (Vec::new(), false);
-    let alone =
-        |port: usize| of_others(&port) && (limits[port].rx_queues > 0 || used(port, streams));
+    let alone = |port: usize| of_others(&port) && (limits[port].rx_queues > 0 || sends[port]);
     if tied.is_empty() || (0..ports.len()).any(alone) {
         (workers, divided) = place_apart(ports, limits, streams, stop, &rest, &tied, notes);
     }
@@ -44,9 +61,8 @@ pub(crate) fn place(
             true => limits[port].rx_queues.min(1),
             false => limits[port].rx_queues,
         };
-        let sends = |port: usize| used(port, streams);
         workers.push(PlanWorker {
-            tx: tied.iter().filter(|&&port| sends(port)).map(|&port| (port, 0)).collect(),
+            tx: tied.iter().filter(|&&port| sends[port]).map(|&port| (port, 0)).collect(),
             rx: tied.iter().flat_map(|&p| (0..queues(p)).map(move |queue| (p, queue))).collect(),
             cpu: None,
         });
@@ -61,6 +77,24 @@ pub(crate) fn place(
     (bound(workers, limits, options, notes), divided)
 }
 
+/// How many sources send by `port`: its streams, each replay (of its ports), flows (of theirs).
+pub(crate) fn sources_of<'a>(
+    port: usize,
+    streams: &[PlanStream],
+    replays: impl Iterator<Item = &'a [usize]>,
+    flows: bool,
+) -> usize {
+    let streams = streams.iter().any(|stream| stream.port == port);
+    let replays = replays.filter(|ports| ports.contains(&port)).count();
+    usize::from(streams) + replays + usize::from(flows)
+}
+
+impl Wanted<'_> {
+    fn sources_of(&self, port: usize, streams: &[PlanStream]) -> usize {
+        sources_of(port, streams, self.replays.iter().copied(), self.flows.contains(&port))
+    }
+}
+
 /// Ports that one worker has, as several sources (streams, captures, flows) send by them, and those
 /// that go with them.
 fn tied(
@@ -68,26 +102,32 @@ fn tied(
     limits: &[PortLimits],
     streams: &[PlanStream],
     stop: &Stop,
-    options: &Options,
+    options: &Wanted<'_>,
 ) -> Vec<usize> {
-    let kinds = |port: usize| {
-        usize::from(streams.iter().any(|s| s.port == port))
-            + usize::from(options.replay.contains(&port))
-            + usize::from(options.flows.iter().any(|flows| flows.port == port))
-    };
-    let mut tied: Vec<usize> = (0..ports.len()).filter(|&port| kinds(port) > 1).collect();
+    let sources = |port: usize| options.sources_of(port, streams);
+    let virtual_time = limits.iter().any(|limit| limit.virtual_time);
+    let mut tied: Vec<usize> = (0..ports.len()).filter(|&port| sources(port) > 1).collect();
     if tied.is_empty() {
-        return tied;
+        // Workers on virtual time know nothing of each other's.
+        let used = |port: &usize| sources(*port) > 0 || limits[*port].rx_queues > 0;
+        return match options.chained && virtual_time {
+            true => (0..ports.len()).filter(used).collect(),
+            false => tied,
+        };
     }
     // A total is exact where one worker counts, and virtual time is one where one worker has it.
     let counted = stop.packets.is_some() || stop.octets.is_some();
-    let one = counted || options.cores == Some(1) || limits.iter().any(|limit| limit.virtual_time);
-    let replays = options.replay.iter().any(|port| tied.contains(port));
+    let one = counted || options.cores == Some(1) || virtual_time;
     // What is n-th in the captures leaves before what is behind it, whatever their ports.
+    let replays = options.replays.iter().filter(|ports| ports.iter().any(|p| tied.contains(p)));
+    let beside: Vec<usize> = replays.copied().flatten().copied().collect();
+    // What leaves by queue i of a pair arrives in queue i of the other end, which has to be open.
+    let pairs = tied.iter().any(|&port| limits[port].paired_queues);
     let with = |port: &usize| {
-        (replays && options.replay.contains(port))
-            || (one && (kinds(*port) > 0 || limits[*port].rx_queues > 0))
+        let used = sources(*port) > 0 || limits[*port].rx_queues > 0;
+        used && (one || (pairs && limits[*port].paired_queues))
     };
+    tied.extend(beside);
     tied.extend((0..ports.len()).filter(with));
     tied.sort_unstable();
     tied.dedup();
@@ -100,7 +140,7 @@ fn place_apart(
     limits: &[PortLimits],
     streams: &mut [PlanStream],
     stop: &Stop,
-    options: &Options,
+    options: &Wanted<'_>,
     tied: &[usize],
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
@@ -111,22 +151,22 @@ fn place_apart(
     let players = if options.flows.is_empty() {
         Vec::new()
     } else {
-        place_flows(limits, none && options.replay.is_empty(), options, notes)
+        place_flows(limits, none && options.replays.is_empty(), options, notes)
     };
-    if !players.is_empty() && none && options.replay.is_empty() {
+    let receiving: Vec<usize> = (0..ports.len())
+        .filter(|p| !tied.contains(p))
+        .filter(|&p| limits[p].rx_queues > 0 && !options.flows.contains(&p))
+        .collect();
+    if !players.is_empty() && none && options.replays.is_empty() && receiving.is_empty() {
         return (players, false);
     }
     // What flows leave.
     let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
     let cpus = options.cpus.saturating_sub(players.len()).max(1);
-    let receiving: Vec<usize> = (0..ports.len())
-        .filter(|p| !tied.contains(p))
-        .filter(|&p| limits[p].rx_queues > 0 && options.flows.iter().all(|f| f.port != p))
-        .collect();
     // A total over all streams is exact, and the same on any machine, only when one worker counts.
     let mut counted = stop.packets.is_some() || stop.octets.is_some();
     let mut divided = false;
-    if counted && cores.is_some_and(|c| c > 1) {
+    if counted && cores.is_some_and(|c| c > 1) && options.replays.is_empty() {
         match cut(streams, stop) {
             Ok(()) => (counted, divided) = (false, true),
             Err(why) => {
@@ -138,7 +178,7 @@ fn place_apart(
     let count = match cores {
         Some(n) => n,
         None if counted => 1 + extra,
-        None => sending.len() + usize::from(!options.replay.is_empty()) + extra,
+        None => sending.len() + options.replays.len() + extra,
     };
     let count = count.min(cores.unwrap_or(cpus)).max(1);
     let mut workers = vec![PlanWorker::default(); count];
@@ -156,11 +196,16 @@ fn place_apart(
             workers[w].tx.push((port, queue as u32));
         }
     }
-    // All on one worker, which keeps the order of the captures over the ports; behind those of
-    // streams, if there is one.
-    if !options.replay.is_empty() {
-        let replayer = if sending.len() < count { sending.len() } else { 0 };
-        workers[replayer].tx.extend(options.replay.iter().map(|&port| (port, 0)));
+    // Each on one worker, which keeps the order of the captures over the ports.
+    for (i, ports) in options.replays.iter().enumerate() {
+        // Behind those of streams, as far as there are others.
+        let others = count.saturating_sub(sending.len());
+        let replayer = match others {
+            _ if counted => 0,
+            0 => i % count,
+            _ => sending.len() + i % others.saturating_sub(extra).max(1),
+        };
+        workers[replayer].tx.extend(ports.iter().map(|&port| (port, 0)));
     }
     // Those that only receive, if there are such; a port that sends receives where it sends, so
     // that what a loop carries stays on its core.
@@ -211,10 +256,10 @@ fn place_apart(
 fn bound(
     mut workers: Vec<PlanWorker>,
     limits: &[PortLimits],
-    options: &Options,
+    options: &Wanted<'_>,
     notes: &mut Vec<String>,
 ) -> Vec<PlanWorker> {
-    if let Some(cpus) = &options.pin {
+    if let Some(cpus) = options.pin {
         // Who asked for no number of workers has no use for the news either.
         let bound = pin(&mut workers, limits, cpus);
         if !bound && options.cores.is_some() {
@@ -228,51 +273,70 @@ fn bound(
 }
 
 /// Flows are received where they are sent. What leaves by queue i of a pair arrives in queue i of
-/// the other end: there each worker has a queue of every port, and its share of the flows; other
-/// ports have a worker each, at most. Streams beside them have workers of their own: these spin for
-/// the next frame, those sleep until one comes.
+/// the other end: there each worker has a queue of every port, and its share of the flows. Of other
+/// ports each has as many workers as there are for it, and a receiving queue for each of them at
+/// least. Streams beside them have workers of their own: these spin for the next frame, those sleep
+/// until one comes.
 fn place_flows(
     limits: &[PortLimits],
     alone: bool,
-    options: &Options,
+    options: &Wanted<'_>,
     notes: &mut Vec<String>,
 ) -> Vec<PlanWorker> {
-    let of = |flows: &crate::FlowPort| &limits[flows.port];
-    let paired = options.flows.iter().all(|flows| of(flows).paired_queues);
-    let queues = options
-        .flows
-        .iter()
-        .map(|flows| of(flows).tx_queues.min(of(flows).rx_queues))
-        .min()
-        .unwrap_or(1);
-    let most = if paired { queues as usize } else { options.flows.len() };
+    let of = |&port: &usize| &limits[port];
+    let paired = options.flows.iter().all(|port| of(port).paired_queues);
+    let queues = |port: &usize| of(port).tx_queues.min(of(port).rx_queues).max(1);
     let cores = options.cores.map(|cores| if alone { cores } else { (cores / 2).max(1) });
     if options.cores == Some(1) && !alone {
         notes.push("flows and streams have a worker each: there are 2".into());
     }
+    let ports = options.flows.len();
     let wanted = cores.unwrap_or(match (paired, alone) {
         (true, _) => 1,
-        (false, true) => options.cpus,
-        (false, false) => options.cpus.saturating_sub(1),
+        (false, true) => options.cpus.min(ports),
+        (false, false) => options.cpus.saturating_sub(1).min(ports),
     });
-    let mut workers = vec![PlanWorker::default(); wanted.min(most).max(1)];
-    let count = workers.len();
-    for (i, flows) in options.flows.iter().enumerate() {
-        if paired {
+    let mut workers = Vec::new();
+    if paired {
+        let most = options.flows.iter().map(queues).min().unwrap_or(1) as usize;
+        workers = vec![PlanWorker::default(); wanted.min(most).max(1)];
+        for port in &options.flows {
             for (queue, worker) in (0..).zip(&mut workers) {
-                worker.tx.push((flows.port, queue));
-                worker.rx.push((flows.port, queue));
+                worker.tx.push((*port, queue));
+                worker.rx.push((*port, queue));
             }
-        } else {
-            let worker = &mut workers[i % count];
-            worker.tx.push((flows.port, 0));
-            worker.rx.extend((0..of(flows).rx_queues).map(|queue| (flows.port, queue)));
+        }
+    } else if wanted < ports {
+        workers = vec![PlanWorker::default(); wanted.max(1)];
+        for (i, port) in options.flows.iter().enumerate() {
+            let worker = &mut workers[i % wanted.max(1)];
+            worker.tx.push((*port, 0));
+            worker.rx.extend((0..of(port).rx_queues).map(|queue| (*port, queue)));
+        }
+    } else {
+        for (i, port) in options.flows.iter().enumerate() {
+            // Queues of a pair lead to the other end's, which others may have.
+            let one = of(port).paired_queues || options.scripted;
+            let most = if one { 1 } else { queues(port) as usize };
+            let players = (wanted / ports + usize::from(i < wanted % ports)).min(most);
+            for player in 0..players as u32 {
+                let queues = (player..of(port).rx_queues).step_by(players);
+                workers.push(PlanWorker {
+                    tx: vec![(*port, player)],
+                    rx: queues.map(|queue| (*port, queue)).collect(),
+                    cpu: None,
+                });
+            }
         }
     }
-    if cores.is_some_and(|cores| cores > count) {
+    if cores.is_some_and(|cores| cores > workers.len()) {
         notes.push(format!(
-            "flows of these ports are played by {count} workers at most: what is received has to \
-             find them"
+            "flows of these ports are played by {} workers at most: {}",
+            workers.len(),
+            match options.scripted {
+                true => "conversations of a capture keep their order on one",
+                false => "each has a receiving queue of its own",
+            }
         ));
     }
     workers
@@ -365,17 +429,16 @@ mod tests {
     use super::*;
 
     fn limits(node: Option<u32>, rx_queues: u32, paired_queues: bool) -> PortLimits {
-        let (max_frame, speed_bps, tx_queues, virtual_time) = (1514, None, 64, false);
-        let segmentation = squall_units::Segmentation::Engine;
         PortLimits {
-            max_frame,
-            speed_bps,
-            tx_queues,
+            max_frame: 1514,
+            mac: None,
+            speed_bps: None,
+            tx_queues: 64,
             rx_queues,
             paired_queues,
             node,
-            virtual_time,
-            segmentation,
+            virtual_time: false,
+            segmentation: squall_units::Segmentation::Engine,
         }
     }
 
@@ -402,5 +465,67 @@ mod tests {
     #[test]
     fn more_workers_than_cpus_are_not_bound() {
         assert_eq!(cpus_of(3, None, &machine()[..2]), [None; 3]);
+    }
+
+    /// Workers of the ports that flows are played on: sending and receiving queues.
+    fn players(
+        limits: &[PortLimits],
+        ports: &[usize],
+        cores: Option<usize>,
+    ) -> (Vec<PlanWorker>, Vec<String>) {
+        let options = Wanted {
+            chained: false,
+            cores,
+            cpus: 8,
+            pin: None,
+            replays: Vec::new(),
+            flows: ports.to_vec(),
+            scripted: false,
+        };
+        let mut notes = Vec::new();
+        (place_flows(limits, true, &options, &mut notes), notes)
+    }
+
+    #[test]
+    fn flows_of_a_port_have_as_many_workers_as_it_has_queues() {
+        let of = |worker: &PlanWorker| (worker.tx.clone(), worker.rx.clone());
+        let one = [limits(None, 2, false)];
+        let (workers, notes) = players(&one, &[0], Some(2));
+        assert_eq!(
+            workers.iter().map(of).collect::<Vec<_>>(),
+            [(vec![(0, 0)], vec![(0, 0)]), (vec![(0, 1)], vec![(0, 1)])]
+        );
+        assert!(notes.is_empty());
+        // No worker without a queue, no queue without a worker.
+        let (workers, notes) = players(&one, &[0], Some(3));
+        assert_eq!(workers.len(), 2);
+        assert!(notes[0].contains("2 workers at most"), "{notes:?}");
+        let (workers, _) = players(&[limits(None, 5, false)], &[0], Some(2));
+        assert_eq!(
+            workers.iter().map(|worker| worker.rx.len()).collect::<Vec<_>>(),
+            [3, 2],
+            "{workers:?}"
+        );
+        // Unless they are asked for, one a port.
+        assert_eq!(players(&one, &[0], None).0.len(), 1);
+    }
+
+    #[test]
+    fn workers_are_divided_among_ports_of_flows() {
+        let two = [limits(None, 4, false), limits(None, 4, false)];
+        let ports = |cores| -> Vec<Vec<usize>> {
+            let (workers, _) = players(&two, &[0, 1], cores);
+            let sent = |worker: &PlanWorker| worker.tx.iter().map(|tx| tx.0).collect();
+            workers.iter().map(sent).collect()
+        };
+        assert_eq!(ports(Some(1)), [[0, 1]]);
+        assert_eq!(ports(None), [[0], [1]]);
+        assert_eq!(ports(Some(3)), [[0], [0], [1]]);
+        // A pair's queues lead to the same queue of the other end.
+        let loops = [limits(None, 64, true), limits(None, 64, true)];
+        let (workers, _) = players(&loops, &[0, 1], Some(2));
+        let of = |worker: &PlanWorker| (worker.tx.clone(), worker.rx.clone());
+        let both = |queue| (vec![(0, queue), (1, queue)], vec![(0, queue), (1, queue)]);
+        assert_eq!(workers.iter().map(of).collect::<Vec<_>>(), [both(0), both(1)]);
     }
 }

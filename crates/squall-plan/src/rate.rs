@@ -1,7 +1,5 @@
 //! From rates to gaps.
 
-use std::str::FromStr;
-
 use squall_profile::{Diagnostic, Stream};
 use squall_program::{Gap, Program};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit};
@@ -10,73 +8,6 @@ use crate::{Multiplier, PortLimits};
 
 /// What files are written at when a stream asks for `max`: they have no speed of their own.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
-
-impl Multiplier {
-    /// `None`: rates come to a total, whatever the profile says.
-    pub fn factor(self) -> Option<f64> {
-        match self {
-            Self::Factor { num, den } => Some(num as f64 / den as f64),
-            Self::Total(_) => None,
-        }
-    }
-
-    /// All of it times `num / den`; `None` when there is no such rate.
-    pub fn times(self, num: u64, den: u64) -> Option<Self> {
-        match self {
-            Self::Factor { num: n, den: d } => {
-                let (num, den) = squall_units::near(
-                    u128::from(n) * u128::from(num),
-                    u128::from(d) * u128::from(den),
-                )?;
-                Some(Self::Factor { num, den })
-            }
-            Self::Total(rate) => rate.times(num, den).map(Self::Total),
-        }
-    }
-}
-
-impl FromStr for Multiplier {
-    type Err = String;
-
-    /// `2`, `0.5`, `2x`; or a rate with its unit: `1mpps`, `50%`, `2gbps`.
-    ///
-    /// ```
-    /// use squall_plan::Multiplier;
-    ///
-    /// assert_eq!("2.5x".parse(), Ok(Multiplier::Factor { num: 25, den: 10 }));
-    /// assert_eq!("1mpps".parse(), Ok(Multiplier::Total("1 Mpps".parse()?)));
-    /// assert!("0".parse::<Multiplier>().is_err() && "max".parse::<Multiplier>().is_err());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.trim().trim_end_matches(['x', 'X']).trim_end();
-        match (decimal(number), text.parse::<Rate>()) {
-            (Some((0, _)), _) => Err("sends nothing; try a factor above 0".into()),
-            (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            // A number in another form (1e3) would be a rate in frames a second, which nobody means
-            // here.
-            _ if number.parse::<f64>().is_ok() => {
-                Err("expected a factor in plain digits (2, 0.5)".into())
-            }
-            (None, Ok(rate)) if rate == Rate::MAX || rate.is_zero() => {
-                Err("expected a factor or a rate above 0 and below max".into())
-            }
-            (None, Ok(rate)) => Ok(Self::Total(rate)),
-            (None, Err(_)) => {
-                Err("expected a factor (2, 0.5) or a rate (1mpps, 50%, 2gbps)".into())
-            }
-        }
-    }
-}
-
-/// A plain decimal as it is written, never through floating point.
-fn decimal(text: &str) -> Option<(u64, u64)> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    let digits = format!("{whole}{decimals}");
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let num = plain.then(|| digits.parse().ok())??;
-    Some((num, 10u64.checked_pow(decimals.len() as u32)?))
-}
 
 /// Rates of all streams under the multiplier.
 pub(crate) fn scaled(
@@ -203,7 +134,7 @@ pub(crate) fn gap(
     }
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
-        // A super-frame comes as seldom as it is many frames.
+        // A GSO frame comes as seldom as it is many frames.
         RateUnit::Pps => {
             Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into()))
         }
@@ -228,26 +159,4 @@ pub(crate) fn gap(
         len + more * (u32::from(cut.payload) + overhead)
     };
     Ok(sizes.only().map_or(gap, |len| gap.fixed(on_wire(len))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_multiplier_is_a_factor_or_a_rate() {
-        for (text, num, den) in [("2", 2, 1), ("0.5", 5, 10), ("1.25x", 125, 100)] {
-            assert_eq!(text.parse::<Multiplier>(), Ok(Multiplier::Factor { num, den }), "{text}");
-        }
-        for text in ["1mpps", "50%", "2 Gbps", "2gbps l1"] {
-            assert!(
-                matches!(text.parse::<Multiplier>(), Ok(Multiplier::Total(_))),
-                "{text}: {:?}",
-                text.parse::<Multiplier>()
-            );
-        }
-        for text in ["", "x", "0", "max", "-1", "12 Gb", "1e3"] {
-            assert!(text.parse::<Multiplier>().is_err(), "{text}");
-        }
-    }
 }

@@ -15,7 +15,7 @@
 //!
 //! With `frames=1` the ring is one of TPACKET_V2: a frame is handed over when it has come, not with
 //! its block. That is for who answers frames (flows); it costs a reader of millions of frames a
-//! look at each of them. Super-frames, which are longer than its places, come by recv(2).
+//! look at each of them. GSO frames, which are longer than its places, come by recv(2).
 //!
 //! The ring, 64 MiB a queue in the kernel's memory, holds what comes while its reader is away: 0.4
 //! s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
@@ -41,11 +41,14 @@ use std::{
 };
 
 use libc::c_int;
-use squall_bpf::classic::{self, Instruction};
+use squall_bpf::{
+    classic::{self, Instruction},
+    owner,
+};
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, Filter, InterfaceCounters, Lent, LinkState, Offload, OnLinkDown,
-    Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags, Timestamps,
-    TxBatch, TxQueue, monotonic,
+    Address, BATCH, Cut, ETHERNET, Filter, Hosts, InterfaceCounters, Lent, LinkState, Offload,
+    OnLinkDown, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags,
+    Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -128,6 +131,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         shape,
         netlink,
         fanout: None,
+        workers: 1,
         filter: None,
     }))
 }
@@ -156,7 +160,7 @@ struct Options {
     retire_ms: u32,
     /// Frames are handed over one by one.
     frames: bool,
-    /// Received super-frames come with what they are to be cut into.
+    /// Received GSO frames come with what they are to be cut into.
     gro: bool,
     direction: Direction,
     promiscuous: bool,
@@ -342,6 +346,8 @@ struct PacketPort {
     netlink: Netlink,
     /// The group of the receive queues, once there is one.
     fanout: Option<u16>,
+    /// Queue i is that of worker i, of so many, and gets what belongs to its flows.
+    workers: u32,
     /// Of the queues that are opened from now on: what the kernel runs, and the octets that are
     /// wanted of a frame.
     filter: Option<(Vec<Instruction>, u32)>,
@@ -409,6 +415,10 @@ impl Port for PacketPort {
         // Deaf until in its group: a queue alone would get the other queues' frames too.
         socket.attach_deaf_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
+        if self.workers > 1 && queue >= self.workers {
+            // Each worker has its queue, and nothing is left for this one: it stays deaf.
+            return Ok(ring);
+        }
         if self.options.rx_queues > 1 {
             self.join_fanout(socket)?;
         }
@@ -417,6 +427,11 @@ impl Port for PacketPort {
             None => socket.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?,
         }
         Ok(ring)
+    }
+
+    fn serve(&mut self, hosts: &Hosts) -> io::Result<()> {
+        self.workers = hosts.workers.max(1);
+        Ok(())
     }
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
@@ -471,15 +486,17 @@ impl PacketPort {
             loopback: self.shape.loopback.filter(|_| !self.ignores_outgoing()),
             outgoing_only: self.options.direction == Direction::Out,
             cooked: self.shape.cooked,
-            // What a super-frame is to be cut into stands in its headers.
+            // What a GSO frame is to be cut into stands in its headers.
             least: if self.options.gro { HEADERS } else { 0 },
         };
         filter::for_socket(program, sight)
     }
 
-    /// Spreads frames over the sockets of the group by flow.
+    /// Spreads frames over the sockets of the group by flow. Their order in the group is that in
+    /// which they joined it, and workers open their queues in the order of both.
     fn join_fanout(&mut self, socket: &Socket) -> io::Result<()> {
-        let mut kind = libc::PACKET_FANOUT_HASH;
+        let by_owner = self.workers > 1;
+        let mut kind = if by_owner { libc::PACKET_FANOUT_CBPF } else { libc::PACKET_FANOUT_HASH };
         if self.ignores_outgoing() {
             kind |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         }
@@ -488,6 +505,9 @@ impl PacketPort {
             None => (0, kind | libc::PACKET_FANOUT_FLAG_UNIQUEID),
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, u32::from(id) | flags << 16)?;
+        if by_owner && self.fanout.is_none() {
+            socket.attach_fanout(&owner::program(self.workers, owner::Sight::Socket))?;
+        }
         self.fanout = Some(socket.get::<u32>(libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16);
         Ok(())
     }
@@ -497,7 +517,7 @@ impl PacketPort {
 const LOOK_AFTER: u32 = 64;
 /// Slots for longer frames than this, octets, are so few.
 const LONG: u32 = 16_384;
-const SUPER_BATCH: usize = 8;
+const GSO_BATCH: usize = 8;
 
 struct PacketTx {
     socket: Socket,
@@ -684,8 +704,8 @@ impl PacketTx {
         batch: usize,
         max_frame: u32,
     ) -> Self {
-        // Super-frames are many frames each: as few as stay in the cache.
-        let slots = if max_frame > LONG { SUPER_BATCH } else { BATCH };
+        // GSO frames are many frames each: as few as stay in the cache.
+        let slots = if max_frame > LONG { GSO_BATCH } else { BATCH };
         Self {
             socket,
             interface: interface.to_owned(),
@@ -879,7 +899,7 @@ impl Look {
     }
 }
 
-/// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255
+/// Octets in which all headers lie that a GSO frame is cut by: those of its segments fit 255
 /// octets.
 const HEADERS: u32 = 256;
 /// Frames of one size lie in even steps; of others the hardware finds the headers.
@@ -1243,7 +1263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_received_super_frame_says_of_itself_can_be_cut_as_it_is_understood() {
+    fn whatever_a_received_gso_frame_says_of_itself_can_be_cut_as_it_is_understood() {
         let mut seed = 1u64;
         let mut random = || {
             seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);

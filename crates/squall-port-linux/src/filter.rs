@@ -3,11 +3,15 @@
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use libloading::Library;
 use squall_bpf::classic::{Filter, Instruction};
+use squall_port::{ETHERNET, PortFacts, Tags};
+
+/// As tcpdump: longer than any frame.
+pub const SNAPLEN: u32 = 262_144;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
@@ -25,6 +29,42 @@ pub enum FilterError {
         "filter {expression:?}, which says vlan, cannot be compiled for {interface}: {problem}"
     )]
     Interface { expression: String, interface: String, problem: String },
+}
+
+/// Compiles `expression` for the frames of a port with `facts`, of which `snaplen` octets are kept.
+///
+/// # Errors
+/// [`FilterError`].
+pub fn compile_port(
+    expression: &str,
+    facts: &PortFacts,
+    snaplen: u32,
+) -> Result<Arc<squall_port::Filter>, FilterError> {
+    // As tcpdump on an interface; but in a file, and for who asks for the tag, it is where it is.
+    let aside = facts.link_type == ETHERNET && !facts.virtual_time && !says_vlan(expression);
+    let tags = if aside { Tags::Aside } else { Tags::InPlace };
+    compile_with(expression, facts.link_type, snaplen, tags)
+}
+
+/// Compiles `expression` for the packets of `link_type` in a file.
+///
+/// # Errors
+/// [`FilterError`].
+pub fn compile_file(
+    expression: &str,
+    link_type: u16,
+) -> Result<Arc<squall_port::Filter>, FilterError> {
+    compile_with(expression, link_type, SNAPLEN, Tags::InPlace)
+}
+
+fn compile_with(
+    expression: &str,
+    link_type: u16,
+    snaplen: u32,
+    tags: Tags,
+) -> Result<Arc<squall_port::Filter>, FilterError> {
+    let program = compile(expression, link_type, snaplen)?;
+    Ok(Arc::new(squall_port::Filter { expression: expression.to_owned(), snaplen, program, tags }))
 }
 
 /// `struct bpf_program`.

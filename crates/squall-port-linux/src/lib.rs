@@ -8,6 +8,7 @@ pub mod af_packet;
 pub mod af_xdp;
 #[allow(dead_code)]
 mod bpf;
+pub mod bypass;
 pub mod child;
 pub mod filter;
 mod interface;

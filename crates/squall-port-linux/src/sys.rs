@@ -116,6 +116,12 @@ impl Socket {
         attach_filter(self.fd(), program)
     }
 
+    /// Which socket of its fanout group gets a frame: what the program returns, by the group's
+    /// number.
+    pub fn attach_fanout(&self, program: &[Instruction]) -> io::Result<()> {
+        set_program(self.fd(), (libc::SOL_PACKET, PACKET_FANOUT_DATA), program)
+    }
+
     /// Binds a packet socket to an interface; `protocol` in host order, 0 to receive nothing.
     pub fn bind_packet(&self, index: u32, protocol: u16) -> io::Result<()> {
         // SAFETY: all zero is a valid `sockaddr_ll`.
@@ -223,6 +229,18 @@ pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Vec<b
 
 /// As `SO_ATTACH_FILTER`; what the kernel does not like is [`io::ErrorKind::InvalidInput`].
 pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
+    set_program(fd, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), program)
+}
+
+/// `linux/if_packet.h`.
+const PACKET_FANOUT_DATA: c_int = 22;
+
+/// An option, by level and name, that is a program.
+fn set_program(
+    fd: c_int,
+    (level, name): (c_int, c_int),
+    program: &[Instruction],
+) -> io::Result<()> {
     let plain = |i: &Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
     let mut program: Vec<_> = program.iter().map(plain).collect();
     let len =
@@ -231,10 +249,7 @@ pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
     let (fprog, len): (*const libc::sock_fprog, _) =
         (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
     // SAFETY: `fprog` and the instructions it points at live over the call, which copies them.
-    check(unsafe {
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len)
-    })
-    .map(drop)
+    check(unsafe { libc::setsockopt(fd, level, name, fprog.cast(), len) }).map(drop)
 }
 
 #[repr(C)]

@@ -36,8 +36,8 @@ const TESTS: &[(&str, Test)] = &[
     ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
     ("the_kernel_filters_as_tcpdump_does", filters::the_kernel_filters_as_tcpdump_does),
     (
-        "a_filter_shortens_super_frames_and_tagged_ones_alike",
-        filters::a_filter_shortens_super_frames_and_tagged_ones_alike,
+        "a_filter_shortens_gso_frames_and_tagged_ones_alike",
+        filters::a_filter_shortens_gso_frames_and_tagged_ones_alike,
     ),
     ("filtered_queues_share_the_frames", filters::filtered_queues_share_the_frames),
     ("each_direction_has_its_frames", filters::each_direction_has_its_frames),
@@ -45,7 +45,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a_stopped_queue_gives_what_it_counted", filters::a_stopped_queue_gives_what_it_counted),
     ("several_receive_queues_share_the_frames", several_receive_queues_share_the_frames),
     ("the_kernel_cuts_as_we_do", the_kernel_cuts_as_we_do),
-    ("a_receiver_is_told_how_a_super_frame_is_cut", a_receiver_is_told_how_a_super_frame_is_cut),
+    ("a_receiver_is_told_how_a_gso_frame_is_cut", a_receiver_is_told_how_a_gso_frame_is_cut),
     ("what_cannot_be_cut_is_refused_alone", what_cannot_be_cut_is_refused_alone),
     ("what_a_full_ring_loses_is_counted", what_a_full_ring_loses_is_counted),
     (
@@ -363,8 +363,8 @@ fn several_receive_queues_share_the_frames() -> Outcome {
     Ok(())
 }
 
-/// Super-frames (text, octets) and the payload of their segments.
-const SUPER_FRAMES: [(&str, usize, u16); 12] = [
+/// GSO frames (text, octets) and the payload of their segments.
+const GSO_FRAMES: [(&str, usize, u16); 12] = [
     ("eth/ipv4(id=65530)/tcp(seq=4294960000,flags=FPAC)/payload(random)", 65_000, 1460),
     (
         "eth/ipv4(tos=3)/tcp(flags=SPAUEC,options=[mss(1460),nop,timestamp(7,8)])/payload(random)",
@@ -384,8 +384,8 @@ const SUPER_FRAMES: [(&str, usize, u16); 12] = [
     ("eth/ipv6/tcp(flags=FPAC)/payload(random)", 1000, 999),
 ];
 
-fn super_frame(index: usize) -> (Vec<u8>, Cut) {
-    let (text, len, size) = SUPER_FRAMES[index];
+fn gso_frame(index: usize) -> (Vec<u8>, Cut) {
+    let (text, len, size) = GSO_FRAMES[index];
     let packet = Packet::parse(text).expect("packet text");
     let frame =
         packet.build(Some(len), &|_| unreachable!(), index as u64).expect("the headers fit");
@@ -405,20 +405,20 @@ fn segments((octets, cut): &(Vec<u8>, Cut)) -> Vec<Vec<u8>> {
     frames
 }
 
-/// All super-frames in their order, with plain frames between them, three times.
-fn send_super_frames(tx: &mut dyn TxQueue) -> Result<Vec<(Vec<u8>, Cut)>, SendError> {
-    send_super_frames_and(tx, |_| Ok(()))
+/// All GSO frames in their order, with plain frames between them, three times.
+fn send_gso_frames(tx: &mut dyn TxQueue) -> Result<Vec<(Vec<u8>, Cut)>, SendError> {
+    send_gso_frames_and(tx, |_| Ok(()))
 }
 
 /// The same, with `wait` for that many frames in all before the next ones are sent.
-fn send_super_frames_and(
+fn send_gso_frames_and(
     tx: &mut dyn TxQueue,
     mut wait: impl FnMut(usize) -> Result<(), SendError>,
 ) -> Result<Vec<(Vec<u8>, Cut)>, SendError> {
     let mut sent = Vec::new();
     for round in 0..3 {
-        for index in 0..SUPER_FRAMES.len() {
-            let mut frames = vec![super_frame(index)];
+        for index in 0..GSO_FRAMES.len() {
+            let mut frames = vec![gso_frame(index)];
             if round > 0 {
                 frames.push((frames[0].0[..100].to_vec(), Cut::WHOLE));
             }
@@ -495,7 +495,7 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
         let (mut a, mut b) =
             (port(&format!("af_packet:veth-a{bypass}"))?, port("af_packet:veth-b,blocks=512")?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
-        let sent = send_super_frames(&mut *tx)?;
+        let sent = send_gso_frames(&mut *tx)?;
         let expected: Vec<_> = sent
             .iter()
             .flat_map(|f| if f.1.is_whole() { vec![f.0.clone()] } else { segments(f) })
@@ -515,7 +515,7 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
     Ok(())
 }
 
-fn a_receiver_is_told_how_a_super_frame_is_cut() -> Outcome {
+fn a_receiver_is_told_how_a_gso_frame_is_cut() -> Outcome {
     enter()?;
     for (gro, told) in [
         (",retire=1", true),
@@ -529,7 +529,7 @@ fn a_receiver_is_told_how_a_super_frame_is_cut() -> Outcome {
         // without privileges holds net.core.rmem_max. How many the sender has on their way depends
         // on net.core.wmem_max.
         let mut received = Vec::new();
-        let sent = send_super_frames_and(&mut *tx, |count| {
+        let sent = send_gso_frames_and(&mut *tx, |count| {
             Ok(receive_until(&mut *rx, &mut received, count)?)
         })?;
         received.extend(receive_frames(&mut *rx)?);
@@ -554,9 +554,9 @@ fn what_cannot_be_cut_is_refused_alone() -> Outcome {
     enter()?;
     let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
     let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
-    let good = super_frame(0);
+    let good = gso_frame(0);
     // Many more datagrams than the kernel makes of one.
-    let (octets, cut) = super_frame(6);
+    let (octets, cut) = gso_frame(6);
     let bad = (octets, Cut { size: 18, ..cut });
     let mut batch = tx.lend(3);
     for (i, (octets, cut)) in [&good, &bad, &good].into_iter().enumerate() {

@@ -82,7 +82,12 @@ pub struct PortFacts {
 pub const ETHERNET: u16 = 1;
 
 impl PortFacts {
-    /// The longest frame that a slot can be asked for: super-frames included, where the port cuts.
+    /// Whether what leaves by queue i of the other end arrives in queue i, and nowhere else.
+    pub fn pairs_queues(&self) -> bool {
+        self.kind == "loop"
+    }
+
+    /// The longest frame that a slot can be asked for: GSO frames included, where the port cuts.
     pub fn max_slot(&self) -> u32 {
         match self.segmentation {
             Segmentation::Port(offload) => self.max_frame.max(offload.max_frame),
@@ -135,10 +140,22 @@ pub enum Timestamps {
     Virtual,
 }
 
+impl Timestamps {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Process => "process",
+            Self::Kernel => "kernel",
+            Self::Hardware => "hardware",
+            Self::Virtual => "virtual",
+        }
+    }
+}
+
 /// A port as opened from an address. Queues are opened once each and move to their worker.
 pub trait Port: Send {
     fn facts(&self) -> &PortFacts;
-    /// `max_frame`: the largest frame that will be sent, octets without FCS; super-frames included
+    /// `max_frame`: the largest frame that will be sent, octets without FCS; GSO frames included
     /// where the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
@@ -203,6 +220,9 @@ pub struct Hosts {
     pub labels: bool,
     /// The port is not theirs alone: what it would be given without them it is given as well.
     pub shared: bool,
+    /// Receiving queue i is that of worker i, of so many: what belongs to its flows
+    /// ([`squall_bpf::owner`]) is best given by it, and may come by another. 1: all is one worker's.
+    pub workers: u32,
 }
 
 /// The interface's own counters (`/sys/class/net/*/statistics`), absolute.
@@ -236,7 +256,7 @@ pub trait TxQueue: Send {
     /// first frame not yet taken, which is dropped: the next call goes on behind it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
-    /// Frames that have left of the super-frame that is to be sent next: the queue was full in its
+    /// Frames that have left of the GSO frame that is to be sent next: the queue was full in its
     /// midst. Behind an error: of the one that was dropped, before the next call.
     fn partly(&self) -> u32 {
         0
@@ -335,7 +355,7 @@ pub trait RxQueue: Send {
 
     /// Frames that came as far as this queue, so far: behind the port's filter, and whether or not
     /// there was room. Those that [`RxQueue::receive`] has given, those that still wait there, and
-    /// [`RxQueue::drops`] add up to it; a super-frame is one. `None` where nobody counts them.
+    /// [`RxQueue::drops`] add up to it; a GSO frame is one. `None` where nobody counts them.
     fn received(&mut self) -> Option<u64> {
         None
     }
@@ -434,7 +454,7 @@ pub struct RxFrame {
     /// Octets the frame had on the wire, without FCS.
     pub wire_len: u32,
     /// Whole for a frame as it was on the wire. Else several that the kernel or the NIC has joined
-    /// or not cut yet: one super-frame of `wire_len` octets, to be cut so. Checksums in it may be
+    /// or not cut yet: one GSO frame of `wire_len` octets, to be cut so. Checksums in it may be
     /// missing.
     pub cut: Cut,
     /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].

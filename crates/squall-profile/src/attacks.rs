@@ -25,6 +25,8 @@ pub struct Attack {
     pub pace: AttackPace,
     /// When the first begins.
     pub start: Nanos,
+    /// What has to end before: the start is counted from that.
+    pub after: Option<Said>,
     /// All of them so many times.
     pub repeat: u64,
     /// Not in the order of the rules.
@@ -148,6 +150,7 @@ impl Attack {
             AttackPace::Share(share) => set("share", Some(json!(format!("{} %", share * 100.0)))),
         }
         set("start", (self.start != Nanos::ZERO).then(|| duration(self.start)));
+        set("after", self.after.as_ref().map(|after| json!(after.text)));
         set("repeat", (self.repeat != 1).then(|| count(self.repeat)));
         set("shuffle", self.shuffle.then_some(json!(true)));
         set("samples", (self.samples != 1).then(|| json!(self.samples)));

@@ -9,6 +9,7 @@ use squall_wire::{FieldKind, to_hex};
 
 use crate::{
     Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary,
+    source::SCHEMA,
 };
 
 impl Profile {
@@ -23,13 +24,19 @@ impl Profile {
         set("duration", self.stop.duration.map(duration));
         set("packets", self.stop.packets.map(count));
         set("octets", self.stop.octets.map(count));
+        let run = self.run.to_table();
+        set("run", (!run.is_empty()).then_some(Json::Object(run)));
         set(
             "ports",
             Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()),
         );
         let name = |port: usize| self.ports.get(port).map(|port| port.name.as_str());
-        let streams = !self.streams.is_empty() || (self.flows.is_none() && self.attacks.is_empty());
+        let others = self.flows.is_some() || !self.attacks.is_empty() || !self.replays.is_empty();
+        let streams = !self.streams.is_empty() || !others;
         set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
+        let replays = (!self.replays.is_empty())
+            .then(|| self.replays.iter().map(|r| r.to_value(name)).collect());
+        set("replay", replays);
         let attacks = (!self.attacks.is_empty())
             .then(|| self.attacks.iter().map(|a| a.to_value(name)).collect());
         set("attack", attacks);
@@ -41,12 +48,16 @@ impl Profile {
 
     /// The profile as a TOML file.
     pub fn to_toml(&self) -> String {
-        let mut text = String::new();
+        let mut text = format!("schema = {SCHEMA}\n");
         let value = self.to_value();
         let entries = value.as_object().into_iter().flatten();
-        let tables = ["ports", "stream", "flows", "pool", "template", "attack"];
+        let tables = ["run", "ports", "stream", "replay", "flows", "pool", "template", "attack"];
         for (key, value) in entries.clone().filter(|(key, _)| !tables.contains(&key.as_str())) {
             line(&mut text, key, value);
+        }
+        if let Some(run) = value["run"].as_object() {
+            text.push_str("\n[run]\n");
+            run.iter().for_each(|(key, value)| line(&mut text, key, value));
         }
         text.push_str("\n[ports]\n");
         for (key, value) in value["ports"].as_object().into_iter().flatten() {
@@ -56,7 +67,7 @@ impl Profile {
             text.push_str("\n[flows]\n");
             shared.iter().for_each(|(key, value)| line(&mut text, key, value));
         }
-        for kind in ["pool", "template", "attack"] {
+        for kind in ["replay", "pool", "template", "attack"] {
             for one in value[kind].as_array().into_iter().flatten() {
                 text.push_str(&format!("\n[[{kind}]]\n"));
                 one.as_object()
@@ -102,6 +113,8 @@ impl Profile {
             "start_delay",
             (stream.start_delay != Nanos::ZERO).then(|| duration(stream.start_delay)),
         );
+        set("duration", stream.duration.map(duration));
+        set("after", stream.after.as_ref().map(|after| json!(after.text)));
         set("self_start", (!stream.self_start).then_some(json!(false)));
         set(
             "next",

@@ -9,7 +9,7 @@ use std::{
 
 use squall_wire::Packet;
 
-use crate::{AttackOf, Departures, PacketSource, Profile, Says};
+use crate::{AttackOf, Departures, PacketSource, Profile, Says, SplitOf};
 
 /// Octets of a file that is held in memory as a whole, at most: `/dev/zero` has no end.
 pub const MOST_OCTETS: u64 = 256 << 20;
@@ -95,11 +95,21 @@ impl Profile {
                         ("ca of tls", &tls.ca),
                         ("certificate of tls", &tls.certificate),
                         ("key of tls", &tls.key),
+                        ("client_certificate of tls", &tls.client_certificate),
+                        ("client_key of tls", &tls.client_key),
+                        ("client_ca of tls", &tls.client_ca),
                     ];
                     named.into_iter().for_each(|(what, said)| {
                         said.iter().for_each(|said| add(what, &said.text))
                     });
                 }
+            }
+        }
+        for replay in &self.replays {
+            // The standard input, too, which is whose the process is.
+            replay.files.iter().for_each(|said| add("capture of [[replay]]", &said.text));
+            if let Some((SplitOf::Cache, said)) = &replay.split {
+                add("cache of [[replay]]", &said.text);
             }
         }
         for attack in &self.attacks {

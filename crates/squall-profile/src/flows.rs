@@ -88,6 +88,11 @@ pub struct Template {
     pub arrival: Arrival,
     /// Flows of this template at most.
     pub limit: Option<u64>,
+    /// No flow begins before, from the beginning of the run or the end of what it comes `after`;
+    /// nor so long after that.
+    pub start: Nanos,
+    pub duration: Option<Nanos>,
+    pub after: Option<Said>,
     pub tcp: Tcp,
     /// Its flows are TLS sessions.
     pub tls: Option<Tls>,
@@ -449,6 +454,9 @@ impl Template {
             Arrival::None => {}
         }
         set("limit", self.limit.map(count));
+        set("start", (self.start != Nanos::ZERO).then(|| duration(self.start)));
+        set("duration", self.duration.map(duration));
+        set("after", self.after.as_ref().map(|after| json!(after.text)));
         set("tcp", table(&self.tcp.settings));
         set("tls", self.tls.as_ref().map(Tls::to_value));
         Json::Object(entries)

@@ -5,18 +5,24 @@
 //! frames are made.
 #![forbid(unsafe_code)]
 
+mod after;
 mod attacks;
 mod diagnostics;
 mod emit;
 mod explain;
 mod files;
 mod flows;
+mod mistakes;
 mod model;
+mod replay;
 mod source;
 
+pub use after::{After, Part};
 pub use attacks::*;
-pub use diagnostics::{Diagnostic, Diagnostics, suggest};
+pub use diagnostics::{Diagnostic, Diagnostics};
 pub use files::{MOST_OCTETS, NamedFile, read_file, read_open, read_text};
 pub use flows::*;
+pub use mistakes::Mistakes;
 pub use model::*;
+pub use replay::*;
 pub use source::{Files, Format, schema};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use squall_options::RunOptions;
 use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
-use crate::{Attack, Flows};
+use crate::{Attack, Flows, Replay, Said};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -13,11 +14,14 @@ pub struct Profile {
     pub origin: String,
     pub ports: Vec<Port>,
     pub streams: Vec<Stream>,
+    pub replays: Vec<Replay>,
     pub flows: Option<Flows>,
     pub attacks: Vec<Attack>,
     /// Feeds every random choice. Same profile, same seed: same octets.
     pub seed: u64,
     pub stop: Stop,
+    /// How it is run where nobody says otherwise; its end and its seed are above.
+    pub run: RunOptions,
 }
 
 /// When the whole run ends; the first that is reached. Nothing set: when every stream has ended.
@@ -52,13 +56,18 @@ pub struct Stream {
     pub group: Option<String>,
     pub packet: PacketSource,
     pub size: SizeLaw,
-    /// Frames are super-frames, to be cut into frames of so many octets of payload, 1 to 65,535.
+    /// Frames are GSO frames, to be cut into frames of so many octets of payload, 1 to 65,535.
     pub segment: Option<u32>,
     pub rate: Rate,
     pub departures: Departures,
     pub mode: Mode,
-    /// From the start of the run, or from the end of the stream that named this one as `next`.
+    /// From the start of the run, the end of what it comes `after`, or that of the stream that named
+    /// this one as `next`.
     pub start_delay: Nanos,
+    /// No frame is due so long after its start.
+    pub duration: Option<Nanos>,
+    /// Begins when the stream, replay, template or attack of that name has ended.
+    pub after: Option<Said>,
     /// `false`: waits until another stream's `next` names it.
     pub self_start: bool,
     pub next: Option<Next>,

@@ -145,7 +145,7 @@ impl Gap {
             Self::PerFrame { num, den } => (num, den),
             Self::PerOctet { num, den, extra } => match num.checked_mul(u64::from(len + extra)) {
                 Some(num) => (num, den),
-                // Super-frames of very short segments.
+                // GSO frames of very short segments.
                 None => reduced(u128::from(num) * u128::from(len + extra), den.into()),
             },
         };

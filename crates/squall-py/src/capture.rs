@@ -8,7 +8,7 @@ use std::{
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall::{
-    Capture, Session,
+    Capture, RunOptions, Session,
     capturing::{self, Compression, Format, OnFull, Options, Rotate, Stop},
     units::Nanos,
 };
@@ -80,7 +80,7 @@ pub fn capture(
         ..Options::default()
     };
     let session = Session {
-        filter,
+        options: RunOptions { filter, ..RunOptions::default() },
         capture: Some(Capture { options, ..squall::Capture::default() }),
         command: "python".into(),
         ..Session::listen_on(&ports).map_err(to_py)?

@@ -13,7 +13,8 @@ use crate::{captures::interruptible, error::to_py};
 /// Names and texts as the options of `squall edit`.
 pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
     let mut edits = Edits::default();
-    asked.iter().try_for_each(|(name, text)| set(&mut edits, name, text)).map_err(to_py)?;
+    let done = asked.iter().try_for_each(|(name, text)| set(&mut edits, name, text));
+    done.map_err(|text| to_py(squall::Error::Usage(text)))?;
     Ok(edits)
 }
 
@@ -44,6 +45,7 @@ pub fn edit(
         }
     };
     let settings = Settings { edits: edits_of(&edits)?, merge, split, cache };
-    let edited = interruptible(py, |go_on| edit_captures(&inputs, &out, &settings, |_| go_on()))?;
+    let edited =
+        interruptible(py, |go_on| Ok(edit_captures(&inputs, &out, &settings, |_| go_on())?))?;
     Ok(Edited { command: "python".into(), ..edited }.to_json())
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::{prelude::*, types::PyBytes};
 use serde_json::Value;
-use squall::otg::{Controller, InProcess, Refusal};
+use squall_otg::{Controller, InProcess, Refusal};
 
 pyo3::import_exception!(snappi_squall._errors, Refused);
 

@@ -51,7 +51,7 @@ impl Profile {
     }
 
     fn to_python(&self) -> String {
-        squall::design::python(&self.0)
+        squall_editor::python(&self.0)
     }
 
     #[staticmethod]

@@ -54,14 +54,14 @@ impl Report {
         let capture = py.detach(|| columns(samples.iter().map(|s| s.capture.iter().map(fields))));
         let end =
             |row: &report::TemplateSample| (format!("{} ({})", row.name, row.side), fields(row).1);
-        let load = py.detach(|| columns(samples.iter().map(|s| s.load.iter().map(end))));
+        let flows = py.detach(|| columns(samples.iter().map(|s| s.flows.iter().map(end))));
         let numpy = |table: Table| -> Columns<'py> {
             table
                 .into_iter()
                 .map(|(name, field, column)| (name, field, octets(py, &column)))
                 .collect()
         };
-        (octets(py, &seconds), numpy(ports), numpy(streams), numpy(capture), numpy(load))
+        (octets(py, &seconds), numpy(ports), numpy(streams), numpy(capture), numpy(flows))
     }
 
     fn to_html(&self, py: Python<'_>) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use squall::{render, scoring};
+use squall::scoring;
 
 use crate::error::to_py;
 
@@ -15,8 +15,9 @@ pub fn score(
     alerts: Vec<PathBuf>,
     shift_s: f64,
 ) -> PyResult<(String, String, String)> {
-    let scored =
-        py.detach(|| scoring::score(&labels, &alerts, (shift_s * 1e9) as i64)).map_err(to_py)?;
+    let scored = py
+        .detach(|| scoring::score(&labels, &alerts, (shift_s * 1e9) as i64))
+        .map_err(|error| to_py(error.into()))?;
     let scored = scoring::Scored { command: "python".into(), ..scored };
-    Ok((scored.to_json(), render::score_text(&scored), render::score_html(&scored)))
+    Ok((scored.to_json(), scoring::score_text(&scored), scoring::score_html(&scored)))
 }

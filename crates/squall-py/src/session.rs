@@ -1,19 +1,16 @@
 //! Runs, under the control of Python's threads.
 
 use std::{
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use pyo3::{exceptions::PyValueError, prelude::*};
-use squall::{
-    Amount, FlowSettings, Pace,
-    replay::Speed,
-    replaying::{Numbers, Replay, TooLong, ValueError, stats},
-    units::Nanos,
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
 };
+use squall::{Amount, FlowSettings, Pace, RunOptions, options::Mistake, units::Nanos};
 
 use crate::{
     captures::interruptible,
@@ -41,56 +38,24 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_m
 
 #[pymethods]
 impl Session {
+    /// `options` as JSON.
     #[new]
-    #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (profile, *, cores, cpus, mult, virtual_time, fingerprint, receive, linger_s, gap_bins, labels))]
-    fn new(
-        profile: &Profile,
-        cores: Option<usize>,
-        cpus: Option<Vec<u32>>,
-        mult: Option<&str>,
-        virtual_time: Option<bool>,
-        fingerprint: bool,
-        receive: bool,
-        linger_s: f64,
-        gap_bins: Option<(usize, u64)>,
-        labels: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let factor = |text: &str| {
-            text.parse().map_err(|e: String| PyValueError::new_err(format!("mult = {text:?}: {e}")))
-        };
-        let multiplier = mult.map(factor).transpose()?;
-        let session = squall::Session {
-            cores,
-            cpus,
-            multiplier,
-            virtual_time,
-            fingerprint,
-            receive,
-            linger: seconds(linger_s)?,
-            gap_bins: gap_bins.map(|(bins, width_ns)| (bins, Nanos(width_ns))),
-            labels,
-            command: "python".into(),
-            ..squall::Session::new(profile.0.clone())
-        };
-        Ok(Self(session))
+    fn new(profile: &Profile, options: &str) -> PyResult<Self> {
+        run_by(squall::Session::new(profile.0.clone()), options)
     }
 
     /// Receives on ports, by their addresses, and sends nothing.
     #[staticmethod]
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (ports, *, filter, by, flows, sequence, interval_ns, burst_gap_ns, cores, cpus, gap_bins))]
+    #[pyo3(signature = (ports, *, by, flows, sequence, interval_ns, burst_gap_ns, options))]
     fn listen(
         ports: Vec<String>,
-        filter: Option<String>,
         by: &str,
         flows: usize,
         sequence: &str,
         interval_ns: u64,
         burst_gap_ns: u64,
-        cores: Option<usize>,
-        cpus: Option<Vec<u32>>,
-        gap_bins: Option<(usize, u64)>,
+        options: &str,
     ) -> PyResult<Self> {
         let settings = FlowSettings {
             by: by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {e}")))?,
@@ -101,104 +66,8 @@ impl Session {
                 .map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
             ..FlowSettings::default()
         };
-        let session = squall::Session {
-            filter,
-            flows: Some(settings),
-            cores,
-            cpus,
-            gap_bins: gap_bins.map(|(bins, width_ns)| (bins, Nanos(width_ns))),
-            command: "python".into(),
-            ..squall::Session::listen_on(&ports).map_err(to_py)?
-        };
-        Ok(Self(session))
-    }
-
-    /// Sends captures again on ports (name, address).
-    #[staticmethod]
-    #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (
-        ports, files, *, merge, preload, speed, speed_text, together, loops, loop_delay_ns, limit, duration_ns,
-        longest_gap_ns, unique, count_flows, flow_expiry_ns, split, reverse, filter, include, exclude, too_long, edits,
-        cpus, virtual_time, fingerprint
-    ))]
-    fn replay(
-        ports: Vec<(String, String)>,
-        files: Vec<PathBuf>,
-        merge: bool,
-        preload: bool,
-        speed: &str,
-        speed_text: &str,
-        together: u32,
-        loops: u64,
-        loop_delay_ns: u64,
-        limit: Option<u64>,
-        duration_ns: Option<u64>,
-        longest_gap_ns: Option<u64>,
-        unique: Option<u64>,
-        count_flows: bool,
-        flow_expiry_ns: Option<u64>,
-        split: Option<(String, String)>,
-        reverse: bool,
-        filter: Option<&str>,
-        include: Option<&str>,
-        exclude: Option<&str>,
-        too_long: &str,
-        edits: Vec<(String, String)>,
-        cpus: Option<Vec<u32>>,
-        virtual_time: Option<bool>,
-        fingerprint: bool,
-    ) -> PyResult<Self> {
-        let wrong = |what: &str, error: String| PyValueError::new_err(format!("{what} = {error}"));
-        let numbers = |what: &str, text: Option<&str>| -> PyResult<Option<Numbers>> {
-            text.map(|text| text.parse().map_err(|e: ValueError| wrong(what, e.to_string())))
-                .transpose()
-        };
-        let replay = Replay {
-            inputs: files.iter().map(|path| squall::replay::input(path)).collect(),
-            merge,
-            timing: Speed::parse(speed, speed_text)
-                .and_then(|speed| speed.timing(together))
-                .map_err(to_py)?,
-            longest_gap: longest_gap_ns,
-            loops,
-            loop_delay: Nanos(loop_delay_ns).into(),
-            limit,
-            preload,
-            too_long: match too_long {
-                "skip" => TooLong::Skip,
-                "truncate" => TooLong::Truncate,
-                "fragment" => TooLong::Fragment,
-                other => {
-                    return Err(wrong(
-                        "too_long",
-                        format!("{other:?}: expected skip, truncate or fragment"),
-                    ));
-                }
-            },
-            split: split
-                .map(|(kind, text)| squall::replay::split(&kind, &text, reverse))
-                .transpose()
-                .map_err(to_py)?,
-            unique: unique.map(|loops| loops.max(1)),
-            flows: count_flows.then(|| stats::Settings {
-                expiry_ns: flow_expiry_ns,
-                ..stats::Settings::default()
-            }),
-            filter: filter.map(squall::replay::filter).transpose().map_err(to_py)?,
-            include: numbers("include", include)?,
-            exclude: numbers("exclude", exclude)?,
-            edits: crate::edit::edits_of(&edits)?,
-            ..Replay::default()
-        };
-        let mut session = squall::Session {
-            cpus,
-            virtual_time,
-            fingerprint,
-            command: "python".into(),
-            ..squall::Session::replay(replay, ports)
-        };
-        session.profile.stop.duration = duration_ns.map(Nanos);
-        Ok(Self(session))
+        let session = squall::Session::listen_on(&ports).map_err(to_py)?;
+        run_by(squall::Session { flows: Some(settings), ..session }, options)
     }
 
     fn plan(&self, py: Python<'_>) -> PyResult<Plan> {
@@ -374,6 +243,17 @@ impl Drop for Run {
             });
         }
     }
+}
+
+/// An option that there is not is an argument too many, as Python has it.
+fn run_by(session: squall::Session, options: &str) -> PyResult<Session> {
+    let options = RunOptions::from_json(options).map_err(|mistake| match mistake {
+        Mistake::Unknown { .. } => PyTypeError::new_err(mistake.to_string()),
+        Mistake::Wrong(why) => PyValueError::new_err(why),
+    })?;
+    let session =
+        session.with(options).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(Session(squall::Session { command: "python".into(), ..session }))
 }
 
 fn names(profile: &squall::Profile) -> Vec<String> {

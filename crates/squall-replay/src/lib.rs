@@ -9,6 +9,7 @@
 pub mod cache;
 mod chunk;
 mod reader;
+mod speed;
 pub mod split;
 pub mod stats;
 mod timing;
@@ -16,7 +17,8 @@ pub mod unique;
 
 pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure, Progress};
-pub use reader::{Input, Open, Reader, Replay, ReplayError, Sent, SplitBy, Tally, TooLong};
+pub use reader::{Input, Open, Reader, Replay, ReplayError, Sent, SplitBy, Tally, TooLong, input};
+pub use speed::{Decimal, Ramp, Speed};
 pub use split::{Side, Split, SplitError, Splitter};
 pub use squall_edit::{Edits, Numbers, ValueError};
 pub use squall_program::Gap;

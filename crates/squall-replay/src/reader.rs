@@ -4,7 +4,9 @@
 use std::{
     borrow::Cow,
     collections::VecDeque,
+    fs::File,
     io::{self, Read},
+    path::Path,
     sync::Arc,
 };
 
@@ -121,6 +123,24 @@ pub struct Input {
 
 /// Begins to read a capture.
 pub type Open = Arc<dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync>;
+
+/// The capture at `path`; `-` is the standard input, which can be read once.
+///
+/// ```
+/// assert!(squall_replay::input("-".as_ref()).once);
+/// ```
+pub fn input(path: &Path) -> Input {
+    let name = path.display().to_string();
+    if name == "-" {
+        let open = || Ok(Box::new(io::stdin()) as Box<dyn Read + Send>);
+        return Input { name: "standard input".into(), open: Arc::new(open), once: true };
+    }
+    let path = path.to_owned();
+    // A pipe is empty when it has been read.
+    let once = path.metadata().is_ok_and(|about| !about.is_file());
+    let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
+    Input { name, open: Arc::new(open), once }
+}
 
 impl std::fmt::Debug for Input {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 
 use squall::{Error, wire::to_hex};
 
-use crate::{Needs, Settings, Token, connection::Peer};
+use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE};
 
 /// Cookies that are known at once; the oldest is forgotten.
 const SESSIONS: usize = 256;
@@ -90,6 +90,10 @@ impl Auth {
     pub fn needs_token(&self, headers: &HeaderMap, peer: &Peer) -> bool {
         // A proxy asks for somebody else, and says so.
         let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
+        // A page of another daemon shows the token of this one, whoever looks at it.
+        if headers.contains_key(PAGE) {
+            return true;
+        }
         match self.needs {
             Needs::Everybody => true,
             Needs::Others(own) => {
@@ -117,7 +121,14 @@ impl Auth {
     }
 
     fn is_bearer(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        // Browsers let pages set no other header of a WebSocket.
+        let protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
+        let mut shown = protocols.filter_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL));
+        if shown.any(|token| self.is_token(token)) {
+            return true;
+        }
+        let given = text(header::AUTHORIZATION);
         let scheme =
             |text: &str| text.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));
         given.filter(|text| scheme(text)).is_some_and(|text| self.is_token(text[7..].trim()))
@@ -125,6 +136,9 @@ impl Auth {
 
     /// The cookie of the request, if it is one of ours.
     fn session(&self, headers: &HeaderMap) -> Option<String> {
+        if headers.contains_key(PAGE) {
+            return None;
+        }
         let cookies =
             headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut values = cookies
@@ -162,6 +176,9 @@ impl Auth {
 }
 
 const COOKIE: &str = "squall=";
+
+/// Of a WebSocket: `squall.token.TOKEN`, beside [`crate::watch::PROTOCOL`].
+const TOKEN_PROTOCOL: &str = "squall.token.";
 
 const ROOT: u32 = 0;
 

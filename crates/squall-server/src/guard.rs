@@ -13,7 +13,7 @@ use std::{
 use axum::{
     body::Body,
     extract::{Extension, Request, State},
-    http::{HeaderMap, Method, StatusCode, Uri, Version, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -25,6 +25,7 @@ use crate::{
     connection::{Connection, Peer},
     log::Entry,
     pace::Paced,
+    peers,
     rest::{self, lend},
     service::Service,
 };
@@ -39,9 +40,13 @@ fn is_open(path: &str) -> bool {
 pub async fn guard(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Arc<Connection>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    let page = peers::page(&service.settings.peers, request.uri(), request.headers()).cloned();
+    if page.is_some() {
+        request.headers_mut().insert(peers::PAGE, HeaderValue::from_static("of a peer"));
+    }
     let (method, uri, headers) =
         (request.method().clone(), request.uri().clone(), request.headers().clone());
     let _under_way = connection.request();
@@ -50,7 +55,9 @@ pub async fn guard(
     let reset = request.version() == Version::HTTP_2;
     let octets_in = request.body().size_hint().exact();
     let author = Author::new(service.auth.who(&headers), connection.peer.to_string());
-    let response = match admit(&service, &connection.peer, &request) {
+    let preflight = page.as_ref().and_then(|_| peers::preflight(&method, &headers));
+    let mut response = match admit(&service, &connection.peer, &request, page.is_some()) {
+        Ok(()) if preflight.is_some() => preflight.unwrap_or_default(),
         Ok(()) => {
             if service.auth.allows(&headers, &connection.peer) {
                 connection.is_known();
@@ -76,6 +83,9 @@ pub async fn guard(
     if octets_in != Some(0) {
         service.memory.used(octets_in);
     }
+    if let Some(page) = &page {
+        peers::allow(&mut response, page);
+    }
     let (status, from) = (response.status(), connection.peer.ip());
     tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = author.source, "request");
     service.audit_request(&author, from, &method, uri.path(), status);
@@ -94,9 +104,13 @@ pub async fn guard(
     response
 }
 
-fn admit(service: &Service, peer: &Peer, request: &Request) -> Result<(), Refusal> {
+fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Result<(), Refusal> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-    same_site(uri, headers, &service.settings.names)?;
+    same_site(uri, headers, &service.settings.names, of_peer)?;
+    // A browser asks first without the token.
+    if of_peer && peers::preflight(method, headers).is_some() {
+        return Ok(());
+    }
     if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
         && !request.body().is_end_stream()
     {
@@ -123,7 +137,12 @@ fn admit(service: &Service, peer: &Peer, request: &Request) -> Result<(), Refusa
 
 /// A page of another origin may not ask through its reader's browser, nor may a name that was made
 /// to point here.
-fn same_site(uri: &Uri, headers: &HeaderMap, names: &[String]) -> Result<(), Refusal> {
+fn same_site(
+    uri: &Uri,
+    headers: &HeaderMap,
+    names: &[String],
+    of_peer: bool,
+) -> Result<(), Refusal> {
     let forbidden = |message: String| Refusal::new(StatusCode::FORBIDDEN, "forbidden", message);
     let host =
         uri.authority().map_or_else(|| text(headers, header::HOST), |authority| authority.as_str());
@@ -135,11 +154,17 @@ fn same_site(uri: &Uri, headers: &HeaderMap, names: &[String]) -> Result<(), Ref
              it with --name {name}"
         )));
     }
+    if of_peer {
+        return Ok(());
+    }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         let from = origin.split_once("://").map(|(_, rest)| rest);
         if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
-            return Err(forbidden(format!("a page of {origin:?} may not ask {host:?}")));
+            return Err(forbidden(format!(
+                "a page of {origin:?} may not ask {host:?}\n  if it is a page of another \
+                 daemon of yours, start this one with --peer {origin}"
+            )));
         }
     }
     // What older browsers do not send, newer ones do not forget.

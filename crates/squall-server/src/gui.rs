@@ -20,7 +20,9 @@ use rust_embed::{Embed, EmbeddedFile};
 use squall::wire::to_hex;
 
 use crate::{
+    Origin,
     coding::{gzipped, takes_gzip},
+    peers,
     runs::lock,
 };
 
@@ -30,11 +32,17 @@ use crate::{
 #[allow_missing = true]
 struct Page;
 
-/// Nothing but the daemon's own files, and no inline script or style: what a run or a capture is
-/// named cannot become code.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' \
-                      data:; connect-src 'self'; font-src 'self'; form-action 'self'; base-uri \
-                      'none'; frame-ancestors 'none'";
+/// Nothing but the daemon's own files, no inline script or style, and no connection but to it and
+/// its peers: what a run or a capture is named cannot become code.
+fn policy(peers: &[Origin]) -> HeaderValue {
+    let text = format!(
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+         connect-src 'self'{}; font-src 'self'; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'",
+        peers::sources(peers)
+    );
+    HeaderValue::from_str(&text).expect("origins have no other letters than headers may have")
+}
 
 /// Octets of a file that are worth compressing.
 const WORTH: usize = 1 << 10;
@@ -47,21 +55,27 @@ const MOST_GZIPPED: usize = 256;
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
 
 /// Who has not logged in gets it, too: there are no secrets in it, and it asks for the token.
-pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub fn router<S: Clone + Send + Sync + 'static>(peers: &[Origin]) -> Router<S> {
+    let policy = policy(peers);
+    let at = |path: &'static str| {
+        let policy = policy.clone();
+        get(move |headers: HeaderMap| async move { file(path, &headers, &policy) })
+    };
+    let (first, assets) = (policy.clone(), policy.clone());
     Router::new()
-        .route("/", get(|headers: HeaderMap| async move { index(&headers) }))
-        .route("/squall.svg", get(|headers: HeaderMap| async move { file("squall.svg", &headers) }))
+        .route("/", get(move |headers: HeaderMap| async move { index(&headers, &first) }))
+        .route("/squall.svg", at("squall.svg"))
         .route(
             "/assets/{name}",
-            get(|Path(name): Path<String>, headers: HeaderMap| async move {
-                file(&format!("assets/{name}"), &headers)
+            get(move |Path(name): Path<String>, headers: HeaderMap| async move {
+                file(&format!("assets/{name}"), &headers, &assets)
             }),
         )
 }
 
-fn index(headers: &HeaderMap) -> Response {
+fn index(headers: &HeaderMap, policy: &HeaderValue) -> Response {
     match Page::get("index.html") {
-        Some(found) => answer("index.html", found, headers),
+        Some(found) => answer("index.html", found, headers, policy),
         None => {
             let html = (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
             // Its style is its own only; it has no script.
@@ -77,14 +91,14 @@ fn index(headers: &HeaderMap) -> Response {
     }
 }
 
-fn file(path: &str, headers: &HeaderMap) -> Response {
+fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
     match Page::get(path) {
-        Some(found) => answer(path, found, headers),
+        Some(found) => answer(path, found, headers, policy),
         None => (StatusCode::NOT_FOUND, "the page has no such file\n").into_response(),
     }
 }
 
-fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
+fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderValue) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
     // Of an image or a font that is compressed already nothing would be gained.
@@ -103,7 +117,7 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
         (header::CONTENT_TYPE, HeaderValue::from_static(media)),
         (header::VARY, HeaderValue::from_static("accept-encoding")),
         (header::CACHE_CONTROL, HeaderValue::from_static(cache)),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::CONTENT_SECURITY_POLICY, policy.clone()),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
@@ -154,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_page_or_how_to_build_it_is_there_with_a_policy_that_lets_nothing_else_in() {
-        let response = index(&HeaderMap::new());
+        let response = index(&HeaderMap::new(), &policy(&[]));
         assert_eq!(response.status(), StatusCode::OK);
         assert!(
             response.headers()[header::CONTENT_TYPE]
@@ -169,15 +183,18 @@ mod tests {
     #[test]
     fn what_has_not_changed_is_not_sent_again() {
         let found = || EmbeddedFile { data: Cow::Borrowed(b"abc"), metadata: meta() };
-        let first = answer("assets/a.js", found(), &HeaderMap::new());
+        let first = answer("assets/a.js", found(), &HeaderMap::new(), &policy(&[]));
         assert!(
             first.headers()[header::CACHE_CONTROL].to_str().expect("text").contains("immutable")
         );
         let mut asked = HeaderMap::new();
         asked.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
-        assert_eq!(answer("assets/a.js", found(), &asked).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(
-            answer("index.html", found(), &asked).headers()[header::CACHE_CONTROL],
+            answer("assets/a.js", found(), &asked, &policy(&[])).status(),
+            StatusCode::NOT_MODIFIED
+        );
+        assert_eq!(
+            answer("index.html", found(), &asked, &policy(&[])).headers()[header::CACHE_CONTROL],
             "no-cache"
         );
     }
@@ -193,12 +210,12 @@ mod tests {
                 .block_on(axum::body::to_bytes(response.into_body(), usize::MAX))
                 .expect("a body")
         };
-        let plain = answer("assets/a.js", found(), &HeaderMap::new());
+        let plain = answer("assets/a.js", found(), &HeaderMap::new(), &policy(&[]));
         let takes = |tag: Option<&HeaderValue>| {
             let mut asked = HeaderMap::new();
             asked.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate, br"));
             tag.map(|tag| asked.insert(header::IF_NONE_MATCH, tag.clone()));
-            answer("assets/a.js", found(), &asked)
+            answer("assets/a.js", found(), &asked, &policy(&[]))
         };
         let packed = takes(None);
         assert_eq!(
@@ -227,7 +244,11 @@ mod tests {
     #[test]
     fn nothing_outside_of_the_page_is_found() {
         for path in ["assets/../../../Cargo.toml", "../Cargo.toml", "assets/none.js"] {
-            assert_eq!(file(path, &HeaderMap::new()).status(), StatusCode::NOT_FOUND, "{path}");
+            assert_eq!(
+                file(path, &HeaderMap::new(), &policy(&[])).status(),
+                StatusCode::NOT_FOUND,
+                "{path}"
+            );
         }
     }
 

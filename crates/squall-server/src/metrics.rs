@@ -224,9 +224,9 @@ fn all(service: &Service) -> Families {
     }
     process(&mut all, service.started);
     for live in live {
-        let moment = live.moment();
+        let latest = live.latest();
         let figures =
-            moment.as_ref().map(|moment| (&*moment.report.ports, &*moment.report.streams));
+            latest.as_ref().map(|latest| (&*latest.report.ports, &*latest.report.streams));
         run(&mut all, &live.row(), figures);
     }
     for (row, figures) in service.runs.lately(Instant::now()) {

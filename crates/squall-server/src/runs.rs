@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Run, Session,
-    driving::{Driven, Moment, Start},
+    driving::{Driven, LiveReport, Start},
     report::{EndedBy, ReasonCode, Report, VerdictStatus, fail_if::FailIf},
     units::Rate,
 };
@@ -31,7 +31,7 @@ use crate::{
     service::Service,
 };
 
-/// Between two moments of a run.
+/// Between two samples of a run.
 const EVERY: Duration = Duration::from_millis(500);
 /// Between two reports of a run that are stored while it goes on: what a daemon that is killed
 /// loses. Twice that is promised, as a busy machine takes its time.
@@ -133,11 +133,11 @@ impl Kind {
 
     pub fn of(session: &Session) -> Self {
         match session {
-            Session { replay: Some(_), .. } => Self::Replay,
             session if !session.profile.attacks.is_empty() => Self::Attacks,
             session if session.profile.flows.is_some() => Self::Flows,
-            session if session.profile.streams.is_empty() => Self::Capture,
-            _ => Self::Streams,
+            session if !session.profile.streams.is_empty() => Self::Streams,
+            session if !session.profile.replays.is_empty() => Self::Replay,
+            _ => Self::Capture,
         }
     }
 }
@@ -198,7 +198,7 @@ pub struct Live {
     checkpoint: Mutex<Instant>,
     /// It only receives.
     listens: bool,
-    /// Of a run that only reads files: what had come at the last moments.
+    /// Of a run that only reads files: what had come by the latest reports.
     quiet: Mutex<(u64, u32)>,
 }
 
@@ -257,13 +257,14 @@ impl Live {
         self.driven.get()
     }
 
-    pub fn moment(&self) -> Option<Arc<Moment>> {
+    /// The latest sample and report; `None` before the first.
+    pub fn latest(&self) -> Option<Arc<LiveReport>> {
         self.driven()?.latest()
     }
 
-    /// The report so far, with the series, which moments have not.
-    pub fn so_far(&self, moment: &Moment) -> Report {
-        let mut report = moment.report.clone();
+    /// The report so far, with the series, which live reports have not.
+    pub fn so_far(&self, latest: &LiveReport) -> Report {
+        let mut report = latest.report.clone();
         if let Ok(driven) = self.driving()
             && let Ok(series) = driven.with(|run| Ok(run.series().to_vec()))
         {
@@ -359,14 +360,14 @@ impl Live {
     }
 
     /// What nothing else ends: the time of who only receives, files that have been read.
-    fn is_due(&self, moment: &Moment, virtual_time: bool) -> bool {
+    fn is_due(&self, latest: &LiveReport, virtual_time: bool) -> bool {
         if self.ends_at.is_some_and(|at| Instant::now() >= at) {
             return true;
         }
         if !virtual_time {
             return false;
         }
-        let received = moment.report.ports.iter().map(|port| port.rx.packets).sum();
+        let received = latest.report.ports.iter().map(|port| port.rx.packets).sum();
         let mut quiet = lock(&self.quiet);
         *quiet = if quiet.0 == received { (received, quiet.1 + 1) } else { (received, 0) };
         quiet.1 >= 3
@@ -521,7 +522,7 @@ impl Service {
                 .or(ends_after.map(|d| d.as_secs_f64())),
             ports: shown,
             streams: session.profile.streams.len(),
-            mult: session.multiplier.map_or(Some(1.0), Multiplier::factor),
+            mult: session.options.mult.map_or(Some(1.0), Multiplier::factor),
         };
         let live = Arc::new(Live {
             driven: OnceLock::new(),
@@ -577,7 +578,7 @@ impl Service {
         let listens = Kind::of(&session) == Kind::Capture;
         let told = {
             let (service, live) = (Arc::downgrade(self), live.clone());
-            move |moment: Option<&Arc<Moment>>| match (moment, live.driven()) {
+            move |latest: Option<&Arc<LiveReport>>| match (latest, live.driven()) {
                 #[cfg(test)]
                 (Some(_), _) if live.text.contains("a defect on purpose") => {
                     panic!("a defect on purpose")
@@ -587,10 +588,10 @@ impl Service {
                         service.finish_driven(&live, driven);
                     }
                 }
-                (Some(moment), Some(driven)) if listens => {
+                (Some(latest), Some(driven)) if listens => {
                     // Asked without the lock that this thread holds no more.
                     let files = driven.with(|run| Ok(run.virtual_time())).unwrap_or(false);
-                    if live.is_due(moment, files) {
+                    if live.is_due(latest, files) {
                         driven.stop();
                     }
                 }
@@ -630,8 +631,8 @@ impl Service {
     pub fn checkpoint(&self) {
         for live in self.runs.all() {
             let is_due = *lock(&live.checkpoint) <= Instant::now();
-            let Some(moment) = live.moment().filter(|_| is_due) else { continue };
-            let report = Packed::of(&self.files.told(live.so_far(&moment)));
+            let Some(latest) = live.latest().filter(|_| is_due) else { continue };
+            let report = Packed::of(&self.files.told(live.so_far(&latest)));
             let written = lock(&live.written);
             if !*written {
                 // A disk that is full is told when the run ends.

@@ -129,7 +129,7 @@ pub async fn serve_until(
     _ = service.bound.set((at, grpc_at));
     // Half of the files at most: runs need some, too, and strangers hold connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
-    let routes = || api::router().merge(otg::router()).merge(gui::router());
+    let routes = || api::router().merge(otg::router()).merge(gui::router(&service.settings.peers));
     let tls = tls.map(TlsAcceptor::from);
     let mut listeners = tokio::task::JoinSet::new();
     let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());

@@ -31,8 +31,9 @@ pub struct Service {
     pub otg: otg::Sessions,
     pub acting: Acting,
     /// Captures that were looked at.
-    pub captures: squall::design::Captures,
+    pub captures: squall_editor::Captures,
     /// Rules that are solved, or were.
+    #[cfg_attr(not(feature = "attacks"), expect(dead_code))]
     pub solving: design::Solving,
     /// Where it listens; set before the first request.
     pub bound: OnceLock<(SocketAddr, Option<SocketAddr>)>,
@@ -85,7 +86,7 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
-        squall::otg::sweep();
+        squall_otg::sweep();
         let acting = Acting::new()?;
         Ok(Self {
             started: SystemTime::now(),
@@ -99,8 +100,8 @@ impl Service {
             log: RequestLog::default(),
             otg: otg::Sessions::new(acting.clone()),
             acting,
-            captures: squall::design::Captures::default(),
-            solving: design::Solving::default(),
+            captures: squall_editor::Captures::default(),
+            solving: Default::default(),
             bound: OnceLock::new(),
             ending: Sender::new(false),
             watchers: watch::places(),

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use crate::Origin;
+
 /// How the daemon serves.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -24,6 +26,8 @@ pub struct Settings {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Names, besides localhost and addresses, under which it may be asked.
     pub names: Vec<String>,
+    /// Other daemons, whose pages may ask this one with its token, and which its page may ask.
+    pub peers: Vec<Origin>,
     /// Started as root, it becomes this user.
     pub user: Option<String>,
 }
@@ -50,6 +54,7 @@ impl Settings {
             allow: Vec::new(),
             certificate: None,
             names: Vec::new(),
+            peers: Vec::new(),
             user: None,
         }
     }

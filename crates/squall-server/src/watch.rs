@@ -1,7 +1,7 @@
 //! `/squall/v1/watch`: a WebSocket that tells what changes in runs, leases and the request log.
 //!
 //! Nothing is queued for a reader: at each of its ticks it is told what differs from what it was
-//! told before. Who reads slowly misses moments, and costs no memory.
+//! told before. Who reads slowly misses samples, and costs no memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use axum::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use squall::driving::Moment;
+use squall::driving::LiveReport;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::{
@@ -32,6 +32,8 @@ use crate::{
 
 /// A reader that takes nothing for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What is spoken; a browser that shows its token by a protocol ends a socket that takes none.
+pub const PROTOCOL: &str = "squall.v1";
 /// Sockets at once.
 const MOST: usize = 256;
 
@@ -45,7 +47,7 @@ pub fn routes() -> Routes {
 struct Query {
     /// `all`, or the names of runs with commas; their own leases are kept by this.
     runs: Option<String>,
-    /// Between two moments, 100 to 60,000 [default: 500].
+    /// Between two samples, 100 to 60,000 [default: 500].
     every_ms: Option<u64>,
     /// 1: requests, too.
     log: Option<u8>,
@@ -85,7 +87,7 @@ async fn watch(
         Some(list) => Some(list.split(',').map(|id| id.trim().to_owned()).collect()),
     };
     let log = query.log.unwrap_or(0) > 0;
-    let upgrade = upgrade.max_message_size(64 << 10).max_frame_size(64 << 10);
+    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).max_frame_size(64 << 10);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let watcher = Watcher {
             last_log: log.then_some(0),
@@ -125,7 +127,7 @@ pub enum News {
         streams: Vec<String>,
     },
     /// Only rows that have changed.
-    Moment {
+    Sample {
         run: String,
         t_s: f64,
         ports: Vec<PortNews>,
@@ -168,7 +170,7 @@ struct Watcher {
 struct Told {
     row: RunRow,
     names: Value,
-    moment: Option<Arc<Moment>>,
+    latest: Option<Arc<LiveReport>>,
     ports: Vec<Value>,
     streams: Vec<Value>,
 }
@@ -233,7 +235,7 @@ impl Watcher {
         self.service.runs.all().into_iter().filter(wanted).collect()
     }
 
-    /// What is other than it was told; of moments at ticks only.
+    /// What is other than it was told; of samples at ticks only.
     async fn news(&mut self, tick: bool) -> Vec<Value> {
         let mut news = Vec::new();
         let live = self.live();
@@ -252,7 +254,7 @@ impl Watcher {
                 Told {
                     row: row.clone(),
                     names: Value::Null,
-                    moment: None,
+                    latest: None,
                     ports: vec![],
                     streams: vec![],
                 }
@@ -263,8 +265,8 @@ impl Watcher {
                 news.push(json!({ "type": "run", "run": row }));
                 told.row = row;
             }
-            if let Some(moment) = live.moment().filter(|_| tick) {
-                told.moment(moment, &mut news);
+            if let Some(latest) = live.latest().filter(|_| tick) {
+                told.sample(latest, &mut news);
             }
         }
         let gone: Vec<_> = self
@@ -303,11 +305,11 @@ impl Watcher {
 
 impl Told {
     /// The rows that differ from those told before, with the names that they have once.
-    fn moment(&mut self, moment: Arc<Moment>, news: &mut Vec<Value>) {
-        if self.moment.as_ref().is_some_and(|old| Arc::ptr_eq(old, &moment)) {
+    fn sample(&mut self, latest: Arc<LiveReport>, news: &mut Vec<Value>) {
+        if self.latest.as_ref().is_some_and(|old| Arc::ptr_eq(old, &latest)) {
             return;
         }
-        let (sample, report) = (&moment.sample, &moment.report);
+        let (sample, report) = (&latest.sample, &latest.report);
         let ports: Vec<_> = report.ports.iter().map(|port| &port.name).collect();
         let streams: Vec<_> = report.streams.iter().map(|stream| &stream.name).collect();
         let names =
@@ -368,10 +370,10 @@ impl Told {
                 .collect()
         };
         news.push(json!({
-            "type": "moment", "run": self.row.id, "t_s": sample.t_s,
+            "type": "sample", "run": self.row.id, "t_s": sample.t_s,
             "ports": changed(&ports, &self.ports), "streams": changed(&streams, &self.streams),
         }));
-        (self.ports, self.streams, self.moment) = (ports, streams, Some(moment));
+        (self.ports, self.streams, self.latest) = (ports, streams, Some(latest));
     }
 }
 

@@ -52,6 +52,7 @@ fn settings(data: &Path) -> Settings {
         allow: Vec::new(),
         certificate: None,
         names: Vec::new(),
+        peers: Vec::new(),
         user: None,
     }
 }
@@ -515,6 +516,88 @@ fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
 }
 
 #[test]
+fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() {
+    let folder = folder("peers");
+    let peer = "https://lab2.example:8443";
+    // Nobody needs a token but pages of others.
+    let settings = Settings { peers: vec![peer.parse().expect("an origin")], ..settings(&folder) };
+    let daemon = Daemon::start(settings);
+    let token = std::fs::read_to_string(folder.join("token")).expect("a token");
+    let bearer = format!("Bearer {}", token.trim());
+    let login = json!({ "token": token }).to_string();
+    let (_, headers, _) = daemon.ask(
+        "POST",
+        "/squall/v1/login",
+        &[("content-type", "application/json")],
+        login.as_bytes(),
+    );
+    let cookie = headers.iter().find(|(name, _)| name == "set-cookie").expect("a cookie");
+    let cookie = cookie.1.split(';').next().expect("its value").to_owned();
+    let allowed = |headers: &[(String, String)]| {
+        let found = headers.iter().find(|(name, _)| name == "access-control-allow-origin");
+        found.map(|(_, value)| value.clone())
+    };
+    let runs = "/squall/v1/runs";
+    for (path, shown, origin, status) in [
+        (runs, vec![("authorization", bearer.as_str())], peer, 200),
+        (runs, vec![], peer, 401),
+        (runs, vec![("cookie", cookie.as_str())], peer, 401),
+        (runs, vec![("authorization", "Bearer 0123456789abcdef0123")], peer, 401),
+        (runs, vec![("authorization", bearer.as_str())], "https://lab2.example", 403),
+        (runs, vec![("authorization", bearer.as_str())], "https://evil.example:8443", 403),
+        ("/squall/v1/login", vec![("authorization", bearer.as_str())], peer, 403),
+        ("/metrics", vec![("authorization", bearer.as_str())], peer, 403),
+    ] {
+        let all: Vec<_> = shown.into_iter().chain([("origin", origin)]).collect();
+        let (got, headers, _) = daemon.ask("GET", path, &all, b"");
+        assert_eq!(got, status, "{path} {all:?}");
+        assert_eq!(allowed(&headers), (status < 403).then(|| peer.to_owned()), "{path} {all:?}");
+        assert!(!headers.iter().any(|(name, _)| name == "access-control-allow-credentials"));
+    }
+    // The browser asks first, without a token; and what it asks for is not done.
+    let asks = |origin| {
+        let headers = [("origin", origin), ("access-control-request-method", "DELETE")];
+        daemon.ask("OPTIONS", runs, &headers, b"")
+    };
+    let (status, headers, _) = asks(peer);
+    assert_eq!((status, allowed(&headers)), (204, Some(peer.to_owned())));
+    let (status, headers, _) = asks("https://evil.example");
+    assert_eq!((status, allowed(&headers)), (403, None));
+    // A WebSocket shows it by a protocol, the only header that a page may set there.
+    let watch = |protocols: &str| {
+        let host = daemon.bound.https;
+        let mut stream = TcpStream::connect(host).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        let head = format!(
+            "GET /squall/v1/watch HTTP/1.1\r\nhost: {host}\r\norigin: {peer}\r\n\
+             connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+             sec-websocket-protocol: {protocols}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("it takes the request");
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\r\n\r\n") {
+            let mut octet = [0];
+            stream.read_exact(&mut octet).expect("a whole header");
+            reply.push(octet[0]);
+        }
+        let reply = String::from_utf8(reply).expect("text").to_lowercase();
+        let status: u16 = reply.split(' ').nth(1).expect("a status").parse().expect("a number");
+        (status, reply.contains("sec-websocket-protocol: squall.v1\r\n"))
+    };
+    let shown = format!("squall.v1, squall.token.{}", token.trim());
+    assert_eq!(watch(&shown), (101, true));
+    assert_eq!(watch("squall.v1, squall.token.0123456789abcdef"), (401, false));
+    // Its own page may connect there, and to nobody else.
+    let (_, headers, _) = daemon.ask("GET", "/", &[], b"");
+    let policy = headers.iter().find(|(name, _)| name == "content-security-policy");
+    let policy = &policy.expect("a policy").1;
+    let connect = "connect-src 'self' https://lab2.example:8443 wss://lab2.example:8443;";
+    assert!(policy.contains(connect) || policy.contains("style-src 'unsafe-inline'"), "{policy}");
+    assert_eq!(daemon.get("/squall/v1/info")["peers"], json!([peer]));
+}
+
+#[test]
 fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
     use http_body_util::{BodyExt, Full, StreamBody};
     use std::sync::{
@@ -704,10 +787,8 @@ fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
 #[test]
 fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     let mut daemon = Daemon::of("runs");
-    let run = daemon.run(
-        "runs",
-        json!({ "name": "first", "owner": "alice", "options": { "fail_if": ["loss > 1000000"] } }),
-    );
+    let run = daemon
+        .run("runs", json!({ "name": "first", "owner": "alice", "fail_if": ["loss > 1000000"] }));
     let path = format!("/squall/v1/runs/{run}");
     let stats = format!("{path}/stats");
     daemon.until(&stats, |stats| {
@@ -774,7 +855,7 @@ fn who_hears_that_a_run_is_done_has_its_report_and_its_ports() {
     let daemon = Daemon::of("done");
     // So many that a gap between the two would show.
     for i in 0..25 {
-        let run = daemon.run("done", json!({ "options": { "packets": 20 + i, "linger_s": 0.0 } }));
+        let run = daemon.run("done", json!({ "options": { "packets": 20 + i, "linger": 0.0 } }));
         let path = format!("/squall/v1/runs/{run}");
         let patience = Instant::now() + Duration::from_secs(20);
         while daemon.get(&path)["state"] != "done" {
@@ -793,7 +874,7 @@ fn who_hears_that_a_run_is_done_has_its_report_and_its_ports() {
 fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
     let daemon = Daemon::of("noted");
     for i in 0..10 {
-        let run = daemon.run("noted", json!({ "options": { "packets": 20, "linger_s": 0.0 } }));
+        let run = daemon.run("noted", json!({ "options": { "packets": 20, "linger": 0.0 } }));
         let path = format!("/squall/v1/runs/{run}");
         let patience = Instant::now() + Duration::from_secs(20);
         let (mut n, mut over) = (0, 0);
@@ -845,7 +926,7 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
         (Some(1), &json!(0))
     );
     let since = Instant::now();
-    report(json!({ "packets": 20, "linger_s": 1.5 }));
+    report(json!({ "packets": 20, "linger": 1.5 }));
     assert!(since.elapsed() > Duration::from_millis(1500), "{:?}", since.elapsed());
     // Five minutes at 1 kpps leap by.
     let since = Instant::now();
@@ -856,7 +937,7 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
     for (wrong, said) in [
         (json!({ "clock": "late" }), "late"),
         (json!({ "cpus": [] }), "cpus"),
-        (json!({ "linger_s": -1 }), "linger_s"),
+        (json!({ "linger": -1 }), "linger"),
         (json!({ "gap_bins": [0, 5] }), "gap_bins"),
         (json!({ "gap_bins": [2_000_000, 5] }), "gap_bins"),
         (json!({ "gap_bins": [5, 0] }), "gap_bins"),
@@ -1007,19 +1088,19 @@ fn who_watches_is_told_what_changes() {
     let run = daemon.run("watched", json!({}));
     assert_eq!(until("run")["run"]["id"], json!(run));
     assert_eq!(until("names")["streams"], json!(["web"]));
-    let moment = until("moment");
+    let sample = until("sample");
     assert_eq!(
         (
-            &moment["run"],
-            moment["ports"][0].as_array().map(Vec::len),
-            moment["streams"][0].as_array().map(Vec::len)
+            &sample["run"],
+            sample["ports"][0].as_array().map(Vec::len),
+            sample["streams"][0].as_array().map(Vec::len)
         ),
         (&json!(run), Some(8), Some(10))
     );
     daemon.json("POST", &format!("/squall/v1/runs/{run}/pause"), json!({}));
     while until("run")["run"]["state"] != "paused" {}
     // What stands still is not told again.
-    while until("moment")["streams"] != json!([]) {}
+    while until("sample")["streams"] != json!([]) {}
     daemon.get("/squall/v1/info");
     assert!(until("log")["entries"][0]["method"].is_string());
     daemon.json("POST", &format!("/squall/v1/runs/{run}/stop"), Value::Null);
@@ -1045,7 +1126,7 @@ fn a_run_that_sent_nothing_is_not_done() {
     let daemon = Daemon::of("nothing");
     let profile =
         PROFILE.replace("NAME", "nothing").replace("latency = true", "start_delay = \"1h\"");
-    let asked = json!({ "profile": profile, "options": { "duration_s": 0.2, "linger_s": 0.0 } });
+    let asked = json!({ "profile": profile, "options": { "duration": 0.2, "linger": 0.0 } });
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", asked);
     assert_eq!(status, 201, "{reply}");
     let path = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
@@ -1059,7 +1140,7 @@ fn the_name_of_a_run_does_not_come_again() {
     let mut daemon = Daemon::of("names");
     let mut known = Vec::new();
     let mut begin = |daemon: &Daemon| {
-        let run = daemon.run("names", json!({ "options": { "packets": 2, "linger_s": 0.0 } }));
+        let run = daemon.run("names", json!({ "options": { "packets": 2, "linger": 0.0 } }));
         daemon.until(&format!("/squall/v1/runs/{run}"), |run| !run["ended"].is_null());
         assert!(!known.contains(&run), "{run} comes again");
         known.push(run.clone());
@@ -1226,12 +1307,21 @@ fn files_stay_in_their_folder() {
         assert_eq!((status, &reply["error"]["code"]), (400, &json!("bad_path")), "{address}");
     }
     assert!(!Path::new("/tmp/squall-outside.pcap").exists());
+    for (one, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")]
+    {
+        let profile = json!({ "ports": { "A": "loop:tls", "B": "loop:tls" },
+            "flows": { "clients": "A", "servers": "B" },
+            "template": [{ "name": "t", "clients": "16.0.0.1", "servers": "48.0.0.1", "app": "http",
+                "cps": 1, "tls": { one: "/etc/passwd", other: "here.pem" } }] });
+        let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
+        assert_eq!((status, &reply["error"]["code"]), (400, &json!("bad_path")), "{one}: {reply}");
+    }
     let written = json!({ "profile": PROFILE.replace("loop:NAME", "pcap:out.pcap").replace("B = ", "# "), "options": { "packets": 5 } });
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", written);
     assert_eq!(status, 201, "{reply}");
     let id = reply["run"]["id"].as_str().unwrap().to_owned();
     daemon.until(&format!("/squall/v1/runs/{id}"), |run| run["state"] == "done");
-    let replay = json!({ "options": { "replay": { "files": ["out.pcap"], "ports": ["null:"], "topspeed": true } } });
+    let replay = json!({ "profile": { "ports": { "A": "null:" }, "replay": [{ "files": "out.pcap", "rate": "max" }] } });
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", replay);
     assert_eq!((status, &reply["run"]["kind"]), (201, &json!("replay")), "{reply}");
     let id = reply["run"]["id"].as_str().unwrap().to_owned();

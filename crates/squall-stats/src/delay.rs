@@ -29,7 +29,7 @@ pub struct DelayTracker {
     newest: Option<i64>,
 }
 
-/// A [`DelayTracker`] in figures alone: for who asks often.
+/// The figures of a [`DelayTracker`], without its histograms: cheap enough to ask for often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelaySummary {
     /// Delays, nanoseconds; of none where `count` is 0.

@@ -1,6 +1,6 @@
 //! What a connection costs: two stacks hand each other packets in memory, each connection a request
 //! and a response.
-//! `cargo run --release -p squall-tcp --example flows [-- ACTIVE... [--octets N] [--connections N] [--v6] [--super N]]`
+//! `cargo run --release -p squall-tcp --example flows [-- ACTIVE... [--octets N] [--connections N] [--v6] [--gso N]]`
 //!
 //! `--once` runs without a clock, for `valgrind --tool=callgrind`.
 //!
@@ -128,12 +128,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(active: u32, response: u32, v6: bool, super_packet: u16, hold: Nanos) -> Self {
+    fn new(active: u32, response: u32, v6: bool, gso_max_size: u16, hold: Nanos) -> Self {
         let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
         let settings = |n| Settings {
             flows: active + active / 4 + 1000,
             key: [n, 0x1234_5678_9abc_def0],
-            super_packet,
+            gso_max_size,
             ..Settings::default()
         };
         let web = |class| Web { class, response, hold, done: 0, wrong: 0 };
@@ -142,7 +142,7 @@ impl Bench {
         let mut server = Stack::new(settings(2), web(Some(class)));
         server.add_class(tunables).expect("they are good");
         // As ports have them: an odd number of cache lines.
-        let stride = if super_packet > 0 { 65_600 } else { 2112 };
+        let stride = if gso_max_size > 0 { 65_600 } else { 2112 };
         Self { client, server, class, slots: Slots::new(stride), now: Nanos(1 << 40), next: 0, v6 }
     }
 
@@ -240,7 +240,7 @@ fn main() {
             .map_or(default, |i| args[i + 1].parse().expect("a number"))
     };
     let response = value("--octets", 100) as u32;
-    let super_packet = value("--super", 0) as u16;
+    let gso_max_size = value("--gso", 0) as u16;
     let v6 = args.iter().any(|a| a == "--v6");
     let no_hold = args.iter().any(|a| a == "--no-hold");
     let mut counts: Vec<u32> = args.iter().map_while(|a| a.parse().ok()).collect();
@@ -251,7 +251,7 @@ fn main() {
     let ghz = if once { 0.0 } else { counter_ghz() };
     for active in counts {
         let hold = if no_hold { Nanos::ZERO } else { HOLD };
-        let mut bench = Bench::new(active, response, v6, super_packet, hold);
+        let mut bench = Bench::new(active, response, v6, gso_max_size, hold);
         let each = if no_hold {
             BATCH as u32 / 2
         } else {

@@ -6,9 +6,9 @@ use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 
 use crate::{
-    Application, ClassId, Event, Reason, congestion,
+    Application, ClassId, Counters, Event, Reason, congestion,
     congestion::initial_window,
-    core::rto,
+    core::{Found, MOST_OWED, rto},
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
     packet::{Bad, Ip, Key, Options, PLAIN4, STAMPED4, Segment, sack_blocks},
     seq::{distance, le, lt, max},
@@ -60,18 +60,22 @@ impl<A: Application> Stack<A> {
         }
         let key = Key { addresses: ip.addresses, local_port, remote_port, udp: false };
         let hash = self.core.hash(&key);
-        let mut found = self.core.find(hash, &key);
-        if let Some(flow) = found {
-            self.count_in(flow, ip);
-            if self.core.flows[flow].tcp_state() == State::TimeWait
-                && self.is_new_incarnation(flow, &segment)
-            {
-                self.core.counters(flow).time_wait_reused += 1;
-                self.core.release(flow);
-                found = None;
+        let flow = match self.core.find(hash, &key) {
+            Some(Found::Flow(flow)) => {
+                self.count_in(flow, ip);
+                let f = &self.core.flows[flow];
+                let last = (f.bits.has(Bits::TIMESTAMPS), f.ts_recent, f.rcv_nxt);
+                let reused = f.tcp_state() == State::TimeWait && is_new(last, &segment);
+                if reused {
+                    self.core.counters(flow).time_wait_reused += 1;
+                    self.core.release(flow);
+                }
+                (!reused).then_some(flow)
             }
-        }
-        match found {
+            Some(Found::Wait(place)) => self.wake_wait(now, place, ip, &segment),
+            None => None,
+        };
+        match flow {
             Some(flow) => {
                 let _ = self.segment_arrives(now, flow, &segment);
                 self.settle(now, flow);
@@ -82,22 +86,29 @@ impl<A: Application> Stack<A> {
     }
 
     pub(crate) fn count_in(&mut self, flow: u32, ip: &Ip<'_>) {
-        let counters = self.core.counters(flow);
-        counters.segments_in += 1;
-        counters.octets_in += (ip.payload.len() + crate::packet::ip_len(ip.addresses)) as u64;
+        count_in(self.core.counters(flow), ip);
     }
 
-    /// A SYN in TIME-WAIT that begins something new (RFC 9293 §3.10.7.4, RFC 6191).
-    fn is_new_incarnation(&self, flow: u32, segment: &Segment<'_>) -> bool {
-        let f = &self.core.flows[flow];
-        let is_syn = segment.flags & (SYN | ACK | RST | FIN) == SYN;
-        let newer = match segment.timestamps {
-            Some((value, _)) if f.bits.has(Bits::TIMESTAMPS) => {
-                lt(f.ts_recent, value) || value == f.ts_recent && lt(f.rcv_nxt, segment.seq)
-            }
-            _ => lt(f.rcv_nxt, segment.seq),
-        };
-        is_syn && newer
+    /// A segment for a flow in TIME-WAIT; `None`: one that begins a new flow, for which the old one
+    /// has gone.
+    fn wake_wait(
+        &mut self,
+        now: Nanos,
+        place: u32,
+        ip: &Ip<'_>,
+        segment: &Segment<'_>,
+    ) -> Option<u32> {
+        let wait = *self.core.wait(place);
+        let stamps = u32::from(wait.bits.0) & Bits::TIMESTAMPS != 0;
+        let reused = is_new((stamps, wait.ts_recent, wait.rcv_nxt), segment);
+        let counters = &mut self.core.classes[usize::from(wait.class)].counters;
+        count_in(counters, ip);
+        if reused {
+            counters.time_wait_reused += 1;
+            self.core.end_wait(place);
+            return None;
+        }
+        Some(self.core.expand(now, place))
     }
 
     /// §3.10.1 OPEN: the SYN counts as sent, and is then to be sent.
@@ -343,6 +354,8 @@ impl<A: Application> Stack<A> {
         let (f, class) = self.core.parts(flow);
         let delay = class.delayed_ack;
         if delay == 0 || f.bits.has(Bits::ACK_LATER) || octets >= 2 * usize::from(f.mss) {
+            let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
+            self.core.pressed |= room.saturating_add(MOST_OWED) <= class.window;
             self.ack_now(flow);
         } else if !f.bits.has(Bits::ACK_NOW) {
             f.ack_at = (tick(now).wrapping_add(delay + 1)) as u16;
@@ -881,18 +894,17 @@ impl<A: Application> Stack<A> {
         let class = self.core.class_mut(flow);
         class.counters.active -= 1;
         class.counters.time_wait += 1;
-        if class.tunables.time_wait > Nanos::ZERO {
-            self.start_time_wait(now, flow);
-        } else if !self.core.flows[flow].bits.has(Bits::ACK_NOW) {
-            // Nothing more is owed; else it goes with the last acknowledgement.
-            self.core.release(flow);
-            return DONE;
+        // What is owed is the last acknowledgement; with it time begins.
+        if self.core.flows[flow].bits.has(Bits::ACK_NOW) {
+            self.core.flows[flow].bits.clear(Bits::RTX);
+            return GO_ON;
         }
-        GO_ON
+        self.let_go(now, flow);
+        DONE
     }
 
     fn start_time_wait(&mut self, now: Nanos, flow: u32) {
-        let wait = ticks(self.core.class(flow).tunables.time_wait);
+        let wait = self.core.class(flow).time_wait;
         self.core.start_rtx(now, flow, wait);
     }
 
@@ -963,6 +975,24 @@ impl<A: Application> Stack<A> {
         }
         told
     }
+}
+
+/// Whether a segment is a SYN that begins something new in TIME-WAIT (RFC 9293 §3.10.7.4, RFC
+/// 6191); of the old flow whether it has timestamps, TS.Recent and RCV.NXT.
+fn is_new((stamps, ts_recent, rcv_nxt): (bool, u32, u32), segment: &Segment<'_>) -> bool {
+    let is_syn = segment.flags & (SYN | ACK | RST | FIN) == SYN;
+    let newer = match segment.timestamps {
+        Some((value, _)) if stamps => {
+            lt(ts_recent, value) || value == ts_recent && lt(rcv_nxt, segment.seq)
+        }
+        _ => lt(rcv_nxt, segment.seq),
+    };
+    is_syn && newer
+}
+
+fn count_in(counters: &mut Counters, ip: &Ip<'_>) {
+    counters.segments_in += 1;
+    counters.octets_in += (ip.payload.len() + crate::packet::ip_len(ip.addresses)) as u64;
 }
 
 /// A round-trip time, microseconds.

@@ -17,6 +17,7 @@ use crate::{
     seq::{self, le, lt},
     stack::Near,
     table::Table,
+    waits::{Wait, WaitBits, Waits},
     wheel::{Link, Links, Wheel, tick, ticks},
 };
 
@@ -26,12 +27,20 @@ const MAX_ANSWERS: usize = 4096;
 /// Outstanding octets at most: a quarter of the sequence space.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
+/// As much as a GSO packet holds.
+pub(crate) const MOST_OWED: u32 = 1 << 16;
+
 pub(crate) struct Core<S> {
     pub flows: Slab<S>,
     /// First of the list of free records.
     free: u32,
+    /// Finds flows by their number, and those in [`Core::waits`] by their place behind
+    /// [`Settings::flows`].
     pub table: Table,
     pub wheel: Wheel,
+    /// Flows in TIME-WAIT that owe nothing. One that does, or that a segment came for, has a record
+    /// until it has answered.
+    waits: Waits,
     pub extras: Vec<Extra>,
     spare_extras: Vec<u32>,
     pub addresses6: Vec<(u128, u128)>,
@@ -48,6 +57,8 @@ pub(crate) struct Core<S> {
     pub ip_id: u16,
     /// Since when challenge ACKs are counted, and how many.
     challenges: (Nanos, u32),
+    /// A flow owes its peer an acknowledgement of [`MOST_OWED`] octets.
+    pub pressed: bool,
     /// Flows not in TIME-WAIT.
     pub active: u32,
     pub time_wait: u32,
@@ -89,6 +100,9 @@ pub(crate) struct Class {
     pub rto_min: u32,
     pub rto_max: u32,
     pub delayed_ack: u32,
+    pub time_wait: u32,
+    /// In [`Core::waits`].
+    ring: usize,
 }
 
 impl Class {
@@ -102,6 +116,8 @@ impl Class {
             rto_min: ticks(tunables.rto_min),
             rto_max: ticks(tunables.rto_max),
             delayed_ack: ticks(tunables.delayed_ack),
+            time_wait: ticks(tunables.time_wait),
+            ring: 0,
             tunables,
             counters: Counters::default(),
         }
@@ -118,13 +134,31 @@ pub(crate) struct Answer {
 
 const NONE: u32 = u32::MAX;
 
+/// Flows whose TIME-WAIT is over that are forgotten together.
+const AT_A_TIME: usize = 16;
+
+/// [`Keys`] beside the table that is changed.
+macro_rules! keys {
+    ($core:expr) => {
+        Keys {
+            flows: &$core.flows,
+            waits: &$core.waits,
+            first_wait: $core.settings.flows,
+            addresses6: &$core.addresses6,
+            secret: $core.settings.key,
+        }
+    };
+}
+
 impl<S: Copy + Default> Core<S> {
     pub fn new(settings: Settings) -> Self {
+        let waits = Waits::new(settings.flows);
         Self {
             flows: Slab(Vec::with_capacity(settings.flows as usize)),
             free: NONE,
-            table: Table::new(settings.flows),
+            table: Table::new(settings.flows, settings.flows as usize + waits.most()),
             wheel: Wheel::new(),
+            waits,
             extras: Vec::new(),
             spare_extras: Vec::new(),
             addresses6: Vec::new(),
@@ -137,9 +171,16 @@ impl<S: Copy + Default> Core<S> {
             ahead: 0,
             ip_id: 0,
             challenges: (Nanos::ZERO, 0),
+            pressed: false,
             active: 0,
             time_wait: 0,
         }
+    }
+
+    pub fn add_class(&mut self, tunables: Tunables) {
+        let mut class = Class::new(tunables);
+        class.ring = self.waits.ring(class.time_wait);
+        self.classes.push(class);
     }
 
     /// A flow and its class, both to be changed.
@@ -169,6 +210,7 @@ impl<S: Copy + Default> Core<S> {
         let extras: usize = self.extras.iter().map(|e| size_of::<Extra>() + e.capacity()).sum();
         self.flows.0.len() * size_of::<Flow<S>>()
             + self.table.memory()
+            + self.waits.memory()
             + extras
             + self.addresses6.capacity() * size_of::<(u128, u128)>()
             + (self.queue.capacity()
@@ -202,18 +244,22 @@ impl<S: Copy + Default> Core<S> {
         // What has gone meanwhile has no state.
         match self.flows.0.get(flow as usize) {
             Some(f) if f.bits != Bits::default() && is_it(f) => Some(flow),
-            _ => self.table.find(self.hash4(addresses, ports), |flow| is_it(&self.flows[flow])),
+            _ => self.table.find(self.hash4(addresses, ports), |flow| {
+                self.flows.0.get(flow as usize).is_some_and(is_it)
+            }),
         }
     }
 
     #[inline]
-    pub fn find(&self, hash: u32, key: &Key) -> Option<u32> {
-        self.table.find(hash, |flow| self.is(flow, key))
+    pub fn find(&self, hash: u32, key: &Key) -> Option<Found> {
+        let number = self.table.find(hash, |number| self.is(number, key))?;
+        let place = number.checked_sub(self.settings.flows);
+        Some(place.map_or(Found::Flow(number), Found::Wait))
     }
 
     #[inline]
-    fn is(&self, flow: u32, key: &Key) -> bool {
-        let f = &self.flows[flow];
+    fn is(&self, number: u32, key: &Key) -> bool {
+        let Some(f) = self.flows.0.get(number as usize) else { return self.is_wait(number, key) };
         let ports = f.local_port == key.local_port && f.remote_port == key.remote_port;
         ports
             && f.bits.is_udp() == key.udp
@@ -222,9 +268,17 @@ impl<S: Copy + Default> Core<S> {
                     f.local == local && f.remote == remote && !f.bits.has(Bits::V6)
                 }
                 Addresses::V6 { .. } => {
-                    f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses
+                    f.bits.has(Bits::V6) && self.addresses(number) == key.addresses
                 }
             }
+    }
+
+    #[inline(never)]
+    fn is_wait(&self, number: u32, key: &Key) -> bool {
+        let wait = self.waits.get(number - self.settings.flows);
+        wait.local_port == key.local_port
+            && wait.remote_port == key.remote_port
+            && wait.key(&self.addresses6) == *key
     }
 
     #[inline]
@@ -248,17 +302,10 @@ impl<S: Copy + Default> Core<S> {
         tcp_state: State,
         state: S,
     ) -> Option<u32> {
-        let flow = if self.free != NONE {
-            let flow = self.free;
-            self.free = self.flows[flow].link.next;
-            self.flows[flow] = Flow::new();
-            flow
-        } else if self.flows.0.len() < self.settings.flows as usize {
-            self.flows.0.push(Flow::new());
-            self.flows.0.len() as u32 - 1
-        } else {
+        if self.active + self.time_wait >= self.settings.flows {
             return None;
-        };
+        }
+        let flow = self.take_record();
         let mss = self.classes[usize::from(class.0)].tunables.mss;
         let f = &mut self.flows.0[flow as usize];
         (f.local_port, f.remote_port, f.class, f.state) =
@@ -281,33 +328,172 @@ impl<S: Copy + Default> Core<S> {
                 };
             }
         }
-        self.table.insert(hash, flow);
+        let keys = keys!(self);
+        self.table.insert(hash, flow, |number| keys.hash(number));
         self.active += 1;
         self.classes[usize::from(class.0)].counters.active += 1;
         Some(flow)
     }
 
+    fn take_record(&mut self) -> u32 {
+        let flow = self.free;
+        if flow == NONE {
+            self.flows.0.push(Flow::new());
+            return self.flows.0.len() as u32 - 1;
+        }
+        self.free = self.flows[flow].link.next;
+        self.flows[flow] = Flow::new();
+        flow
+    }
+
+    fn give_record(&mut self, flow: u32) {
+        self.wheel.remove(&mut self.flows, flow);
+        let f = &mut self.flows[flow];
+        f.bits = Bits::default();
+        f.link.next = std::mem::replace(&mut self.free, flow);
+    }
+
     /// Takes the flow out of everything; its record is free.
     pub fn release(&mut self, flow: u32) {
-        let (flows, addresses6, key) = (&self.flows, &self.addresses6, self.settings.key);
-        let hash_of = |flow: u32| hash_with(key, &flows[flow].key(addresses6));
-        self.table.remove(hash_of(flow), flow, hash_of);
-        self.wheel.remove(&mut self.flows, flow);
+        let keys = keys!(self);
+        self.table.remove(keys.hash(flow), flow, |number| keys.hash(number));
         self.release_extra(flow);
-        let f = &mut self.flows[flow];
+        let f = &self.flows[flow];
         if f.bits.has(Bits::V6) {
             self.spare_addresses6.push(f.remote);
         }
-        let waits = f.tcp_state() == State::TimeWait;
-        f.bits = Bits::default();
-        f.link.next = std::mem::replace(&mut self.free, flow);
-        if waits {
+        if f.tcp_state() == State::TimeWait {
             self.time_wait -= 1;
             self.counters(flow).time_wait -= 1;
         } else {
             self.active -= 1;
             self.counters(flow).active -= 1;
         }
+        self.give_record(flow);
+    }
+
+    // TIME-WAIT.
+
+    /// Of a flow in TIME-WAIT that owes nothing, no more is kept than a [`Wait`]; where that cannot
+    /// be, its timer runs.
+    pub fn compact(&mut self, now: Nanos, flow: u32) {
+        let f = &self.flows[flow];
+        let class = &self.classes[usize::from(f.class)];
+        let ends = match f.bits.has(Bits::RTX) {
+            true => f.rtx_at,
+            false => tick(now).wrapping_add(class.time_wait + 1),
+        };
+        let scaled = if f.bits.wscale().is_some() { WaitBits::SCALED } else { 0 };
+        let wait = Wait {
+            local: f.local,
+            remote: f.remote,
+            local_port: f.local_port,
+            remote_port: f.remote_port,
+            class: f.class,
+            bits: WaitBits((f.bits.0 & KEPT) as u16 | scaled),
+            snd_nxt: f.snd_nxt,
+            rcv_nxt: f.rcv_nxt,
+            ts_recent: f.ts_recent,
+            ends,
+        };
+        let may = f.extra == NO_EXTRA && !f.bits.has(Bits::QUEUED);
+        let place = if may { self.waits.push(class.ring, wait) } else { None };
+        let Some(place) = place else {
+            let f = &mut self.flows[flow];
+            f.rtx_at = ends;
+            f.bits.set(Bits::RTX);
+            return self.wake(now, flow, ends);
+        };
+        let hash = keys!(self).hash(flow);
+        self.table.rename(hash, flow, self.settings.flows + place);
+        self.give_record(flow);
+    }
+
+    /// The flow has a record again.
+    pub fn expand(&mut self, now: Nanos, place: u32) -> u32 {
+        let flow = self.take_record();
+        let wait = self.waits.take(place);
+        self.table.rename(
+            self.hash(&wait.key(&self.addresses6)),
+            self.settings.flows + place,
+            flow,
+        );
+        let class = &self.classes[usize::from(wait.class)];
+        let f = &mut self.flows.0[flow as usize];
+        (f.local, f.remote, f.local_port, f.remote_port, f.class) =
+            (wait.local, wait.remote, wait.local_port, wait.remote_port, wait.class);
+        f.bits = Bits(u32::from(wait.bits.0) & KEPT | Bits::CLOSE | Bits::ABORT);
+        f.bits.set_state(State::TimeWait);
+        let scaled = wait.bits.has(WaitBits::SCALED);
+        f.bits.set_wscale(scaled.then_some(0));
+        f.mss = class.tunables.mss - if f.bits.has(Bits::V6) { (IPV6 - IPV4) as u16 } else { 0 };
+        (f.snd_una, f.snd_nxt) = (wait.snd_nxt, wait.snd_nxt);
+        f.rcv_nxt = wait.rcv_nxt;
+        let window = if scaled { class.window } else { class.window.min(u16::MAX.into()) };
+        f.rcv_adv = wait.rcv_nxt.wrapping_add(window);
+        (f.ts_recent, f.rtx_at) = (wait.ts_recent, wait.ends);
+        f.bits.set(Bits::RTX);
+        self.wake(now, flow, wait.ends);
+        flow
+    }
+
+    #[inline]
+    pub fn wait(&self, place: u32) -> &Wait {
+        self.waits.get(place)
+    }
+
+    /// It is in TIME-WAIT no longer.
+    pub fn end_wait(&mut self, place: u32) {
+        let wait = self.waits.take(place);
+        self.forget(place, &wait, self.hash(&wait.key(&self.addresses6)));
+    }
+
+    /// All that are over: several at a time, so that the memory in which the table has them is
+    /// waited for once.
+    #[inline]
+    pub fn expire_waits(&mut self, now: Nanos) {
+        while let Some(first) = self.waits.expire(tick(now)) {
+            let mut ended = [(first, 0); AT_A_TIME];
+            let mut n = 1;
+            while n < AT_A_TIME
+                && let Some(next) = self.waits.expire(tick(now))
+            {
+                ended[n].0 = next;
+                n += 1;
+            }
+            for ((_, wait), hash) in &mut ended[..n] {
+                *hash = self.hash(&wait.key(&self.addresses6));
+            }
+            let mut beside = [0; AT_A_TIME];
+            for (number, (_, hash)) in beside.iter_mut().zip(&ended[..n]) {
+                *number = self.table.beside(*hash);
+            }
+            // Who stands there may move up, for which its hash is needed.
+            let keys = keys!(self);
+            for number in beside[..n].iter().filter_map(|number| number.checked_sub(1)) {
+                std::hint::black_box(keys.ports(number));
+            }
+            for ((place, wait), hash) in &ended[..n] {
+                self.forget(*place, wait, *hash);
+            }
+        }
+    }
+
+    fn forget(&mut self, place: u32, wait: &Wait, hash: u32) {
+        let keys = keys!(self);
+        self.table.remove(hash, self.settings.flows + place, |number| keys.hash(number));
+        if u32::from(wait.bits.0) & Bits::V6 != 0 {
+            self.spare_addresses6.push(wait.remote);
+        }
+        self.time_wait -= 1;
+        self.classes[usize::from(wait.class)].counters.time_wait -= 1;
+    }
+
+    /// When something is due, or may be.
+    #[inline]
+    pub fn next_due(&self) -> Option<Nanos> {
+        let wait = self.waits.next(self.wheel.now()).map(|ends| self.wheel.instant(ends));
+        self.wheel.next().into_iter().chain(wait).min()
     }
 
     #[inline]
@@ -581,15 +767,72 @@ impl<S: Copy + Default> Core<S> {
     }
 }
 
+/// Whose addresses and ports have been found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Flow(u32),
+    /// In TIME-WAIT, at this place.
+    Wait(u32),
+}
+
+/// Flags that a flow keeps in TIME-WAIT.
+const KEPT: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6 | Bits::PASSIVE;
+
+/// Addresses and ports by the numbers of the table.
+struct Keys<'a, S> {
+    flows: &'a Slab<S>,
+    waits: &'a Waits,
+    first_wait: u32,
+    addresses6: &'a [(u128, u128)],
+    secret: [u64; 2],
+}
+
+impl<S> Keys<'_, S> {
+    fn ports(&self, number: u32) -> u16 {
+        match self.flows.0.get(number as usize) {
+            Some(flow) => flow.local_port,
+            None => self.waits.get(number - self.first_wait).local_port,
+        }
+    }
+
+    #[inline]
+    fn hash(&self, number: u32) -> u32 {
+        let key = match self.flows.0.get(number as usize) {
+            Some(flow) => flow.key(self.addresses6),
+            None => self.waits.get(number - self.first_wait).key(self.addresses6),
+        };
+        hash_with(self.secret, &key)
+    }
+}
+
+impl Wait {
+    #[inline]
+    fn key(&self, addresses6: &[(u128, u128)]) -> Key {
+        let v6 = u32::from(self.bits.0) & Bits::V6 != 0;
+        Key {
+            addresses: addresses(v6, self.local, self.remote, addresses6),
+            local_port: self.local_port,
+            remote_port: self.remote_port,
+            udp: false,
+        }
+    }
+}
+
+/// Of IPv6, `remote` is the place in the table of addresses.
+#[inline]
+fn addresses(v6: bool, local: u32, remote: u32, addresses6: &[(u128, u128)]) -> Addresses {
+    if v6 {
+        let (local, remote) = addresses6[remote as usize];
+        Addresses::V6 { local, remote }
+    } else {
+        Addresses::V4 { local, remote }
+    }
+}
+
 impl<S> Flow<S> {
     #[inline]
     fn addresses(&self, addresses6: &[(u128, u128)]) -> Addresses {
-        if self.bits.has(Bits::V6) {
-            let (local, remote) = addresses6[self.remote as usize];
-            Addresses::V6 { local, remote }
-        } else {
-            Addresses::V4 { local: self.local, remote: self.remote }
-        }
+        addresses(self.bits.has(Bits::V6), self.local, self.remote, addresses6)
     }
 
     #[inline]

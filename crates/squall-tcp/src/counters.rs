@@ -54,7 +54,7 @@ counters! {
         time_wait,
         /// TIME-WAITs cut short by a new SYN (RFC 6191).
         time_wait_reused,
-        /// TCP segments and datagrams received, super-segments counted once (tcps_rcvtotal;
+        /// TCP segments and datagrams received, GSO packets counted once (tcps_rcvtotal;
         /// udps_rcvpkt).
         segments_in,
         /// Sent (tcps_sndtotal; udps_sndpkt).

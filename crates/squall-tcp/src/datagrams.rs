@@ -5,6 +5,7 @@ use squall_units::Nanos;
 use crate::{
     Application, Event, Reason,
     arrives::LEAST_MSS,
+    core::Found,
     extra::Recovery,
     flow::{Bits, State},
     packet::{
@@ -32,8 +33,9 @@ impl<A: Application> Stack<A> {
         };
         let hash = self.core.hash(&key);
         let flow = match self.core.find(hash, &key) {
-            Some(flow) => flow,
-            None => {
+            Some(Found::Flow(flow)) => flow,
+            // UDP has no TIME-WAIT.
+            Some(Found::Wait(_)) | None => {
                 let Some((class, state)) = self.app.accept(now, &key.tuple()) else {
                     if self.app.ended(&key.tuple()) {
                         self.core.strays.late += 1;
@@ -97,9 +99,20 @@ impl<A: Application> Stack<A> {
             return Ok(());
         };
         let hash = self.core.hash(&key);
-        let Some(flow) = self.core.find(hash, &key) else {
-            self.core.strays.icmp_unknown += 1;
-            return Ok(());
+        let flow = match self.core.find(hash, &key) {
+            Some(Found::Flow(flow)) => flow,
+            // Nothing of it is under way.
+            Some(Found::Wait(place)) => {
+                let class = usize::from(self.core.wait(place).class);
+                let counters = &mut self.core.classes[class].counters;
+                (counters.icmp_in, counters.unexpected) =
+                    (counters.icmp_in + 1, counters.unexpected + 1);
+                return Ok(());
+            }
+            None => {
+                self.core.strays.icmp_unknown += 1;
+                return Ok(());
+            }
         };
         self.core.counters(flow).icmp_in += 1;
         let f = &self.core.flows[flow];

@@ -23,6 +23,7 @@ mod seq;
 mod stack;
 mod table;
 mod tunables;
+mod waits;
 mod wheel;
 mod write;
 

@@ -5,7 +5,7 @@ use squall_units::Nanos;
 use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
     Settings, Socket, Strays, TunableError, Tunables, Tuple,
-    core::{Class, Core},
+    core::Core,
     flow::{Bits, State},
     hash,
     packet::{Addresses, Bad, ICMP, ICMP6, Ip, Key, TCP, UDP, UDP_HEADER, addresses4, be16},
@@ -30,7 +30,7 @@ impl<A: Application> Stack<A> {
     pub fn add_class(&mut self, tunables: Tunables) -> Result<ClassId, TunableError> {
         tunables.check()?;
         assert!(self.core.classes.len() < usize::from(u16::MAX), "at most 65,535 classes");
-        self.core.classes.push(Class::new(tunables));
+        self.core.add_class(tunables);
         Ok(ClassId(self.core.classes.len() as u16 - 1))
     }
 
@@ -69,7 +69,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Takes an IP packet whose TCP or UDP checksum somebody else has verified or never made: a
-    /// super-segment.
+    /// GSO packet.
     #[inline]
     pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
         self.take(now, packet, false, Near::default());
@@ -106,7 +106,7 @@ impl<A: Application> Stack<A> {
 
     /// When [`Stack::advance`] is to be called again at the latest, if nothing else happens before.
     pub fn next_due(&self) -> Option<Nanos> {
-        self.core.wheel.next()
+        self.core.next_due()
     }
 
     /// Lets the timers run that are due until `now`.
@@ -114,11 +114,13 @@ impl<A: Application> Stack<A> {
         while let Some(flow) = self.core.wheel.expire(&mut self.core.flows, now) {
             self.expired(now, flow);
         }
+        self.core.expire_waits(now);
     }
 
     /// Sends what waits until there is none, or no room for it; how many packets.
     pub fn transmit(&mut self, now: Nanos, out: &mut impl Output) -> usize {
         let mut packets = 0;
+        self.core.pressed = false;
         while let Some(answer) = self.core.answers.front() {
             let len = usize::from(answer.len);
             let Some(packet) =
@@ -175,6 +177,12 @@ impl<A: Application> Stack<A> {
     /// Whether [`Stack::transmit`] would find something to send.
     pub fn has_output(&self) -> bool {
         !self.core.answers.is_empty() || !self.core.queue.is_empty()
+    }
+
+    /// Some flow has received as much as Linux, which acknowledges all of a GRO packet at once,
+    /// would have acknowledged: [`Stack::transmit`] should come before more is received.
+    pub fn is_pressed(&self) -> bool {
+        self.core.pressed
     }
 
     /// Calls `f` with the application and the flow's socket, as in an event; `None` if there is no

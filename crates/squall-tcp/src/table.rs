@@ -1,31 +1,47 @@
-//! Finds flows: open addressing with linear probing, allocated once.
+//! Finds flows: open addressing with linear probing, in a table that grows with them.
+//!
+//! A table for all flows that there may be would be megabytes of which each look-up touches another
+//! page. It doubles when half of it is taken, and its flows move over a few at each insertion: no
+//! one of them waits for all.
 
 /// Numbers of flows by the hash of their addresses and ports, four octets a slot. Who is meant
 /// among those of the same hash, the caller knows.
 pub(crate) struct Table {
-    /// Below `number`: the number of the flow + 1; 0: free. Above: what fits of the upper end of
-    /// the hash.
+    slots: Slots,
+    /// Those of before the last doubling that have not moved yet.
+    old: Option<Old>,
+    taken: usize,
+    most: usize,
+}
+
+/// Below `number`: the number of the flow + 1; 0: free. Above: what fits of the upper end of the
+/// hash.
+struct Slots {
     slots: Box<[u32]>,
     mask: usize,
     number: u32,
 }
 
-impl Table {
-    /// Room for `flows`, of which at most half of the slots are taken: runs of taken ones stay
-    /// short.
-    pub fn new(flows: u32) -> Self {
-        let slots = (flows as usize * 2).next_power_of_two().max(64);
-        let number = (flows.max(1) as usize + 1).next_power_of_two() as u32 - 1;
+struct Old {
+    slots: Slots,
+    /// Where to go on moving, behind a free slot; and how many of all slots are still to be seen.
+    at: usize,
+    left: usize,
+}
+
+/// Slots at first.
+const FEWEST: usize = 1 << 12;
+/// Slots of the smaller table that are seen at each insertion: all, long before the larger one is
+/// half full.
+const MOVED_AT_ONCE: usize = 16;
+
+impl Slots {
+    fn new(slots: usize, number: u32) -> Self {
         Self { slots: vec![0; slots].into_boxed_slice(), mask: slots - 1, number }
     }
 
-    pub fn memory(&self) -> usize {
-        self.slots.len() * 4
-    }
-
-    /// The first flow of `hash` that `is_it`.
     #[inline(always)]
-    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = hash as usize & self.mask;
         loop {
             let slot = self.slots[at];
@@ -40,15 +56,13 @@ impl Table {
         }
     }
 
-    /// The number + 1 of the flow that stands where one of this hash is looked for first; 0: nobody
-    /// does.
     #[inline]
-    pub fn peek(&self, hash: u32) -> u32 {
-        self.slots[hash as usize & self.mask] & self.number
+    fn slot(&self, hash: u32, flow: u32) -> u32 {
+        hash & !self.number | (flow + 1)
     }
 
     #[inline]
-    pub fn insert(&mut self, hash: u32, flow: u32) {
+    fn insert(&mut self, hash: u32, flow: u32) {
         let mut at = hash as usize & self.mask;
         while self.slots[at] != 0 {
             at = (at + 1) & self.mask;
@@ -56,24 +70,32 @@ impl Table {
         self.slots[at] = self.slot(hash, flow);
     }
 
+    /// The slot in which `flow` is.
     #[inline]
-    fn slot(&self, hash: u32, flow: u32) -> u32 {
-        hash & !self.number | (flow + 1)
+    fn at(&self, hash: u32, flow: u32) -> Option<usize> {
+        let wanted = self.slot(hash, flow);
+        let mut at = hash as usize & self.mask;
+        while self.slots[at] != wanted {
+            if self.slots[at] == 0 {
+                return None;
+            }
+            at = (at + 1) & self.mask;
+        }
+        Some(at)
+    }
+
+    #[inline]
+    fn rename(&mut self, hash: u32, from: u32, to: u32) -> bool {
+        let Some(at) = self.at(hash, from) else { return false };
+        self.slots[at] = self.slot(hash, to);
+        true
     }
 
     /// Takes `flow` out and moves up those behind it that may be nearer to their place: no
-    /// tombstones. `hash_of` gives the hash of another flow.
-    ///
-    /// # Panics
-    /// If it is not there.
+    /// tombstones. Whether it was there.
     #[inline]
-    pub fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) {
-        let wanted = self.slot(hash, flow);
-        let mut hole = hash as usize & self.mask;
-        while self.slots[hole] != wanted {
-            assert!(self.slots[hole] != 0, "a flow is in the table until it is removed");
-            hole = (hole + 1) & self.mask;
-        }
+    fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) -> bool {
+        let Some(mut hole) = self.at(hash, flow) else { return false };
         let mut at = hole;
         loop {
             at = (at + 1) & self.mask;
@@ -88,6 +110,126 @@ impl Table {
             }
         }
         self.slots[hole] = 0;
+        true
+    }
+}
+
+impl Table {
+    /// Room for `flows`, of which at most half of the slots are taken: runs of taken ones stay
+    /// short. Their numbers are below `numbers`.
+    pub fn new(flows: u32, numbers: usize) -> Self {
+        let most = (flows as usize * 2).next_power_of_two().max(64);
+        let number = ((numbers.max(1) + 1).next_power_of_two() - 1) as u32;
+        Self { slots: Slots::new(most.min(FEWEST), number), old: None, taken: 0, most }
+    }
+
+    pub fn memory(&self) -> usize {
+        let old = self.old.as_ref().map_or(0, |old| old.slots.slots.len());
+        (self.slots.slots.len() + old) * 4
+    }
+
+    /// The first flow of `hash` that `is_it`.
+    #[inline(always)]
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let found = self.slots.find(hash, &mut is_it);
+        match &self.old {
+            Some(old) if found.is_none() => old.slots.find(hash, is_it),
+            _ => found,
+        }
+    }
+
+    /// The number + 1 of the flow that stands where one of this hash is looked for first; 0: nobody
+    /// does.
+    #[inline]
+    pub fn peek(&self, hash: u32) -> u32 {
+        let of = |slots: &Slots| slots.slots[hash as usize & slots.mask] & slots.number;
+        match (of(&self.slots), &self.old) {
+            (0, Some(old)) => of(&old.slots),
+            (flow, _) => flow,
+        }
+    }
+
+    /// The number + 1 of the flow behind where one of this hash is looked for first; 0: nobody.
+    #[inline]
+    pub fn beside(&self, hash: u32) -> u32 {
+        let of = |slots: &Slots| {
+            let at = hash as usize & slots.mask;
+            // Both are read: mostly they are in one cache line.
+            std::hint::black_box(slots.slots[at]);
+            slots.slots[(at + 1) & slots.mask] & slots.number
+        };
+        match (of(&self.slots), &self.old) {
+            (0, Some(old)) => of(&old.slots),
+            (flow, _) => flow,
+        }
+    }
+
+    /// `hash_of` gives the hash of another flow.
+    #[inline]
+    pub fn insert(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) {
+        self.taken += 1;
+        if self.old.is_some() {
+            self.go_on(hash_of);
+        } else if self.taken * 2 > self.slots.slots.len() && self.slots.slots.len() < self.most {
+            self.grow();
+        }
+        self.slots.insert(hash, flow);
+    }
+
+    /// Flow `from` has the number `to`.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[inline]
+    pub fn rename(&mut self, hash: u32, from: u32, to: u32) {
+        let found = self.slots.rename(hash, from, to)
+            || self.old.as_mut().is_some_and(|old| old.slots.rename(hash, from, to));
+        assert!(found, "a flow is in the table until it is removed");
+    }
+
+    /// Takes `flow` out. `hash_of` gives the hash of another flow.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[inline]
+    pub fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) {
+        self.taken -= 1;
+        let found = self.slots.remove(hash, flow, &hash_of)
+            || self.old.as_mut().is_some_and(|old| old.slots.remove(hash, flow, hash_of));
+        assert!(found, "a flow is in the table until it is removed");
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let larger = Slots::new(self.slots.slots.len() * 2, self.slots.number);
+        let slots = std::mem::replace(&mut self.slots, larger);
+        // Half of them are free.
+        let free = slots.slots.iter().position(|slot| *slot == 0).unwrap_or(0);
+        let left = slots.slots.len();
+        self.old = Some(Old { at: (free + 1) & slots.mask, slots, left });
+    }
+
+    /// Moves some over, all of a run of taken slots: what is looked for behind a slot that was
+    /// freed would not be found.
+    #[cold]
+    fn go_on(&mut self, hash_of: impl Fn(u32) -> u32) {
+        let Some(old) = &mut self.old else { return };
+        let mut seen = 0;
+        loop {
+            let slot = std::mem::take(&mut old.slots.slots[old.at]);
+            old.at = (old.at + 1) & old.slots.mask;
+            seen += 1;
+            if slot > 0 {
+                let flow = (slot & old.slots.number) - 1;
+                self.slots.insert(hash_of(flow), flow);
+            } else if seen >= MOVED_AT_ONCE.min(old.left) {
+                break;
+            }
+        }
+        old.left = old.left.saturating_sub(seen);
+        if old.left == 0 {
+            self.old = None;
+        }
     }
 }
 
@@ -99,21 +241,63 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_in_is_found_and_nothing_else(steps in proptest::collection::vec((0u32..24, any::<bool>()), 1..400)) {
-            let mut table = Table::new(24);
-            // Hashes that meet each other at the end of the table.
-            let hash = |flow: u32| 60 + flow % 5;
+        fn what_is_in_is_found_and_nothing_else(
+            steps in proptest::collection::vec((0u32..24, 0..3), 1..400),
+            grown in any::<bool>(),
+        ) {
+            let mut table = Table::new(24, 48);
+            // Hashes that meet each other at the end of the table. Renamed, a flow keeps its own.
+            let hash = |flow: u32| 60 + flow % 24 % 5;
+            if grown {
+                table.slots = Slots::new(4, table.slots.number);
+            }
             let mut model = std::collections::BTreeSet::new();
-            for (flow, insert) in steps {
-                if insert && model.insert(flow) {
-                    table.insert(hash(flow), flow);
-                } else if !insert && model.remove(&flow) {
+            for (flow, step) in steps {
+                let other = flow + 24;
+                if step == 0 && !model.contains(&other) && model.insert(flow) {
+                    table.insert(hash(flow), flow, hash);
+                } else if step == 1 && model.remove(&flow) {
                     table.remove(hash(flow), flow, hash);
+                } else if step == 2 && model.remove(&flow) {
+                    table.rename(hash(flow), flow, other);
+                    model.insert(other);
+                } else if step == 2 && model.remove(&other) {
+                    table.rename(hash(flow), other, flow);
+                    model.insert(flow);
                 }
-                for flow in 0..24 {
+                for flow in 0..48 {
                     prop_assert_eq!(table.find(hash(flow), |f| f == flow).is_some(), model.contains(&flow));
                 }
             }
         }
+    }
+
+    #[test]
+    fn it_grows_with_its_flows_while_they_come_and_go_and_no_further() {
+        let most = 100_000;
+        let mut table = Table::new(most, most as usize);
+        let hash = |flow: u32| (flow + 1).wrapping_mul(0x9e37_79b1);
+        let found = |table: &Table, flow: u32| table.find(hash(flow), |f| f == flow).is_some();
+        assert_eq!(table.memory(), FEWEST * 4);
+        let (mut first, mut doubled) = (0, 0);
+        for flow in 0..most {
+            let before = table.slots.slots.len();
+            table.insert(hash(flow), flow, hash);
+            doubled += u32::from(table.slots.slots.len() > before);
+            // Of three that come one goes, from wherever it is.
+            if flow % 3 == 2 {
+                table.remove(hash(first), first, hash);
+                first += 1;
+            }
+            let some = [first, first + (flow - first) / 2, flow];
+            assert!(some.iter().all(|&flow| found(&table, flow)), "{flow}");
+            assert!(first == 0 || !found(&table, first - 1));
+            assert!(table.taken * 2 <= table.slots.slots.len());
+        }
+        assert_eq!((doubled, table.slots.slots.len()), (6, 1 << 18));
+        assert!((first..most).all(|flow| found(&table, flow)));
+        (first..most).for_each(|flow| table.remove(hash(flow), flow, hash));
+        assert_eq!(table.taken, 0);
+        assert!(table.slots.slots.iter().all(|slot| *slot == 0));
     }
 }

@@ -194,7 +194,7 @@ pub struct Settings {
     pub verify: bool,
     /// The longest IP packet that the output takes together with how it is to be cut; at most
     /// 65,535. 0: it takes none.
-    pub super_packet: u16,
+    pub gso_max_size: u16,
     /// Octets that may wait out of order, of all flows together.
     pub reassembly: u64,
     /// Challenge ACKs a second (RFC 5961 §7), and as many answers to segments out of window.
@@ -207,7 +207,7 @@ impl Default for Settings {
             flows: 1 << 20,
             key: [0x5155_414c_4c21_0001, 0x243f_6a88_85a3_08d3],
             verify: true,
-            super_packet: 0,
+            gso_max_size: 0,
             reassembly: 256 << 20,
             challenges: 1000,
         }

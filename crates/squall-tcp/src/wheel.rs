@@ -121,6 +121,17 @@ impl Wheel {
         self.first().map(|(_, _, at)| Nanos(at << TICK_BITS))
     }
 
+    /// Lower half of the tick at which the wheel stands.
+    pub fn now(&self) -> u32 {
+        self.now as u32
+    }
+
+    /// When tick `at` begins, its lower half given.
+    pub fn instant(&self, at: u32) -> Nanos {
+        let ahead = (at.wrapping_sub(self.now as u32) as i32).max(0);
+        Nanos((self.now + ahead as u64) << TICK_BITS)
+    }
+
     /// Takes out the next flow that is due until `now`; `None` when there is none, and the wheel
     /// stands at `now`.
     pub fn expire(&mut self, flows: &mut impl Links, now: Nanos) -> Option<u32> {

@@ -138,7 +138,7 @@ impl<A: Application> Stack<A> {
         if numbers == 0 {
             counters.acks_out += 1;
             if state == State::TimeWait {
-                self.let_go(flow);
+                self.let_go(now, flow);
             }
             return Short::Sent;
         }
@@ -218,16 +218,20 @@ impl<A: Application> Stack<A> {
         self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
         self.core.counters(flow).acks_out += 1;
         if self.core.flows[flow].tcp_state() == State::TimeWait {
-            self.let_go(flow);
+            self.let_go(now, flow);
         }
         Some(true)
     }
 
-    /// The last acknowledgement is sent: a flow that does not wait for its being lost is gone.
+    /// A flow in TIME-WAIT owes its peer nothing more: one that does not wait for its last
+    /// acknowledgement's being lost is gone.
     #[inline]
-    fn let_go(&mut self, flow: u32) {
-        if self.core.class(flow).tunables.time_wait == Nanos::ZERO {
+    pub(crate) fn let_go(&mut self, now: Nanos, flow: u32) {
+        self.core.flows[flow].bits.clear(Bits::QUEUED);
+        if self.core.class(flow).time_wait == 0 {
             self.core.release(flow);
+        } else {
+            self.core.compact(now, flow);
         }
     }
 
@@ -488,17 +492,17 @@ impl<A: Application> Stack<A> {
         self.core.start_rtx(now, flow, rto);
     }
 
-    /// Of `len` octets as many as a segment takes, or a super-segment; `whole`: no short one at its
+    /// Of `len` octets as many as a segment takes, or a GSO packet; `whole`: no short one at its
     /// end.
     #[inline]
     fn whole_segments(&self, flow: u32, len: u32, most: u32, whole: bool) -> u32 {
-        let super_packet = u32::from(self.core.settings.super_packet);
-        if super_packet == 0 || len <= most {
+        let gso_max_size = u32::from(self.core.settings.gso_max_size);
+        if gso_max_size == 0 || len <= most {
             return most;
         }
         let ip = if self.core.flows[flow].bits.has(Bits::V6) { IPV6 } else { IPV4 } as u32;
         let headers = ip + TCP_HEADER as u32 + u32::from(self.core.flows[flow].mss) - most;
-        let len = len.min((super_packet.saturating_sub(headers) / most).max(1) * most);
+        let len = len.min((gso_max_size.saturating_sub(headers) / most).max(1) * most);
         if whole { len - len % most } else { len }
     }
 

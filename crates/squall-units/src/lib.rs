@@ -9,6 +9,7 @@ mod parse;
 mod rate;
 mod signature;
 mod slot;
+mod suggest;
 mod time;
 
 pub use addr::MacAddr;
@@ -16,6 +17,7 @@ pub use parse::{UnitError, parse_count, parse_octets};
 pub use rate::{Rate, RateUnit, near};
 pub use signature::{SIGNATURE_HASH, signature_check};
 pub use slot::{Cut, Offload, Segmentation, TxMeta};
+pub use suggest::suggest;
 pub use time::{Nanos, Picos};
 
 /// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12

@@ -19,7 +19,7 @@ pub struct TxMeta {
     pub due: Nanos,
 }
 
-/// How a super-frame is cut into frames: each has the headers of the whole, made right, and the
+/// How a GSO frame is cut into frames: each has the headers of the whole, made right, and the
 /// next `size` octets of payload. By default not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
@@ -81,9 +81,9 @@ pub enum Segmentation {
 /// What a port cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// The longest super-frame, octets without FCS.
+    /// The longest GSO frame, octets without FCS.
     pub max_frame: u32,
-    /// Segments of a super-frame at most; 0: cuts none of the kind.
+    /// Segments of a GSO frame at most; 0: cuts none of the kind.
     pub tcp: u32,
     pub udp: u32,
 }

@@ -1,4 +1,4 @@
-//! What a NIC with segmentation offload, or the kernel in its place, makes of a super-frame: one
+//! What a NIC with segmentation offload, or the kernel in its place, makes of a GSO frame: one
 //! TCP segment or one run of UDP datagrams with more payload than a frame has.
 
 use crate::{
@@ -10,7 +10,7 @@ const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 
-/// The frames that a super-frame is cut into, octet for octet as Linux does it: lengths and
+/// The frames that a GSO frame is cut into, octet for octet as Linux does it: lengths and
 /// checksums are each frame's own, TCP sequence numbers go on, IPv4 identifications count up, FIN
 /// and PSH are on the last frame alone, CWR on the first. Whatever else is in the headers is in
 /// every frame.

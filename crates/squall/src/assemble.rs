@@ -1,7 +1,7 @@
 //! From the workers' counters to a report.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::{Instant, SystemTime},
 };
 
@@ -10,18 +10,19 @@ use squall_measure::{FlowSettings, StreamRx as Seen};
 use squall_plan::Plan;
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
 use squall_program::Gap;
+pub(crate) use squall_report::report::distribution;
+use squall_report::verdict;
 use squall_stats::{Fingerprint, Histogram, seen_together};
 use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Asked, CaptureSample, Contention, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport,
-        LinkEvent, Patterns, PortReport, PortSample, Report, RxReport, SCHEMA, Sample,
-        StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, LinkEvent,
+        Patterns, PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
+        StreamSample, TxReport, Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
-    session::StreamHistograms,
-    verdict,
+    sources,
 };
 
 /// Clocks of which one frame says that they are no further apart may be one.
@@ -34,13 +35,14 @@ pub(crate) struct Context {
     pub contention: Contention,
     pub command: String,
     pub fingerprint: bool,
-    /// What leaves of captures is made of rules.
-    pub attacks: bool,
     /// Which frames were wanted, if not every one.
     pub filter: Option<String>,
     /// How flows are measured, if they are.
     pub flows: Option<FlowSettings>,
 }
+
+/// Of each stream its delays and how it departed, so far.
+type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
 
 /// The state at the last sample.
 pub(crate) struct Last {
@@ -64,8 +66,8 @@ impl Default for Last {
     }
 }
 
-/// All workers' counters, added up.
-pub(crate) struct Totals {
+/// The snapshots of all workers, merged.
+pub(crate) struct Merged {
     names: Vec<String>,
     facts: Vec<PortFacts>,
     /// Counters of several workers at almost the same instant, frames still on their way.
@@ -82,7 +84,7 @@ pub(crate) struct Totals {
     preempted: u64,
 }
 
-impl Totals {
+impl Merged {
     pub fn of(running: &Running, snapshots: Vec<Snapshot>) -> Self {
         let ports = running.plan().ports.len();
         let facts = (0..ports).map(|p| running.port_facts(p).clone()).collect();
@@ -140,9 +142,9 @@ impl Totals {
         Self { names, facts, running: false, tx, sent, streams, rx, seen, workers, preempted }
     }
 
-    /// Frames of captures that were handed over once more, port by port.
-    pub fn retried(&self) -> Vec<u64> {
-        self.tx.iter().map(|t| t.retried).collect()
+    /// Frames of a replay that were handed over once more by `port`.
+    pub fn retried(&self, replay: u32, port: usize) -> u64 {
+        self.sent.get(&(port, Made::Replay(replay))).map_or(0, |tx| tx.retried)
     }
 
     pub fn report(
@@ -159,9 +161,14 @@ impl Totals {
             .collect();
         let streams: Vec<StreamReport> =
             (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
+        let replays = || (0u32..).zip(&plan.replays);
         let sources = (0..ports.len())
-            .flat_map(|p| [(p, Made::Streams), (p, Made::Replay)])
-            .filter_map(|(p, made)| self.source(p, made, plan, seconds, context.attacks))
+            .flat_map(|p| {
+                let here = replays().filter(move |(_, replay)| replay.ports.contains(&p));
+                let here = here.map(move |(number, _)| (p, Made::Replay(number)));
+                std::iter::once((p, Made::Streams)).chain(here)
+            })
+            .filter_map(|(p, made)| self.source(p, made, plan, seconds))
             .collect();
         let now = crate::host::cpu();
         let contention = crate::host::contention();
@@ -189,11 +196,11 @@ impl Totals {
             ports,
             streams,
             capture: None,
-            replay: None,
-            load: None,
+            replays: Vec::new(),
+            flows: None,
             attacks: Vec::new(),
             workers: self.workers.clone(),
-            flows: context
+            received_flows: context
                 .flows
                 .as_ref()
                 .map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
@@ -239,7 +246,7 @@ impl Totals {
             pps,
             bps_l1,
             bps_l2,
-            super_frames: t.super_frames,
+            gso_frames: t.gso_frames,
             segments: t.segments,
             errors: t.errors,
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
@@ -274,7 +281,7 @@ impl Totals {
             pps,
             bps_l1,
             bps_l2,
-            super_frames: queues.iter().map(|q| q.seen.super_frames).sum(),
+            gso_frames: queues.iter().map(|q| q.seen.gso_frames).sum(),
             segments: queues.iter().map(|q| q.seen.segments).sum(),
             unsigned_packets: queues.iter().map(|q| q.seen.unsigned).sum(),
             drops,
@@ -286,15 +293,10 @@ impl Totals {
         PortReport {
             name: plan.ports[p].name.clone(),
             address: self.facts[p].address.clone(),
-            timestamps: match self.facts[p].timestamps {
-                _ if queues.is_empty() => "none",
-                Timestamps::None => "none",
-                Timestamps::Process => "process",
-                Timestamps::Kernel => "kernel",
-                Timestamps::Hardware => "hardware",
-                Timestamps::Virtual => "virtual",
-            }
-            .to_owned(),
+            timestamps: match queues.is_empty() {
+                true => Timestamps::None.name().to_owned(),
+                false => self.facts[p].timestamps.name().to_owned(),
+            },
             tx,
             rx,
             interface: interface.map(|i| InterfaceReport {
@@ -453,21 +455,16 @@ impl Totals {
     }
 
     /// The record of what port `p` sends of streams or of captures; `None` where it is to send none.
-    fn source(
-        &self,
-        p: usize,
-        made: Made,
-        plan: &Plan,
-        seconds: f64,
-        attacks: bool,
-    ) -> Option<SourceRecord> {
+    fn source(&self, p: usize, made: Made, plan: &Plan, seconds: f64) -> Option<SourceRecord> {
         let streams = || plan.streams.iter().filter(|s| s.port == p);
-        let replays = plan.replay.contains(&p);
-        let kind = match made {
-            Made::Streams if streams().next().is_some() => SourceKind::Streams,
-            Made::Replay if replays && attacks => SourceKind::Attacks,
-            Made::Replay if replays => SourceKind::Replay,
-            _ => return None,
+        let (kind, what, replay) = match made {
+            Made::Streams if streams().next().is_some() => (SourceKind::Streams, "streams", None),
+            Made::Streams | Made::Flows => return None,
+            Made::Replay(number) => {
+                let replay = &plan.replays[number as usize];
+                let kind = if replay.fixed { SourceKind::Attacks } else { SourceKind::Replay };
+                (kind, replay.name.as_str(), Some(number))
+            }
         };
         let nothing = PortTx::default();
         let t = self.sent.get(&(p, made)).unwrap_or(&nothing);
@@ -482,7 +479,7 @@ impl Totals {
         // A port's name is enough where it has one source.
         let alone = plan.sources_of(p) == 1;
         Some(SourceRecord {
-            name: if alone { name.clone() } else { format!("{} by {name}", kind.word()) },
+            name: if alone { name.clone() } else { format!("{what} by {name}") },
             kind,
             ports: vec![name.clone()],
             unit: "packets".into(),
@@ -498,7 +495,7 @@ impl Totals {
             rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },
             late_p99_ns: late.as_ref().map(|late| late.p99),
             late_max_ns: late.as_ref().map(|late| late.max),
-            excess: late.as_ref().and_then(|_| verdict::excess(t.pacing)),
+            excess: late.as_ref().and_then(|_| sources::excess(t.pacing)),
             lag_s: t.pacing.lag.as_secs_f64(),
             moved_s: t.pacing.moved.as_secs_f64(),
             starved_s: t.stalls.total.as_secs_f64(),
@@ -506,6 +503,7 @@ impl Totals {
             blocked_s: t.blocked.as_secs_f64(),
             sending_s: t.sending.as_secs_f64(),
             ended_by: if t.error.is_some() { "port-lost".into() } else { String::new() },
+            replay,
             ..SourceRecord::default()
         })
     }
@@ -650,7 +648,7 @@ fn worker(snapshot: &Snapshot) -> WorkerReport {
 fn add_port(sum: &mut PortTx, t: PortTx) {
     sum.packets += t.packets;
     sum.octets += t.octets;
-    sum.super_frames += t.super_frames;
+    sum.gso_frames += t.gso_frames;
     sum.segments += t.segments;
     sum.errors += t.errors;
     sum.retried += t.retried;
@@ -694,19 +692,4 @@ pub(crate) fn patterns(patterns: &squall_stats::Patterns) -> Option<Patterns> {
 
 pub(crate) fn equal_bins(bins: &squall_stats::EqualBins) -> EqualBins {
     EqualBins { width_ns: bins.width(), counts: bins.counts().to_vec(), beyond: bins.beyond() }
-}
-
-pub(crate) fn distribution(h: &Histogram) -> Option<Distribution> {
-    (!h.is_empty()).then(|| Distribution {
-        count: h.count(),
-        min: h.min(),
-        mean: h.mean(),
-        stddev: h.stddev(),
-        p50: h.quantile(0.5),
-        p90: h.quantile(0.9),
-        p99: h.quantile(0.99),
-        p999: h.quantile(0.999),
-        max: h.max(),
-        bins: h.bins().collect(),
-    })
 }

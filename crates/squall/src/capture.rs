@@ -1,13 +1,16 @@
 //! What a session captures into files, and how it came out.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::SystemTime};
 
 use squall_capture::{
-    Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile,
+    Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, Rotate, SNAPLEN, Stop,
+    WrittenFile,
 };
 use squall_engine::{MakeTap, PortRx, Snapshot};
+use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType};
 use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap};
+use squall_profile::Profile;
 use squall_units::Nanos;
 
 use crate::{
@@ -27,11 +30,61 @@ pub struct Capture {
     pub beside: bool,
 }
 
+impl Capture {
+    /// What is asked for beside a run of `profile`; if that sends nothing, nothing else is measured.
+    ///
+    /// # Errors
+    /// Values that no capture can have.
+    pub fn of(asked: &CaptureOptions, profile: &Profile) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::Usage(format!("capture: {what}"));
+        let time = |seconds: f64| match (1e-9..1e9).contains(&seconds) {
+            true => Ok(Nanos::from_secs_f64(seconds)),
+            false => Err(wrong(&format!("rotate_s = {seconds}: expected seconds above 0"))),
+        };
+        let compress = asked
+            .compress
+            .as_ref()
+            .map(|text| text.parse().map_err(|why| wrong(&format!("compress: {why}"))));
+        let file = asked.file.clone().unwrap_or_else(new_name);
+        let name = file.to_string_lossy();
+        let plain = name.split('.').rev().take(2).any(|part| part == "pcap");
+        let options = Options {
+            format: if plain { Format::Pcap { nanoseconds: true } } else { Format::Pcapng },
+            snaplen: match asked.snaplen {
+                Some(0) => return Err(wrong("snaplen = 0: expected 1 to 262144")),
+                said => said.unwrap_or(SNAPLEN).min(SNAPLEN),
+            },
+            rotate: Rotate {
+                octets: asked.rotate_octets,
+                time: asked.rotate_s.map(time).transpose()?,
+                packets: asked.rotate_packets,
+                ring: asked.ring,
+            },
+            compress: compress.transpose()?,
+            stop: Stop { packets: asked.packets, octets: asked.octets, files: None },
+            file: Some(file),
+            ..Options::default()
+        };
+        let sends = !(profile.streams.is_empty()
+            && profile.replays.is_empty()
+            && profile.flows.is_none()
+            && profile.attacks.is_empty());
+        Ok(Self { options, trigger: None, beside: sends })
+    }
+}
+
+/// `capture-20261122-101500123.pcapng`: of a capture that was given no name.
+pub fn new_name() -> PathBuf {
+    let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    let time = now.replace([':', '-'], "").replace('T', "-");
+    format!("capture-{}.pcapng", time.trim_end_matches('Z')).into()
+}
+
 /// The filter of a port with `facts`: `expression`, and no more octets than are kept; `None` if all
 /// is wanted whole.
 ///
 /// # Errors
-/// As [`filter::compile`].
+/// As [`filter::compile_port`].
 pub(crate) fn filter_of(
     expression: Option<&str>,
     capture: Option<&Capture>,
@@ -39,7 +92,7 @@ pub(crate) fn filter_of(
 ) -> Result<Option<Arc<Filter>>, Error> {
     let snaplen = capture.map_or(filter::SNAPLEN, |capture| capture.options.snaplen);
     match expression.filter(|text| !text.trim().is_empty()) {
-        Some(text) => filter::compile_to(text, facts, snaplen).map(Some),
+        Some(text) => Ok(Some(filter::compile_port(text, facts, snaplen)?)),
         None if snaplen >= filter::SNAPLEN => Ok(None),
         // No library is needed to say that all is wanted.
         None => Ok(Some(Arc::new(Filter::all(snaplen)))),
@@ -71,7 +124,8 @@ impl Capturing {
         options.interfaces =
             ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
         if let (Some(text), Some(pre)) = (&capture.trigger, &mut options.pre_trigger) {
-            let each = ports.iter().map(|port| filter::compile(text, port.facts()));
+            let each =
+                ports.iter().map(|port| filter::compile_port(text, port.facts(), filter::SNAPLEN));
             pre.filters = each.collect::<Result<_, _>>()?;
         }
         let (format, snaplen) = (options.format, options.snaplen);
@@ -133,7 +187,7 @@ impl Capturing {
         let unsummed = outcome.counters.unsummed;
         if unsummed > 0 {
             report.notes.push(format!(
-                "{unsummed} packets were cut out of super-frames of which no more than the \
+                "{unsummed} packets were cut out of GSO frames of which no more than the \
                  snaplen came: their TCP or UDP checksums are not theirs"
             ));
         }
@@ -232,7 +286,7 @@ fn section(
         removed_files: c.removed_files,
         removed_packets: c.removed_packets,
         removed_octets: c.removed_octets,
-        super_frames: c.super_frames,
+        gso_frames: c.gso_frames,
         segments: c.segments,
         out_of_order: c.out_of_order,
         buffer_octets: c.buffer,

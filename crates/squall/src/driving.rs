@@ -15,8 +15,8 @@ use std::{
 
 use crate::{
     Amount, Error, Profile, Run, Session,
-    looking::Look,
     report::{Report, Sample},
+    totals::Totals,
 };
 
 /// How often the thread looks whether the run is over.
@@ -39,10 +39,10 @@ pub trait Start: Send {
     }
 }
 
-/// What was seen at an instant.
+/// The report of a run that goes on, with the sample that was taken for it.
 #[derive(Clone, Debug)]
-pub struct Moment {
-    /// Rates since the moment before.
+pub struct LiveReport {
+    /// Rates since the one before.
     pub sample: Sample,
     /// So far.
     pub report: Report,
@@ -53,8 +53,8 @@ pub struct Moment {
 pub struct Driven {
     /// `None` when it is over, and while it is being ended.
     run: Mutex<Option<Run>>,
-    latest: Mutex<Option<Arc<Moment>>>,
-    looks: Mutex<Looks>,
+    latest: Mutex<Option<Arc<LiveReport>>>,
+    recent: Mutex<Recent>,
     /// What came of it. An error has its exit status beside it.
     outcome: Mutex<Option<Result<Arc<Report>, Arc<Error>>>>,
     over: Condvar,
@@ -65,21 +65,21 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// Opens the session's ports, starts, and takes a moment as often as `every` says, which `told`
-    /// hears of; it hears `None` when the outcome is there.
+    /// Opens the session's ports and starts. `told` gets a live report every `every`, and `None`
+    /// when the outcome is there.
     ///
     /// # Errors
     /// As [`Session::open`] and [`crate::Opened::start`].
     pub fn start(
         session: Session,
         every: Duration,
-        told: impl Fn(Option<&Arc<Moment>>) + Send + 'static,
+        told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
         let run = session.open()?.start()?;
         let driven = Arc::new(Self {
             run: Mutex::new(Some(run)),
             latest: Mutex::new(None),
-            looks: Mutex::new(Looks::default()),
+            recent: Mutex::new(Recent::default()),
             outcome: Mutex::new(None),
             over: Condvar::new(),
             stopped: AtomicBool::new(false),
@@ -97,7 +97,7 @@ impl Driven {
 
     /// A defect on this thread ends the run with an error: whoever waits for the outcome would wait
     /// for ever.
-    fn drive_to_an_end(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
+    fn drive_to_an_end(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
         let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, told)));
         if let Err(panic) = driven {
             // Its ports are closed before anybody hears of the end.
@@ -113,7 +113,7 @@ impl Driven {
         told(None);
     }
 
-    fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
+    fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
         let mut due = self.started + every;
         let run = loop {
             std::thread::park_timeout(PATIENCE.min(due.saturating_duration_since(Instant::now())));
@@ -127,50 +127,50 @@ impl Driven {
                 break run.take();
             }
             if Instant::now() >= due {
-                let moment = run.as_mut().map(moment);
+                let latest = run.as_mut().map(live_report);
                 drop(run);
-                *lock(&self.latest) = moment.clone();
-                told(moment.as_ref());
-                if lock(&self.looks).newest.is_some() {
-                    // Somebody looks at rates: the next who comes finds them since now, not since
-                    // he came last.
-                    self.look(every / 2);
+                *lock(&self.latest) = latest.clone();
+                told(latest.as_ref());
+                if lock(&self.recent).newest.is_some() {
+                    // Somebody reads rates: the next who asks gets them since now, not since the
+                    // last time.
+                    self.totals(every / 2);
                 }
                 due = Instant::now() + every;
             }
         };
         if let Some(mut run) = run {
-            // What is left of the last period is a moment, too.
-            *lock(&self.latest) = Some(moment(&mut run));
-            // Whoever looks until the end is there finds this.
-            lock(&self.looks).put(Arc::new(run.look()));
+            // What is left of the last period is a sample, too.
+            *lock(&self.latest) = Some(live_report(&mut run));
+            // Whoever asks until the end is there finds these.
+            lock(&self.recent).put(Arc::new(run.totals()));
             run.stop();
-            let outcome = run.finish_looking().map(|(report, look)| {
-                lock(&self.looks).put(Arc::new(look));
+            let outcome = run.finish_with_totals().map(|(report, totals)| {
+                lock(&self.recent).put(Arc::new(totals));
                 Arc::new(report)
             });
             *lock(&self.outcome) = Some(outcome.map_err(Arc::new));
         }
     }
 
-    /// The latest moment; `None` before the first.
-    pub fn latest(&self) -> Option<Arc<Moment>> {
+    /// The latest report; `None` before the first.
+    pub fn latest(&self) -> Option<Arc<LiveReport>> {
         lock(&self.latest).clone()
     }
 
-    /// All counters, not older than `age` while the run goes on, and those of about a second before
-    /// that, for rates. Whoever asks within `age` of another is told the same: the data plane is
-    /// asked once.
-    pub fn look(&self, age: Duration) -> (Arc<Look>, Arc<Look>) {
-        let mut looks = lock(&self.looks);
-        if looks.newest.as_ref().is_none_or(|look| look.taken.elapsed() >= age)
+    /// The totals, not older than `age` while the run goes on, and those of about a second before
+    /// that, for rates. Whoever asks within `age` of another gets the same: the workers are asked
+    /// once.
+    pub fn totals(&self, age: Duration) -> (Arc<Totals>, Arc<Totals>) {
+        let mut recent = lock(&self.recent);
+        if recent.newest.as_ref().is_none_or(|totals| totals.taken.elapsed() >= age)
             && let Some(run) = lock(&self.run).as_ref()
         {
-            looks.put(Arc::new(run.look()));
+            recent.put(Arc::new(run.totals()));
         }
-        let nothing = || Arc::new(Look::nothing(self.started));
-        let newest = looks.newest.clone().unwrap_or_else(nothing);
-        (newest, looks.earlier.front().cloned().unwrap_or_else(nothing))
+        let nothing = || Arc::new(Totals::nothing(self.started));
+        let newest = recent.newest.clone().unwrap_or_else(nothing);
+        (newest, recent.earlier.front().cloned().unwrap_or_else(nothing))
     }
 
     /// What came of it, when it is over.
@@ -251,16 +251,17 @@ impl Driven {
 /// Rates are over about so long.
 const WINDOW: Duration = Duration::from_secs(1);
 
+/// The latest totals, and those since which rates are.
 #[derive(Default)]
-struct Looks {
-    newest: Option<Arc<Look>>,
+struct Recent {
+    newest: Option<Arc<Totals>>,
     /// The first is a little more than [`WINDOW`] older than the newest, if there is one as old.
-    earlier: VecDeque<Arc<Look>>,
+    earlier: VecDeque<Arc<Totals>>,
 }
 
-impl Looks {
-    fn put(&mut self, look: Arc<Look>) {
-        let older = |other: &Arc<Look>| look.taken.saturating_duration_since(other.taken);
+impl Recent {
+    fn put(&mut self, totals: Arc<Totals>) {
+        let older = |other: &Arc<Totals>| totals.taken.saturating_duration_since(other.taken);
         if let Some(newest) = self.newest.take()
             && self.earlier.back().is_none_or(|last| newest.taken - last.taken >= WINDOW / 5)
         {
@@ -269,13 +270,13 @@ impl Looks {
         while self.earlier.get(1).is_some_and(|second| older(second) >= WINDOW) {
             self.earlier.pop_front();
         }
-        self.newest = Some(look);
+        self.newest = Some(totals);
     }
 }
 
-fn moment(run: &mut Run) -> Arc<Moment> {
+fn live_report(run: &mut Run) -> Arc<LiveReport> {
     let (sample, report) = run.sample();
-    Arc::new(Moment { sample, report, taken: Instant::now() })
+    Arc::new(LiveReport { sample, report, taken: Instant::now() })
 }
 
 /// What a panic said.
@@ -286,7 +287,7 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// What a thread that panicked left is whole: each change under these locks is a single assignment.
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -304,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_end_goes_on_until_it_is_stopped_and_has_moments_meanwhile() {
+    fn a_run_without_end_goes_on_until_it_is_stopped_and_reports_meanwhile() {
         let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |moment: Option<&Arc<Moment>>| {
-            heard.send(moment.is_some()).expect("somebody listens")
+        let told = move |latest: Option<&Arc<LiveReport>>| {
+            heard.send(latest.is_some()).expect("somebody listens")
         };
         let driven =
             Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
-        assert!(hears.recv().expect("a moment"));
+        assert!(hears.recv().expect("a live report"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
         driven.pause(Some("web")).expect("it is there");
         driven.pause(Some("wed")).expect_err("no such stream");
@@ -326,11 +327,11 @@ mod tests {
     fn a_run_that_only_listens_goes_on_until_it_is_stopped() {
         let session = Session::listen([("A", "loop:4711")]);
         let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |moment: Option<&Arc<Moment>>| _ = heard.send(moment.is_some());
+        let told = move |latest: Option<&Arc<LiveReport>>| _ = heard.send(latest.is_some());
         let driven = Driven::start(session, Duration::from_millis(20), told).expect("it starts");
         // Several looks whether it is over have passed by then.
         for _ in 0..10 {
-            assert!(hears.recv().expect("a moment"));
+            assert!(hears.recv().expect("a live report"));
         }
         assert!(driven.outcome().is_none());
         driven.stop();
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn a_defect_on_the_thread_of_a_run_is_its_outcome_and_not_a_run_without_end() {
         let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |moment: Option<&Arc<Moment>>| match moment {
+        let told = move |latest: Option<&Arc<LiveReport>>| match latest {
             Some(_) => panic!("a defect on purpose: {}", 7),
             None => heard.send(()).expect("somebody listens"),
         };
@@ -379,21 +380,21 @@ mod tests {
     }
 
     #[test]
-    fn looks_have_what_was_counted_and_the_last_one_has_all() {
+    fn totals_have_what_was_counted_and_the_last_ones_have_all() {
         let driven =
             Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let mut sent = 0;
         while sent < 20 {
-            let (now, then) = driven.look(Duration::ZERO);
+            let (now, then) = driven.totals(Duration::ZERO);
             assert!(now.streams.is_empty() || now.streams[0].tx_packets >= sent, "counters grow");
             assert!(then.taken <= now.taken);
             sent = now.streams.first().map_or(0, |stream| stream.tx_packets);
         }
-        let (now, _) = driven.look(Duration::from_secs(3600));
+        let (now, _) = driven.totals(Duration::from_secs(3600));
         assert_eq!(now.streams[0].tx_packets, sent, "as old as it may be, it is told again");
         driven.stop();
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
-        let (last, _) = driven.look(Duration::ZERO);
+        let (last, _) = driven.totals(Duration::ZERO);
         assert_eq!(last.streams[0].tx_packets, report.streams[0].tx_packets);
         assert_eq!(
             (last.ports[0].tx_packets, last.streams[0].name.as_str()),

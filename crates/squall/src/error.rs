@@ -1,7 +1,10 @@
 //! What can go wrong, and whose turn it is: the user's (exit status 2) or the machine's (3).
 
 use squall_engine::EngineError;
+use squall_port_linux::filter::FilterError;
 use squall_profile::Diagnostics;
+
+use crate::attacking;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -16,6 +19,31 @@ pub enum Error {
     Environment(String),
     #[error("{0}")]
     Engine(#[from] EngineError),
+}
+
+impl From<squall_offline::Error> for Error {
+    fn from(error: squall_offline::Error) -> Self {
+        match error {
+            squall_offline::Error::Usage(text) => Self::Usage(text),
+            squall_offline::Error::Environment(text) => Self::Environment(text),
+        }
+    }
+}
+
+impl From<attacking::Error> for Error {
+    fn from(error: attacking::Error) -> Self {
+        match error {
+            attacking::Error::Input(mistakes) => Self::Input(mistakes),
+            attacking::Error::Usage(text) => Self::Usage(text),
+            attacking::Error::Environment(text) => Self::Environment(text),
+        }
+    }
+}
+
+impl From<FilterError> for Error {
+    fn from(error: FilterError) -> Self {
+        squall_offline::Error::from(error).into()
+    }
 }
 
 impl Error {

@@ -19,7 +19,10 @@ use squall_units::Nanos;
 use crate::{
     Error,
     assemble::{distribution, equal_bins, patterns},
-    report::{Bursts, FlowReport, FlowsReport, RestReport, RxReport, SequenceReport, SourceReport},
+    report::{
+        Bursts, ReceivedFlowReport, ReceivedFlowsReport, ReceivedSourceReport, RestReport,
+        RxReport, SequenceReport,
+    },
 };
 
 /// Settings that measure something, and that this machine has the memory for.
@@ -72,14 +75,14 @@ pub(crate) fn total(queues: &[PortRx]) -> RxReport {
     }
 }
 
-/// All flows of all ports; of a run on its way (`watching`) those with most octets.
+/// All flows of all ports; of a run on its way (`running`) those with most octets.
 pub(crate) fn report(
     settings: &FlowSettings,
     plan: &Plan,
     rx: &[Vec<PortRx>],
-    watching: bool,
-) -> FlowsReport {
-    let mut report = FlowsReport {
+    running: bool,
+) -> ReceivedFlowsReport {
+    let mut report = ReceivedFlowsReport {
         by: match settings.by {
             By::Flow => "flow",
             By::Source => "source",
@@ -89,17 +92,17 @@ pub(crate) fn report(
         limit: settings.limit as u64,
         interval_ns: settings.pace.interval.0,
         burst_gap_ns: settings.pace.burst_gap.0,
-        ..FlowsReport::default()
+        ..ReceivedFlowsReport::default()
     };
-    if watching {
-        report.flows = watched(settings, plan, rx);
+    if running {
+        report.flows = top_flows(settings, plan, rx);
         return report;
     }
     let all = || rx.iter().flatten().filter_map(|q| q.seen.flows.as_deref());
     let begin =
         all().filter(|f| f.total.packets > 0).map(|f| f.total.first).min().unwrap_or_default();
     let mut rest = Traffic::default();
-    let mut sources: HashMap<FlowKey, (SourceReport, Traffic)> = HashMap::new();
+    let mut sources: HashMap<FlowKey, (ReceivedSourceReport, Traffic)> = HashMap::new();
     for (port, queues) in rx.iter().enumerate() {
         let mut flows: BTreeMap<FlowKey, Vec<&FlowRx>> = BTreeMap::new();
         for seen in queues.iter().filter_map(|q| q.seen.flows.as_deref()) {
@@ -111,7 +114,7 @@ pub(crate) fn report(
         }
         for (key, seen) in flows {
             let (flow, traffic) = merged(settings, &key, &seen, begin);
-            let flow = FlowReport { port: plan.ports[port].name.clone(), ..flow };
+            let flow = ReceivedFlowReport { port: plan.ports[port].name.clone(), ..flow };
             if settings.by == By::Flow {
                 let (sum, all) = sources.entry(source(&key)).or_default();
                 sum.flows += 1;
@@ -129,9 +132,9 @@ pub(crate) fn report(
     report.flows.sort_by(|a, b| (b.octets, &a.name).cmp(&(a.octets, &b.name)));
     report.rest =
         (rest.packets > 0).then_some(RestReport { packets: rest.packets, octets: rest.octets });
-    let source = |(key, (sum, traffic)): (FlowKey, (SourceReport, Traffic))| {
+    let source = |(key, (sum, traffic)): (FlowKey, (ReceivedSourceReport, Traffic))| {
         let (pps, bps_l2) = mean(&traffic);
-        SourceReport {
+        ReceivedSourceReport {
             name: addresses(&key).0,
             packets: traffic.packets,
             octets: traffic.octets,
@@ -146,15 +149,15 @@ pub(crate) fn report(
 }
 
 /// Counters alone.
-fn watched(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>]) -> Vec<FlowReport> {
+fn top_flows(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>]) -> Vec<ReceivedFlowReport> {
     let mut flows = Vec::new();
     for (port, queue) in
         rx.iter().enumerate().flat_map(|(port, queues)| queues.iter().map(move |q| (port, q)))
     {
-        for flow in &queue.seen.watched.top {
+        for flow in &queue.seen.top_flows.top {
             let sequence =
                 flow.missing.map(|lost| SequenceReport { lost, ..SequenceReport::default() });
-            flows.push(FlowReport {
+            flows.push(ReceivedFlowReport {
                 port: plan.ports[port].name.clone(),
                 packets: flow.packets,
                 octets: flow.octets,
@@ -173,7 +176,7 @@ fn merged(
     key: &FlowKey,
     seen: &[&FlowRx],
     begin: Nanos,
-) -> (FlowReport, Traffic) {
+) -> (ReceivedFlowReport, Traffic) {
     let (mut traffic, mut gaps, mut bins) =
         (Traffic::default(), Histogram::default(), None::<EqualBins>);
     for flow in seen {
@@ -188,7 +191,7 @@ fn merged(
     }
     let (pps, bps_l2) = mean(&traffic);
     let (peak_pps, peak_bps_l2) = per_second(traffic.peak.highest(), settings.pace.interval);
-    let report = FlowReport {
+    let report = ReceivedFlowReport {
         packets: traffic.packets,
         octets: traffic.octets,
         first_s: traffic.first.saturating_sub(begin).as_secs_f64(),
@@ -275,13 +278,13 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
 }
 
 /// A flow's names, and no figures.
-fn named(settings: &FlowSettings, key: &FlowKey) -> FlowReport {
+fn named(settings: &FlowSettings, key: &FlowKey) -> ReceivedFlowReport {
     let (src, dst) = addresses(key);
     if settings.by == By::Source {
-        return FlowReport { name: src.clone(), src, ..FlowReport::default() };
+        return ReceivedFlowReport { name: src.clone(), src, ..ReceivedFlowReport::default() };
     }
     let ports = key.is_ip() && (key.src_port, key.dst_port) != (0, 0);
-    FlowReport {
+    ReceivedFlowReport {
         name: key.to_string(),
         src,
         dst,
@@ -294,7 +297,7 @@ fn named(settings: &FlowSettings, key: &FlowKey) -> FlowReport {
             false => ethertype_name(key.dst_port)
                 .map_or_else(|| format!("{:#06x}", key.dst_port), str::to_owned),
         },
-        ..FlowReport::default()
+        ..ReceivedFlowReport::default()
     }
 }
 

@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::report::{Contention, Cpu, Host, Memory};
 
-pub(crate) fn host() -> Host {
+/// Who this machine is.
+pub fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, key: &str, separator: char| {
         let found = text.lines().find(|l| l.starts_with(key));
@@ -28,7 +29,7 @@ pub(crate) fn cpus() -> usize {
 }
 
 /// The wall's clock minus the engine's, nanoseconds.
-pub(crate) fn wall_offset() -> i64 {
+pub fn wall_offset() -> i64 {
     let before = squall_port::monotonic();
     let wall =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -1,6 +1,10 @@
-//! The kinds of ports that this build has: one table for opening and choosing them, and for what
+//! The kinds of ports: one table for opening and choosing them, and for what
 //! messages, `squall ports` and docs/reference/ports.md say of them. A new backend is one more
 //! entry.
+
+#[cfg(not(feature = "dpdk"))]
+#[path = "no_dpdk.rs"]
+mod squall_port_dpdk;
 
 use std::io;
 
@@ -40,12 +44,20 @@ pub struct OnInterface {
     /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing
     /// others.
     pub(crate) quietly: &'static str,
-    /// Option, unless it is given, of a port whose frames are answered: they are wanted at once,
-    /// not a block at a time.
-    pub(crate) answering: Option<(&'static str, &'static str)>,
+    /// Options, unless they are given, of a port whose frames are answered.
+    pub(crate) answering: Option<Answering>,
     /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is
     /// to be named.
     pub(crate) unasked: fn(Use) -> Result<&'static str, &'static str>,
+}
+
+/// Options of a port whose frames are answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answering {
+    /// They are wanted at once, not a block at a time: key and value.
+    pub at_once: (&'static str, &'static str),
+    /// The key of how many workers take them, where they are several.
+    pub queues: &'static str,
 }
 
 /// What a port is wanted for.
@@ -62,15 +74,17 @@ pub struct Wanted {
     pub to: Use,
     /// Workers that are to send there at once.
     pub workers: u32,
-    /// Super-frames are to be sent there.
+    /// GSO frames are to be sent there.
     pub cuts: bool,
     /// What comes is answered: it is wanted at once, not when a block of frames is full.
     pub answers: bool,
+    /// So many workers have a receiving queue each, of which each gets what is its own.
+    pub players: u32,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { to: Use::Both, workers: 1, cuts: false, answers: false }
+        Self { to: Use::Both, workers: 1, cuts: false, answers: false, players: 1 }
     }
 }
 
@@ -163,7 +177,7 @@ pub const KINDS: &[Kind] = &[
             send: Some(9),
             receive: Some(9),
             quietly: "",
-            answering: Some(("frames", "1")),
+            answering: Some(Answering { at_once: ("frames", "1"), queues: "rx_queues" }),
             unasked: |_| Ok("packet sockets see everything that comes in and take nothing away"),
         }),
     },

@@ -24,59 +24,61 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+#[cfg(not(feature = "attacks"))]
+#[path = "no_attacks.rs"]
 pub mod attacking;
 pub mod capture;
-pub mod compare;
 mod cpus;
-pub mod design;
 pub mod driving;
-pub mod edit;
 mod error;
-mod filter;
 mod flows;
 mod host;
-pub mod info;
+pub mod import;
 pub mod kinds;
-mod loading;
-pub mod looking;
-pub mod otg;
+mod offline;
+mod played;
 mod ports;
-pub mod prep;
 pub mod probe;
-pub mod render;
 pub mod replay;
-pub mod report;
-pub mod scoring;
 pub mod selftest;
 mod session;
-mod unseen;
-mod verdict;
+mod sources;
+pub mod totals;
 
 pub use capture::Capture;
-pub use cpus::parse_cpus;
+pub use cpus::allowed as allowed_cpus;
 pub use error::Error;
-pub use loading::{PlannedLoad, PlannedPool, PlannedTemplate, applications, import};
-pub use ports::{interface_of, open as open_port};
+pub use host::{host, wall_offset};
+#[cfg(feature = "attacks")]
+pub use offline::scoring;
+pub use offline::{edit, info, prep};
+pub use ports::{interface_of, is_there as port_is_there, open as open_port};
 pub use session::{Amount, Opened, Planned, Run, Session};
 pub use squall_apps as importing;
+#[cfg(feature = "attacks")]
+pub use squall_attacking as attacking;
 pub use squall_capture as capturing;
 pub use squall_engine::EngineError;
 pub use squall_measure::{
     By, FlowSettings, Pace,
     kinds::{Kind as SequenceKind, Wanted as SequenceKinds},
 };
+pub use squall_options::{self as options, Multiplier, RunOptions};
 pub use squall_plan::{
-    Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain,
+    Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,
+    PlannedTemplate, PortLimits, explain,
+    flows::{applications, catalogue},
 };
 pub use squall_port::{Address, AddressError, PortFacts, Timestamps};
 pub use squall_port_linux::{
     Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures,
-    XdpMode, give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,
+    XdpMode, filter, give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,
 };
 pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream,
-    read_file, read_open, read_text, schema as profile_schema, suggest,
+    read_file, read_open, read_text, schema as profile_schema,
 };
 pub use squall_replay as replaying;
+pub use squall_report::{render, report};
 pub use squall_units as units;
 pub use squall_wire as wire;

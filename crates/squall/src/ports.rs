@@ -5,6 +5,7 @@ use std::io;
 use squall_plan::PortLimits;
 use squall_port::{Address, Port, PortFacts, Segmentation, fault::Faults};
 use squall_port_linux::{InterfaceInfo, Permissions};
+use squall_units::Nanos;
 
 use crate::{
     Error,
@@ -86,7 +87,7 @@ fn only_once(address: &str) -> Result<Option<String>, Error> {
 ///
 /// # Errors
 /// [`Error::Usage`]: why not.
-pub(crate) fn is_there(address: &str) -> Result<(), Error> {
+pub fn is_there(address: &str) -> Result<(), Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     if !parsed.kind().is_empty() {
         kind_of(address, parsed.kind())?;
@@ -97,7 +98,7 @@ pub(crate) fn is_there(address: &str) -> Result<(), Error> {
         return Ok(());
     }
     let hint =
-        squall_profile::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
+        squall_units::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
     Err(Error::Usage(format!("there is no interface {name:?}\n  {hint}")))
 }
 
@@ -128,11 +129,14 @@ fn open_kind(
     wanted: Wanted,
 ) -> Result<(Box<dyn Port>, PortLimits), Error> {
     let mut address: Address = address.parse().map_err(usage)?;
-    if let Some((key, value)) =
-        kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers)
-        && !address.has(key)
-    {
-        address = format!("{address},{key}={value}").parse().map_err(usage)?;
+    if let Some(answering) = kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers) {
+        let queues = (wanted.players > 1).then(|| (answering.queues, wanted.players.to_string()));
+        let at_once = (answering.at_once.0, answering.at_once.1.to_owned());
+        for (key, value) in [at_once].into_iter().chain(queues) {
+            if !address.has(key) {
+                address = format!("{address},{key}={value}").parse().map_err(usage)?;
+            }
+        }
     }
     let speed =
         address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
@@ -206,7 +210,7 @@ fn open_unasked(
             return Err(environment(text));
         }
         if wanted.cuts && !matches!(limits.segmentation, Segmentation::Port(_)) {
-            return Err(environment("super-frames would be cut before they are sent".into()));
+            return Err(environment("GSO frames would be cut before they are sent".into()));
         }
         if limits.tx_queues < wanted.workers {
             let text =
@@ -231,6 +235,15 @@ pub(crate) const ETHERNET_HEADER: u32 = 14;
 
 fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// The time in files that a run's beginning has: what the first of `ports` that says so says.
+pub(crate) fn epoch(ports: &[squall_profile::Port]) -> Nanos {
+    let said = ports
+        .iter()
+        .find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
+    let seconds: f64 = said.and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    Nanos((seconds * 1e9) as u64)
 }
 
 /// What a plan can go by without opening the port at `address`.
@@ -264,6 +277,17 @@ pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) 
     some
 }
 
+/// Loops of a run that is on virtual time are, too: what they stamped with the machine's clock would
+/// arrive in another time than that in which it left.
+pub(crate) fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
+    for port in ports {
+        let Ok(address) = port.address.parse::<Address>() else { continue };
+        if address.kind() == "loop" && !address.has("virtual") {
+            port.address += ",virtual";
+        }
+    }
+}
+
 /// What a plan can go by where the port at `address` does not open: the interface, if it is there.
 pub(crate) fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
@@ -276,6 +300,7 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
     PortLimits {
         // As af_packet: an Ethernet header and a VLAN tag on top of the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
+        mac: None,
         speed_bps: speed.map(|s| s.value() as u64).or(interface.as_ref().and_then(|i| i.speed_bps)),
         tx_queues: 64,
         rx_queues: 1,
@@ -289,10 +314,11 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
 fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
     PortLimits {
         max_frame: facts.max_frame,
+        mac: facts.mac,
         speed_bps: speed.or(facts.speed_bps),
         tx_queues: facts.tx_queues,
         rx_queues: if facts.kind == "null" { 0 } else { facts.rx_queues },
-        paired_queues: facts.kind == "loop",
+        paired_queues: facts.pairs_queues(),
         node: crate::cpus::node_of_port(&facts.address),
         virtual_time: facts.virtual_time,
         segmentation: facts.segmentation,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use squall_options::{Clock, RunOptions};
 use squall_port::InterfaceCounters;
 use squall_port_linux::{InterfaceInfo, interface_counters, sink::Sink};
 use squall_profile::{Format, Profile};
@@ -81,8 +82,9 @@ pub fn send(
     let counters =
         || -> Result<_, Error> { Ok((count(&interface.name)?, peer.map(count).transpose()?)) };
     let before = counters()?;
-    let report =
-        run(Session { receive: false, ..session(&[&address], interface, size, time)? }, stop)?;
+    let mut sender = session(&[&address], interface, size, time)?;
+    sender.options.receive = Some(false);
+    let report = run(sender, stop)?;
     let after = counters()?;
     let received =
         after.1.zip(before.1).map(|(after, before)| after.rx_packets - before.rx_packets);
@@ -131,10 +133,8 @@ fn session(
         time.0,
         packet(interface)?
     );
-    Ok(Session {
-        virtual_time: Some(false),
-        ..Session::new(Profile::parse(&text, "<probe>", Format::Toml)?)
-    })
+    let options = RunOptions { clock: Some(Clock::Real), ..RunOptions::default() };
+    Session::new(Profile::parse(&text, "<probe>", Format::Toml)?).with(options)
 }
 
 fn run(session: Session, stop: &dyn Fn() -> bool) -> Result<Report, Error> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     By, Error, FlowSettings, Session,
-    report::{Distribution, FlowsReport, Host, Report},
+    report::{Distribution, Host, ReceivedFlowsReport, Report},
 };
 
 /// The version of [`Floor`].
@@ -186,7 +186,7 @@ impl Floor {
     }
 
     /// Says of every flow what of its gaps' deviation is not the receiver's.
-    pub fn annotate(&self, report: &mut FlowsReport) {
+    pub fn annotate(&self, report: &mut ReceivedFlowsReport) {
         for flow in &mut report.flows {
             let Some(gap) = &flow.arrival_gap_ns else { continue };
             let floor = self.receiver_stddev_ns(flow.pps);
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn the_floor_of_the_nearest_rate_is_taken_away_and_never_more_than_there_is() {
-        use crate::report::FlowReport;
-        let flow = |pps, stddev| FlowReport {
+        use crate::report::ReceivedFlowReport;
+        let flow = |pps, stddev| ReceivedFlowReport {
             pps,
             arrival_gap_ns: Some(Distribution { stddev, ..Distribution::default() }),
-            ..FlowReport::default()
+            ..ReceivedFlowReport::default()
         };
-        let flows = vec![flow(900.0, 5000.0), flow(2e6, 300.0), FlowReport::default()];
-        let mut report = FlowsReport { flows, ..FlowsReport::default() };
+        let flows = vec![flow(900.0, 5000.0), flow(2e6, 300.0), ReceivedFlowReport::default()];
+        let mut report = ReceivedFlowsReport { flows, ..ReceivedFlowsReport::default() };
         floor().annotate(&mut report);
         let figures =
             |i: usize| (report.flows[i].gap_floor_ns, report.flows[i].gap_stddev_corrected_ns);

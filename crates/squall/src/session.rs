@@ -1,75 +1,63 @@
 //! From a profile to a report.
 
 use std::{
-    collections::HashMap,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
 
-use squall_engine::{Glance, Measure, PortTx, Running, Settings, Take};
+use squall_apps::{Import, ImportOptions};
+use squall_engine::{Counters, Measure, PortTx, Running, Settings, Take};
 use squall_measure::{FlowSettings, track::Place};
-use squall_plan::{Assets, Cpu, FlowPort, Multiplier, Options, Plan, PlanPort, PortLimits};
+use squall_options::{Clock, Multiplier, RunOptions};
+use squall_plan::{
+    Assets, Cpu, Inputs, Options, Plan, PlanPort, PlanReplay, PlannedLoad, PortLimits,
+    explain::Preview,
+    text::{Shown, ShownPort, plan_text},
+};
 use squall_port::{Port, PortFacts};
+use squall_port_linux::bypass;
 use squall_profile::Profile;
-use squall_replay::{Reader, Replay};
-use squall_stats::{EqualBins, Histogram};
+use squall_replay::{Input, Reader, Replay, Timing};
+use squall_report::verdict;
+use squall_stats::EqualBins;
 use squall_units::Nanos;
 
 use crate::{
     Capture, Error, assemble,
-    attacking::{self, Live, Prepared},
+    attacking::{self, Prepared},
     capture::{Capturing, accepted, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
-    loading::{Loaded, PlannedLoad},
-    looking::Look,
+    played,
     report::{
         Asked, EndedBy, Report, Sample,
-        load::{ALL, LoadReport},
+        flows::{ALL, FlowsReport},
     },
-    unseen, verdict,
+    sources,
+    totals::Totals,
 };
 
 /// A profile and how it is to be run.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub profile: Profile,
-    /// Workers; `None`: one a sending port, and one for receiving if a CPU is left.
-    pub cores: Option<usize>,
-    /// CPUs to bind the workers to, one each, and as many workers if `cores` is not given; `None`:
-    /// CPUs of the process to which no other run has bound a worker, if there are enough. On
-    /// virtual time workers are not bound.
-    pub cpus: Option<Vec<u32>>,
-    pub multiplier: Option<Multiplier>,
-    /// `None`: virtual if every port says so (files).
-    pub virtual_time: Option<bool>,
-    /// Whether ports receive too.
-    pub receive: bool,
-    /// Hash all frames.
-    pub fingerprint: bool,
-    /// How long receiving goes on when everything is sent.
-    pub linger: Duration,
-    /// Which frames are received at all; `None`: all.
-    pub filter: Option<String>,
-    /// So many bins of this width: the gaps between the frames of each port are counted in such,
-    /// too.
-    pub gap_bins: Option<(usize, Nanos)>,
+    /// How the run goes. Its end and its seed are those of `profile`, where [`Session::with`] has
+    /// put them.
+    pub options: RunOptions,
     /// Streams are told apart by what stands there in the frames that come:
-    /// [`crate::looking::StreamLook::tracked`].
+    /// [`crate::counters::StreamLook::tracked`].
     pub places: Arc<[Place]>,
-    /// What is written to files of what is received.
+    /// What is written to files of what is received; `None`: what the options say.
     pub capture: Option<Capture>,
-    /// Each flow is measured for itself.
+    /// Each flow is measured for itself; `None`: if the options say so.
     pub flows: Option<FlowSettings>,
-    /// Captures that are sent again, on all ports in their order; the profile has no streams then.
-    pub replay: Option<Replay>,
+    /// Captures that are sent again, beside those of the profile.
+    pub replays: Vec<PlanReplay>,
     /// What the profile's attacks come to, where that is known; otherwise they are solved when the
     /// session is opened.
     pub attacks: Option<Arc<Prepared>>,
-    /// Where the ground truth of attacks is written: as JSONL if the name ends so, else as CSV.
-    pub labels: Option<PathBuf>,
     /// For the report: the command line.
     pub command: String,
 }
@@ -83,8 +71,7 @@ pub struct Opened {
     claim: Claim,
     virtual_time: bool,
     take: Vec<Take>,
-    source: Option<Reader>,
-    played: Option<Arc<Loaded>>,
+    readers: Vec<Reader>,
     labels: Option<attacking::LabelFile>,
 }
 
@@ -127,20 +114,41 @@ pub struct Planned {
     pub attacks: String,
 }
 
+impl Planned {
+    /// What `squall plan` prints of it: ports, workers, streams, flows, and `frames` decoded, with
+    /// their octets if `hex`.
+    pub fn text(&self, profile: &Profile, frames: &[Preview], hex: bool) -> String {
+        let port = |i: usize| ShownPort {
+            address: self.ports[i].as_ref().map_or(&self.plan.ports[i].address, |f| &f.address),
+            limits: &self.limits[i],
+            arrival_times: self.ports[i].as_ref().map(|facts| facts.timestamps.name()),
+        };
+        let shown = Shown {
+            plan: &self.plan,
+            ports: (0..self.ports.len()).map(port).collect(),
+            virtual_time: self.virtual_time,
+            load: self.load.as_ref(),
+            attacks: &self.attacks,
+        };
+        plan_text(profile, &shown, frames, hex)
+    }
+}
+
 /// A run on its way.
 pub struct Run {
     session: Session,
     running: Running,
     /// What the session's profile is compiled to, without what was added and removed while running.
     planned: Plan,
+    /// The replays of the profile that the run was opened with.
+    opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
     virtual_time: bool,
     context: assemble::Context,
     series: Series,
     last: assemble::Last,
-    last_load: crate::loading::LastLoad,
+    last_load: played::LastLoad,
     capturing: Option<Capturing>,
-    played: Option<Arc<Loaded>>,
     heard: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
     /// Who stopped it, if somebody did.
@@ -185,9 +193,12 @@ impl Series {
     }
 
     fn rows(sample: &Sample) -> usize {
-        1 + sample.ports.len() + sample.streams.len() + sample.load.len()
+        1 + sample.ports.len() + sample.streams.len() + sample.flows.len()
     }
 }
+
+/// How long receiving goes on when everything is sent, unless the options say so.
+const LINGER: Duration = Duration::from_millis(200);
 
 /// Streams and templates up to here have histograms in the live view; with more, watching would
 /// disturb what is watched.
@@ -196,24 +207,59 @@ const WATCHED: usize = 64;
 impl Session {
     pub fn new(profile: Profile) -> Self {
         Self {
+            options: profile.run.clone(),
             profile,
-            cores: None,
-            cpus: None,
-            multiplier: None,
-            virtual_time: None,
-            receive: true,
-            fingerprint: false,
-            linger: Duration::from_millis(200),
-            filter: None,
-            gap_bins: None,
             places: Arc::default(),
             capture: None,
             flows: None,
-            replay: None,
+            replays: Vec::new(),
             attacks: None,
-            labels: None,
             command: String::new(),
         }
+    }
+
+    /// The same, run as `options` say, and where they say nothing as the profile does.
+    ///
+    /// ```
+    /// # let profile = squall::Profile::default();
+    /// let options = squall::RunOptions { seed: Some(7), ..Default::default() };
+    /// assert_eq!(squall::Session::new(profile).with(options)?.profile.seed, 7);
+    /// # Ok::<_, squall::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Values that no run can have.
+    pub fn with(mut self, options: RunOptions) -> Result<Self, Error> {
+        let options = options.over(&self.profile.run);
+        let stop = &mut self.profile.stop;
+        stop.duration = options.duration.map(|time| time.0).or(stop.duration);
+        stop.packets = options.packets.map(|count| count.0).or(stop.packets);
+        stop.octets = options.octets.map(|octets| octets.0).or(stop.octets);
+        self.profile.seed = options.seed.unwrap_or(self.profile.seed);
+        self.options = options;
+        self.resolve()?;
+        Ok(self)
+    }
+
+    /// What the options say of captures and flows, unless that is known.
+    fn resolve(&mut self) -> Result<(), Error> {
+        self.options.check().map_err(Error::Usage)?;
+        if let (None, Some(capture)) = (&self.capture, &self.options.capture) {
+            self.capture = Some(Capture::of(capture, &self.profile)?);
+        }
+        if self.options.received_flows == Some(true) {
+            self.flows.get_or_insert_default();
+        }
+        Ok(())
+    }
+
+    /// Whether ports receive too.
+    fn receives(&self) -> bool {
+        self.options.receive.unwrap_or(true)
+    }
+
+    fn cpus(&self) -> Option<&[u32]> {
+        self.options.cpus.as_ref().map(|cpus| &*cpus.0)
     }
 
     /// Receives on ports (name, address) and sends nothing. Such a run ends when it is stopped;
@@ -242,7 +288,11 @@ impl Session {
         replay: Replay,
         ports: impl IntoIterator<Item = (N, A)>,
     ) -> Self {
-        Self { replay: Some(replay), receive: false, ..Self::listen(ports) }
+        let session = Self::listen(ports);
+        let all = (0..session.profile.ports.len()).collect();
+        let replays = vec![PlanReplay::new("replay", all, replay)];
+        let options = RunOptions { receive: Some(false), ..RunOptions::default() };
+        Self { replays, options, ..session }
     }
 
     /// As [`Session::listen`], on ports that are called as their addresses, as far as these tell
@@ -262,7 +312,7 @@ impl Session {
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
         let mut session = self.clone();
-        session.attack()?;
+        session.prepare()?;
         session.planned()
     }
 
@@ -275,13 +325,11 @@ impl Session {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
-        let facts = vec![None; limits.len()];
-        let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
-        let mut plan = self.compile_for(&limits, None, &flow_ports(played.as_ref(), &facts))?;
+        let mut plan = self.compile_for(&limits, None, None)?;
         plan.notes.splice(0..0, notes);
-        let load = self.profile.flows.as_ref().zip(played.as_ref());
-        let load = load.map(|(said, loaded)| PlannedLoad::of(said, loaded, &mut plan.notes));
-        Ok(Planned { plan, ports: facts, limits, virtual_time, load, attacks: String::new() })
+        let load = plan.explain_flows(&self.profile);
+        let ports = vec![None; limits.len()];
+        Ok(Planned { plan, ports, limits, virtual_time, load, attacks: String::new() })
     }
 
     fn planned(&self) -> Result<Planned, Error> {
@@ -303,15 +351,13 @@ impl Session {
                 Err(error) => Err(error),
             })?;
         let virtual_time = self.settle(&mut limits);
-        let played = self.played(&ports.iter().map(Option::as_ref).collect::<Vec<_>>())?;
-        let mut plan = self.compile(&limits, virtual_time, &flow_ports(played.as_ref(), &ports))?;
+        let mut plan = self.compile(&limits, virtual_time)?;
         for port in generate {
             squall_engine::can_be_generated(&plan, port, &plan.ports[port].address)
                 .map_err(|error| Error::Usage(error.to_string()))?;
         }
         plan.notes.splice(0..0, notes);
-        let load = self.profile.flows.as_ref().zip(played.as_ref());
-        let load = load.map(|(said, loaded)| PlannedLoad::of(said, loaded, &mut plan.notes));
+        let load = plan.explain_flows(&self.profile);
         let attacks = self.attacks.as_ref().map(|attacks| attacks.summary()).unwrap_or_default();
         Ok(Planned { plan, ports, limits, virtual_time, load, attacks })
     }
@@ -332,45 +378,32 @@ impl Session {
         Ok((limits, notes))
     }
 
-    /// Solves the attacks of the profile, if that has not been done, and finds them their ways out.
-    fn attack(&mut self) -> Result<(), Error> {
+    /// What options say, and attacks solved, if that has not been done.
+    fn prepare(&mut self) -> Result<(), Error> {
+        self.resolve()?;
+        if self.options.clock == Some(Clock::Virtual) {
+            crate::ports::put_on_virtual_time(&mut self.profile.ports);
+        }
         if self.attacks.is_none() {
             self.attacks = attacking::prepare(&self.profile, &|_, _| true)?.map(Arc::new);
         }
         let Some(mut prepared) = self.attacks.take() else { return Ok(()) };
-        if self.replay.is_some() {
-            return Err(Error::Usage(
-                "a run has attacks, or captures, not both\n  try background = \"FILE\" of \
-                 [[attack]]"
-                    .into(),
-            ));
-        }
-        if prepared.live.is_some() && self.profile.flows.is_some() {
-            return Err(Error::Usage(
-                "a run has attacks that are spoken live, or flows, not both\n  try live = false, \
-                 or two runs"
-                    .into(),
-            ));
-        }
         Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
-        self.replay = prepared.replay();
+        self.replays.extend(prepared.replaying());
         self.attacks = Some(prepared);
         Ok(())
     }
 
     /// The attack that is spoken by TCP and UDP of our own, for its networks.
     fn spoken(&self) -> Option<&squall_profile::Attack> {
-        let live = self.attacks.as_ref().is_some_and(|attacks| attacks.live.is_some());
-        self.profile.attacks.iter().find(|attack| live && attack.live)
+        self.attacks.as_ref()?.speaker(&self.profile)
     }
 
-    /// Ports on which captures are replayed, in their order.
-    fn replayed(&self) -> Vec<usize> {
-        match (&self.replay, &self.attacks) {
-            (None, _) => Vec::new(),
-            (Some(_), Some(attacks)) => attacks.ways.clone(),
-            (Some(_), None) => (0..self.profile.ports.len()).collect(),
-        }
+    /// Whether captures are replayed on `port`.
+    fn replays_on(&self, port: usize) -> bool {
+        let mut said = self.profile.replays.iter();
+        self.replays.iter().any(|replay| replay.ports.contains(&port))
+            || said.any(|said| said.port == port || said.port2 == Some(port))
     }
 
     /// What port `i` of the profile is wanted for.
@@ -381,31 +414,31 @@ impl Session {
             |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
         let plays = |port| flows(port) || speaks(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
-        let replays = self.replayed();
-        let sends = |port| replays.contains(&port) || streams(port) || plays(port);
-        let to = match (sends(i), self.receive || plays(i)) {
+        let sends = |port| self.replays_on(port) || streams(port) || plays(port);
+        let to = match (sends(i), self.receives() || plays(i)) {
             (true, true) => Use::Both,
             (true, false) => Use::Send,
             (false, _) => Use::Receive,
         };
         let sending = (0..self.profile.ports.len()).filter(|&port| sends(port)).count().max(1);
         let cuts = self.profile.streams.iter().any(|s| s.port == i && s.segment.is_some());
-        Wanted {
-            to,
-            cuts,
-            answers: plays(i),
-            workers: self.cores.map_or(1, |cores| cores.div_ceil(sending) as u32),
-        }
+        let workers = self.options.cores.map_or(1, |cores| cores.div_ceil(sending) as u32);
+        // A port that several sources share has one worker.
+        let alone = plays(i) && !self.replays_on(i) && !streams(i);
+        Wanted { to, cuts, answers: plays(i), workers, players: if alone { workers } else { 1 } }
     }
 
     /// What the session says about time and receiving; whether time is virtual.
     fn settle(&self, limits: &mut [PortLimits]) -> bool {
         let addresses = self.profile.ports.iter().map(|port| port.address.as_str());
         let said = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
-        let virtual_time = self.virtual_time.unwrap_or_else(|| crate::ports::on_virtual_time(said));
+        let virtual_time = match self.options.clock {
+            Some(clock) => clock == Clock::Virtual,
+            None => crate::ports::on_virtual_time(said),
+        };
         for (i, limit) in limits.iter_mut().enumerate() {
             limit.virtual_time = virtual_time;
-            if !self.receive && !self.wanted(i).answers {
+            if !self.receives() && !self.wanted(i).answers {
                 limit.rx_queues = 0;
             }
         }
@@ -417,52 +450,57 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(mut self) -> Result<Opened, Error> {
-        self.attack()?;
+        self.prepare()?;
         self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             if self.capture.is_some() {
-                unseen::check(&port.address)?;
+                bypass::check(&port.address).map_err(Error::Usage)?;
             }
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
-            if wanted.to != Use::Receive && unseen::is_unseen(opened.facts().kind, &port.address) {
+            if wanted.to != Use::Receive && bypass::is_unseen(opened.facts().kind, &port.address) {
                 marks.extend(
-                    crate::ports::interface_of(&port.address).as_deref().and_then(unseen::mark),
+                    crate::ports::interface_of(&port.address).as_deref().and_then(bypass::mark),
                 );
             }
-            if (wanted.to == Use::Receive && self.receive) || wanted.answers {
+            if (wanted.to == Use::Receive && self.receives()) || wanted.answers {
                 receives(&port.address, opened.as_ref())?;
             }
-            let filter =
-                match filter_of(self.filter.as_deref(), self.capture.as_ref(), opened.facts())? {
-                    Some(filter) => {
-                        let taken = opened
-                            .set_filter(&filter)
-                            .map_err(|error| Error::Environment(error.to_string()))?;
-                        (!taken).then_some(filter)
-                    }
-                    None => None,
-                };
+            let filter = match filter_of(
+                self.options.filter.as_deref(),
+                self.capture.as_ref(),
+                opened.facts(),
+            )? {
+                Some(filter) => {
+                    let taken = opened
+                        .set_filter(&filter)
+                        .map_err(|error| Error::Environment(error.to_string()))?;
+                    (!taken).then_some(filter)
+                }
+                None => None,
+            };
             take.push(Take { filter, link: opened.facts().link_type.into(), tap: None });
             ports.push(opened);
             Ok((limit, note))
         })?;
         let virtual_time = self.settle(&mut limits);
-        let facts: Vec<_> = ports.iter().map(|port| Some(port.facts().clone())).collect();
-        let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
-        let (mut plan, claim) =
-            self.claim(&limits, virtual_time, &flow_ports(played.as_ref(), &facts))?;
-        let source = self.source(&limits)?;
+        let (mut plan, claim) = self.claim(&limits, virtual_time)?;
+        let readers = readers(&plan, &limits)?;
         let again = self.profile.flows.as_ref().and_then(|flows| flows.replay.as_ref());
         let for_ever = again.is_some_and(|again| again.loops == 0);
-        let for_ever = for_ever
-            || self
-                .replay
-                .as_ref()
-                .is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
-        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none())
-            || goes_round(&plan)
-            || for_ever;
+        let at_once = |one: &PlanReplay| {
+            one.replay.loops == 0 && one.replay.limit.is_none() && one.replay.timing == Timing::Top
+        };
+        let counted = self.profile.stop.packets.is_some() || self.profile.stop.octets.is_some();
+        if virtual_time && !counted && plan.replays.iter().any(at_once) {
+            return Err(Error::Usage(
+                "on virtual time (files) what leaves as fast as the port goes takes no time, and \
+                 without an end of its own never ends\n  try loops = 1, limit = 1000 or a rate"
+                    .into(),
+            ));
+        }
+        let for_ever = for_ever || plan.replays.iter().any(PlanReplay::is_endless);
+        let endless = plan.streams.iter().any(|s| s.is_endless()) || goes_round(&plan) || for_ever;
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
@@ -474,8 +512,8 @@ impl Session {
         }
         let claim = claim.with(marks);
         plan.notes.splice(0..0, notes);
-        let played = played.map(Arc::new);
-        let labels = self.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
+        let labels =
+            self.options.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
         Ok(Opened {
             session: self,
             ports,
@@ -484,106 +522,49 @@ impl Session {
             claim,
             virtual_time,
             take,
-            source,
-            played,
+            readers,
             labels,
         })
     }
 
-    /// The flows of the profile's templates, for ports with these facts.
-    fn played(&self, facts: &[Option<&PortFacts>]) -> Result<Option<Loaded>, Error> {
-        let live = self.spoken().map(Live::flows);
-        let Some(flows) = live.as_ref().or(self.profile.flows.as_ref()) else { return Ok(None) };
-        if self.replay.is_some() && self.attacks.is_none() {
-            return Err(Error::Usage(
-                "a run has flows, or captures, not both\n  try two runs".into(),
-            ));
-        }
-        let found = self
-            .attacks
-            .as_ref()
-            .and_then(|attacks| attacks.live.as_ref())
-            .map(|live| (*live.import).clone());
-        let mut played = crate::loading::compile(&self.profile, flows, found, facts)?;
-        match self.multiplier {
-            Some(_) if played.flows.load.script.is_some() => {
-                return Err(Error::Usage(
-                    "a capture that is played has no rate to be multiplied".into(),
-                ));
-            }
-            Some(Multiplier::Factor { num, den }) => {
-                let load = played.flows.load.clone().times(num, den);
-                Arc::make_mut(&mut played.flows).load = load;
-            }
-            // It says what streams come to.
-            Some(Multiplier::Total(_)) if self.profile.streams.is_empty() => {
-                return Err(Error::Usage(
-                    "flows have no rate in frames or bits a second\n  try --mult 2x".into(),
-                ));
-            }
-            Some(Multiplier::Total(_)) | None => {}
-        }
-        Ok(Some(played))
-    }
-
-    /// What reads the captures.
-    fn source(&self, limits: &[PortLimits]) -> Result<Option<Reader>, Error> {
-        let Some(replay) = &self.replay else { return Ok(None) };
-        let streams = |port: &usize| self.profile.streams.iter().any(|s| s.port == *port);
-        if self.attacks.is_none() && self.replayed().iter().any(streams) {
-            return Err(Error::Usage(
-                "a run replays captures or sends streams, not both\n  try two runs".into(),
-            ));
-        }
-        let longest = self.replayed().into_iter().map(|port| limits[port].max_frame).collect();
-        let source = Reader::open(replay.clone(), longest);
-        source.map(Some).map_err(|error| Error::Usage(error.to_string()))
-    }
-
     /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
-    fn claim(
-        &self,
-        limits: &[PortLimits],
-        virtual_time: bool,
-        flows: &[FlowPort],
-    ) -> Result<(Plan, Claim), Error> {
+    fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
         loop {
-            let plan = self.compile(limits, virtual_time, flows)?;
-            if let Ok(claim) = Claim::of(&plan, self.cpus.is_some()) {
+            let plan = self.compile(limits, virtual_time)?;
+            if let Ok(claim) = Claim::of(&plan, self.cpus().is_some()) {
                 return Ok((plan, claim));
             }
         }
     }
 
-    fn compile(
-        &self,
-        limits: &[PortLimits],
-        virtual_time: bool,
-        flows: &[FlowPort],
-    ) -> Result<Plan, Error> {
+    fn compile(&self, limits: &[PortLimits], virtual_time: bool) -> Result<Plan, Error> {
         let pin = match virtual_time {
             true => None,
-            false => Some(crate::cpus::choose(self.cpus.as_deref(), self.cores)?),
+            false => Some(crate::cpus::choose(self.cpus(), self.options.cores)?),
         };
-        self.compile_for(limits, pin, flows)
+        self.compile_for(limits, pin, None)
     }
 
+    /// `opened`: the replays of the profile that a run began with.
     fn compile_for(
         &self,
         limits: &[PortLimits],
         pin: Option<Vec<Cpu>>,
-        flows: &[FlowPort],
+        opened: Option<&[squall_profile::Replay]>,
     ) -> Result<Plan, Error> {
         let options = Options {
-            cores: self.cores.or(self.cpus.as_ref().map(Vec::len)),
+            cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
             cpus: crate::host::cpus(),
             pin,
-            multiplier: self.multiplier,
-            replay: self.replayed(),
-            flows: flows.to_vec(),
+            multiplier: self.options.mult,
         };
-        let folder = Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""));
-        Ok(squall_plan::compile(&self.profile, limits, &Disk(folder), &options)?)
+        let inputs = Inputs {
+            assets: &Disk(Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""))),
+            replays: self.replays.clone(),
+            opened,
+            spoken: self.attacks.as_ref().and_then(|attacks| attacks.spoken(&self.profile)),
+        };
+        Ok(squall_plan::compile(&self.profile, limits, inputs, &options)?)
     }
 
     /// An address error, with the place of the port in the profile.
@@ -610,14 +591,14 @@ impl Session {
     }
 }
 
-/// Ports that flows are played on, as a plan has to know them; an unknown one is as the others are.
-fn flow_ports(played: Option<&Loaded>, facts: &[Option<PortFacts>]) -> Vec<FlowPort> {
-    let longest = |side: &squall_engine::FlowSide| match &facts[side.port] {
-        Some(facts) => side.max_frame(facts),
-        None => side.network.longest_frame(),
+/// What reads the captures, replay by replay.
+fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
+    let reader = |replay: &PlanReplay| {
+        let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
+        Reader::open(replay.replay.clone(), longest)
+            .map_err(|error| Error::Usage(error.to_string()))
     };
-    let sides = played.iter().flat_map(|played| &played.flows.sides);
-    sides.map(|side| FlowPort { port: side.port, max_frame: longest(side) }).collect()
+    plan.replays.iter().map(reader).collect()
 }
 
 /// Whether streams start each other in a circle without end.
@@ -650,6 +631,25 @@ impl Assets for Disk<'_> {
             )
         })
     }
+
+    fn capture(&self, path: &str) -> Input {
+        crate::replay::input(Path::new(path))
+    }
+
+    fn conversations(
+        &self,
+        path: &str,
+        filter: Option<&str>,
+        options: &ImportOptions,
+    ) -> Result<Import, String> {
+        crate::import::conversations_where(Path::new(path), filter, options)
+            .map_err(|error| error.to_string())
+    }
+
+    fn filter(&self, expression: &str) -> Result<squall_bpf::classic::Filter, String> {
+        let filter = crate::filter::compile_file(expression, squall_port::ETHERNET);
+        filter.map(|filter| filter.program.clone()).map_err(|error| error.to_string())
+    }
 }
 
 impl Opened {
@@ -672,7 +672,9 @@ impl Opened {
     /// A queue that does not open.
     pub fn start(mut self) -> Result<Run, Error> {
         let capture = self.session.capture.as_ref();
-        let filter = self.session.filter.as_deref();
+        let options = &self.session.options;
+        let filter = options.filter.as_deref();
+        let fingerprint = options.fingerprint.unwrap_or(false);
         let capturing = capture
             .map(|c| Capturing::start(c, &self.ports, filter, self.virtual_time))
             .transpose()?;
@@ -698,34 +700,29 @@ impl Opened {
         });
         let settings = Settings {
             virtual_time: self.virtual_time,
-            fingerprint: self.session.fingerprint,
+            fingerprint,
             measure: Measure {
                 count_only: capturing.is_some()
                     && !self.session.capture.as_ref().is_some_and(|c| c.beside),
-                fingerprint: self.session.fingerprint,
-                gap_bins: self
-                    .session
-                    .gap_bins
-                    .map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
+                fingerprint,
+                gap_bins: options.gap_bins.map(|gaps| EqualBins::new(gaps.bins, gaps.width.0.0)),
                 flows: flows.clone(),
                 places: self.session.places.clone(),
             },
             take: self.take,
-            linger: self.session.linger,
-            flows: self.played.as_ref().map(|played| played.flows.clone()),
+            linger: options.linger.map_or(LINGER, Duration::from),
         };
         let context = assemble::Context {
             started: SystemTime::now(),
             cpu: crate::host::cpu(),
             contention: crate::host::contention(),
             command: self.session.command.clone(),
-            fingerprint: self.session.fingerprint,
-            attacks: self.session.attacks.is_some(),
-            filter: self.session.filter.clone().filter(|text| !text.trim().is_empty()),
+            fingerprint,
+            filter: options.filter.clone().filter(|text| !text.trim().is_empty()),
             flows,
         };
         let running =
-            squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.source);
+            squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
         let running = running.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
                 if error.kind() == io::ErrorKind::InvalidInput =>
@@ -735,6 +732,7 @@ impl Opened {
             other => Error::Engine(other),
         })?;
         Ok(Run {
+            opened: self.session.profile.replays.clone().into(),
             session: self.session,
             running,
             planned: self.plan,
@@ -743,9 +741,8 @@ impl Opened {
             context,
             series: Series::default(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
-            last_load: crate::loading::LastLoad::default(),
+            last_load: played::LastLoad::default(),
             capturing,
-            played: self.played,
             heard,
             labels: self.labels,
             stopped_by: OnceLock::new(),
@@ -814,30 +811,30 @@ impl Run {
     /// Rates since the last call, and the report so far. Each call is a point of the report's
     /// series.
     pub fn sample(&mut self) -> (Sample, Report) {
-        let templates = self.played.as_ref().map_or(0, |played| played.flows.load.templates.len());
+        let flows = self.running.plan().flows.clone();
+        let templates = flows.as_ref().map_or(0, |flows| flows.load.templates.len());
         let full = self.running.stream_names().count() + templates <= WATCHED;
         let snapshots = self.running.snapshot(full);
         let elapsed = self.running.elapsed();
         let accepted = accepted(&snapshots);
-        let flows = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
+        let stats = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
         let kept = kept(&snapshots);
-        let load =
-            self.played.as_ref().map(|played| loaded(played, self.running.plan(), &snapshots));
-        let loading =
-            self.played.as_ref().map(|played| self.last_load.sample(&played.flows.load, flows()));
-        let totals = assemble::Totals::of(&self.running, snapshots);
+        let load = loaded(self.running.plan(), &snapshots);
+        let loading = flows.as_ref().map(|flows| self.last_load.sample(&flows.load, stats()));
+        let merged = assemble::Merged::of(&self.running, snapshots);
         let mut report =
-            totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+            merged.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
         assemble::tell_links(&mut report, &self.running.links(), self.running.start());
         if let Some(load) = &load {
-            report.sources.extend(verdict::flows(load, &kept, self.session.attacks.is_some()));
+            let first = self.first_attack();
+            report.sources.extend(sources::flows(load, &kept, first));
         }
-        report.verdict = verdict::judge(&report, &totals.facts(EndedBy::Running, &report));
-        report.load = load;
+        report.verdict = verdict::judge(&report, &merged.facts(EndedBy::Running, &report));
+        report.flows = load;
         report.capture =
             self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
-        let mut sample = totals.sample(&mut self.last, elapsed, &report);
-        sample.load = loading.unwrap_or_default();
+        let mut sample = merged.sample(&mut self.last, elapsed, &report);
+        sample.flows = loading.unwrap_or_default();
         if self.listening() {
             sample
                 .streams
@@ -846,13 +843,13 @@ impl Run {
         }
         // Thousands of streams an instant would say nothing to anybody.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
-        let mut load = sample.load.clone();
+        let mut load = sample.flows.clone();
         if load.len() > WATCHED {
             load.retain(|row| row.name == ALL);
         }
         self.series.push(Sample {
             streams,
-            load,
+            flows: load,
             ports: sample.ports.clone(),
             capture: sample.capture.clone(),
             ..sample
@@ -865,7 +862,7 @@ impl Run {
         &self.series.points
     }
 
-    /// Pauses a stream by name, the streams of a group, a template, or all; what would have been
+    /// Pauses a stream by name, the streams of a group, a template, a replay, or all; what would have been
     /// due meanwhile is due later. Of a template no more flows begin; those that are open go on.
     ///
     /// # Errors
@@ -901,21 +898,23 @@ impl Run {
     /// All rates are those of the profile times this; of flows a factor only.
     ///
     /// # Errors
-    /// As [`Run::change`]; a run that is all replay or attacks, which go on as they began.
+    /// As [`Run::change`]; a run that is all attacks, which go on as they began.
     pub fn multiply(&mut self, by: Multiplier) -> Result<(), Error> {
         let profile = &self.session.profile;
-        if profile.streams.is_empty() && profile.flows.is_none() {
-            let what = if self.session.replay.is_some() { "a replay" } else { "attacks" };
-            return Err(Error::Usage(format!(
-                "the rate of {what} cannot change while running\n  try a new run"
-            )));
+        let replays = self.planned.replays.iter().any(|replay| !replay.fixed);
+        if profile.streams.is_empty() && profile.flows.is_none() && !replays {
+            return Err(Error::Usage(
+                "the rate of attacks cannot change while running\n  try a new run".into(),
+            ));
         }
-        self.become_session(Session { multiplier: Some(by), ..self.session.clone() })
+        let mut session = self.session.clone();
+        session.options.mult = Some(by);
+        self.become_session(session)
     }
 
     /// What all rates are multiplied with; `None`: nothing.
     pub fn multiplier(&self) -> Option<Multiplier> {
-        self.session.multiplier
+        self.session.options.mult
     }
 
     /// All rates are those of now times `num / den`; of flows, as [`Run::multiply`].
@@ -923,7 +922,7 @@ impl Run {
     /// # Errors
     /// As [`Run::change`].
     pub fn scale(&mut self, num: u64, den: u64) -> Result<(), Error> {
-        let now = self.session.multiplier.unwrap_or(Multiplier::Factor { num: 1, den: 1 });
+        let now = self.session.options.mult.unwrap_or(Multiplier::Factor { num: 1, den: 1 });
         let by = now.times(num, den).ok_or_else(|| Error::Usage("there is no such rate".into()))?;
         self.multiply(by)
     }
@@ -946,7 +945,7 @@ impl Run {
         match flows.templates.iter_mut().find(|template| template.name == name) {
             Some(template) => amount.put(name, &mut template.arrival)?,
             None => {
-                let hint = squall_profile::suggest(name, known.iter().map(String::as_str));
+                let hint = squall_units::suggest(name, known.iter().map(String::as_str));
                 return Err(Error::Engine(squall_engine::EngineError::UnknownStream {
                     name: name.to_owned(),
                     hint,
@@ -957,25 +956,25 @@ impl Run {
     }
 
     fn become_session(&mut self, session: Session) -> Result<(), Error> {
-        let facts: Vec<_> = (0..self.planned.ports.len())
-            .map(|port| Some(self.running.port_facts(port).clone()))
-            .collect();
-        let played = session.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
-        match (&self.played, &played) {
-            (None, None) => {}
-            (Some(old), Some(new)) if old.flows.sides == new.flows.sides => {
-                old.flows
-                    .load
-                    .can_become(&new.flows.load)
-                    .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
-            }
-            _ => {
-                return Err(Error::Engine(squall_engine::EngineError::FixedLoad(
-                    "ports or networks of flows".into(),
-                )));
-            }
+        if session.profile.run != self.session.profile.run {
+            return Err(Error::Usage("[run] cannot change while running\n  try a new run".into()));
         }
-        let new = session.compile_for(&self.limits, None, &flow_ports(played.as_ref(), &facts))?;
+        let attacks = |session: &Session| session.profile.to_value()["attack"].clone();
+        if attacks(&session) != attacks(&self.session) {
+            return Err(Error::Usage(
+                "attacks cannot change while running\n  try a new run".into(),
+            ));
+        }
+        let mut new = session.compile_for(&self.limits, None, Some(&self.opened))?;
+        if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows)
+            && self.session.spoken().is_some()
+        {
+            // What is spoken live goes on as it began.
+            Arc::make_mut(new).load.script.clone_from(&old.load.script);
+        }
+        self.planned
+            .can_become(&new)
+            .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer = |now: &PlanPort, opened: &PlanPort| {
@@ -994,10 +993,6 @@ impl Run {
         }
         if session.profile.stop != self.session.profile.stop {
             self.running.limit(session.profile.stop)?;
-        }
-        if let Some(new) = played {
-            self.running.change_load(new.flows.load.clone())?;
-            self.played = Some(Arc::new(new));
         }
         self.running.apply(self.planned.diff(&new))?;
         (self.planned, self.session) = (new, session);
@@ -1026,6 +1021,12 @@ impl Run {
         self.expected = asked;
     }
 
+    /// The first template of the load that stands for attacks.
+    fn first_attack(&self) -> usize {
+        let flows = self.planned.flows.as_ref().filter(|_| self.session.spoken().is_some());
+        flows.map_or(usize::MAX, |flows| flows.load.own_templates())
+    }
+
     /// Whether the run comes to an end by itself.
     fn would_end(&self) -> bool {
         let profile = &self.session.profile;
@@ -1035,25 +1036,24 @@ impl Run {
             s.pattern.packets == u64::MAX || s.pattern.bursts == u64::MAX
         };
         let streams = !self.planned.streams.iter().any(endless);
-        let replay = self.session.replay.as_ref().is_none_or(|replay| replay.loops > 0);
-        let flows = self.played.as_ref().is_none_or(|played| {
-            let load = &played.flows.load;
-            let limited = load.limits.flows.is_some()
-                || load.limits.duration.is_some()
-                || load.script.is_some();
-            limited || load.templates.iter().all(|template| template.limit.is_some())
+        let replays = !self.planned.replays.iter().any(PlanReplay::is_endless);
+        let flows = self.planned.flows.as_ref().is_none_or(|flows| {
+            let load = &flows.load;
+            let limited = load.limits.flows.is_some() || load.limits.duration.is_some();
+            let own = &load.templates[..load.own_templates()];
+            limited || own.iter().all(|template| template.limit.is_some())
         });
         asked
             || self.expected != Asked::default()
-            || (!self.listening() && streams && replay && flows)
+            || (!self.listening() && streams && replays && flows)
     }
 
-    /// All counters so far, in figures alone: thousands of streams cost the workers a fraction of
-    /// what [`Run::sample`] does. No point of the report's series.
-    pub fn look(&self) -> Look {
+    /// Totals so far, without histograms: thousands of streams cost the workers a fraction of what
+    /// [`Run::sample`] does. No point of the report's series.
+    pub fn totals(&self) -> Totals {
         let ports = self.running.plan().ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
-        Look::of(self.running.stream_names(), ports, wall_offset_ns, self.running.glance())
+        Totals::of(self.running.stream_names(), ports, wall_offset_ns, self.running.counters())
     }
 
     /// Waits for the end that the profile sets, then reports. Without such an end call
@@ -1062,18 +1062,18 @@ impl Run {
     /// # Errors
     /// A worker that failed.
     pub fn finish(self) -> Result<Report, Error> {
-        self.finish_looking().map(|(report, _)| report)
+        self.finish_with_totals().map(|(report, _)| report)
     }
 
-    /// As [`Run::finish`], and the last look.
-    pub(crate) fn finish_looking(mut self) -> Result<(Report, Look), Error> {
+    /// As [`Run::finish`], and the last totals.
+    pub(crate) fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
         while !self.running.wait_sent(Duration::from_secs(1)) {}
         let plan = self.running.plan().clone();
         let names: Vec<String> = self.running.stream_names().map(str::to_owned).collect();
         let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let epoch = match self.virtual_time {
-            true => attacking::epoch(&self.session.profile.ports),
+            true => crate::ports::epoch(&self.session.profile.ports),
             false => {
                 Nanos(self.running.start().0.saturating_add_signed(crate::host::wall_offset()))
             }
@@ -1083,45 +1083,54 @@ impl Run {
         let expected = self.expected;
         let (stopped_by, would_end) = (self.stopped_by.get().copied(), self.would_end());
         let start = self.running.start();
+        let first_attack = self.first_attack();
         let outcome = self.running.finish()?;
-        let workers = outcome.workers.iter().map(Glance::from);
-        let look = Look::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
+        let workers = outcome.workers.iter().map(Counters::from);
+        let totals = Totals::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
         if let Some(capturing) = &self.capturing {
             capturing.tell(&outcome.interfaces, &outcome.workers);
         }
         let accepted = accepted(&outcome.workers);
-        let load = self.played.as_ref().map(|played| loaded(played, &plan, &outcome.workers));
+        let load = loaded(&plan, &outcome.workers);
         let attacked = self.session.attacks.as_ref().map(|attacks| {
             let (failed, served) =
-                crate::loading::ended(outcome.workers.iter().flat_map(|worker| &worker.flows));
+                played::ended(outcome.workers.iter().flat_map(|worker| &worker.flows));
             (attacks, failed, served)
         });
         let kept = kept(&outcome.workers);
-        let totals = assemble::Totals::new(names, facts, outcome.workers);
+        let merged = assemble::Merged::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as
         // the file is.
         let duration = match listening {
-            true if elapsed == Nanos::ZERO => totals.arrivals(),
+            true if elapsed == Nanos::ZERO => merged.arrivals(),
             true => elapsed,
             false => outcome.duration,
         };
         let mut report =
-            totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
+            merged.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
         assemble::tell_links(&mut report, &outcome.links, start);
-        if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
-            let retried = totals.retried();
-            let ports = self
-                .session
-                .replayed()
-                .into_iter()
-                .map(|port| (&report.ports[port], retried[port]))
-                .collect::<Vec<_>>();
-            report.replay =
-                Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
+        let never = outcome.began.iter().filter(|(_, at)| at.is_none());
+        report.notes.extend(never.map(|(part, _)| {
+            let of = plan.after(*part).map_or(&[][..], |after| &after.of);
+            let of: Vec<_> = of.iter().map(|of| format!("{:?}", plan.name_of(*of))).collect();
+            let (name, of) = (plan.name_of(*part), of.join(", "));
+            format!("{name:?} never began: {of}, which it comes after, did not end before the run")
+        }));
+        for replayed in &outcome.replayed {
+            let replaying = &plan.replays[replayed.number as usize];
+            let port = |&port: &usize| (&report.ports[port], merged.retried(replayed.number, port));
+            let ports: Vec<_> = replaying.ports.iter().map(port).collect();
+            let made = crate::replay::report(replaying, replayed, &ports, duration.as_secs_f64());
+            report.replays.push(made);
         }
         if let Some((attacks, failed, served)) = attacked {
+            let attacks = attacks.begun(|name| {
+                let mut began = outcome.began.iter();
+                let (_, at) = began.find(|(part, _)| plan.name_of(*part) == name)?;
+                at.map(|at| at.as_nanos())
+            });
             report.attacks = attacks.reports(
-                self.played.as_deref(),
+                plan.flows.as_deref(),
                 (&failed, &served),
                 self.heard.as_ref(),
                 duration,
@@ -1130,12 +1139,13 @@ impl Run {
                 labels.write(&attacks.sent_until(duration), epoch)?;
             }
         }
-        if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
+        for replayed in &outcome.replayed {
+            let replay = &plan.replays[replayed.number as usize].replay;
             crate::replay::tell(replay, replayed, &mut report.sources);
         }
         if let Some(load) = load {
-            report.sources.extend(verdict::flows(&load, &kept, self.session.attacks.is_some()));
-            report.load = Some(load);
+            report.sources.extend(sources::flows(&load, &kept, first_attack));
+            report.flows = Some(load);
         }
         let ended_by = match stopped_by {
             Some(why) => why,
@@ -1149,7 +1159,7 @@ impl Run {
             report.asked = expected;
         }
         report.cut_short = stopped && would_end;
-        report.verdict = verdict::judge(&report, &totals.facts(ended_by, &report));
+        report.verdict = verdict::judge(&report, &merged.facts(ended_by, &report));
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
         if let Some(capturing) = self.capturing {
@@ -1158,7 +1168,7 @@ impl Run {
         if listening {
             report.streams.retain(|s| s.rx.is_some());
         }
-        Ok((report, look))
+        Ok((report, totals))
     }
 }
 
@@ -1245,8 +1255,8 @@ fn ended_by(report: &Report, elapsed: Nanos, virtual_time: bool) -> EndedBy {
 }
 
 /// How the schedule of flows was kept, on all ports that carry some.
-fn kept(workers: &[squall_engine::Snapshot]) -> verdict::Kept {
-    let mut kept = verdict::Kept::default();
+fn kept(workers: &[squall_engine::Snapshot]) -> sources::Kept {
+    let mut kept = sources::Kept::default();
     for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
         worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
         let ports = || worker.flows.iter().map(|flows| flows.port);
@@ -1262,12 +1272,11 @@ fn kept(workers: &[squall_engine::Snapshot]) -> verdict::Kept {
 }
 
 /// What became of the flows so far.
-fn loaded(played: &Loaded, plan: &Plan, workers: &[squall_engine::Snapshot]) -> LoadReport {
+fn loaded(plan: &Plan, workers: &[squall_engine::Snapshot]) -> Option<FlowsReport> {
+    let flows = plan.flows.as_ref()?;
     let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
-    crate::loading::report(played, &names, workers.iter().flat_map(|worker| &worker.flows))
+    Some(played::report(flows, &names, workers.iter().flat_map(|worker| &worker.flows)))
 }
-
-pub(crate) type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
 
 #[cfg(test)]
 mod tests {

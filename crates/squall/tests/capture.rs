@@ -15,7 +15,7 @@ use std::{
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Capture, FlowSettings, Format as Language, Profile, Session,
-    capturing::{Compression, Format, Method, OnFull, Options, PreTrigger, Rotate, SuperFrames},
+    capturing::{Compression, Format, GsoFrames, Method, OnFull, Options, PreTrigger, Rotate},
     report::{CaptureReport, Report},
     units::Nanos,
 };
@@ -28,7 +28,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a_capture_by_two_receive_queues_has_what_was_sent", || matrix(AF_PACKET_TWO_QUEUES)),
     ("a_capture_by_af_xdp_has_what_was_sent", || matrix(AF_XDP)),
     ("what_a_full_ring_loses_is_told_by_name", a_full_ring),
-    ("super_frames_are_written_as_what_they_become", super_frames),
+    ("gso_frames_are_written_as_what_they_become", gso_frames),
     ("ports_of_different_links_are_each_read_as_what_they_are", different_links),
     ("what_another_run_sends_unseen_is_not_captured_as_if_it_were_nothing", beside_a_sender),
     ("each_sample_says_what_is_written_and_lost", samples),
@@ -207,8 +207,16 @@ fn capture(folder: &Folder, way: Way) -> Capture {
 }
 
 fn run(session: Session) -> Result<Report, Box<dyn Error>> {
-    let mut run =
-        Session { cores: Some(1), linger: Duration::from_millis(30), ..session }.open()?.start()?;
+    let mut run = Session {
+        options: squall::RunOptions {
+            cores: Some(1),
+            linger: Some(squall::options::Time::from_millis(30)),
+            ..session.options.clone()
+        },
+        ..session
+    }
+    .open()?
+    .start()?;
     if run.plan().streams.is_empty() {
         run.wait(Duration::from_millis(20));
         run.stop();
@@ -221,7 +229,7 @@ fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Er
     let receiver = format!("{}{faults}", link.receiver);
     let filter = way.filter.then(|| FILTER.to_owned());
     run(Session {
-        filter,
+        options: squall::RunOptions { filter, ..Default::default() },
         capture: Some(capture(folder, way)),
         ..Session::new(profile(link.sender, Some(&receiver))?)
     })
@@ -234,8 +242,11 @@ fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
     let session = Session::listen([("A", format!("{address},read"))]);
     let filter = way.filter.then(|| FILTER.to_owned());
     let session = Session {
-        virtual_time: Some(true),
-        filter,
+        options: squall::RunOptions {
+            clock: Some(squall::options::Clock::Virtual),
+            filter,
+            ..session.options.clone()
+        },
         capture: Some(capture(folder, way)),
         ..session
     };
@@ -345,18 +356,18 @@ fn a_full_ring() -> Outcome {
     agrees("a full ring", capture)
 }
 
-fn super_frames() -> Outcome {
+fn gso_frames() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
     let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b\"\n[[stream]]\nport = \
                 \"A\"\npacket = \"eth/ipv4/tcp(flags=PA)/payload(random)\"\nsize = 58458\nsegment \
                 = 1460\nrate = \"5000 pps\"\nmode = { burst = 200 }\n";
-    for (super_frames, received) in [(SuperFrames::Cut, 200 * 40), (SuperFrames::Keep, 200)] {
+    for (gso_frames, received) in [(GsoFrames::Cut, 200 * 40), (GsoFrames::Keep, 200)] {
         let mut capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
-        capture.options.super_frames = super_frames;
+        capture.options.gso_frames = gso_frames;
         let report = run(Session { capture: Some(capture), ..Session::new(parse(text)?) })?;
         let capture = report.capture.as_ref().ok_or("nothing was captured")?;
-        let name = format!("{super_frames:?}");
+        let name = format!("{gso_frames:?}");
         same(&name, "sent", report.ports[0].tx.packets, 200 * 40)?;
         same(&name, "accepted", capture.accepted, Some(200))?;
         same(&name, "received", capture.received, received)?;
@@ -372,12 +383,21 @@ fn beside_a_sender() -> Outcome {
     let listen = |direction: &str| -> Result<Session, Box<dyn Error>> {
         let capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
         let address = format!("af_packet:veth-a,direction={direction}");
-        Ok(Session { capture: Some(capture), cores: Some(1), ..Session::listen_on(&[address])? })
+        Ok(Session {
+            options: squall::RunOptions { cores: Some(1), ..Default::default() },
+            capture: Some(capture),
+            ..Session::listen_on(&[address])?
+        })
     };
     let sender = || -> Result<_, Box<dyn Error>> {
         let text = "[ports]\nA = \"af_packet:veth-a\"\n[[stream]]\npacket = \
                     \"eth/ipv4/udp\"\nrate = \"100 pps\"\n";
-        Ok(Session { cores: Some(1), ..Session::new(parse(text)?) }.open()?.start()?)
+        Ok(Session {
+            options: squall::RunOptions { cores: Some(1), ..Default::default() },
+            ..Session::new(parse(text)?)
+        }
+        .open()?
+        .start()?)
     };
     let run = sender()?;
     for direction in ["both", "out"] {
@@ -412,7 +432,7 @@ fn different_links() -> Outcome {
         Ok(Session::new(profile))
     };
     let report = run(Session { flows: Some(FlowSettings::default()), ..with_any()? })?;
-    let flows = &report.flows.as_ref().ok_or("no flows were looked at")?.flows;
+    let flows = &report.received_flows.as_ref().ok_or("no flows were looked at")?.flows;
     for port in ["B", "C"] {
         let mut found: Vec<_> = flows
             .iter()
@@ -447,7 +467,12 @@ fn samples() -> Outcome {
         capture: Some(capture),
         ..Session::new(profile(LOOP.sender, Some(LOOP.receiver))?)
     };
-    let mut run = Session { cores: Some(1), ..session }.open()?.start()?;
+    let mut run = Session {
+        options: squall::RunOptions { cores: Some(1), ..session.options.clone() },
+        ..session
+    }
+    .open()?
+    .start()?;
     while !run.wait(Duration::from_millis(20)) {}
     // What was received last goes to the file within 100 ms.
     let deadline = Instant::now() + Duration::from_secs(20);

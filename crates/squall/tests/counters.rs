@@ -31,7 +31,7 @@ const TESTS: &[(&str, Test)] = &[
     ("dpdk_rings_deliver_what_they_take", || matrix(&DPDK_RING)),
     ("golden_frames_arrive_over_a_ring_of_dpdk", || golden(&DPDK_RING)),
     ("golden_frames_arrive_over_a_tap_of_dpdk", || golden(&DPDK_TAP)),
-    ("super_frames_count_as_what_they_become", super_frames),
+    ("gso_frames_count_as_what_they_become", gso_frames),
     ("xdp_live_counts_what_the_interface_counts", || matrix(&XDP_LIVE)),
     ("what_the_kernel_makes_at_full_speed_a_program_on_the_peer_counts", live_at_full_speed),
     ("frames_made_in_the_kernel_pause_change_their_rate_and_stop", live_control),
@@ -170,8 +170,14 @@ impl Link {
 /// What is in the file that was written at `address`, which is then removed.
 fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     let listened = Session::listen([("A", format!("{address},read"))]);
-    let read =
-        run_session(Session { virtual_time: Some(true), linger: Duration::ZERO, ..listened })?;
+    let read = run_session(Session {
+        options: squall::RunOptions {
+            clock: Some(squall::options::Clock::Virtual),
+            linger: Some(Default::default()),
+            ..listened.options.clone()
+        },
+        ..listened
+    })?;
     fs::remove_file(address.trim_start_matches("pcap:"))?;
     Ok(read)
 }
@@ -246,7 +252,13 @@ fn golden(link: &Link) -> Outcome {
         };
         let mut on_paper = bare.clone();
         on_paper.ports[0].address = "null:virtual".into();
-        let on_paper = run_session(Session { virtual_time: Some(true), ..Session::new(on_paper) })?;
+        let on_paper = run_session(Session {
+            options: squall::RunOptions {
+                clock: Some(squall::options::Clock::Virtual),
+                ..Default::default()
+            },
+            ..Session::new(on_paper)
+        })?;
         check_golden(&name, &report, Some(&on_paper))?;
         if bare != signed {
             check_golden(&name, &run_golden(link, &sender, &signed)?, None)?;
@@ -337,13 +349,19 @@ fn profile(mode: &str, rate: &str, count: u64, sender: &str, receiver: Option<&s
 fn run(text: &str, cores: impl Into<Option<usize>>) -> Result<Report, Box<dyn Error>> {
     let profile =
         Profile::parse(text, "matrix.toml", Format::Toml).map_err(|e| format!("{e}\n{text}"))?;
-    run_session(Session { cores: cores.into(), ..Session::new(profile) })
+    run_session(Session {
+        options: squall::RunOptions { cores: cores.into(), ..Default::default() },
+        ..Session::new(profile)
+    })
 }
 
 fn run_session(session: Session) -> Result<Report, Box<dyn Error>> {
     let session = Session {
-        fingerprint: true,
-        linger: Duration::from_millis(30).min(session.linger),
+        options: squall::RunOptions {
+            fingerprint: Some(true),
+            linger: session.options.linger.or(Some(squall::options::Time::from_millis(30))),
+            ..session.options.clone()
+        },
         ..session
     };
     let mut run = session.open()?.start()?;
@@ -436,11 +454,11 @@ fn is_bound(code: ReasonCode) -> bool {
 }
 
 /// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and
-/// with the octets that each has; a veth, which hands super-frames on whole, counts those.
-fn super_frames() -> Outcome {
+/// with the octets that each has; a veth, which hands GSO frames on whole, counts those.
+fn gso_frames() -> Outcome {
     squall::lab::enter_private(&squall::lab::LabOptions::default())?;
     const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
-    // (packet, what stands in the stream, super-frames, frames of each, octets of each super-frame
+    // (packet, what stands in the stream, GSO frames, frames of each, octets of each GSO frame
     // on the wire)
     let cases = [
         (
@@ -473,12 +491,12 @@ fn super_frames() -> Outcome {
             65 * 1062,
         ),
     ];
-    for (packet, more, supers, each, octets) in cases {
+    for (packet, more, gso, each, octets) in cases {
         let mut prints = Vec::new();
         for (sender, receiver, offloaded) in [
             ("null:", None, false),
-            ("loop:super", Some("loop:super"), false),
-            ("loop:super,virtual,ring=70", Some("loop:super,virtual,ring=70"), false),
+            ("loop:gso", Some("loop:gso"), false),
+            ("loop:gso,virtual,ring=70", Some("loop:gso,virtual,ring=70"), false),
             ("af_packet:veth-a", Some("af_packet:veth-b"), true),
         ] {
             let name = format!("{sender}, {packet}, {more}");
@@ -490,14 +508,14 @@ fn super_frames() -> Outcome {
             );
             let report = run(&text, None)?;
             let (tx, stream) = (&report.ports[0].tx, &report.streams[0]);
-            same(&name, "sent", (tx.packets, tx.octets), (supers * each, supers * octets))?;
+            same(&name, "sent", (tx.packets, tx.octets), (gso * each, gso * octets))?;
             same(
                 &name,
                 "of the stream",
                 (stream.tx_packets, stream.tx_octets),
                 (tx.packets, tx.octets),
             )?;
-            same(&name, "super-frames", (tx.super_frames, tx.segments), (supers, tx.packets))?;
+            same(&name, "GSO frames", (tx.gso_frames, tx.segments), (gso, tx.packets))?;
             same(&name, "not sent", tx.not_sent.len(), 0)?;
             let differ: Vec<_> = report
                 .verdict
@@ -515,7 +533,7 @@ fn super_frames() -> Outcome {
                 let rx = &report.ports[1].rx;
                 same(&name, "received", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
                 same(&name, "fingerprint", &rx.fingerprint, &tx.fingerprint)?;
-                same(&name, "whole", rx.super_frames, if offloaded { supers } else { 0 })?;
+                same(&name, "whole", rx.gso_frames, if offloaded { gso } else { 0 })?;
             }
             for port in report.ports.iter().filter(|port| port.interface.is_some()) {
                 same(&name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
@@ -614,7 +632,12 @@ fn live_shared_rate() -> Outcome {
                 \"eth/ipv4/udp\"\nsize = [64, 1518]\nrate = \"2 kpps\"\n";
     let parsed =
         |text: &str| Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string());
-    let mut run = Session { cores: Some(2), ..Session::new(parsed(text)?) }.open()?.start()?;
+    let mut run = Session {
+        options: squall::RunOptions { cores: Some(2), ..Default::default() },
+        ..Session::new(parsed(text)?)
+    }
+    .open()?
+    .start()?;
     let refused = run
         .change(parsed(&text.replace("2 kpps", "2 Mbps"))?)
         .map_err(|e| (e.exit_status(), e.to_string()));
@@ -728,12 +751,12 @@ fn faults() -> Outcome {
             }
         }
     }
-    super_frames_refused_in_their_midst()
+    gso_frames_refused_in_their_midst()
 }
 
-/// What left of a super-frame before one of its segments was refused is counted, and nothing else
+/// What left of a GSO frame before one of its segments was refused is counted, and nothing else
 /// is.
-fn super_frames_refused_in_their_midst() -> Outcome {
+fn gso_frames_refused_in_their_midst() -> Outcome {
     for faults in ["refuse=1/90", "refuse=1/90,full=1/7"] {
         for clock in ["", ",virtual"] {
             let address = format!("loop:refusing,ring=64,{faults}{clock}");

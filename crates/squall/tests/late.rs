@@ -57,7 +57,10 @@ fn frames_of_several_lengths_that_are_missing_are_those_that_the_rate_asked_for(
              \"eth/ipv4/udp\"\nsize = [64, 1518]\nrate = \"4 Tbps\"\n"
         );
         let profile = Profile::parse(&text, "late", Format::Toml).unwrap();
-        let session = Session { cores: Some(cores), ..Session::new(profile) };
+        let session = Session {
+            options: squall::RunOptions { cores: Some(cores), ..Default::default() },
+            ..Session::new(profile)
+        };
         session.open().unwrap().start().unwrap().finish().unwrap().ports[0].tx.clone()
     };
     let due = tx("null:virtual", 1).packets;

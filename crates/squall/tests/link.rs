@@ -233,7 +233,7 @@ fn flows() -> Outcome {
     )?;
     let completed = |report: &Report| {
         report
-            .load
+            .flows
             .as_ref()
             .and_then(|load| load.total.client.as_ref())
             .map_or(0, |client| client.completed)

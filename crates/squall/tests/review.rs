@@ -74,7 +74,10 @@ fn workers_that_share_a_stream_keep_its_rate_when_it_becomes_one_in_bits() {
             &format!("duration = \"2 s\"\n{}", stream("one", rate, "size = [64, 192]")),
         )
     };
-    let session = Session { cores: Some(2), ..Session::new(at("20 kpps")) };
+    let session = Session {
+        options: squall::RunOptions { cores: Some(2), ..Default::default() },
+        ..Session::new(at("20 kpps"))
+    };
     let mut run = session.open().unwrap().start().unwrap();
     sleep(Duration::from_millis(60));
     // 128 octets on average: as many frames as before.
@@ -143,10 +146,18 @@ fn a_stream_may_be_added_when_all_others_have_ended() {
 #[test]
 fn frames_that_took_another_queue_are_not_lost() {
     let text = String::from("duration = \"10 s\"\n") + &stream("one", "20 kpps", "latency = true");
-    let session = Session { cores: Some(2), ..Session::new(profile("loop:two-queues", &text)) };
+    let session = Session {
+        options: squall::RunOptions { cores: Some(2), ..Default::default() },
+        ..Session::new(profile("loop:two-queues", &text))
+    };
     let mut run = session.open().unwrap().start().unwrap();
-    sleep(Duration::from_millis(200));
-    let (sample, _) = run.sample();
+    let sample = loop {
+        sleep(Duration::from_millis(200));
+        let (sample, report) = run.sample();
+        if report.streams[0].tx_packets > 3000 {
+            break sample;
+        }
+    };
     let report = stop(run);
     // The two queues are read one after the other.
     assert!(
@@ -155,14 +166,15 @@ fn frames_that_took_another_queue_are_not_lost() {
         sample.streams[0].lost,
         report.streams[0].tx_packets
     );
-    assert!(report.streams[0].tx_packets > 3000);
 }
 
 #[test]
 fn a_forgotten_run_sends_no_more() {
     // No other run of these tests has so many workers.
-    let session =
-        Session { cores: Some(6), ..Session::new(profile("null:", &stream("one", "1 kpps", ""))) };
+    let session = Session {
+        options: squall::RunOptions { cores: Some(6), ..Default::default() },
+        ..Session::new(profile("null:", &stream("one", "1 kpps", "")))
+    };
     let workers = || {
         let threads = fs::read_dir("/proc/self/task").unwrap();
         threads
@@ -230,7 +242,10 @@ fn a_gap_of_a_year_is_no_gap_of_nothing() {
 fn a_multiplied_bit_rate_of_mixed_sizes_is_that_rate() {
     let text = String::from("packets = 12000\n") + &stream("one", "3 Mbps", "size = [64, 9000]");
     let multiplier = Some("123.456789012345 Mbps".parse().unwrap());
-    let session = Session { multiplier, ..Session::new(profile("null:virtual", &text)) };
+    let session = Session {
+        options: squall::RunOptions { mult: multiplier, ..Default::default() },
+        ..Session::new(profile("null:virtual", &text))
+    };
     let report = session.open().unwrap().start().unwrap().finish().unwrap();
     let bps = report.ports[0].tx.bps_l2;
     assert!((bps / 123.456789012345e6 - 1.0).abs() < 1e-3, "{bps}");

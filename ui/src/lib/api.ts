@@ -1,6 +1,7 @@
 // The daemon's native API. Errors come as `ApiError` with the places that the daemon names.
 
 import type { Problem } from "./types";
+import { authorization, servers, type Server } from "./servers.svelte";
 import { session } from "./session.svelte";
 
 export const BASE = "/squall/v1";
@@ -27,17 +28,21 @@ async function ask(
   path: string,
   body?: BodyInit,
   type?: string,
+  server: Server = servers.current,
 ): Promise<Response> {
   let answer: Response;
+  // Of others no cookie is sent or taken.
+  const own = !server.url;
   try {
-    answer = await fetch(BASE + path, {
+    answer = await fetch(server.url + BASE + path, {
       method,
       body: body ?? null,
-      headers: type ? { "content-type": type } : {},
+      headers: { ...(type ? { "content-type": type } : {}), ...authorization(server) },
       cache: "no-store",
+      ...(own ? {} : { credentials: "omit" as const }),
     });
   } catch {
-    session.reachable = false;
+    if (server.url === servers.current.url) session.reachable = false;
     throw new ApiError(
       0,
       "unreachable",
@@ -45,7 +50,7 @@ async function ask(
     );
   }
   if (answer.ok) return answer;
-  if (answer.status === 401) session.loginNeeded = true;
+  if (answer.status === 401 && own && !servers.current.url) session.loginNeeded = true;
   const text = await answer.text();
   try {
     const { error } = JSON.parse(text) as {
@@ -64,6 +69,10 @@ async function json<T>(answer: Response): Promise<T> {
 }
 
 export const get = async <T>(path: string): Promise<T> => json<T>(await ask("GET", path));
+/** Of another daemon than the one that the pages are about. */
+export const getFrom = async <T>(server: Server, path: string): Promise<T> =>
+  json<T>(await ask("GET", path, undefined, undefined, server));
+export const blob = async (path: string): Promise<Blob> => (await ask("GET", path)).blob();
 export const text = async (path: string): Promise<string> => (await ask("GET", path)).text();
 export const post = async <T>(path: string, body: unknown = {}): Promise<T> =>
   json<T>(await ask("POST", path, JSON.stringify(body), "application/json"));

@@ -93,6 +93,24 @@ class Draft {
     return told(this.problems.find((problem) => inside(placeOf(problem), path)));
   }
 
+  /** The same; or what is wrong with these words, where the daemon names them and no place, or that
+   * of a pool that it made of them. */
+  about(path: string, ...values: unknown[]): string | undefined {
+    const words = values
+      .flat()
+      .filter((word) => word !== undefined && word !== "")
+      .map((word) => JSON.stringify(String(word)));
+    return (
+      this.at(path) ??
+      told(
+        this.problems.find(
+          ({ path = "", message }) =>
+            (!path || path.startsWith("pool[")) && words.some((word) => message.includes(word)),
+        ),
+      )
+    );
+  }
+
   count(path: string): number {
     return this.problems.filter((problem) => inside(placeOf(problem), path)).length;
   }

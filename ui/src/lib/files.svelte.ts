@@ -44,4 +44,4 @@ class Files {
 }
 
 export const files = new Files();
-export const downloadOf = (name: string): string => `/squall/v1/files/${encodeURIComponent(name)}`;
+export const downloadOf = (name: string): string => `/files/${encodeURIComponent(name)}`;

@@ -2,6 +2,7 @@
 // charts.
 
 import { BASE, get } from "./api";
+import { servers, socketTo } from "./servers.svelte";
 import { session } from "./session.svelte";
 import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
 
@@ -101,7 +102,7 @@ function addSample(series: Series, sample: Sample): void {
   });
 }
 
-interface Moment {
+interface SampleRows {
   run: string;
   t_s: number;
   ports: number[][];
@@ -113,7 +114,7 @@ type Message =
   | { type: "run"; run: Run }
   | { type: "ended"; id: string }
   | { type: "names"; run: string; ports: string[]; streams: string[] }
-  | ({ type: "moment" } & Moment)
+  | ({ type: "sample" } & SampleRows)
   | { type: "leases"; leases: Lease[] }
   | { type: "log"; entries: LoggedRequest[] };
 
@@ -142,9 +143,9 @@ class Live {
 
   open(): void {
     if (this.#socket) return;
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(
-      `${scheme}://${location.host}${BASE}/watch?runs=all&every_ms=500${this.#logged ? "&log=1" : ""}`,
+    const socket = socketTo(
+      servers.current,
+      `${BASE}/watch?runs=all&every_ms=500${this.#logged ? "&log=1" : ""}`,
     );
     this.#socket = socket;
     socket.onopen = () => {
@@ -198,8 +199,8 @@ class Live {
       case "names":
         this.#named(message);
         break;
-      case "moment":
-        this.#moment(message);
+      case "sample":
+        this.#sample(message);
         break;
       case "leases":
         this.leases = message.leases;
@@ -266,15 +267,15 @@ class Live {
     }
   }
 
-  #moment(moment: Moment): void {
-    const series = this.#series.get(moment.run);
+  #sample(sample: SampleRows): void {
+    const series = this.#series.get(sample.run);
     if (!series) return;
-    const run = this.runs[moment.run];
-    if (run) run.elapsed_s = moment.t_s;
-    if (series.t.length && moment.t_s <= (series.t.at(-1) ?? 0)) return;
-    series.t.push(moment.t_s);
+    const run = this.runs[sample.run];
+    if (run) run.elapsed_s = sample.t_s;
+    if (series.t.length && sample.t_s <= (series.t.at(-1) ?? 0)) return;
+    series.t.push(sample.t_s);
     const last = (of: number[]): number => of.at(-1) ?? 0;
-    const ports = new Map(moment.ports.map((row) => [row[0] ?? 0, row]));
+    const ports = new Map(sample.ports.map((row) => [row[0] ?? 0, row]));
     series.ports.forEach((line, i) => {
       const row = ports.get(i);
       line.tx_pps.push(row?.[1] ?? last(line.tx_pps));
@@ -284,7 +285,7 @@ class Live {
       line.tx_packets = row?.[5] ?? line.tx_packets;
       line.rx_packets = row?.[6] ?? line.rx_packets;
     });
-    const streams = new Map(moment.streams.map((row) => [row[0] ?? 0, row]));
+    const streams = new Map(sample.streams.map((row) => [row[0] ?? 0, row]));
     series.streams.forEach((line, i) => {
       const row = streams.get(i);
       line.tx_pps.push(row?.[1] ?? last(line.tx_pps));

@@ -3,11 +3,13 @@
 export const PAGES = [
   { id: "ports", title: "Ports", key: "p", icon: "ports" },
   { id: "streams", title: "Streams", key: "s", icon: "streams" },
+  { id: "flows", title: "Flows", key: "f", icon: "flows" },
   { id: "run", title: "Run", key: "r", icon: "run" },
   { id: "replay", title: "Replay", key: "y", icon: "replay" },
   { id: "attacks", title: "Attacks", key: "a", icon: "attacks" },
   { id: "capture", title: "Capture", key: "c", icon: "capture" },
   { id: "runs", title: "Reports", key: "h", icon: "reports" },
+  { id: "servers", title: "Servers", key: "d", icon: "servers" },
   { id: "log", title: "Log", key: "l", icon: "log" },
 ] as const;
 

@@ -4,7 +4,7 @@ use squall_rules::End;
 use super::*;
 use crate::{
     Exchange, Octets, Transport, Turn,
-    honest::{Heard, Receiver},
+    receiver::{Heard, Receiver},
     wire::{self, Gre, Settings, frames, tests::ends},
 };
 

@@ -16,9 +16,9 @@ use serde::Deserialize;
 use squall_units::Nanos;
 
 use crate::{
-    civil,
     csv::{self, Lines, NoLine},
     labels::Error,
+    log_time,
 };
 
 /// An alert, as an engine wrote it.
@@ -127,7 +127,7 @@ impl<R: BufRead> Reader<R> {
 
     /// As [`year`](Self::year), the one of an instant.
     pub fn year_of(self, at: Nanos) -> Self {
-        self.year(civil::year(at))
+        self.year(log_time::year(at))
     }
 
     /// What the first line said; `None` before, and where it said nothing.
@@ -405,8 +405,8 @@ const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// `None`: no year stands there, and nobody knows it.
 fn time(text: &str, year: Option<i64>) -> Result<Option<Nanos>, String> {
     // Any leap year will do to see whether it is a date.
-    match civil::instant(text, year) {
-        None if year.is_none() && civil::instant(text, Some(2024)).is_some() => Ok(None),
+    match log_time::instant(text, year) {
+        None if year.is_none() && log_time::instant(text, Some(2024)).is_some() => Ok(None),
         None => Err(format!("found {text:?}, expected a time")),
         at => Ok(at),
     }

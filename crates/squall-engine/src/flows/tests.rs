@@ -1,8 +1,9 @@
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use squall_apps::Program;
-use squall_flows::{Arrival, Cps, Limits, Order, Pool, Spacing, Template};
+use squall_flows::{Arrival, Cps, Limits, Network, Order, Part, Pool, Spacing, Template};
 use squall_plan::{Plan, PlanPort, PlanWorker};
+use squall_port::{Port, RxQueue, TxQueue};
 use squall_profile::Stop;
 use squall_tcp::Tunables;
 use squall_units::MacAddr;
@@ -36,6 +37,9 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         server_tunables: Tunables::default(),
         arrival,
         limit: None,
+        start: Nanos::ZERO,
+        duration: None,
+        waits: false,
     };
     Load {
         clients: vec![pool("16.0.0.1-16.0.0.250")],
@@ -46,27 +50,51 @@ fn load(arrival: Arrival, answer: usize) -> Load {
     }
 }
 
-fn flows_of(load: Load) -> Flows {
+fn flows_of(load: Load) -> PlanFlows {
     let side = |port, role| FlowSide {
         port,
         role,
+        clients: Part::ALL,
+        servers: Part::ALL,
         network: Network { mac: MacAddr([2, 0, 0, 0, port as u8, 0]), ..Network::default() },
         flows: 1 << 17,
     };
-    Flows { load, sides: vec![side(0, Role::Clients), side(1, Role::Servers)] }
+    PlanFlows {
+        load,
+        sides: vec![side(0, Role::Clients), side(1, Role::Servers)],
+        of_profile: Vec::new(),
+        conversations: None,
+    }
 }
 
 /// Both ends on a loop; `workers` have a queue of each, or one end each.
-fn run(flows: Flows, address: &str, workers: Vec<PlanWorker>, faults: &str, stop: Stop) -> Outcome {
+fn run(
+    flows: PlanFlows,
+    address: &str,
+    workers: Vec<PlanWorker>,
+    faults: &str,
+    stop: Stop,
+) -> Outcome {
     let virtual_time = address.contains("virtual");
     let address = format!("loop:{address}{faults}");
     let ports: Vec<_> = (0..2)
         .map(|_| squall_port::open(&address.parse().expect("an address")).unwrap().expect("a loop"))
         .collect();
-    let max_frame = flows.sides[0].max_frame(ports[0].facts());
+    let settings = Settings { virtual_time, linger: Duration::ZERO, ..Settings::default() };
+    run_on(flows, ports, workers, stop, settings)
+}
+
+fn run_on(
+    flows: PlanFlows,
+    ports: Vec<Box<dyn Port>>,
+    workers: Vec<PlanWorker>,
+    stop: Stop,
+    settings: Settings,
+) -> Outcome {
+    let max_frame = flows.sides[0].max_frame(ports[0].facts().segmentation);
     let port = |name: &str| PlanPort {
         name: name.into(),
-        address: address.clone(),
+        address: ports[0].facts().address.clone(),
         max_frame,
         cut_frame: 0,
     };
@@ -76,15 +104,13 @@ fn run(flows: Flows, address: &str, workers: Vec<PlanWorker>, faults: &str, stop
         counted: false,
         ports: vec![port("a"), port("b")],
         streams: Vec::new(),
-        replay: Vec::new(),
-        flows: vec![0, 1],
+        replays: Vec::new(),
+        flows: Some(Arc::new(flows)),
+        afters: Vec::new(),
         workers,
         notes: Vec::new(),
     };
-    let linger = Duration::ZERO;
-    let settings =
-        Settings { virtual_time, linger, flows: Some(Arc::new(flows)), ..Settings::default() };
-    let mut running = start(Arc::new(plan), ports, settings, None).expect("it starts");
+    let mut running = start(Arc::new(plan), ports, settings, Vec::new()).expect("it starts");
     let begin = std::time::Instant::now();
     while !running.wait_sent(Duration::from_millis(50)) {
         let snapshots = running.snapshot(true);
@@ -181,23 +207,80 @@ fn faults_of_the_port_lose_no_octet_and_leave_no_flow() {
     }
 }
 
+/// Each has a queue of both ends.
+fn side_by_side(workers: u32) -> Vec<PlanWorker> {
+    let worker = |queue| PlanWorker {
+        tx: vec![(0, queue), (1, queue)],
+        rx: vec![(0, queue), (1, queue)],
+        cpu: None,
+    };
+    (0..workers).map(worker).collect()
+}
+
+/// A loop whose queues lead to the next worker's.
+struct Crossed {
+    inner: Box<dyn Port>,
+    facts: PortFacts,
+    workers: u32,
+}
+
+impl Port for Crossed {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.inner.open_tx(queue, max_frame)
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        self.inner.open_rx((queue + 1) % self.workers)
+    }
+}
+
+#[test]
+fn what_comes_to_another_worker_is_handed_to_the_one_that_has_the_flow() {
+    for workers in [2, 3] {
+        let address = format!("loop:crossed{workers}").parse().expect("an address");
+        let open_one = || {
+            let inner = squall_port::open(&address).unwrap().expect("a loop");
+            let facts = PortFacts { kind: "crossed", ..inner.facts().clone() };
+            Box::new(Crossed { inner, facts, workers }) as Box<dyn Port>
+        };
+        let limits = Limits { flows: Some(3000), ..Limits::default() };
+        // Next hops are asked for: answers come to other workers, too.
+        let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(20_000), 100) };
+        let ports = (0..2).map(|_| open_one()).collect();
+        let players = side_by_side(workers);
+        // The last words have a longer way.
+        let settings = Settings { linger: Duration::from_millis(200), ..Settings::default() };
+        let outcome = run_on(flows_of(of), ports, players, Stop::default(), settings);
+        let all = total(&outcome);
+        let of = all.total();
+        assert_eq!((of.client.completed, of.server.completed), (3000, 3000), "{of:?}");
+        // But what is said of neighbours, all came to the wrong one.
+        let received: u64 = outcome.workers.iter().flat_map(|w| &w.rx).map(|rx| rx.given).sum();
+        let link = all.link;
+        assert!(link.relayed > 15_000 && link.relayed <= received, "{link:?}, {received}");
+        assert_eq!((link.relay_dropped, of.client.not_begun.total()), (0, 0));
+        for worker in &outcome.workers {
+            let clients =
+                worker.flows.iter().map(|flows| flows.statistics.total().client.attempted);
+            let share = clients.sum::<u64>() as f64 / 3000.0 * f64::from(workers);
+            assert!((0.8..1.2).contains(&share), "{workers} workers: {share}");
+        }
+    }
+}
+
 #[test]
 fn two_workers_begin_the_flows_of_one() {
-    let workers = |count: u32| -> Vec<_> {
-        let worker = |queue| PlanWorker {
-            tx: vec![(0, queue), (1, queue)],
-            rx: vec![(0, queue), (1, queue)],
-            cpu: None,
-        };
-        (0..count).map(worker).collect()
-    };
     let counts = |count: u32| {
         let limits = Limits { flows: Some(2001), ..Limits::default() };
         let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(10_000), 100) };
         let outcome = run(
             flows_of(of),
             &format!("workers{count},virtual"),
-            workers(count),
+            side_by_side(count),
             "",
             Stop::default(),
         );
@@ -232,7 +315,7 @@ fn a_run_ends_with_its_time_and_says_what_did_not() {
 fn a_load_that_cannot_be_does_not_start() {
     let mut of = load(open(1000), 100);
     of.templates[0].servers = 7;
-    let error = flows_of(of).check().expect_err("there is no pool 7");
+    let error = check(&flows_of(of)).expect_err("there is no pool 7");
     assert_eq!((error.0, error.1.to_string().contains("number 7")), (0, true));
 }
 

@@ -14,17 +14,27 @@ fn open(cps: u64) -> Arrival {
     Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Constant }
 }
 
+fn every(_: usize, _: u64) -> bool {
+    true
+}
+
 fn until(arrivals: &mut Arrivals, end: u64) -> Vec<Due> {
+    until_of(arrivals, end, (0, 1))
+}
+
+/// Of several workers, that have the flows of open loops by their numbers.
+fn until_of(arrivals: &mut Arrivals, end: u64, (worker, workers): (u64, u64)) -> Vec<Due> {
+    let mine = |_, number| number % workers == worker;
     let mut all = Vec::new();
-    while let Some(due) = arrivals.next_due().filter(|due| due.0 < end) {
-        all.push(arrivals.take(due).expect("it is due"));
+    while let Some(due) = arrivals.next_due(every).filter(|due| due.0 < end) {
+        all.extend(arrivals.take(due, mine));
     }
     all
 }
 
 #[test]
 fn an_open_loop_is_due_at_exact_instants() {
-    let mut a = Arrivals::new(&load([open(3)]), (0, 1), Nanos(50));
+    let mut a = Arrivals::new(&load([open(3)]), SidePart::ALL, (0, 1), Nanos(50));
     let due = until(&mut a, 100 * SECOND + 50);
     assert_eq!(due.len(), 300);
     for (k, due) in (0..).zip(&due) {
@@ -38,8 +48,10 @@ fn workers_together_are_due_as_one() {
     let closed = Arrival::Closed { users: 7, think: Think::Fixed(Nanos(1)) };
     let mut of = load([open(1000), poisson, closed]);
     of.ramp = Ramp { up: Nanos(SECOND / 2), hold: Some(Nanos(SECOND)), down: Nanos(SECOND / 4) };
-    let run =
-        |worker, workers| until(&mut Arrivals::new(&of, (worker, workers), Nanos(9)), 5 * SECOND);
+    let run = |worker, workers| {
+        let mut arrivals = Arrivals::new(&of, SidePart::ALL, (worker, workers), Nanos(9));
+        until_of(&mut arrivals, 5 * SECOND, (worker, workers))
+    };
     let key = |due: &Due| (due.template, due.number);
     let mut one = run(0, 1);
     let mut many: Vec<_> = (0..3).flat_map(|worker| run(worker, 3)).collect();
@@ -52,7 +64,8 @@ fn workers_together_are_due_as_one() {
 #[test]
 fn a_poisson_process_has_its_rate_and_its_spread() {
     let poisson = Arrival::Open { cps: Cps::per_second(10_000), spacing: Spacing::Poisson };
-    let due = until(&mut Arrivals::new(&load([poisson]), (0, 1), Nanos(0)), 10 * SECOND);
+    let due =
+        until(&mut Arrivals::new(&load([poisson]), SidePart::ALL, (0, 1), Nanos(0)), 10 * SECOND);
     assert!((99_000..101_000).contains(&due.len()), "{}", due.len());
     let gaps: Vec<f64> = due.windows(2).map(|w| (w[1].at.0 - w[0].at.0) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -64,7 +77,7 @@ fn a_poisson_process_has_its_rate_and_its_spread() {
 fn a_ramp_rises_holds_and_falls() {
     let mut of = load([open(1000)]);
     of.ramp = Ramp { up: Nanos(2 * SECOND), hold: Some(Nanos(3 * SECOND)), down: Nanos(SECOND) };
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
     let due = until(&mut a, u64::MAX);
     let between = |from: f64, to: f64| {
         due.iter().filter(|d| (from * 1e9..to * 1e9).contains(&(d.at.0 as f64))).count() as i64
@@ -101,10 +114,10 @@ fn what_waited_too_long_is_given_up_and_counted() {
             patience: Nanos(SECOND / 10),
             ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }])
         };
-        let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+        let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
         let now = Nanos(10 * SECOND);
         let mut begun = 0;
-        while let Some(due) = a.take(now) {
+        while let Some(due) = a.take(now, every) {
             assert!(now.0 - due.at.0 <= SECOND / 10 + SECOND / 1000);
             begun += 1;
         }
@@ -112,24 +125,25 @@ fn what_waited_too_long_is_given_up_and_counted() {
             begun <= 6,
             "what is owed beyond a gap and a half does not follow at once: {begun}"
         );
-        let owed: u64 = a.overdue(now).iter().sum();
+        let owed: u64 = a.overdue(now, every).iter().sum();
         assert!((80..=120).contains(&(begun + owed)), "{begun} {owed}");
         let all = begun + owed + a.late(0);
         assert!((9_700..10_300).contains(&all), "{all}");
-        assert!(a.next_due().is_some_and(|due| due > now));
+        assert!(a.next_due(every).is_some_and(|due| due > now));
     }
 }
 
 #[test]
 fn users_of_a_closed_loop_come_again_when_they_have_thought() {
     let closed = Arrival::Closed { users: 3, think: Think::Fixed(Nanos(500)) };
-    let mut a = Arrivals::new(&load([closed]), (0, 1), Nanos(0));
-    let first: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0))).map(|due| due.number).collect();
-    assert_eq!((first, a.next_due()), (vec![0, 1, 2], None));
+    let mut a = Arrivals::new(&load([closed]), SidePart::ALL, (0, 1), Nanos(0));
+    let first: Vec<_> =
+        std::iter::from_fn(|| a.take(Nanos(0), every)).map(|due| due.number).collect();
+    assert_eq!((first, a.next_due(every)), (vec![0, 1, 2], None));
     a.ended(0, Nanos(100));
-    assert_eq!(a.next_due(), Some(Nanos(600)));
-    assert_eq!(a.take(Nanos(599)), None);
-    assert_eq!(a.take(Nanos(900)).map(|due| (due.number, due.at)), Some((3, Nanos(600))));
+    assert_eq!(a.next_due(every), Some(Nanos(600)));
+    assert_eq!(a.take(Nanos(599), every), None);
+    assert_eq!(a.take(Nanos(900), every).map(|due| (due.number, due.at)), Some((3, Nanos(600))));
     assert!(!a.over(Nanos(900)));
 }
 
@@ -138,8 +152,8 @@ fn users_come_and_go_with_the_ramp() {
     let closed = Arrival::Closed { users: 100, think: Think::Exponential(Nanos(10)) };
     let mut of = load([closed]);
     of.ramp = Ramp { up: Nanos(1000), hold: Some(Nanos(1000)), down: Nanos(1000) };
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
-    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now))).count();
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
     (0..100).for_each(|_| a.ended(0, Nanos(2500)));
     // Half of them have gone home.
@@ -150,13 +164,57 @@ fn users_come_and_go_with_the_ramp() {
 fn open_flows_are_kept_at_a_number_by_weight() {
     let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
     let of = Load { target: Some(Target::Active(1000)), ..load([weight(3), weight(1)]) };
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
-    let all: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0))).collect();
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let all: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0), every)).collect();
     assert_eq!(all.len(), 1000);
     let first = all.iter().filter(|due| due.template == 0).count();
     assert!((700..800).contains(&first), "{first}");
     a.ended(1, Nanos(5));
-    assert_eq!(std::iter::from_fn(|| a.take(Nanos(5))).count(), 1);
+    assert_eq!(std::iter::from_fn(|| a.take(Nanos(5), every)).count(), 1);
+}
+
+#[test]
+fn users_who_are_ready_do_not_wait_for_what_a_stall_has_moved() {
+    let closed = Arrival::Closed { users: 10, think: Think::Fixed(Nanos(0)) };
+    let mut of = load([closed, open(1000)]);
+    of.patience = Nanos(SECOND);
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
+    // The schedule of the open loop is moved by most of a stall of 100 ms.
+    let stalled = Nanos(100_000_000);
+    let begun = std::iter::from_fn(|| a.take(stalled, every)).count();
+    let lag = a.pacing().lag;
+    assert!(begun < 10 && lag > Nanos(50_000_000), "{begun} begun, {lag} behind");
+    (0..10).for_each(|_| a.ended(0, stalled));
+    let ready = || a.take(stalled, every).filter(|due| due.template == 0);
+    assert_eq!(std::iter::from_fn(ready).count(), 10);
+    assert_eq!(a.late(0) + a.late(1), 0);
+}
+
+#[test]
+fn who_has_no_users_has_none_of_the_flows() {
+    let mut of = load([Arrival::Closed { users: 2, think: Think::Fixed(Nanos(0)) }]);
+    of.limits = Limits { flows: Some(100), ..Limits::default() };
+    let begun = |worker| {
+        let mut a = Arrivals::new(&of, SidePart::ALL, (worker, 5), Nanos(0));
+        let mut begun = 0;
+        while a.take(Nanos(begun), every).is_some() {
+            begun += 1;
+            a.ended(0, Nanos(begun));
+        }
+        assert!(a.over(Nanos(begun)), "worker {worker}");
+        begun
+    };
+    assert_eq!((0..5).map(begun).collect::<Vec<_>>(), [50, 50, 0, 0, 0]);
+}
+
+#[test]
+fn a_worker_sleeps_until_a_flow_of_its_own_is_due() {
+    let mine = |_, number| number % 7 == 3;
+    let a = Arrivals::new(&load([open(1000)]), SidePart::ALL, (1, 2), Nanos(50));
+    assert_eq!(a.next_due(mine), Some(Nanos(50 + 3_000_000)));
+    let alone = Arrivals::new(&load([open(1000)]), SidePart::ALL, (0, 1), Nanos(50));
+    assert_eq!(alone.next_due(mine), Some(Nanos(50)));
 }
 
 #[test]
@@ -164,12 +222,12 @@ fn limits_end_it() {
     let mut of = load([open(1000), open(1000)]);
     of.limits = Limits { flows: Some(100), ..Limits::default() };
     of.templates[0].limit = Some(20);
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
     let all = until(&mut a, 10 * SECOND);
     assert_eq!((all.len(), all.iter().filter(|d| d.template == 0).count()), (100, 20));
-    assert!(a.over(Nanos(0)) && a.next_due().is_none());
+    assert!(a.over(Nanos(0)) && a.next_due(every).is_none());
     of.limits = Limits { duration: Some(Nanos(SECOND)), ..Limits::default() };
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
     assert_eq!(until(&mut a, 10 * SECOND).len(), 1020);
     assert!(a.over(Nanos(SECOND)));
 }
@@ -179,11 +237,11 @@ fn a_bandwidth_is_reached_and_kept() {
     let weight = Arrival::Weight { weight: 1, spacing: Spacing::Constant };
     // 10 kB a flow: 80 Mbit/s are 1000 flows a second.
     let of = Load { target: Some(Target::Bandwidth(80_000_000)), ..load([weight]) };
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
     let (mut begun, mut at_five) = (0, 0);
     for ms in 1..=10_000 {
         let now = Nanos(ms * 1_000_000);
-        while a.take(now).is_some() {
+        while a.take(now, every).is_some() {
             begun += 1;
         }
         a.steer(now, || (begun * 10_000, begun));
@@ -200,10 +258,10 @@ fn changed(old: &Load, new: &Load, workers: u64, at: u64, end: u64) -> Vec<Due> 
     old.can_become(new).expect("only rates differ");
     let mut all = Vec::new();
     for worker in 0..workers {
-        let mut a = Arrivals::new(old, (worker, workers), Nanos(0));
-        all.extend(until(&mut a, at));
+        let mut a = Arrivals::new(old, SidePart::ALL, (worker, workers), Nanos(0));
+        all.extend(until_of(&mut a, at, (worker, workers)));
         a.change(Nanos(at), new);
-        all.extend(until(&mut a, end));
+        all.extend(until_of(&mut a, end, (worker, workers)));
     }
     all
 }
@@ -252,8 +310,8 @@ fn weights_targets_and_users_change_while_running() {
     );
 
     let users = |users| load([Arrival::Closed { users, think: Think::Fixed(Nanos(0)) }]);
-    let mut a = Arrivals::new(&users(10), (0, 1), Nanos(0));
-    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now))).count();
+    let mut a = Arrivals::new(&users(10), SidePart::ALL, (0, 1), Nanos(0));
+    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!(take(&mut a, 1), 10);
     a.change(Nanos(2), &users(4));
     (0..10).for_each(|_| a.ended(0, Nanos(3)));
@@ -277,7 +335,7 @@ fn what_else_than_rates_differs_is_told() {
 #[test]
 fn a_pause_moves_what_is_still_to_come() {
     let of = load([open(1000), open(100)]);
-    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
     let before = until(&mut a, SECOND);
     a.pause(Nanos(SECOND), Some(0));
     let between = until(&mut a, 3 * SECOND);

@@ -281,3 +281,94 @@ fn between(local: &str, remote: &str) -> Tuple {
     let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
     Tuple { kind: squall_tcp::FlowKind::Tcp, local, local_port: 1, remote, remote_port: 2 }
 }
+
+/// A frame of ours that a neighbour would send: from port 7 to port 9.
+fn from_outside(kind: u16, tags: &[u16], mut packet: Vec<u8>, at: usize) -> Vec<u8> {
+    if at > 0 {
+        packet.resize(packet.len().max(at + 20), 0);
+        packet[at..at + 4].copy_from_slice(&[0, 7, 0, 9]);
+    }
+    let mut frame = vec![2, 0, 0, 0, 1, 0, 2, 0, 0, 0, 2, 0];
+    for tag in tags {
+        frame.extend(0x8100u16.to_be_bytes());
+        frame.extend(tag.to_be_bytes());
+    }
+    frame.extend(kind.to_be_bytes());
+    frame.extend(packet);
+    frame
+}
+
+#[test]
+fn a_frame_is_owned_by_who_has_its_flow_whatever_is_around_it() {
+    const WORKERS: u32 = 5;
+    let owner = |from: &str, to: &str| {
+        owner::of_ends((from.parse().unwrap(), 7), (to.parse().unwrap(), 9), WORKERS)
+    };
+    let whose = |link: &Link, frame: &[u8], expected: u32| {
+        for worker in 0..WORKERS {
+            let ours = if worker == expected { Whose::Ours } else { Whose::Other(expected) };
+            assert_eq!(link.owner(frame, (worker, WORKERS)), ours, "worker {worker}");
+        }
+    };
+    let (from, to) = ("198.18.0.7", "10.0.0.3");
+    let plain = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
+    whose(&plain, &from_outside(IPV4, &[], packet(from, to), 20), owner(from, to));
+    // Options.
+    let mut long = packet(from, to);
+    long[0] = 0x47;
+    whose(&plain, &from_outside(IPV4, &[], long, 28), owner(from, to));
+    let tagged = link(
+        "10.0.0.1-10.0.0.9",
+        network(1, vec![Wrap::Vlan { id: 5, priority: 0, service: false }]),
+    );
+    whose(&tagged, &from_outside(IPV4, &[5], packet(from, to), 20), owner(from, to));
+    // An error is about a packet of ours.
+    let mut error = packet("192.0.2.1", to);
+    (error[9], error[20]) = (ICMP, 3);
+    error.truncate(28);
+    let mut quote = packet(to, from);
+    quote.truncate(20);
+    quote.extend([0, 9, 0, 7, 0, 0, 0, 0]);
+    error.extend(quote);
+    whose(&plain, &from_outside(IPV4, &[], error, 0), owner(from, to));
+
+    let (from, to) = ("2001:db8::7", "fd00::3");
+    let plain = link("fd00::1-fd00::9", network(1, Vec::new()));
+    whose(&plain, &from_outside(IPV6, &[], packet(from, to), 40), owner(from, to));
+    // Hop-by-hop, then destination options.
+    let mut options = packet(from, to);
+    options[6] = 0;
+    options.resize(40, 0);
+    options.extend([60, 0, 1, 4, 0, 0, 0, 0, TCP, 0, 1, 4, 0, 0, 0, 0]);
+    whose(&plain, &from_outside(IPV6, &[], options, 56), owner(from, to));
+
+    // To somebody else, or nobody: not worth a relay.
+    let foreign = from_outside(IPV6, &[], packet(from, "fd00::77"), 40);
+    assert_eq!(plain.owner(&foreign, (1, WORKERS)), Whose::Ours);
+    assert_eq!(plain.owner(&[2; 60], (1, WORKERS)), Whose::Ours);
+}
+
+#[test]
+fn who_a_neighbour_is_all_hear_and_one_answers() {
+    let mut one = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
+    let mut other = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
+    let request = Arp {
+        request: true,
+        sender_mac: MacAddr([2, 0, 0, 0, 9, 9]),
+        sender: Ipv4Addr::new(10, 0, 0, 77),
+        target_mac: MacAddr::default(),
+        target: Ipv4Addr::new(10, 0, 0, 3),
+    };
+    let frame = from_outside(ARP, &[], request.octets().to_vec(), 0);
+    assert_eq!(one.owner(&frame, (0, 2)), Whose::All);
+    assert!(one.receive(&frame).is_none() && one.has_answers());
+    let before = other.statistics;
+    other.overhear(&frame);
+    assert!(!other.has_answers());
+    let neighbour = IpAddr::V4(request.sender);
+    for link in [&mut one, &mut other] {
+        assert_eq!(link.resolve(Nanos(1), neighbour), Answer::Mac(request.sender_mac));
+    }
+    let after = LinkStatistics { resolved: before.resolved, ..other.statistics };
+    assert_eq!(after, before, "what was overheard is counted by who was given it");
+}

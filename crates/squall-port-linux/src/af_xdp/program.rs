@@ -242,20 +242,6 @@ pub fn name(mode: XdpMode) -> &'static str {
 }
 
 const ETHERNET_HEADER: i32 = 14;
-/// Jumps to `taken` for what [`Take::Test`] takes, and to `pass` for the rest.
-fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, taken: Label, pass: Label) {
-    let ours = mac.unwrap_or(MacAddr([0; 6])).0;
-    let to_host = a.label();
-    load_frame(a, ETHERNET_HEADER, pass);
-    a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
-    a.load(Size::U32, R4, R2, 0)
-        .mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
-    a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
-    a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
-    a.bind(to_host);
-    is_signed(a, taken, pass);
-}
-
 const ETHERTYPE_AT: i16 = 12;
 const UDP: i32 = 17;
 
@@ -321,6 +307,20 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     a.load_map_value(R2, counters, PASSED_OCTETS as u32 * 8).atomic_add(Size::U64, R2, 0, R0);
     a.mov(R0, xdp_action::PASS).exit();
     a.finish()
+}
+
+/// Jumps to `taken` for what [`Take::Test`] takes, and to `pass` for the rest.
+fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, taken: Label, pass: Label) {
+    let ours = mac.unwrap_or(MacAddr([0; 6])).0;
+    let to_host = a.label();
+    load_frame(a, ETHERNET_HEADER, pass);
+    a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
+    a.load(Size::U32, R4, R2, 0)
+        .mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
+    a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
+    a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
+    a.bind(to_host);
+    is_signed(a, taken, pass);
 }
 
 /// R2 is the frame, of which `octets` are there; else to `short`.
@@ -662,6 +662,7 @@ mod tests {
             addresses: (0..n).map(|i| single(i)..=single(i)).collect(),
             labels: true,
             shared: true,
+            workers: 1,
         };
         for single in [&single as &dyn Fn(u32) -> IpAddr, &single6] {
             let most = super::ranges(&many(MOST_RANGES as u32, single)).unwrap();

@@ -8,7 +8,7 @@ use squall_bpf::{
     Reg::*,
     Size::{U32, U64},
     helper,
-    witness::{self, AT, TOOK, Words, word},
+    tracepoints::{self, AT, TOOK, Words, word},
     xdp_action, xdp_md,
 };
 
@@ -129,17 +129,18 @@ pub fn objects(layout: &Layout) -> (Object, Vec<(&'static str, Object)>) {
         write(&mut a, maps);
         a.finish()
     };
-    let driver =
-        named("squall_taken", &|a, m| witness::driver(a, m.memory, &UNDER_WAY, |a| credit(a, m)));
+    let driver = named("squall_taken", &|a, m| {
+        tracepoints::driver(a, m.memory, &UNDER_WAY, |a| credit(a, m))
+    });
     let redirect = named("squall_refused", &|a, m| {
-        witness::redirect(a, m.memory, &UNDER_WAY, |a| {
+        tracepoints::redirect(a, m.memory, &UNDER_WAY, |a| {
             number(a);
             result(a, m);
             a.store(U64, R5, 0, REFUSED as i32);
         });
     });
     let program = named("squall_queue", &|a, m| write(a, m, layout));
-    (program, vec![(witness::DRIVER, driver), (witness::REDIRECT, redirect)])
+    (program, vec![(tracepoints::DRIVER, driver), (tracepoints::REDIRECT, redirect)])
 }
 
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use squall_port_linux::filter::{FilterError, compile, says_vlan};
 use squall_units::Nanos;
 use squall_wire::Packet;
 
-use super::{Outcome, Skipped, enter, port, receive, receive_frames, send, send_super_frames};
+use super::{Outcome, Skipped, enter, port, receive, receive_frames, send, send_gso_frames};
 
 /// Where the kernel sees something else than the file will have, and where it does not.
 const EXPRESSIONS: [&str; 26] = [
@@ -216,17 +216,17 @@ pub fn the_kernel_filters_as_tcpdump_does() -> Outcome {
     Ok(())
 }
 
-pub fn a_filter_shortens_super_frames_and_tagged_ones_alike() -> Outcome {
+pub fn a_filter_shortens_gso_frames_and_tagged_ones_alike() -> Outcome {
     enter()?;
     for snaplen in [20, 60, 100, 2000] {
         let mut b = port("af_packet:veth-b")?;
         assert!(b.set_filter(&Filter::all(snaplen))?);
         let mut cut = b.open_rx(0)?;
         let mut whole = port("af_packet:veth-b")?.open_rx(0)?;
-        send_super_frames(&mut *port("af_packet:veth-a")?.open_tx(0, 65_300)?)?;
+        send_gso_frames(&mut *port("af_packet:veth-a")?.open_tx(0, 65_300)?)?;
         let (cut, whole) = (receive_frames(&mut *cut)?, receive_frames(&mut *whole)?);
         assert_eq!(cut.len(), whole.len());
-        assert!(whole.iter().any(|(_, cut, _)| !cut.is_whole()), "there are super-frames");
+        assert!(whole.iter().any(|(_, cut, _)| !cut.is_whole()), "there are GSO frames");
         for (cut, whole) in cut.iter().zip(&whole) {
             assert_eq!(
                 (cut.1, cut.2),

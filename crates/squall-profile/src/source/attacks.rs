@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use squall_units::Nanos;
 
 use super::{
-    flows::{NetworkTable, OneOrMore, PerSecond, TextTable, network, port},
+    flows::{NetworkTable, OneOrMore, PerSecond, TextTable, network, two_ports},
     node::Node,
     raw::word,
     read::{Count, Placed, Read, Reader, table},
@@ -52,8 +52,12 @@ table! {
         rate: PerSecond,
         /// In place of a rate: attacks are so much of all octets, with a `background`: "1 %".
         share: Said,
-        /// When the first begins.
+        /// When the first begins, from the start of the run, or from the end of what they come
+        /// `after`. Default 0.
         start: Nanos,
+        /// They begin when that stream, replay, template or attack has ended, by its name. Not of
+        /// attacks that are spoken live.
+        after: Said,
         /// All of them so many times, each time from other addresses. Default 1.
         repeat: Count,
         /// true: in an order that the seed says. Default false: in that of the rules.
@@ -194,31 +198,8 @@ fn attack(
             None
         }
     };
-    let named = |name: &Placed<String>, cx: &mut Reader<'_>| port(name, ports, cx);
-    let clients = match (&table.port, ports) {
-        (Some(name), _) => named(name, cx),
-        (None, [_]) => Some(0),
-        (None, _) if table.given.has("port") => None,
-        (None, _) => {
-            let hint = ports
-                .first()
-                .map_or("port = \"A\"".into(), |port| format!("port = {:?}", port.name));
-            cx.report(
-                &table.place,
-                "has no port, and there is not exactly one",
-                &[format!("try {hint}")],
-            );
-            None
-        }
-    };
-    let port2 = table.port2.as_ref().and_then(|name| named(name, cx));
-    if let (Some(name), true) = (&table.port2, clients.is_some() && clients == port2) {
-        cx.report(
-            &name.place,
-            "is the same as port",
-            &["leave port2 out: both sides leave by port then".into()],
-        );
-    }
+    let (clients, port2) =
+        two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
     let live = table.live.as_ref().map_or(port2.is_some(), |live| live.value);
     if let (Some(said), true, None) = (&table.live, live, &table.port2) {
         cx.report(&said.place, "= true needs port2, where the servers stand", &[]);
@@ -279,6 +260,7 @@ fn attack(
         live,
         pace: pace?,
         start: table.start.map_or(Nanos::ZERO, |start| start.value),
+        after: table.after.map(|after| after.value),
         repeat: repeat?,
         shuffle: table.shuffle.is_some_and(|shuffle| shuffle.value),
         samples: samples?,

@@ -1,16 +1,16 @@
 //! Flows as they are written: the tables, and from them the values of [`crate::Flows`].
 
 use serde_json::{Value as Json, json};
-use squall_units::{Nanos, Rate, RateUnit};
+use squall_units::{Nanos, Rate, RateUnit, suggest};
 
 use super::{
     node::{Node, Value},
     raw::{ProfileTable, word},
-    read::{Count, Place, Placed, Read, Reader, table},
+    read::{Count, Given, Place, Placed, Read, Reader, table},
 };
 use crate::{
     Arrival, Begin, Conversations, Delays, Flows, Incomplete, Network, Order, Pool, Port, Ramp,
-    Said, Says, Target, Tcp, Template, Tls, diagnostics::suggest,
+    Said, Says, Target, Tcp, Template, Tls,
 };
 
 table! {
@@ -181,6 +181,13 @@ table! {
         spacing: Spacing,
         /// So many flows of this template.
         limit: Count,
+        /// When the first flow may begin, from the start of the run, or from the end of what it
+        /// comes `after`. Default 0.
+        start: Nanos,
+        /// No flow begins so long after its start, pauses included.
+        duration: Nanos,
+        /// Flows begin when that stream, replay, template or attack has ended, by its name.
+        after: Said,
         /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack,
         /// rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
         /// time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
@@ -651,6 +658,38 @@ pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -
     index
 }
 
+/// Where clients stand, and servers if they have a port of their own, by the keys `port` and `port2`
+/// of the table at `place`, which has what is `given`.
+pub(super) fn two_ports(
+    port: &Option<Placed<String>>,
+    port2: &Option<Placed<String>>,
+    (given, place): (&Given, &Place),
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> (Option<usize>, Option<usize>) {
+    let first = match (port, ports) {
+        (Some(name), _) => self::port(name, ports, cx),
+        (None, [_]) => Some(0),
+        (None, _) if given.has("port") => None,
+        (None, _) => {
+            let hint = ports
+                .first()
+                .map_or("port = \"A\"".into(), |port| format!("port = {:?}", port.name));
+            cx.report(place, "has no port, and there is not exactly one", &[format!("try {hint}")]);
+            None
+        }
+    };
+    let second = port2.as_ref().and_then(|name| self::port(name, ports, cx));
+    if let (Some(name), true) = (port2, first.is_some() && first == second) {
+        cx.report(
+            &name.place,
+            "is the same as port",
+            &["leave port2 out: both sides leave by port then".into()],
+        );
+    }
+    (first, second)
+}
+
 pub(super) fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
     if table.gateway.is_some() && table.next_hop.is_some() {
         cx.report(&table.place, "has both gateway and next_hop, expected one of them", &[]);
@@ -711,6 +750,9 @@ fn a_template(
         says: says?,
         arrival: arrival?,
         limit: table.limit.map(|limit| limit.value.0),
+        start: table.start.map_or(Nanos::ZERO, |start| start.value),
+        duration: table.duration.map(|duration| duration.value),
+        after: table.after.map(|after| after.value),
         tcp: Tcp { settings: table.tcp.map_or_else(Vec::new, |tcp| tcp.value.0) },
         tls: table.tls.and_then(|said| tls(said.value, cx)),
         at,

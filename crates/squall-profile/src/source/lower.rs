@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use squall_units::{Nanos, Rate};
+use squall_units::{Nanos, Rate, suggest};
 
 use super::{
     law::Number,
@@ -15,8 +15,11 @@ use super::{
 };
 use crate::{
     At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stop,
-    Stream, Vary, diagnostics::suggest,
+    Stream, Vary,
 };
+
+/// The version of profiles that is read and written.
+pub(crate) const SCHEMA: u64 = 1;
 
 pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let ports: Vec<Port> = table
@@ -31,6 +34,12 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         })
         .collect();
 
+    if let Some(Placed { value: Count(version), place }) = &table.schema
+        && *version != SCHEMA
+    {
+        let hint = format!("expected {SCHEMA}: a later Squall has written this, or nobody has");
+        cx.report(place, &format!("= {version} is no version that is known"), &[hint]);
+    }
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
     let flows = super::flows::flows(&mut table, &ports, cx);
@@ -44,15 +53,37 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     });
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
-    let nothing = streams.is_empty() && flows.is_none() && attacks.is_empty();
-    if nothing && (!(given || flows_given || attacks_given) || cx.mistakes.is_empty()) {
-        let hints = ["a profile has at least one [[stream]], [[template]] or [[attack]] that is \
-                      not disabled"
+    let given = given || flows_given || attacks_given || table.given.has("replay");
+    let replays = super::replay::replays(table.replay.take(), &ports, cx);
+    let nothing = streams.is_empty() && replays.is_empty() && flows.is_none() && attacks.is_empty();
+    if nothing && (!given || cx.mistakes.is_empty()) {
+        let hints = ["a profile has at least one [[stream]], [[replay]], [[template]] or \
+                      [[attack]] that is not disabled"
             .to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
     }
 
     let names = stream_names(&streams, cx);
+    let templates = || flows.iter().flat_map(|flows| &flows.templates);
+    for replay in &replays {
+        let whose = if names.index.contains_key(&replay.name) {
+            "of a stream"
+        } else if templates().any(|template| template.name == replay.name) {
+            "of a template"
+        } else if replay.name == "attacks" && !attacks.is_empty() {
+            "that attacks have"
+        } else {
+            continue;
+        };
+        let text = format!("replay {:?} has the name {whose}", replay.name);
+        cx.mistakes.push(crate::Diagnostic::at(replay.at, text, Vec::new()));
+    }
+    // By its name each is paused, changed, and waited for.
+    for template in templates().filter(|template| names.index.contains_key(&template.name)) {
+        let text = format!("template {:?} has the name of a stream", template.name);
+        let hints = vec!["give one of them another name".into()];
+        cx.mistakes.push(crate::Diagnostic::at(template.at, text, hints));
+    }
     let nexts: Vec<Option<Next>> =
         streams.iter().map(|(_, table)| next(table, &names, cx)).collect();
     for (i, (_, table)) in streams.iter().enumerate() {
@@ -87,7 +118,15 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         octets: table.octets.map(|o| o.value.0),
     };
     let seed = table.seed.map_or(1, |seed| seed.value.0);
-    Profile { origin: cx.origin().into(), ports, streams, flows, attacks, seed, stop }
+    let run = table.run.map(|run| run.value).unwrap_or_default();
+    let origin = cx.origin().into();
+    let profile = Profile { origin, ports, streams, replays, flows, attacks, seed, stop, run };
+    let mistakes = [profile.afters().err(), profile.beginnings().err()];
+    for mut mistake in mistakes.into_iter().flatten().flatten() {
+        mistake.origin.clone_from(&profile.origin);
+        cx.mistakes.push(mistake);
+    }
+    profile
 }
 
 struct Names {
@@ -167,6 +206,8 @@ fn stream(
         mode: table.mode.map_or(Mode::Continuous, |mode| mode.value),
         start_delay: table.start_delay.map_or(Nanos::ZERO, |delay| delay.value),
         self_start: table.self_start.is_none_or(|start| start.value),
+        duration: table.duration.map(|duration| duration.value),
+        after: table.after.map(|after| after.value),
         next,
         latency: table.latency.is_some_and(|latency| latency.value),
         late: table.late.map_or(Late::default(), |late| late.value),

@@ -9,6 +9,7 @@ mod lower;
 mod node;
 mod raw;
 mod read;
+mod replay;
 mod toml;
 mod yaml;
 
@@ -22,6 +23,7 @@ use self::{
 };
 use crate::{Diagnostic, Diagnostics, Profile};
 
+pub(crate) use self::lower::SCHEMA;
 pub use self::read::Files;
 
 /// How a profile is written. The schema is the same for all.

@@ -73,6 +73,26 @@ impl Node {
     }
 }
 
+impl From<&Node> for serde_json::Value {
+    fn from(node: &Node) -> Self {
+        match &node.value {
+            Value::Null => Self::Null,
+            Value::Bool(b) => Self::Bool(*b),
+            Value::Integer(n) => match (i64::try_from(*n), u64::try_from(*n)) {
+                (Ok(n), _) => n.into(),
+                (_, Ok(n)) => n.into(),
+                _ => n.to_string().into(),
+            },
+            Value::Float(x) => Self::from(*x),
+            Value::Text(text) => text.clone().into(),
+            Value::List(items) => items.iter().map(Self::from).collect(),
+            Value::Table(entries) => {
+                Self::Object(entries.iter().map(|e| (e.key.clone(), (&e.node).into())).collect())
+            }
+        }
+    }
+}
+
 impl From<&serde_json::Value> for Node {
     fn from(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;

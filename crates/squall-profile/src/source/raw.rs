@@ -2,6 +2,7 @@
 //! JSON schema.
 
 use serde_json::{Value as Json, json};
+use squall_options::{Mistake, RunOptions};
 use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
@@ -11,12 +12,15 @@ use super::{
     law::{NextText, Number},
     node::{Node, Value},
     read::{Count, Octets, Place, Placed, Read, Reader, table},
+    replay::ReplayTable,
 };
-use crate::{Departures, Late, Mode, SizeLaw};
+use crate::{Departures, Late, Mode, Said, SizeLaw};
 
 table! {
     /// A Squall profile: what to send, on which ports, when.
     ProfileTable {
+        /// The version of this form of profiles: 1, the only one. Default 1.
+        schema: Count,
         /// Feeds every random choice: same profile and seed, same octets. Default 1.
         seed: Count,
         /// Ends the run after so long.
@@ -25,11 +29,15 @@ table! {
         packets: Count,
         /// Ends the run after so many octets of frames with FCS, on all ports together.
         octets: Octets,
+        /// How the profile is run where nobody says otherwise: options of `squall run`.
+        run: RunOptions,
         /// Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line
         /// replaces one.
         ports: PortsTable,
         /// What to send: frames of one kind, at one rate, on one port.
         stream: Vec<StreamTable>,
+        /// Captures that are sent again.
+        replay: Vec<ReplayTable>,
         /// What all templates have in common.
         flows: FlowsTable,
         /// Addresses of clients and servers.
@@ -38,6 +46,50 @@ table! {
         template: Vec<TemplateTable>,
         /// Attacks, made from rules of intrusion detection or from templates.
         attack: Vec<AttackTable>,
+    }
+}
+
+/// Options that a profile has as keys of its own.
+const OWN: [&str; 4] = ["duration", "packets", "octets", "seed"];
+
+impl Read for RunOptions {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let names = Self::names();
+        let known: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| !OWN.contains(name)).collect();
+        let mut said = serde_json::Map::new();
+        for entry in cx.table(node)? {
+            let key = entry.key.as_str();
+            if !known.contains(&key) {
+                match OWN.contains(&key) {
+                    true => cx.below(key, |cx| {
+                        let hint = format!("try {key} above the first table");
+                        let place = Place { start: entry.start, ..cx.place(&entry.node) };
+                        cx.report(&place, "is a key of the profile itself", &[hint]);
+                    }),
+                    false => cx.unknown_key(entry, &known),
+                }
+                continue;
+            }
+            let one = serde_json::Map::from_iter([(entry.key.clone(), Json::from(&entry.node))]);
+            match Self::from_table(one.clone()) {
+                Ok(_) => said.extend(one),
+                Err(Mistake::Wrong(why) | Mistake::Unknown { hint: why, .. }) => {
+                    let says = why.strip_prefix(key).unwrap_or(&why).trim_start();
+                    cx.below(key, |cx| cx.report(&cx.place(&entry.node), says, &[]));
+                }
+            }
+        }
+        Self::from_table(said).ok()
+    }
+
+    fn schema() -> Json {
+        let mut schema = squall_options::schema(true);
+        let table = schema.as_object_mut().expect("a schema is an object");
+        table.retain(|key, _| !matches!(key.as_str(), "$schema" | "title" | "$defs"));
+        let properties = table.get_mut("properties").and_then(Json::as_object_mut);
+        properties.into_iter().for_each(|all| all.retain(|key, _| !OWN.contains(&key.as_str())));
+        schema
     }
 }
 
@@ -62,7 +114,7 @@ table! {
         pcap: String,
         /// Frame length in octets with FCS. Left out: as long as the packet is, at least 64.
         size: SizeLaw,
-        /// Each frame is a super-frame, of up to 65553 octets, that leaves as frames of so many
+        /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of so many
         /// octets of TCP or UDP payload: cut by the kernel or the NIC where the port can
         /// (af_packet), by Squall elsewhere. Rates and counters are those of the frames on the
         /// wire. Without a size, as many whole segments as fit.
@@ -74,12 +126,16 @@ table! {
         departures: Departures,
         /// How many frames: on and on, or in bursts. Default "continuous".
         mode: Mode,
-        /// Waits so long from the start of the run, or from the end of the stream that names this
-        /// one as `next`.
+        /// Waits so long from the start of the run, from the end of what it comes `after`, or from
+        /// that of the stream that names this one as `next`.
         start_delay: Nanos,
+        /// Ends so long after its start, pauses included.
+        duration: Nanos,
+        /// Begins when that stream, replay, template or attack has ended, by its name; of any port.
+        after: Said,
         /// false: waits until a stream names this one as `next`. Default true.
         self_start: bool,
-        /// The stream that starts when this one has ended; itself, too.
+        /// The stream of the same port that starts when this one has ended; itself, too.
         next: NextText,
         /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
         latency: bool,
@@ -366,7 +422,7 @@ pub(super) fn word<T: Copy>(
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         return Some(*value);
     }
-    let hint = crate::diagnostics::suggest(text, words.iter().map(|(word, _)| *word));
+    let hint = squall_units::suggest(text, words.iter().map(|(word, _)| *word));
     cx.wrong(node, &format!("is not {what}"), &[hint]);
     None
 }

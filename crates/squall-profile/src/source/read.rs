@@ -3,11 +3,11 @@
 use std::{io, path::Path};
 
 use serde_json::{Value as Json, json};
-use squall_units::{Nanos, Rate, UnitError};
+use squall_units::{Nanos, Rate, UnitError, suggest};
 use squall_wire::Packet;
 
 use super::node::{Entry, Node, Value};
-use crate::{At, Diagnostic, diagnostics::suggest};
+use crate::{At, Diagnostic};
 
 /// Reads a file that a profile names: the disk, or what a test puts in its place.
 pub type Files<'a> = dyn Fn(&Path) -> io::Result<String> + 'a;

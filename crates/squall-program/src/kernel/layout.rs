@@ -1,7 +1,7 @@
 //! The memory that a program in the kernel shares with whoever drives it: 64-bit words, each
 //! written by one side while the program runs.
 
-use squall_bpf::witness;
+use squall_bpf::tracepoints;
 use squall_units::{Nanos, Picos};
 
 use super::{MOST_STREAMS, Stream};
@@ -52,7 +52,7 @@ pub(super) const LAG: usize = 18;
 pub(super) const READ: usize = 19;
 pub(super) const MOVED: usize = 20;
 const GLOBALS: usize = 22;
-pub(super) const UNDER_WAY: witness::Words = witness::Words {
+pub(super) const UNDER_WAY: tracepoints::Words = tracepoints::Words {
     cpu: CPU,
     pending: PENDING,
     generated: GENERATED,

@@ -10,10 +10,10 @@
 //! and redirects what it made to entry 0 of the device map. Whether a frame really left is told by
 //! the [witnesses](Image::witnesses).
 
+mod accounts;
 mod frame;
 mod layout;
 mod pace;
-mod witness;
 
 use std::fmt;
 
@@ -133,7 +133,7 @@ pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
     let mut object = object;
     object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
     tables.0.resize(object.maps[TABLES].value_octets as usize, 0);
-    let witnesses = witness::all(&layout, |a| maps(a, &layout, object.maps[TABLES].value_octets));
+    let witnesses = accounts::all(&layout, |a| maps(a, &layout, object.maps[TABLES].value_octets));
     let longest = streams.iter().max_by_key(|s| s.program.max_len());
     Ok(Image {
         words: layout.first_words(streams, &timelines),
@@ -228,7 +228,7 @@ fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
         ));
     }
     if !s.program.cut().is_whole() {
-        return Err(Unfit::new(s.name, "super-frames"));
+        return Err(Unfit::new(s.name, "GSO frames"));
     }
     frame::fits(s)
 }

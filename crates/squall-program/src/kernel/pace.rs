@@ -4,7 +4,7 @@
 //! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due
 //! instant.
 
-use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, witness::word, xdp_action};
+use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, tracepoints::word, xdp_action};
 use squall_units::FCS_LEN;
 
 use super::{Maps, Stream, Tables, frame, layout::*};

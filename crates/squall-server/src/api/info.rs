@@ -51,6 +51,8 @@ struct Info {
     /// How long a dead client keeps a port.
     lease_s: f64,
     otg: Otg,
+    /// Other daemons that its page may ask (`--peer`); only for who may ask this one.
+    peers: Vec<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -66,6 +68,8 @@ async fn info(
 ) -> Json<Info> {
     let scheme = if service.settings.plain { "http" } else { "https" };
     let bound = service.bound.get();
+    let authorized = service.auth.allows(&headers, &connection.peer);
+    let peers = service.settings.peers.iter().filter(|_| authorized);
     Json(Info {
         name: "squall",
         version: env!("CARGO_PKG_VERSION"),
@@ -73,12 +77,13 @@ async fn info(
         started: humantime::format_rfc3339_seconds(service.started).to_string(),
         uptime_s: service.since.elapsed().as_secs_f64(),
         token_required: service.auth.needs_token(&headers, &connection.peer),
-        authorized: service.auth.allows(&headers, &connection.peer),
+        authorized,
         https: bound.map(|(https, _)| format!("{scheme}://{https}")),
         grpc: bound.and_then(|(_, grpc)| grpc.map(|grpc| grpc.to_string())),
         grpc_tls: service.settings.grpc_has_tls(),
         lease_s: service.settings.lease.as_secs_f64(),
         otg: Otg { api_spec_version: "^1.0.0" },
+        peers: peers.map(ToString::to_string).collect(),
     })
 }
 

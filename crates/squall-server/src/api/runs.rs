@@ -1,6 +1,6 @@
 //! Runs: begun, changed while they go on, looked at, and looked up.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -12,9 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall::{
-    Amount, Capture, Format, Multiplier, Profile, Session,
-    capturing::{self, Options, Rotate, Stop},
-    replaying::Replay,
+    Amount, Format, Multiplier, Profile, RunOptions, Session,
+    options::CaptureOptions,
     report::{Report, Sample, fail_if::FailIf},
     units::{Nanos, Rate},
 };
@@ -66,7 +65,7 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs/{id}/stats",
             stats,
-            says("The latest moment of a run").gives::<Stats>(),
+            says("The latest sample and report of a run").gives::<Stats>(),
         )
         .get(
             "/squall/v1/runs/{id}/report",
@@ -93,7 +92,7 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/runs/{id}/pause",
             pause,
-            says("Pauses a stream, a group, a template, or all")
+            says("Pauses a stream, a group, a template, a replay, or all")
                 .may_take::<Which>()
                 .gives::<RunRow>(),
         )
@@ -181,7 +180,7 @@ impl Written {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRun {
-    /// Not of a replay whose ports are said there.
+    /// What to send: its text, or an object of its schema.
     profile: Option<Written>,
     #[serde(default)]
     format: Language,
@@ -195,53 +194,11 @@ struct NewRun {
     /// The run's own lease lasts as long as the run, which needs an end.
     #[serde(default)]
     detached: bool,
-    #[serde(default)]
-    options: RunOptions,
-}
-
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct RunOptions {
-    /// Workers.
-    cores: Option<u16>,
-    /// CPUs to bind the workers to, one each; without `cores` as many workers.
-    cpus: Option<Vec<u32>>,
-    /// Without: virtual if every port is a file, else real.
-    clock: Option<Clock>,
-    /// "50%", 2, "1 Mpps".
-    mult: Option<NumberOrText>,
-    duration_s: Option<f64>,
-    /// Frames of all ports together.
-    packets: Option<u64>,
-    seed: Option<u64>,
-    /// Whether ports receive, too.
-    receive: Option<bool>,
-    /// Each flow is measured for itself.
-    flows: Option<bool>,
-    /// Which frames are received, in the language of tcpdump.
-    filter: Option<String>,
     /// "loss > 0", "latency.p99 > 50us", "not valid".
+    #[serde(default)]
     fail_if: Vec<String>,
-    fingerprint: bool,
-    /// How long receiving goes on when everything is sent [default: 0.2].
-    linger_s: Option<f64>,
-    /// How many, and how wide in nanoseconds: the gaps between the frames of each port are counted
-    /// in such.
-    gap_bins: Option<(usize, u64)>,
-    /// What is received goes to a file, too.
-    capture: Option<CaptureOptions>,
-    /// Captures are sent again.
-    replay: Option<ReplayOptions>,
-    /// Where the ground truth of attacks goes: CSV, or JSONL if it ends so.
-    labels: Option<String>,
-}
-
-/// Time that passes, or that leaps from departure to departure.
-#[derive(Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-enum Clock {
-    Real,
-    Virtual,
+    #[serde(default, deserialize_with = "squall::options::read")]
+    options: RunOptions,
 }
 
 #[derive(Clone, Deserialize, JsonSchema)]
@@ -249,64 +206,6 @@ enum Clock {
 enum NumberOrText {
     Number(f64),
     Text(String),
-}
-
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct CaptureOptions {
-    /// Below the daemon's files [default: capture-RUN.pcapng].
-    file: Option<String>,
-    /// Octets of a packet to keep.
-    snaplen: Option<u32>,
-    /// Ends after so many.
-    packets: Option<u64>,
-    /// Ends after so many octets of file.
-    octets: Option<u64>,
-    /// A new file after so many octets.
-    rotate_octets: Option<u64>,
-    rotate_s: Option<f64>,
-    rotate_packets: Option<u64>,
-    /// So many files are kept.
-    ring: Option<u32>,
-    /// "zstd", "gzip:6", "lz4".
-    compress: Option<String>,
-}
-
-/// As the options of `squall replay`.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct ReplayOptions {
-    /// Of the daemon's files, one after the other.
-    files: Vec<String>,
-    /// One, or two: clients by the first, servers by the second. Without, those of the profile.
-    ports: Vec<String>,
-    merge: bool,
-    preload: bool,
-    /// So many times as fast as captured: 2, "0.5".
-    multiplier: Option<NumberOrText>,
-    pps: Option<NumberOrText>,
-    mbps: Option<NumberOrText>,
-    /// "10kpps", "1.5Gbps".
-    rate: Option<String>,
-    /// "1kpps..100kpps:30s".
-    ramp: Option<String>,
-    topspeed: bool,
-    /// Frames leave when they are told to (`/step`).
-    held: bool,
-    /// 0: until it is stopped.
-    loops: Option<u64>,
-    loop_delay_ns: Option<u64>,
-    limit: Option<u64>,
-    /// Other addresses in each so-many-th loop.
-    unique_ip: Option<u64>,
-    filter: Option<String>,
-    include: Option<String>,
-    exclude: Option<String>,
-    /// What tells two ports' packets apart: bridge, router, client, server, first.
-    auto: Option<String>,
-    cidr: Option<String>,
-    cache: Option<String>,
-    reverse: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -322,7 +221,7 @@ struct NewCapture {
     ttl_s: Option<f64>,
     #[serde(default)]
     detached: bool,
-    file: Option<String>,
+    file: Option<PathBuf>,
     snaplen: Option<u32>,
     packets: Option<u64>,
     octets: Option<u64>,
@@ -366,7 +265,7 @@ struct Patch {
 #[derive(Serialize, JsonSchema)]
 struct Stats {
     run: RunRow,
-    /// Since the start; `null` before the first moment.
+    /// Since the start; `null` before the first sample.
     t_s: Option<f64>,
     sample: Option<Sample>,
     /// So far.
@@ -420,9 +319,6 @@ struct NewProfile {
     format: Language,
 }
 
-/// Eight octets each, and as many for each port.
-const GAP_BINS: usize = 1_000_000;
-
 fn bad(message: impl Into<String>) -> Refusal {
     Refusal::bad_request("bad_request", message)
 }
@@ -464,106 +360,18 @@ fn seconds(what: &str, said: f64) -> Result<Nanos, Refusal> {
     Err(bad(format!("{what} = {said}: expected seconds above 0")))
 }
 
-impl CaptureOptions {
-    fn capture(&self, service: &Service) -> Result<Capture, Refusal> {
-        let name = match &self.file {
-            Some(name) => name.clone(),
-            None => {
-                let now =
-                    humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
-                format!(
-                    "capture-{}.pcapng",
-                    now.replace([':', '-'], "").replace('T', "-").trim_end_matches('Z')
-                )
-            }
-        };
-        let compress = self
-            .compress
-            .as_ref()
-            .map(|text| text.parse().map_err(|e| bad(format!("compress: {e}"))));
-        let plain = name.split('.').rev().take(2).any(|part| part == "pcap");
-        let options = Options {
-            file: Some(service.new_file(&name)?),
-            format: if plain {
-                capturing::Format::Pcap { nanoseconds: true }
-            } else {
-                capturing::Format::Pcapng
-            },
-            snaplen: match self.snaplen {
-                Some(0) => return Err(bad("snaplen = 0: expected 1 to 262144")),
-                said => said.unwrap_or(capturing::SNAPLEN).min(capturing::SNAPLEN),
-            },
-            rotate: Rotate {
-                octets: self.rotate_octets,
-                time: self.rotate_s.map(|said| seconds("rotate_s", said)).transpose()?,
-                packets: self.rotate_packets,
-                ring: self.ring,
-            },
-            compress: compress.transpose()?,
-            stop: Stop { packets: self.packets, octets: self.octets, files: None },
-            ..Options::default()
-        };
-        Ok(Capture { options, ..Capture::default() })
+/// A file of that name among the daemon's.
+fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
+    if let Some(path) = file {
+        *path = service.new_file(&path.to_string_lossy())?;
     }
+    Ok(())
 }
 
-impl ReplayOptions {
-    fn replay(&self, service: &Service) -> Result<Replay, Refusal> {
-        if self.files.is_empty() {
-            return Err(bad(
-                "replay.files: expected at least one file\n  try PUT /squall/v1/files/NAME first",
-            ));
-        }
-        let inputs =
-            self.files.iter().map(|name| Ok(squall::replay::input(&service.files.there(name)?)));
-        let inputs = inputs.collect::<Result<Vec<_>, Refusal>>()?;
-        let given = [
-            ("multiplier", self.multiplier.as_ref().map(NumberOrText::text)),
-            ("pps", self.pps.as_ref().map(NumberOrText::text)),
-            ("mbps", self.mbps.as_ref().map(NumberOrText::text)),
-            ("rate", self.rate.clone()),
-            ("ramp", self.ramp.clone()),
-            ("top", (self.topspeed || self.held).then(String::new)),
-        ];
-        let mut given = given.into_iter().filter_map(|(kind, text)| Some((kind, text?)));
-        let speed = match (given.next(), given.next()) {
-            (None, _) => squall::replay::Speed::default(),
-            (Some((kind, text)), None) => squall::replay::Speed::parse(kind, &text)?,
-            (Some((a, _)), Some((b, _))) => {
-                return Err(bad(format!("replay: {a} and {b}: expected one of them")));
-            }
-        };
-        let cache = self.cache.as_ref().map(|name| service.files.there(name)).transpose()?;
-        let split = [
-            ("cache", cache.map(|path| path.to_string_lossy().into_owned())),
-            ("cidr", self.cidr.clone()),
-            ("auto", self.auto.clone().or(self.reverse.then(|| "first".to_owned()))),
-        ];
-        let split = split.into_iter().find_map(|(kind, text)| Some((kind, text?)));
-        let numbers = |what: &str, text: &Option<String>| {
-            text.as_ref()
-                .map(|text| text.parse().map_err(|error| bad(format!("replay.{what}: {error}"))))
-                .transpose()
-        };
-        Ok(Replay {
-            inputs,
-            merge: self.merge,
-            timing: speed.timing(1)?,
-            loops: self.loops.unwrap_or(1),
-            loop_delay: Nanos(self.loop_delay_ns.unwrap_or(0)).into(),
-            limit: self.limit,
-            preload: self.preload,
-            held: self.held,
-            split: split
-                .map(|(kind, text)| squall::replay::split(kind, &text, self.reverse))
-                .transpose()?,
-            unique: self.unique_ip.filter(|loops| *loops > 0),
-            filter: self.filter.as_deref().map(squall::replay::filter).transpose()?,
-            include: numbers("include", &self.include)?,
-            exclude: numbers("exclude", &self.exclude)?,
-            ..Replay::default()
-        })
-    }
+/// `capture`, to one of the daemon's files.
+fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
+    capture.file.get_or_insert_with(squall::capture::new_name);
+    below(service, &mut capture.file)
 }
 
 async fn start(
@@ -571,88 +379,26 @@ async fn start(
     Body(new): Body<NewRun>,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     acting(service, move |service| {
-        let options = new.options;
         let (text, language) =
             new.profile.map(|profile| profile.text(new.format)).unwrap_or_default();
-        let mut session = match &options.replay {
-            Some(replay) => {
-                let ports = match (replay.ports.is_empty(), text.is_empty()) {
-                    (false, true) => replay.ports.clone(),
-                    (true, false) => {
-                        let profile = service.files.profile(&text, language.format())?;
-                        if !profile.streams.is_empty()
-                            || profile.flows.is_some()
-                            || !profile.attacks.is_empty()
-                        {
-                            return Err(bad("a run has a profile with streams, flows or \
-                                            attacks, or a replay\n  try replay.ports"));
-                        }
-                        profile.ports.into_iter().map(|port| port.address).collect()
-                    }
-                    _ => {
-                        return Err(bad(
-                            "a replay needs ports\n  try replay.ports = [\"af_packet:eth1\"]",
-                        ));
-                    }
-                };
-                if ports.len() > 2 {
-                    return Err(bad("a replay has one port, or two"));
-                }
-                Session::replay(replay.replay(service)?, ["A", "B"].into_iter().zip(ports))
-            }
-            None if text.is_empty() => return Err(bad("profile: expected text or an object")),
-            None => Session::new(service.files.profile(&text, language.format())?),
-        };
-        let stop = &mut session.profile.stop;
-        stop.duration = options
-            .duration_s
-            .map(|said| seconds("duration_s", said))
-            .transpose()?
-            .or(stop.duration);
-        stop.packets = options.packets.or(stop.packets);
-        session.profile.seed = options.seed.unwrap_or(session.profile.seed);
+        if text.is_empty() {
+            return Err(bad("profile: expected text or an object"));
+        }
+        let profile = service.files.profile(&text, language.format())?;
+        let mut options = new.options.over(&profile.run);
         // More workers than CPUs take the time of other runs.
         let most = std::thread::available_parallelism().map_or(1, usize::from);
-        if options.cores.is_some_and(|cores| !(1..=most).contains(&usize::from(cores))) {
+        if options.cores.is_some_and(|cores| cores > most) {
             return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
         }
-        session.cores = options.cores.map(usize::from);
-        if options.cpus.as_ref().is_some_and(|cpus| !(1..=most).contains(&cpus.len())) {
+        if options.cpus.as_ref().is_some_and(|cpus| !(1..=most).contains(&cpus.0.len())) {
             return Err(bad(format!("cpus: expected 1 to {most}, as many as this machine has")));
         }
-        session.cpus = options.cpus;
-        session.virtual_time = options.clock.map(|clock| clock == Clock::Virtual);
-        if let Some(linger) = options.linger_s {
-            if !(0.0..=3600.0).contains(&linger) {
-                return Err(bad(format!("linger_s = {linger}: expected 0 to 3600")));
-            }
-            session.linger = Duration::from_secs_f64(linger);
-        }
-        if let Some((bins, width_ns)) = options.gap_bins {
-            if !(1..=GAP_BINS).contains(&bins) || width_ns == 0 {
-                return Err(bad(format!(
-                    "gap_bins = [{bins}, {width_ns}]: expected 1 to {GAP_BINS} bins, of 1 ns or \
-                     more"
-                )));
-            }
-            session.gap_bins = Some((bins, Nanos(width_ns)));
-        }
-        session.multiplier =
-            options.mult.as_ref().map(|mult| mult.multiplier("mult")).transpose()?;
-        session.receive = options.receive.unwrap_or(session.receive);
-        session.filter = options.filter;
-        session.fingerprint = options.fingerprint;
-        session.flows = options.flows.unwrap_or(false).then(Default::default);
-        session.capture =
-            options.capture.as_ref().map(|capture| capture.capture(service)).transpose()?;
-        if let Some(capture) = &mut session.capture {
-            capture.beside =
-                Kind::of(&Session { capture: None, ..Session::new(session.profile.clone()) })
-                    != Kind::Capture;
-        }
-        session.labels = options.labels.as_ref().map(|name| service.new_file(name)).transpose()?;
+        below(service, &mut options.labels)?;
+        options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
+        let mut session = Session::new(profile).with(options)?;
         session.command = "squall serve".into();
-        let rules = options.fail_if.iter().map(|text| {
+        let rules = new.fail_if.iter().map(|text| {
             FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}")))
         });
         let fail_if = rules.collect::<Result<Vec<_>, _>>()?;
@@ -662,7 +408,7 @@ async fn start(
         let ends_after = listens.then(|| session.profile.stop.duration.take()).flatten();
         if new.detached && !has_end(&session) && ends_after.is_none() {
             return Err(bad(
-                "a detached run needs an end\n  try options.duration_s, or a lease that is renewed",
+                "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
         }
         begin(
@@ -683,14 +429,12 @@ async fn start(
 }
 
 fn has_end(session: &Session) -> bool {
-    let streams = session.profile.streams.iter().all(|s| s.mode != squall::ProfileMode::Continuous);
-    session.profile.stop != Default::default()
-        || session
-            .replay
-            .as_ref()
-            .is_some_and(|replay| !replay.held && (replay.loops > 0 || replay.limit.is_some()))
-        || (!session.profile.streams.is_empty() && streams && session.profile.flows.is_none())
-        || (!session.profile.attacks.is_empty() && session.profile.streams.is_empty())
+    let profile = &session.profile;
+    let sends =
+        !(profile.streams.is_empty() && profile.replays.is_empty() && profile.attacks.is_empty());
+    let streams = profile.streams.iter().all(|s| s.mode != squall::ProfileMode::Continuous);
+    let replays = profile.replays.iter().all(|replay| replay.ends());
+    profile.stop != Default::default() || (sends && streams && replays && profile.flows.is_none())
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -735,7 +479,7 @@ async fn capture(
         if new.ports.is_empty() || new.ports.len() > 256 {
             return Err(bad("ports: expected 1 to 256 addresses"));
         }
-        let options = CaptureOptions {
+        let mut capture = CaptureOptions {
             file: new.file,
             snaplen: new.snaplen,
             packets: new.packets,
@@ -746,16 +490,13 @@ async fn capture(
             ring: new.ring,
             compress: new.compress,
         };
-        let mut session = Session::listen_on(&new.ports)?;
-        session.capture = Some(options.capture(service)?);
-        session.filter = new.filter;
+        kept(service, &mut capture)?;
+        let options =
+            RunOptions { capture: Some(capture), filter: new.filter, ..RunOptions::default() };
+        let mut session = Session::listen_on(&new.ports)?.with(options)?;
         session.command = "squall serve".into();
         let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
-        if new.detached
-            && ends_after.is_none()
-            && options.packets.is_none()
-            && options.octets.is_none()
-        {
+        if new.detached && ends_after.is_none() && new.packets.is_none() && new.octets.is_none() {
             return Err(bad("a detached capture needs an end\n  try duration_s or packets, or a \
                             lease that is renewed"));
         }
@@ -900,12 +641,12 @@ async fn stats(
     blocking(move || {
         if let Some(live) = service.runs.get(&id) {
             service.heard_of(&live);
-            let moment = live.moment();
+            let latest = live.latest();
             return Ok(Json(Stats {
                 run: live.row(),
-                t_s: moment.as_ref().map(|moment| moment.sample.t_s),
-                sample: moment.as_ref().map(|moment| moment.sample.clone()),
-                report: moment.as_ref().map(|moment| service.files.told(live.so_far(moment))),
+                t_s: latest.as_ref().map(|latest| latest.sample.t_s),
+                sample: latest.as_ref().map(|latest| latest.sample.clone()),
+                report: latest.as_ref().map(|latest| service.files.told(live.so_far(latest))),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
@@ -931,10 +672,10 @@ fn read(text: &str) -> Result<Report, Refusal> {
 fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
         service.heard_of(&live);
-        let moment = live.moment();
-        let moment = moment
+        let latest = live.latest();
+        let latest = latest
             .ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
-        let report = service.files.told(live.so_far(&moment));
+        let report = service.files.told(live.so_far(&latest));
         return serde_json::to_string(&report)
             .map_err(|error| Refusal::internal(error.to_string()));
     }

@@ -244,7 +244,7 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 }
                 Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there is no attack")),
                 Ok(Err(error)) => {
-                    let mut refusal = service.files.unsaid(error.into());
+                    let mut refusal = service.files.unsaid(squall::Error::from(error).into());
                     refusal.message = said(&service, &refusal.message, &unfinished);
                     Err(refusal)
                 }
@@ -383,7 +383,7 @@ async fn score(
             (service.files.there(&asked.alerts)?, Unfinished(None))
         };
         let scored = scoring::score(&labels, &[alerts], asked.shift_ns).map_err(|error| {
-            let refusal = service.files.unsaid(error.into());
+            let refusal = service.files.unsaid(squall::Error::from(error).into());
             Refusal { message: said(&service, &refusal.message, &unfinished), ..refusal }
         })?;
         let text = said(&service, &scored.to_json(), &unfinished);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use squall::design::{self, Import, Imported, OnePacket, PacketPage};
+use squall_editor::{self as design, Import, Imported, OnePacket, PacketPage};
 
 use super::refused;
 use crate::{

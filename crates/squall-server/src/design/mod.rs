@@ -1,11 +1,15 @@
 //! What a user interface needs besides runs: headers, packets, profiles, captures, rules.
 
+#[cfg(feature = "attacks")]
+mod attacks;
+#[cfg(not(feature = "attacks"))]
+#[path = "no_attacks.rs"]
 mod attacks;
 mod captures;
 mod packets;
 mod profiles;
 
-use squall::design::Problem;
+use squall_editor::Problem;
 
 pub use attacks::Solving;
 
@@ -165,6 +169,36 @@ mod tests {
             .post("/packets/variations", json!({ "packet": "eth", "vary": [], "count": 0 }))
             .await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
+    }
+
+    #[tokio::test]
+    async fn applications_have_the_options_that_templates_take() {
+        let daemon = Daemon::new("applications");
+        let (status, reply) = daemon.ask("GET", "/applications", None).await;
+        assert_eq!(status, StatusCode::OK);
+        let applications = reply["applications"].as_array().expect("a list");
+        assert!(applications.iter().any(|app| app["name"] == "mix"));
+        for app in applications {
+            let template = |options: Value| {
+                json!({ "profile": {
+                    "ports": { "A": "loop:apps", "B": "loop:apps" },
+                    "flows": { "clients": "A", "servers": "B", "cps": 1 },
+                    "template": [{
+                        "clients": "16.0.0.1", "servers": "48.0.0.1", "app": app["name"],
+                        "options": options, "weight": 1,
+                    }],
+                } })
+            };
+            let (_, checked) = daemon.post("/profiles/check", template(json!({}))).await;
+            assert_eq!(checked["problems"], json!([]), "{app}");
+            for option in app["options"].as_array().expect("a list") {
+                let name = option.as_str().expect("a name");
+                let (_, checked) =
+                    daemon.post("/profiles/check", template(json!({ name: [] }))).await;
+                let problems = checked["problems"].to_string();
+                assert!(!problems.contains("is none of"), "{app}: {problems}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::design::{self, HeaderInfo, PacketText, PacketView, VariationsView};
+use squall_editor::{self as design, HeaderInfo, PacketText, PacketView, VariationsView};
 
 use super::{one_of, refused};
 use crate::{

@@ -5,10 +5,8 @@ use std::{path::Path, sync::Arc};
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::{
-    Format, Profile,
-    design::{self, Around, Checked, Problem, To, Written},
-};
+use squall::{Format, Profile};
+use squall_editor::{self as design, Around, Checked, Problem, To, Written};
 
 use super::{one_of, refused};
 use crate::{
@@ -42,6 +40,34 @@ pub fn routes() -> Routes {
                 .takes::<Asked>()
                 .gives::<Plan>(),
         )
+        .get(
+            "/squall/v1/applications",
+            applications,
+            says("Applications of flows that are built in").gives::<Applications>(),
+        )
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Applications {
+    applications: Vec<ApplicationInfo>,
+}
+
+/// An application that is built in.
+#[derive(Serialize, JsonSchema)]
+struct ApplicationInfo {
+    name: &'static str,
+    /// One line.
+    about: &'static str,
+    /// What `options` of a template may say of it.
+    options: &'static [&'static str],
+}
+
+async fn applications() -> Json<Applications> {
+    let applications = squall::catalogue()
+        .into_iter()
+        .map(|app| ApplicationInfo { name: app.name, about: app.about, options: app.options })
+        .collect();
+    Json(Applications { applications })
 }
 
 /// A profile, as text or as an object.

@@ -14,7 +14,7 @@ use axum::{
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
-use squall::otg::Refusal;
+use squall_otg::Refusal;
 use tokio_stream::StreamExt;
 use tonic::{
     Code, Status,

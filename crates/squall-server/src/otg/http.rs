@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, MethodRouter, on},
 };
-use squall::otg::Refusal;
+use squall_otg::Refusal;
 
 use super::{Answer, Form, LARGEST, OPERATIONS, Operation, json, refusal};
 use crate::{coding::takes_gzip, service::Service};

@@ -16,10 +16,8 @@ use axum::{Router, http::Extensions};
 use bytes::Bytes;
 use flate2::Compression;
 use serde_json::Value;
-use squall::{
-    driving::Start,
-    otg::{Controller, InProcess, Refusal},
-};
+use squall::driving::Start;
+use squall_otg::{Controller, InProcess, Refusal};
 
 use crate::{
     coding::gzipped,

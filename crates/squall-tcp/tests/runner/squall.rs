@@ -93,7 +93,7 @@ impl Output for Wire {
         len: usize,
         cut: Cut,
     ) -> Option<&mut [u8]> {
-        assert!(cut.is_whole(), "nobody has said that super-packets are taken");
+        assert!(cut.is_whole(), "nobody has said that GSO packets are taken");
         self.0.push(vec![0; len]);
         self.0.last_mut().map(Vec::as_mut_slice)
     }

@@ -1,0 +1,353 @@
+//! What programs look for in whole answers of HTTP: values for the next request, cookies, where a
+//! redirection leads, and what a body should be. Only programs that ask for such keep answers.
+
+use std::fmt::Write;
+
+use regex::bytes::Regex;
+use sha2::{Digest, Sha256};
+
+use crate::{Check, Origin, ProtocolError};
+
+/// An answer's octets, head included. What is longer cannot be looked at.
+pub const MOST_ANSWER: usize = 16 << 20;
+
+/// What a flow keeps of its answers.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// By slot; the last that was taken.
+    pub values: Vec<Vec<u8>>,
+    /// The answer that is read, as it comes; then its body.
+    octets: Vec<u8>,
+    /// ... which it is.
+    whole: bool,
+    head: Vec<u8>,
+    pub status: u16,
+    jar: Vec<(String, String)>,
+    /// The server closes behind this answer: nothing more can be asked.
+    pub closing: bool,
+}
+
+/// A [`Check`] that is ready.
+#[derive(Clone, Debug)]
+pub enum Checked {
+    Status(u16),
+    Length(u64),
+    Sha256([u8; 32]),
+    Regex(Regex),
+}
+
+/// A place in an answer that is ready to be looked for.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A pointer of RFC 6901.
+    Json(String),
+    Regex(Regex),
+    Header(String),
+}
+
+impl Kept {
+    pub fn new(slots: usize) -> Self {
+        Self { values: vec![vec![]; slots], ..Self::default() }
+    }
+
+    /// # Errors
+    /// If the answer is longer than is kept.
+    pub fn receive(&mut self, octets: &[u8]) -> Result<(), ProtocolError> {
+        if std::mem::take(&mut self.whole) {
+            self.octets.clear();
+        }
+        if self.octets.len() + octets.len() > MOST_ANSWER {
+            return Err(ProtocolError::LongAnswer);
+        }
+        self.octets.extend_from_slice(octets);
+        Ok(())
+    }
+
+    /// The answer is there as a whole. `cookies`: the slot of the header field that is made of
+    /// what it sets.
+    pub fn complete(&mut self, close: bool, cookies: Option<usize>) {
+        let mut octets = std::mem::take(&mut self.octets);
+        let mut from = 0;
+        // Interim answers stand before it, each a head alone (RFC 9110 §15.2).
+        loop {
+            let end = head_end(&octets[from..]).map_or(octets.len(), |end| from + end);
+            self.status = status(&octets[from..end]);
+            let interim = (100..200).contains(&self.status) && end < octets.len();
+            if !interim {
+                self.head = octets[from..end].to_vec();
+                octets.drain(..end);
+                break;
+            }
+            from = end;
+        }
+        let chunked = self.header("transfer-encoding").is_some_and(|coding| {
+            coding.trim_ascii_end().to_ascii_lowercase().ends_with(b"chunked")
+        });
+        // What was the answer is the body from now on; the next one takes its place.
+        self.octets = if chunked { unchunk(&octets) } else { octets };
+        (self.closing, self.whole) = (close, true);
+        if let Some(slot) = cookies {
+            self.set_cookies();
+            self.values[slot] = self.cookie_header();
+        }
+    }
+
+    /// # Errors
+    /// If it is not in the answer.
+    pub fn take(&self, source: &Source) -> Result<Vec<u8>, ProtocolError> {
+        let found = match source {
+            Source::Header(name) => self.header(name).map(<[u8]>::to_vec),
+            Source::Regex(regex) => regex.captures(&self.octets).and_then(|found| {
+                found.get(1).or_else(|| found.get(0)).map(|group| group.as_bytes().to_vec())
+            }),
+            Source::Json(pointer) => {
+                let body: Option<serde_json::Value> = serde_json::from_slice(&self.octets).ok();
+                body.as_ref().and_then(|body| body.pointer(pointer)).and_then(|field| match field {
+                    serde_json::Value::String(text) => Some(text.clone().into_bytes()),
+                    serde_json::Value::Null => None,
+                    other => Some(other.to_string().into_bytes()),
+                })
+            }
+        };
+        found.ok_or(ProtocolError::NoValue)
+    }
+
+    /// # Errors
+    /// By what is not as it should be.
+    pub fn check(&self, check: &Checked) -> Result<(), ProtocolError> {
+        let (holds, error) = match check {
+            Checked::Status(status) => (self.status == *status, ProtocolError::CheckStatus),
+            Checked::Length(octets) => {
+                (self.octets.len() as u64 == *octets, ProtocolError::CheckLength)
+            }
+            Checked::Sha256(hash) => {
+                (Sha256::digest(&self.octets)[..] == hash[..], ProtocolError::CheckHash)
+            }
+            Checked::Regex(regex) => (regex.is_match(&self.octets), ProtocolError::CheckRegex),
+        };
+        if holds { Ok(()) } else { Err(error) }
+    }
+
+    /// Path and query of where the answer redirects to, on the same server; other servers are
+    /// other flows.
+    pub fn redirection(&self, host: &[u8]) -> Option<Vec<u8>> {
+        if !matches!(self.status, 301 | 302 | 303 | 307 | 308) {
+            return None;
+        }
+        let to = self.header("location")?;
+        let to = &to[..memchr::memchr(b'#', to).unwrap_or(to.len())];
+        let rest =
+            [&b"http://"[..], b"https://"].iter().find_map(|scheme| to.strip_prefix(*scheme));
+        let path = match rest.or_else(|| to.strip_prefix(b"//")) {
+            Some(rest) => {
+                let at = memchr::memchr(b'/', rest).unwrap_or(rest.len());
+                if !rest[..at].eq_ignore_ascii_case(host) && !host.is_empty() {
+                    return None;
+                }
+                &rest[at..]
+            }
+            None => to,
+        };
+        Some(if path.starts_with(b"/") { path.to_vec() } else { [b"/", path].concat() })
+    }
+
+    fn header<'a>(&'a self, name: &'a str) -> Option<&'a [u8]> {
+        self.headers(name).next()
+    }
+
+    fn headers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.head.split(|octet| *octet == b'\n').skip(1).filter_map(move |line| {
+            let at = memchr::memchr(b':', line)?;
+            let (field, value) = (&line[..at], &line[at + 1..]);
+            field.eq_ignore_ascii_case(name.as_bytes()).then(|| value.trim_ascii())
+        })
+    }
+
+    /// RFC 6265 §5.2, of one server: path and domain are not looked at.
+    fn set_cookies(&mut self) {
+        let set: Vec<String> = self
+            .headers("set-cookie")
+            .map(|field| String::from_utf8_lossy(field).into_owned())
+            .collect();
+        for field in set {
+            let mut parts = field.split(';');
+            let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
+                continue;
+            };
+            let (name, value) = (name.trim(), value.trim());
+            let gone = parts.any(|attribute| {
+                let (key, age) = attribute.split_once('=').unwrap_or((attribute, ""));
+                key.trim().eq_ignore_ascii_case("max-age")
+                    && age.trim().parse::<i64>().is_ok_and(|age| age <= 0)
+            });
+            self.jar.retain(|(known, _)| known != name);
+            if !gone {
+                self.jar.push((name.into(), value.into()));
+            }
+        }
+    }
+
+    fn cookie_header(&self) -> Vec<u8> {
+        let mut text = String::new();
+        for (i, (name, value)) in self.jar.iter().enumerate() {
+            let before = if i == 0 { "Cookie: " } else { "; " };
+            // A String takes all.
+            let _ = write!(text, "{before}{name}={value}");
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        text.into_bytes()
+    }
+
+    /// Octets of memory.
+    pub fn memory(&self) -> usize {
+        let values: usize = self.values.iter().map(Vec::capacity).sum();
+        size_of::<Self>() + values + self.octets.capacity() + self.head.capacity()
+    }
+}
+
+/// Where a head ends: behind the first line that is empty, of either kind.
+fn head_end(octets: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', octets).find_map(|at| match &octets[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    })
+}
+
+/// Of a status line that the parser has found to be one.
+fn status(head: &[u8]) -> u16 {
+    let digits = head.split(|octet| *octet == b' ').nth(1).and_then(|word| word.get(..3));
+    digits.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// The octets of chunks that the parser has found to be right.
+fn unchunk(mut octets: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(octets.len());
+    while let Some(end) = memchr::memchr(b'\n', octets) {
+        let size = octets[..end].split(|octet| *octet == b';').next().unwrap_or_default();
+        let size = str::from_utf8(size.trim_ascii()).ok();
+        let len = size.and_then(|size| usize::from_str_radix(size, 16).ok()).unwrap_or(0);
+        let Some(chunk) = octets.get(end + 1..end + 1 + len).filter(|chunk| !chunk.is_empty())
+        else {
+            break;
+        };
+        body.extend_from_slice(chunk);
+        let rest = &octets[end + 1 + len..];
+        octets = &rest[memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1)..];
+    }
+    body
+}
+
+impl Source {
+    /// # Errors
+    /// As text, if it is no regular expression.
+    pub fn new(from: &Origin) -> Result<Self, String> {
+        Ok(match from {
+            Origin::Json(path) => Self::Json(pointer(path)),
+            Origin::Header(name) => Self::Header(name.clone()),
+            Origin::Regex(pattern) => Self::Regex(regex(pattern)?),
+        })
+    }
+}
+
+impl Checked {
+    /// # Errors
+    /// As text, if it is no regular expression.
+    pub fn new(check: &Check) -> Result<Self, String> {
+        Ok(match check {
+            Check::Status(status) => Self::Status(*status),
+            Check::Length(octets) => Self::Length(*octets),
+            Check::Sha256(hash) => Self::Sha256(*hash),
+            Check::Regex(pattern) => Self::Regex(regex(pattern)?),
+        })
+    }
+}
+
+fn regex(pattern: &str) -> Result<Regex, String> {
+    Regex::new(pattern).map_err(|error| error.to_string())
+}
+
+/// `data.items[0].id`, or a pointer as it is.
+fn pointer(path: &str) -> String {
+    if path.is_empty() || path.starts_with('/') {
+        return path.into();
+    }
+    let escaped = path.replace('~', "~0").replace('/', "~1");
+    format!("/{}", escaped.replace('[', ".").replace(']', "").replace('.', "/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Kept {
+        let mut kept = Kept::new(1);
+        kept.receive(text.as_bytes()).expect("short");
+        kept.complete(false, Some(0));
+        kept
+    }
+
+    fn taken(kept: &Kept, from: Origin) -> Option<String> {
+        let found = kept.take(&Source::new(&from).expect("right")).ok()?;
+        Some(String::from_utf8(found).expect("text"))
+    }
+
+    #[test]
+    fn values_are_found_in_json_by_a_regex_and_in_headers() {
+        let kept = answer(
+            "HTTP/1.1 200 OK\r\nX-Token: t1 \r\n\r\n{\"a\": {\"b\": [7, \"x y\"]}, \"n\": null}",
+        );
+        let json = |path: &str| taken(&kept, Origin::Json(path.into()));
+        assert_eq!((json("a.b[1]"), json("/a/b/0")), (Some("x y".into()), Some("7".into())));
+        assert_eq!((json("n"), json("a.c")), (None, None));
+        assert_eq!(taken(&kept, Origin::Header("x-token".into())), Some("t1".into()));
+        assert_eq!(taken(&kept, Origin::Regex(r#""(x) y"#.into())), Some("x".into()));
+        assert_eq!(taken(&kept, Origin::Regex("x y".into())), Some("x y".into()));
+    }
+
+    #[test]
+    fn chunks_and_interim_answers_are_no_part_of_a_body() {
+        let kept = answer(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nTransfer-Encoding: \
+             chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n",
+        );
+        let check = |check: Check| kept.check(&Checked::new(&check).expect("right"));
+        assert_eq!(kept.status, 201);
+        assert_eq!(check(Check::Status(201)), Ok(()));
+        assert_eq!(check(Check::Length(13)), Ok(()));
+        assert_eq!(check(Check::Regex("^abc0.*9$".into())), Ok(()));
+        assert_eq!(check(Check::Status(200)), Err(ProtocolError::CheckStatus));
+        assert_eq!(check(Check::Length(12)), Err(ProtocolError::CheckLength));
+        assert_eq!(check(Check::Regex("abcd".into())), Err(ProtocolError::CheckRegex));
+        let hash = |text: &str| Check::Sha256(Sha256::digest(text).into());
+        assert_eq!(check(hash("abc0123456789")), Ok(()));
+        assert_eq!(check(hash("abc")), Err(ProtocolError::CheckHash));
+    }
+
+    #[test]
+    fn cookies_are_kept_replaced_and_forgotten() {
+        let mut kept =
+            answer("HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Path=/\r\nset-cookie: b = two\r\n\r\n");
+        assert_eq!(kept.values[0], b"Cookie: a=1; b=two\r\n");
+        kept.receive(b"HTTP/1.1 200 OK\r\nSet-Cookie: b=3\r\nSet-Cookie: a=; Max-Age=0\r\n\r\n")
+            .expect("short");
+        kept.complete(false, Some(0));
+        assert_eq!(kept.values[0], b"Cookie: b=3\r\n");
+    }
+
+    #[test]
+    fn redirections_are_followed_to_the_same_server_only() {
+        let of = |status: u16, to: &str| {
+            let kept = answer(&format!("HTTP/1.1 {status} x\r\nLocation: {to}\r\n\r\n"));
+            kept.redirection(b"a.test:8080").map(|path| String::from_utf8(path).expect("text"))
+        };
+        assert_eq!(of(302, "/b?c#d"), Some("/b?c".into()));
+        assert_eq!(of(308, "http://A.test:8080/b"), Some("/b".into()));
+        assert_eq!(of(301, "http://a.test:8080"), Some("/".into()));
+        assert_eq!(of(301, "http://b.test/"), None);
+        assert_eq!(of(200, "/b"), None);
+        assert_eq!(of(304, "/b"), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Stands in for `tls` in a build without that feature: no settings can be met, and so no program
+//! has sessions.
+
+use squall_tcp::{Event, Piece};
+
+use crate::{Apps, FlowSocket, Observer, ProgramId, TlsSettings, TlsSettingsError};
+
+/// There is none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tls {}
+
+impl Tls {
+    /// # Errors
+    /// Always.
+    pub fn new(_: &TlsSettings) -> Result<Self, TlsSettingsError> {
+        let text = "this build has no TLS for flows\n  try one with the feature: cargo build \
+                    --release -p squall-cli --features tls";
+        Err(TlsSettingsError { setting: "", text: text.into() })
+    }
+}
+
+/// No piece has it: messages are fewer.
+pub(crate) const SESSION: u32 = 1 << 31;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layer;
+
+impl Layer {
+    pub fn add(&mut self, _: ProgramId, tls: &Tls) {
+        match *tls {}
+    }
+
+    pub fn has(&self, _: ProgramId) -> bool {
+        false
+    }
+
+    pub fn memory(&self) -> usize {
+        0
+    }
+
+    pub fn len(&self) -> usize {
+        0
+    }
+
+    pub fn copy(&self, _: Piece, _: u32, _: &mut [u8]) {
+        unreachable!("no program has a session");
+    }
+
+    pub fn event<O: Observer>(
+        &mut self,
+        apps: &mut Apps<O>,
+        socket: &mut impl FlowSocket,
+        event: Event<'_>,
+    ) {
+        apps.run_event(socket, event);
+    }
+}

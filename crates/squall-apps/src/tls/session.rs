@@ -1,0 +1,684 @@
+//! TLS between a program and its flow: the program speaks plain octets and knows nothing of it.
+//!
+//! What is encrypted cannot be made again, as a program's messages can: it is kept until the peer
+//! has acknowledged it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+};
+
+use rustls::{
+    HandshakeKind,
+    client::{ClientConnectionData, UnbufferedClientConnection},
+    server::{ServerConnectionData, UnbufferedServerConnection},
+    unbuffered::{
+        ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
+    },
+};
+use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
+use squall_units::Nanos;
+
+use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
+
+/// Pieces with this bit are of a session, whose place the other bits are; `nth` is where they begin
+/// in all that it sent.
+pub(crate) const SESSION: u32 = 1 << 31;
+
+/// What is plain becomes a record of so many octets at most (RFC 8446 §5.1).
+const RECORD: u32 = 1 << 14;
+/// So many octets are encrypted ahead of what TCP has sent: some full GSO packets. A peer that
+/// takes nothing costs no more.
+const AHEAD: u32 = 128 << 10;
+/// How long a handshake may take.
+const HANDSHAKE: Nanos = Nanos(30_000_000_000);
+/// What a session has allocated beside its own octets, once its handshake is done (estimated, from
+/// what a process with many of them takes: docs/guide/flows.md).
+const SESSION_HEAP: usize = 2 << 10;
+
+/// Sessions of all flows whose programs have TLS.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    /// By program.
+    programs: Vec<Option<Tls>>,
+    places: HashMap<FlowId, u32>,
+    sessions: Vec<Option<Box<Session>>>,
+    free: Vec<u32>,
+    buffers: Buffers,
+}
+
+/// Used by all sessions, one after the other.
+#[derive(Debug, Default)]
+struct Buffers {
+    incoming: Vec<u8>,
+    plain: Vec<u8>,
+    cipher: Vec<u8>,
+    text: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Session {
+    peer: Connection,
+    /// The begin of a record, whose rest has not come.
+    incoming: Vec<u8>,
+    /// Encrypted and not acknowledged; where it begins in all that was sent.
+    kept: VecDeque<u8>,
+    begins: u32,
+    /// What the program said and was not encrypted yet, of each piece from this octet on.
+    said: VecDeque<(Piece, u32)>,
+    began: Nanos,
+    /// The handshake is done.
+    open: bool,
+    /// The program has closed ...
+    closing: bool,
+    /// ... and the peer was told.
+    closed: bool,
+    /// Where all that the program said ends in what was sent, once it has closed.
+    ends: u32,
+    peer_closed: bool,
+    /// Nothing is read or said any more.
+    over: bool,
+}
+
+enum Connection {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+/// Keys are not shown.
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self {
+            Self::Client(_) => "client",
+            Self::Server(_) => "server",
+        };
+        write!(f, "{role} {:?} {}", self.kind(), self.cipher())
+    }
+}
+
+/// The programs alone: another worker has flows of its own.
+impl Clone for Layer {
+    fn clone(&self) -> Self {
+        let programs = self.programs.iter().map(|tls| tls.as_ref().map(Tls::for_worker)).collect();
+        Self { programs, ..Self::default() }
+    }
+}
+
+impl Layer {
+    pub fn add(&mut self, program: ProgramId, tls: &Tls) {
+        let at = usize::from(program.0);
+        if self.programs.len() <= at {
+            self.programs.resize(at + 1, None);
+        }
+        self.programs[at] = Some(tls.for_worker());
+    }
+
+    #[inline]
+    pub fn has(&self, program: ProgramId) -> bool {
+        self.programs.get(usize::from(program.0)).is_some_and(Option::is_some)
+    }
+
+    /// Octets of memory.
+    pub fn memory(&self) -> usize {
+        let of = |session: &Session| {
+            let said = session.said.capacity() * size_of::<(Piece, u32)>();
+            size_of::<Session>()
+                + SESSION_HEAP
+                + session.incoming.capacity()
+                + session.kept.capacity()
+                + said
+        };
+        let sessions: usize = self.sessions.iter().flatten().map(|session| of(session)).sum();
+        sessions
+            + self.sessions.capacity() * size_of::<usize>()
+            + self.places.capacity() * size_of::<(FlowId, u32)>()
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// What stands at `offset` of a piece of a session.
+    ///
+    /// # Panics
+    /// If it was acknowledged: the stack asks for what is outstanding only.
+    pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
+        let session = self.sessions[(piece.message & !SESSION) as usize]
+            .as_ref()
+            .expect("an open flow's session");
+        let from = piece.nth.wrapping_add(offset).wrapping_sub(session.begins) as usize;
+        let (first, second) = session.kept.as_slices();
+        let in_first = first.len().saturating_sub(from).min(out.len());
+        let (head, tail) = out.split_at_mut(in_first);
+        if in_first > 0 {
+            head.copy_from_slice(&first[from..from + in_first]);
+        }
+        let behind = from.saturating_sub(first.len());
+        tail.copy_from_slice(&second[behind..behind + tail.len()]);
+    }
+
+    /// An event of a flow, before its program hears of it.
+    pub fn event<O: Observer>(
+        &mut self,
+        apps: &mut Apps<O>,
+        socket: &mut impl FlowSocket,
+        event: Event<'_>,
+    ) {
+        let id = socket.id();
+        let program = apps.program(socket.state());
+        if let Event::Established = event {
+            match self.begin(apps.role(program), program, socket) {
+                Ok(session) => self.put(id, session),
+                Err(error) => {
+                    apps.secure_failed(socket, ProtocolError::TlsBroken, &error);
+                    return;
+                }
+            }
+        }
+        let Some(&place) = self.places.get(&id) else { return apps.run_event(socket, event) };
+        let Some(mut session) = self.sessions[place as usize].take() else { return };
+        let buffers = &mut self.buffers;
+        let mut flow = Secured { apps, socket, session: &mut session, program, place, buffers };
+        match event {
+            Event::Established => flow.established(),
+            Event::Received(octets) => flow.received(octets),
+            Event::Acknowledged { octets, .. } => flow.acknowledged(octets),
+            Event::PeerClosed => flow.peer_closed(),
+            Event::Timer => flow.timer(),
+            Event::Gone(_) => {
+                flow.gone(event);
+                self.places.remove(&id);
+                self.free.push(place);
+                return;
+            }
+        }
+        self.sessions[place as usize] = Some(session);
+    }
+
+    fn begin(
+        &self,
+        role: Role,
+        program: ProgramId,
+        socket: &impl FlowSocket,
+    ) -> Result<Session, rustls::Error> {
+        let tls = self.programs[usize::from(program.0)].as_ref().expect("`has` was asked before");
+        let peer = match role {
+            Role::Client => {
+                let name = tls.name_of(socket.tuple().remote);
+                Connection::Client(UnbufferedClientConnection::new(tls.client.clone(), name)?)
+            }
+            Role::Server => {
+                Connection::Server(UnbufferedServerConnection::new(tls.server.clone())?)
+            }
+        };
+        Ok(Session {
+            peer,
+            incoming: Vec::new(),
+            kept: VecDeque::new(),
+            begins: 0,
+            said: VecDeque::new(),
+            began: socket.now(),
+            open: false,
+            closing: false,
+            closed: false,
+            ends: 0,
+            peer_closed: false,
+            over: false,
+        })
+    }
+
+    fn put(&mut self, id: FlowId, session: Session) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.sessions.push(None);
+            self.sessions.len() as u32 - 1
+        });
+        self.sessions[place as usize] = Some(Box::new(session));
+        self.places.insert(id, place);
+    }
+}
+
+/// A flow while an event of it is handled.
+struct Secured<'a, O, S> {
+    apps: &'a mut Apps<O>,
+    socket: &'a mut S,
+    session: &'a mut Session,
+    program: ProgramId,
+    place: u32,
+    buffers: &'a mut Buffers,
+}
+
+impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
+    fn established(&mut self) {
+        let state = *self.socket.state();
+        self.apps.tell_established(&state, self.socket.now());
+        let at = self.socket.now() + HANDSHAKE;
+        self.socket.wake_at(at);
+        self.received(&[]);
+    }
+
+    fn received(&mut self, octets: &[u8]) {
+        if self.session.over || self.session.peer_closed {
+            // What comes behind the end is nobody's.
+            return;
+        }
+        // Mostly whole records come, and nothing has to be kept.
+        let mut incoming = std::mem::take(&mut self.session.incoming);
+        if incoming.is_empty() {
+            incoming = std::mem::take(&mut self.buffers.incoming);
+        }
+        incoming.extend_from_slice(octets);
+        let mut plain = std::mem::take(&mut self.buffers.plain);
+        let Progress { used, peer_closed, result } =
+            self.session.peer.progress(&mut incoming, &mut self.buffers.cipher, &mut plain);
+        if used < incoming.len() && !peer_closed && result.is_ok() {
+            self.session.incoming.extend_from_slice(&incoming[used..]);
+        }
+        incoming.clear();
+        self.buffers.incoming = incoming;
+        self.send();
+        if !self.session.open && result.is_ok() && !self.session.peer.is_handshaking() {
+            self.session.open = true;
+            let took = self.socket.now().saturating_sub(self.session.began);
+            let resumed = self.session.peer.kind() == Some(HandshakeKind::Resumed);
+            let cipher = self.session.peer.cipher();
+            self.apps.observer_mut().secured(self.program, took, resumed, cipher);
+            self.program(Event::Established);
+        }
+        if !plain.is_empty() {
+            self.program(Event::Received(&plain));
+            plain.clear();
+        }
+        self.buffers.plain = plain;
+        if peer_closed && !self.session.peer_closed {
+            self.session.peer_closed = true;
+            if self.session.open {
+                self.program(Event::PeerClosed);
+            } else {
+                self.fail(ProtocolError::TlsClosed, &"the peer closed in the handshake");
+            }
+        }
+        if let Err(error) = result {
+            self.fail(kind_of(&error), &error);
+        }
+        self.flush();
+    }
+
+    fn acknowledged(&mut self, octets: u32) {
+        let octets = octets.min(self.session.kept.len() as u32);
+        self.session.begins = self.session.begins.wrapping_add(octets);
+        if octets as usize == self.session.kept.len() {
+            // Who has nothing outstanding costs nothing.
+            self.session.kept = VecDeque::new();
+        } else {
+            self.session.kept.drain(..octets as usize);
+        }
+        self.flush();
+        if self.session.open && !self.session.over {
+            let all = self.session.kept.is_empty() && self.session.said.is_empty();
+            self.program(Event::Acknowledged { octets, all });
+            self.flush();
+        }
+    }
+
+    fn peer_closed(&mut self) {
+        if self.session.over || self.session.peer_closed {
+            return;
+        }
+        self.session.peer_closed = true;
+        if !self.session.open {
+            self.fail(ProtocolError::TlsClosed, &"the peer closed in the handshake");
+        } else {
+            if !self.session.closing {
+                self.apps.observer_mut().truncated(self.program);
+            }
+            self.program(Event::PeerClosed);
+        }
+        self.flush();
+    }
+
+    fn timer(&mut self) {
+        if self.session.open {
+            self.program(Event::Timer);
+        } else if !self.session.over {
+            self.fail(ProtocolError::TlsTimeout, &"the peer took too long for the handshake");
+        }
+        self.flush();
+    }
+
+    fn gone(&mut self, event: Event<'_>) {
+        if !self.session.open && !self.session.over {
+            self.apps.observer_mut().insecure(self.program, &"the flow ended in the handshake");
+        }
+        // A peer that closes first does not read our close_notify any more: its host resets the
+        // flow for it, after both sides have heard all of the other.
+        let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
+        let heard = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
+        self.program(match event {
+            Event::Gone(Reason::Reset) if heard => Event::Gone(Reason::Closed),
+            event => event,
+        });
+    }
+
+    /// The program goes on.
+    fn program(&mut self, event: Event<'_>) {
+        let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
+        self.apps.run_event(&mut plain, event);
+    }
+
+    #[cold]
+    fn fail(&mut self, error: ProtocolError, why: &dyn fmt::Display) {
+        self.session.over = true;
+        self.session.said.clear();
+        let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
+        self.apps.secure_failed(&mut plain, error, why);
+        // After the alert, which says why.
+        self.session.closing = true;
+    }
+
+    /// Encrypts what was said, as far as TCP has use for it, and closes behind the last.
+    fn flush(&mut self) {
+        let tuple = self.socket.tuple();
+        while let Some((piece, from)) = self.session.said.front_mut() {
+            if self.socket.unsent() + self.buffers.cipher.len() as u32 >= AHEAD {
+                break;
+            }
+            let (whole, begin, len) = (*piece, *from, (piece.len - *from).min(RECORD));
+            *from += len;
+            if *from == piece.len {
+                self.session.said.pop_front();
+            }
+            self.buffers.text.resize(len as usize, 0);
+            self.apps.write(self.socket.state(), &tuple, whole, begin, &mut self.buffers.text);
+            if !self.session.encrypt(Some(&self.buffers.text), &mut self.buffers.cipher) {
+                self.fail(ProtocolError::TlsBroken, &"the session cannot encrypt more");
+                break;
+            }
+            self.apps.observer_mut().encrypted(self.program, len);
+        }
+        let closes = self.session.closing && !self.session.closed && self.session.said.is_empty();
+        if closes {
+            self.session.closed = true;
+            let outstanding = self.session.kept.len() + self.buffers.cipher.len();
+            self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
+            // Who has closed before us mostly does not read any more, and would reset the flow for
+            // it (so nginx does, too).
+            if self.session.open && !self.session.over && !self.session.peer_closed {
+                // The flow ends all the same if it cannot be said.
+                self.session.encrypt(None, &mut self.buffers.cipher);
+            }
+        }
+        self.send();
+        if closes {
+            self.socket.close();
+        }
+    }
+
+    /// Hands what was encrypted to TCP.
+    fn send(&mut self) {
+        let cipher = &mut self.buffers.cipher;
+        if cipher.is_empty() {
+            return;
+        }
+        let nth = self.session.begins.wrapping_add(self.session.kept.len() as u32);
+        self.session.kept.extend(cipher.iter());
+        self.socket.send(Piece { message: SESSION | self.place, nth, len: cipher.len() as u32 });
+        cipher.clear();
+    }
+}
+
+fn kind_of(error: &rustls::Error) -> ProtocolError {
+    use rustls::Error;
+    match error {
+        Error::AlertReceived(_) => ProtocolError::TlsAlert,
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => {
+            ProtocolError::TlsCertificate
+        }
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => ProtocolError::TlsIncompatible,
+        _ => ProtocolError::TlsBroken,
+    }
+}
+
+/// The flow as its program sees it.
+struct Plain<'a, S> {
+    socket: &'a mut S,
+    session: &'a mut Session,
+}
+
+impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
+    const SECURED: bool = true;
+
+    fn now(&self) -> Nanos {
+        self.socket.now()
+    }
+    fn id(&self) -> FlowId {
+        self.socket.id()
+    }
+    fn tuple(&self) -> Tuple {
+        self.socket.tuple()
+    }
+    fn state(&mut self) -> &mut State {
+        self.socket.state()
+    }
+    fn send(&mut self, piece: Piece) -> bool {
+        if !self.session.over && piece.len > 0 {
+            self.session.said.push_back((piece, 0));
+        }
+        true
+    }
+    fn close(&mut self) {
+        self.session.closing = true;
+    }
+    fn abort(&mut self) {
+        self.session.over = true;
+        self.session.said.clear();
+        self.socket.abort();
+    }
+    fn wake_at(&mut self, at: Nanos) {
+        self.socket.wake_at(at);
+    }
+    fn unacknowledged(&self) -> u32 {
+        let left = |sum: u32, (piece, from): &(Piece, u32)| sum.saturating_add(piece.len - from);
+        self.session.said.iter().fold(self.session.kept.len() as u32, left)
+    }
+    fn unsent(&self) -> u32 {
+        self.socket.unsent()
+    }
+    fn pause(&mut self) {
+        self.socket.pause();
+    }
+    fn resume(&mut self) {
+        self.socket.resume();
+    }
+}
+
+/// How far a session came with what it had.
+struct Progress {
+    /// Octets that are not needed any more.
+    used: usize,
+    peer_closed: bool,
+    result: Result<(), rustls::Error>,
+}
+
+impl Session {
+    /// Adds a record with `text`, or the end, to `cipher`; whether that was possible.
+    fn encrypt(&mut self, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
+        match &mut self.peer {
+            Connection::Client(peer) => encrypt(peer, &mut self.incoming, text, cipher),
+            Connection::Server(peer) => encrypt(peer, &mut self.incoming, text, cipher),
+        }
+    }
+}
+
+impl Connection {
+    fn progress(
+        &mut self,
+        incoming: &mut [u8],
+        cipher: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Progress {
+        match self {
+            Self::Client(peer) => progress(peer, incoming, cipher, plain),
+            Self::Server(peer) => progress(peer, incoming, cipher, plain),
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Client(peer) => peer.is_handshaking(),
+            Self::Server(peer) => peer.is_handshaking(),
+        }
+    }
+
+    fn kind(&self) -> Option<HandshakeKind> {
+        match self {
+            Self::Client(peer) => peer.handshake_kind(),
+            Self::Server(peer) => peer.handshake_kind(),
+        }
+    }
+
+    /// `TLS13_AES_128_GCM_SHA256`
+    fn cipher(&self) -> &'static str {
+        let suite = match self {
+            Self::Client(peer) => peer.negotiated_cipher_suite(),
+            Self::Server(peer) => peer.negotiated_cipher_suite(),
+        };
+        suite.and_then(|suite| suite.suite().as_str()).unwrap_or("other")
+    }
+}
+
+/// Clients and servers have the same calls, of different types.
+trait Records {
+    type Data;
+    fn records<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data>;
+    fn has_queued(&self) -> bool;
+}
+
+impl Records for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+    fn records<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
+    fn has_queued(&self) -> bool {
+        self.wants_write()
+    }
+}
+
+impl Records for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+    fn records<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
+    fn has_queued(&self) -> bool {
+        self.wants_write()
+    }
+}
+
+/// Reads whole records, and answers them.
+fn progress(
+    peer: &mut impl Records,
+    incoming: &mut [u8],
+    cipher: &mut Vec<u8>,
+    plain: &mut Vec<u8>,
+) -> Progress {
+    let (mut used, mut peer_closed) = (0, false);
+    loop {
+        let UnbufferedStatus { mut discard, state, .. } = peer.records(&mut incoming[used..]);
+        match state {
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                while let Some(Ok(record)) = traffic.next_record() {
+                    discard += record.discard;
+                    plain.extend_from_slice(record.payload);
+                }
+            }
+            Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
+            Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+            Ok(ConnectionState::PeerClosed) => peer_closed = true,
+            // By both: we were first.
+            Ok(ConnectionState::Closed) => {
+                return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
+            }
+            // It wants more, or is ready to send. Early data is never asked for.
+            Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
+            Err(error) => {
+                used += discard;
+                // The alert that tells the peer.
+                while peer.has_queued()
+                    && let Ok(ConnectionState::EncodeTlsData(data)) =
+                        peer.records(&mut incoming[used..]).state
+                {
+                    encode(data, cipher);
+                }
+                return Progress { used, peer_closed, result: Err(error) };
+            }
+        }
+        used += discard;
+    }
+}
+
+fn encode<D>(mut data: EncodeTlsData<'_, D>, cipher: &mut Vec<u8>) {
+    let begin = cipher.len();
+    if let Err(EncodeError::InsufficientSize(needs)) = data.encode(&mut []) {
+        cipher.resize(begin + needs.required_size, 0);
+        let written = data.encode(&mut cipher[begin..]).unwrap_or(0);
+        cipher.truncate(begin + written);
+    }
+}
+
+fn encrypt(
+    peer: &mut impl Records,
+    incoming: &mut [u8],
+    text: Option<&[u8]>,
+    cipher: &mut Vec<u8>,
+) -> bool {
+    loop {
+        match peer.records(incoming).state {
+            Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
+            Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+            Ok(ConnectionState::PeerClosed) => {}
+            Ok(ConnectionState::WriteTraffic(traffic)) => {
+                return encrypt_record(traffic, text, cipher);
+            }
+            _ => return false,
+        }
+    }
+}
+
+fn encrypt_record<D>(
+    mut traffic: WriteTraffic<'_, D>,
+    text: Option<&[u8]>,
+    cipher: &mut Vec<u8>,
+) -> bool {
+    // More than any cipher adds.
+    const MORE: usize = 64;
+    let begin = cipher.len();
+    let mut room = text.map_or(0, <[u8]>::len) + MORE;
+    loop {
+        cipher.resize(begin + room, 0);
+        let written = match text {
+            Some(text) => traffic.encrypt(text, &mut cipher[begin..]),
+            None => traffic.queue_close_notify(&mut cipher[begin..]),
+        };
+        match written {
+            Ok(written) => {
+                cipher.truncate(begin + written);
+                return true;
+            }
+            Err(EncryptError::InsufficientSize(needs)) if needs.required_size > room => {
+                room = needs.required_size
+            }
+            Err(_) => {
+                cipher.truncate(begin);
+                return false;
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Programs over two stacks with a way between them that delays and loses, in virtual time; and
+//! what each side heard.
+
+pub mod capture;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use squall_apps::{Apps, Counts, Listener, Program, State};
+use squall_program::mix;
+use squall_tcp::{
+    Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
+    Tunables, Tuple,
+};
+use squall_units::{Cut, Nanos};
+
+/// Programs, and the octets that came to each flow, by the client's port.
+pub struct Recorder {
+    pub apps: Apps<Counts>,
+    pub heard: BTreeMap<u16, Vec<u8>>,
+    pub ended: Vec<(u16, Reason)>,
+    /// Flows that are recorded; others are only counted.
+    pub record: bool,
+}
+
+impl Application for Recorder {
+    type State = State;
+
+    fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
+        let tuple = socket.tuple();
+        let port = tuple.local_port.max(tuple.remote_port);
+        match event {
+            Event::Received(octets) if self.record => {
+                self.heard.entry(port).or_default().extend_from_slice(octets)
+            }
+            Event::Gone(reason) => self.ended.push((port, reason)),
+            _ => {}
+        }
+        self.apps.event(socket, event);
+    }
+
+    fn copy(&self, state: &State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+        self.apps.copy(state, flow, piece, offset, out);
+    }
+
+    fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
+        self.apps.accept(now, flow)
+    }
+}
+
+#[derive(Default)]
+struct Wire(Vec<Vec<u8>>);
+
+impl Output for Wire {
+    fn packet(&mut self, _: ClassId, _: &Tuple, len: usize, _: Cut) -> Option<&mut [u8]> {
+        self.0.push(vec![0; len]);
+        self.0.last_mut().map(|packet| &mut packet[..])
+    }
+}
+
+/// A client's stack, a server's, and the way between.
+pub struct Pair {
+    pub stacks: [Stack<Recorder>; 2],
+    pub now: Nanos,
+    pub delay: Nanos,
+    /// Packets of a thousand that are lost.
+    pub loss: u64,
+    seed: u64,
+    sent: u64,
+    way: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
+    port: u16,
+}
+
+/// Client's ports begin here, above all servers'.
+const FIRST_PORT: u16 = 20_000;
+pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+impl Pair {
+    /// Each program of a pair listens at a port of its own, from 80 on.
+    pub fn new(seed: u64, programs: &[(Program, Program)]) -> Self {
+        let stack = || {
+            let mut apps = Apps::new(seed, Counts::default());
+            for (i, (client, server)) in programs.iter().enumerate() {
+                apps.add(client).expect("a right program");
+                let program = apps.add(server).expect("a right program");
+                let port = 80 + i as u16;
+                apps.listen(Listener {
+                    program,
+                    class: ClassId(0),
+                    addresses: SERVER..=SERVER,
+                    ports: port..=port,
+                    peers: None,
+                });
+            }
+            let app = Recorder { apps, heard: BTreeMap::new(), ended: vec![], record: true };
+            let mut stack = Stack::new(Settings::default(), app);
+            stack.add_class(Tunables::default()).expect("right tunables");
+            stack
+        };
+        Self {
+            stacks: [stack(), stack()],
+            now: Nanos(1_000_000_000),
+            delay: Nanos(100_000),
+            loss: 0,
+            seed,
+            sent: 0,
+            way: BTreeMap::new(),
+            port: FIRST_PORT,
+        }
+    }
+
+    /// Begins a flow of pair `index`; the client's port.
+    pub fn begin(&mut self, index: u16, kind: FlowKind) -> u16 {
+        let port = self.port;
+        self.port += 1;
+        let client = &mut self.stacks[0];
+        let state = client.app().apps.client(
+            squall_apps::ProgramId(2 * index),
+            u32::from(port - FIRST_PORT),
+            self.now,
+        );
+        let tuple = Tuple {
+            kind,
+            local: Ipv4Addr::new(10, 0, 0, 1).into(),
+            local_port: port,
+            remote: SERVER,
+            remote_port: 80 + index,
+        };
+        let _: FlowId =
+            client.connect(self.now, ClassId(0), tuple, state).expect("room for a flow");
+        port
+    }
+
+    /// Until nothing more happens, or `until`.
+    pub fn run(&mut self, until: Nanos) {
+        loop {
+            self.send();
+            let due = self.stacks.iter().filter_map(Stack::next_due).min();
+            let arrives = self.way.keys().next().map(|(at, _)| *at);
+            let next = match (due, arrives) {
+                (Some(due), Some(arrives)) => due.min(arrives),
+                (due, arrives) => match due.or(arrives) {
+                    Some(next) => next,
+                    None => return,
+                },
+            };
+            if next > until {
+                return;
+            }
+            self.now = self.now.max(next);
+            while let Some(entry) = self.way.first_entry().filter(|entry| entry.key().0 <= self.now)
+            {
+                let (to, packet) = entry.remove();
+                self.stacks[to].receive(self.now, &packet);
+            }
+            for stack in &mut self.stacks {
+                stack.advance(self.now);
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        for (from, stack) in self.stacks.iter_mut().enumerate() {
+            let mut wire = Wire::default();
+            while stack.has_output() {
+                stack.transmit(self.now, &mut wire);
+            }
+            for packet in wire.0 {
+                self.sent += 1;
+                if mix(self.seed, self.sent) % 1000 >= self.loss {
+                    self.way.insert((self.now + self.delay, self.sent), (1 - from, packet));
+                }
+            }
+        }
+    }
+
+    pub fn counts(&self, side: usize) -> &Counts {
+        self.stacks[side].app().apps.observer()
+    }
+
+    /// What came to this side of the flow of a client's port.
+    pub fn heard(&self, side: usize, port: u16) -> &[u8] {
+        self.stacks[side].app().heard.get(&port).map_or(&[], Vec::as_slice)
+    }
+
+    /// # Panics
+    /// If a flow is left, or anything that belonged to one.
+    pub fn nothing_is_left(&self) {
+        for stack in &self.stacks {
+            assert_eq!(stack.active(), 0, "flows are left");
+            assert_eq!(stack.app().apps.held(), 0, "memory of flows is left");
+        }
+    }
+}
+
+pub fn secs(secs: u64) -> Nanos {
+    Nanos(secs * 1_000_000_000)
+}

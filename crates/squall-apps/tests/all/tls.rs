@@ -1,0 +1,341 @@
+//! Programs inside of TLS sessions, over two of our stacks, in virtual time.
+
+use squall_apps::{
+    Program, ProgramId, ProtocolError, Tls, TlsSettings, TlsVersion,
+    builtin::{HttpClient, http_server},
+};
+use squall_tcp::{FlowKind, Reason};
+
+use crate::common::{Pair, secs};
+
+/// A pair of programs, each side with TLS of its own settings; `None`: without.
+fn pair(
+    programs: (Program, Program),
+    client: Option<&TlsSettings>,
+    server: Option<&TlsSettings>,
+) -> Pair {
+    let mut pair = Pair::new(1, &[programs]);
+    for (side, settings) in [(0, client), (1, server)] {
+        if let Some(settings) = settings {
+            let tls = Tls::new(settings).expect("right settings");
+            pair.stacks[side].app_mut().apps.secure(ProgramId(side as u16), &tls);
+        }
+    }
+    pair
+}
+
+fn http(body: u32) -> (Program, Program) {
+    let client = HttpClient { requests: 3, ..HttpClient::default() };
+    (client.program("http").expect("right"), http_server("http", body).expect("right"))
+}
+
+fn errors(pair: &Pair, side: usize, error: ProtocolError) -> u64 {
+    pair.counts(side).protocol_errors[error as usize]
+}
+
+#[test]
+fn http_runs_inside_of_tls_as_without() {
+    let settings = TlsSettings::default();
+    let mut pair = pair(http(100_000), Some(&settings), Some(&settings));
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(100));
+    for side in [0, 1] {
+        let counts = pair.counts(side);
+        assert_eq!(
+            (counts.established, counts.secured, counts.resumed, counts.insecure),
+            (1, 1, 0, 0)
+        );
+        assert_eq!((counts.finished, counts.gone, counts.truncated), (1, 1, 0));
+        assert_eq!(counts.statuses[2], 3);
+        assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT]);
+    }
+    assert_eq!(pair.stacks[0].app().ended, [(20_000, Reason::Closed)]);
+    assert_eq!(pair.counts(0).received, pair.counts(1).sent, "plain octets are counted");
+    pair.nothing_is_left();
+}
+
+#[test]
+fn octets_come_whole_and_in_order_whatever_is_lost() {
+    // Each octet at its place: a program that reads them to a mark that comes once.
+    let text = "${random:alnum:300000:flow}";
+    let client = Program::client("c")
+        .send("go\r\n")
+        .recv_until("\r\n")
+        .send("thanks")
+        .close()
+        .build()
+        .expect("right");
+    let server = Program::server("s")
+        .recv_until("\r\n")
+        .send(&format!("{text}${{repeat:2000000:0123456789}}\r\n"))
+        .recv(6)
+        .close()
+        .build()
+        .expect("right");
+    let settings = TlsSettings::default();
+    let mut pair = pair((client, server), Some(&settings), Some(&settings));
+    pair.loss = 20;
+    for _ in 0..10 {
+        pair.begin(0, FlowKind::Tcp);
+    }
+    pair.run(secs(1000));
+    for side in [0, 1] {
+        let counts = pair.counts(side);
+        assert_eq!((counts.secured, counts.finished, counts.insecure), (10, 10, 0), "{counts:?}");
+    }
+    assert_eq!(pair.counts(0).received, 10 * 2_300_002);
+    pair.nothing_is_left();
+}
+
+#[test]
+fn sessions_are_resumed_where_that_is_wanted_and_only_there() {
+    for (client, server, resumed) in [(true, true, 4), (true, false, 0), (false, true, 0)] {
+        let settings = |resumption| TlsSettings { resumption, ..TlsSettings::default() };
+        let mut pair = pair(http(1000), Some(&settings(client)), Some(&settings(server)));
+        for _ in 0..5 {
+            pair.begin(0, FlowKind::Tcp);
+            pair.run(secs(1000));
+        }
+        for side in [0, 1] {
+            let counts = pair.counts(side);
+            assert_eq!(
+                (counts.secured, counts.resumed, counts.finished),
+                (5, resumed, 5),
+                "{client} {server}"
+            );
+        }
+        pair.nothing_is_left();
+    }
+}
+
+#[test]
+fn many_users_at_once_have_a_ticket_each() {
+    let settings = TlsSettings { resumption: true, ..TlsSettings::default() };
+    let mut pair = pair(http(1000), Some(&settings), Some(&settings));
+    for _ in 0..3 {
+        for _ in 0..20 {
+            pair.begin(0, FlowKind::Tcp);
+        }
+        pair.run(secs(1000));
+    }
+    assert_eq!((pair.counts(0).secured, pair.counts(0).resumed), (60, 40));
+    pair.nothing_is_left();
+}
+
+#[test]
+fn versions_that_do_not_meet_are_told_by_both_sides() {
+    let of = |version: &[TlsVersion]| TlsSettings {
+        versions: version.to_vec(),
+        ..TlsSettings::default()
+    };
+    let (old, new) = (of(&[TlsVersion::Tls12]), of(&[]));
+    let mut refused = pair(http(10), Some(&old), Some(&new));
+    refused.begin(0, FlowKind::Tcp);
+    refused.run(secs(1000));
+    assert_eq!(errors(&refused, 0, ProtocolError::TlsAlert), 1, "{:?}", refused.counts(0));
+    assert_eq!(errors(&refused, 1, ProtocolError::TlsIncompatible), 1, "{:?}", refused.counts(1));
+    assert_eq!(
+        (refused.counts(0).secured, refused.counts(0).insecure, refused.counts(0).finished),
+        (0, 1, 0)
+    );
+    refused.nothing_is_left();
+
+    let mut met = pair(
+        http(10),
+        Some(&of(&[TlsVersion::Tls12])),
+        Some(&of(&[TlsVersion::Tls12, TlsVersion::Tls13])),
+    );
+    met.begin(0, FlowKind::Tcp);
+    met.run(secs(1000));
+    assert_eq!((met.counts(0).secured, met.counts(0).finished, met.counts(1).finished), (1, 1, 1));
+    met.nothing_is_left();
+}
+
+#[test]
+fn protocols_are_agreed_on() {
+    let of = |names: &[&str]| TlsSettings {
+        alpn: names.iter().map(|&n| n.into()).collect(),
+        ..TlsSettings::default()
+    };
+    for (client, server, secured) in [
+        (&["h2", "http/1.1"][..], &["http/1.1"][..], 1),
+        (&["h2"], &["http/1.1"], 0),
+        (&[], &["http/1.1"], 1),
+    ] {
+        let mut pair = pair(http(10), Some(&of(client)), Some(&of(server)));
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(1000));
+        assert_eq!(pair.counts(0).secured, secured, "{client:?} {server:?}");
+        assert_eq!(errors(&pair, 1, ProtocolError::TlsIncompatible), 1 - secured);
+        pair.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_certificate_is_verified_if_an_authority_is_given() {
+    let (ca, certificate) = authority();
+    let server = TlsSettings { certificate: Some(certificate), ..TlsSettings::default() };
+    let verified =
+        TlsSettings { ca: Some(ca), server_name: Some("a.test".into()), ..TlsSettings::default() };
+    let other_name = TlsSettings { server_name: Some("b.test".into()), ..verified.clone() };
+    for (client, server, errors_of_client) in [
+        (&verified, &server, 0),
+        (&other_name, &server, 1),
+        // Of nobody whom we know.
+        (&verified, &TlsSettings::default(), 1),
+    ] {
+        let mut pair = pair(http(10), Some(client), Some(server));
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(1000));
+        assert_eq!(pair.counts(0).secured, 1 - errors_of_client);
+        assert_eq!(errors(&pair, 0, ProtocolError::TlsCertificate), errors_of_client);
+        assert_eq!(errors(&pair, 1, ProtocolError::TlsAlert), errors_of_client);
+        pair.nothing_is_left();
+    }
+}
+
+/// An authority, and a certificate of a.test by it with its key.
+fn authority() -> (Vec<u8>, (Vec<u8>, Vec<u8>)) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::new([]).expect("right");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = rcgen::CertifiedIssuer::self_signed(params, key).expect("a certificate");
+    let leaf_key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(["a.test".to_owned()]).expect("right");
+    let leaf = params.signed_by(&leaf_key, &ca).expect("a certificate");
+    let certificate =
+        (pem(leaf.der(), "CERTIFICATE"), pem(&leaf_key.serialize_der(), "PRIVATE KEY"));
+    (pem(ca.der(), "CERTIFICATE"), certificate)
+}
+
+fn pem(der: &[u8], kind: &str) -> Vec<u8> {
+    let mut text = String::new();
+    // Base64 as rustls reads it: lines may have any length.
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in der.chunks(3) {
+        let word = three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet))
+            << (8 * (3 - three.len()));
+        let digits = (0..4).map(|i| DIGITS[(word >> (18 - 6 * i)) as usize & 63] as char);
+        text.extend(digits.take(three.len() + 1));
+        text.extend(std::iter::repeat_n('=', 3 - three.len()));
+    }
+    format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n").into_bytes()
+}
+
+#[test]
+fn clients_show_a_certificate_to_servers_that_ask_for_one() {
+    let ((ca, certificate), (_, of_another)) = (authority(), authority());
+    for (versions, resumption) in [(&[][..], false), (&[TlsVersion::Tls12], false), (&[], true)] {
+        let of = |client_certificate: Option<&(Vec<u8>, Vec<u8>)>| TlsSettings {
+            client_certificate: client_certificate.cloned(),
+            versions: versions.to_vec(),
+            resumption,
+            ..TlsSettings::default()
+        };
+        let server = TlsSettings { client_ca: Some(ca.clone()), ..of(None) };
+        for (client, errors_of_server) in
+            [(of(Some(&certificate)), 0), (of(None), 1), (of(Some(&of_another)), 1)]
+        {
+            let mut pair = pair(http(10), Some(&client), Some(&server));
+            pair.begin(0, FlowKind::Tcp);
+            pair.run(secs(1000));
+            assert_eq!(pair.counts(1).secured, 1 - errors_of_server, "{:?}", pair.counts(1));
+            assert_eq!(errors(&pair, 1, ProtocolError::TlsCertificate), errors_of_server);
+            assert_eq!(
+                errors(&pair, 0, ProtocolError::TlsAlert),
+                errors_of_server,
+                "{:?}",
+                pair.counts(0)
+            );
+            assert_eq!(pair.counts(0).finished, 1 - errors_of_server);
+            pair.nothing_is_left();
+        }
+        // Who is not asked shows nothing.
+        let mut pair = pair(http(10), Some(&of(Some(&certificate))), Some(&of(None)));
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(1000));
+        assert_eq!(pair.counts(0).finished, 1);
+    }
+}
+
+#[test]
+fn who_speaks_no_tls_is_an_error_and_ends() {
+    let settings = TlsSettings::default();
+    let mut spoken_to = pair(http(10), None, Some(&settings));
+    spoken_to.begin(0, FlowKind::Tcp);
+    spoken_to.run(secs(1000));
+    assert_eq!(errors(&spoken_to, 1, ProtocolError::TlsBroken), 1, "{:?}", spoken_to.counts(1));
+    spoken_to.nothing_is_left();
+    let mut spoken_by = pair(http(10), Some(&settings), None);
+    spoken_by.begin(0, FlowKind::Tcp);
+    spoken_by.run(secs(1000));
+    assert_eq!(errors(&spoken_by, 0, ProtocolError::TlsBroken), 1, "{:?}", spoken_by.counts(0));
+    spoken_by.nothing_is_left();
+}
+
+#[test]
+fn a_peer_that_says_nothing_or_goes_is_not_waited_for() {
+    let settings = TlsSettings::default();
+    let silent = Program::client("c").wait_peer_close().build().expect("right");
+    let mut waited = pair((silent, http(10).1), None, Some(&settings));
+    waited.begin(0, FlowKind::Tcp);
+    waited.run(secs(1000));
+    assert_eq!(errors(&waited, 1, ProtocolError::TlsTimeout), 1, "{:?}", waited.counts(1));
+    waited.nothing_is_left();
+    let gone = Program::client("c").close().build().expect("right");
+    let mut closed = pair((gone, http(10).1), None, Some(&settings));
+    closed.begin(0, FlowKind::Tcp);
+    closed.run(secs(1000));
+    assert_eq!(errors(&closed, 1, ProtocolError::TlsClosed), 1, "{:?}", closed.counts(1));
+    closed.nothing_is_left();
+}
+
+#[test]
+fn programs_with_several_variables_keep_none_when_a_session_fails() {
+    let lines = ["set x 1", "set y 2", "loop 3", "send \"a\"", "recv 1", "end"];
+    let client = Program::parse(
+        "c",
+        squall_apps::Role::Client,
+        squall_apps::Transport::Tcp,
+        lines,
+        Default::default(),
+    );
+    let server = http(10).1;
+    let settings = TlsSettings::default();
+    let mut pair = pair((client.expect("right"), server), Some(&settings), None);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(1000));
+    assert_eq!(pair.counts(0).insecure, 1);
+    pair.nothing_is_left();
+}
+
+#[test]
+fn wrong_settings_are_named() {
+    let right = TlsSettings::default();
+    let ((_, (certificate, _)), (_, (_, key))) = (authority(), authority());
+    let chain = certificate.clone();
+    for (settings, setting) in [
+        (TlsSettings { server_name: Some("a b".into()), ..right.clone() }, "server_name"),
+        (TlsSettings { alpn: vec![String::new()], ..right.clone() }, "alpn"),
+        (TlsSettings { ca: Some(b"x".to_vec()), ..right.clone() }, "ca"),
+        (
+            TlsSettings { certificate: Some((b"x".to_vec(), b"y".to_vec())), ..right.clone() },
+            "certificate",
+        ),
+        (
+            TlsSettings {
+                client_certificate: Some((b"x".to_vec(), b"y".to_vec())),
+                ..right.clone()
+            },
+            "client_certificate",
+        ),
+        (
+            TlsSettings { client_certificate: Some((certificate, b"y".to_vec())), ..right.clone() },
+            "client_key",
+        ),
+        (TlsSettings { client_certificate: Some((chain, key)), ..right.clone() }, "client_key"),
+        (TlsSettings { client_ca: Some(b"x".to_vec()), ..right.clone() }, "client_ca"),
+    ] {
+        assert_eq!(Tls::new(&settings).expect_err("wrong").setting, setting);
+    }
+}

@@ -1,0 +1,196 @@
+//! A capture of what is no attack, mixed in.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use squall_attacks::{End, Label, labels::Kind};
+use squall_measure::flow::{FlowKey, Headers, Link};
+use squall_pcap::CaptureReader;
+use squall_profile::{Mistakes, Said};
+use squall_units::Nanos;
+use squall_wire::link::to_ethernet;
+
+use crate::{CLIENT_MAC, Line, SERVER_MAC, Timed};
+
+/// What a capture holds: who began each flow, and when.
+pub struct Survey {
+    path: PathBuf,
+    /// By the keys that both directions share.
+    flows: HashMap<FlowKey, Seen>,
+    first: u64,
+    last: u64,
+    frames: u64,
+    octets: u64,
+}
+
+struct Seen {
+    /// Of the first frame, which its client sent.
+    key: FlowKey,
+    begin: u64,
+    end: u64,
+    frames: u32,
+}
+
+/// `None`: `mistakes` say why not.
+pub fn survey(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
+    let told = match Survey::of(Path::new(&said.text)) {
+        Ok(survey) if survey.frames > 0 => return Some(survey),
+        Ok(_) => format!("{} has no frame that could be sent", said.text),
+        Err(error) => error,
+    };
+    mistakes.note(said, &told, "squall info tells what is in a capture");
+    None
+}
+
+impl Survey {
+    fn of(path: &Path) -> Result<Self, String> {
+        let mut reader = CaptureReader::open(path).map_err(|error| error.to_string())?;
+        let mut survey = Survey {
+            path: path.into(),
+            flows: HashMap::new(),
+            first: 0,
+            last: 0,
+            frames: 0,
+            octets: 0,
+        };
+        while let Some(packet) = reader.next().map_err(|error| error.to_string())? {
+            let Ok(frame) = to_ethernet(packet.link_type.0, packet.data) else { continue };
+            if survey.frames == 0 {
+                (survey.first, survey.last) = (packet.time_ns, packet.time_ns);
+            }
+            survey.last = survey.last.max(packet.time_ns);
+            survey.frames += 1;
+            survey.octets += frame.len() as u64;
+            let Some(key) = flow(&frame) else { continue };
+            let begin = packet.time_ns.max(survey.first);
+            let seen = survey.flows.entry(key.canonical().0).or_insert(Seen {
+                key,
+                begin,
+                end: begin,
+                frames: 0,
+            });
+            seen.end = seen.end.max(packet.time_ns);
+            seen.frames += 1;
+        }
+        Ok(survey)
+    }
+
+    /// The capture over and over until `end` has come, whole and at least once, and a label of each
+    /// of its flows, numbered from `number` on.
+    pub fn line(&self, end: Nanos, number: u64) -> (Line, Vec<Label>) {
+        let period = self.period();
+        let loops = end.0.div_ceil(period).max(1);
+        let label = |seen: &Seen| {
+            Some(Label {
+                attack: 0,
+                begin: Nanos(seen.begin - self.first),
+                end: Nanos(
+                    (seen.end - self.first).saturating_add((loops - 1).saturating_mul(period)),
+                ),
+                protocol: seen.key.protocol,
+                source: seen.key.src_ip()?,
+                source_port: seen.key.src_port,
+                destination: seen.key.dst_ip()?,
+                destination_port: seen.key.dst_port,
+                kind: Kind::Benign,
+                gid: 0,
+                sid: 0,
+                rev: 0,
+                msg: String::new(),
+                also: Vec::new(),
+                alerts: 0,
+                frames: u32::try_from(u64::from(seen.frames).saturating_mul(loops))
+                    .unwrap_or(u32::MAX),
+                name: "background".into(),
+                note: String::new(),
+            })
+        };
+        let mut labels: Vec<Label> = self.flows.values().filter_map(label).collect();
+        labels.sort_by_key(|label| {
+            (label.begin, label.source, label.source_port, label.destination_port)
+        });
+        (number..).zip(&mut labels).for_each(|(number, label)| label.attack = number);
+        let first_keys: HashMap<_, _> =
+            self.flows.iter().map(|(flow, seen)| (*flow, seen.key)).collect();
+        let (path, first_keys, first) = (self.path.clone(), Arc::new(first_keys), self.first);
+        let line = move || -> super::Timeline {
+            Box::new(Loops {
+                path: path.clone(),
+                first_keys: first_keys.clone(),
+                reader: None,
+                nth: 0,
+                first,
+                period,
+                end: end.0,
+            })
+        };
+        (Arc::new(line), labels)
+    }
+
+    /// Of all frames, without FCS.
+    pub fn octets_per_second(&self) -> f64 {
+        self.octets as f64 * 1e9 / self.period() as f64
+    }
+
+    /// From its beginning to that of the next loop: the last frame has a gap behind it such as the
+    /// others have.
+    fn period(&self) -> u64 {
+        let span = self.last - self.first;
+        (span + span / self.frames.saturating_sub(1).max(1)).max(1_000_000)
+    }
+}
+
+/// That of an Ethernet frame; `None`: it is no IP.
+fn flow(frame: &[u8]) -> Option<FlowKey> {
+    let key = Headers::parse(frame, Link::Ethernet).key;
+    key.is_ip().then_some(key)
+}
+
+/// Reads the capture again and again.
+struct Loops {
+    path: PathBuf,
+    /// Of each flow, by the key that both directions share.
+    first_keys: Arc<HashMap<FlowKey, FlowKey>>,
+    reader: Option<CaptureReader<File>>,
+    nth: u64,
+    first: u64,
+    period: u64,
+    end: u64,
+}
+
+impl Iterator for Loops {
+    type Item = Timed;
+
+    fn next(&mut self) -> Option<Timed> {
+        loop {
+            let base = self.nth.saturating_mul(self.period);
+            if self.nth > 0 && base >= self.end {
+                return None;
+            }
+            if self.reader.is_none() {
+                self.reader = Some(CaptureReader::open(&self.path).ok()?);
+            }
+            // It was read to its end before: what has become unreadable since ends it.
+            let Some(packet) = self.reader.as_mut()?.next().ok().flatten() else {
+                self.reader = None;
+                self.nth += 1;
+                continue;
+            };
+            let Ok(frame) = to_ethernet(packet.link_type.0, packet.data) else { continue };
+            let mut octets = frame.to_vec();
+            let from_client = flow(&octets)
+                .is_none_or(|key| self.first_keys.get(&key.canonical().0) == Some(&key));
+            let (from, mac) =
+                if from_client { (End::Client, CLIENT_MAC) } else { (End::Server, SERVER_MAC) };
+            if let Some(source) = octets.get_mut(6..12) {
+                source.copy_from_slice(&mac.0);
+            }
+            let at = Nanos(base + packet.time_ns.saturating_sub(self.first));
+            return Some(Timed { at, from, octets });
+        }
+    }
+}

@@ -1,0 +1,853 @@
+//! Attacks of a profile: rules are read and solved ([`squall_attacks`]), attacks are placed in time
+//! and on hosts ([`prepare`]), and become one capture that is made while it is sent
+//! ([`Prepared::replaying`]); of a live run, conversations that TCP and UDP of our own speak
+//! ([`Live`]). What arrives at a second port is held against what left ([`Heard`]).
+//!
+//! Opens no port, and sends nothing: what it makes is played by the engine as any other replay, and
+//! as any other flows.
+#![forbid(unsafe_code)]
+
+mod background;
+mod capture;
+mod heard;
+mod list;
+mod live;
+mod rules;
+mod templates;
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use squall_attacks::{
+    Dialect, End, Label, Solver, Unsolved,
+    evade::EVASIONS,
+    labels::{self, Kind},
+    solve,
+    suite::{self, Examiner, NOT_SEEN, NearMisses, Order, Outcome, Pace},
+    wire,
+};
+use squall_engine::Take;
+use squall_flows::{FailedConversation, Served};
+use squall_plan::{PlanFlows, PlanReplay, Spoken};
+use squall_profile::{
+    Attack, AttackOf, AttackPace, AttackRules, Diagnostics, IdsEngine, Mistakes, NearMiss, Profile,
+};
+use squall_replay::{Input, Replay, SplitBy, split};
+use squall_report::report::attack::{AttackReport, UnsolvedRule};
+use squall_rules::{Protocol, RuleSet};
+use squall_units::{MacAddr, Nanos};
+
+pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
+pub use heard::Heard;
+pub use live::Live;
+pub use templates::list_templates;
+
+/// What can go wrong, and whose turn it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The user's: something in the profile is wrong, each with its place.
+    #[error("{0}")]
+    Input(#[from] Diagnostics),
+    /// As [`Error::Input`], where there is no place to name.
+    #[error("{0}")]
+    Usage(String),
+    /// The machine's: a file that cannot be read or written.
+    #[error("{0}")]
+    Environment(String),
+}
+
+/// Whose frames leave by the first port, and whose by the second: by these a replay tells them
+/// apart.
+const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+/// Attacks that are ready to leave.
+#[derive(Clone)]
+pub struct Prepared {
+    /// Of [`Profile::ports`]: where clients stand, and servers if they have a port of their own.
+    pub port: usize,
+    pub port2: Option<usize>,
+    /// In the order of the profile, then of their beginnings; times from the beginning of the run.
+    pub labels: Arc<Vec<Label>>,
+    pub reports: Vec<AttackReport>,
+    /// The rules of each, and what became of them.
+    solved: Vec<Option<SolvedRules>>,
+    /// What leaves as frames.
+    lines: Vec<Line>,
+    /// Sections that wait for something else, or something else for them.
+    apart: Vec<Apart>,
+    /// Ports that frames leave by, clients' and servers'.
+    pub ways: Vec<usize>,
+    /// Of a live run, what is spoken by TCP and UDP of our own.
+    pub live: Option<Live>,
+    /// Of a run with two ports, what should arrive at them.
+    sent: Arc<heard::Sent>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("labels", &self.labels.len())
+            .field("lines", &self.lines.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A section whose frames are a replay of their own.
+#[derive(Clone, Debug)]
+struct Apart {
+    name: String,
+    waits: bool,
+    /// Which of the lines and of the labels are its.
+    lines: Range<usize>,
+    labels: Range<usize>,
+}
+
+/// Rules, what became of those that were chosen, and for which engine.
+type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, Dialect);
+
+/// Begins a timeline, each time from its beginning.
+pub type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
+
+/// Told how many rules are done, of how many; whether to go on.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
+
+/// What one `[[attack]]` comes to.
+#[derive(Default)]
+struct Section {
+    report: AttackReport,
+    solved: Option<SolvedRules>,
+    labels: Vec<Label>,
+    lines: Vec<Line>,
+    /// Of a live run: conversations.
+    spoken: Vec<Line>,
+}
+
+/// Reads, solves and places the attacks of `profile`; `None` if it has none.
+///
+/// # Errors
+/// [`Error::Input`], every mistake with its place; [`Error::Environment`] for files that cannot be
+/// read; [`Error::Usage`] when `progress` said to stop.
+pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepared>, Error> {
+    let Some(first) = profile.attacks.first() else { return Ok(None) };
+    let mut mistakes = Mistakes::of(profile);
+    for other in profile
+        .attacks
+        .iter()
+        .filter(|other| (other.port, other.port2) != (first.port, first.port2))
+    {
+        let text =
+            format!("attack {:?} goes by other ports than attack {:?}", other.name, first.name);
+        mistakes.at(other.at, &text, "all attacks of a run go by the same ports: try two runs");
+    }
+    let address = |port: usize| profile.ports.get(port).map_or("", |port| port.address.as_str());
+    if let Some(port2) = first.port2
+        && address(first.port) == address(port2)
+        && !["loop:", "null:"].iter().any(|both| address(port2).starts_with(both))
+    {
+        let text = format!("clients and servers stand at one interface, {}", address(port2));
+        mistakes.at(
+            first.at,
+            &text,
+            "leave port2 out, and frames of both sides leave by port; or name another interface",
+        );
+    }
+    let mut prepared = Prepared {
+        port: first.port,
+        port2: first.port2,
+        labels: Arc::default(),
+        reports: Vec::new(),
+        solved: Vec::new(),
+        lines: Vec::new(),
+        apart: Vec::new(),
+        ways: Vec::new(),
+        live: None,
+        sent: Arc::default(),
+    };
+    let (mut labels, mut spoken) = (Vec::new(), Vec::new());
+    let mut sent = heard::Sent::default();
+    for said in &profile.attacks {
+        let background =
+            said.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
+        let section = match &said.what {
+            AttackOf::Rules(of) => {
+                let told = Told { before: labels.len(), sent: &mut sent };
+                from_rules(profile, said, of, background.as_ref(), progress, told, &mut mistakes)?
+            }
+            AttackOf::Template { name, options } => {
+                let told = Told { before: labels.len(), sent: &mut sent };
+                templates::section(profile, said, name, options, told, &mut mistakes)
+            }
+        };
+        let Some(mut section) = section else { continue };
+        section.report.name.clone_from(&said.name);
+        let end = section.labels.iter().map(|label| label.end).max().unwrap_or(Nanos::ZERO);
+        section.report.duration_s = end.as_secs_f64();
+        if let Some(background) = background {
+            let number = section.labels.last().map_or(0, |last| last.attack + 1);
+            let (line, benign) = background.line(end, number);
+            section.lines.push(line);
+            section.labels.extend(benign);
+        }
+        // Each attack of a run has a number of its own.
+        let before = labels.last().map_or(0, |last: &Label| last.attack + 1);
+        let (first_line, first_label) = (prepared.lines.len(), labels.len());
+        labels.extend(
+            section
+                .labels
+                .into_iter()
+                .map(|label| Label { attack: label.attack + before, ..label }),
+        );
+        prepared.lines.extend(section.lines);
+        if said.after.is_some() || is_awaited(profile, &said.name) {
+            prepared.apart.push(Apart {
+                name: said.name.clone(),
+                waits: said.after.is_some(),
+                lines: first_line..prepared.lines.len(),
+                labels: first_label..labels.len(),
+            });
+        }
+        spoken.extend(section.spoken);
+        prepared.reports.push(section.report);
+        prepared.solved.push(section.solved);
+    }
+    mistakes.check()?;
+    prepared.live = (!spoken.is_empty()).then(|| Live::of(spoken, &labels)).transpose()?;
+    prepared.labels = Arc::new(labels);
+    prepared.sent = Arc::new(sent);
+    Ok(Some(prepared))
+}
+
+/// Whether anything waits for the end of what is called `name`.
+fn is_awaited(profile: &Profile, name: &str) -> bool {
+    let streams = profile.streams.iter().map(|stream| &stream.after);
+    let replays = profile.replays.iter().map(|replay| &replay.after);
+    let templates = profile.flows.iter().flat_map(|flows| &flows.templates);
+    let templates = templates.map(|template| &template.after);
+    let attacks = profile.attacks.iter().map(|attack| &attack.after);
+    let mut all = streams.chain(replays).chain(templates).chain(attacks).flatten();
+    all.any(|after| after.text == name)
+}
+
+/// Where it is written down what should arrive at the other port.
+struct Told<'a> {
+    /// Labels of earlier attacks of the profile.
+    before: usize,
+    sent: &'a mut heard::Sent,
+}
+
+impl Told<'_> {
+    /// The frames of an attack that leaves as such, whose last label is the `label`th of its
+    /// section.
+    fn add(&mut self, said: &Attack, label: usize, frames: &[wire::Frame]) {
+        if said.port2.is_some() {
+            let frames = frames.iter().map(|frame| (frame.from, frame.octets.as_slice()));
+            self.sent.add(self.before + label, frames);
+        }
+    }
+}
+
+fn from_rules(
+    profile: &Profile,
+    said: &Attack,
+    of: &AttackRules,
+    background: Option<&background::Survey>,
+    progress: Progress<'_>,
+    mut told_of: Told<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Result<Option<Section>, Error> {
+    let dialect = match of.engine {
+        IdsEngine::Suricata => Dialect::Suricata,
+        IdsEngine::Snort => Dialect::Snort,
+    };
+    let Some(rules) = rules::read(of, mistakes)? else { return Ok(None) };
+    let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
+    let (Some(wire), Some(hosts)) =
+        (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes))
+    else {
+        return Ok(None);
+    };
+    let chosen: Vec<usize> =
+        (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
+    if chosen.is_empty() {
+        let what = match (rules.rules.len(), rules.problems.first()) {
+            (0, Some(first)) => {
+                let first = rules::told(&rules, first);
+                format!(
+                    "there is no rule: {} lines are not understood\n    {first}",
+                    rules.problems.len()
+                )
+            }
+            (0, None) => "there is no rule".into(),
+            (n, _) => format!("none of {n} rules is chosen"),
+        };
+        mistakes.at(
+            said.at,
+            &format!("attack {:?}: {what}", said.name),
+            if rules.rules.is_empty() {
+                "expected rules of Snort 2, Snort 3 or Suricata in files, or in folders of *.rules"
+            } else {
+                "squall attack RULES --list shows what there is"
+            },
+        );
+        return Ok(None);
+    }
+    let mut order = Order {
+        samples: said.samples,
+        every_branch: said.every_branch,
+        near_misses: match said.near_miss {
+            NearMiss::No => NearMisses::No,
+            NearMiss::Also => NearMisses::Also,
+            NearMiss::Only => NearMisses::Only,
+        },
+        shuffle: said.shuffle,
+        seed: profile.seed,
+        repeat: said.repeat,
+        begin: said.start,
+        pace: Pace { attacks: 1, seconds: 1 },
+        hosts,
+        variants: rules::variants(said),
+    };
+    let outcomes = solve_all(&rules, &chosen, &order, dialect, progress)?;
+    let mut report = told(&rules, &outcomes, &order);
+    order.pace = match said.pace {
+        AttackPace::PerSecond(rate) => Pace::of(rate),
+        AttackPace::Share(share) => {
+            let Some(octets) = background.map(background::Survey::octets_per_second) else {
+                return Ok(None);
+            };
+            let suite = suite::arrange(&rules, &outcomes, &order);
+            let all: usize = suite
+                .attacks
+                .iter()
+                .filter_map(|attack| attack.frames(&rules, &wire).ok())
+                .map(|(frames, _)| frames.iter().map(|frame| frame.octets.len()).sum::<usize>())
+                .sum();
+            let mean = all as f64 / suite.attacks.len().max(1) as f64;
+            Pace::of((octets * share / (1.0 - share) / mean.max(1.0)).max(1e-6))
+        }
+    };
+    let mut suite = suite::arrange(&rules, &outcomes, &order);
+    if said.port2.is_some() {
+        for attack in &mut suite.attacks {
+            (attack.ends.client_mac, attack.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
+        }
+    }
+    let mut labels = Vec::with_capacity(suite.attacks.len());
+    let mut section = Section::default();
+    let examiner = Examiner::new(&rules, dialect);
+    let mut kept = Vec::with_capacity(suite.attacks.len());
+    let mut attacks = suite.attacks.into_iter().peekable();
+    while attacks.peek().is_some() {
+        let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
+        // What is sent is examined, not what was found: evasions make another thing of it.
+        let made = in_parallel(&some, |attack| {
+            let (frames, mut labels) = attack.frames(&rules, &wire)?;
+            let holds = examiner.correct(attack, &frames, &mut labels);
+            Ok::<_, wire::Error>((frames, labels, holds))
+        });
+        for (attack, made) in some.into_iter().zip(made) {
+            let mut leave_out = |why: &str| *report.left_out.entry(why.into()).or_default() += 1;
+            let (frames, of) = match made {
+                Some(Ok((frames, of, true))) => (frames, of),
+                Some(Ok((.., false))) => {
+                    leave_out("near_miss_seen");
+                    continue;
+                }
+                Some(Err(error)) => {
+                    leave_out("not_written");
+                    report.left_out_first.get_or_insert_with(|| error.to_string());
+                    continue;
+                }
+                None => {
+                    leave_out("defect");
+                    continue;
+                }
+            };
+            report.frames += frames.len() as u64;
+            report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
+            *(if attack.kind == Kind::Attack {
+                &mut report.attacks
+            } else {
+                &mut report.near_misses
+            }) += 1;
+            report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
+            labels.extend(of);
+            if !(said.live && live::is_conversation(&attack)) {
+                told_of.add(said, labels.len() - 1, &frames);
+            }
+            kept.push(attack);
+        }
+    }
+    let without_address = suite.without_address;
+    let suite = suite::Suite { attacks: kept, without_address };
+    if suite.without_address > 0 {
+        report.left_out.insert("no_address".into(), suite.without_address);
+    }
+    section.solved = Some((rules.clone(), Arc::new(outcomes), dialect));
+    let made = Made { rules, suite: Arc::new(suite), wire, which: |_| true };
+    let line = |which: fn(&suite::Attack) -> bool| -> Line {
+        let made = Made { which, ..made.clone() };
+        Arc::new(move || Box::new(Frames::new(made.clone())))
+    };
+    if said.live {
+        section.spoken.push(line(live::is_conversation));
+        section.lines.push(line(|attack| !live::is_conversation(attack)));
+    } else {
+        section.lines.push(line(|_| true));
+    }
+    Ok(Some(Section { report, labels, ..section }))
+}
+
+/// Attacks whose frames are in memory while they are examined.
+const EXAMINED_AT_ONCE: usize = 1024;
+
+/// What `of` makes of each, in their order, on as many threads as there are CPUs; `None`: a defect
+/// of ours came to light.
+fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = all.len().div_ceil(threads).max(1);
+    let each = |one| catch_unwind(AssertUnwindSafe(|| of(one))).ok();
+    thread::scope(|scope| {
+        let parts =
+            all.chunks(share).map(|part| scope.spawn(|| part.iter().map(each).collect::<Vec<_>>()));
+        let running: Vec<_> = parts.collect();
+        running.into_iter().flat_map(|part| part.join().expect("panics are caught")).collect()
+    })
+}
+
+/// On as many threads as there are CPUs.
+fn solve_all(
+    rules: &RuleSet,
+    chosen: &[usize],
+    order: &Order,
+    dialect: Dialect,
+    progress: Progress<'_>,
+) -> Result<Vec<Outcome>, Error> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(chosen.len().max(1));
+    let (next, done, stopped) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let outcomes = Mutex::new(Vec::with_capacity(chosen.len()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let settings =
+                    solve::Settings { seed: order.seed, dialect, ..solve::Settings::default() };
+                let solver = Solver::new(rules, settings);
+                while !stopped.load(Ordering::Relaxed) {
+                    let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        break;
+                    };
+                    // A defect that one rule brings to light is not to keep the others from being
+                    // played.
+                    let solved = catch_unwind(AssertUnwindSafe(|| {
+                        suite::solve(rules, &solver, rule, order)
+                    }));
+                    let outcome = solved.unwrap_or_else(|_| defect(rules, rule));
+                    outcomes.lock().expect("no thread panics while it holds it").push(outcome);
+                    if !progress(done.fetch_add(1, Ordering::Relaxed) + 1, chosen.len()) {
+                        stopped.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    if stopped.into_inner() {
+        return Err(Error::Usage("stopped before all rules were solved; nothing was sent".into()));
+    }
+    let mut outcomes = outcomes.into_inner().expect("all threads ended well");
+    outcomes.sort_unstable_by_key(|outcome| outcome.rule);
+    Ok(outcomes)
+}
+
+fn defect(rules: &RuleSet, rule: usize) -> Outcome {
+    let text = format!(
+        "sid {} brings a defect of Squall to light: please report it",
+        rules.rules[rule].sid
+    );
+    Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved::defect(rule, text)) }
+}
+
+/// What solving came to.
+fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
+    let mut report = AttackReport {
+        rules: rules.rules.len() as u64,
+        chosen: outcomes.len() as u64,
+        ..AttackReport::default()
+    };
+    for problem in &rules.problems {
+        *report.problems.entry(snake(problem.reason)).or_default() += 1;
+    }
+    report.problems_first =
+        rules.problems.iter().take(MOST_NAMED).map(|problem| rules::told(rules, problem)).collect();
+    for outcome in outcomes {
+        if !outcome.solved.is_empty() {
+            report.solved += 1;
+            report.varied += u64::from(outcome.solved.iter().any(|solved| solved.varied));
+            let without = outcome.solved.iter().any(|solved| solved.twin.is_none());
+            report.without_twin += u64::from(order.near_misses != NearMisses::No && without);
+        } else if let Some(unsolved) = &outcome.unsolved {
+            let rule = &rules.rules[outcome.rule];
+            let reason = snake(unsolved.reason);
+            *report.unsolved.entry(reason.clone()).or_default() += 1;
+            let (msg, text) = (rule.msg.clone(), unsolved.text.clone());
+            report.unsolved_rules.push(UnsolvedRule {
+                gid: rule.gid,
+                sid: rule.sid,
+                msg,
+                reason,
+                text,
+            });
+        }
+    }
+    report
+}
+
+/// So many problems are named.
+const MOST_NAMED: usize = 20;
+
+/// `NoSetter` as reports write it: `no_setter`.
+fn snake(name: impl std::fmt::Debug) -> String {
+    let name = format!("{name:?}");
+    let mut text = String::with_capacity(name.len() + 4);
+    for (i, c) in name.chars().enumerate() {
+        if c.is_uppercase() && i > 0 {
+            text.push('_');
+        }
+        text.extend(c.to_lowercase());
+    }
+    text
+}
+
+/// What `--evasions` prints.
+pub fn list_evasions() -> String {
+    let mut text = String::new();
+    for help in EVASIONS {
+        let argument = help
+            .argument
+            .map_or_else(String::new, |of| format!("={} ({} to {})", of.name, of.least, of.most));
+        text += &format!(
+            "{}{argument}\n    {}\n    takes for granted: {}\n",
+            help.name, help.does, help.assumes
+        );
+    }
+    for variant in rules::all_variants() {
+        let (name, does) = (variant.name(), variant.does());
+        text += &format!(
+            "{name}\n    of HTTP: {does}\n    where the rule would not match any more, its attack \
+             stays as it is\n"
+        );
+    }
+    text
+}
+
+impl Prepared {
+    /// Finds what leaves as frames its ports.
+    pub fn settle(&mut self, ports: &mut [squall_profile::Port]) {
+        self.ways = [self.port].into_iter().chain(self.port2).collect();
+        // Whoever reads a capture of it takes the beginning of the epoch for a mistake.
+        for &port in &self.ways {
+            let address = &mut ports[port].address;
+            if address.starts_with("pcap:")
+                && !address.contains(",epoch=")
+                && !address.contains(",read")
+            {
+                address.push_str(&format!(",epoch={EPOCH_S}"));
+            }
+        }
+    }
+
+    /// All that leaves as frames, as what replays read: those that wait for something else, or
+    /// something else for them, by their names; all others as one.
+    pub fn replaying(&self) -> Vec<PlanReplay> {
+        let apart = self.apart.iter().map(|apart| {
+            let lines = self.lines[apart.lines.clone()].to_vec();
+            PlanReplay { waits: apart.waits, ..self.replay(&apart.name, lines) }
+        });
+        let lines = self.lines.iter().enumerate();
+        let together = lines
+            .filter(|(i, _)| !self.apart.iter().any(|apart| apart.lines.contains(i)))
+            .map(|(_, line)| line.clone());
+        let together: Vec<Line> = together.collect();
+        let some = together.iter().any(|line| line().next().is_some());
+        let together = some.then(|| self.replay(TOGETHER, together));
+        together.into_iter().chain(apart).collect()
+    }
+
+    fn replay(&self, name: &str, lines: Vec<Line>) -> PlanReplay {
+        let open = move || -> std::io::Result<Box<dyn std::io::Read + Send>> {
+            Ok(Box::new(Capture::new(Merged::new(lines.iter().map(|line| line()).collect()))))
+        };
+        let by_mac =
+            || SplitBy::Rule(Box::new(split::Split::new(split::By::Mac(vec![CLIENT_MAC]))));
+        let replay = Replay {
+            inputs: vec![Input { name: name.into(), open: Arc::new(open), once: false }],
+            since: Some(0),
+            split: self.port2.map(|_| by_mac()),
+            flows: None,
+            ..Replay::default()
+        };
+        // Labels say when each attack leaves.
+        PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
+    }
+
+    /// What waited has begun when `began` says so of its name; `None`: never.
+    #[must_use]
+    pub fn begun(&self, began: impl Fn(&str) -> Option<Nanos>) -> Self {
+        let mut begun = self.clone();
+        let labels = Arc::make_mut(&mut begun.labels);
+        for apart in self.apart.iter().filter(|apart| apart.waits) {
+            let at = began(&apart.name);
+            for label in &mut labels[apart.labels.clone()] {
+                let behind = |time: Nanos| at.map_or(NEVER, |at| at + time);
+                (label.begin, label.end) = (behind(label.begin), behind(label.end));
+            }
+        }
+        begun
+    }
+
+    /// The attack of `profile` that is spoken by TCP and UDP of our own, for its networks.
+    pub fn speaker<'a>(&self, profile: &'a Profile) -> Option<&'a Attack> {
+        profile.attacks.iter().find(|attack| self.live.is_some() && attack.live)
+    }
+
+    /// As [`Prepared::speaker`], with what both ends say.
+    pub fn spoken<'a>(&self, profile: &'a Profile) -> Option<Spoken<'a>> {
+        let (attack, live) = self.speaker(profile).zip(self.live.as_ref())?;
+        Some(Spoken { said: Live::flows(attack), attack, import: (*live.import).clone() })
+    }
+
+    /// What attacks come to, in words.
+    pub fn summary(&self) -> String {
+        self.reports.iter().map(squall_report::render::one_attack).collect()
+    }
+
+    /// A line for each rule: solved, or why not; then one for each line that is no rule.
+    pub fn list(&self) -> String {
+        let sections = self.solved.iter().zip(&self.reports);
+        let lists = sections.filter_map(|(solved, report)| {
+            let (rules, outcomes, _) = solved.as_ref()?;
+            let problems = rules.problems.iter().map(|problem| rules::told(rules, problem) + "\n");
+            Some(list::attack_list(rules, outcomes, report) + &problems.collect::<String>())
+        });
+        lists.collect()
+    }
+
+    /// What became of each rule, as values.
+    pub fn rules(&self) -> Vec<RuleOutcome> {
+        let mut frames = std::collections::HashMap::new();
+        for label in self.labels.iter().filter(|label| label.kind == Kind::Attack) {
+            frames.entry((label.gid, label.sid)).or_insert(label.frames);
+        }
+        let mut all = Vec::new();
+        for (rules, outcomes, _) in self.solved.iter().flatten() {
+            all.extend(outcomes.iter().map(|outcome| {
+                let rule = &rules.rules[outcome.rule];
+                let frames = frames.get(&(rule.gid, rule.sid)).copied().unwrap_or(0);
+                RuleOutcome::of(rule, outcome, u64::from(frames))
+            }));
+        }
+        all
+    }
+
+    /// How each rule was solved, and where each octet comes from; or why not.
+    pub fn explain(&self) -> String {
+        let mut text = String::new();
+        for (rules, outcomes, dialect) in self.solved.iter().flatten() {
+            for outcome in outcomes.iter() {
+                for solved in &outcome.solved {
+                    text.push_str(&solve::explain(rules, &solved.solution).to_string());
+                }
+                if let (true, Some(unsolved)) = (outcome.solved.is_empty(), &outcome.unsolved) {
+                    let reason = snake(unsolved.reason);
+                    text.push_str(
+                        &solve::explain_unsolved(rules, unsolved, reason, *dialect).to_string(),
+                    );
+                }
+            }
+        }
+        text
+    }
+
+    /// All frames in the order of their times.
+    pub fn timeline(&self) -> impl Iterator<Item = Timed> + use<> {
+        Merged::new(self.lines.iter().map(|line| line()).collect())
+    }
+
+    /// Has both ports listened at for what arrives there; `None`: there is one port, or one that
+    /// does not receive.
+    pub fn listen(&self, take: &mut [Take], receives: impl Fn(usize) -> bool) -> Option<Heard> {
+        let [clients, servers] = self.ways[..] else { return None };
+        // Frames may have been left out of the run.
+        if self.lines.is_empty() || self.sent.is_empty() || !receives(clients) || !receives(servers)
+        {
+            return None;
+        }
+        let heard = Heard::of(self.sent.clone());
+        for (port, from) in [(clients, End::Server), (servers, End::Client)] {
+            let taps = heard.taps(from);
+            take[port].tap = Some(match take[port].tap.take() {
+                Some(other) => heard::both(other, taps),
+                None => taps,
+            });
+        }
+        Some(heard)
+    }
+
+    /// With what a device between did: which of the conversations that were `played` until the
+    /// run's `end` failed and which were served, and what was `heard` of prepared frames.
+    pub fn reports(
+        &self,
+        played: Option<&PlanFlows>,
+        (failed, served): (&[FailedConversation], &Served),
+        heard: Option<&Heard>,
+        end: Nanos,
+    ) -> Vec<AttackReport> {
+        let mut reports = self.reports.clone();
+        let numbers =
+            played.and_then(|played| played.conversations.as_ref()).map(|(_, numbers)| numbers);
+        let mut passages = match (&self.live, numbers) {
+            (Some(live), Some(numbers)) => {
+                live.passage(&self.labels, numbers, (failed, served), end)
+            }
+            _ => live::Passages::default(),
+        };
+        if let Some(heard) = heard {
+            passages.add_frames(heard, &self.labels, end);
+        }
+        // Those of all attacks are played together.
+        if let Some(report) = reports.first_mut() {
+            report.passage = passages.report();
+        }
+        reports
+    }
+
+    /// Labels of what began before the run had ended; of what it cut short no alert is owed.
+    pub fn sent_until(&self, end: Nanos) -> Vec<Label> {
+        // Where nothing leaves as frames, what is spoken is all.
+        let spoken = self.live.as_ref().filter(|_| self.lines.is_empty()).map(Live::labelled);
+        let leaves = |i: &usize| spoken.as_ref().is_none_or(|spoken| spoken.contains(i));
+        let begun = (0..self.labels.len())
+            .filter(leaves)
+            .map(|i| &self.labels[i])
+            .filter(|label| label.begin <= end);
+        let mut labels: Vec<Label> = begun.cloned().collect();
+        // An answer may come a little later than planned, where it is spoken live.
+        let late = if self.live.is_some() { Nanos(u64::MAX) } else { end };
+        for label in labels.iter_mut().filter(|label| label.end > late) {
+            label.alerts = 0;
+            label.note = "cut short".into();
+        }
+        labels.sort_by_key(|label| label.begin);
+        labels
+    }
+}
+
+/// A rule, and what became of it.
+#[derive(
+    Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+pub struct RuleOutcome {
+    pub gid: u32,
+    pub sid: u32,
+    pub rev: u32,
+    pub msg: String,
+    pub classtype: Option<String>,
+    /// An attack was found and verified by the evaluator.
+    pub solved: bool,
+    /// Where not: a word that reports group by, and why.
+    pub reason: Option<String>,
+    pub why: Option<String>,
+    /// As the rule says it: `tcp`, `http`.
+    pub protocol: String,
+    /// Of an attack; 0: it is not part of the run.
+    pub frames: u64,
+    /// What its contents are looked for in, by Suricata's names.
+    pub buffers: Vec<String>,
+}
+
+impl RuleOutcome {
+    fn of(rule: &squall_rules::Rule, outcome: &Outcome, frames: u64) -> Self {
+        let solved = !outcome.solved.is_empty();
+        let unsolved = outcome.unsolved.as_ref().filter(|_| !solved);
+        let mut buffers: Vec<String> = Vec::new();
+        for inspection in &rule.inspections {
+            let name = inspection.buffer.name().to_owned();
+            if !buffers.contains(&name) {
+                buffers.push(name);
+            }
+        }
+        Self {
+            gid: rule.gid,
+            sid: rule.sid,
+            rev: rule.rev,
+            msg: rule.msg.clone(),
+            classtype: rule.classtype.clone(),
+            solved,
+            reason: unsolved.map(|unsolved| snake(unsolved.reason)),
+            why: unsolved.map(|unsolved| unsolved.text.clone()),
+            protocol: spoken(rule.header.protocol),
+            frames,
+            buffers,
+        }
+    }
+}
+
+/// As rules name it.
+fn spoken(protocol: Protocol) -> String {
+    match protocol {
+        Protocol::Application(application) => snake(application),
+        Protocol::TcpSegments => "tcp-pkt".into(),
+        Protocol::TcpReassembled => "tcp-stream".into(),
+        other => snake(other),
+    }
+}
+
+/// What all attacks are called that leave as frames, as one replay.
+const TOGETHER: &str = "attacks";
+/// Behind the end of any run.
+const NEVER: Nanos = Nanos(u64::MAX);
+/// What captures of attacks begin with: 2023-11-14.
+const EPOCH_S: u64 = 1_700_000_000;
+
+/// A file for labels, made before anything is sent.
+pub struct LabelFile {
+    name: String,
+    file: File,
+}
+
+pub fn create(path: &Path) -> Result<LabelFile, Error> {
+    let name = path.display().to_string();
+    let file = File::create(path)
+        .map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))?;
+    Ok(LabelFile { name, file })
+}
+
+impl LabelFile {
+    /// `epoch` is the time of the run's beginning.
+    pub fn write(self, labels: &[Label], epoch: Nanos) -> Result<(), Error> {
+        let jsonl = [".jsonl", ".json", ".ndjson"].iter().any(|end| self.name.ends_with(end));
+        let format = if jsonl { labels::Format::Jsonl } else { labels::Format::Csv };
+        let written = || -> std::io::Result<()> {
+            let mut writer = labels::Writer::new(BufWriter::new(self.file), format)?;
+            for label in labels {
+                let (begin, end) =
+                    (label.begin.0.saturating_add(epoch.0), label.end.0.saturating_add(epoch.0));
+                writer.write(&Label { begin: Nanos(begin), end: Nanos(end), ..label.clone() })?;
+            }
+            writer.into_inner().flush()
+        };
+        written().map_err(|error| {
+            Error::Environment(format!("{} cannot be written: {error}", self.name))
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! Attacks that are conversations, for TCP and UDP of our own.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use squall_apps::{Import, ImportOptions, Transport, import};
+use squall_attacks::{End, Label, Shape, Transport as Spoken, labels::Kind, suite::Attack};
+use squall_flows::{FailedConversation, Served};
+use squall_pcap::CaptureReader;
+use squall_profile::{Attack as Said, Begin, Conversations, Flows};
+use squall_report::report::attack::{PassageReport, RulePassage};
+use squall_units::Nanos;
+
+use crate::{
+    Capture, Error, Line, Merged,
+    heard::{Heard, Passage},
+};
+
+/// What both ends of ours say, and which attack each conversation is.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub(crate) import: Arc<Import>,
+    /// By the conversation's number in `import`, the place of its label.
+    labels: Arc<Vec<Option<usize>>>,
+}
+
+/// Whether TCP or UDP says it as well as prepared frames would: no header is asked for, and the
+/// client begins.
+pub(crate) fn is_conversation(attack: &Attack) -> bool {
+    is_unicast(attack.ends.client)
+        && is_unicast(attack.ends.server)
+        && attack.exchanges.iter().all(|exchange| {
+            let usual = exchange.turns.iter().all(|turn| {
+                let Shape { whole: _, pause_ns: _, .. } = turn.shape;
+                Shape { whole: false, pause_ns: 0, ..turn.shape.clone() } == Shape::default()
+                    && !turn.octets.is_empty()
+            });
+            let begun = match exchange.transport {
+                Spoken::Tcp => true,
+                // Longer ones leave in fragments, which nobody puts together there.
+                Spoken::Udp => {
+                    exchange.turns.first().is_some_and(|turn| turn.from == End::Client)
+                        && exchange.turns.iter().all(|turn| turn.octets.len() <= LONGEST_DATAGRAM)
+                }
+                Spoken::Segments | Spoken::Icmp | Spoken::Ip(_) => false,
+            };
+            begun && usual && !exchange.same_address && !exchange.turns.is_empty()
+        })
+}
+
+/// Octets of a datagram's payload that fit a packet of 1500 octets, IPv6's header included.
+const LONGEST_DATAGRAM: usize = 1452;
+
+/// To one host, not to several.
+fn is_unicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            !v4.is_multicast() && !v4.is_broadcast() && !v4.is_unspecified() && !v4.is_loopback()
+        }
+        IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified() && !v6.is_loopback(),
+    }
+}
+
+/// Client, server, and whether it is UDP.
+type Ends = ((IpAddr, u16), (IpAddr, u16), bool);
+
+impl Live {
+    pub fn of(lines: Vec<Line>, labels: &[Label]) -> Result<Self, Error> {
+        let capture = Capture::new(Merged::new(lines.iter().map(|line| line()).collect()));
+        let told = |error: &dyn std::fmt::Display| {
+            Error::Usage(format!("attacks cannot be played live: {error}"))
+        };
+        let mut reader = CaptureReader::from_read(capture).map_err(|error| told(&error))?;
+        let import = import(&mut reader, "attack", &ImportOptions::default())
+            .map_err(|error| told(&error))?;
+        let mut by_ends: HashMap<Ends, Vec<usize>> = HashMap::new();
+        for (i, label) in labels.iter().enumerate().rev() {
+            let (client, server) =
+                ((label.source, label.source_port), (label.destination, label.destination_port));
+            by_ends.entry((client, server, label.protocol == 17)).or_default().push(i);
+        }
+        let of = import.conversations.iter().map(|one| {
+            by_ends
+                .get_mut(&(one.client_end, one.server_end, one.client.transport == Transport::Udp))
+                .and_then(Vec::pop)
+        });
+        let of = of.collect();
+        Ok(Live { import: Arc::new(import), labels: Arc::new(of) })
+    }
+
+    /// Places of the labels of conversations.
+    pub fn labelled(&self) -> HashSet<usize> {
+        self.labels.iter().flatten().copied().collect()
+    }
+
+    /// What the profile would say if the conversations were a capture.
+    pub(crate) fn flows(said: &Said) -> Flows {
+        Flows {
+            replay: Some(Conversations {
+                capture: "attacks".into(),
+                begin: Begin::Captured(1.0),
+                loops: 1,
+                ..Conversations::default()
+            }),
+            clients: Some(said.port),
+            servers: said.port2,
+            client_network: said.client_network.clone(),
+            server_network: said.server_network.clone(),
+            ..Flows::default()
+        }
+    }
+
+    /// What became of those that began until `end`: `numbers` has the number in the import, from 1,
+    /// of each conversation of the script.
+    pub(crate) fn passage(
+        &self,
+        labels: &[Label],
+        numbers: &[u64],
+        (failed, served): (&[FailedConversation], &Served),
+        end: Nanos,
+    ) -> Passages {
+        let mut passages = Passages::default();
+        let mut first: HashMap<u32, FailedConversation> = HashMap::new();
+        for one in failed {
+            // What its server says of a flow is told where its client says nothing.
+            first
+                .entry(one.number)
+                .and_modify(|known| {
+                    if one.client {
+                        *known = *one
+                    }
+                })
+                .or_insert(*one);
+        }
+        for (played, number) in (0..).zip(numbers) {
+            let Some(label) =
+                self.labels.get((*number as usize).wrapping_sub(1)).copied().flatten()
+            else {
+                continue;
+            };
+            let label = &labels[label];
+            if label.begin > end {
+                continue;
+            }
+            // Who sends datagrams and waits for none does not know what became of them; who is sent
+            // them does.
+            let is_lost = || label.protocol == UDP && !served.has(played);
+            let blocked = match first.get(&played) {
+                Some(failed) => Some(failed.failure.name()),
+                None => is_lost().then_some(NOT_RECEIVED),
+            };
+            passages.add(label, blocked);
+        }
+        passages
+    }
+}
+
+const UDP: u8 = 17;
+
+/// Why an attack has not passed of which nothing, or not all, arrived.
+const NOT_RECEIVED: &str = "not_received";
+const PARTLY_RECEIVED: &str = "partly_received";
+
+/// What a device did with attacks, one by one.
+#[derive(Default)]
+pub(crate) struct Passages {
+    report: PassageReport,
+    rules: HashMap<(u32, u32), RulePassage>,
+}
+
+impl Passages {
+    /// `blocked`: why it has not passed.
+    fn add(&mut self, label: &Label, blocked: Option<&str>) {
+        let report = &mut self.report;
+        let rule = self.rules.entry((label.gid, label.sid)).or_insert_with(|| RulePassage {
+            gid: label.gid,
+            sid: label.sid,
+            msg: if label.sid == 0 { label.name.clone() } else { label.msg.clone() },
+            ..RulePassage::default()
+        });
+        let passed = blocked.is_none();
+        report.conversations += 1;
+        if label.kind == Kind::NearMiss {
+            report.near_misses += 1;
+            rule.near_misses += 1;
+            report.near_misses_passed += u64::from(passed);
+            rule.near_misses_passed += u64::from(passed);
+        } else {
+            rule.attacks += 1;
+            rule.passed += u64::from(passed);
+            rule.blocked += u64::from(!passed);
+        }
+        report.passed += u64::from(passed);
+        if let Some(why) = blocked {
+            *report.blocked.entry(why.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Those that left as frames, until `end`.
+    pub fn add_frames(&mut self, heard: &Heard, labels: &[Label], end: Nanos) {
+        for (label, passage) in heard.attacks(labels, end) {
+            self.report.as_frames += 1;
+            self.report.altered += u64::from(passage == Passage::Altered);
+            let blocked = match passage {
+                Passage::Passed | Passage::Altered => None,
+                Passage::Partly => Some(PARTLY_RECEIVED),
+                Passage::Nothing => Some(NOT_RECEIVED),
+            };
+            self.add(label, blocked);
+        }
+    }
+
+    /// `None`: there were none.
+    pub fn report(self) -> Option<PassageReport> {
+        let mut report = self.report;
+        report.rules = self.rules.into_values().collect();
+        report.rules.sort_unstable_by_key(|rule| (rule.gid, rule.sid));
+        (report.conversations > 0).then_some(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use squall_attacks::{Exchange, Octets, Turn, wire::Endpoints};
+
+    use super::*;
+
+    fn attack(transport: Spoken, turns: Vec<Turn>) -> Attack {
+        let exchange = Exchange {
+            transport,
+            client_port: 40_000,
+            server_port: 80,
+            turns,
+            same_address: false,
+            ip_version: None,
+        };
+        let ends = Endpoints {
+            client: "10.0.0.1".parse().unwrap(),
+            server: "198.18.0.1".parse().unwrap(),
+            client_mac: [2, 0, 0, 0, 0, 1],
+            server_mac: [2, 0, 0, 0, 0, 2],
+        };
+        Attack {
+            number: 0,
+            begin: Nanos::ZERO,
+            rule: 0,
+            kind: Kind::Attack,
+            exchanges: Arc::new(vec![exchange]),
+            ends,
+            setters: Arc::default(),
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_asks_for_headers_is_no_conversation() {
+        let says = |from| Turn::new(from, Octets::framing(b"hello".as_slice()));
+        assert!(is_conversation(&attack(Spoken::Tcp, vec![says(End::Server), says(End::Client)])));
+        assert!(is_conversation(&attack(Spoken::Udp, vec![says(End::Client)])));
+        assert!(!is_conversation(&attack(Spoken::Udp, vec![says(End::Server)])));
+        assert!(!is_conversation(&attack(Spoken::Icmp, vec![says(End::Client)])));
+        let low = Turn { shape: Shape { ttl: Some(3), ..Shape::default() }, ..says(End::Client) };
+        assert!(!is_conversation(&attack(Spoken::Tcp, vec![low])));
+        let whole = Turn { shape: Shape { whole: true, ..Shape::default() }, ..says(End::Client) };
+        assert!(is_conversation(&attack(Spoken::Tcp, vec![whole])));
+    }
+}

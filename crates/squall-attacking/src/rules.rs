@@ -1,0 +1,208 @@
+//! What a profile says of rules, compiled: files, variables, choices, hosts.
+
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
+
+use regex::Regex;
+use squall_attacks::{Evasion, assemble::variants::Variant, solve::Hosts, suite::Choice, wire};
+use squall_flows::AddrRange;
+use squall_profile::{Attack, AttackRules, Mistakes, Profile, Said};
+use squall_rules::{Addresses, Numbers, Problem, RuleSet, Variables};
+
+use crate::Error;
+
+/// The rules of all files. `None`: `mistakes` say why not.
+///
+/// # Errors
+/// [`Error::Environment`] for a file that cannot be read.
+pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<RuleSet>>, Error> {
+    let mut variables = Variables::standard();
+    if let Some(config) = &of.config {
+        let text = squall_profile::read_text(&config.text)
+            .map_err(|error| Error::Environment(format!("{}: {error}", config.text)))?;
+        if variables.read(&text) == 0 {
+            mistakes.note(
+                config,
+                &format!("{} defines no variables", config.text),
+                "expected vars: of a suricata.yaml, or var, ipvar and portvar lines of a \
+                 snort.conf",
+            );
+            return Ok(None);
+        }
+    }
+    for (name, value) in &of.variables {
+        variables.set(name.trim_start_matches('$'), &value.text);
+    }
+    let paths: Vec<PathBuf> = of.files.iter().map(|file| PathBuf::from(&file.text)).collect();
+    for path in &paths {
+        if let Err(error) = path.metadata() {
+            return Err(Error::Environment(format!("{}: {error}", path.display())));
+        }
+    }
+    Ok(Some(Arc::new(RuleSet::read(&paths, &variables))))
+}
+
+/// `local.rules:12:5 sid 1000: unknown_keyword: ...`
+pub fn told(rules: &RuleSet, problem: &Problem) -> String {
+    let file = rules.files.get(problem.place.file as usize).map(|file| file.display().to_string());
+    let column = problem.column.map_or_else(String::new, |column| format!(":{column}"));
+    let sid = problem.sid.map_or_else(String::new, |sid| format!("  sid {sid}:"));
+    format!("{}:{}{column}{sid}  {}", file.unwrap_or_default(), problem.place.line, problem.text)
+}
+
+/// Which of them. `None`: `mistakes` say why not.
+pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
+    let mut sids = (!of.sids.is_empty()).then(Numbers::none);
+    let mut understood = true;
+    for said in &of.sids {
+        for text in said.text.split(',').map(str::trim) {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            match (first.trim().parse::<u32>(), last.trim().parse::<u32>()) {
+                (Ok(first), Ok(last)) if first <= last => {
+                    let range = Numbers::range(first.into()..=last.into());
+                    sids = sids.map(|sids| sids.union(&range));
+                }
+                _ => {
+                    mistakes.note(
+                        said,
+                        &format!("{text:?} is no sid"),
+                        "try \"1234\", or \"1000-2000\"",
+                    );
+                    understood = false;
+                }
+            }
+        }
+    }
+    let msg = match &of.msg {
+        Some(said) => match Regex::new(&said.text) {
+            Ok(msg) => Some(msg),
+            Err(error) => {
+                mistakes.note(
+                    said,
+                    &format!("msg: {error}"),
+                    "expected a regular expression: \"(?i)trojan\"",
+                );
+                return None;
+            }
+        },
+        None => None,
+    };
+    let classtypes = of
+        .classtypes
+        .iter()
+        .flat_map(|said| said.text.split(','))
+        .map(|class| class.trim().to_owned());
+    understood.then(|| Choice { sids, classtypes: classtypes.collect(), msg })
+}
+
+/// Where attacks come from and go to. `None`: `mistakes` say why not.
+pub fn hosts(said: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
+    let mut of = |texts: &[Said]| -> Option<Option<Addresses>> {
+        let ranges = ranges(texts, mistakes)?;
+        let each =
+            ranges.into_iter().map(|(_, range)| Addresses::range(range.first(), range.last()));
+        Some(each.reduce(|all, range| all.union(&range)))
+    };
+    Some(Hosts { inside: of(&said.inside)?, outside: of(&said.outside)?, family: said.family })
+}
+
+/// Lists of addresses, networks and ranges, each range with what says it. `None`: `mistakes` say
+/// why not.
+pub fn ranges<'a>(
+    said: &'a [Said],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(&'a Said, AddrRange)>> {
+    let mut all = Vec::new();
+    for said in said {
+        for text in said.text.split(',').map(str::trim) {
+            match text.parse() {
+                Ok(range) => all.push((said, range)),
+                Err(error) => {
+                    mistakes.told(said, &error);
+                    return None;
+                }
+            }
+        }
+    }
+    Some(all)
+}
+
+/// Of the evasions those that say messages otherwise.
+pub fn variants(said: &Attack) -> Vec<Variant> {
+    said.evasion.iter().filter_map(variant).collect()
+}
+
+/// All of them; that of names of headers can lose the match.
+pub fn all_variants() -> impl Iterator<Item = Variant> {
+    Variant::ALL.iter().copied().chain([Variant::MixedCase])
+}
+
+fn variant(said: &Said) -> Option<Variant> {
+    all_variants().find(|variant| variant.name() == said.text.trim())
+}
+
+/// How frames are made. `None`: `mistakes` say why not.
+pub fn wire(
+    profile: &Profile,
+    said: &Attack,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<wire::Settings> {
+    let mut settings = wire::Settings { seed: profile.seed, ..wire::Settings::default() };
+    if let Some(gap) = said.gap {
+        settings.gap = gap;
+    }
+    for evasion in &said.evasion {
+        match evasion.text.parse::<Evasion>() {
+            // What is said otherwise is said so before there are packets.
+            _ if variant(evasion).is_some() => {}
+            Ok(evasion) => settings.evasions.push(evasion),
+            Err(error) => mistakes.note(
+                evasion,
+                &format!("evasion: {error}"),
+                "squall attack --evasions tells what each does",
+            ),
+        }
+    }
+    for wrap in &said.wraps {
+        let words: Vec<&str> = wrap.text.split_whitespace().collect();
+        let id = |text: &str| text.parse::<u16>().ok().filter(|id| *id < 4096);
+        match &words[..] {
+            ["vlan" | "qinq", number] if settings.gre.is_none() && id(number).is_some() => {
+                settings.vlans.extend(id(number))
+            }
+            ["vlan" | "qinq", ..] if settings.gre.is_some() => mistakes.note(
+                wrap,
+                "a VLAN tag inside of GRE is not made",
+                "expected tags first: \"vlan 7\", \"gre FROM TO\"",
+            ),
+            ["vlan" | "qinq", _] => mistakes.note(
+                wrap,
+                &format!("{:?} names no VLAN", wrap.text),
+                "expected an identifier of 0 to 4095",
+            ),
+            ["gre", ..] if settings.gre.is_some() => {
+                mistakes.note(wrap, "GRE around GRE is not made", "expected one \"gre FROM TO\"")
+            }
+            ["gre", from, to] => match (from.parse::<IpAddr>(), to.parse::<IpAddr>()) {
+                (Ok(source), Ok(destination)) if source.is_ipv4() == destination.is_ipv4() => {
+                    settings.gre = Some(wire::Gre { source, destination });
+                }
+                (Ok(_), Ok(_)) => mistakes.note(
+                    wrap,
+                    &format!("{:?} names addresses of two families", wrap.text),
+                    "expected both of IPv4, or both of IPv6",
+                ),
+                _ => mistakes.note(
+                    wrap,
+                    &format!("{:?} names no two addresses", wrap.text),
+                    "try \"gre 192.0.2.1 192.0.2.2\"",
+                ),
+            },
+            _ => mistakes.note(
+                wrap,
+                &format!("{:?} is not known around frames of attacks", wrap.text),
+                "expected \"vlan 7\" or \"gre FROM TO\"",
+            ),
+        }
+    }
+    Some(settings)
+}

@@ -1,0 +1,247 @@
+//! Scans, floods, brute force and beacons: their options, their frames in time, their labels.
+
+use std::{net::IpAddr, sync::Arc};
+
+use squall_attacks::{
+    templates::{Class, Parameters, Template, named, templates},
+    wire,
+};
+use squall_profile::{Attack, AttackPace, Mistakes, NearMiss, Profile, Said};
+use squall_units::Nanos;
+
+use crate::{CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, Timed, Timeline, Told, rules};
+
+/// Addresses that are taken of ranges at most: a scan of a /16 has more conversations than one
+/// wants labels of.
+const MOST_HOSTS: usize = 65_536;
+
+pub(crate) fn section(
+    profile: &Profile,
+    said: &Attack,
+    name: &Said,
+    options: &[(String, Said)],
+    mut told: Told<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Section> {
+    let template = match named(&name.text) {
+        Ok(template) => template,
+        Err(error) => {
+            mistakes.note(name, &error.to_string(), "squall attack --templates tells what they do");
+            return None;
+        }
+    };
+    let of_rules = [
+        ("near_miss", said.near_miss != NearMiss::No),
+        ("samples", said.samples != 1),
+        ("every_branch", said.every_branch),
+        ("shuffle", said.shuffle),
+        ("share", matches!(said.pace, AttackPace::Share(_))),
+    ];
+    if let Some((option, _)) = of_rules.iter().find(|(_, is_said)| *is_said) {
+        mistakes.note(
+            name,
+            &format!("{option} is of rules, and {} is a template", template.name),
+            "leave it out",
+        );
+        return None;
+    }
+    let parameters = parameters(profile, said, template, options, mistakes)?;
+    let wire = rules::wire(profile, said, mistakes)?;
+    let mut section = Section::default();
+    let events = match template.events(&parameters) {
+        Ok(events) => events,
+        Err(error) => {
+            mistakes.note(name, &error.to_string(), "");
+            return None;
+        }
+    };
+    for (number, event) in (0..).zip(events) {
+        let begin = Nanos(said.start.0.saturating_add(event.at.0));
+        match event.frames(&wire) {
+            Ok(frames) => {
+                section.report.attacks += 1;
+                section.report.frames += frames.len() as u64;
+                section.report.octets +=
+                    frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
+                told.add(said, section.labels.len(), &frames);
+                section.labels.push(event.label(number, begin, &frames));
+            }
+            Err(error) => {
+                mistakes.note(name, &format!("{}: {error}", template.name), "");
+                return None;
+            }
+        }
+    }
+    let made = Made {
+        template,
+        parameters: Arc::new(parameters),
+        wire,
+        start: said.start,
+        by_port: said.port2.is_some(),
+    };
+    section.lines.push(Arc::new(move || -> Timeline { Box::new(Frames::new(made.clone())) }));
+    Some(section)
+}
+
+fn parameters(
+    profile: &Profile,
+    said: &Attack,
+    template: &Template,
+    options: &[(String, Said)],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Parameters> {
+    let mut parameters = Parameters { seed: profile.seed, ..template.usual() };
+    let family = said.family.unwrap_or(4);
+    let usual = |one: &str, other: &str| -> Vec<IpAddr> {
+        let text = if family == 6 { other } else { one };
+        text.parse().into_iter().collect()
+    };
+    let outside =
+        hosts(&said.outside, mistakes)?.unwrap_or_else(|| usual("198.18.0.1", "2001:2::1"));
+    let inside = hosts(&said.inside, mistakes)?
+        .unwrap_or_else(|| usual("10.129.0.1", "fd51:7561:6c6c:1::1"));
+    // Who attacks comes from outside; but what reports to somebody outside is inside already, and
+    // so is who is flooded with answers that it has not asked for.
+    let from_inside = template.class == Class::Beacon || template.name == "dns-amplification";
+    (parameters.clients, parameters.servers) =
+        if from_inside { (inside, outside) } else { (outside, inside) };
+    if let AttackPace::PerSecond(rate) = said.pace
+        && said.pace != AttackPace::default()
+    {
+        parameters.gap = Nanos((1e9 / rate) as u64);
+    }
+    for (option, value) in options {
+        let list = std::slice::from_ref(value);
+        match option.as_str() {
+            "clients" => parameters.clients = hosts(list, mistakes)?.unwrap_or_default(),
+            "servers" => parameters.servers = hosts(list, mistakes)?.unwrap_or_default(),
+            "ports" => parameters.ports = ports(value, mistakes)?,
+            "count" => parameters.count = Some(mistakes.parsed(value, "a number", "1000")?),
+            "jitter" => {
+                let percent = value.text.trim_end_matches(['%', ' ']).to_owned();
+                let percent = Said { text: percent, at: value.at };
+                parameters.jitter = mistakes.parsed(&percent, "a percentage", "10")?;
+            }
+            "payload" => parameters.payload = mistakes.parsed(value, "a number of octets", "64")?,
+            "gap" => parameters.gap = mistakes.parsed(value, "a time", "10ms")?,
+            other => {
+                let hint = squall_units::suggest(other, OPTIONS.map(|(name, _)| name));
+                mistakes.note(
+                    value,
+                    &format!("{other:?} is no option of {}", template.name),
+                    &hint,
+                );
+                return None;
+            }
+        }
+    }
+    parameters.count = match (parameters.count, said.repeat) {
+        (Some(count), repeat) => Some(count.saturating_mul(repeat)),
+        (None, 1) => None,
+        (None, repeat) => {
+            let once = template.events(&parameters).map_or(0, |events| events.size_hint().0 as u64);
+            Some(once.saturating_mul(repeat))
+        }
+    };
+    Some(parameters)
+}
+
+const OPTIONS: [(&str, &str); 7] = [
+    (
+        "clients",
+        "who does it, in turn: 198.18.0.1-198.18.0.9 (default: one outside; of beacons, tunnels \
+         and amplification: inside)",
+    ),
+    ("servers", "to whom, in turn: 10.0.0.0/24 (default: one on the other side)"),
+    ("ports", "22,80,8000-8100"),
+    ("count", "conversations (default: of scans each port of each server once, of others 100)"),
+    ("gap", "from one to the next: 10ms; or --rate"),
+    ("jitter", "percent of the gap by which they come earlier or later"),
+    ("payload", "octets of a flood's payload"),
+];
+
+/// What `--templates` prints.
+pub fn list_templates() -> String {
+    let mut text = String::new();
+    for template in templates() {
+        text += &format!("{:<20} {}\n", template.name, template.does);
+    }
+    text += "\nOptions (--option NAME=VALUE):\n";
+    for (name, does) in OPTIONS {
+        text += &format!("  {name:<18} {does}\n");
+    }
+    text
+}
+
+/// `None` within: nothing is said.
+fn hosts(said: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
+    let mut all = Vec::new();
+    for (said, range) in rules::ranges(said, mistakes)? {
+        let mut address = range.first();
+        loop {
+            if all.len() == MOST_HOSTS {
+                mistakes.note(
+                    said,
+                    &format!("more than {MOST_HOSTS} hosts"),
+                    "try a smaller range",
+                );
+                return None;
+            }
+            all.push(address);
+            if address == range.last() {
+                break;
+            }
+            address = match address {
+                IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() + 1).into()),
+                IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() + 1).into()),
+            };
+        }
+    }
+    Some((!all.is_empty()).then_some(all))
+}
+
+fn ports(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
+    let mut all = Vec::new();
+    for text in said.text.split(',').map(str::trim) {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+            (Ok(first), Ok(last)) if first <= last => all.extend(first..=last),
+            _ => {
+                mistakes.note(said, &format!("{text:?} is no port"), "try \"22,80,8000-8100\"");
+                return None;
+            }
+        }
+    }
+    Some(all)
+}
+
+#[derive(Clone)]
+struct Made {
+    template: &'static Template,
+    parameters: Arc<Parameters>,
+    wire: wire::Settings,
+    start: Nanos,
+    /// Two ports, told apart by MAC address.
+    by_port: bool,
+}
+
+impl Overlapping for Made {
+    fn earliest(&self, nth: usize) -> Option<Nanos> {
+        let gap = self.parameters.gap.0;
+        let jitter = (u128::from(gap) * u128::from(self.parameters.jitter) / 100) as u64;
+        Some(Nanos(
+            self.start.0.saturating_add(gap.saturating_mul(nth as u64).saturating_sub(jitter)),
+        ))
+    }
+
+    fn frames(&self, nth: usize) -> Option<Vec<Timed>> {
+        let mut event = self.template.events(&self.parameters).ok()?.nth(nth)?;
+        if self.by_port {
+            (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
+        }
+        // They were all written once before, for their labels.
+        let frames = event.frames(&self.wire).unwrap_or_default();
+        let begin = Nanos(self.start.0.saturating_add(event.at.0));
+        Some(frames.into_iter().map(|frame| Timed::of(frame, begin)).collect())
+    }
+}

@@ -1,0 +1,6 @@
+//! One binary for all of these, as each more is linked with all that it needs.
+
+mod expressions;
+mod messages;
+mod mutants;
+mod own_rules;

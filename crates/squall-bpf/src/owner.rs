@@ -1,0 +1,265 @@
+//! Which of several workers a flow belongs to: a function of its two ends, the same for what is
+//! sent and for what is received ([`of_ends`]), and as a program that a kernel can run
+//! ([`program`]).
+
+use std::net::IpAddr;
+
+use crate::classic::Instruction;
+
+/// Odd numbers, so that no bit is lost; of the golden ratio, and primes of the kind of xxHash's.
+const ADDRESSES: u32 = 0x9e37_79b1;
+const PORTS: u32 = 0x85eb_ca77;
+const LAST: u32 = 0xc2b2_ae3d;
+
+/// The worker, below `workers`, of the flow between two ends (address and port), whichever is
+/// ours.
+#[inline]
+pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
+    if workers < 2 {
+        return 0;
+    }
+    let words = words(one.0).wrapping_add(words(other.0));
+    from_sums(words, u32::from(one.1) + u32::from(other.1), workers)
+}
+
+/// The same of the sum of both addresses' words of 32 bits, and of the sum of both ports.
+#[inline]
+pub fn from_sums(addresses: u32, ports: u32, workers: u32) -> u32 {
+    let mixed = addresses.wrapping_mul(ADDRESSES).wrapping_add(ports.wrapping_mul(PORTS));
+    let mixed = (mixed ^ (mixed >> 16)).wrapping_mul(LAST);
+    (mixed >> 16) % workers.max(1)
+}
+
+#[inline]
+fn words(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => {
+            let of = |shift: u32| (address.to_bits() >> shift) as u32;
+            of(0).wrapping_add(of(32)).wrapping_add(of(64)).wrapping_add(of(96))
+        }
+    }
+}
+
+/// Where a program finds what it looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// In the octets of an Ethernet frame.
+    Frame,
+    /// As Linux shows a received packet to the group of a packet socket: the tag in front is off,
+    /// and its kind and network header have names of their own (`SKF_AD_PROTOCOL`,
+    /// `SKF_NET_OFF`).
+    Socket,
+}
+
+/// `SKF_AD_OFF + SKF_AD_PROTOCOL`, and `SKF_NET_OFF`.
+const KIND_OF_SOCKET: u32 = -0x1000i32 as u32;
+const NETWORK_OF_SOCKET: u32 = -0x10_0000i32 as u32;
+
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_OCTET: u16 = 0x30;
+const LOAD_HALF_BEHIND: u16 = 0x48;
+const HEADER_TO_X: u16 = 0xb1;
+const STORE: u16 = 0x02;
+const MEMORY_TO_X: u16 = 0x61;
+const X_IS: u16 = 0x01;
+const ADD_X: u16 = 0x0c;
+const MULTIPLY: u16 = 0x24;
+const XOR_X: u16 = 0xac;
+const RIGHT: u16 = 0x74;
+const REMAINDER: u16 = 0x94;
+const IF_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+const RETURN_A: u16 = 0x16;
+
+/// What gives the worker of a TCP segment or UDP datagram, behind up to one VLAN tag in the octets;
+/// of all else 0.
+pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
+    let (kind, size, network) = match sight {
+        Sight::Frame => (12, LOAD_HALF, 14),
+        Sight::Socket => (KIND_OF_SOCKET, LOAD_WORD, NETWORK_OF_SOCKET),
+    };
+    let mut all = vec![plain(size, kind)];
+    all.extend(of_packet(network, workers));
+    // Behind a tag.
+    let mut tagged = vec![plain(LOAD_HALF, network.wrapping_add(2))];
+    tagged.extend(of_packet(network.wrapping_add(4), workers));
+    tagged.push(plain(RETURN, 0));
+    all.push(equal(0x88a8, 1, 0));
+    all.push(equal(0x8100, 0, tagged.len()));
+    all.extend(tagged);
+    all.push(plain(RETURN, 0));
+    all
+}
+
+/// Returns where its kind, in the accumulator, is IPv4 or IPv6; else goes on behind.
+fn of_packet(at: u32, workers: u32) -> Vec<Instruction> {
+    let mut all = Vec::new();
+    let ways = [
+        (0x0800, of_ip(at.wrapping_add(9), at.wrapping_add(12), 2, None, at, workers)),
+        (0x86dd, of_ip(at.wrapping_add(6), at.wrapping_add(8), 8, Some(40), at, workers)),
+    ];
+    for (kind, block) in ways {
+        all.push(equal(kind, 0, block.len()));
+        all.extend(block);
+    }
+    all
+}
+
+/// `header`: how long it is, where it does not say so.
+fn of_ip(
+    protocol: u32,
+    addresses: u32,
+    words: u32,
+    header: Option<u32>,
+    at: u32,
+    workers: u32,
+) -> Vec<Instruction> {
+    let mut all = vec![
+        plain(LOAD_OCTET, protocol),
+        equal(17, 2, 0),
+        equal(6, 1, 0),
+        plain(RETURN, 0),
+        plain(LOAD_WORD, addresses),
+    ];
+    for word in 1..words {
+        all.push(plain(STORE, 0));
+        all.push(plain(LOAD_WORD, addresses.wrapping_add(4 * word)));
+        all.extend([plain(MEMORY_TO_X, 0), plain(ADD_X, 0)]);
+    }
+    all.extend([plain(MULTIPLY, ADDRESSES), plain(STORE, 0)]);
+    all.push(match header {
+        Some(octets) => plain(X_IS, octets),
+        None => plain(HEADER_TO_X, at),
+    });
+    all.extend([
+        plain(LOAD_HALF_BEHIND, at),
+        plain(STORE, 1),
+        plain(LOAD_HALF_BEHIND, at.wrapping_add(2)),
+        plain(MEMORY_TO_X, 1),
+        plain(ADD_X, 0),
+        plain(MULTIPLY, PORTS),
+        plain(MEMORY_TO_X, 0),
+        plain(ADD_X, 0),
+        plain(STORE, 0),
+        plain(RIGHT, 16),
+        plain(MEMORY_TO_X, 0),
+        plain(XOR_X, 0),
+        plain(MULTIPLY, LAST),
+        plain(RIGHT, 16),
+        plain(REMAINDER, workers.max(1)),
+        plain(RETURN_A, 0),
+    ]);
+    all
+}
+
+fn plain(code: u16, k: u32) -> Instruction {
+    Instruction { code, jt: 0, jf: 0, k }
+}
+
+/// Jumps over so many instructions if the accumulator is `k`, and over so many if not.
+fn equal(k: u32, then: usize, otherwise: usize) -> Instruction {
+    let over = |n: usize| u8::try_from(n).expect("blocks are short");
+    Instruction { code: IF_EQUAL, jt: over(then), jf: over(otherwise), k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classic::Filter;
+
+    fn frame(one: (IpAddr, u16), other: (IpAddr, u16), protocol: u8, options: usize) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        match (one.0, other.0) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                frame.extend([0x08, 0x00]);
+                let mut header = vec![0; 20 + options];
+                header[0] = 0x40 | (header.len() / 4) as u8;
+                header[9] = protocol;
+                header[12..16].copy_from_slice(&from.octets());
+                header[16..20].copy_from_slice(&to.octets());
+                frame.extend(header);
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                frame.extend([0x86, 0xdd]);
+                let mut header = vec![0; 40];
+                header[6] = protocol;
+                header[8..24].copy_from_slice(&from.octets());
+                header[24..40].copy_from_slice(&to.octets());
+                frame.extend(header);
+            }
+            _ => unreachable!(),
+        }
+        frame.extend(one.1.to_be_bytes());
+        frame.extend(other.1.to_be_bytes());
+        frame.extend([0; 8]);
+        frame
+    }
+
+    fn ends(number: u32) -> [((IpAddr, u16), (IpAddr, u16)); 2] {
+        let far = number.wrapping_mul(0x9e37);
+        let v4 = |n: u32| IpAddr::V4((0x1000_0000 + n).into());
+        let v6 = |n: u32| IpAddr::V6((0xfd00 << 112 | u128::from(n) << 37 | u128::from(n)).into());
+        let ports = (1024 + (number % 60_000) as u16, 80);
+        [((v4(number), ports.0), (v4(far), ports.1)), ((v6(number), ports.0), (v6(far), ports.1))]
+    }
+
+    #[test]
+    fn the_program_says_what_the_function_says_in_both_directions() {
+        for workers in [1, 2, 3, 7, 64] {
+            let filter = Filter::new(program(workers, Sight::Frame)).unwrap();
+            for (one, other) in (0..500).flat_map(ends) {
+                let owner = of_ends(one, other, workers);
+                assert_eq!(owner, of_ends(other, one, workers));
+                for (protocol, options) in [(6, 0), (17, 0), (6, 12)] {
+                    for frame in
+                        [frame(one, other, protocol, options), frame(other, one, protocol, options)]
+                    {
+                        let len = frame.len() as u32;
+                        assert_eq!(filter.run(&frame, len), owner, "{one:?} {other:?}");
+                        let mut tagged = frame.clone();
+                        tagged.splice(12..12, [0x81, 0x00, 0, 5]);
+                        assert_eq!(filter.run(&tagged, len + 4), owner, "tagged");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_flow_is_the_first_ones() {
+        let filter = Filter::new(program(8, Sight::Frame)).unwrap();
+        let [(one, other), _] = ends(3);
+        assert_eq!(filter.run(&frame(one, other, 1, 0), 60), 0);
+        let mut arp = vec![0; 60];
+        arp[12..14].copy_from_slice(&[0x08, 0x06]);
+        assert_eq!(filter.run(&arp, 60), 0);
+    }
+
+    #[test]
+    fn nobody_has_much_more_than_his_share() {
+        // Patterns that loads have: many clients, one client's ports, servers in turn.
+        let client = |n: u32| IpAddr::V4((0x1000_0001 + n).into());
+        let server = |n: u32| IpAddr::V4((0x3000_0001 + n).into());
+        type Ends = fn(u32) -> (u32, u16, u32);
+        let patterns: [(&str, Ends); 4] = [
+            ("clients", |k| (k % 254, 1024 + (k / 254) as u16, 0)),
+            ("ports", |k| (0, 1024 + k as u16, 0)),
+            ("clients and servers in step", |k| (k % 256, 1024 + (k / 256) as u16, k % 256)),
+            ("servers", |k| (0, 1024, k)),
+        ];
+        for workers in [2, 3, 4, 8] {
+            for (name, ends) in patterns {
+                let mut counts = vec![0u32; workers as usize];
+                for k in 0..20_000 {
+                    let (c, port, s) = ends(k);
+                    counts[of_ends((client(c), port), (server(s), 80), workers) as usize] += 1;
+                }
+                let fair = 20_000.0 / f64::from(workers);
+                let most = f64::from(*counts.iter().max().unwrap()) / fair;
+                assert!(most < 1.1, "{name} on {workers}: {counts:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. What
+//! is asked for becomes the profile that a file would hold, and runs as it does.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use serde_json::{Map, Value, json};
+use squall::{Error, Profile, attacking, render::attack};
+
+use crate::{
+    args::{Choice, Options, Output, named_ports},
+    drive::{End, drive_until},
+    output,
+    run::prepare,
+};
+
+/// Makes traffic from rules of Snort and Suricata that raises exactly their alerts, with the ground
+/// truth of it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall attack local.rules                                  # into attacks.pcap, labels beside it
+  squall attack community.rules -i pcap:out.pcap --labels out.csv --near-miss also
+  squall attack rules/ --list                                # what can be attacked with, and why \
+                        what cannot
+  squall attack local.rules --explain 2019401                # how a rule was solved, and where \
+                        each octet comes from
+  squall attack local.rules -i eth1 -I eth2 --rate 50        # both ends, a device between: passed \
+                        or blocked, by sid
+  squall attack local.rules -i eth1 --sid 1000-1999 --rate 10 --shuffle --repeat 100
+  squall attack local.rules --background clean.pcap --share '1 %' --labels truth.jsonl
+  squall attack local.rules --var HOME_NET=10.0.0.0/8 --inside 10.1.0.1-10.1.0.9 --evasion \
+                        segments=8
+  squall attack --template syn-scan -i pcap:scan.pcap --option ports=1-1024
+  squall score --labels out.csv --alerts eve.json            # what an engine found of it
+
+Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave by the \
+                        ports that are named and
+nowhere else; without a port they go into attacks.pcap. Addresses are RFC 1918 inside and \
+                        198.18.0.0/15 (RFC 2544)
+outside, unless the rules or you say otherwise. Without --labels, those of pcap:NAME.pcap are in NAME.labels.csv.
+
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
+                        (unless --allow-invalid),
+129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
+pub struct Args {
+    /// Files of rules (Snort 2, Snort 3, Suricata), or folders of them
+    #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]
+    rules: Vec<PathBuf>,
+    /// Where clients stand, and servers if there is no --port2: eth1, af_packet:eth1, pcap:FILE,
+    /// loop:NAME, null:
+    #[arg(short = 'i', long, value_name = "ADDR", default_value = "pcap:attacks.pcap")]
+    port: String,
+    /// Where servers stand: a device, or an IDS, is between
+    #[arg(short = 'I', long, value_name = "ADDR")]
+    port2: Option<String>,
+    /// With --port2, sends prepared frames; else conversations are spoken by TCP and UDP of our own
+    #[arg(long, requires = "port2")]
+    frames: bool,
+
+    /// Use only these rules: 1234, 1000-2000; repeatable
+    #[arg(long, value_name = "SID", help_heading = "Which rules")]
+    sid: Vec<String>,
+    /// Use only rules of this class; repeatable
+    #[arg(long, value_name = "CLASS", help_heading = "Which rules")]
+    classtype: Vec<String>,
+    /// Use only rules whose message matches the regular expression EXPR
+    #[arg(long, value_name = "EXPR", help_heading = "Which rules")]
+    msg: Option<String>,
+    /// Set a variable of the rules: HOME_NET=10.0.0.0/8; repeatable
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Which rules")]
+    var: Vec<String>,
+    /// Take variables from a suricata.yaml or snort.conf
+    #[arg(long, value_name = "FILE", help_heading = "Which rules")]
+    config: Option<PathBuf>,
+    /// Engine whose alerts the labels promise, where engines differ: suricata, snort [default:
+    /// suricata]
+    #[arg(long, value_name = "ENGINE", help_heading = "Which rules")]
+    engine: Option<String>,
+    /// List the rules, each as solved or with the reason why not; sends nothing
+    #[arg(long, help_heading = "Which rules")]
+    list: bool,
+    /// Show how the rule was solved and which option set each octet; for an unsolved rule, the
+    /// option that failed and the closest attempt. Sends nothing
+    #[arg(long, value_name = "SID", help_heading = "Which rules")]
+    explain: Option<u32>,
+
+    /// Send a scan, a flood or another template instead of rules
+    #[arg(long, value_name = "NAME", conflicts_with = "rules", help_heading = "Templates")]
+    template: Option<String>,
+    /// Set an option of the template: ports=1-1024; repeatable
+    #[arg(long, value_name = "NAME=VALUE", requires = "template", help_heading = "Templates")]
+    option: Vec<String>,
+    /// List the templates and their options
+    #[arg(long, help_heading = "Templates")]
+    templates: bool,
+
+    /// Attacks to start per second [default: 100]
+    #[arg(long, value_name = "N", help_heading = "How much")]
+    rate: Option<String>,
+    /// With --background, the share of attacks in all octets: '1 %'
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        conflicts_with = "rate",
+        requires = "background",
+        help_heading = "How much"
+    )]
+    share: Option<String>,
+    /// Repeat all attacks N times, each time from other addresses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "How much")]
+    repeat: Option<u64>,
+    /// Shuffle the order of attacks (the seed decides)
+    #[arg(long, help_heading = "How much")]
+    shuffle: bool,
+    /// Send N different attacks for each rule
+    #[arg(long, value_name = "N", help_heading = "How much")]
+    samples: Option<u32>,
+    /// Send one attack for each branch of a rule's expressions
+    #[arg(long, help_heading = "How much")]
+    every_branch: bool,
+    /// Add near misses, which differ in one octet and must not alert (also), or send nothing else
+    /// (only)
+    #[arg(long, value_name = "no|also|only", help_heading = "How much")]
+    near_miss: Option<String>,
+    /// Start the first attack after this time
+    #[arg(long, value_name = "TIME", help_heading = "How much")]
+    start: Option<String>,
+
+    /// Make attacks harder to detect: segments=8; repeatable
+    #[arg(long, value_name = "HOW", help_heading = "How")]
+    evasion: Vec<String>,
+    /// List the evasions
+    #[arg(long, help_heading = "How")]
+    evasions: bool,
+    /// Hosts inside the protected network: 10.0.0.1-10.0.0.9; repeatable
+    #[arg(long, value_name = "RANGE", help_heading = "How")]
+    inside: Vec<String>,
+    /// Hosts outside; repeatable
+    #[arg(long, value_name = "RANGE", help_heading = "How")]
+    outside: Vec<String>,
+    /// Use IPv6 where rules leave it open
+    #[arg(short = '6', long, help_heading = "How")]
+    ipv6: bool,
+    /// Around packets, from outside in: 'vlan 7', 'gre 192.0.2.1 192.0.2.2'; repeatable
+    #[arg(long, value_name = "WHAT", help_heading = "How")]
+    wrap: Vec<String>,
+    /// Between the frames of an attack [default: 100us]
+    #[arg(long, value_name = "TIME", help_heading = "How")]
+    gap: Option<String>,
+    /// A capture of what is no attack, mixed in until the attacks end
+    #[arg(long, value_name = "FILE", help_heading = "How")]
+    background: Option<PathBuf>,
+    /// Of conversations of our own: a router that clients hand all packets to; once for each of
+    /// IPv4 and IPv6
+    #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
+    gateway: Vec<String>,
+    /// ... and one for servers
+    #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
+    gateway2: Vec<String>,
+
+    /// Prints the profile that does the same, and sends nothing
+    #[arg(long)]
+    print_profile: bool,
+    #[command(flatten)]
+    options: Options<OfAttacks>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What attacks are sent by; whether they receive, `--port2` says.
+#[derive(Debug)]
+pub struct OfAttacks;
+
+impl Choice for OfAttacks {
+    fn has(name: &str) -> bool {
+        ["duration", "cpus", "seed", "clock", "labels", "fingerprint"].contains(&name)
+    }
+}
+
+pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
+    if args.templates || args.evasions {
+        let list =
+            if args.templates { attacking::list_templates() } else { attacking::list_evasions() };
+        output::print(&list);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut session = args.options.session(args.profile()?)?;
+    if args.print_profile {
+        output::print_data(&session.profile.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let prepared = prepare(&session.profile, args.output.quiet)?;
+    if args.list || args.explain.is_some() {
+        output::print(&if args.list { prepared.list() } else { prepared.explain() });
+        return Ok(ExitCode::SUCCESS);
+    }
+    session.options.receive = Some(args.port2.is_some());
+    session.options.labels = session.options.labels.or_else(|| args.labels_beside());
+    session.attacks = Some(Arc::new(prepared));
+    let title = format!("squall attack on {}", args.port);
+    let labels = session.options.labels.clone();
+    let extra = move |report: &_| {
+        attack(report)
+            + &labels
+                .as_ref()
+                .map_or_else(String::new, |path| format!("Labels: {}\n", path.display()))
+    };
+    drive_until(session, &args.output, &title, End::default(), |_| {}, extra)
+}
+
+impl Args {
+    fn profile(&self) -> Result<Profile, Error> {
+        let mut one = Map::new();
+        let mut set = |key: &str, value: Option<Value>| {
+            one.extend(value.map(|value| (key.to_owned(), value)))
+        };
+        let texts = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
+        let path = |path: &Path| json!(path.to_string_lossy());
+        set("name", Some(json!("attack")));
+        match &self.template {
+            Some(template) => {
+                set("template", Some(json!(template)));
+                let options = crate::flows::pairs("--option", &self.option)?;
+                set("options", (!options.is_empty()).then_some(Value::Object(options)));
+            }
+            None => {
+                set("rules", Some(self.rules.iter().map(|file| path(file)).collect()));
+                let variables = crate::flows::pairs("--var", &self.var)?;
+                set("variables", (!variables.is_empty()).then_some(Value::Object(variables)));
+                set("config", self.config.as_deref().map(path));
+                let explained = self.explain.map(|sid| vec![sid.to_string()]);
+                set("sid", texts(explained.as_ref().unwrap_or(&self.sid)));
+                set("classtype", texts(&self.classtype));
+                set("msg", self.msg.as_ref().map(|msg| json!(msg)));
+                set("engine", self.engine.as_ref().map(|engine| json!(engine)));
+            }
+        }
+        set("port", Some(json!("A")));
+        set("port2", self.port2.as_ref().map(|_| json!("B")));
+        set("live", self.frames.then_some(json!(false)));
+        set("rate", self.rate.as_ref().map(|rate| json!(rate)));
+        set("share", self.share.as_ref().map(|share| json!(share)));
+        set("start", self.start.as_ref().map(|start| json!(start)));
+        set("repeat", self.repeat.map(|repeat| json!(repeat)));
+        set("shuffle", self.shuffle.then_some(json!(true)));
+        set("samples", self.samples.map(|samples| json!(samples)));
+        set("every_branch", self.every_branch.then_some(json!(true)));
+        set("near_miss", self.near_miss.as_ref().map(|which| json!(which)));
+        set("evasion", texts(&self.evasion));
+        set("inside", texts(&self.inside));
+        set("outside", texts(&self.outside));
+        set("family", self.ipv6.then_some(json!(6)));
+        set("wrap", texts(&self.wrap));
+        set("gap", self.gap.as_ref().map(|gap| json!(gap)));
+        set("background", self.background.as_deref().map(path));
+        for (side, gateway) in
+            [("client_network", &self.gateway), ("server_network", &self.gateway2)]
+        {
+            set(side, (!gateway.is_empty()).then(|| json!({ "gateway": gateway })));
+        }
+        let ports = named_ports(&self.port, self.port2.as_deref());
+        Ok(Profile::from_value(&json!({ "ports": ports, "attack": [one] }), "squall attack")?)
+    }
+
+    /// Where labels go if nothing is said: beside a capture.
+    fn labels_beside(&self) -> Option<PathBuf> {
+        let path = self.port.strip_prefix("pcap:")?.split(',').next()?;
+        let stem =
+            [".pcapng", ".pcap"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+        (path != "-").then(|| PathBuf::from(format!("{stem}.labels.csv")))
+    }
+}

@@ -1,0 +1,15 @@
+//! Stands in for `server` in a build without that feature: it has no commands.
+
+use std::{convert::Infallible, process::ExitCode};
+
+use squall::Error;
+
+pub type Command = Infallible;
+
+pub fn run(command: &Command) -> Result<ExitCode, Error> {
+    match *command {}
+}
+
+pub fn lives_on(command: &Command) -> bool {
+    match *command {}
+}

@@ -1,0 +1,27 @@
+//! The commands of builds with the feature `server`: the daemon, and what asks one.
+
+mod logging;
+mod serve;
+mod top;
+
+use std::process::ExitCode;
+
+use squall::Error;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    Serve(serve::Args),
+    Top(top::Args),
+}
+
+pub fn run(command: &Command) -> Result<ExitCode, Error> {
+    match command {
+        Command::Serve(args) => serve::serve(args),
+        Command::Top(args) => top::top(args),
+    }
+}
+
+/// A daemon tells who asked of a defect, and lives on.
+pub fn lives_on(command: &Command) -> bool {
+    matches!(command, Command::Serve(_))
+}

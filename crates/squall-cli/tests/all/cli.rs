@@ -1,0 +1,1158 @@
+//! The command as a user has it: arguments in; files, text and exit status out.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+fn squall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+    // Whether the machine is quiet enough for a valid run is not what most of these ask.
+    command.args(args).stdin(Stdio::null()).env("SQUALL_ALLOW_INVALID", "1");
+    command
+}
+
+/// Exit status, standard output, standard error.
+///
+/// # Panics
+/// When it has not ended after a minute.
+fn run(args: &[&str]) -> (i32, String, String) {
+    let mut child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id().to_string();
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let guard = std::thread::spawn(move || {
+        if wait.recv_timeout(Duration::from_secs(60))
+            == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
+            let _ = Command::new("kill").args(["-KILL", &id]).status();
+        }
+    });
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    drop(done);
+    guard.join().unwrap();
+    assert!(output.status.code().is_some(), "{args:?} was killed: {}", output.status);
+    outcome(&output)
+}
+
+fn outcome(output: &Output) -> (i32, String, String) {
+    let text = |octets: &[u8]| String::from_utf8(octets.to_vec()).unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(!err.contains("panicked") && !err.contains("defect"), "{err}");
+    (output.status.code().unwrap_or(-1), out, err)
+}
+
+#[test]
+fn the_version_names_what_a_build_has() {
+    let (status, out, _) = outcome(&squall(&["--version"]).output().unwrap());
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        (status, out),
+        (0, format!("squall {version}\nfeatures: +attacks +dpdk +server +tls\n"))
+    );
+}
+
+/// As the dynamic linker lists them; a static binary has none. What is in a library of the system's
+/// differs from machine to machine.
+#[test]
+fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
+    let output = squall(&["--version"]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let known = [
+        "linux-vdso",
+        "ld-linux",
+        "ld-musl",
+        "libc.",
+        "libm.",
+        "libgcc_s.",
+        "libpthread.",
+        "libdl.",
+        "librt.",
+    ];
+    for line in listed.lines().filter(|line| line.starts_with('\t')) {
+        let name = line.split_whitespace().next().unwrap().rsplit('/').next().unwrap();
+        assert!(known.iter().any(|known| name.starts_with(known)), "{name} is needed:\n{listed}");
+    }
+}
+
+/// The report on standard output of a command that ends well.
+fn report(args: &[&str]) -> Value {
+    let (status, out, err) = run(&[args, &["--json", "-", "--quiet"]].concat());
+    assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
+    serde_json::from_str(&out).unwrap()
+}
+
+/// A file name that no other test has.
+fn file(name: &str) -> String {
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder.join(name).to_string_lossy().into_owned()
+}
+
+fn profile(name: &str, text: &str) -> String {
+    let path = file(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+const BOTH_WAYS: &str = r#"
+[ports]
+A = "loop:both,virtual"
+B = "loop:both,virtual"
+[[stream]]
+name = "there"
+port = "A"
+packet = "eth/ipv4/udp"
+size = "imix"
+rate = "100 kpps"
+mode = { burst = 1200 }
+latency = true
+[[stream]]
+name = "back"
+port = "B"
+packet = "eth/ipv4/udp"
+rate = "50 kpps"
+mode = { burst = 500 }
+"#;
+
+#[test]
+fn a_profile_runs_and_every_frame_is_counted_where_it_left_and_where_it_came() {
+    let report = report(&[
+        "run",
+        &profile("both.toml", BOTH_WAYS),
+        "--fail-if",
+        "loss > 0",
+        "--fail-if",
+        "not valid",
+    ]);
+    let port =
+        |i: usize| (&report["ports"][i]["tx"]["packets"], &report["ports"][i]["rx"]["packets"]);
+    assert_eq!(port(0), (&1200.into(), &500.into()));
+    assert_eq!(port(1), (&500.into(), &1200.into()));
+    // 7:4:1 of 64, 594 and 1518 octets.
+    assert_eq!(report["ports"][0]["tx"]["octets"], 100 * (7 * 64 + 4 * 594 + 1518));
+    assert_eq!(
+        (&report["streams"][0]["rx"]["lost"], &report["streams"][1]["rx"]),
+        (&0.into(), &Value::Null)
+    );
+    assert!(
+        report["command"].as_str().unwrap().starts_with("squall run "),
+        "{}",
+        report["command"]
+    );
+}
+
+#[test]
+fn a_profile_comes_from_standard_input_too_and_its_ports_can_be_put_elsewhere() {
+    let mut child = squall(&[
+        "run",
+        "-",
+        "--port",
+        "A=null:virtual",
+        "--port",
+        "B=null:virtual",
+        "--json",
+        "-",
+        "-q",
+    ])
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), BOTH_WAYS.as_bytes()).unwrap();
+    // `null:virtual` has the name "virtual": time is real there.
+    let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+    assert_eq!((status, err.as_str()), (0, ""));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["ports"][0]["address"], "null:virtual");
+    assert_eq!(report["ports"][0]["tx"]["packets"], 1200);
+}
+
+#[test]
+fn a_count_ends_the_run_on_the_frame_and_owes_nothing() {
+    let report =
+        report(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "200kpps", "-n", "5000"]);
+    assert_eq!(report["ports"][0]["tx"]["packets"], 5000);
+    assert_eq!(report["ports"][0]["tx"]["not_sent"], serde_json::json!({}));
+}
+
+#[test]
+fn options_come_from_the_command_line_and_else_from_the_profile() {
+    let text = "packets = 100\n[run]\ncores = 1\ngap_bins = \"4:500us\"\nreceived_flows = \
+                true\nfingerprint = true\nlinger = 0.01\n[ports]\nA = \
+                \"loop:options,virtual\"\n[[stream]]\nname = \"web\"\npacket = \
+                \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+    let path = profile("options.toml", text);
+    let bins = |report: &Value| report["ports"][0]["rx"]["arrival_gap_bins"]["counts"].clone();
+    let said = report(&["run", &path]);
+    assert_eq!(bins(&said), serde_json::json!([0, 0, 99, 0]));
+    assert_eq!(said["received_flows"]["flows"][0]["packets"], 100);
+    assert!(said["ports"][0]["tx"]["fingerprint"].is_string());
+    let capture = file("options.pcapng");
+    let capture: &[&str] = &["--capture", &capture, "--filter", "udp"];
+    let more = ["--histogram", "2:1ms", "--fingerprint=false", "-n", "20"];
+    let over = report(&[&["run", &path], capture, &more].concat());
+    assert_eq!(bins(&over), serde_json::json!([0, 19]));
+    assert!(over["ports"][0]["tx"]["fingerprint"].is_null());
+    assert_eq!(over["capture"]["written_packets"], 20);
+    let deaf = report(&["run", &path, "--receive", "false"]);
+    assert_eq!(deaf["ports"][0]["rx"]["packets"], 0);
+}
+
+#[test]
+fn what_is_sent_into_a_file_is_received_from_it_and_a_missing_frame_is_lost() {
+    let path = file("sent.pcap");
+    let sent = report(&[
+        "send",
+        "-p",
+        &format!("pcap:{path}"),
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1Mpps",
+        "-n",
+        "1000",
+        "--latency",
+        "--fingerprint",
+    ]);
+    assert_eq!(sent["ports"][0]["tx"]["packets"], 1000);
+    let read = format!("pcap:{path},read");
+    let received = report(&["recv", "-p", &read, "--fingerprint", "--histogram", "4:500ns"]);
+    assert_eq!(received["ports"][0]["rx"]["fingerprint"], sent["ports"][0]["tx"]["fingerprint"]);
+    assert_eq!(received["streams"][0]["rx"]["lost"], 0);
+    assert_eq!(
+        received["ports"][0]["rx"]["arrival_gap_bins"]["counts"],
+        serde_json::json!([0, 0, 999, 0])
+    );
+
+    // The fifth frame goes: a header of 24 octets, then records of 16 and 60.
+    let mut octets = fs::read(&path).unwrap();
+    octets.drain(24 + 4 * 76..24 + 5 * 76);
+    // Hundred seconds later, by a clock that is not the sender's.
+    octets[24..].chunks_mut(76).for_each(|record| record[0] += 100);
+    fs::write(&path, octets).unwrap();
+    let received = report(&["recv", "-p", &read]);
+    let rx = &received["streams"][0]["rx"];
+    assert!(rx["latency_ns"].is_null() && rx["ipdv_ns"]["max"] == 0, "{rx}");
+    assert_eq!(
+        (&received["streams"][0]["name"], &rx["packets"], &rx["lost"]),
+        (&"stream 1".into(), &999.into(), &1.into())
+    );
+    let (status, out, err) = run(&["recv", "-p", &read, "--fail-if", "loss > 0"]);
+    assert_eq!(status, 1);
+    assert!(err.contains("stream \"stream 1\": loss = 1 (fail if loss > 0)"), "{err}");
+    assert!(out.contains("999"), "{out}");
+}
+
+#[test]
+fn a_criterion_that_is_not_met_is_status_1_and_a_sentence() {
+    let (status, _, err) = run(&[
+        "send",
+        "-p",
+        "loop:lossy,virtual,drop=0.1",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1Mpps",
+        "-n",
+        "1000",
+        "--latency",
+        "-q",
+        "--fail-if",
+        "loss > 0",
+    ]);
+    assert_eq!(status, 1);
+    assert!(
+        err.starts_with("squall: failed: stream \"stream 1\": loss = ") && err.lines().count() == 1,
+        "{err}"
+    );
+}
+
+#[test]
+fn mistakes_of_the_user_are_status_2_and_say_where() {
+    let wrong = profile("wrong.toml", &BOTH_WAYS.replace("50 kpps", "50 kpp"));
+    let good = profile("good.toml", BOTH_WAYS);
+    let frame = ["--packet", "eth/ipv4/udp", "-n", "1"];
+    let send = |rest: &[&'static str]| [&["send"], rest, &frame].concat();
+    let of_clients = ["--port", "loop:cli-mistakes", "--clients", "10.0.1.1", "--users", "3"];
+    let http = |rest: &[&'static str]| {
+        [&["flows", "http", "--url", "http://10.0.0.2/"], &of_clients[..], rest].concat()
+    };
+    let app = |rest: &[&'static str]| {
+        [&["flows", "app", "http", "--servers", "10.0.0.2"], &of_clients[..], rest].concat()
+    };
+    let serve = |rest: &[&'static str]| {
+        [&["flows", "serve", "--port", "loop:cli-mistakes", "--servers", "10.0.0.2"], rest].concat()
+    };
+    let cases: Vec<(Vec<&str>, &str)> = vec![
+        (vec!["run", &wrong], "wrong.toml:17:8  stream \"back\": rate = \"50 kpp\" is not a rate"),
+        (vec!["run", "nowhere.toml"], "nowhere.toml  cannot be read"),
+        (vec!["run", &good, "--port", "C=null:"], "the profile has no port \"C\"\n  it has A, B"),
+        (vec!["run", &good, "--mult", "fast"], "expected a factor"),
+        (vec!["run", &good, "--fail-if", "lss > 0"], "try loss"),
+        (vec!["run", &good, "--json", "/nowhere/r.json"], "/nowhere/r.json cannot be written"),
+        (vec!["run", &good, "--cores", "0"], "--cores"),
+        (vec!["fly"], "unrecognized subcommand"),
+        (vec!["send", "-p", "null:", "-r", "1kpps"], "--packet"),
+        (vec!["send", "-p", "null:", "--packet", "eth"], "--rate"),
+        (
+            vec!["send", "-p", "null:", "--packet", "eth/ipv5", "-n", "1"],
+            "squall send: --packet  packet says \"ipv5\"",
+        ),
+        (
+            send(&["-p", "lop:0"]),
+            "there is no kind \"lop\"\n  try xdp_live:IFACE, af_xdp:IFACE, af_packet:IFACE, ",
+        ),
+        (send(&["-p", "loop:0,rng=1"]), "unknown option rng"),
+        (
+            send(&["-p", "null:", "--size", "tiny"]),
+            "squall send: --size  size = \"tiny\" is not a frame length",
+        ),
+        (send(&["-p", "null:", "--late", "later"]), "squall send: --late"),
+        (send(&["-p", "null:", "-v", "ipv4.src"]), "expected FIELD=OP"),
+        (
+            send(&["-p", "null:", "-v", "ipv4.src=randm:1-2"]),
+            "--vary ipv4.src=randm:1-2  op = \"randm\"",
+        ),
+        (send(&["-p", "null:", "-v", "ipv4.sorc=random:1-2"]), "\"ipv4.sorc\""),
+        (
+            vec!["send", "-p", "pcap:x.pcap", "--packet", "eth/ipv4/udp", "-r", "1kpps"],
+            "without an end never ends",
+        ),
+        (
+            send(&["-p", "null:", "-r", "1kpps", "--capture", "x.pcapng"]),
+            "--capture is of what is received, and nothing is",
+        ),
+        (vec!["recv"], "--port"),
+        (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
+        (vec!["lab", "exec", "never-made", "--", "true"], "is not up"),
+        (vec!["capture", "--port", "null:", "--count", "0"], "'--count <N>': expected 1 or more"),
+        (
+            vec!["capture", "--port", "null:", "--rotate-time", "0s"],
+            "expected a time above 0, such as 100ms",
+        ),
+        (
+            vec!["capture", "-i", "lo", "-i", "af_packet:lo", "-w", "x.pcapng"],
+            "port af_packet:lo is there twice",
+        ),
+        (
+            vec!["capture", "-i", "null:", "-w", "x.zst", "--compress", "gz"],
+            "try a name that ends in .gz",
+        ),
+        (
+            vec!["capture", "-i", "null:", "--compress", "gz"],
+            "gz compresses a file, and none is written",
+        ),
+        (
+            vec!["capture", "-i", "null:", "-w", "x.pcapng", "--precision", "us"],
+            "try --format pcap",
+        ),
+        (
+            vec!["capture", "-i", "null:", "-w", "x.pcapng", "--print-time", "date"],
+            "try it with --print",
+        ),
+        (vec!["recv", "-p", "null:", "--udp", "0"], "0 is not in 1..=65535"),
+        (vec!["recv", "-p", "null:", "--tcp", "0"], "0 is not in 1..=65535"),
+        (vec!["recv", "-p", "null:", "--interval", "0"], "expected a time above 0, such as 100ms"),
+        (vec!["recv", "-p", "null:", "--duration", "0s"], "expected a time above 0, such as 100ms"),
+        (vec!["recv", "-p", "null:", "--top", "0"], "'--top <N>': expected 1 or more"),
+        (vec!["recv", "-p", "null:", "--flows", "0"], "'--flows <N>': expected 1 or more"),
+        (
+            vec!["recv", "-p", "null:", "--flows", "1000000000000"],
+            "more than the memory of this machine",
+        ),
+        (vec!["recv", "-p", "lo", "-p", "lo"], "port lo is there twice"),
+        (
+            vec!["capture", "--port", "null:", "--buffer", "999TB"],
+            "more than the memory of this machine",
+        ),
+        (
+            http(&["-o", "body=9"]),
+            "--option body has no effect here: the servers are somebody else's",
+        ),
+        (http(&["-o", "url=http://10.0.0.9/"]), "--url says it already"),
+        (
+            http(&["-n", "100"]),
+            "--count has no effect here: it counts frames of streams; try --flows",
+        ),
+        (http(&["--tls-option", "client_ca=x.pem"]), "--tls-option client_ca has no effect here"),
+        (http(&["--pipeline", "4"]), "try requests = 4"),
+        (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
+        (http(&["--tcp", "udp_idle=1s"]), "tcp.udp_idle has no effect"),
+        (http(&["--wrap2", "vlan 7"]), "--wrap2"),
+        (app(&["--wrap2", "vlan 7"]), "--port2 <ADDR>"),
+        (app(&["--gateway2", "48.0.0.254"]), "--port2 <ADDR>"),
+        (app(&["-o", "body=9"]), "--port2 is where they would be ours"),
+        (
+            serve(&["-o", "requests=9"]),
+            "--option requests has no effect here: the clients are somebody else's",
+        ),
+        (serve(&["--body", "9", "-o", "body=8"]), "--body says it already"),
+        (serve(&["--tls-option", "ca=x.pem"]), "try client_ca"),
+        (serve(&["--tls-option", "client_certificate=x.pem"]), "try certificate"),
+        (serve(&["--app", "mix", "--listen", "80"]), "port = 80 has no effect on a mix"),
+    ];
+    for (args, expected) in cases {
+        let (status, out, err) = run(&args);
+        assert_eq!((status, out.as_str()), (2, ""), "{args:?}: {err}");
+        assert!(err.contains(expected), "{args:?}: {expected:?} is not in\n{err}");
+    }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_status_3() {
+    for args in [
+        &["send", "-p", "nope0", "--packet", "eth/ipv4/udp", "-n", "1"][..],
+        &["recv", "-p", "af_packet:nope0"],
+    ] {
+        let (status, out, err) = run(args);
+        assert_eq!((status, out.as_str()), (3, ""), "{err}");
+        assert!(err.starts_with("squall: ") && err.contains("no interface \"nope0\""), "{err}");
+    }
+}
+
+#[test]
+fn json_on_standard_output_is_alone_there_and_the_summary_gives_way() {
+    let path = profile("alone.toml", BOTH_WAYS);
+    let (status, out, err) = run(&["run", &path, "--json", "-"]);
+    assert_eq!(status, 0);
+    assert!(serde_json::from_str::<Value>(&out).is_ok() && err.contains("VALID"), "{err}");
+    let html = file("alone.html");
+    let (status, out, err) = run(&["run", &path, "--quiet", "--report", &html]);
+    assert_eq!((status, out.as_str(), err.as_str()), (0, "", ""));
+    assert!(fs::read_to_string(&html).unwrap().starts_with("<!doctype html>"));
+}
+
+#[test]
+fn the_same_seed_sends_the_same_frames_and_another_seed_others() {
+    let path = profile(
+        "seed.toml",
+        "[ports]\nA = \"null:\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\nmode = { \
+         burst = 500 }\nvary = [{ field = \"ipv4.src\", op = \"random\", min = \"16.0.0.0\", max \
+         = \"16.255.255.255\" }]\n",
+    );
+    let print = |seed, cores| {
+        let report = report(&["run", &path, "--seed", seed, "--cores", cores, "--fingerprint"]);
+        report["ports"][0]["tx"]["fingerprint"].as_str().unwrap().to_owned()
+    };
+    // A stream that is sent as fast as it goes is cut by frames, not by time; 500 is no multiple of 64.
+    let one = print("1", "1");
+    assert_eq!(one, print("1", "2"));
+    assert_ne!(one, print("2", "1"));
+}
+
+#[test]
+fn the_profile_that_send_prints_sends_the_same() {
+    let args = [
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp(dport=53)",
+        "--size",
+        "64,594",
+        "-r",
+        "500kpps",
+        "-n",
+        "300",
+        "-v",
+        "ipv4.src=random:16.0.0.1-16.0.0.254",
+        "-v",
+        "udp.sport=increment:1024-2000:step=3",
+        "--latency",
+        "--seed",
+        "9",
+    ];
+    let (status, toml, err) = run(&[&args[..], &["--print-profile"]].concat());
+    assert_eq!((status, err.as_str()), (0, ""));
+    let path = profile("printed.toml", &toml);
+    let print = |args: &[&str]| {
+        // Virtual time: signatures hold instants.
+        let report = report(&[args, &["--fingerprint", "--clock", "virtual"]].concat());
+        (
+            report["ports"][0]["tx"]["packets"].clone(),
+            report["ports"][0]["tx"]["fingerprint"].clone(),
+        )
+    };
+    assert_eq!(print(&args), print(&["run", &path]));
+}
+
+#[test]
+fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
+    let path = profile("plan.toml", BOTH_WAYS);
+    let capture = file("never.pcap");
+    let a = format!("A=pcap:{capture}");
+    let args = [
+        "plan",
+        &path,
+        "--port",
+        &a,
+        "--port",
+        "B=af_packet:nope0",
+        "--mult",
+        "50%",
+        "--frames",
+        "3",
+    ];
+    // A share of a port without a speed is a mistake, in the plan as in the run.
+    assert_eq!(run(&args).0, 2);
+    let args = [
+        "plan",
+        &path,
+        "--port",
+        &a,
+        "--port",
+        "B=af_packet:nope0",
+        "--mult",
+        "0.5",
+        "--frames",
+        "3",
+    ];
+    let (status, out, err) = run(&args);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(
+        out.contains("port B: assumed, because af_packet:nope0: no interface")
+            && out.contains("UDP"),
+        "{out}"
+    );
+    assert!(!fs::exists(&capture).unwrap());
+    let (_, out, _) = run(&[&args[..], &["--json", "-"]].concat());
+    let plan: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(plan["streams"][0]["asked_pps"].as_f64().unwrap().round(), 50_000.0);
+    assert_eq!(plan["streams"][0]["frames"], 1200);
+    assert_eq!(
+        (&plan["ports"][1]["opened"], plan["frames"].as_array().unwrap().len()),
+        (&false.into(), 3)
+    );
+    let frames = plan["frames"].as_array().unwrap();
+    assert_eq!((&frames[0]["due_ps"], frames[0]["hex"].as_str().unwrap().len()), (&0.into(), 120));
+}
+
+#[test]
+fn a_plan_of_flows_shows_templates_and_pools_and_what_they_lack() {
+    let text = r#"
+ports = { A = "loop:plan-flows", B = "loop:plan-flows" }
+flows = { clients = "A", servers = "B", cps = 30_000 }
+pool = [{ name = "few", addresses = "16.0.0.1", ports = "1024-2023" }, { name = "one", addresses = "48.0.0.1" }]
+template = [
+  { name = "web", clients = "few", servers = "one", app = "http", weight = 2 },
+  { name = "names", clients = "few", servers = "one", app = "dns", weight = 1 },
+]
+"#;
+    let path = profile("plan-flows.toml", text);
+    let (status, out, err) = run(&["plan", &path]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(
+        out.contains("web") && out.contains("2/3 of the target") && out.contains("20.0 k"),
+        "{out}"
+    );
+    assert!(
+        out.contains("note: template \"web\"") && !out.contains("note: template \"names\""),
+        "{out}"
+    );
+    let (_, out, _) = run(&["plan", &path, "--json", "-"]);
+    let plan: Value = serde_json::from_str(&out).unwrap();
+    let template = &plan["flows"]["templates"][1];
+    assert_eq!(
+        (&template["asked_cps"], &template["combinations"]),
+        (&10_000.0.into(), &1000.into())
+    );
+    assert_eq!((&template["transport"], &template["port"]), (&"udp".into(), &53.into()));
+    assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
+}
+
+/// A command that runs until it is told to stop, after it has started to send.
+fn endless(args: &[&str]) -> Child {
+    let child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Before it listens for signals, it is ended by them.
+    let listens = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
+    };
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !listens() && Instant::now() < patience {
+        sleep(Duration::from_millis(10));
+    }
+    sleep(Duration::from_millis(400));
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn the_first_signal_stops_and_reports() {
+    for (name, args) in [
+        (
+            "-INT",
+            &[
+                "send",
+                "-p",
+                "null:",
+                "--packet",
+                "eth/ipv4/udp",
+                "-r",
+                "10kpps",
+                "--json",
+                "-",
+                "-q",
+            ][..],
+        ),
+        ("-TERM", &["recv", "-p", "loop:nobody", "--json", "-", "-q"]),
+    ] {
+        let child = endless(args);
+        signal(&child, name);
+        let start = Instant::now();
+        let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+        assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["ports"][0]["tx"]["packets"].as_u64() > Some(0), args[0] == "send");
+        assert!(report["duration_s"].as_f64() > Some(0.1), "{}", report["duration_s"]);
+    }
+}
+
+/// What is asked for is more than any machine sends.
+#[test]
+fn a_run_that_is_not_valid_says_so_with_its_status() {
+    let args = [
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "5Gpps",
+        "--duration",
+        "50ms",
+        "-q",
+    ];
+    let status = |more: &[&str]| {
+        let mut command = squall(&[&args[..], more].concat());
+        let (status, out, err) =
+            outcome(&command.env_remove("SQUALL_ALLOW_INVALID").output().unwrap());
+        assert_eq!(out, "");
+        (status, err.starts_with("squall: not valid: "))
+    };
+    assert_eq!(status(&[]), (4, true));
+    assert_eq!(status(&["--allow-invalid"]), (0, false));
+    assert_eq!(status(&["--fail-if", "not valid"]).0, 1);
+}
+
+#[test]
+fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
+    let send = [
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1kpps",
+        "-d",
+        "60s",
+        "--json",
+        "-",
+        "-q",
+    ];
+    let recv = ["recv", "-p", "loop:nobody", "-d", "60s", "--json", "-", "-q"];
+    for (name, ended_by, expected, args) in [
+        ("-INT", "sigint", 130, &send[..]),
+        ("-TERM", "sigterm", 143, &send[..]),
+        ("-HUP", "sighup", 129, &send[..]),
+        ("-INT", "sigint", 130, &recv[..]),
+    ] {
+        let child = endless(args);
+        signal(&child, name);
+        let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+        assert_eq!((status, err.as_str()), (expected, ""), "{args:?}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(
+            (&report["asked"]["duration_s"], &report["cut_short"]),
+            (&60.0.into(), &true.into())
+        );
+        assert_eq!(report["verdict"]["ended_by"], ended_by);
+        assert_ne!(report["verdict"]["status"], "valid");
+        assert!(report["duration_s"].as_f64() < Some(60.0), "{}", report["duration_s"]);
+    }
+}
+
+#[test]
+fn the_second_signal_aborts() {
+    // A run that receives listens on for a while after the first.
+    let child = endless(&[
+        "send",
+        "-p",
+        "loop:abort",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "10kpps",
+        "--json",
+        "-",
+        "-q",
+    ]);
+    signal(&child, "-INT");
+    sleep(Duration::from_millis(20));
+    signal(&child, "-INT");
+    let (status, out, _) = outcome(&child.wait_with_output().unwrap());
+    assert_eq!((status, out.as_str()), (130, ""));
+}
+
+#[test]
+fn a_run_that_nobody_watches_prints_a_line_a_second() {
+    let (status, out, err) = run(&[
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1kpps",
+        "--duration",
+        "1200ms",
+    ]);
+    assert_eq!(status, 0);
+    assert!(err.starts_with("t=1.0s  A tx ") && err.lines().count() <= 2, "{err}");
+    assert!(out.contains("VALID"), "{out}");
+}
+
+#[test]
+fn the_demo_ends_with_a_report() {
+    let (json, html) = (file("demo.json"), file("demo.html"));
+    // More than the tests beside it leave over is not asked for.
+    let (status, out, err) =
+        run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains(&html) && out.contains("Next: "), "{out}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let sent = |i: usize| report["ports"][i]["tx"]["packets"].as_u64().unwrap();
+    // What a machine that is stopped for long did not send, it says.
+    let late = |i: usize| report["ports"][i]["tx"]["not_sent"]["late"].as_u64().unwrap_or(0);
+    let due: [u64; 2] = std::array::from_fn(|i| sent(i) + late(i));
+    assert_eq!(due, [1250, 1250], "{}", report["verdict"]);
+    assert_eq!(
+        report["streams"].as_array().unwrap().iter().filter(|s| s["rx"]["lost"] == 0).count(),
+        4
+    );
+    assert!(fs::read_to_string(&html).unwrap().contains("imix A to B"));
+}
+
+#[test]
+fn a_lab_is_made_used_and_taken_down() {
+    let name = format!("cli-{}", std::process::id());
+    let (status, out, err) = run(&["lab", "up", &name]);
+    if status == 3 {
+        println!("SKIPPED: {err}");
+        return;
+    }
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("veth-a and veth-b"), "{out}");
+    let checks = || {
+        assert_eq!(run(&["lab", "up", &name]).0, 2);
+        assert!(run(&["lab", "list"]).1.contains(&name));
+        let (status, out, err) =
+            run(&["lab", "exec", &name, "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+        assert_eq!((status, out.as_str(), err.as_str()), (7, "out\n", "err\n"));
+        let args = [
+            "lab",
+            "exec",
+            &name,
+            "--",
+            env!("CARGO_BIN_EXE_squall"),
+            "send",
+            "-p",
+            "veth-a",
+            "--to",
+            "veth-b",
+        ];
+        let rest = [
+            "--packet",
+            "eth/ipv4/udp",
+            "-r",
+            "1kpps",
+            "-n",
+            "100",
+            "--latency",
+            "-q",
+            "--fail-if",
+            "loss > 0",
+        ];
+        let (status, _, err) = run(&[&args[..], &rest].concat());
+        assert_eq!((status, err.as_str()), (0, ""));
+    };
+    let checked = std::panic::catch_unwind(checks);
+    assert_eq!(run(&["lab", "down", &name]).0, 0);
+    if let Err(failed) = checked {
+        std::panic::resume_unwind(failed);
+    }
+    assert!(!run(&["lab", "list"]).1.contains(&name));
+}
+
+#[test]
+fn interfaces_are_listed_with_what_works_on_them() {
+    let (status, out, _) = run(&["ports", "--json", "-"]);
+    assert_eq!(status, 0);
+    let ports: Value = serde_json::from_str(&out).unwrap();
+    let lo = ports["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|i| i["name"] == "lo")
+        .expect("every machine has lo");
+    let works = lo["ports"].as_array().unwrap().iter().any(|kind| kind == "af_packet");
+    assert_eq!(works, lo["why_not"]["af_packet"] == Value::Null, "{lo:#}");
+    assert!(
+        lo["offloads"]["gro"]["on"].is_boolean()
+            && lo["xdp"]["programs"].as_array().unwrap().is_empty(),
+        "{lo:#}"
+    );
+    assert!(ports["process"]["capabilities"].is_array());
+    assert!(run(&["ports"]).1.starts_with("INTERFACE"));
+    let (status, out, _) = run(&["ports", "lo"]);
+    assert!(
+        status == 0 && out.starts_with("lo\n  driver") && out.contains("\n  af_packet "),
+        "{out}"
+    );
+    let (status, _, err) = run(&["ports", "nosuch0"]);
+    assert!(status == 3 && err.contains("nosuch0") && err.contains("lo"), "{err}");
+}
+
+/// A command in a namespace of its own, as an ordinary user has it; `None` where there are none.
+fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
+    let path =
+        std::path::Path::new(env!("CARGO_BIN_EXE_squall")).parent().unwrap().display().to_string();
+    let output = Command::new("unshare")
+        .args(["-Urn", "sh", "-c", script])
+        .env("PATH", format!("{path}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap()))
+        .env("SQUALL_ALLOW_INVALID", "1")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let outcome = outcome(&output);
+    if outcome.2.contains("unshare") {
+        println!("SKIPPED: no namespace: {}", outcome.2);
+        return None;
+    }
+    Some(outcome)
+}
+
+/// Without addresses, so that the kernel sends nothing of its own there.
+const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
+                    ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && \
+                    sleep 0.1";
+
+#[test]
+fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() {
+    let kept = file("lost.pcapng");
+    for (command, port, lost, why) in [
+        (
+            "recv",
+            "b0,on_link_down=stop",
+            "link set b0 down",
+            "b0: the link went down, and on_link_down=stop",
+        ),
+        ("recv", "b0", "link del a0", "b0: the interface is gone"),
+        (&format!("capture -w {kept}"), "b0", "link del a0", "b0: the interface is gone"),
+    ] {
+        let script = format!(
+            "{VETH} && (while [ $(wc -l < /proc/net/packet) -lt 2 ]; do sleep 0.1; done; sleep 1; \
+             squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip {lost}) & sleep 0.3; \
+             squall {command} --port {port} -q --json - -d 50s"
+        );
+        let Some((status, out, err)) = in_a_namespace(&script) else { return };
+        assert_eq!(status, 3, "{err}");
+        assert!(err.contains(why), "{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["ports"][0]["rx"]["packets"], 50, "{report}");
+        assert!(report["duration_s"].as_f64().is_some_and(|s| s < 40.0), "{report}");
+    }
+    let (status, out, err) = run(&["info", &kept, "--json", "-"]);
+    assert_eq!(status, 0, "{err}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&out).unwrap()["files"][0]["traffic"]["packets"],
+        50,
+        "{out}"
+    );
+}
+
+#[test]
+fn a_bare_name_takes_a_kind_and_says_why() {
+    let send = "squall send -p a0 --to b0 --packet eth/ipv4/udp -r 1kpps -n 50 --latency \
+                --fail-if 'loss > 0' --json -";
+    let Some((status, out, err)) = in_a_namespace(&format!("{VETH} && {send}")) else { return };
+    assert_eq!(status, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let notes: Vec<&str> =
+        report["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for (i, name) in ["a0", "b0"].into_iter().enumerate() {
+        let address = report["ports"][i]["address"].as_str().unwrap();
+        assert!(address.ends_with(&format!(":{name}")), "{address}");
+        let taken = format!("{name}: taken as {address}: ");
+        assert!(
+            notes.iter().any(|note| note.starts_with(&taken) && note.len() > taken.len()),
+            "{notes:?}"
+        );
+    }
+    // Only sending, with options of one kind and a speed.
+    let script = "ip link add d0 type veth peer name e0 && ip link set d0 up && ip link set e0 up \
+                  && sleep 0.1 && squall send -p d0,bypass=0,speed=1Gbps --packet eth/ipv4/udp -r \
+                  10% -n 20 -q --json -";
+    let Some((status, out, err)) = in_a_namespace(script) else { return };
+    assert_eq!(status, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["ports"][0]["address"], "af_packet:d0,bypass=0,speed=1Gbps");
+    let note = report["notes"][0].as_str().unwrap();
+    assert!(
+        note.contains("af_xdp not taken: ") && note.contains("unknown option bypass"),
+        "{note}"
+    );
+    // The kernel announces its addresses there, too.
+    assert!(report["ports"][0]["interface"]["tx_packets"].as_u64() >= Some(20), "{report}");
+    // What sends only may be faster than packet sockets; with more workers than queues it would not
+    // be.
+    for (more, expected) in [("", "af_"), ("--cores 3", "af_packet:a0")] {
+        let send = format!(
+            "{VETH} && squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 {more} -q --json -"
+        );
+        let Some((status, out, err)) = in_a_namespace(&send) else { return };
+        assert_eq!(status, 0, "{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let port = &report["ports"][0];
+        assert_eq!(
+            (&port["tx"]["packets"], &port["interface"]["tx_packets"]),
+            (&50.into(), &50.into()),
+            "{report:#}"
+        );
+        assert!(port["address"].as_str().unwrap().starts_with(expected), "{report:#}");
+    }
+    // Down: nothing opens, and the last kind says why.
+    let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
+    let Some((status, _, err)) = in_a_namespace(down) else { return };
+    assert!(status == 3 && err.contains("lo is down, try: ip link set lo up"), "{err}");
+}
+
+#[test]
+fn receive_queues_are_spread_over_as_many_workers_as_are_asked_for() {
+    let (status, out, err) = run(&[
+        "recv",
+        "-p",
+        "loop:spread,queues=3",
+        "--cores",
+        "3",
+        "-d",
+        "50ms",
+        "-q",
+        "--json",
+        "-",
+    ]);
+    assert_eq!(status, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["workers"].as_array().unwrap().len(), 3, "{report:#}");
+    let (status, _, err) = run(&["recv", "-p", "loop:spread", "--cpus", "4000"]);
+    assert!(status == 2 && err.contains("CPU 4000"), "{err}");
+}
+
+#[test]
+fn nobody_waits_for_frames_on_a_port_that_cannot_receive() {
+    for address in ["af_xdp:b0", "af_xdp:b0,rx_queues=0"] {
+        for command in [
+            format!("recv -p {address}"),
+            format!("send -p a0 --to {address} --packet eth/ipv4/udp -r 1kpps"),
+        ] {
+            let Some((status, _, err)) =
+                in_a_namespace(&format!("{VETH} && squall {command} -n 1 -d 100ms -q"))
+            else {
+                return;
+            };
+            if err.contains("CONFIG_XDP_SOCKETS") {
+                println!("SKIPPED: {err}");
+                return;
+            }
+            assert!(
+                status >= 2 && err.contains("cannot receive") && err.contains("try "),
+                "{address}: {status} {err}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
+    let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 50ms --json -")
+    else {
+        return;
+    };
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("in a private lab, veth-a and veth-b"), "{err}");
+    let probe: Value = serde_json::from_str(&out).unwrap();
+    let measured = probe["measured"].as_array().unwrap();
+    let of = |does: &str| -> Vec<&Value> {
+        measured.iter().filter(|m| m["kind"] == "af_packet" && m["does"] == does).collect()
+    };
+    assert_eq!((of("send").len(), of("receive").len()), (2, 2), "{probe:#}");
+    for m in of("send") {
+        // What the one interface sent, the other one has.
+        assert!(m["sent"].as_u64() > Some(0) && m["sent"] == m["received"], "{m:#}");
+    }
+    assert_eq!(probe["bare_name_takes"]["receive"], "af_packet");
+    // On an interface that is named it is told first what is sent, and to whom.
+    let script = format!("{VETH} && squall ports --probe a0 --time 50ms");
+    let Some((status, out, err)) = in_a_namespace(&script) else { return };
+    assert_eq!(status, 0, "{err}");
+    assert!(
+        err.contains("probing on a0") && err.contains("type=0x88b5") && err.contains("own address"),
+        "{err}"
+    );
+    assert!(out.contains("af_packet  sends") && !out.contains("receives  "), "{out}");
+}
+
+#[test]
+fn a_probe_stops_when_asked_and_tells_what_it_has() {
+    let script = "squall ports --probe --time 60s & sleep 2; kill -INT $!; wait $!";
+    let start = Instant::now();
+    let Some((status, out, err)) = in_a_namespace(script) else { return };
+    assert!(start.elapsed() < Duration::from_secs(30), "{err}");
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("  sends") && err.contains("stopped"), "{out}{err}");
+}
+
+#[test]
+fn completions_and_pages_name_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (status, out, _) = run(&["completions", shell]);
+        assert_eq!(status, 0);
+        assert!(out.contains("recv") && out.contains("fail-if"), "{shell}");
+    }
+    let folder = file("man");
+    assert_eq!(run(&["man", &folder]).0, 0);
+    let page = fs::read_to_string(format!("{folder}/squall-send.1")).unwrap();
+    assert!(page.contains("\\-\\-vary") && page.contains("Examples:"), "{page}");
+    assert!(run(&["man"]).1.contains(".TH squall 1"));
+}
+
+#[test]
+fn who_stops_reading_gets_no_complaint() {
+    let mut child = squall(&["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let (status, _, err) = outcome(&child.wait_with_output().unwrap());
+    assert_eq!((status, err.as_str()), (0, ""));
+}
+
+/// A capture of RTP and of what nobody numbers: 200 packets each, of which RTP's 50 to 52 are
+/// missing, and 70 is there twice.
+fn numbered_capture(name: &str) -> String {
+    let path = file(name);
+    let mut octets = Vec::new();
+    octets.extend(
+        [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].iter().flat_map(|word| word.to_le_bytes()),
+    );
+    let mut put = |port: u16, payload: &[u8], time: u64| {
+        let mut frame =
+            vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend(
+            [port, 6000, 8 + payload.len() as u16, 0].iter().flat_map(|word| word.to_be_bytes()),
+        );
+        frame[16..18].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
+        frame.extend(payload);
+        let header =
+            [time / 1_000_000_000, time % 1_000_000_000, frame.len() as u64, frame.len() as u64];
+        octets.extend(header.iter().flat_map(|word| (*word as u32).to_le_bytes()));
+        octets.extend(frame);
+    };
+    for k in 0..200u32 {
+        let time = 1_700_000_000_000_000_000 + u64::from(k) * 20_000_000;
+        let media = [
+            &[0x80, 0][..],
+            &(k as u16).to_be_bytes(),
+            &(160 * k).to_be_bytes(),
+            &[1, 2, 3, 4],
+            &[0; 160],
+        ]
+        .concat();
+        if !(50..53).contains(&k) {
+            put(5004, &media, time);
+        }
+        if k == 70 {
+            put(5004, &media, time + 5000);
+        }
+        put(7, &[0; 30], time + 1_000_000);
+    }
+    fs::write(&path, octets).unwrap();
+    path
+}
+
+#[test]
+fn recv_tells_flows_apart_and_reads_the_numbers_of_others() {
+    let path = numbered_capture("numbered.pcap");
+    let port = format!("pcap:{path},read");
+    let all = report(&["recv", "--port", &port, "--histogram", "4:10ms"]);
+    let flows = &all["received_flows"];
+    assert_eq!(
+        (flows["by"].as_str(), flows["flows"].as_array().map(Vec::len)),
+        (Some("flow"), Some(2))
+    );
+    let rtp = &flows["flows"][0];
+    assert_eq!(
+        (rtp["name"].as_str(), rtp["packets"].as_u64()),
+        (Some("10.0.0.1:5004 > 10.0.0.2:6000 UDP"), Some(198))
+    );
+    let sequence = &rtp["sequence"];
+    assert_eq!((sequence["kind"].as_str(), sequence["lost"].as_u64()), (Some("rtp"), Some(3)));
+    assert_eq!(
+        (sequence["duplicates"].as_u64(), sequence["restarts"].as_u64()),
+        (Some(1), Some(0))
+    );
+    assert_eq!(sequence["patterns"]["loss_period_packets"]["max"].as_u64(), Some(3));
+    assert_eq!(sequence["jitter_ns"].as_f64(), Some(0.0));
+    assert_eq!(rtp["arrival_gap_ns"]["max"].as_u64(), Some(80_000_000));
+    assert_eq!(rtp["arrival_gap_bins"]["beyond"].as_u64(), Some(1));
+    assert_eq!(rtp["bursts"]["count"].as_u64(), Some(1), "the copy came 5 us later");
+    let other = &flows["flows"][1];
+    assert!(
+        other["sequence"].is_null() && other["arrival_gap_ns"]["stddev"].as_f64() == Some(0.0),
+        "{other}"
+    );
+    assert_eq!(
+        (flows["sources"][0]["packets"].as_u64(), flows["sources"][0]["flows"].as_u64()),
+        (Some(398), Some(2))
+    );
+    assert_eq!(all["ports"][0]["rx"]["timestamp_resolution_ns"].as_u64(), Some(5000));
+    let sources = report(&["recv", "--port", &port, "--by", "source"]);
+    assert_eq!(
+        (
+            &sources["received_flows"]["flows"][0]["name"],
+            sources["received_flows"]["flows"][0]["packets"].as_u64()
+        ),
+        (&"10.0.0.1".into(), Some(398))
+    );
+    let few = report(&["recv", "--port", &port, "--flows", "1"]);
+    assert_eq!(
+        (
+            few["received_flows"]["flows"].as_array().map(Vec::len),
+            few["received_flows"]["rest"]["packets"].as_u64()
+        ),
+        (Some(1), Some(200))
+    );
+    let (status, out, err) = run(&["recv", "--port", &port, "--fail-if", "loss > 2"]);
+    assert_eq!(status, 1, "{out}");
+    assert!(err.contains("flow 10.0.0.1:5004 > 10.0.0.2:6000 UDP: loss = 3"), "{err}");
+    assert!(
+        out.contains("rtp") && out.contains("FLOW") && out.contains("timestamps: virtual"),
+        "{out}"
+    );
+}

@@ -1,0 +1,8 @@
+//! One binary for these, as each that is linked carries the whole tool.
+
+mod cli;
+mod examples;
+mod guarded;
+mod options;
+mod recv_tools;
+mod top;

@@ -1,0 +1,281 @@
+//! `squall top` beside a daemon that runs.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use squall_server::{Client, Verify};
+
+/// A daemon with a folder of its own, where `squall top` finds it, too.
+struct Daemon {
+    child: Child,
+    url: String,
+    /// That has the data folder below it.
+    state: PathBuf,
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("top-{name}-{}", std::process::id()));
+    _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+impl Daemon {
+    fn start(state: PathBuf, listen: &str, token: &str) -> Self {
+        let data = state.join("squall");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command
+            .args([
+                "serve", "--grpc", "off", "--json", "--listen", listen, "--token", token, "--data",
+            ])
+            .arg(&data);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let bound: Value = serde_json::from_str(&line).expect("it says where it listens");
+        Self { child, url: bound["https"].as_str().unwrap().to_owned(), state }
+    }
+
+    fn token(&self) -> String {
+        fs::read_to_string(self.state.join("squall/token")).unwrap().trim().to_owned()
+    }
+
+    fn client(&self) -> Client {
+        Client::new(
+            &self.url,
+            Some(self.token()),
+            &Verify::File(self.state.join("squall/cert.pem")),
+        )
+        .unwrap()
+    }
+
+    fn post(&self, path: &str, body: Value) -> Value {
+        let (tell, told) = mpsc::channel();
+        let client = self.client();
+        client.post(path.into(), body, move |answer| tell.send(answer).unwrap());
+        told.recv().unwrap().unwrap()
+    }
+
+    /// The run's name.
+    fn run(&self, link: &str) -> String {
+        let profile = format!(
+            "[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n[[stream]]\nname = \"web\"\nport \
+             = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\nlatency = true\n"
+        );
+        let started = self.post(
+            "/squall/v1/runs",
+            json!({ "profile": profile, "name": "evening", "owner": "alice" }),
+        );
+        started["run"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// With this daemon's folder as that of the user.
+    fn top(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command
+            .arg("top")
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+            .env("XDG_STATE_HOME", &self.state)
+            .env("XDG_CONFIG_HOME", &self.state)
+            .env_remove("SQUALL_TOKEN");
+        command
+    }
+
+    fn end(&mut self) {
+        signal(&self.child, "-TERM");
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+        _ = fs::remove_dir_all(&self.state);
+    }
+}
+
+fn signal(child: &Child, which: &str) {
+    Command::new("kill").args([which, &child.id().to_string()]).status().unwrap();
+}
+
+/// Exit status, standard output, standard error.
+fn outcome(mut command: Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |octets: Vec<u8>| String::from_utf8(octets).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn one_look_tells_all_runs_with_their_figures() {
+    let daemon = Daemon::start(folder("once"), "127.0.0.1:0", "always");
+    let (status, out, err) = outcome(daemon.top(&[&daemon.url, "--once"]));
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert_eq!(
+        serde_json::from_str::<Value>(&out).unwrap(),
+        json!({ "url": daemon.url, "runs": [] })
+    );
+    let run = daemon.run("once");
+    // Its first sample is half a second away: it is waited for.
+    let (status, out, err) = outcome(daemon.top(&[&daemon.url, "--once", "--json"]));
+    assert_eq!((status, err.as_str(), out.lines().count()), (0, "", 1));
+    let look: Value = serde_json::from_str(&out).unwrap();
+    let seen = &look["runs"][0];
+    assert_eq!(
+        (&seen["id"], &seen["name"], &seen["owner"]),
+        (&json!(run), &json!("evening"), &json!("alice"))
+    );
+    assert!(seen["t_s"].as_f64().unwrap() > 0.1, "{seen}");
+    assert_eq!(
+        (&seen["ports"][1]["name"], &seen["streams"][0]["name"]),
+        (&json!("B"), &json!("web"))
+    );
+    assert!(seen["streams"][0]["rx_pps"].as_f64().unwrap() > 100.0, "{seen}");
+    assert!(seen["streams"][0]["latency_p99_ns"].as_u64().unwrap() > 0, "{seen}");
+    daemon.post(&format!("/squall/v1/runs/{run}/stop"), json!({}));
+}
+
+#[test]
+fn who_is_not_let_in_is_told_why_and_what_to_try() {
+    let daemon = Daemon::start(folder("refused"), "127.0.0.1:0", "always");
+    let other = folder("refused-other");
+    let refused = |command: &mut Command, expected: i32, parts: &[&str]| {
+        let output = command.output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{command:?}\n{err}");
+        parts
+            .iter()
+            .for_each(|part| assert!(err.contains(part), "{command:?}: {part:?} in\n{err}"));
+    };
+    let url = daemon.url.as_str();
+    refused(
+        daemon.top(&["127.0.0.1:9", "--once"]).env("HOME", "/"),
+        3,
+        &["https://127.0.0.1:9", "squall serve"],
+    );
+    refused(
+        &mut daemon.top(&[url, "--once", "--token", "wrong"]),
+        3,
+        &["not its token", "--token"],
+    );
+    refused(daemon.top(&[url, "--once"]).env("SQUALL_TOKEN", "wrong"), 3, &["not its token"]);
+    // Another folder, so the certificate is one that is seen for the first time, and there is no
+    // token.
+    let stranger = |args: &[&str]| {
+        let mut command = daemon.top(args);
+        command.env("XDG_STATE_HOME", other.join("none")).env("XDG_CONFIG_HOME", &other);
+        command
+    };
+    refused(&mut stranger(&[url, "--once"]), 3, &["wants its token"]);
+    let known = fs::read_to_string(other.join("squall/known_daemons")).unwrap();
+    let fingerprint = known.trim().split(' ').nth(1).unwrap();
+    let (token, file) =
+        (daemon.token(), daemon.state.join("squall/cert.pem").to_string_lossy().into_owned());
+    for verify in [fingerprint, &file, "false"] {
+        let (status, _, err) =
+            outcome(stranger(&[url, "--once", "--token", &token, "--verify", verify]));
+        assert_eq!((status, err.as_str()), (0, ""), "{verify}");
+    }
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    refused(
+        &mut stranger(&[url, "--once", "--verify", &wrong]),
+        3,
+        &["another certificate", &wrong, fingerprint],
+    );
+    refused(&mut stranger(&[url, "--once", "--verify", "true"]), 3, &["not trusted", "--verify"]);
+    refused(&mut stranger(&[url, "--once", "--verify", "/nowhere"]), 2, &["/nowhere", "PEM"]);
+    let digit = if fingerprint.ends_with('0') { "1" } else { "0" };
+    let changed = format!("{}{digit}\n", known.trim().strip_suffix(|_: char| true).unwrap());
+    fs::write(other.join("squall/known_daemons"), changed).unwrap();
+    refused(
+        &mut stranger(&[url, "--once", "--token", &token]),
+        3,
+        &["first seen", "remove line 1 of"],
+    );
+    refused(
+        &mut stranger(&[&url.replace("https", "http"), "--once"]),
+        3,
+        &["no plain HTTP", "try https://"],
+    );
+    refused(&mut stranger(&["ftp://a", "--once"]), 2, &["expected https://HOST:PORT"]);
+    refused(&mut stranger(&["--every", "1ms", "--once"]), 2, &["100ms"]);
+    fs::remove_dir_all(other).unwrap();
+}
+
+fn lines(out: ChildStdout) -> mpsc::Receiver<Value> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines() {
+            if tell.send(serde_json::from_str(&line.unwrap()).unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+#[test]
+fn it_ends_when_nobody_reads_any_more() {
+    let daemon = Daemon::start(folder("head"), "127.0.0.1:0", "auto");
+    let mut top = daemon.top(&[&daemon.url, "--every", "100ms"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(top.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        if let Some(status) = top.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < patience, "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!((status.code(), line.is_empty()), (Some(0), false));
+}
+
+#[test]
+fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
+    let mut daemon = Daemon::start(folder("lines"), "127.0.0.1:0", "auto");
+    let mut top = daemon.top(&[&daemon.url, "--every", "100ms"]).spawn().unwrap();
+    let looks = lines(top.stdout.take().unwrap());
+    let until = |what: &dyn Fn(&Value) -> bool| {
+        let patience = Instant::now() + Duration::from_secs(30);
+        loop {
+            let look = looks.recv_timeout(Duration::from_secs(20)).expect("a line");
+            if what(&look) {
+                return;
+            }
+            assert!(Instant::now() < patience, "{look}");
+        }
+    };
+    until(&|look| look["runs"] == json!([]));
+    let run = daemon.run("lines");
+    until(&|look| look["runs"][0]["streams"][0]["tx_packets"].as_u64().is_some_and(|n| n > 100));
+    daemon.post(&format!("/squall/v1/runs/{run}/pause"), json!({}));
+    until(&|look| look["runs"][0]["state"] == "paused");
+    daemon.post(&format!("/squall/v1/runs/{run}/stop"), json!({}));
+    until(&|look| look["runs"][0]["state"] == "done");
+    let (state, listen) =
+        (daemon.state.clone(), daemon.url.trim_start_matches("https://").to_owned());
+    daemon.end();
+    // Another one at the same place, with the same folder: its end must not take that away.
+    daemon.state = folder("lines-ended");
+    let again = Daemon::start(state, &listen, "auto");
+    let second = again.run("lines");
+    until(&|look| look["runs"].as_array().unwrap().iter().any(|run| run["id"] == json!(second)));
+    signal(&top, "-INT");
+    assert_eq!(top.wait().unwrap().code(), Some(0));
+    let mut err = String::new();
+    top.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert!(err.contains("it is looked for") && err.contains("is there again"), "{err}");
+}

@@ -1,0 +1,313 @@
+//! Data sets: captures that are given, and synthetic traffic of a distribution of lengths.
+
+use std::{collections::HashMap, path::Path};
+
+use squall_pcap::{CaptureReader, LinkType};
+
+use super::model::DataInfo;
+use squall::Error;
+
+/// Frames to send, again and again.
+#[derive(Clone, Debug)]
+pub struct DataSet {
+    pub info: DataInfo,
+    pub frames: Frames,
+}
+
+#[derive(Clone, Debug)]
+pub enum Frames {
+    /// UDP, of these lengths (octets without FCS) and weights.
+    Synthetic(Vec<(u32, u32)>),
+    Capture(Captured),
+}
+
+/// The frames of a capture, in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    octets: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+/// A distribution of lengths with a name: octets without FCS, and weights.
+pub struct Shape {
+    pub name: &'static str,
+    pub what: &'static str,
+    weights: &'static [(u32, u32)],
+}
+
+/// Shapes after what is published of such traffic; drawn by us, not measured. A capture of one's
+/// own is better.
+///
+/// Two lengths make up most of bulk TCP, the acknowledgement (60) and the full segment (1514), with
+/// a third at the minimum MTU of IPv4 (590): Sinha, Papadopoulos, Heidemann, "Internet Packet Size
+/// Distributions: Some Observations" (2007).
+pub const SHAPES: &[Shape] = &[
+    Shape {
+        name: "http",
+        what: "web pages over TCP: acknowledgements, requests, full segments",
+        weights: &[(60, 38), (74, 5), (200, 3), (450, 5), (590, 4), (1000, 3), (1514, 42)],
+    },
+    Shape {
+        // A download in bursts of full segments; one acknowledgement for two of them.
+        name: "video",
+        what: "video over TCP (Flash, HTTP): full segments, an acknowledgement for every other",
+        weights: &[(60, 31), (350, 2), (900, 3), (1514, 64)],
+    },
+    Shape {
+        // Voice frames of 20 to 60 ms, 30 to 130 octets of payload with UDP, IPv4 and Ethernet
+        // around them; some video.
+        name: "voip",
+        what: "calls over UDP (Skype, SIP): voice frames, a little video",
+        weights: &[
+            (60, 6),
+            (82, 14),
+            (110, 26),
+            (145, 24),
+            (174, 16),
+            (214, 8),
+            (700, 4),
+            (1100, 2),
+        ],
+    },
+    Shape {
+        name: "mixed",
+        what: "equal octets of http, video and voip",
+        weights: &[
+            (60, 118),
+            (74, 7),
+            (82, 82),
+            (110, 153),
+            (145, 141),
+            (174, 94),
+            (200, 4),
+            (214, 47),
+            (350, 2),
+            (450, 7),
+            (590, 5),
+            (700, 24),
+            (900, 3),
+            (1000, 4),
+            (1100, 12),
+            (1514, 122),
+        ],
+    },
+    Shape {
+        name: "imix",
+        what: "the simple Internet mix, 7:4:1",
+        weights: &[(60, 7), (590, 4), (1514, 1)],
+    },
+];
+
+/// An Ethernet frame without FCS: the least, and what the lab's interfaces can carry.
+const LENGTHS: std::ops::RangeInclusive<u32> = 60..=9000;
+/// Of frames of a capture that are held.
+const MOST_OCTETS: usize = 1 << 30;
+const ETHERNET_HEADER: u32 = 14;
+
+impl DataSet {
+    /// `60` (octets), a shape's name, `NAME=60*7,590*4`, or a capture.
+    ///
+    /// # Errors
+    /// What is none of these; a capture that cannot be read or has nothing to send.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        if let Some(shape) = SHAPES.iter().find(|shape| shape.name == text) {
+            return Ok(Self::synthetic(text, shape.what, shape.weights.to_vec()));
+        }
+        if let Ok(octets) = text.parse::<u32>() {
+            let weights = vec![(check_length(text, octets)?, 1)];
+            return Ok(Self::synthetic(text, "one length", weights));
+        }
+        if Path::new(text).exists() {
+            return Self::capture(text);
+        }
+        if let Some((name, list)) = text.split_once('=') {
+            return Ok(Self::synthetic(name, "as asked for", weights(text, list)?));
+        }
+        let names = SHAPES.iter().map(|shape| shape.name).collect::<Vec<_>>().join(", ");
+        Err(Error::Usage(format!(
+            "--data {text}: there is no such file, and no distribution of that name\n  expected \
+             {names}, octets without FCS such as 60 or 1514, NAME=60*7,590*4,1514*1, or a capture"
+        )))
+    }
+
+    fn synthetic(name: &str, what: &str, weights: Vec<(u32, u32)>) -> Self {
+        let total: u64 = weights.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let share = |weight: u32| f64::from(weight) / total as f64;
+        let info = DataInfo {
+            name: name.into(),
+            origin: format!("synthetic: {what}"),
+            mean_octets: weights.iter().map(|(len, weight)| f64::from(*len) * share(*weight)).sum(),
+            lengths: weights.iter().map(|(len, weight)| (*len, share(*weight))).collect(),
+            packets: None,
+        };
+        Self { info, frames: Frames::Synthetic(weights) }
+    }
+
+    fn capture(path: &str) -> Result<Self, Error> {
+        let failed =
+            |error: squall_pcap::CaptureError| Error::Usage(format!("--data {path}: {error}"));
+        let mut reader = CaptureReader::open(path).map_err(failed)?;
+        let (mut frames, mut lengths) = (Captured::default(), HashMap::<u32, u64>::new());
+        let mut more = "";
+        while let Some(packet) = reader.next().map_err(failed)? {
+            if packet.link_type != LinkType::ETHERNET {
+                let found = packet.link_type;
+                return Err(Error::Usage(format!(
+                    "--data {path}: packet {} is {found}, expected Ethernet",
+                    packet.number
+                )));
+            }
+            let len = packet.wire_len.max(*LENGTHS.start());
+            check_length(&format!("{path}, packet {}", packet.number), len)?;
+            if frames.octets.len() + len as usize > MOST_OCTETS {
+                more = ", its first GiB";
+                break;
+            }
+            frames.push(packet.data, len as usize);
+            *lengths.entry(len).or_default() += 1;
+        }
+        if frames.is_empty() {
+            return Err(Error::Usage(format!("--data {path}: it holds no packet")));
+        }
+        let mut lengths: Vec<(u32, f64)> =
+            lengths.into_iter().map(|(len, n)| (len, n as f64 / frames.len() as f64)).collect();
+        lengths.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        lengths.truncate(10);
+        let name = Path::new(path)
+            .file_name()
+            .map_or(path.into(), |name| name.to_string_lossy().into_owned());
+        let info = DataInfo {
+            name,
+            origin: format!("{path}{more}"),
+            mean_octets: frames.octets.len() as f64 / frames.len() as f64,
+            lengths,
+            packets: Some(frames.len() as u64),
+        };
+        Ok(Self { info, frames: Frames::Capture(frames) })
+    }
+
+    /// The MTU that its longest frame needs, at least that of Ethernet.
+    pub fn mtu(&self) -> u32 {
+        let longest = match &self.frames {
+            Frames::Synthetic(weights) => weights.iter().map(|(len, _)| *len).max().unwrap_or(0),
+            Frames::Capture(frames) => frames.longest() as u32,
+        };
+        longest.saturating_sub(ETHERNET_HEADER).max(1500)
+    }
+}
+
+impl Captured {
+    /// Adds a frame of `len` octets; what was cut off is zero.
+    fn push(&mut self, data: &[u8], len: usize) {
+        let end = self.octets.len() + len;
+        self.octets.extend_from_slice(data);
+        self.octets.resize(end, 0);
+        self.ends.push(end);
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub fn longest(&self) -> usize {
+        (0..self.len()).map(|i| self.frame(i).len()).max().unwrap_or(0)
+    }
+
+    /// Frame `i`, from 0.
+    pub fn frame(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.octets[start..self.ends[i]]
+    }
+}
+
+fn check_length(what: &str, octets: u32) -> Result<u32, Error> {
+    if LENGTHS.contains(&octets) {
+        return Ok(octets);
+    }
+    let (least, most) = (LENGTHS.start(), LENGTHS.end());
+    Err(Error::Usage(format!(
+        "--data {what}: {octets} octets, expected {least} to {most} (without FCS)"
+    )))
+}
+
+/// `60*7,590*4,1514`
+fn weights(whole: &str, list: &str) -> Result<Vec<(u32, u32)>, Error> {
+    let wrong = |part: &str| {
+        Error::Usage(format!(
+            "--data {whole}: {part:?} is no length with its weight\n  expected \
+             NAME=60*7,590*4,1514*1"
+        ))
+    };
+    let entry = |part: &str| {
+        let (len, weight) = part.split_once('*').unwrap_or((part, "1"));
+        let len = len.trim().parse().map_err(|_| wrong(part))?;
+        let weight = weight
+            .trim()
+            .parse()
+            .ok()
+            .filter(|w| (1..=1_000_000).contains(w))
+            .ok_or_else(|| wrong(part))?;
+        Ok((check_length(whole, len)?, weight))
+    };
+    list.split(',').map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_pcap::{PcapFormat, PcapWriter};
+
+    use super::*;
+
+    #[test]
+    fn every_shape_is_a_distribution() {
+        for shape in SHAPES {
+            let data = DataSet::parse(shape.name).unwrap();
+            let sum: f64 = data.info.lengths.iter().map(|(_, share)| share).sum();
+            assert!(
+                (sum - 1.0).abs() < 1e-9 && (60.0..1514.0).contains(&data.info.mean_octets),
+                "{}",
+                shape.name
+            );
+            assert_eq!(data.mtu(), 1500, "{}", shape.name);
+        }
+    }
+
+    #[test]
+    fn lengths_and_weights_are_read() {
+        assert_eq!(DataSet::parse("1514").unwrap().info.mean_octets, 1514.0);
+        let data = DataSet::parse("mine=60*3,100").unwrap();
+        assert_eq!((data.info.name.as_str(), data.info.mean_octets), ("mine", 70.0));
+        assert_eq!(DataSet::parse("9000").unwrap().mtu(), 8986);
+        for text in ["59", "10000", "nothing", "x=60*0", "x=60*a", "x=", "/no/such/file.pcap", "/"]
+        {
+            assert!(DataSet::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_capture_is_sent_as_it_was_on_the_wire() {
+        let path = std::env::temp_dir().join(format!("squall-data-{}.pcap", std::process::id()));
+        let mut writer = PcapWriter::new(Vec::new(), PcapFormat::default()).unwrap();
+        writer.write(1, 60, &[7; 60]).unwrap();
+        writer.write(2, 100, &[8; 70]).unwrap();
+        writer.write(3, 42, &[9; 42]).unwrap();
+        std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        let data = DataSet::parse(path.to_str().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let Ok(DataSet { info, frames: Frames::Capture(frames) }) = data else {
+            panic!("{data:?}")
+        };
+        assert_eq!((info.packets, frames.longest()), (Some(3), 100));
+        assert_eq!((frames.frame(1)[69], frames.frame(1)[70], frames.frame(1).len()), (8, 0, 100));
+        assert_eq!(
+            frames.frame(2),
+            [[9; 42].as_slice(), &[0; 18]].concat(),
+            "padded to the least that Ethernet has"
+        );
+    }
+}

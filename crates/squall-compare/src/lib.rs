@@ -1,0 +1,486 @@
+//! Capturing tools beside each other: how much each loses of a data set at a bit rate, and what it
+//! costs.
+//!
+//! The method is that of the evaluations of tcpdump: replay a data set at a rate, let the tool
+//! capture, count what it has. Here the link is a veth pair in a namespace of this process, and the
+//! counts are of three kinds that must agree: what the interfaces counted, what the tool says, and
+//! what is in its file by a reader that is not the tool's.
+//!
+//! Tools take turns within a round, since machines have slow minutes.
+//!
+//! What goes in are [`Settings`], what comes out is a [`Comparison`], which [`render`] makes visible.
+//! Sends by the facade `squall`, and knows no engine, plans or headers.
+#![forbid(unsafe_code)]
+
+mod data;
+pub mod model;
+mod process;
+pub mod render;
+mod sender;
+mod stats;
+mod tools;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Instant, SystemTime},
+};
+
+use squall_pcap::CaptureReader;
+use squall_port_linux::{
+    child, interface_counters,
+    lab::{LabOptions, enter_private},
+    set_gro, shared,
+};
+use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
+
+pub use data::{DataSet, SHAPES};
+pub use model::{Comparison, SCHEMA, schema};
+pub use tools::{DEFAULT_TOOLS, Tool};
+
+use model::{DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo};
+use sender::Sender;
+use squall::Error;
+use stats::{Search, median};
+
+/// What is to be compared.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub tools: Vec<Tool>,
+    pub data: Vec<DataSet>,
+    /// Empty: only what `search` says.
+    pub steps: Vec<Rate>,
+    pub rounds: u32,
+    /// How long a step sends.
+    pub step: Nanos,
+    pub write: Vec<Place>,
+    /// Look for the largest rate with a loss ratio below this.
+    pub search: Option<f64>,
+    /// For the result.
+    pub command: String,
+}
+
+/// Where tools write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// /dev/null: their word alone counts.
+    Null,
+    Folder {
+        name: String,
+        folder: PathBuf,
+    },
+}
+
+impl Place {
+    /// `null`, `tmpfs` (/dev/shm), `disk` (the working directory) or a folder.
+    ///
+    /// # Errors
+    /// A folder that is not there.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let folder = match text {
+            "null" => return Ok(Self::Null),
+            "tmpfs" => PathBuf::from("/dev/shm"),
+            "disk" => std::env::current_dir()
+                .map_err(|e| Error::Environment(format!("--write disk: {e}")))?,
+            folder => PathBuf::from(folder),
+        };
+        if folder.is_dir() {
+            return Ok(Self::Folder { name: text.into(), folder });
+        }
+        let folder = folder.display();
+        Err(Error::Usage(format!(
+            "--write {text}: {folder} is no folder\n  expected null, tmpfs, disk or a folder"
+        )))
+    }
+
+    fn info(&self) -> WriteInfo {
+        match self {
+            Self::Null => WriteInfo { name: "null".into(), folder: None },
+            Self::Folder { name, folder } => {
+                WriteInfo { name: name.clone(), folder: Some(folder.display().to_string()) }
+            }
+        }
+    }
+}
+
+/// Runs tools over data sets, places and rates, in a lab of its own; `progress` gets a line for
+/// each run, and `stop` is asked often.
+///
+/// The process moves into the lab's namespace and stays there. It must have one thread.
+///
+/// # Errors
+/// No lab, no tool, nothing that sends; what fails of a single run is in its [`Round`].
+pub fn captures(
+    settings: &Settings,
+    progress: &mut dyn FnMut(&str),
+    stop: &dyn Fn() -> bool,
+) -> Result<Comparison, Error> {
+    let started = (Instant::now(), SystemTime::now());
+    let mtu = settings.data.iter().map(DataSet::mtu).max().unwrap_or(1500);
+    // Programs that are asked for their version run before there is a lab: who may not enter one is
+    // told so at once.
+    let tools: Vec<ToolInfo> = settings.tools.iter().map(Tool::info).collect();
+    let lab = LabOptions { mtu, ..LabOptions::default() };
+    let interfaces = enter_private(&lab).map_err(|error| Error::Environment(error.to_string()))?;
+    let (sender_cpu, tool_cpu) = two_cpus();
+    let method = Method {
+        rounds: settings.rounds,
+        step_s: settings.step.as_secs_f64(),
+        lossless_below: settings.search.unwrap_or(LOSSLESS),
+        sender_cpu,
+        tool_cpu,
+        mtu,
+    };
+    let result = Comparison {
+        schema: SCHEMA.into(),
+        command: settings.command.clone(),
+        squall_version: env!("CARGO_PKG_VERSION").into(),
+        started: humantime::format_rfc3339_seconds(started.1).to_string(),
+        host: squall::host(),
+        method,
+        data: settings.data.iter().map(|data| data.info.clone()).collect(),
+        write: settings.write.iter().map(Place::info).collect(),
+        tools,
+        ..Comparison::default()
+    };
+    let mut bench = Bench { settings, interfaces, work: Work::new()?, progress, stop, result };
+    bench.notes();
+    bench.run()?;
+    bench.result.interrupted = (bench.stop)();
+    bench.result.duration_s = started.0.elapsed().as_secs_f64();
+    Ok(bench.result)
+}
+
+/// RFC 2544 wants none, but one scheduling hiccup of a virtual machine is no property of a tool.
+pub const LOSSLESS: f64 = 0.001;
+
+/// For the sender and for the tools: different ones where there are two.
+fn two_cpus() -> (Option<u32>, Option<u32>) {
+    let allowed = squall::allowed_cpus();
+    (allowed.last().copied(), allowed.first().copied())
+}
+
+/// A folder for logs and reports that goes with us.
+struct Work(PathBuf);
+
+impl Work {
+    fn new() -> Result<Self, Error> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(folder: &Path) -> Result<Self, Error> {
+        let made = shared::own_folder(folder, "squall-compare");
+        made.map(Self)
+            .map_err(|e| Error::Environment(format!("no folder in {}: {e}", folder.display())))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Bench<'a> {
+    settings: &'a Settings,
+    interfaces: [String; 2],
+    work: Work,
+    progress: &'a mut dyn FnMut(&str),
+    stop: &'a dyn Fn() -> bool,
+    result: Comparison,
+}
+
+/// What one run is of.
+struct Run<'a> {
+    tool: &'a Tool,
+    data: &'a DataSet,
+    sender: &'a Sender,
+    place: &'a Place,
+    rate: Rate,
+}
+
+impl<'a> Bench<'a> {
+    fn run(&mut self) -> Result<(), Error> {
+        let tools = self.installed();
+        if tools.is_empty() {
+            let why: Vec<_> =
+                self.result.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
+            return Err(Error::Environment(format!(
+                "none of the tools can be compared\n  {}",
+                why.join("\n  ")
+            )));
+        }
+        let settings = self.settings;
+        for data in &settings.data {
+            let sender = self.sender(data)?;
+            for place in &settings.write {
+                for rate in &settings.steps {
+                    self.step(&tools, data, &sender, place, *rate);
+                }
+                if let Some(below) = settings.search {
+                    self.search(&tools, data, &sender, place, below);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn installed(&self) -> Vec<&'a Tool> {
+        let pairs = self.settings.tools.iter().zip(&self.result.tools);
+        pairs.filter(|(_, info)| info.why_not.is_none()).map(|(tool, _)| tool).collect()
+    }
+
+    fn notes(&mut self) {
+        let Comparison { method, write, notes, .. } = &mut self.result;
+        if method.sender_cpu == method.tool_cpu {
+            notes
+                .push("there is one CPU: sender and tools share it, and disturb each other".into());
+        }
+        for place in write {
+            if place
+                .folder
+                .as_ref()
+                .is_some_and(|f| place.name == "disk" && child::is_in_memory(Path::new(f)))
+            {
+                notes.push("--write disk: the working directory is in memory (tmpfs)".into());
+            }
+        }
+    }
+
+    /// The receiving end polls for the frames that the kernel makes, and only for those: else it
+    /// would join the TCP segments of a capture.
+    fn sender(&mut self, data: &DataSet) -> Result<Sender, Error> {
+        let [from, to] = self.interfaces.clone();
+        let polls = set_gro(&to, true);
+        let (sender, notes) = sender::choose(&from, data, self.result.method.sender_cpu)?;
+        self.result.notes.extend(notes);
+        if polls.is_ok() && !sender.address.starts_with("xdp_live:") {
+            let _ = set_gro(&to, false);
+        }
+        self.result.notes.push(format!("{} is sent through {}", data.info.name, sender.address));
+        Ok(sender)
+    }
+
+    fn step(
+        &mut self,
+        tools: &[&Tool],
+        data: &DataSet,
+        sender: &Sender,
+        place: &Place,
+        rate: Rate,
+    ) {
+        let octets = data.info.mean_octets + f64::from(FCS_LEN);
+        let asked_pps = rate.as_pps(octets, None);
+        let of_tool = |tool: &&Tool| Step {
+            tool: tool.name.clone(),
+            data: data.info.name.clone(),
+            write: place.info().name,
+            asked: rate.to_string(),
+            asked_pps,
+            asked_bps: asked_pps.map(|pps| pps * 8.0 * octets),
+            ..Step::default()
+        };
+        let mut steps: Vec<Step> = tools.iter().map(of_tool).collect();
+        for round in 0..self.settings.rounds as usize {
+            // Whoever comes first is another one each time.
+            for turn in 0..tools.len() {
+                let i = (turn + round) % tools.len();
+                if (self.stop)() {
+                    break;
+                }
+                steps[i].rounds.extend(self.once(&Run {
+                    tool: tools[i],
+                    data,
+                    sender,
+                    place,
+                    rate,
+                }));
+            }
+        }
+        steps.retain(|step| !step.rounds.is_empty());
+        steps.iter_mut().for_each(Step::sum_up);
+        self.result.steps.extend(steps);
+    }
+
+    fn search(
+        &mut self,
+        tools: &[&Tool],
+        data: &DataSet,
+        sender: &Sender,
+        place: &Place,
+        below: f64,
+    ) {
+        let mut found: Vec<Vec<SearchRound>> = vec![Vec::new(); tools.len()];
+        for _ in 0..self.settings.rounds {
+            let mut searches: Vec<Search> = tools.iter().map(|_| Search::new(below)).collect();
+            let mut tried = true;
+            while tried && !(self.stop)() {
+                tried = false;
+                for (tool, search) in tools.iter().zip(&mut searches) {
+                    let Some(pps) = search.next().filter(|_| !(self.stop)()) else { continue };
+                    tried = true;
+                    let asked = pps.is_finite().then(|| pps.round());
+                    let rate = asked.map_or(Rate::MAX, |pps| Rate::pps(pps as u64));
+                    let Some(round) = self.once(&Run { tool, data, sender, place, rate }) else {
+                        continue;
+                    };
+                    search.record(Trial {
+                        asked_pps: asked,
+                        actual_pps: round.pps(),
+                        plr: round.plr,
+                        cpu_s_per_mpkt: round.per_mpkt(round.user_s + round.system_s),
+                    });
+                }
+            }
+            if (self.stop)() {
+                break;
+            }
+            for (rounds, search) in found.iter_mut().zip(searches) {
+                let (pps, sender_bound) = (search.found(), search.sender_bound());
+                rounds.push(SearchRound { pps, sender_bound, trials: search.trials() });
+            }
+        }
+        let all = tools.iter().zip(found).filter(|(_, rounds)| !rounds.is_empty());
+        let lossless = all.map(|(tool, rounds)| lossless(tool, &data.info, place, rounds));
+        self.result.lossless.extend(lossless);
+    }
+
+    /// One run, told in a line; `None` if it was interrupted.
+    fn once(&mut self, run: &Run<'_>) -> Option<Round> {
+        let round =
+            self.attempt(run).unwrap_or_else(|why| Round { failed: Some(why), ..Round::default() });
+        if (self.stop)() {
+            return None;
+        }
+        let place = run.place.info().name;
+        let what =
+            format!("{}  {}  {place}  {}", run.tool.name, run.data.info.name, rounded(run.rate));
+        (self.progress)(&format!("{what}:  {}", round.in_a_line()));
+        Some(round)
+    }
+
+    fn attempt(&self, run: &Run<'_>) -> Result<Round, String> {
+        let [from, to] = &self.interfaces;
+        let (log, report) = (self.work.0.join("log"), self.work.0.join("report.json"));
+        let _ = fs::remove_file(&report);
+        let file = File::at(run.place).map_err(|e| e.to_string())?;
+        let arguments = run.tool.filled(to, &file.path, &report);
+        let tool = process::Running::start(
+            run.tool,
+            &arguments,
+            to,
+            self.result.method.tool_cpu,
+            &log,
+            self.stop,
+        )?;
+        let counters = || -> Result<_, String> {
+            let of = |name: &str| interface_counters(name).map_err(|e| format!("{name}: {e}"));
+            Ok((of(from)?, of(to)?))
+        };
+        let (from0, to0) = counters()?;
+        let sending_s = run
+            .sender
+            .send(run.data, run.rate, self.settings.step, self.stop)
+            .map_err(|e| e.to_string())?;
+        tool.settle();
+        let (from1, to1) = counters()?;
+        let finished = tool.finish();
+        let said = fs::read_to_string(&report).ok();
+        let mut round = Round {
+            sent: from1.tx_packets - from0.tx_packets,
+            arrived: to1.rx_packets - to0.rx_packets,
+            arrived_octets: to1.rx_octets - to0.rx_octets,
+            interface_dropped: to1.rx_dropped - to0.rx_dropped,
+            sending_s,
+            claim: tools::claim(&finished.output, said.as_deref()),
+            user_s: finished.cpu.user.as_secs_f64(),
+            system_s: finished.cpu.system.as_secs_f64(),
+            peak_memory_octets: finished.peak_memory,
+            failed: finished.wrong,
+            ..Round::default()
+        };
+        if file.counts {
+            let counted = count(&file.path);
+            (round.in_file, round.cut, round.file_octets) =
+                (Some(counted.packets), counted.cut, Some(counted.octets));
+            round.disagreements.extend(counted.wrong);
+        }
+        if round.captured().is_none() && round.failed.is_none() {
+            round.failed = Some("it does not say what it captured, and wrote no file".into());
+        }
+        round.judge();
+        Ok(round)
+    }
+}
+
+/// A tool's file, gone when it was looked at.
+struct File {
+    path: PathBuf,
+    counts: bool,
+    /// Its own, as in /dev/shm somebody may have made a link of its name.
+    _folder: Option<Work>,
+}
+
+impl File {
+    fn at(place: &Place) -> Result<Self, Error> {
+        Ok(match place {
+            Place::Null => Self { path: "/dev/null".into(), counts: false, _folder: None },
+            Place::Folder { folder, .. } => {
+                let work = Work::within(folder)?;
+                Self { path: work.0.join("capture.pcap"), counts: true, _folder: Some(work) }
+            }
+        })
+    }
+}
+
+#[derive(Default)]
+struct Counted {
+    packets: u64,
+    cut: u64,
+    octets: u64,
+    wrong: Option<String>,
+}
+
+fn count(path: &Path) -> Counted {
+    let mut counted =
+        Counted { octets: fs::metadata(path).map_or(0, |m| m.len()), ..Counted::default() };
+    let mut read = || -> Result<(), squall_pcap::CaptureError> {
+        let mut reader = CaptureReader::open(path)?;
+        while let Some(packet) = reader.next()? {
+            counted.packets += 1;
+            counted.cut += u64::from(packet.data.len() < packet.wire_len as usize);
+        }
+        Ok(())
+    };
+    if let Err(error) = read() {
+        counted.wrong = Some(format!("its file cannot be read to its end: {error}"));
+    }
+    counted
+}
+
+fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound>) -> Lossless {
+    let all = || rounds.iter().map(|round| round.pps);
+    let pps = median(all()).unwrap_or(0.0);
+    // What a trial without loss costs, at the rates that matter.
+    let good =
+        rounds.iter().flat_map(|round| round.trials.iter().filter(|t| t.actual_pps == round.pps));
+    Lossless {
+        tool: tool.name.clone(),
+        data: data.name.clone(),
+        write: place.info().name,
+        pps,
+        bps: pps * 8.0 * (data.mean_octets + f64::from(FCS_LEN)),
+        pps_range: (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max)),
+        sender_bound: 2 * rounds.iter().filter(|round| round.sender_bound).count() > rounds.len(),
+        cpu_s_per_mpkt: median(good.filter_map(|trial| trial.cpu_s_per_mpkt)),
+        rounds,
+    }
+}
+
+/// `781 kpps`: what a search asks for has no round figures.
+fn rounded(rate: Rate) -> String {
+    match rate.unit {
+        RateUnit::Pps => squall::render::human::si(rate.value(), "pps"),
+        _ => rate.to_string(),
+    }
+}

@@ -1,0 +1,401 @@
+//! The result of a comparison: what the tables, the JSON and the HTML show. Units live in names.
+//!
+//! Packets are frames as they were on the link. Octets are those of frames without FCS, as
+//! capturing tools count; bits a second are L2, FCS included, as everywhere in Squall.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::stats::median;
+use squall::{render::human, report::Host};
+
+/// The version of this structure.
+pub const SCHEMA: &str = "squall-comparison/1";
+
+/// A finished comparison, or what there was of it when it was interrupted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// `squall-comparison/1`.
+    pub schema: String,
+    /// The command line.
+    pub command: String,
+    pub squall_version: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub duration_s: f64,
+    pub host: Host,
+    /// What each step was asked for.
+    pub method: Method,
+    pub tools: Vec<ToolInfo>,
+    pub data: Vec<DataInfo>,
+    /// Where files were written, in the order of the command line.
+    pub write: Vec<WriteInfo>,
+    /// Every tool, data set and place at every rate.
+    pub steps: Vec<Step>,
+    /// The largest rate without loss of each tool, data set and place; only when it was searched
+    /// for.
+    pub lossless: Vec<Lossless>,
+    /// Ended before its time: what was measured until then is here.
+    pub interrupted: bool,
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Method {
+    pub rounds: u32,
+    /// Of each step.
+    pub step_s: f64,
+    /// The ratio below which a search takes a rate for lossless.
+    pub lossless_below: f64,
+    /// The CPU that the sender was bound to, and the one of the tools; the same where there is one
+    /// only.
+    pub sender_cpu: Option<u32>,
+    pub tool_cpu: Option<u32>,
+    /// Octets of an IP packet.
+    pub mtu: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolInfo {
+    pub name: String,
+    /// As it is started; `{interface}`, `{file}` and `{report}` are filled in.
+    pub command: String,
+    /// What it says of itself.
+    pub version: Option<String>,
+    /// Why it was not compared.
+    pub why_not: Option<String>,
+    /// It takes the frames away from the host: no other program sees them.
+    pub takes_frames: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DataInfo {
+    pub name: String,
+    /// Where it is from.
+    pub origin: String,
+    pub mean_octets: f64,
+    /// Lengths in octets without FCS, and the share of each, 0 to 1; of a capture the ten most
+    /// frequent.
+    pub lengths: Vec<(u32, f64)>,
+    /// Of a capture.
+    pub packets: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WriteInfo {
+    /// `null`, `tmpfs`, `disk` or a folder.
+    pub name: String,
+    /// Absent for `null`.
+    pub folder: Option<String>,
+}
+
+/// A tool with a data set at a rate: medians over the rounds that count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    pub tool: String,
+    pub data: String,
+    pub write: String,
+    /// As on the command line: `200 Mbps`, `max`.
+    pub asked: String,
+    /// Absent for `max`.
+    pub asked_pps: Option<f64>,
+    pub asked_bps: Option<f64>,
+    /// What arrived at the tool's interface, a second.
+    pub actual_pps: Option<f64>,
+    pub actual_bps: Option<f64>,
+    /// The sender and the kernel under it did not reach what was asked for: nothing is known of the
+    /// tool at that rate.
+    pub sender_bound: bool,
+    /// Packet loss ratio, 0 to 1: what arrived and is not in the file.
+    pub plr: Option<f64>,
+    /// What was sent and is not in the file.
+    pub plr_of_sent: Option<f64>,
+    /// CPU seconds of the tool per million packets that it captured.
+    pub cpu_s_per_mpkt: Option<f64>,
+    pub user_s_per_mpkt: Option<f64>,
+    pub system_s_per_mpkt: Option<f64>,
+    /// The largest of the rounds.
+    pub peak_memory_octets: u64,
+    /// Whether what the tool says agrees with its file and with what arrived, in all rounds; absent
+    /// where nothing can be held against it.
+    pub honest: Option<bool>,
+    pub rounds: Vec<Round>,
+}
+
+/// One run of one tool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Round {
+    /// Packets that the sending interface counted.
+    pub sent: u64,
+    /// Packets that the receiving interface counted.
+    pub arrived: u64,
+    pub arrived_octets: u64,
+    /// Packets that the receiving interface dropped itself.
+    pub interface_dropped: u64,
+    /// First to last departure.
+    pub sending_s: f64,
+    pub claim: Claim,
+    /// Packets in the tool's file, by our reader; absent when it wrote to /dev/null.
+    pub in_file: Option<u64>,
+    pub file_octets: Option<u64>,
+    /// Packets in the file that were cut off.
+    pub cut: u64,
+    pub plr: Option<f64>,
+    pub plr_of_sent: Option<f64>,
+    /// From the moment it was ready until it had ended.
+    pub user_s: f64,
+    pub system_s: f64,
+    pub peak_memory_octets: u64,
+    /// What the tool says and is not so.
+    pub disagreements: Vec<String>,
+    /// The round does not count, because of this.
+    pub failed: Option<String>,
+}
+
+/// What a tool says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Claim {
+    /// Packets that it wrote.
+    pub captured: Option<u64>,
+    /// Packets that it, or the kernel for it, lost.
+    pub dropped: Option<u64>,
+    /// Packets that its filter took.
+    pub received: Option<u64>,
+}
+
+/// The largest rate at which a tool lost less than [`Method::lossless_below`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Lossless {
+    pub tool: String,
+    pub data: String,
+    pub write: String,
+    /// Median over the rounds; 0 if it lost at every rate tried. Packets a second that arrived.
+    pub pps: f64,
+    pub bps: f64,
+    /// Least and most of the rounds.
+    pub pps_range: (f64, f64),
+    /// More could not be sent: the tool may reach more than this.
+    pub sender_bound: bool,
+    /// Of the trials that count.
+    pub cpu_s_per_mpkt: Option<f64>,
+    pub rounds: Vec<SearchRound>,
+}
+
+/// One search from the top speed down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SearchRound {
+    pub pps: f64,
+    pub sender_bound: bool,
+    pub trials: Vec<Trial>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trial {
+    /// Absent for top speed.
+    pub asked_pps: Option<f64>,
+    pub actual_pps: f64,
+    /// Absent when the trial failed.
+    pub plr: Option<f64>,
+    pub cpu_s_per_mpkt: Option<f64>,
+}
+
+impl Comparison {
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .expect("a comparison has string keys and no custom serializers")
+    }
+}
+
+impl Round {
+    /// Packets that the tool has: by its file, else by what it says.
+    pub fn captured(&self) -> Option<u64> {
+        self.in_file.or(self.claim.captured)
+    }
+
+    pub fn pps(&self) -> f64 {
+        per_second(self.arrived, self.sending_s)
+    }
+
+    /// L2, FCS included.
+    pub fn bps(&self) -> f64 {
+        8.0 * per_second(
+            self.arrived_octets + u64::from(squall_units::FCS_LEN) * self.arrived,
+            self.sending_s,
+        )
+    }
+
+    /// `user` or `system`, per million packets.
+    pub fn per_mpkt(&self, seconds: f64) -> Option<f64> {
+        self.captured().filter(|n| *n > 0).map(|n| seconds / n as f64 * 1e6)
+    }
+
+    /// For eyes.
+    pub fn in_a_line(&self) -> String {
+        if let Some(why) = &self.failed {
+            return format!("failed: {why}");
+        }
+        let plr = self.plr.map_or("n/a".into(), human::ratio);
+        let cpu =
+            self.per_mpkt(self.user_s + self.system_s).map_or("n/a".into(), |s| format!("{s:.2}"));
+        let lies = self.disagreements.iter().map(|d| format!("; it {d}")).collect::<String>();
+        format!("{} arrived, PLR {plr}, {cpu} CPU s/Mpkt{lies}", human::si(self.pps(), "pps"))
+    }
+
+    /// Fills in the ratios, and what does not agree.
+    pub fn judge(&mut self) {
+        let Some(captured) = self.captured().filter(|_| self.failed.is_none()) else { return };
+        let ratio = |of: u64| (of > 0).then(|| of.saturating_sub(captured) as f64 / of as f64);
+        (self.plr, self.plr_of_sent) = (ratio(self.arrived), ratio(self.sent));
+        let mut say = |text: String| self.disagreements.push(text);
+        if captured > self.arrived {
+            say(format!("has {captured} packets, and {} arrived", self.arrived));
+        }
+        if let (Some(claimed), Some(found)) = (self.claim.captured, self.in_file)
+            && claimed != found
+        {
+            say(format!("says that it captured {claimed}, and its file has {found}"));
+        }
+        let missing = self.arrived.saturating_sub(captured);
+        match self.claim.dropped {
+            Some(dropped) if dropped != missing => {
+                say(format!(
+                    "says that {dropped} were lost, and {missing} of those that arrived are \
+                     missing"
+                ));
+            }
+            None if missing > 0 => {
+                say(format!("does not say that {missing} of those that arrived are missing"))
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Step {
+    /// Fills in what follows from the rounds.
+    pub fn sum_up(&mut self) {
+        let good: Vec<&Round> = self.rounds.iter().filter(|r| r.failed.is_none()).collect();
+        let middle = |f: &dyn Fn(&Round) -> Option<f64>| median(good.iter().filter_map(|r| f(r)));
+        self.actual_pps = middle(&|r| Some(r.pps()));
+        self.actual_bps = middle(&|r| Some(r.bps()));
+        self.plr = middle(&|r| r.plr);
+        self.plr_of_sent = middle(&|r| r.plr_of_sent);
+        self.user_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s));
+        self.system_s_per_mpkt = middle(&|r| r.per_mpkt(r.system_s));
+        self.cpu_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s + r.system_s));
+        self.peak_memory_octets = good.iter().map(|r| r.peak_memory_octets).max().unwrap_or(0);
+        self.sender_bound = match (self.asked_pps, self.actual_pps) {
+            (Some(asked), Some(actual)) => !reached(actual, asked),
+            _ => false,
+        };
+        let speaks = |r: &&Round| r.claim.captured.is_some() || r.claim.dropped.is_some();
+        let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
+        let said: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
+        self.honest = (!said.is_empty()).then(|| said.iter().all(|good| *good));
+    }
+}
+
+/// A sender that is 2 % short has not sent what was asked for.
+pub fn reached(actual: f64, asked: f64) -> bool {
+    actual >= 0.98 * asked
+}
+
+fn per_second(n: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { n as f64 / seconds } else { 0.0 }
+}
+
+/// The JSON schema of [`Comparison`], as checked in at `schemas/comparison.schema.json`.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Comparison);
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1000 sent, 900 arrived in a second.
+    fn round(in_file: Option<u64>, captured: u64, dropped: u64) -> Round {
+        let claim = Claim { captured: Some(captured), dropped: Some(dropped), received: None };
+        let (sent, arrived, arrived_octets, sending_s) = (1000, 900, 54_000, 1.0);
+        let mut round =
+            Round { sent, arrived, arrived_octets, sending_s, claim, in_file, ..Round::default() };
+        round.judge();
+        round
+    }
+
+    #[test]
+    fn loss_is_of_what_arrived_and_is_not_in_the_file() {
+        let honest = round(Some(720), 720, 180);
+        assert_eq!((honest.plr, honest.plr_of_sent), (Some(0.2), Some(0.28)));
+        assert!(honest.disagreements.is_empty(), "{:?}", honest.disagreements);
+        assert_eq!((honest.pps(), honest.bps()), (900.0, 8.0 * 64.0 * 900.0));
+    }
+
+    #[test]
+    fn who_writes_nowhere_is_taken_at_their_word() {
+        let round = round(None, 720, 180);
+        assert_eq!((round.plr, round.disagreements.len()), (Some(0.2), 0));
+    }
+
+    #[test]
+    fn a_tool_that_lies_is_told_what_is_not_so() {
+        for (in_file, captured, dropped, expected) in [
+            (Some(700), 720, 200, "captured 720, and its file has 700"),
+            (Some(720), 720, 0, "0 were lost, and 180"),
+            (None, 900, 5, "5 were lost, and 0"),
+            (Some(901), 901, 0, "901 packets, and 900 arrived"),
+        ] {
+            let round = round(in_file, captured, dropped);
+            assert!(
+                round.disagreements.iter().any(|d| d.contains(expected)),
+                "{expected}: {:?}",
+                round.disagreements
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_median_of_the_rounds_that_did_not_fail() {
+        let failed = Round { failed: Some("it ended".into()), ..Round::default() };
+        let rounds = vec![
+            round(Some(900), 900, 0),
+            round(Some(450), 450, 450),
+            failed,
+            round(Some(720), 720, 180),
+        ];
+        let mut step = Step { asked_pps: Some(1000.0), rounds, ..Step::default() };
+        step.sum_up();
+        assert_eq!((step.plr, step.honest, step.sender_bound), (Some(0.2), Some(true), true));
+        step.rounds[0].disagreements.push("lied".into());
+        step.asked_pps = Some(910.0);
+        step.sum_up();
+        assert_eq!((step.honest, step.sender_bound), (Some(false), false));
+    }
+
+    #[test]
+    fn a_step_without_a_good_round_says_nothing() {
+        let mut step = Step {
+            rounds: vec![Round { failed: Some("no".into()), ..Round::default() }],
+            ..Step::default()
+        };
+        step.sum_up();
+        assert_eq!((step.plr, step.actual_pps, step.honest), (None, None, None));
+    }
+
+    /// `BLESS=1` rewrites the file.
+    #[test]
+    fn the_schema_that_is_checked_in_is_the_one_of_the_types() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/comparison.schema.json");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        }
+        let checked_in = std::fs::read_to_string(path).unwrap();
+        assert!(
+            checked_in == schema(),
+            "{path} lags behind model.rs: BLESS=1 cargo test -p squall-compare schema"
+        );
+    }
+}

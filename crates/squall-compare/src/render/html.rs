@@ -1,0 +1,310 @@
+//! The page of a comparison, with the plots of the papers: loss against rate, asked against actual
+//! rate, and the cost.
+
+use squall::render::{
+    human,
+    page::{self, Axis, Group, Line, Page, Plot, Style, Unit, escape},
+};
+
+use crate::{
+    Comparison,
+    model::{Lossless, Step},
+};
+
+/// The comparison as a self-contained page.
+pub fn html(comparison: &Comparison) -> String {
+    let mut page =
+        Page::new(format!("Squall comparison {} {}", comparison.host.name, comparison.started));
+    header(comparison, page.markup());
+    page::notes(&comparison.notes, page.markup());
+    tools(comparison, page.markup());
+    for data in &comparison.data {
+        for write in &comparison.write {
+            let of = |s: &&Step| s.data == data.name && s.write == write.name;
+            let steps: Vec<&Step> = comparison.steps.iter().filter(of).collect();
+            if !steps.is_empty() {
+                let heading = format!("{}: {}, written to {}", data.name, data.origin, write.name);
+                page.plots(&heading, &plots(comparison, &steps));
+                page::table(
+                    "",
+                    &STEP_COLUMNS,
+                    &steps.iter().map(|s| step_row(s)).collect::<Vec<_>>(),
+                    page.markup(),
+                );
+            }
+        }
+    }
+    lossless(comparison, &mut page);
+    data_sets(comparison, page.markup());
+    let version = format!("Squall {}", comparison.squall_version);
+    page.footer(&[
+        &version,
+        &comparison.schema,
+        "octets of frames are without FCS, bits a second with it",
+    ]);
+    page.finish()
+}
+
+fn header(comparison: &Comparison, page: &mut String) {
+    *page += "<header>\n<div class=\"brand\">Squall <span>captures compared</span></div>\n";
+    if comparison.interrupted {
+        *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>This is what was \
+                  measured until then.</p></div>\n";
+    }
+    let (host, method) = (&comparison.host, &comparison.method);
+    let cpu = |cpu: Option<u32>| cpu.map_or("any".into(), |cpu| cpu.to_string());
+    let facts = [
+        ("Started", comparison.started.clone()),
+        ("Duration", human::seconds(comparison.duration_s)),
+        ("Rounds", format!("{}, the median counts", method.rounds)),
+        ("A step", human::seconds(method.step_s)),
+        ("CPUs", format!("sender {}, tools {}", cpu(method.sender_cpu), cpu(method.tool_cpu))),
+        ("Host", host.name.clone()),
+        ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
+        ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
+    ];
+    *page += &format!(
+        "<pre class=\"command\">{}</pre>\n<dl class=\"facts\">",
+        escape(&comparison.command)
+    );
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        *page += &format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
+    }
+    *page += "</dl>\n</header>\n";
+}
+
+fn tools(comparison: &Comparison, page: &mut String) {
+    let rows: Vec<Vec<String>> = comparison
+        .tools
+        .iter()
+        .map(|tool| {
+            let steps = || comparison.steps.iter().filter(|s| s.tool == tool.name);
+            let lie = steps().flat_map(|s| &s.rounds).find_map(|r| r.disagreements.first());
+            let says = match (&tool.why_not, lie) {
+                (Some(why), _) => format!("not compared: {why}"),
+                (None, Some(lie)) => format!("not so: it {lie}"),
+                (None, None) if steps().any(|s| s.honest == Some(true)) => "the truth".into(),
+                (None, None) => "–".into(),
+            };
+            let takes = if tool.takes_frames { "taken from the host" } else { "" };
+            let version = tool.version.clone().unwrap_or_default();
+            vec![tool.name.clone(), tool.command.clone(), version, takes.into(), says]
+        })
+        .collect();
+    page::table(
+        "Tools",
+        &["Tool", "Command", "Version", "Frames", "What it says of itself"],
+        &rows,
+        page,
+    );
+}
+
+fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
+    let of = |tool: &str| steps.iter().copied().filter(move |s| s.tool == tool).collect::<Vec<_>>();
+    let tools: Vec<&str> =
+        comparison.tools.iter().map(|t| t.name.as_str()).filter(|t| !of(t).is_empty()).collect();
+    // By rising rate, as a line wants them; a step that failed has no place.
+    let line = |tool: &&str, point: &dyn Fn(&Step) -> Option<(f64, f64)>| {
+        let mut points: Vec<(f64, f64)> = of(tool).into_iter().filter_map(point).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Line::new(*tool, points)
+    };
+    let loss = tools.iter().map(|tool| line(tool, &|s| Some((s.actual_bps?, s.plr?)))).collect();
+    let mut actual: Vec<Line> =
+        tools.iter().map(|tool| line(tool, &|s| Some((s.asked_bps?, s.actual_bps?)))).collect();
+    let asked = steps.iter().filter_map(|s| s.asked_bps);
+    let (low, high) =
+        asked.fold((f64::INFINITY, 0.0_f64), |(low, high), bps| (low.min(bps), high.max(bps)));
+    if low < high {
+        actual.push(Line::new("as asked", [(low, low), (high, high)]).style(Style::Dashed));
+    }
+    let mut rates: Vec<&str> = Vec::new();
+    for step in steps {
+        if !rates.contains(&step.asked.as_str()) {
+            rates.push(&step.asked);
+        }
+    }
+    let bars = |value: &dyn Fn(&Step) -> Option<f64>| -> Vec<Group<f64>> {
+        let at = |tool: &str, rate: &str| {
+            steps.iter().find(|s| s.tool == tool && s.asked == rate).and_then(|s| value(s))
+        };
+        let group = |tool: &&str| Group {
+            label: (*tool).into(),
+            y: rates.iter().map(|r| at(tool, r)).collect(),
+        };
+        tools.iter().map(group).collect()
+    };
+    let categories = || rates.iter().map(|rate| (*rate).to_owned()).collect::<Vec<_>>();
+    let rate = |name: &str| Axis::new(name, Unit::Bps);
+    vec![
+        Plot::lines(
+            "Packet loss ratio against rate",
+            rate("arrived (L2)"),
+            Axis::new("PLR", Unit::Ratio),
+            loss,
+        )
+        .subtitle("what arrived at the interface and is not in the file, medians"),
+        Plot::lines("Asked against actual rate", rate("asked (L2)"), rate("arrived (L2)"), actual)
+            .subtitle("below the dashed line the sender, or the kernel under it, is the limit"),
+        Plot::bars(
+            "CPU time",
+            "asked",
+            categories(),
+            Axis::new("s per million packets", Unit::S),
+            bars(&|s| s.cpu_s_per_mpkt),
+        )
+        .subtitle("seconds of the tool, user and system, per million packets that it captured"),
+        Plot::bars(
+            "Peak memory",
+            "asked",
+            categories(),
+            Axis::new("octets", Unit::Octets),
+            bars(&|s| Some(s.peak_memory_octets as f64).filter(|octets| *octets > 0.0)),
+        ),
+    ]
+}
+
+const STEP_COLUMNS: [&str; 11] = [
+    "Tool",
+    "Asked",
+    "Arrived",
+    "L2",
+    "PLR",
+    "PLR of what was sent",
+    "CPU s/Mpkt",
+    "User",
+    "System",
+    "Peak memory",
+    "What it says",
+];
+
+fn step_row(step: &Step) -> Vec<String> {
+    let or_none = |text: Option<String>| text.unwrap_or("–".into());
+    let seconds = |value: Option<f64>| or_none(value.map(|s| format!("{s:.2}")));
+    let bound = if step.sender_bound { " (sender-bound)" } else { "" };
+    let failed =
+        step.rounds.iter().find_map(|r| r.failed.as_ref()).map(|why| format!("failed: {why}"));
+    vec![
+        step.tool.clone(),
+        step.asked.clone(),
+        or_none(step.actual_pps.map(|pps| human::si(pps, "pps") + bound)),
+        or_none(step.actual_bps.map(|bps| human::si(bps, "b/s"))),
+        step.plr.map(human::ratio).or(failed).unwrap_or("–".into()),
+        or_none(step.plr_of_sent.map(human::ratio)),
+        seconds(step.cpu_s_per_mpkt),
+        seconds(step.user_s_per_mpkt),
+        seconds(step.system_s_per_mpkt),
+        human::si(step.peak_memory_octets as f64, "B"),
+        match step.honest {
+            Some(true) => "the truth".into(),
+            Some(false) => "not so".into(),
+            None => "–".into(),
+        },
+    ]
+}
+
+fn lossless(comparison: &Comparison, page: &mut Page) {
+    let all = &comparison.lossless;
+    if all.is_empty() {
+        return;
+    }
+    let below = human::ratio(comparison.method.lossless_below);
+    let heading = format!("Largest rate with a loss ratio below {below}");
+    let place = |l: &Lossless| format!("{}, {}", l.data, l.write);
+    let mut places: Vec<String> = Vec::new();
+    for l in all {
+        if !places.contains(&place(l)) {
+            places.push(place(l));
+        }
+    }
+    let group = |tool: &str| {
+        let at = |p: &String| all.iter().find(|l| l.tool == tool && place(l) == *p).map(|l| l.pps);
+        Group { label: tool.into(), y: places.iter().map(at).collect() }
+    };
+    let tools = comparison.tools.iter().filter(|t| all.iter().any(|l| l.tool == t.name));
+    let groups = tools.map(|t| group(&t.name)).collect();
+    let bars = Plot::bars(
+        "Lossless",
+        "data set, place",
+        places.clone(),
+        Axis::new("packets a second", Unit::Pps),
+        groups,
+    );
+    page.plots(
+        &heading,
+        &[bars.subtitle("a tool that lost nothing at top speed may reach more: ≥ in the table")],
+    );
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|l| {
+            let at_least = if l.sender_bound { "≥ " } else { "" };
+            let (low, high) = l.pps_range;
+            vec![
+                l.tool.clone(),
+                place(l),
+                format!("{at_least}{}", human::si(l.pps, "pps")),
+                format!("{} to {}", human::si(low, "pps"), human::si(high, "pps")),
+                human::si(l.bps, "b/s"),
+                l.cpu_s_per_mpkt.map_or("–".into(), |s| format!("{s:.2}")),
+            ]
+        })
+        .collect();
+    page::table(
+        "",
+        &["Tool", "Data set, place", "Lossless", "Rounds", "L2", "CPU s/Mpkt"],
+        &rows,
+        page.markup(),
+    );
+}
+
+fn data_sets(comparison: &Comparison, page: &mut String) {
+    let rows: Vec<Vec<String>> = comparison
+        .data
+        .iter()
+        .map(|data| {
+            let length =
+                |(octets, share): &(u32, f64)| format!("{octets}: {}", human::ratio(*share));
+            let lengths = data.lengths.iter().map(length).collect::<Vec<_>>().join(", ");
+            let packets = data.packets.map_or("–".into(), human::count);
+            vec![
+                data.name.clone(),
+                data.origin.clone(),
+                format!("{:.0}", data.mean_octets),
+                packets,
+                lengths,
+            ]
+        })
+        .collect();
+    page::table(
+        "Data sets",
+        &["Data set", "From", "Mean octets", "Packets", "Lengths"],
+        &rows,
+        page,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample::comparison, *};
+
+    #[test]
+    fn the_page_has_the_plots_and_no_name_leaves_its_place() {
+        let page = html(&comparison());
+        for expected in [
+            "Packet loss ratio against rate",
+            "Asked against actual rate",
+            "CPU time",
+            "Data sets",
+            "≥ 950 kpps",
+        ] {
+            assert!(page.contains(expected), "{expected}");
+        }
+        assert!(!page.contains("<b>evil"));
+        assert!(page.contains("&lt;b&gt;evil&lt;/b&gt; &lt;/script&gt;"));
+    }
+
+    #[test]
+    fn a_comparison_of_nothing_is_a_page_too() {
+        assert!(html(&Comparison::default()).ends_with("</html>\n"));
+    }
+}

@@ -1,0 +1,194 @@
+//! The tables at the end of a comparison: loss at each rate, rates without loss, what it cost, who
+//! did not tell the truth.
+
+use squall::render::{
+    human,
+    table::{Cell, Style, Table, wrap},
+};
+
+use crate::{
+    Comparison,
+    model::{Lossless, Step},
+};
+
+/// Text tables, lines at most `width` columns (at least 60), `color` with ANSI colours.
+pub fn summary(comparison: &Comparison, width: usize, color: bool) -> String {
+    let width = width.max(60);
+    let mut out = Vec::new();
+    for data in &comparison.data {
+        for write in &comparison.write {
+            let of = |tool: &Step| tool.data == data.name && tool.write == write.name;
+            let steps: Vec<&Step> = comparison.steps.iter().filter(|s| of(s)).collect();
+            let of = |l: &&Lossless| l.data == data.name && l.write == write.name;
+            let lossless: Vec<&Lossless> = comparison.lossless.iter().filter(of).collect();
+            if steps.is_empty() && lossless.is_empty() {
+                continue;
+            }
+            let mean = data.mean_octets;
+            let title = format!(
+                "{} (mean {mean:.0} octets, {}), written to {}",
+                data.name, data.origin, write.name
+            );
+            out.extend(wrap(&title, width, 2).iter().map(|line| Style::Bold.paint(line, color)));
+            step_table(&steps, width, color, &mut out);
+            lossless_table(&lossless, comparison.method.lossless_below, width, color, &mut out);
+        }
+    }
+    troubles(comparison, width, color, &mut out);
+    out.push(String::new());
+    out.join("\n")
+}
+
+fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>) {
+    if steps.is_empty() {
+        return;
+    }
+    let columns = [
+        ("TOOL", 0),
+        ("ASKED", 0),
+        ("ARRIVED", 0),
+        ("L2", 3),
+        ("PLR", 0),
+        ("CPU s/Mpkt", 0),
+        ("USER", 5),
+        ("SYSTEM", 4),
+        ("MEMORY", 2),
+        ("SAYS", 1),
+    ];
+    let mut table = Table::new(&columns);
+    for step in steps {
+        let plr = match step.plr {
+            Some(plr) if plr > 0.0 => Cell::styled(human::ratio(plr), Style::Bad),
+            Some(_) => Cell::from("0 %"),
+            None => Cell::styled("failed", Style::Bad),
+        };
+        let seconds =
+            |value: Option<f64>| Cell::from(value.map_or("–".into(), |s| format!("{s:.2}")));
+        let arrived = step.actual_pps.map_or("–".into(), |pps| human::si(pps, "pps"));
+        table.row(vec![
+            step.tool.as_str().into(),
+            step.asked.as_str().into(),
+            if step.sender_bound {
+                Cell::styled(format!("{arrived} (sender-bound)"), Style::Dim)
+            } else {
+                arrived.into()
+            },
+            step.actual_bps.map_or("–".into(), |bps| human::si(bps, "b/s")).into(),
+            plr,
+            seconds(step.cpu_s_per_mpkt),
+            seconds(step.user_s_per_mpkt),
+            seconds(step.system_s_per_mpkt),
+            human::si(step.peak_memory_octets as f64, "B").into(),
+            match step.honest {
+                Some(true) => Cell::styled("the truth", Style::Good),
+                Some(false) => Cell::styled("not so", Style::Bad),
+                None => "–".into(),
+            },
+        ]);
+    }
+    out.extend(table.lines(width, color));
+    out.push(String::new());
+}
+
+fn lossless_table(
+    found: &[&Lossless],
+    below: f64,
+    width: usize,
+    color: bool,
+    out: &mut Vec<String>,
+) {
+    let Some(first) = found.first() else { return };
+    let columns = [
+        ("TOOL", 0),
+        ("LOSSLESS", 0),
+        ("RANGE", 3),
+        ("L2", 2),
+        ("OF THE FIRST", 1),
+        ("CPU s/Mpkt", 0),
+    ];
+    let mut table = Table::new(&columns);
+    for l in found {
+        let at_least = if l.sender_bound { "≥ " } else { "" };
+        let (low, high) = l.pps_range;
+        table.row(vec![
+            l.tool.as_str().into(),
+            format!("{at_least}{}", human::si(l.pps, "pps")).into(),
+            format!("{}..{}", human::si(low, ""), human::si(high, "")).into(),
+            human::si(l.bps, "b/s").into(),
+            if first.pps > 0.0 { format!("{:.2}", l.pps / first.pps) } else { "–".into() }.into(),
+            l.cpu_s_per_mpkt.map_or("–".into(), |s| format!("{s:.2}")).into(),
+        ]);
+    }
+    out.push(format!(
+        "largest rate with PLR < {} (≥: more could not be sent)",
+        human::ratio(below)
+    ));
+    out.extend(table.lines(width, color));
+    out.push(String::new());
+}
+
+fn troubles(comparison: &Comparison, width: usize, color: bool, out: &mut Vec<String>) {
+    let mut say = |style: Style, text: String| {
+        out.extend(wrap(&text, width, 2).iter().map(|line| style.paint(line, color)));
+    };
+    for tool in &comparison.tools {
+        if let Some(why) = &tool.why_not {
+            say(Style::Dim, format!("{} was not compared: {why}", tool.name));
+        } else if tool.takes_frames {
+            say(Style::Dim, format!("{} takes the frames away from the host", tool.name));
+        }
+    }
+    for step in &comparison.steps {
+        let what = format!("{}, {}, {} at {}", step.tool, step.data, step.write, step.asked);
+        // One of a kind is enough: the others are in the JSON.
+        if let Some(lie) = step.rounds.iter().find_map(|round| round.disagreements.first()) {
+            say(Style::Bad, format!("{what}: it {lie}"));
+        }
+        let failed: Vec<_> = step.rounds.iter().filter_map(|round| round.failed.as_ref()).collect();
+        if let Some(why) = failed.first() {
+            say(
+                Style::Bad,
+                format!("{what}: {} of {} rounds failed: {why}", failed.len(), step.rounds.len()),
+            );
+        }
+        if step.rounds.iter().any(|round| round.cut > 0) {
+            say(Style::Bad, format!("{what}: its file holds packets that are cut off"));
+        }
+    }
+    for note in &comparison.notes {
+        say(Style::Plain, format!("note: {note}"));
+    }
+    if comparison.interrupted {
+        say(Style::Bad, "interrupted: this is what was measured until then".into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample::comparison, *};
+
+    #[test]
+    fn the_tables_say_who_lost_and_who_lied() {
+        let text = summary(&comparison(), 120, false);
+        for expected in [
+            "tcpdump",
+            "sender-bound",
+            "not so",
+            "the truth",
+            "0.500 %",
+            "≥ 950 kpps",
+            "was not compared",
+        ] {
+            assert!(text.contains(expected), "{expected}:\n{text}");
+        }
+        assert!(
+            text.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 120),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_comparison_of_nothing_is_a_text_too() {
+        assert_eq!(summary(&Comparison::default(), 80, false), "");
+    }
+}

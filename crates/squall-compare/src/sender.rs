@@ -1,0 +1,258 @@
+//! Sends a data set at a rate: synthetic frames by the engine, captures by a paced loop.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use squall::{
+    Error, RunOptions, Session,
+    kinds::{Use, Wanted},
+    options::{Cpus, Time},
+};
+use squall_port::{BATCH, SendError, TxQueue};
+use squall_port_linux::child;
+use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
+
+use super::data::{Captured, DataSet, Frames};
+
+/// From where, and on which CPU.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// Of the port: `xdp_live:veth-a`.
+    pub address: String,
+    pub cpu: Option<u32>,
+}
+
+/// The fastest kind of port that sends such frames from `interface` here, and why no faster one.
+/// Those of the kernel's making first.
+pub fn choose(
+    interface: &str,
+    data: &DataSet,
+    cpu: Option<u32>,
+) -> Result<(Sender, Vec<String>), Error> {
+    // AF_XDP sends full frames faster, but af_packet works with every MTU and for everybody.
+    let kinds: &[&str] = match data.frames {
+        Frames::Synthetic(_) => &["xdp_live", "af_packet"],
+        Frames::Capture(_) => &["af_packet"],
+    };
+    let mut notes = Vec::new();
+    let mut failed = None;
+    for kind in kinds {
+        let sender = Sender { address: format!("{kind}:{interface}"), cpu };
+        let trial = match &data.frames {
+            Frames::Synthetic(weights) => sender
+                .session(weights, Rate::pps(1000), Nanos(1_000_000))
+                .and_then(|session| session.open()?.start()?.finish().map(drop)),
+            Frames::Capture(_) => Ok(()),
+        };
+        match trial {
+            Ok(()) => return Ok((sender, notes)),
+            Err(error) => {
+                let why = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ");
+                notes.push(format!("{} is not sent by {kind}: {why}", data.info.name));
+                failed = Some(error);
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| Error::Environment(format!("nothing sends from {interface}"))))
+}
+
+impl Sender {
+    /// Sends for `duration`, or until `stop` says so; seconds from the first departure to the last.
+    pub fn send(
+        &self,
+        data: &DataSet,
+        rate: Rate,
+        duration: Nanos,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<f64, Error> {
+        match &data.frames {
+            Frames::Synthetic(weights) => self.generate(weights, rate, duration, stop),
+            Frames::Capture(frames) => self.replay(frames, rate, duration, stop),
+        }
+    }
+
+    fn generate(
+        &self,
+        weights: &[(u32, u32)],
+        rate: Rate,
+        duration: Nanos,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<f64, Error> {
+        let mut run = self.session(weights, rate, duration)?.open()?.start()?;
+        while !run.wait(Duration::from_millis(50)) {
+            if stop() {
+                run.stop();
+            }
+        }
+        Ok(run.finish()?.duration_s)
+    }
+
+    fn session(
+        &self,
+        weights: &[(u32, u32)],
+        rate: Rate,
+        duration: Nanos,
+    ) -> Result<Session, Error> {
+        let sizes: Vec<(u32, u32)> =
+            weights.iter().map(|(len, weight)| (len + FCS_LEN, *weight)).collect();
+        let size = match sizes[..] {
+            [(one, _)] => json!(one),
+            _ => json!({ "weights": sizes }),
+        };
+        let profile = json!({
+            "ports": { "A": self.address },
+            "stream": [{
+                "port": "A",
+                // To nobody: the host takes it for another's and drops it behind the tools.
+                "packet": "eth(dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=1024,dport=9)",
+                "size": size,
+                "rate": rate.to_string(),
+            }],
+        });
+        let mut profile = squall::Profile::from_value(&profile, "squall compare")?;
+        profile.stop.duration = Some(duration);
+        Session::new(profile).with(RunOptions {
+            receive: Some(false),
+            linger: Some(Time::from_millis(1)),
+            cpus: self.cpu.map(|cpu| Cpus(vec![cpu])),
+            ..RunOptions::default()
+        })
+    }
+
+    fn replay(
+        &self,
+        frames: &Captured,
+        rate: Rate,
+        duration: Nanos,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<f64, Error> {
+        let wanted = Wanted { to: Use::Send, ..Wanted::default() };
+        let (mut port, _, _) = squall::open_port(&self.address, wanted)?;
+        let failed =
+            |error: std::io::Error| Error::Environment(format!("{}: {error}", self.address));
+        let mut queue = port.open_tx(0, frames.longest() as u32).map_err(failed)?;
+        // `stop` stays here: what it looks at need not be of another thread.
+        let over = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let loops = scope.spawn(move || {
+                if let Some(cpu) = self.cpu {
+                    child::bind_thread(cpu);
+                }
+                paced(queue.as_mut(), frames, rate, duration, over)
+            });
+            while !loops.is_finished() {
+                std::thread::sleep(Duration::from_millis(10));
+                over.fetch_or(stop(), Ordering::Relaxed);
+            }
+            loops.join().expect("the loop does not panic").map_err(failed)
+        })
+    }
+}
+
+/// When frame after frame is due, by the sum of what went before: no error adds up.
+struct Pace {
+    rate: Rate,
+    /// Frames, or bits, due before the next.
+    before: u128,
+}
+
+impl Pace {
+    fn new(rate: Rate) -> Self {
+        Self { rate, before: 0 }
+    }
+
+    /// After the start; then the frame of `len` octets (without FCS) is behind.
+    fn next(&mut self, len: usize) -> Duration {
+        let bits = 8 * (len as u128 + u128::from(FCS_LEN));
+        let weight = match self.rate.unit {
+            RateUnit::Pps => 1,
+            RateUnit::BpsL2 => bits,
+            RateUnit::BpsL1 => bits + 8 * u128::from(squall_units::L1_OVERHEAD),
+            RateUnit::Percent | RateUnit::Max => 0,
+        };
+        let due = self.before * 1_000_000_000 * u128::from(self.rate.den)
+            / u128::from(self.rate.num.max(1));
+        self.before += weight;
+        Duration::from_nanos(u64::try_from(due).unwrap_or(u64::MAX))
+    }
+}
+
+/// The frames of a capture again and again, each at its instant or as soon after as the port takes
+/// it; seconds from the first to the last.
+fn paced(
+    queue: &mut dyn TxQueue,
+    frames: &Captured,
+    rate: Rate,
+    duration: Nanos,
+    over: &AtomicBool,
+) -> std::io::Result<f64> {
+    let end = Duration::from_nanos(duration.0);
+    let mut pace = Pace::new(rate);
+    let (mut next, mut due) = (0, pace.next(frames.frame(0).len()));
+    let start = Instant::now();
+    let mut last = Duration::ZERO;
+    loop {
+        let now = start.elapsed();
+        // Not `due` alone: at top speed every frame is due at once.
+        if due.max(now) >= end || over.load(Ordering::Relaxed) {
+            break;
+        }
+        if due > now {
+            wait(due - now);
+            continue;
+        }
+        let mut batch = queue.lend(BATCH);
+        let (lent, mut filled) = (batch.len(), 0);
+        while filled < lent && due <= now {
+            let frame = frames.frame(next);
+            batch.frame(filled, frame.len(), Nanos(due.as_nanos() as u64)).copy_from_slice(frame);
+            filled += 1;
+            next = (next + 1) % frames.len();
+            due = pace.next(frames.frame(next).len());
+        }
+        let mut left = filled;
+        while left > 0 {
+            match queue.send(left) {
+                Ok(n) => left -= n,
+                Err(SendError::Frame(_)) => left -= 1,
+                Err(SendError::Port(error)) => return Err(error),
+            }
+        }
+        last = start.elapsed();
+    }
+    queue.finish()?;
+    Ok(last.as_secs_f64())
+}
+
+/// A part of the time asleep, as sleeping may take 0.1 ms longer; the rest awake.
+fn wait(time: Duration) {
+    const SLACK: Duration = Duration::from_micros(150);
+    match time.checked_sub(SLACK) {
+        Some(sleep) if sleep > Duration::ZERO => std::thread::sleep(sleep),
+        _ => std::hint::spin_loop(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_do_not_drift() {
+        let mut pace = Pace::new("3 pps".parse().unwrap());
+        let due: Vec<u128> = (0..3_000_001).map(|_| pace.next(60).as_nanos()).collect();
+        assert_eq!(
+            (due[0], due[1], due[3], due[3_000_000]),
+            (0, 333_333_333, 1_000_000_000, 1_000_000_000_000_000)
+        );
+        // 64 octets with FCS are 512 bits.
+        let mut pace = Pace::new("512 kbps".parse().unwrap());
+        let due: Vec<u128> = [60, 1514, 60].map(|len| pace.next(len).as_nanos()).into();
+        assert_eq!(due, [0, 1_000_000, 1_000_000 + 23_718_750]);
+        let mut pace = Pace::new(Rate::MAX);
+        assert_eq!([60, 60].map(|len| pace.next(len)), [Duration::ZERO; 2]);
+    }
+}

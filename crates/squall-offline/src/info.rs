@@ -1,0 +1,636 @@
+//! What is in captures ([`read`]): the figures of capinfos, protocol shares, lengths, gaps, flows.
+//!
+//! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and
+//! tcpdump print them: unlike the sizes of a profile and of a run's report. Memory is bounded,
+//! however large the files.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use squall_measure::{
+    census::{CHECKSUMS, Census, Sample, Settings as CensusSettings, Share},
+    flow::{FlowKey, FlowTable, Link, ethertype, ethertype_name, protocol},
+};
+use squall_pcap::{CaptureError, CaptureReader, MAX_BATCH, Packet};
+use squall_port::Filter;
+use squall_port_linux::filter;
+use squall_report::report::distribution;
+use squall_stats::Histogram;
+
+use crate::Error;
+
+pub use squall_report::info::*;
+
+/// What is to be found out.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Only packets that this takes, in the language of tcpdump.
+    pub filter: Option<String>,
+    pub bins: Bins,
+    /// Rows in lists of flows, hosts, ports.
+    pub top: usize,
+    /// Flows that are told apart at most.
+    pub max_flows: usize,
+    /// A flow that is idle for longer has ended.
+    pub flow_expiry_s: Option<f64>,
+    pub checksums: bool,
+    /// Packets that each packet is compared with; 0 for none.
+    pub duplicates: usize,
+    /// SHA-256 of each file.
+    pub hash: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            filter: None,
+            bins: Bins::Rmon,
+            top: 10,
+            max_flows: 1 << 19,
+            flow_expiry_s: None,
+            checksums: false,
+            duplicates: 0,
+            hash: false,
+        }
+    }
+}
+
+/// How lengths are put together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Bins {
+    /// Those of RFC 2819: 64, 65 to 127, ... 1024 to 1518 octets with FCS, and longer ones.
+    #[default]
+    Rmon,
+    /// Those of Wireshark's packet lengths (`tshark -z plen,tree`).
+    Wireshark,
+    Width(u32),
+    /// The first octet of each bin but the first, which begins at 0.
+    Edges(Vec<u32>),
+}
+
+impl Bins {
+    /// The first octets of all bins but the first.
+    fn edges(&self, longest: u32) -> Vec<u32> {
+        match self {
+            Self::Rmon => vec![60, 61, 124, 252, 508, 1020, 1515],
+            Self::Wireshark => vec![20, 40, 80, 160, 320, 640, 1280, 2560, 5120],
+            Self::Width(width) => (1..)
+                .map_while(|i| width.checked_mul(i))
+                .take_while(|edge| *edge <= longest)
+                .collect(),
+            Self::Edges(edges) => edges.clone(),
+        }
+    }
+}
+
+/// `rmon`, `wireshark`, a width (`100`), or edges (`64,128,1500`).
+impl std::str::FromStr for Bins {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str =
+            "expected rmon, wireshark, a width such as 100, or ascending edges such as 64,128,1500";
+        match text {
+            "rmon" => return Ok(Self::Rmon),
+            "wireshark" => return Ok(Self::Wireshark),
+            _ => {}
+        }
+        let numbers: Vec<u32> =
+            text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| EXPECTED)?;
+        match *numbers {
+            [width] if width > 0 => Ok(Self::Width(width)),
+            [first, _, ..] if first > 0 && numbers.is_sorted_by(|a, b| a < b) => {
+                Ok(Self::Edges(numbers))
+            }
+            _ => Err(EXPECTED.into()),
+        }
+    }
+}
+
+/// How far it is: asked for some times a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Number of the file, from 0.
+    pub file: usize,
+    /// Of this file.
+    pub octets: u64,
+    /// Unknown of a pipe.
+    pub file_octets: Option<u64>,
+    pub packets: u64,
+}
+
+/// Reads captures; `-` is the standard input. `go_on` is asked now and then, and ends the reading
+/// when it says no.
+///
+/// A file that is faulty ends there: what was before is in the result, and the fault.
+///
+/// # Errors
+/// For a filter that says nothing, and a file that cannot be opened.
+pub fn read(
+    paths: &[PathBuf],
+    settings: &Settings,
+    mut go_on: impl FnMut(&Progress) -> bool,
+) -> Result<Info, Error> {
+    let began = Instant::now();
+    let mut filters = Filters::new(settings.filter.as_deref())?;
+    // What is not there is said before hours of reading, not after.
+    paths.iter().try_for_each(|path| openable(path))?;
+    let mut info = Info {
+        schema: SCHEMA.into(),
+        squall_version: env!("CARGO_PKG_VERSION").into(),
+        filter: settings.filter.clone(),
+        ..Info::default()
+    };
+    let mut total: Option<Census> = None;
+    for (number, path) in paths.iter().enumerate() {
+        let mut reading = Reading {
+            number,
+            census: Census::new(census_settings(settings, paths.len())),
+            filters: &mut filters,
+            go_on: &mut go_on,
+            stopped: false,
+        };
+        let mut file = reading.file(path)?;
+        let Reading { census, stopped, .. } = reading;
+        file.stopped = stopped;
+        file.traffic = traffic(&census, settings);
+        if settings.hash && !stopped {
+            file.sha256 = hash(path, &mut info.notes);
+        }
+        info.files.push(file);
+        if paths.len() > 1 {
+            match &mut total {
+                Some(total) => total.merge(&census),
+                None => total = Some(census),
+            }
+        }
+        if stopped {
+            info.notes.push(format!(
+                "stopped while reading {}: the figures are of what was read",
+                path.display()
+            ));
+            break;
+        }
+    }
+    info.total = total.map(|census| traffic(&census, settings));
+    for traffic in info.total.iter().chain(info.files.iter().map(|f| &f.traffic)) {
+        if traffic.flows.overflow_packets > 0 {
+            let n = traffic.flows.overflow_packets;
+            info.notes.push(format!(
+                "{n} packets are of flows beyond the first {}, which are not told apart; try \
+                 --max-flows",
+                traffic.flows.limit
+            ));
+            break;
+        }
+    }
+    info.elapsed_s = began.elapsed().as_secs_f64();
+    Ok(info)
+}
+
+fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
+    CensusSettings {
+        // The total has a table of its own.
+        flows: if files > 1 { settings.max_flows / 2 } else { settings.max_flows },
+        idle_ns: settings.flow_expiry_s.map(|s| (s * 1e9) as u64),
+        checksums: settings.checksums,
+        duplicates: settings.duplicates,
+    }
+}
+
+/// Pipes are not opened: that would take what is in them.
+fn openable(path: &Path) -> Result<(), Error> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let text = |why: &dyn std::fmt::Display| format!("{} cannot be opened: {why}", path.display());
+    let opened = std::fs::metadata(path).and_then(|found| {
+        if found.is_file() {
+            std::fs::File::open(path)?;
+        }
+        Ok(found.is_dir())
+    });
+    match opened {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            Err(Error::Usage(text(&"it is a directory; expected captures, such as those in it")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Error::Environment(text(&error)))
+        }
+        Err(error) => Err(Error::Usage(text(&error))),
+    }
+}
+
+/// A filter for each link type that shows up.
+struct Filters {
+    expression: Option<String>,
+    by_link_type: HashMap<u16, Arc<Filter>>,
+}
+
+impl Filters {
+    fn new(expression: Option<&str>) -> Result<Self, Error> {
+        let mut filters =
+            Self { expression: expression.map(Into::into), by_link_type: HashMap::new() };
+        // Says at once what is wrong with it; most captures are of Ethernet.
+        filters.of(1)?;
+        Ok(filters)
+    }
+
+    fn of(&mut self, link_type: u16) -> Result<Option<Arc<Filter>>, Error> {
+        let Some(expression) = &self.expression else { return Ok(None) };
+        if let Some(filter) = self.by_link_type.get(&link_type) {
+            return Ok(Some(filter.clone()));
+        }
+        let filter = filter::compile_file(expression, link_type)?;
+        self.by_link_type.insert(link_type, filter.clone());
+        Ok(Some(filter))
+    }
+}
+
+/// A file that is being read.
+struct Reading<'a, F> {
+    number: usize,
+    census: Census,
+    filters: &'a mut Filters,
+    go_on: &'a mut F,
+    stopped: bool,
+}
+
+impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
+    fn file(&mut self, path: &Path) -> Result<FileInfo, Error> {
+        let mut file = FileInfo { path: path.display().to_string(), ..FileInfo::default() };
+        let end = if path == Path::new("-") {
+            match CaptureReader::from_read(io::stdin()) {
+                Ok(reader) => self.packets(reader, &mut file)?,
+                Err(error) => Some(error),
+            }
+        } else {
+            file.size_octets =
+                std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| m.len());
+            match CaptureReader::open(path) {
+                Ok(reader) => self.packets(reader, &mut file)?,
+                Err(error) => Some(error),
+            }
+        };
+        file.fault =
+            end.map(|error| FileFault { offset: error.offset, text: error.fault.to_string() });
+        Ok(file)
+    }
+
+    /// All packets, until the end or a fault.
+    fn packets<R: Read>(
+        &mut self,
+        mut reader: CaptureReader<R>,
+        file: &mut FileInfo,
+    ) -> Result<Option<CaptureError>, Error> {
+        let mut by_interface = Vec::new();
+        let mut link = (None, Link::Other, None);
+        let mut batches = 0u32;
+        file.format = Some(reader.format().into());
+        // How far it is in a compressed file is not known.
+        let file_octets = file.size_octets.filter(|_| reader.compression().is_none());
+        file.compression = reader.compression().map(|by| by.to_string());
+        let end = loop {
+            if batches.is_multiple_of(1024) {
+                let progress = Progress {
+                    file: self.number,
+                    octets: reader.offset(),
+                    file_octets,
+                    packets: self.census.packets(),
+                };
+                if !(self.go_on)(&progress) {
+                    self.stopped = true;
+                    break None;
+                }
+            }
+            batches = batches.wrapping_add(1);
+            let batch = match reader.next_batch() {
+                Ok(batch) if batch.is_empty() => break None,
+                Ok(batch) => batch,
+                Err(error) => break Some(error),
+            };
+            let mut samples = Vec::with_capacity(MAX_BATCH);
+            for packet in batch.iter() {
+                let at = packet.interface as usize;
+                if at >= by_interface.len() {
+                    by_interface.resize(at + 1, 0u64);
+                }
+                by_interface[at] += 1;
+                if link.0 != Some(packet.link_type) {
+                    let number = packet.link_type.0;
+                    link = (Some(packet.link_type), Link::from(number), self.filters.of(number)?);
+                }
+                let taken =
+                    |filter: &Arc<Filter>| filter.program.run(packet.data, packet.wire_len) > 0;
+                if link.2.as_ref().is_none_or(taken) {
+                    let Packet { data: octets, wire_len, time_ns, timed, .. } = packet;
+                    samples.push(Sample { octets, wire_len, time_ns, timed, link: link.1 });
+                }
+            }
+            self.census.add(&samples);
+        };
+        file.read_octets = reader.offset();
+        by_interface.resize(reader.interfaces().len().max(by_interface.len()), 0);
+        let described = reader.interfaces().iter().zip(by_interface);
+        file.interfaces = described
+            .map(|(interface, packets)| InterfaceInfo {
+                name: interface.name.clone(),
+                link_type: interface.link_type.to_string(),
+                link_type_number: interface.link_type.0,
+                resolution: interface.resolution.to_string(),
+                snaplen: interface.snaplen,
+                packets,
+                received: interface.received,
+                dropped_by_interface: interface.dropped_by_interface,
+                dropped_by_system: interface.dropped_by_system,
+            })
+            .collect();
+        Ok(end)
+    }
+}
+
+/// SHA-256 of a file; a pipe is gone when it was read.
+fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
+    use sha2::{Digest, Sha256};
+    if path == Path::new("-") {
+        notes.push("the standard input was not hashed: it can be read but once".into());
+        return None;
+    }
+    if !path.is_file() {
+        notes.push(format!(
+            "{} was not hashed: it is no file that can be read again",
+            path.display()
+        ));
+        return None;
+    }
+    let mut hasher = Sha256::new();
+    let copied = std::fs::File::open(path).and_then(|mut file| io::copy(&mut file, &mut hasher));
+    match copied {
+        Ok(_) => Some(squall_wire::to_hex(&hasher.finalize())),
+        Err(error) => {
+            notes.push(format!("{} was not hashed: {error}", path.display()));
+            None
+        }
+    }
+}
+
+// --- figures from a census
+// ---------------------------------------------------------------------------------------
+
+fn traffic(census: &Census, settings: &Settings) -> Traffic {
+    let times = census.times();
+    let duration_s = times.duration_ns() as f64 / 1e9;
+    let per_second = |n: u64| if duration_s > 0.0 { n as f64 / duration_s } else { 0.0 };
+    let (peak_second_packets, peak_second_octets) = times.peak_second();
+    let span = times.span();
+    let rfc3339 = |ns: u64| {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
+        humantime::format_rfc3339_nanos(time).to_string()
+    };
+    let (tcp_ports, udp_ports) = ports(census, settings.top);
+    let (width, points) = times.series();
+    Traffic {
+        packets: census.packets(),
+        octets: census.octets(),
+        octets_captured: census.octets() - census.cut_octets(),
+        cut_packets: census.cut().packets,
+        first_ns: span.map(|s| s.0),
+        last_ns: span.map(|s| s.1),
+        first: span.map(|s| rfc3339(s.0)),
+        last: span.map(|s| rfc3339(s.1)),
+        duration_s,
+        mean_pps: per_second(census.packets()),
+        mean_bps: per_second(8 * census.octets()),
+        peak_second_packets,
+        peak_second_octets,
+        order: Order {
+            strict: times.backward() == 0 && times.untimed() == 0,
+            backward_packets: times.backward(),
+            largest_backward_ns: times.largest_backward_ns(),
+            untimed_packets: times.untimed(),
+        },
+        lengths: lengths(census, &settings.bins),
+        gap_ns: distribution(times.gaps()),
+        protocols: protocols(census),
+        tcp_ports,
+        udp_ports,
+        hosts: hosts(census, settings.top),
+        flows: flows(census, settings),
+        fragments: census.fragments().packets,
+        malformed_packets: census.malformed(),
+        cut_header_packets: census.cut_headers(),
+        checksums: settings.checksums.then(|| {
+            let counted = census.checksums().map(|c| ChecksumCount { good: c.good, bad: c.bad });
+            CHECKSUMS.iter().map(|name| (*name).to_owned()).zip(counted).collect()
+        }),
+        duplicates: (settings.duplicates > 0).then(|| census.duplicates()),
+        series: TrafficSeries {
+            width_s: width as f64 / 1e9,
+            packets: points.iter().map(|p| p.packets).collect(),
+            octets: points.iter().map(|p| p.octets).collect(),
+            new_flows: points.iter().map(|p| p.new_flows).collect(),
+        },
+    }
+}
+
+fn lengths(census: &Census, bins: &Bins) -> Lengths {
+    let counts: Vec<(u32, u64)> = census.lengths().collect();
+    let packets = census.packets();
+    let (Some(&(min, _)), Some(&(max, _))) = (counts.first(), counts.last()) else {
+        return Lengths::default();
+    };
+    let mean = census.octets() as f64 / packets as f64;
+    let variance =
+        counts.iter().map(|(len, n)| (f64::from(*len) - mean).powi(2) * *n as f64).sum::<f64>()
+            / packets as f64;
+    let quantile = |q: f64| {
+        let rank = ((q * packets as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        let mut reaches = |(_, n): &&(u32, u64)| {
+            below += n;
+            below >= rank
+        };
+        counts.iter().find(|c| reaches(c)).map_or(max, |(len, _)| *len)
+    };
+    let edges = bins.edges(max);
+    let froms = std::iter::once(0).chain(edges.iter().copied());
+    let tos = edges.iter().map(|edge| Some(edge - 1)).chain([None]);
+    let mut bins: Vec<LengthBin> =
+        froms.zip(tos).map(|(from, to)| LengthBin { from, to, packets: 0, octets: 0 }).collect();
+    for (len, n) in &counts {
+        let bin = &mut bins[edges.partition_point(|edge| edge <= len)];
+        bin.packets += n;
+        bin.octets += n * u64::from(*len);
+    }
+    let (p50, p90, p99) = (quantile(0.5), quantile(0.9), quantile(0.99));
+    Lengths { min, mean, stddev: variance.sqrt(), p50, p90, p99, max, bins, counts }
+}
+
+fn protocols(census: &Census) -> Vec<ProtocolShare> {
+    let (packets, octets) = (census.packets(), census.octets());
+    let share = |layer: &str, name: String, share: Share| ProtocolShare {
+        layer: layer.into(),
+        name,
+        packets: share.packets,
+        octets: share.octets,
+        packet_share: share.packets as f64 / packets.max(1) as f64,
+        octet_share: share.octets as f64 / octets.max(1) as f64,
+    };
+    let mut network: BTreeMap<String, Share> = BTreeMap::new();
+    let mut transport: BTreeMap<String, Share> = BTreeMap::new();
+    for ((version, protocol), found) in census.protocols() {
+        *network.entry(if version == 4 { "IPv4" } else { "IPv6" }.into()).or_default() += found;
+        let name =
+            protocol::name(protocol).map_or_else(|| format!("IP protocol {protocol}"), Into::into);
+        *transport.entry(name).or_default() += found;
+    }
+    for (number, found) in census.others() {
+        let name = match (*number, ethertype_name(*number)) {
+            (0, _) => "unknown".into(),
+            // Without its own header behind it.
+            (ethertype::IPV4 | ethertype::IPV6, Some(name)) => format!("{name}, faulty"),
+            (_, Some(name)) => name.to_owned(),
+            (number, None) => format!("EtherType {number:#06x}"),
+        };
+        *network.entry(name).or_default() += *found;
+    }
+    let mut all = Vec::new();
+    for (layer, found) in [("network", network), ("transport", transport)] {
+        let mut rows: Vec<_> =
+            found.into_iter().map(|(name, found)| share(layer, name, found)).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
+        all.extend(rows);
+    }
+    for (name, found) in [("VLAN", census.tagged()), ("MPLS", census.labelled())] {
+        if found.packets > 0 {
+            all.push(share("tag", name.into(), found));
+        }
+    }
+    all
+}
+
+/// The busiest of TCP and of UDP.
+fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
+    let of = |number: u8| {
+        let mut ports: HashMap<u16, Share> = HashMap::new();
+        for flow in census.flows().iter().filter(|flow| flow.key.protocol == number) {
+            *ports.entry(flow.key.src_port).or_default() += flow.value.share;
+            if flow.key.dst_port != flow.key.src_port {
+                *ports.entry(flow.key.dst_port).or_default() += flow.value.share;
+            }
+        }
+        let mut rows: Vec<_> = ports
+            .into_iter()
+            .map(|(port, s)| PortShare { port, packets: s.packets, octets: s.octets })
+            .collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.packets), row.port));
+        rows.truncate(top);
+        rows
+    };
+    (of(protocol::TCP), of(protocol::UDP))
+}
+
+/// Hosts that are told apart at most.
+const MAX_HOSTS: usize = 1 << 18;
+
+fn hosts(census: &Census, top: usize) -> Vec<HostShare> {
+    let mut hosts = FlowTable::<[Share; 2]>::new(MAX_HOSTS, None);
+    for flow in census.flows() {
+        for (i, address) in [flow.key.src, flow.key.dst].into_iter().enumerate() {
+            let host = FlowKey { src: address, version: flow.key.version, ..FlowKey::default() };
+            if let Some(shares) = hosts.entry(&host, 0) {
+                shares[i] += flow.value.share;
+            }
+        }
+    }
+    let mut order: Vec<_> = hosts.iter().collect();
+    order.sort_by_key(|host| std::cmp::Reverse(host.value[0].octets + host.value[1].octets));
+    let row = |host: &squall_measure::flow::Flow<[Share; 2]>| {
+        let [tx, rx] = host.value;
+        HostShare {
+            address: host.key.src_ip().map_or_else(String::new, |ip| ip.to_string()),
+            tx_packets: tx.packets,
+            tx_octets: tx.octets,
+            rx_packets: rx.packets,
+            rx_octets: rx.octets,
+        }
+    };
+    order.into_iter().take(top).map(row).collect()
+}
+
+fn flows(census: &Census, settings: &Settings) -> Flows {
+    let table = census.flows();
+    let counts = census.flow_counts();
+    let (begin, end) = census.times().span().unwrap_or_default();
+    let mut both_ways = 0;
+    let (mut packets, mut octets, mut durations) =
+        (Histogram::new(), Histogram::new(), Histogram::new());
+    let mut flow_packets = 0;
+    for flow in table {
+        let reversed = flow.key.reversed();
+        if reversed != flow.key && table.get(&reversed).is_some() {
+            both_ways += 1;
+        }
+        flow_packets += flow.value.share.packets;
+        packets.record(flow.value.share.packets);
+        octets.record(flow.value.share.octets);
+        durations.record(flow.last_ns.saturating_sub(flow.value.first_ns));
+    }
+    let mut order: Vec<u32> = (0..table.len() as u32).collect();
+    let rows = table.as_slice();
+    let key = |i: &u32| (std::cmp::Reverse(rows[*i as usize].value.share.octets), *i);
+    if order.len() > settings.top && settings.top > 0 {
+        order.select_nth_unstable_by_key(settings.top - 1, key);
+    }
+    order.truncate(settings.top);
+    order.sort_by_key(key);
+    let top = order.iter().map(|i| &rows[*i as usize]).map(|flow| FlowRow {
+        flow: flow.key.to_string(),
+        packets: flow.value.share.packets,
+        octets: flow.value.share.octets,
+        start_s: flow.value.first_ns.saturating_sub(begin) as f64 / 1e9,
+        duration_s: flow.last_ns.saturating_sub(flow.value.first_ns) as f64 / 1e9,
+    });
+    Flows {
+        unique: table.len() as u64,
+        conversations: table.len() as u64 - both_ways / 2,
+        begun: counts.flows,
+        expired: counts.expired,
+        active: settings.flow_expiry_s.map(|_| table.active(end) as u64),
+        per_second: if end > begin {
+            counts.flows as f64 / ((end - begin) as f64 / 1e9)
+        } else {
+            0.0
+        },
+        expiry_s: settings.flow_expiry_s,
+        flow_packets,
+        non_flow_packets: census.packets() - flow_packets - counts.overflow_packets,
+        limit: census.settings().flows as u64,
+        overflow_packets: counts.overflow_packets,
+        top: top.collect(),
+        packets_per_flow: distribution(&packets),
+        octets_per_flow: distribution(&octets),
+        duration_ns: distribution(&durations),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_named_or_wide_or_have_edges() {
+        assert_eq!("100".parse(), Ok(Bins::Width(100)));
+        assert_eq!("64,128".parse(), Ok(Bins::Edges(vec![64, 128])));
+        for text in ["", "0", "128,64", "0,64", "x", "64,64"] {
+            assert!(text.parse::<Bins>().is_err(), "{text}");
+        }
+        assert_eq!(Bins::Width(500).edges(1514), [500, 1000, 1500]);
+    }
+}

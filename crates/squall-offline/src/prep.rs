@@ -1,0 +1,87 @@
+//! A cache of tcpprep's, made of a capture: which packet leaves by which of two ports.
+
+use std::path::Path;
+
+use squall_measure::flow::Link;
+use squall_pcap::{CaptureError, CaptureReader};
+use squall_port::ETHERNET;
+use squall_port_linux::filter;
+use squall_replay::{Cache, Side, Split, Splitter, input};
+
+pub use squall_replay::{cache, split};
+
+use crate::Error;
+
+/// What was made.
+#[derive(Debug)]
+pub struct Prepared {
+    pub cache: Cache,
+    /// Why the cache ends with less than the capture: it is damaged there.
+    pub fault: Option<CaptureError>,
+}
+
+/// Splits the packets of the capture at `path`, which is read twice if the rule needs it; `-` is
+/// the standard input. A packet that is no Ethernet frame and cannot be made one is not to be sent.
+///
+/// # Errors
+/// [`Error::Usage`] if the capture cannot be read (again), or does not tell the sides of its hosts,
+/// or for a filter that says nothing.
+pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Error> {
+    let mut split = split.clone();
+    if let Some(select) = &mut split.select {
+        select.compile(|expression| {
+            filter::compile_file(expression, ETHERNET).map(|filter| filter.program.clone())
+        })?;
+    }
+    let input = input(path);
+    let mut splitter = Splitter::new(&split, Link::Ethernet);
+    if splitter.must_learn() {
+        if input.once {
+            return Err(Error::Usage(format!(
+                "{}: it can be read once only, and who is a client is known when all was read\n  \
+                 try a file, or --auto first",
+                input.name
+            )));
+        }
+        // A fault is told in the second pass.
+        let _ = each(&input, |frame, number| splitter.learn(frame.unwrap_or_default(), number))?;
+        splitter.learned().map_err(|error| Error::Usage(format!("{}: {error}", input.name)))?;
+    }
+    let mut cache = Cache::new(comment);
+    let fault = each(&input, |frame, number| {
+        cache.push(frame.map_or(Side::Skip, |frame| splitter.side(frame, number)));
+    })?;
+    Ok(Prepared { cache, fault })
+}
+
+/// Shows each packet with its number, as an Ethernet frame, or as none; what ended the capture
+/// before its end.
+fn each(
+    input: &squall_replay::Input,
+    mut show: impl FnMut(Option<&[u8]>, u64),
+) -> Result<Option<CaptureError>, Error> {
+    let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", input.name));
+    let file = (input.open)().map_err(|error| wrong(&error))?;
+    let mut reader = CaptureReader::from_read(file).map_err(|error| wrong(&error))?;
+    loop {
+        match reader.next() {
+            Ok(None) => return Ok(None),
+            Ok(Some(packet)) if packet.link_type.0 == ETHERNET => {
+                show(Some(packet.data), packet.number)
+            }
+            Ok(Some(packet)) => {
+                let frame = squall_wire::link::to_ethernet(packet.link_type.0, packet.data);
+                show(frame.ok().as_deref(), packet.number);
+            }
+            Err(fault) => return Ok(Some(fault)),
+        }
+    }
+}
+
+/// # Errors
+/// [`Error::Usage`] if it is no cache of tcpprep's.
+pub fn read(path: &Path) -> Result<Cache, Error> {
+    let octets = squall_profile::read_file(path)
+        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    Cache::parse(&octets).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,325 @@
+//! How a run goes, whatever it sends: the options of a run, declared once.
+//!
+//! In goes what a command line, a keyword argument of Python or the JSON of the daemon says; out
+//! comes a [`RunOptions`], which `squall::Session::with` takes. Each field is an option, and its
+//! comment is what `--help`, the OpenAPI document and Python's docstring say of it.
+//!
+//! Knows quantities and their text forms; no profile, no port, no file.
+//!
+//! ```
+//! use squall_options::{RunOptions, Time};
+//!
+//! let options = RunOptions::from_json(r#"{ "duration": "10 s", "cpus": "2-3" }"#)?;
+//! assert_eq!(options.duration, Some(Time::from_secs(10)));
+//! let mistake = RunOptions::from_json(r#"{ "durtion": 10 }"#).unwrap_err();
+//! assert_eq!(mistake.to_string(), "there is no option \"durtion\"\n  did you mean \"duration\"?");
+//! # Ok::<_, squall_options::Mistake>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod multiplier;
+mod values;
+
+use std::{fmt, path::PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::{Map, Value};
+
+pub use multiplier::Multiplier;
+pub use values::{Clock, Count, Cpus, GapBins, Octets, Time, parse_cpus};
+
+/// How a run goes. What is left out is as the profile says, or the default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Running"))]
+#[serde(deny_unknown_fields, default)]
+pub struct RunOptions {
+    /// Stop after this time: 10s, 1m30s, 500ms
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "TIME"))]
+    pub duration: Option<Time>,
+    /// Stop after N frames, counted over all ports: 1000, 1M
+    #[cfg_attr(feature = "clap", arg(short = 'n', long = "count", value_name = "N"))]
+    pub packets: Option<Count>,
+    /// Stop after this many octets of frames with FCS, counted over all ports: 1500, 1GB
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE"))]
+    pub octets: Option<Octets>,
+    /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
+    /// 2gbps)
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "FACTOR|RATE"))]
+    pub mult: Option<Multiplier>,
+    /// Workers [default: one for each sending port, and one to receive if there is a CPU left]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = values::workers))]
+    pub cores: Option<usize>,
+    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without cores as many workers [default:
+    /// CPUs to which no other run has bound a worker]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "LIST"))]
+    pub cpus: Option<Cpus>,
+    /// Feeds every random choice: same profile and seed, same octets
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    pub seed: Option<u64>,
+    /// Time that passes (real), or that leaps from departure to departure (virtual: files, tests)
+    /// [default: virtual if every port is a file, else real]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)
+    )]
+    pub clock: Option<Clock>,
+    /// Receive on ports that send, too; false: they only send [default: true]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL"))]
+    pub receive: Option<bool>,
+    /// How long to receive when everything is sent [default: 200ms]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
+    pub linger: Option<Time>,
+    /// Receive only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
+    #[cfg_attr(feature = "clap", arg(long, value_name = "EXPR"))]
+    pub filter: Option<String>,
+    /// Measure each received flow separately
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", hide_possible_values = true))]
+    pub received_flows: Option<bool>,
+    /// Add a hash of all frames to the report, the same for the same frames in any order
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", hide_possible_values = true))]
+    pub fingerprint: Option<bool>,
+    /// Count the gaps between the frames of each port in so many bins of so much each: 100:10us
+    #[cfg_attr(feature = "clap", arg(long = "histogram", value_name = "BINS:WIDTH"))]
+    pub gap_bins: Option<GapBins>,
+    /// Write what is received to FILE, too: pcapng, or pcap by its name
+    #[serde(deserialize_with = "file_or_options")]
+    #[schemars(with = "Option<FileOrOptions>")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", value_parser = CaptureOptions::of))]
+    pub capture: Option<CaptureOptions>,
+    /// Write the ground truth of the profile's attacks to FILE: as JSONL if it ends so, else as CSV
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
+    pub labels: Option<PathBuf>,
+}
+
+/// What is written of the frames that a run receives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureOptions {
+    /// Where to write [default: capture-TIME.pcapng]
+    pub file: Option<PathBuf>,
+    /// Octets of a packet to keep [default: 262144]
+    pub snaplen: Option<u32>,
+    /// Stop after this many packets
+    pub packets: Option<u64>,
+    /// Stop after this many octets of file
+    pub octets: Option<u64>,
+    /// Start a new file after this many octets
+    pub rotate_octets: Option<u64>,
+    /// Start a new file after this many seconds, by the time of the packets
+    pub rotate_s: Option<f64>,
+    /// Start a new file after this many packets
+    pub rotate_packets: Option<u64>,
+    /// Keep only this many files, the newest
+    pub ring: Option<u32>,
+    /// Compress on the fly: zstd, gzip:6, lz4
+    pub compress: Option<String>,
+}
+
+/// What is wrong with options.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mistake {
+    /// There is no such option.
+    Unknown { name: String, hint: String },
+    /// As text, with the option's name.
+    Wrong(String),
+}
+
+impl RunOptions {
+    /// # Errors
+    /// An option that there is not, with the nearest name, and a value that none can have.
+    pub fn from_json(text: &str) -> Result<Self, Mistake> {
+        let wrong = |error: serde_json::Error| Mistake::Wrong(error.to_string());
+        Self::from_table(serde_json::from_str(text).map_err(wrong)?)
+    }
+
+    /// As [`RunOptions::from_json`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn from_table(table: Map<String, Value>) -> Result<Self, Mistake> {
+        let known = Self::names();
+        for (name, value) in &table {
+            if !known.contains(name) {
+                let hint = squall_units::suggest(name, known.iter().map(String::as_str));
+                return Err(Mistake::Unknown { name: name.clone(), hint });
+            }
+            // One by one, so that a message can name the option.
+            let one = Map::from_iter([(name.clone(), value.clone())]);
+            if let Err(error) = serde_json::from_value::<Self>(Value::Object(one)) {
+                return Err(Mistake::Wrong(format!("{name} = {value}: {error}")));
+            }
+        }
+        let options: Self = serde_json::from_value(Value::Object(table))
+            .map_err(|error| Mistake::Wrong(error.to_string()))?;
+        options.check().map_err(Mistake::Wrong)?;
+        Ok(options)
+    }
+
+    /// What is said, and of the rest what `below` says.
+    ///
+    /// ```
+    /// use squall_options::RunOptions;
+    ///
+    /// let below = RunOptions::from_json(r#"{ "cores": 2, "seed": 7 }"#)?;
+    /// let over = RunOptions { cores: Some(4), ..RunOptions::default() }.over(&below);
+    /// assert_eq!((over.cores, over.seed), (Some(4), Some(7)));
+    /// # Ok::<_, squall_options::Mistake>(())
+    /// ```
+    pub fn over(self, below: &Self) -> Self {
+        let mut table = below.to_table();
+        table.extend(self.to_table());
+        // Each of them was an option's value before.
+        serde_json::from_value(Value::Object(table)).unwrap_or(self)
+    }
+
+    /// What is said, as [`RunOptions::from_table`] reads it.
+    pub fn to_table(&self) -> Map<String, Value> {
+        match serde_json::to_value(self).map(without_nulls) {
+            Ok(Value::Object(table)) => table,
+            _ => unreachable!("a struct is an object of JSON"),
+        }
+    }
+
+    /// All options, in the order of their declaration.
+    pub fn names() -> Vec<String> {
+        let Ok(Value::Object(all)) = serde_json::to_value(Self::default()) else {
+            unreachable!("a struct is an object of JSON")
+        };
+        all.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// # Errors
+    /// As text: a value that no run can have.
+    pub fn check(&self) -> Result<(), String> {
+        if self.duration.is_some_and(|time| time == Time::default()) {
+            return Err("duration = 0: expected a time above 0, such as 100ms or 10s".into());
+        }
+        if let Some(cores) = self.cores.filter(|cores| !(1..=values::WORKERS).contains(cores)) {
+            return Err(format!("cores = {cores}: expected 1 to {}", values::WORKERS));
+        }
+        if let Some(linger) = self.linger.filter(|linger| *linger > values::LINGER) {
+            return Err(format!("linger = {linger}: expected 0 to {}", values::LINGER));
+        }
+        Ok(())
+    }
+}
+
+impl CaptureOptions {
+    /// To `file`.
+    ///
+    /// # Errors
+    /// None; for the command line, where arguments may have some.
+    pub fn of(file: &str) -> Result<Self, String> {
+        Ok(Self { file: Some(file.into()), ..Self::default() })
+    }
+}
+
+/// For a field of others: `#[serde(deserialize_with = "squall_options::read")]`.
+///
+/// # Errors
+/// As [`RunOptions::from_table`].
+pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<RunOptions, D::Error> {
+    RunOptions::from_table(Map::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// The JSON schema of [`RunOptions`], with definitions, or (`inline`) in one piece.
+pub fn schema(inline: bool) -> Value {
+    schemars::generate::SchemaSettings::draft2020_12()
+        .with(|settings| settings.inline_subschemas = inline)
+        .into_generator()
+        .into_root_schema_for::<RunOptions>()
+        .to_value()
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(table) => {
+            let said = table.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(said.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        other => other,
+    }
+}
+
+/// The name of a file says it all.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum FileOrOptions {
+    File(String),
+    Options(CaptureOptions),
+}
+
+fn file_or_options<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CaptureOptions>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        Value::String(file) => CaptureOptions::of(&file).map(Some).map_err(D::Error::custom),
+        table => serde_json::from_value(table).map(Some).map_err(D::Error::custom),
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, hint } => write!(f, "there is no option {name:?}\n  {hint}"),
+            Self::Wrong(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
+            "cpus": [2, 3], "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
+            "filter": "udp", "received_flows": true, "fingerprint": true, "gap_bins": [4, 500000],
+            "capture": "out.pcapng", "labels": "truth.csv" }"#;
+        let options = RunOptions::from_json(text).unwrap();
+        assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
+        assert_eq!(options.mult, Some(Multiplier::Factor { num: 25, den: 10 }));
+        let written = serde_json::to_string(&options).unwrap();
+        assert_eq!(RunOptions::from_json(&written), Ok(options), "{written}");
+    }
+
+    #[test]
+    fn mistakes_name_the_option_and_what_it_takes() {
+        for (text, expected) in [
+            (r#"{ "lingr": 1 }"#, "did you mean \"linger\"?"),
+            (r#"{ "linger": -1 }"#, "linger = -1: "),
+            (r#"{ "linger": "2 h" }"#, "expected 0 to 1 h"),
+            (r#"{ "duration": "0s" }"#, "expected a time above 0"),
+            (r#"{ "packets": 0 }"#, "packets = 0: expected 1 or more"),
+            (r#"{ "clock": "fast" }"#, "clock = \"fast\": "),
+            (r#"{ "mult": "quick" }"#, "mult = \"quick\": expected a factor"),
+            (r#"{ "cpus": "5-2" }"#, "cpus = \"5-2\": "),
+            (r#"{ "gap_bins": [0, 10] }"#, "gap_bins = [0,10]: expected"),
+            (r#"{ "capture": { "fil": "x" } }"#, "capture = "),
+            (r#"{ "cores": 0 }"#, "cores = 0: expected 1 to 1024"),
+        ] {
+            let mistake = RunOptions::from_json(text).unwrap_err().to_string();
+            assert!(mistake.contains(expected), "{text}: {mistake}");
+        }
+    }
+
+    #[cfg(feature = "clap")]
+    #[test]
+    fn each_option_is_an_argument_with_the_same_words() {
+        use clap::Args as _;
+        let command = RunOptions::augment_args(clap::Command::new("run"));
+        let schema = schema(true);
+        for name in RunOptions::names() {
+            let argument = command.get_arguments().find(|argument| argument.get_id() == &name);
+            let help = argument.and_then(|argument| argument.get_help()).unwrap().to_string();
+            let described = schema["properties"][&name]["description"].as_str().unwrap();
+            assert_eq!(help, described.split_whitespace().collect::<Vec<_>>().join(" "), "{name}");
+        }
+    }
+}

@@ -1,0 +1,722 @@
+//! Emulated devices on the interfaces of ports: they answer ARP, neighbour discovery and echo
+//! requests for their addresses, ask for the MAC addresses of gateways, and ping when they are
+//! asked to.
+
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+    net::IpAddr,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use squall::{Error, driving::lock, filter, kinds::Wanted};
+use squall_host::{Answer, Arp, Echo, NeighbourMessage, Neighbours, echo_reply, solicited_node};
+use squall_port::{RxQueue, TxQueue, monotonic};
+use squall_units::{MacAddr, Nanos};
+
+use crate::{DeviceInfo, Problem, Resolved, Translated, replies::PingRequest};
+
+/// Between two looks at a quiet port.
+const NAP: Duration = Duration::from_millis(2);
+/// Between two echo requests for one answer.
+const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
+/// Each round of pings has an identifier of its own: answers to the one before are not ours.
+static ROUNDS: AtomicU16 = AtomicU16::new(0);
+/// The longest frame that a device answers with, without FCS.
+const LONGEST: u32 = 1_518;
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+/// The devices of a configuration, for as long as they are there.
+#[derive(Default)]
+pub struct Hosts {
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    over: AtomicBool,
+    known: Mutex<Known>,
+    news: Condvar,
+    /// Counts the rounds of pings; a device that knows of fewer asks which are its own now.
+    round: AtomicU32,
+    pings: Mutex<Pings>,
+    answered: Condvar,
+}
+
+/// The round of pings that is waited for.
+#[derive(Default)]
+struct Pings {
+    /// Of each interface of a device, what it has not sent yet.
+    waiting: HashMap<String, Vec<Ping>>,
+    /// Without an answer so far.
+    open: HashSet<Echo>,
+}
+
+/// An echo request on its way.
+#[derive(Clone, Debug)]
+pub struct Ping {
+    /// Of the device that sends it: [`DeviceInfo::ethernet`].
+    ethernet: String,
+    echo: Echo,
+    /// Who takes it from the device: the target itself, or a gateway.
+    hop: IpAddr,
+    hop_mac: Option<MacAddr>,
+    /// The next try.
+    due: Nanos,
+}
+
+impl Ping {
+    /// Of the device that `request` names.
+    ///
+    /// # Errors
+    /// There is none, or it is on a port where devices send nothing.
+    pub fn of(request: &PingRequest, translated: &Translated) -> Result<Self, Problem> {
+        let wrong =
+            |message: String| Problem { path: format!("{}.src_name", request.path), message };
+        let found = translated.devices.iter().find_map(|device| {
+            let (source, hop, hop_mac) = match request.target {
+                IpAddr::V4(target) => {
+                    let v4 = device.ipv4.iter().find(|v4| v4.name == request.source)?;
+                    let mask = u32::MAX.checked_shl(32 - u32::from(v4.prefix)).unwrap_or(0);
+                    let near = (v4.address.to_bits() ^ target.to_bits()) & mask == 0;
+                    (
+                        v4.address.into(),
+                        if near { request.target } else { v4.gateway.into() },
+                        v4.gateway_mac,
+                    )
+                }
+                IpAddr::V6(target) => {
+                    let v6 = device.ipv6.iter().find(|v6| v6.name == request.source)?;
+                    let mask = u128::MAX.checked_shl(128 - u32::from(v6.prefix)).unwrap_or(0);
+                    let near = (v6.address.to_bits() ^ target.to_bits()) & mask == 0
+                        || target.is_unicast_link_local();
+                    (
+                        v6.address.into(),
+                        if near { request.target } else { v6.gateway.into() },
+                        v6.gateway_mac,
+                    )
+                }
+            };
+            let is_gateway = device
+                .ipv4
+                .iter()
+                .any(|v4| IpAddr::V4(v4.gateway) == hop && v4.name == request.source)
+                || device
+                    .ipv6
+                    .iter()
+                    .any(|v6| IpAddr::V6(v6.gateway) == hop && v6.name == request.source);
+            Some((device, source, hop, hop_mac.filter(|_| is_gateway)))
+        });
+        let Some((device, source, hop, hop_mac)) = found else {
+            let family = if request.target.is_ipv6() { "IPv6" } else { "IPv4" };
+            return Err(wrong(format!(
+                "no {family} address of a device is called {:?}",
+                request.source
+            )));
+        };
+        let port = translated.ports.iter().find(|port| port.name == device.port);
+        if let Some(port) = port.filter(|port| squall::interface_of(&port.address).is_none()) {
+            let what =
+                format!("{:?} is on port {:?} ({})", request.source, port.name, port.address);
+            return Err(wrong(format!(
+                "{what}, which is no interface: devices send nothing there"
+            )));
+        }
+        let echo = Echo { source, destination: request.target, id: 0, seq: 0 };
+        Ok(Self { ethernet: device.ethernet.clone(), echo, hop, hop_mac, due: Nanos(0) })
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    resolved: Resolved,
+    /// Asked for in vain.
+    silent: Vec<(String, IpAddr)>,
+}
+
+impl Hosts {
+    /// Devices on ports of the kernel's interfaces; those on others have nobody to speak with but
+    /// each other, and what they would say is in the configuration.
+    ///
+    /// # Errors
+    /// A port that does not open.
+    pub fn start(translated: &Translated) -> Result<Self, Error> {
+        let mut hosts = Self::default();
+        for port in &translated.ports {
+            let here: Vec<Device> = translated
+                .devices
+                .iter()
+                .filter(|device| device.port == port.name)
+                .map(Device::of)
+                .collect();
+            let Some(interface) = squall::interface_of(&port.address).filter(|_| !here.is_empty())
+            else {
+                continue;
+            };
+            let wanted = Wanted { answers: true, ..Wanted::default() };
+            let (mut opened, ..) = squall::open_port(&format!("af_packet:{interface}"), wanted)?;
+            let fails = |error: std::io::Error| {
+                Error::Environment(format!("devices of port {}: {error}", port.name))
+            };
+            // Without the library that compiles it, each frame is looked at here.
+            if let Ok(filter) =
+                filter::compile_port("arp or icmp or icmp6", opened.facts(), filter::SNAPLEN)
+            {
+                opened.set_filter(&filter).map_err(fails)?;
+            }
+            let (rx, tx) =
+                (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, LONGEST).map_err(fails)?);
+            let speaker = Speaker { devices: here, shared: hosts.shared.clone(), rx, tx };
+            let thread =
+                std::thread::Builder::new().name("squall-devices".into()).spawn(move || {
+                    // The port lives as long as its queues.
+                    let _port = opened;
+                    speaker.run();
+                });
+            hosts.threads.push(thread.map_err(|error| {
+                Error::Environment(format!("no thread can be started: {error}"))
+            })?);
+        }
+        Ok(hosts)
+    }
+
+    pub fn are_on(&self) -> bool {
+        !self.threads.is_empty()
+    }
+
+    /// What is known when all of `wanted` have answered, or have been asked often enough, or
+    /// `patience` is over.
+    pub fn resolve(&self, wanted: &[(String, IpAddr)], patience: Duration) -> Resolved {
+        let open = |known: &mut Known| {
+            wanted
+                .iter()
+                .any(|one| !known.resolved.contains_key(one) && !known.silent.contains(one))
+        };
+        let known = lock(&self.shared.known);
+        let waited = self.shared.news.wait_timeout_while(known, patience, open);
+        waited.unwrap_or_else(PoisonError::into_inner).0.resolved.clone()
+    }
+
+    pub fn resolved(&self) -> Resolved {
+        lock(&self.shared.known).resolved.clone()
+    }
+
+    /// Sends `pings`, and says of each in their order whether an answer came within `patience`.
+    pub fn ping(&self, mut pings: Vec<Ping>, patience: Duration) -> Vec<bool> {
+        let mut echoes = Vec::new();
+        let mut id = 0;
+        for (number, ping) in pings.iter_mut().enumerate() {
+            // More than sequence numbers: with a further identifier.
+            let seq = number as u16;
+            if seq == 0 {
+                id = ROUNDS.fetch_add(1, Ordering::Relaxed);
+            }
+            (ping.echo.id, ping.echo.seq) = (id, seq);
+            echoes.push(ping.echo);
+        }
+        let mut waiting: HashMap<String, Vec<Ping>> = HashMap::new();
+        for ping in pings {
+            waiting.entry(ping.ethernet.clone()).or_default().push(ping);
+        }
+        let mut round = lock(&self.shared.pings);
+        *round = Pings { waiting, open: echoes.iter().copied().collect() };
+        self.shared.round.fetch_add(1, Ordering::Release);
+        let waited = self
+            .shared
+            .answered
+            .wait_timeout_while(round, patience, |round| !round.open.is_empty());
+        let mut round = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let answered = echoes.iter().map(|echo| !round.open.contains(echo)).collect();
+        *round = Pings::default();
+        self.shared.round.fetch_add(1, Ordering::Release);
+        answered
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// The devices of a port, on a thread.
+struct Speaker {
+    devices: Vec<Device>,
+    shared: Arc<Shared>,
+    rx: Box<dyn RxQueue>,
+    tx: Box<dyn TxQueue>,
+}
+
+impl Speaker {
+    fn run(mut self) {
+        let mut frames = Vec::new();
+        while !self.shared.over.load(Ordering::Relaxed) {
+            let Ok(batch) = self.rx.receive() else { return };
+            let quiet = batch.frames.is_empty();
+            for frame in batch.iter() {
+                for device in &mut self.devices {
+                    device.hear(frame.0, &mut frames);
+                }
+            }
+            let now = monotonic();
+            for device in &mut self.devices {
+                device.take_pings(&self.shared);
+                device.ask(now, &mut frames);
+                device.ping(now, &mut frames);
+                device.tell(&self.shared);
+            }
+            for frame in frames.drain(..) {
+                let mut batch = self.tx.lend(1);
+                if !batch.is_empty() && frame.len() <= LONGEST as usize {
+                    batch.frame(0, frame.len(), now).copy_from_slice(&frame);
+                    // Who is not answered asks again.
+                    let _ = self.tx.send(1);
+                }
+            }
+            if quiet {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+}
+
+/// An interface of a device, without port and clock.
+struct Device {
+    info: DeviceInfo,
+    neighbours: Neighbours,
+    /// Gateways that have not answered yet.
+    open: Vec<IpAddr>,
+    news: Vec<(IpAddr, Option<MacAddr>)>,
+    round: u32,
+    pings: Vec<Ping>,
+    /// Who takes these from the device, asked anew in each round: a cable may have moved since.
+    hops: Neighbours,
+    echoed: Vec<Echo>,
+}
+
+impl Device {
+    fn of(info: &DeviceInfo) -> Self {
+        let gateways =
+            info.ipv4.iter().filter(|v4| v4.gateway_mac.is_none()).map(|v4| IpAddr::V4(v4.gateway));
+        let gateways = gateways
+            .chain(
+                info.ipv6
+                    .iter()
+                    .filter(|v6| v6.gateway_mac.is_none())
+                    .map(|v6| IpAddr::V6(v6.gateway)),
+            )
+            .collect();
+        Self {
+            info: info.clone(),
+            neighbours: Neighbours::default(),
+            open: gateways,
+            ..Self::alone(info.clone())
+        }
+    }
+
+    fn alone(info: DeviceInfo) -> Self {
+        Self {
+            info,
+            neighbours: Neighbours::default(),
+            open: Vec::new(),
+            news: Vec::new(),
+            round: 0,
+            pings: Vec::new(),
+            hops: Neighbours::default(),
+            echoed: Vec::new(),
+        }
+    }
+
+    /// A frame has come; answers are appended to `out`.
+    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+        let Some((destination, source, kind, packet)) = self.parse(frame) else { return };
+        match kind {
+            ARP => {
+                let Some(arp) = Arp::parse(packet) else { return };
+                self.learn(arp.sender.into(), arp.sender_mac);
+                if arp.request && self.info.ipv4.iter().any(|v4| v4.address == arp.target) {
+                    let reply = Arp {
+                        request: false,
+                        sender_mac: self.info.mac,
+                        sender: arp.target,
+                        target_mac: arp.sender_mac,
+                        target: arp.sender,
+                    };
+                    out.push(self.frame(arp.sender_mac, ARP, &reply.octets()));
+                }
+            }
+            IPV6 if NeighbourMessage::parse(packet).is_some() => {
+                let Some(message) = NeighbourMessage::parse(packet) else { return };
+                match message.solicitation {
+                    false => self.learn(message.target.into(), message.mac.unwrap_or(source)),
+                    true if self.info.ipv6.iter().any(|v6| v6.address == message.target) => {
+                        let (reply, to_one) = message.advertise(self.info.mac);
+                        let to = if to_one { source } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
+                        out.push(self.frame(to, IPV6, &reply.octets()));
+                    }
+                    true => {}
+                }
+            }
+            IPV4 | IPV6 if destination == self.info.mac && self.has(packet) => {
+                let mut reply = Vec::new();
+                if echo_reply(packet, &mut reply) {
+                    out.push(self.frame(source, kind, &reply));
+                } else if let Some(echo) = Echo::of_reply(packet).filter(|_| !self.pings.is_empty())
+                {
+                    self.echoed.push(echo);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Questions that are due are appended to `out`.
+    fn ask(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
+        for gateway in self.open.clone() {
+            if let Answer::Mac(mac) = self.neighbours.find(now, gateway) {
+                self.news.push((gateway, Some(mac)));
+                self.open.retain(|open| *open != gateway);
+            }
+        }
+        while let Some(question) = self.neighbours.question(now) {
+            let address = match question {
+                Ok(IpAddr::V4(target)) => {
+                    let sender =
+                        self.info.ipv4.iter().find(|v4| v4.gateway == target).map(|v4| v4.address);
+                    Ok((target.into(), sender.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED).into()))
+                }
+                Ok(IpAddr::V6(target)) => {
+                    let source =
+                        self.info.ipv6.iter().find(|v6| v6.gateway == target).map(|v6| v6.address);
+                    let Some(source) = source else { continue };
+                    Ok((target.into(), source.into()))
+                }
+                Err(silent) => Err(silent),
+            };
+            match address {
+                Ok((target, source)) => out.extend(self.question(target, source)),
+                Err(silent) => self.news.push((silent, None)),
+            }
+        }
+    }
+
+    /// Who has `target`? `source` wants to know.
+    fn question(&self, target: IpAddr, source: IpAddr) -> Option<Vec<u8>> {
+        match (target, source) {
+            (IpAddr::V4(target), IpAddr::V4(sender)) => {
+                let arp = Arp {
+                    request: true,
+                    sender_mac: self.info.mac,
+                    sender,
+                    target_mac: MacAddr([0; 6]),
+                    target,
+                };
+                Some(self.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
+            }
+            (IpAddr::V6(target), IpAddr::V6(source)) => {
+                let message = NeighbourMessage::solicit(source, self.info.mac, target);
+                Some(self.frame(solicited_node(target).1, IPV6, &message.octets()))
+            }
+            _ => None,
+        }
+    }
+
+    /// A round that has begun, or is over.
+    fn take_pings(&mut self, shared: &Shared) {
+        if shared.round.load(Ordering::Acquire) == self.round {
+            return;
+        }
+        let mut pings = lock(&shared.pings);
+        self.round = shared.round.load(Ordering::Acquire);
+        self.pings = pings.waiting.remove(&self.info.ethernet).unwrap_or_default();
+        self.hops = Neighbours::default();
+        self.echoed.clear();
+    }
+
+    /// Echo requests that are due, and questions where they go, are appended to `out`.
+    fn ping(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
+        for mut ping in mem::take(&mut self.pings) {
+            let mac = ping.hop_mac.or_else(|| match self.hops.find(now, ping.hop) {
+                Answer::Mac(mac) => Some(mac),
+                Answer::Wait | Answer::Silent => None,
+            });
+            if let Some(mac) = mac.filter(|_| ping.due <= now) {
+                let kind = if ping.hop.is_ipv6() { IPV6 } else { IPV4 };
+                out.push(self.frame(mac, kind, &ping.echo.request()));
+                ping.due = now + ECHO_EVERY;
+            }
+            self.pings.push(ping);
+        }
+        while let Some(question) = self.hops.question(now) {
+            let asker = |hop: &IpAddr| {
+                self.pings.iter().find(|ping| ping.hop == *hop).map(|ping| ping.echo.source)
+            };
+            let frame = question.ok().and_then(|hop| self.question(hop, asker(&hop)?));
+            out.extend(frame);
+        }
+    }
+
+    fn learn(&mut self, address: IpAddr, mac: MacAddr) {
+        // Only who was asked for is remembered: anybody may say anything.
+        if self.open.contains(&address) {
+            self.neighbours.learn(address, mac);
+        }
+        if self.pings.iter().any(|ping| ping.hop == address) {
+            self.hops.learn(address, mac);
+        }
+    }
+
+    fn tell(&mut self, shared: &Shared) {
+        if !self.echoed.is_empty() {
+            let mut pings = lock(&shared.pings);
+            let known = self.echoed.drain(..).filter(|echo| pings.open.remove(echo)).count();
+            if known > 0 {
+                shared.answered.notify_all();
+            }
+            self.pings.retain(|ping| pings.open.contains(&ping.echo));
+        }
+        if self.news.is_empty() {
+            return;
+        }
+        let mut known = lock(&shared.known);
+        for (address, mac) in self.news.drain(..) {
+            let who = (self.info.ethernet.clone(), address);
+            match mac {
+                Some(mac) => drop(known.resolved.insert(who, mac)),
+                None => known.silent.push(who),
+            }
+        }
+        shared.news.notify_all();
+    }
+
+    /// Destination, source, EtherType and packet of a frame with the device's VLAN tags.
+    fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
+        let (head, mut rest) = frame.split_first_chunk::<12>()?;
+        let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
+        let word = |at: &[u8]| Some(u16::from_be_bytes(*at.first_chunk::<2>()?));
+        for vlan in &self.info.vlans {
+            let tag = word(rest).filter(|kind| TAGS.contains(kind))?;
+            if tag == 0 || word(rest.get(2..)?)? & 0x0fff != vlan.id {
+                return None;
+            }
+            rest = rest.get(4..)?;
+        }
+        let kind = word(rest)?;
+        let foreign = *source == self.info.mac.0;
+        (!foreign).then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
+    }
+
+    fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
+        let mut frame = [to.0, self.info.mac.0].concat();
+        for vlan in &self.info.vlans {
+            frame.extend_from_slice(&vlan.tpid.to_be_bytes());
+            frame.extend_from_slice(&((u16::from(vlan.priority) << 13) | vlan.id).to_be_bytes());
+        }
+        frame.extend_from_slice(&kind.to_be_bytes());
+        frame.extend_from_slice(packet);
+        // Ethernet's shortest.
+        frame.resize(frame.len().max(60), 0);
+        frame
+    }
+
+    /// Whether an IP packet is for one of the device's addresses.
+    fn has(&self, packet: &[u8]) -> bool {
+        match packet.first().map(|first| first >> 4) {
+            Some(4) => {
+                self.info.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.address.octets()))
+            }
+            Some(6) => {
+                self.info.ipv6.iter().any(|v6| packet.get(24..40) == Some(&v6.address.octets()))
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{IpInfo, VlanInfo};
+
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+    fn device(vlans: Vec<VlanInfo>) -> Device {
+        Device::of(&DeviceInfo {
+            device: "d1".into(),
+            ethernet: "e1".into(),
+            port: "p1".into(),
+            mac: MAC,
+            mtu: 1500,
+            vlans,
+            ipv4: vec![IpInfo {
+                name: "i1".into(),
+                address: [10, 0, 0, 1].into(),
+                gateway: [10, 0, 0, 9].into(),
+                prefix: 24,
+                gateway_mac: None,
+            }],
+            ipv6: vec![IpInfo {
+                name: "i2".into(),
+                address: "fd00::1".parse().unwrap(),
+                gateway: "fd00::9".parse().unwrap(),
+                prefix: 64,
+                gateway_mac: None,
+            }],
+        })
+    }
+
+    fn question() -> Vec<u8> {
+        let arp = Arp {
+            request: true,
+            sender_mac: PEER,
+            sender: [10, 0, 0, 9].into(),
+            target_mac: MacAddr([0; 6]),
+            target: [10, 0, 0, 1].into(),
+        };
+        let mut peer = device(Vec::new());
+        peer.info.mac = PEER;
+        peer.frame(MacAddr([0xff; 6]), ARP, &arp.octets())
+    }
+
+    #[test]
+    fn a_device_answers_for_its_address_and_for_no_other() {
+        let (mut device, mut out) = (device(Vec::new()), Vec::new());
+        device.hear(&question(), &mut out);
+        let reply = out.pop().expect("an answer");
+        assert_eq!((&reply[..6], &reply[6..12], reply.len()), (&PEER.0[..], &MAC.0[..], 60));
+        let arp = Arp::parse(&reply[14..]).expect("ARP");
+        assert_eq!((arp.request, arp.sender_mac, arp.sender.octets()), (false, MAC, [10, 0, 0, 1]));
+        let mut other = question();
+        other[14 + 27] = 2;
+        device.hear(&other, &mut out);
+        for cut in 0..question().len() {
+            device.hear(&question()[..cut.min(41)], &mut out);
+        }
+        assert!(out.is_empty(), "nobody was asked for: {out:?}");
+    }
+
+    #[test]
+    fn gateways_are_asked_for_until_they_answer() {
+        let (mut device, mut out) = (device(Vec::new()), Vec::new());
+        device.ask(Nanos(0), &mut out);
+        assert_eq!(out.len(), 2, "an ARP request and a solicitation");
+        out.clear();
+        // Its question says who it is.
+        device.hear(&question(), &mut out);
+        let message = NeighbourMessage {
+            solicitation: false,
+            source: "fd00::9".parse().unwrap(),
+            destination: "fd00::1".parse().unwrap(),
+            target: "fd00::9".parse().unwrap(),
+            mac: Some(PEER),
+        };
+        let mut peer = self::device(Vec::new());
+        peer.info.mac = PEER;
+        device.hear(&peer.frame(MAC, IPV6, &message.octets()), &mut out);
+        device.ask(Nanos(1), &mut out);
+        let shared = Shared::default();
+        device.tell(&shared);
+        let known = lock(&shared.known);
+        assert_eq!(known.resolved.len(), 2);
+        assert_eq!(known.resolved[&("e1".to_owned(), IpAddr::from([10, 0, 0, 9]))], PEER);
+        assert!(device.open.is_empty());
+    }
+
+    /// `frames` on their way between the two, until nobody has anything to say.
+    fn converse(a: &mut Device, b: &mut Device, mut frames: Vec<Vec<u8>>) {
+        while !frames.is_empty() {
+            let mut answers = Vec::new();
+            for frame in &frames {
+                let hears = if frame[6..12] == a.info.mac.0 { &mut *b } else { &mut *a };
+                hears.hear(frame, &mut answers);
+            }
+            frames = answers;
+        }
+    }
+
+    #[test]
+    fn a_ping_asks_who_has_the_address_and_is_answered_once() {
+        let mut translated = crate::translate(&crate::Config::default()).expect("empty");
+        translated.devices = vec![device(Vec::new()).info];
+        let of = |target: &str, source: &str| {
+            let request = PingRequest {
+                source: source.into(),
+                target: target.parse().unwrap(),
+                path: "here".into(),
+            };
+            Ping::of(&request, &translated)
+        };
+        assert_eq!(
+            of("10.0.0.9", "i2").unwrap_err().path,
+            "here.src_name",
+            "an IPv6 address pings no IPv4 address"
+        );
+        assert_eq!(
+            of("10.0.9.9", "i1").unwrap().hop,
+            IpAddr::from([10, 0, 0, 9]),
+            "by the gateway"
+        );
+        assert_eq!(of("10.0.0.7", "i1").unwrap().hop, IpAddr::from([10, 0, 0, 7]));
+        assert_eq!(of("fe80::7", "i2").unwrap().hop, "fe80::7".parse::<IpAddr>().unwrap());
+
+        let (mut ours, shared) = (Device::alone(device(Vec::new()).info), Shared::default());
+        let mut peer = Device::alone(device(Vec::new()).info);
+        peer.info.mac = PEER;
+        (peer.info.ipv4[0].address, peer.info.ipv6[0].address) =
+            ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
+        let mut pings = vec![
+            of("10.0.0.9", "i1").unwrap(),
+            of("fd00::9", "i2").unwrap(),
+            of("10.0.0.7", "i1").unwrap(),
+        ];
+        for (ping, seq) in pings.iter_mut().zip(0..) {
+            ping.echo.seq = seq;
+        }
+        let silent = pings[2].echo;
+        let round = Pings {
+            open: pings.iter().map(|ping| ping.echo).collect(),
+            waiting: HashMap::from([("e1".to_owned(), pings)]),
+        };
+        *lock(&shared.pings) = round;
+        shared.round.store(1, Ordering::Relaxed);
+        ours.take_pings(&shared);
+        for now in [0, 1, 50_000_000] {
+            let mut frames = Vec::new();
+            ours.ping(Nanos(now), &mut frames);
+            // Three questions, two echo requests, and nothing as long as it is not due again.
+            assert_eq!(frames.len(), [3, 2, 0][now.min(2) as usize]);
+            converse(&mut ours, &mut peer, frames);
+            ours.tell(&shared);
+        }
+        assert_eq!(lock(&shared.pings).open, HashSet::from([silent]));
+        // The next round knows nothing of this one.
+        *lock(&shared.pings) = Pings::default();
+        shared.round.store(2, Ordering::Relaxed);
+        ours.take_pings(&shared);
+        assert!(ours.pings.is_empty());
+    }
+
+    #[test]
+    fn a_tagged_device_hears_and_speaks_in_its_vlan_alone() {
+        let vlan = VlanInfo { tpid: 0x8100, priority: 3, id: 7 };
+        let (mut device, mut out) = (device(vec![vlan]), Vec::new());
+        device.hear(&question(), &mut out);
+        assert!(out.is_empty());
+        let mut tagged = question();
+        tagged.splice(12..12, [0x81, 0, 0, 7]);
+        device.hear(&tagged, &mut out);
+        assert_eq!(&out[0][12..18], &[0x81, 0, 0x60, 7, 8, 6]);
+    }
+}

@@ -1,0 +1,486 @@
+//! What was counted, as OTG tells it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use squall::totals::PortTotals;
+use squall_measure::StreamCounters;
+use squall_port_linux::LinkWatch;
+use squall_units::{L1_OVERHEAD, Nanos};
+
+use super::{
+    captures::Captures,
+    traffic::{self, Flow, Part, Seen, Tally, Traffic, Transmit},
+};
+use crate::{
+    Counting, FlowInfo, StreamInfo, TagValue, Translated,
+    replies::{
+        Count, Decimal, FlowCounts, FlowMetric, Latency, MetricsResponse, PortMetric, Tag, TagText,
+        TaggedMetric, TaggedRequest, Timestamps,
+    },
+};
+
+/// Of `chosen` ports; `columns`: the names of the figures wanted, all without any.
+pub fn ports(
+    translated: &Translated,
+    traffic: &mut Traffic,
+    captures: &Captures,
+    links: &HashMap<String, LinkWatch>,
+    chosen: &[usize],
+    columns: &[String],
+) -> MetricsResponse {
+    let seen = traffic.see();
+    let wanted = Columns(columns);
+    let interfaces = match wanted.any(&["link", "speed"]) {
+        true => squall::list_interfaces().unwrap_or_default(),
+        false => Vec::new(),
+    };
+    let sending: HashSet<&str> = translated
+        .flows
+        .iter()
+        .zip(&traffic.flows)
+        .filter(|(_, flow)| flow.state == Transmit::Started)
+        .flat_map(|(info, _)| info.streams.iter().map(|stream| stream.tx_port.as_str()))
+        .collect();
+    let port_metrics = chosen.iter().map(|&port| {
+        let info = &translated.ports[port];
+        let (all, recent) = traffic.port(port, seen.as_ref());
+        let rate = |of: fn(&PortTotals) -> u64| {
+            recent.as_ref().map_or(0.0, |(now, then, seconds)| {
+                of(now).saturating_sub(of(then)) as f64 / seconds
+            })
+        };
+        let sends = sending.contains(info.name.as_str());
+        let tx_rate = |of| if sends { rate(of) } else { 0.0 };
+        let name = squall::interface_of(&info.address);
+        let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
+        // Up, and nobody at the other end: no frame comes through.
+        let down = interface.is_some_and(|i| i.state != squall::InterfaceState::Up);
+        let change = || {
+            let Nanos(at) = links.get(name.as_ref()?)?.last_change()?;
+            Some(Count(at.saturating_add_signed(squall::wall_offset())))
+        };
+        let either = |yes, on: &'static str, off: &'static str| Some(if yes { on } else { off });
+        PortMetric {
+            name: info.name.clone(),
+            location: wanted.get("location", || info.location.clone()),
+            link: wanted.get("link", || if down { "down" } else { "up" }),
+            capture: either(captures.is_on(&info.name), "started", "stopped")
+                .filter(|_| wanted.has("capture")),
+            frames_tx: wanted.get("frames_tx", || Count(all.tx_packets)),
+            frames_rx: wanted.get("frames_rx", || Count(all.rx_packets)),
+            bytes_tx: wanted.get("bytes_tx", || Count(all.tx_octets)),
+            bytes_rx: wanted.get("bytes_rx", || Count(all.rx_octets)),
+            frames_tx_rate: wanted.get("frames_tx_rate", || Decimal(tx_rate(|p| p.tx_packets))),
+            frames_rx_rate: wanted.get("frames_rx_rate", || Decimal(rate(|p| p.rx_packets))),
+            bytes_tx_rate: wanted.get("bytes_tx_rate", || Decimal(tx_rate(|p| p.tx_octets))),
+            bytes_rx_rate: wanted.get("bytes_rx_rate", || Decimal(rate(|p| p.rx_octets))),
+            transmit: either(sends, "started", "stopped").filter(|_| wanted.has("transmit")),
+            last_change: change().filter(|_| wanted.has("last_change")),
+            // Kilobytes a second, as the model says.
+            speed: interface
+                .and_then(|i| i.speed_bps)
+                .map(|bps| Count(bps / 8000))
+                .filter(|_| wanted.has("speed")),
+        }
+    });
+    MetricsResponse::PortMetrics { port_metrics: port_metrics.collect() }
+}
+
+/// Of those of `chosen` flows that have metrics.
+pub fn flows(
+    translated: &Translated,
+    traffic: &mut Traffic,
+    chosen: &[usize],
+    columns: &[String],
+    tagged: &TaggedRequest,
+) -> MetricsResponse {
+    let seen = traffic.see();
+    let teller =
+        Teller { translated, traffic, seen: seen.as_ref(), wanted: Columns(columns), tagged };
+    let listed = chosen.iter().filter(|&&flow| translated.flows[flow].metrics.enable);
+    MetricsResponse::FlowMetrics { flow_metrics: listed.map(|&flow| teller.flow(flow)).collect() }
+}
+
+/// The names of what is wanted; all without any.
+#[derive(Clone, Copy)]
+struct Columns<'a>(&'a [String]);
+
+impl Columns<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|column| column == name)
+    }
+
+    fn any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.has(name))
+    }
+
+    fn get<T>(&self, name: &str, value: impl FnOnce() -> T) -> Option<T> {
+        self.has(name).then(value)
+    }
+}
+
+struct Teller<'a> {
+    translated: &'a Translated,
+    traffic: &'a Traffic,
+    seen: Option<&'a Seen>,
+    wanted: Columns<'a>,
+    tagged: &'a TaggedRequest,
+}
+
+/// Counters of a flow or a part of it; what cannot be known of frames without a signature is not
+/// there.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    tx_packets: u64,
+    tx_octets: u64,
+    seen: StreamCounters,
+    /// Frames arrive that cannot be told from others.
+    blind: bool,
+}
+
+impl Sum {
+    /// `ports`: where its frames are counted; `None`: wherever they arrive. `value`: of those that
+    /// had this at the flow's place, and nothing of those that were sent.
+    fn of(tally: &Tally, ports: Option<&[usize]>, value: Option<u128>) -> Self {
+        let here = |port: usize| ports.is_none_or(|ports| ports.contains(&port));
+        let mut sum = Self::default();
+        match value {
+            None => {
+                (sum.tx_packets, sum.tx_octets) = (tally.tx_packets, tally.tx_octets);
+                tally
+                    .rx
+                    .iter()
+                    .filter(|(port, _)| here(*port))
+                    .for_each(|(_, counters)| sum.see(counters));
+            }
+            Some(value) => {
+                let found =
+                    tally.tracked.iter().filter(|(port, found, _)| here(*port) && *found == value);
+                found.for_each(|(.., counters)| sum.see(counters));
+            }
+        }
+        sum
+    }
+
+    fn see(&mut self, counters: &StreamCounters) {
+        self.seen.packets += counters.packets;
+        self.seen.octets += counters.octets;
+        self.seen.unique += counters.unique;
+        self.seen.missing += counters.missing;
+        self.seen.delay.merge(&counters.delay);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.tx_packets += other.tx_packets;
+        self.tx_octets += other.tx_octets;
+        self.see(&other.seen);
+        self.blind |= other.blind;
+    }
+}
+
+/// Totals, and what they were by two instants of the run, with the seconds between the two.
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    all: Sum,
+    now: Sum,
+    then: Sum,
+    seconds: f64,
+}
+
+impl Figures {
+    fn add(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.now.add(&other.now);
+        self.then.add(&other.then);
+        self.seconds = self.seconds.max(other.seconds);
+    }
+
+    fn rate(&self, of: fn(&Sum) -> u64) -> f64 {
+        if self.seconds > 0.0 {
+            of(&self.now).saturating_sub(of(&self.then)) as f64 / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Teller<'_> {
+    fn flow(&self, flow: usize) -> FlowMetric {
+        let (info, state) = (&self.translated.flows[flow], &self.traffic.flows[flow]);
+        let rx_ports = self.rx_ports(info);
+        let parts: Vec<Figures> = (info.streams.iter().zip(&state.parts))
+            .map(|(stream, part)| {
+                self.figures(info, state, stream, part, rx_ports.as_deref(), None)
+            })
+            .collect();
+        let mut all = Figures::default();
+        parts.iter().for_each(|part| all.add(part));
+        let with_tags =
+            self.tagged.include && (!info.tag_names.is_empty() || info.egress.is_some());
+        FlowMetric {
+            name: info.name.clone(),
+            port_tx: Some(info.tx_port.clone()),
+            port_rx: Some(info.rx_ports.join(", ")),
+            transmit: self.wanted.get("transmit", || match state.state {
+                Transmit::Started => "started",
+                Transmit::Paused => "paused",
+                Transmit::Stopped => "stopped",
+            }),
+            counts: counts(info, state.state, &all, self.wanted),
+            tagged_metrics: if with_tags {
+                self.tags(info, state.state, &parts, flow)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Indices of the ports that the flow goes to; `None`: any.
+    fn rx_ports(&self, info: &FlowInfo) -> Option<Vec<usize>> {
+        let place =
+            |name: &String| self.translated.ports.iter().position(|port| port.name == *name);
+        (!info.rx_ports.is_empty()).then(|| info.rx_ports.iter().filter_map(place).collect())
+    }
+
+    fn figures(
+        &self,
+        info: &FlowInfo,
+        flow: &Flow,
+        stream: &StreamInfo,
+        part: &Part,
+        rx_ports: Option<&[usize]>,
+        value: Option<u128>,
+    ) -> Figures {
+        let sum = |tally: &Tally| Sum::of(tally, rx_ports, value);
+        let mut figures = Figures { all: sum(&part.tally(self.seen)), ..Figures::default() };
+        if let Some((now, then, seconds)) = part.change(flow, self.seen) {
+            (figures.now, figures.then) = (sum(&now), sum(&then));
+            figures.seconds = seconds;
+        }
+        if stream.counting == Counting::Unsigned {
+            self.count_unsigned(info, stream, rx_ports, &mut figures);
+        }
+        figures
+    }
+
+    /// Frames without a signature are a flow's if no other has such on the ports that it goes to.
+    fn count_unsigned(
+        &self,
+        info: &FlowInfo,
+        stream: &StreamInfo,
+        rx_ports: Option<&[usize]>,
+        figures: &mut Figures,
+    ) {
+        let all: Vec<usize> = (0..self.translated.ports.len())
+            .filter(|&port| {
+                self.translated.ports[port].name != stream.tx_port || rx_ports.is_some()
+            })
+            .collect();
+        let here = rx_ports.unwrap_or(&all);
+        let others = self
+            .translated
+            .flows
+            .iter()
+            .flat_map(|flow| flow.streams.iter().map(move |s| (flow, s)));
+        let alike = |(flow, s): &(&FlowInfo, &StreamInfo)| {
+            s.counting == Counting::Unsigned
+                && s.stream != stream.stream
+                && (flow.rx_ports.is_empty()
+                    || flow.rx_ports.iter().any(|name| {
+                        here.iter().any(|&port| self.translated.ports[port].name == *name)
+                    }))
+        };
+        if others.into_iter().any(|other| alike(&other)) {
+            (figures.all.blind, figures.now.blind, figures.then.blind) = (true, true, true);
+            return;
+        }
+        let size = u64::from(info.size.unwrap_or(0));
+        let unsigned = |sum: &mut Sum, packets: u64| {
+            (sum.seen.packets, sum.seen.unique, sum.seen.octets) =
+                (packets, packets, packets * size);
+        };
+        let (mut totals, mut nows, mut thens) = (0, 0, 0);
+        for &port in here {
+            let (all, recent) = self.traffic.port(port, self.seen);
+            totals += all.rx_unsigned;
+            if let Some((now, then, _)) = recent {
+                nows += now.rx_unsigned;
+                thens += then.rx_unsigned;
+            }
+        }
+        unsigned(&mut figures.all, totals);
+        unsigned(&mut figures.now, nows);
+        unsigned(&mut figures.then, thens);
+    }
+
+    fn tags(
+        &self,
+        info: &FlowInfo,
+        state: Transmit,
+        parts: &[Figures],
+        flow: usize,
+    ) -> Vec<TaggedMetric> {
+        let by_port =
+            info.streams.first().is_some_and(|stream| stream.tags.contains(&TagValue::RxName));
+        let mut rows: Vec<(Vec<Tag>, Figures)> = Vec::new();
+        for (i, (stream, figures)) in info.streams.iter().zip(parts).enumerate() {
+            let state_of = &self.traffic.flows[flow];
+            let part = &state_of.parts[i];
+            let places = match by_port {
+                true => self
+                    .rx_ports(info)
+                    .unwrap_or_else(|| (0..self.translated.ports.len()).collect()),
+                false => vec![usize::MAX],
+            };
+            let values = self.values(info, part);
+            for (port, value) in
+                places.iter().flat_map(|port| values.iter().map(move |value| (*port, value)))
+            {
+                let figures = match (by_port, value) {
+                    (false, None) => figures.clone(),
+                    (true, value) => self.figures(
+                        info,
+                        state_of,
+                        stream,
+                        part,
+                        Some(&[port]),
+                        value.as_ref().map(|v| v.0),
+                    ),
+                    (false, Some((value, _))) => self.figures(
+                        info,
+                        state_of,
+                        stream,
+                        part,
+                        self.rx_ports(info).as_deref(),
+                        Some(*value),
+                    ),
+                };
+                let sent = info
+                    .tag_names
+                    .iter()
+                    .zip(&stream.tags)
+                    .map(|(name, value)| self.tag(name, value, port));
+                let tags: Vec<Tag> =
+                    sent.chain(value.iter().flat_map(|(_, tags)| tags.clone())).collect();
+                match rows.iter_mut().find(|(known, _)| *known == tags) {
+                    Some((_, sum)) => sum.add(&figures),
+                    None => rows.push((tags, figures)),
+                }
+            }
+        }
+        let asked = |tags: &[Tag]| {
+            self.tagged.filters.iter().all(|(name, values)| {
+                values.is_empty()
+                    || tags
+                        .iter()
+                        .any(|tag| tag.name == *name && values.iter().any(|v| is(&tag.value, v)))
+            })
+        };
+        let empty =
+            |figures: &Figures| figures.all.tx_packets == 0 && figures.all.seen.packets == 0;
+        let wanted = Columns(&self.tagged.columns);
+        rows.into_iter()
+            .filter(|(tags, figures)| asked(tags) && (self.tagged.include_empty || !empty(figures)))
+            .map(|(tags, figures)| {
+                let counts = counts(info, state, &figures, wanted);
+                TaggedMetric {
+                    tags,
+                    counts: if info.egress.is_some() { counts.of_received() } else { counts },
+                }
+            })
+            .collect()
+    }
+
+    /// What stood at the flow's place in the frames of a stream, and the tags of that, ascending;
+    /// one `None` where it is not looked at.
+    fn values(&self, info: &FlowInfo, part: &Part) -> Vec<Option<(u128, Vec<Tag>)>> {
+        let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else {
+            return vec![None];
+        };
+        let found: BTreeSet<u128> =
+            part.tally(self.seen).tracked.iter().map(|(_, value, _)| *value).collect();
+        let tags = |value: u128| {
+            let digits = egress.tags.iter().zip(place.parts(value)).map(|(tag, part)| Tag {
+                name: tag.name.clone(),
+                value: TagText::Hex {
+                    hex: format!("{part:0width$x}", width = tag.bits.div_ceil(4)),
+                },
+            });
+            digits.collect()
+        };
+        found.into_iter().map(|value| Some((value, tags(value)))).collect()
+    }
+
+    fn tag(&self, name: &str, value: &TagValue, port: usize) -> Tag {
+        let value = match value {
+            TagValue::Hex(hex) => TagText::Hex { hex: hex.clone() },
+            TagValue::RxName => TagText::Str { str: self.translated.ports[port].name.clone() },
+        };
+        Tag { name: name.to_owned(), value }
+    }
+}
+
+fn is(value: &TagText, asked: &str) -> bool {
+    match value {
+        TagText::Hex { hex } => {
+            let digits = |text: &str| {
+                text.trim_start_matches("0x").trim_start_matches('0').to_ascii_lowercase()
+            };
+            digits(hex) == digits(asked)
+        }
+        TagText::Str { str } => str == asked,
+    }
+}
+
+fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'_>) -> FlowCounts {
+    let all = &figures.all;
+    let sends = state == Transmit::Started;
+    let tx = |of: fn(&Sum) -> u64| if sends { figures.rate(of) } else { 0.0 };
+    let (tx_pps, tx_octets) = (tx(|s| s.tx_packets), tx(|s| s.tx_octets));
+    let (rx_pps, rx_octets) = (figures.rate(|s| s.seen.packets), figures.rate(|s| s.seen.octets));
+    let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
+    let known = !all.blind;
+    let count = |name, value: u64| wanted.get(name, || Count(value));
+    let rate = |name, value: f64| wanted.get(name, || Decimal(value));
+    FlowCounts {
+        frames_tx: count("frames_tx", all.tx_packets),
+        frames_rx: count("frames_rx", all.seen.packets).filter(|_| known),
+        bytes_tx: count("bytes_tx", all.tx_octets),
+        bytes_rx: count("bytes_rx", all.seen.octets).filter(|_| known),
+        frames_tx_rate: rate("frames_tx_rate", tx_pps),
+        frames_rx_rate: rate("frames_rx_rate", rx_pps).filter(|_| known),
+        loss: (info.metrics.loss && known).then(|| Decimal(loss(info, all, sends))),
+        timestamps: (all.seen.delay.arrivals_ns.filter(|_| info.metrics.timestamps)).map(
+            |(first, last)| Timestamps {
+                first_timestamp_ns: Decimal(first as f64),
+                last_timestamp_ns: Decimal(last as f64),
+            },
+        ),
+        latency: (info.metrics.latency && all.seen.delay.count > 0).then(|| Latency {
+            minimum_ns: Decimal(all.seen.delay.min_ns as f64),
+            maximum_ns: Decimal(all.seen.delay.max_ns as f64),
+            average_ns: Decimal(all.seen.delay.mean_ns()),
+        }),
+        tx_l1_rate_bps: rate("tx_l1_rate_bps", l1(tx_pps, tx_octets)),
+        rx_l1_rate_bps: rate("rx_l1_rate_bps", l1(rx_pps, rx_octets)).filter(|_| known),
+        tx_rate_bytes: rate("tx_rate_bytes", tx_octets),
+        rx_rate_bytes: rate("rx_rate_bytes", rx_octets).filter(|_| known),
+        tx_rate_bps: rate("tx_rate_bps", tx_octets * 8.0),
+        rx_rate_bps: rate("rx_rate_bps", rx_octets * 8.0).filter(|_| known),
+        tx_rate_kbps: rate("tx_rate_kbps", tx_octets * 8.0 / 1e3),
+        rx_rate_kbps: rate("rx_rate_kbps", rx_octets * 8.0 / 1e3).filter(|_| known),
+        tx_rate_mbps: rate("tx_rate_mbps", tx_octets * 8.0 / 1e6),
+        rx_rate_mbps: rate("rx_rate_mbps", rx_octets * 8.0 / 1e6).filter(|_| known),
+    }
+}
+
+/// Per cent. While the flow is sent, what is on its way is not lost: gaps in the sequence are.
+fn loss(info: &FlowInfo, sum: &Sum, sends: bool) -> f64 {
+    let copies = if info.rx_copies > 0.0 { info.rx_copies } else { 1.0 };
+    let expected = match sends && sum.seen.unique > 0 && copies == 1.0 {
+        true => (sum.seen.unique + sum.seen.missing) as f64,
+        false => sum.tx_packets as f64 * copies,
+    };
+    let came = sum.seen.unique as f64;
+    if expected > 0.0 { ((expected - came) / expected * 100.0).clamp(0.0, 100.0) } else { 0.0 }
+}

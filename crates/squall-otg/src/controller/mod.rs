@@ -1,0 +1,511 @@
+//! A configuration, and the run that it becomes.
+//!
+//! [`Controller`] is a session of an OTG client without the client: JSON in, JSON out, whatever
+//! carries it. What runs comes about by a [`Start`], so that a daemon can have its say in which
+//! ports.
+
+mod captures;
+mod hosts;
+mod metrics;
+mod traffic;
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use serde_json::Value;
+use squall::{
+    Error, Session,
+    driving::{Driven, Start},
+};
+use squall_port_linux::LinkWatch;
+
+pub use crate::replies::Error as Refusal;
+pub use captures::sweep;
+
+use crate::{
+    Config, DeviceInfo, Problems, Resolved, Translated,
+    replies::{
+        CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest,
+        PingReply, StatesRequest, StatesResponse, TransmitState, Version, Warning,
+    },
+    translate, translate_with,
+};
+use captures::Captures;
+use hosts::Hosts;
+use traffic::Traffic;
+
+/// How old counters may be that are told; who asks more often is told the same again, for what
+/// asking costs a worker.
+const AGE: Duration = Duration::from_millis(100);
+/// How long gateways have to say their MAC addresses.
+const GATEWAYS: Duration = Duration::from_secs(4);
+/// How long answers to echo requests are waited for.
+const PINGS: Duration = Duration::from_secs(4);
+
+/// One client's configuration, traffic and captures. Calls wait for what they ask for, up to some
+/// seconds.
+///
+/// ```
+/// use serde_json::json;
+/// use squall_otg::{Controller, InProcess};
+///
+/// let mut otg = Controller::new(Box::new(InProcess));
+/// otg.set_config(&json!({
+///     "ports": [{ "name": "p1", "location": "loop:doc-otg" }, { "name": "p2", "location": "loop:doc-otg" }],
+///     "flows": [{
+///         "name": "f1",
+///         "tx_rx": { "choice": "port", "port": { "tx_name": "p1", "rx_names": ["p2"] } },
+///         "packet": [{ "choice": "ethernet", "ethernet": {} }],
+///         "size": { "choice": "fixed", "fixed": 128 },
+///         "rate": { "choice": "pps", "pps": "10000" },
+///         "duration": { "choice": "fixed_packets", "fixed_packets": { "packets": 100 } },
+///         "metrics": { "enable": true, "loss": true },
+///     }],
+/// }))?;
+/// let traffic = |state| json!({ "choice": "traffic", "traffic": {
+///     "choice": "flow_transmit", "flow_transmit": { "state": state } } });
+/// otg.control_state(&traffic("start"))?;
+/// let metrics = loop {
+///     let metrics = otg.metrics(&json!({ "choice": "flow", "flow": {} }))?;
+///     if metrics["flow_metrics"][0]["transmit"] == "stopped" {
+///         break metrics;
+///     }
+///     std::thread::sleep(std::time::Duration::from_millis(50));
+/// };
+/// assert_eq!(metrics["flow_metrics"][0]["frames_tx"], "100");
+/// # Ok::<_, squall_otg::Refusal>(())
+/// ```
+pub struct Controller {
+    start: Box<dyn Start>,
+    config: Config,
+    translated: Translated,
+    /// Whether [`Start::take`] was asked for the configuration's ports, and has not been told that
+    /// they are free since.
+    held: bool,
+    traffic: Traffic,
+    captures: Captures,
+    hosts: Hosts,
+    /// Of the interfaces of ports, by name.
+    links: HashMap<String, LinkWatch>,
+    told: Told,
+    /// Why its ports were lost: told once, with the next warnings.
+    lost: Option<String>,
+}
+
+/// Runs begin where they are asked for, on any port.
+pub struct InProcess;
+
+impl Start for InProcess {
+    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<Driven>, Error> {
+        Driven::start(session, Duration::from_secs(1), |_| {})
+    }
+}
+
+/// Replies of metrics that are as good still.
+#[derive(Default)]
+struct Told(Vec<(Instant, Value, Arc<Value>)>);
+
+impl Controller {
+    pub fn new(start: Box<dyn Start>) -> Self {
+        let translated = translate(&Config::default()).expect("the empty configuration is one");
+        Self {
+            start,
+            config: Config::default(),
+            traffic: Traffic::of(&translated),
+            translated,
+            held: false,
+            captures: Captures::default(),
+            hosts: Hosts::default(),
+            links: HashMap::new(),
+            told: Told::default(),
+            lost: None,
+        }
+    }
+
+    /// Traffic and captures of the configuration before stop; nothing is counted any more.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it or not supported; ports that are not there or in use. The
+    /// configuration before stays.
+    pub fn set_config(&mut self, config: &Value) -> Result<Value, Refusal> {
+        let config = Config::from_json(config).map_err(|problems| invalid(&problems))?;
+        self.become_config(config)
+    }
+
+    /// As it was set, and changed since.
+    pub fn config(&self) -> Value {
+        self.config.to_json()
+    }
+
+    /// Flows are added; those that are sent go on.
+    ///
+    /// # Errors
+    /// As [`Controller::set_config`].
+    pub fn append_config(&mut self, append: &Value) -> Result<Value, Refusal> {
+        let config = self.config.append(append).map_err(|problems| invalid(&problems))?;
+        self.change_config(config)
+    }
+
+    /// Flows change their rate or size; those that are sent and keep their frames go on.
+    ///
+    /// # Errors
+    /// As [`Controller::set_config`].
+    pub fn update_config(&mut self, update: &Value) -> Result<Value, Refusal> {
+        let config = self.config.update(update).map_err(|problems| invalid(&problems))?;
+        self.change_config(config)
+    }
+
+    /// Flows are removed, which stops them.
+    ///
+    /// # Errors
+    /// As [`Controller::set_config`].
+    pub fn delete_config(&mut self, delete: &Value) -> Result<Value, Refusal> {
+        let config = self.config.delete(delete).map_err(|problems| invalid(&problems))?;
+        self.change_config(config)
+    }
+
+    /// # Errors
+    /// Names that are not there, what does not work on such ports, what the run refuses.
+    pub fn control_state(&mut self, state: &Value) -> Result<Value, Refusal> {
+        self.told.forget();
+        let mut warnings = Vec::new();
+        match ControlState::from_json(state).map_err(|problems| invalid(&problems))? {
+            ControlState::Traffic { flows, state } => {
+                self.hold()?;
+                if matches!(state, TransmitState::Start | TransmitState::Resume) {
+                    self.know_gateways()?;
+                }
+                let recording = self.captures.wanted_of_run(&self.translated);
+                let start = self.start.as_mut();
+                let recorded =
+                    self.traffic.transmit(start, &self.translated, &flows, state, recording)?;
+                self.captures.recorded(recorded);
+                warnings = self.traffic.warnings();
+            }
+            ControlState::Capture { ports, start: true } => {
+                self.hold()?;
+                let busy = self.traffic.is_on();
+                self.captures.start(self.start.as_mut(), &self.translated, &ports, busy)?;
+            }
+            ControlState::Capture { ports, start: false } => {
+                self.captures.stop(&self.translated, &ports)?
+            }
+            ControlState::Link { ports, up } => self.link(&ports, up)?,
+            ControlState::Protocols { start: true } => {
+                self.hold()?;
+                self.hosts = Hosts::start(&self.translated)?;
+                self.resolve()?;
+            }
+            ControlState::Protocols { start: false } => self.hosts = Hosts::default(),
+        }
+        self.warned(warnings)
+    }
+
+    /// Devices ping; they are there from now on, if they were not before. An answer that does not
+    /// come is no error.
+    ///
+    /// # Errors
+    /// Names that are not there, devices on ports that are no interfaces, what is not supported.
+    pub fn control_action(&mut self, action: &Value) -> Result<Value, Refusal> {
+        let ControlAction::Ping { v6, requests } =
+            ControlAction::from_json(action).map_err(|problems| invalid(&problems))?;
+        let sources = requests.iter().map(|request| hosts::Ping::of(request, &self.translated));
+        let pings = sources
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|problem| invalid(&Problems(vec![problem])))?;
+        self.hold()?;
+        if !self.hosts.are_on() && !pings.is_empty() {
+            self.hosts = Hosts::start(&self.translated)?;
+        }
+        let answered = self.hosts.ping(pings, PINGS);
+        let results = requests.into_iter().zip(answered).collect();
+        Ok(PingReply { v6, results, warnings: self.lost.take().into_iter().collect() }.to_json())
+    }
+
+    /// Counters, at most 100 ms old; who asks the same within that time is told the same.
+    ///
+    /// # Errors
+    /// Names that are not there, what is not supported.
+    pub fn metrics(&mut self, request: &Value) -> Result<Arc<Value>, Refusal> {
+        if let Some(told) = self.told.find(request) {
+            return Ok(told);
+        }
+        let reply =
+            match MetricsRequest::from_json(request).map_err(|problems| invalid(&problems))? {
+                MetricsRequest::Ports { names, columns } => {
+                    let chosen = self.ports(&names)?;
+                    metrics::ports(
+                        &self.translated,
+                        &mut self.traffic,
+                        &self.captures,
+                        &self.links,
+                        &chosen,
+                        &columns,
+                    )
+                }
+                MetricsRequest::Flows { names, columns, tagged } => {
+                    let chosen = traffic::chosen(&self.translated, &names)?;
+                    metrics::flows(&self.translated, &mut self.traffic, &chosen, &columns, &tagged)
+                }
+            };
+        let told = Arc::new(self::reply(&reply)?);
+        self.told.keep(request, &told);
+        Ok(told)
+    }
+
+    /// Gateways of devices, with their MAC addresses as far as these are known.
+    ///
+    /// # Errors
+    /// What is not supported.
+    pub fn states(&mut self, request: &Value) -> Result<Value, Refusal> {
+        let request = StatesRequest::from_json(request).map_err(|problems| invalid(&problems))?;
+        let resolved = self.hosts.resolved();
+        let asked = |names: &[String], device: &DeviceInfo| {
+            names.is_empty() || names.contains(&device.ethernet)
+        };
+        let devices = &self.translated.devices;
+        let mac_of = |device: &DeviceInfo,
+                      given: Option<squall_units::MacAddr>,
+                      gateway: IpAddr| {
+            let ours = devices.iter().find(|other| match gateway {
+                IpAddr::V4(gateway) => other.ipv4.iter().any(|v4| v4.address == gateway),
+                IpAddr::V6(gateway) => other.ipv6.iter().any(|v6| v6.address == gateway),
+            });
+            let mac = given.or_else(|| resolved.get(&(device.ethernet.clone(), gateway)).copied());
+            mac.or(ours.map(|other| other.mac)).map(|mac| mac.to_string())
+        };
+        reply(&match request {
+            StatesRequest::Ipv4Neighbors { ethernets } => StatesResponse::Ipv4Neighbors {
+                ipv4_neighbors: (devices.iter().filter(|device| asked(&ethernets, device)))
+                    .flat_map(|device| device.ipv4.iter().map(move |v4| (device, v4)))
+                    .map(|(device, v4)| Ipv4Neighbor {
+                        ethernet_name: device.ethernet.clone(),
+                        ipv4_address: v4.gateway.to_string(),
+                        link_layer_address: mac_of(device, v4.gateway_mac, v4.gateway.into()),
+                    })
+                    .collect(),
+            },
+            StatesRequest::Ipv6Neighbors { ethernets } => StatesResponse::Ipv6Neighbors {
+                ipv6_neighbors: (devices.iter().filter(|device| asked(&ethernets, device)))
+                    .flat_map(|device| device.ipv6.iter().map(move |v6| (device, v6)))
+                    .map(|(device, v6)| Ipv6Neighbor {
+                        ethernet_name: device.ethernet.clone(),
+                        ipv6_address: v6.gateway.to_string(),
+                        link_layer_address: mac_of(device, v6.gateway_mac, v6.gateway.into()),
+                    })
+                    .collect(),
+            },
+        })
+    }
+
+    /// The frames that the port captured as pcap or pcapng, each with its FCS.
+    ///
+    /// # Errors
+    /// A port that nothing was captured on.
+    pub fn capture(&mut self, request: &Value) -> Result<Vec<u8>, Refusal> {
+        let request = CaptureRequest::from_json(request).map_err(|problems| invalid(&problems))?;
+        self.ports(std::slice::from_ref(&request.port))?;
+        Ok(self.captures.fetch(&self.translated, &request.port, request.initial)?)
+    }
+
+    pub fn version() -> Value {
+        reply(&Version::of(env!("CARGO_PKG_VERSION"))).expect("texts are JSON")
+    }
+
+    /// Nothing is sent or captured any more, and the ports are free. The configuration and what was
+    /// counted stay.
+    pub fn stop_all(&mut self) {
+        self.told.forget();
+        self.traffic.end();
+        self.captures.stop_all();
+        self.hosts = Hosts::default();
+        if std::mem::take(&mut self.held) {
+            // Nothing is asked for that somebody else could have.
+            let _ = self.start.take(&[]);
+        }
+    }
+
+    /// As [`Controller::stop_all`], as somebody else has the ports now, or nothing was heard of
+    /// this client: the next reply with warnings tells it.
+    pub fn lose_ports(&mut self, why: &str) {
+        if self.held {
+            self.lost = Some(format!("traffic and captures were stopped: {why}"));
+        }
+        self.stop_all();
+    }
+
+    /// With why the ports were lost, if that was not told yet.
+    fn warned(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
+        warnings.extend(self.lost.take());
+        reply(&Warning { warnings })
+    }
+
+    fn become_config(&mut self, config: Config) -> Result<Value, Refusal> {
+        let translated = translate(&config).map_err(|problems| invalid(&problems))?;
+        for (i, port) in translated.ports.iter().enumerate() {
+            squall::port_is_there(&port.address).map_err(|error| {
+                invalid(&Problems::one(format!("ports[{i}].location"), error.to_string()))
+            })?;
+        }
+        self.stop_all();
+        self.take(&translated)?;
+        (self.config, self.translated) = (config, translated);
+        self.traffic = Traffic::of(&self.translated);
+        self.captures = Captures::default();
+        let interfaces =
+            self.translated.ports.iter().filter_map(|port| squall::interface_of(&port.address));
+        // Without a thread to watch it, nothing is said of changes.
+        self.links = interfaces
+            .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
+            .collect();
+        self.warned(self.translated.warnings.clone())
+    }
+
+    /// Ports are the same: flows that are the same go on.
+    fn change_config(&mut self, config: Config) -> Result<Value, Refusal> {
+        let translated = translate(&config).map_err(|problems| invalid(&problems))?;
+        self.told.forget();
+        self.traffic.become_flows(&self.translated, &translated)?;
+        (self.config, self.translated) = (config, translated);
+        self.warned(self.translated.warnings.clone())
+    }
+
+    /// Packets have the MAC addresses of their gateways; who of these was not asked yet is.
+    fn know_gateways(&mut self) -> Result<(), Refusal> {
+        if self.translated.unresolved.is_empty() {
+            return Ok(());
+        }
+        if !self.hosts.are_on() {
+            self.hosts = Hosts::start(&self.translated)?;
+        }
+        self.resolve()?;
+        let silent = self.translated.unresolved.iter().map(|who| {
+            let (gateway, ethernet, port) = (who.gateway, &who.ethernet, &who.port);
+            format!(
+                "gateway {gateway} of {ethernet} does not answer on port {port}\n  try \
+                 gateway_mac with a value"
+            )
+        });
+        match silent.collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(()),
+            errors => Err(Refusal { errors, ..Refusal::internal("") }),
+        }
+    }
+
+    /// What gateways have said goes into the packets that are sent from now on.
+    fn resolve(&mut self) -> Result<(), Refusal> {
+        let wanted: Vec<_> = self
+            .translated
+            .unresolved
+            .iter()
+            .map(|who| (who.ethernet.clone(), who.gateway))
+            .collect();
+        if !wanted.is_empty() && self.hosts.are_on() {
+            let resolved: Resolved = self.hosts.resolve(&wanted, GATEWAYS);
+            self.translated =
+                translate_with(&self.config, &resolved).map_err(|problems| invalid(&problems))?;
+        }
+        Ok(())
+    }
+
+    /// The ports of the configuration are this session's from now on.
+    fn hold(&mut self) -> Result<(), Refusal> {
+        if self.held { Ok(()) } else { self.take(&self.translated.clone()) }
+    }
+
+    fn take(&mut self, of: &Translated) -> Result<(), Refusal> {
+        let addresses: Vec<_> = of.ports.iter().map(|port| port.address.clone()).collect();
+        self.start.take(&addresses)?;
+        self.held = true;
+        Ok(())
+    }
+
+    /// Indices of the ports of these names; of all without any.
+    fn ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+        let all = &self.translated.ports;
+        if names.is_empty() {
+            return Ok((0..all.len()).collect());
+        }
+        let find = |name: &String| {
+            let found = all.iter().position(|port| port.name == *name);
+            found.ok_or_else(|| {
+                unknown("port_names", "port", name, all.iter().map(|port| port.name.as_str()))
+            })
+        };
+        names.iter().map(find).collect()
+    }
+
+    fn link(&self, ports: &[String], up: bool) -> Result<(), Refusal> {
+        for port in self.ports(ports)? {
+            let address = &self.translated.ports[port].address;
+            let name = squall::interface_of(address).ok_or_else(|| {
+                Error::Usage(format!(
+                    "port {address} has no link to be set {}",
+                    if up { "up" } else { "down" }
+                ))
+            })?;
+            let set = if up { squall::lab::set_up } else { squall::lab::set_down };
+            set(&name).map_err(|error| {
+                Error::Environment(format!("the link of {name} cannot be set: {error}"))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Controller {
+    /// Whoever forgets a session must not go on sending.
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+impl Told {
+    fn find(&mut self, request: &Value) -> Option<Arc<Value>> {
+        self.0.retain(|(at, ..)| at.elapsed() < AGE);
+        Some(self.0.iter().find(|(_, of, _)| of == request)?.2.clone())
+    }
+
+    fn keep(&mut self, request: &Value, told: &Arc<Value>) {
+        // So many different questions within a tenth of a second are as well answered anew.
+        const MOST: usize = 8;
+        self.0.truncate(MOST - 1);
+        self.0.push((Instant::now(), request.clone(), told.clone()));
+    }
+
+    fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn reply(of: &impl Serialize) -> Result<Value, Refusal> {
+    serde_json::to_value(of).map_err(|error| Refusal::internal(error.to_string()))
+}
+
+fn invalid(problems: &Problems) -> Refusal {
+    Refusal::validation(problems)
+}
+
+fn unknown<'a>(
+    path: &str,
+    what: &str,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Refusal {
+    let hint = squall_units::suggest(name, known);
+    invalid(&Problems::one(path, format!("no {what} is called {name:?}\n  {hint}")))
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        match error.exit_status() {
+            2 => invalid(&Problems::one("", error.to_string())),
+            _ => Self::internal(error.to_string()),
+        }
+    }
+}

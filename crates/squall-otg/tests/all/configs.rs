@@ -1,0 +1,452 @@
+//! What becomes of configurations, and what is said of those that are wrong.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use squall_otg::{
+    Config, Counting, Problems, Resolved, TagValue, Translated, translate, translate_with,
+};
+use squall_profile::{Mode, Op, PacketSource, SizeLaw};
+use squall_units::{Nanos, RateUnit};
+
+fn read(value: &Value) -> Result<Translated, Problems> {
+    translate(&Config::from_json(value)?)
+}
+
+/// Two ports, and one flow between them with these members beside.
+fn with(members: Value) -> Value {
+    let mut flow =
+        json!({ "name": "f", "tx_rx": { "port": { "tx_name": "p1", "rx_names": ["p2"] } } });
+    for (key, value) in members.as_object().unwrap() {
+        flow[key] = value.clone();
+    }
+    json!({
+        "ports": [{ "name": "p1", "location": "loop:0" }, { "name": "p2", "location": "loop:0" }],
+        "flows": [flow],
+    })
+}
+
+fn ok(members: Value) -> Translated {
+    read(&with(members)).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn problems(members: Value) -> Vec<String> {
+    read(&with(members)).expect_err("it is wrong").texts()
+}
+
+fn octets(translated: &Translated, stream: usize) -> &[u8] {
+    match &translated.profile.streams[stream].packet {
+        PacketSource::Octets(octets) => octets,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn udp() -> Value {
+    json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp" }])
+}
+
+#[test]
+fn a_flow_without_anything_is_as_the_schema_says() {
+    let translated = ok(json!({}));
+    let stream = &translated.profile.streams[0];
+    assert_eq!((stream.rate.to_string().as_str(), &stream.size), ("1 kpps", &SizeLaw::Fixed(64)));
+    assert_eq!((stream.mode, stream.latency), (Mode::Continuous, false));
+    let mut frame = [0; 60];
+    frame[12..14].fill(0xff);
+    assert_eq!(octets(&translated, 0), frame);
+    let flow = &translated.flows[0];
+    assert_eq!(
+        (flow.tx_port.as_str(), flow.rx_ports.as_slice(), flow.size),
+        ("p1", &["p2".to_owned()][..], Some(64))
+    );
+    assert_eq!(flow.packets, None);
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_with_its_path() {
+    let config = json!({
+        "ports": [{ "name": "p1", "location": "loop:0" }, { "name": "p1" }],
+        "lags": [{ "name": "lag" }],
+        "flows": [
+            { "name": "a", "tx_rx": { "port": { "tx_name": "p3" } }, "colour": 1 },
+            { "name": "b", "tx_rx": { "port": { "tx_name": "p1" } }, "size": { "fixed": "big" }, "packet": [
+                { "choice": "ethernet", "ethernet": { "dst": { "value": "nowhere" } } },
+                { "choice": "ipv4", "ipv4": { "src": { "auto": { "choice": "dhcp" } }, "tos": 1 } },
+                { "choice": "rsvp", "rsvp": {} },
+                { "choice": "udp", "udp": { "src_port": { "values": [1, 65536] } } },
+            ] },
+        ],
+    });
+    let told = read(&config).expect_err("it is wrong").texts();
+    for expected in [
+        "ports[1].name: \"p1\" is the name of another port, too",
+        "ports[1].location: missing",
+        "lags: not supported: flows send on ports",
+        "flows[0].colour: not known here",
+        "flows[0].tx_rx.port.tx_name: there is no port \"p3\"",
+        "flows[1].size.fixed: found \"big\", expected a whole number up to 65535",
+        "flows[1].packet[0].ethernet.dst.value: found \"nowhere\", expected a MAC address",
+        "flows[1].packet[1].ipv4.tos: not known here",
+        "flows[1].packet[1].ipv4.src.auto: not supported: addresses from DHCP",
+        "flows[1].packet[2].rsvp: not supported: write the octets",
+        "flows[1].packet[3].udp.src_port.values[1]: found 65536, expected a whole number up to \
+         65535",
+    ] {
+        assert!(
+            told.iter().any(|told| told.starts_with(expected)),
+            "{expected}\nnot in\n{}",
+            told.join("\n")
+        );
+    }
+    assert_eq!(told.len(), 11, "{}", told.join("\n"));
+}
+
+#[test]
+fn a_choice_that_is_missing_follows_from_what_is_there() {
+    let translated = ok(
+        json!({ "rate": { "percentage": 12.5 }, "size": { "increment": { "start": 64, "end": 100, "step": 10 } } }),
+    );
+    let stream = &translated.profile.streams[0];
+    assert_eq!((stream.rate.unit, stream.rate.value()), (RateUnit::Percent, 12.5));
+    assert_eq!(stream.size, SizeLaw::Range { min: 64, max: 94, step: 10 });
+    // 64-bit numbers travel as text, and floats of 32 bits come as they are.
+    let translated = ok(json!({ "rate": { "bps": "672000" } }));
+    assert_eq!(
+        (translated.profile.streams[0].rate.unit, translated.profile.streams[0].rate.num),
+        (RateUnit::BpsL1, 672_000)
+    );
+    let translated = ok(json!({ "rate": { "percentage": f64::from(0.1f32) } }));
+    assert_eq!(
+        (translated.profile.streams[0].rate.num, translated.profile.streams[0].rate.den),
+        (1, 10)
+    );
+}
+
+#[test]
+fn durations_are_numbers_of_frames_and_bursts() {
+    let mode = |duration: Value| {
+        let translated = ok(json!({ "duration": duration, "rate": { "pps": 1000 } }));
+        (
+            translated.profile.streams[0].mode,
+            translated.profile.streams[0].start_delay,
+            translated.flows[0].packets,
+        )
+    };
+    let delay = json!({ "choice": "microseconds", "microseconds": 1.5 });
+    assert_eq!(
+        mode(json!({ "fixed_packets": { "packets": 7, "delay": delay } })),
+        (Mode::Burst(7), Nanos(1500), Some(7))
+    );
+    assert_eq!(
+        mode(json!({ "fixed_seconds": { "seconds": 2.5 } })),
+        (Mode::Burst(2500), Nanos(0), Some(2500))
+    );
+    let gap = json!({ "choice": "nanoseconds", "nanoseconds": 5e6 });
+    let bursts = Mode::Bursts { bursts: 3, packets: 4, gap: Nanos(4_000_000) };
+    let burst = json!({ "burst": { "bursts": 3, "packets": 4, "inter_burst_gap": gap } });
+    assert_eq!(mode(burst), (bursts, Nanos(0), Some(12)));
+    let endless = Mode::Bursts { bursts: u64::MAX, packets: 4, gap: Nanos(0) };
+    assert_eq!(mode(json!({ "burst": { "packets": 4 } })), (endless, Nanos(0), None));
+    let told =
+        problems(json!({ "duration": { "fixed_seconds": {} }, "rate": { "percentage": 10 } }));
+    assert!(
+        told[0].starts_with("flows[0].duration.fixed_seconds: not supported: seconds at a share"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn sizes_have_to_hold_the_headers() {
+    let told = problems(json!({
+        "packet": [{ "choice": "ethernet" }, { "choice": "ipv6" }, { "choice": "tcp" }],
+        "size": { "fixed": 64 },
+    }));
+    assert_eq!(told, ["flows[0].size: 64 octets are less than the headers take, 78 with the FCS"]);
+    let translated = ok(json!({ "size": { "weight_pairs": { "predefined": "imix" } } }));
+    assert_eq!(
+        translated.profile.streams[0].size,
+        SizeLaw::Weights(vec![(64, 7), (570, 4), (1518, 1)])
+    );
+}
+
+/// IPv4 and UDP leave 18 octets of 64, TCP 6; a measured stream's mark takes 16.
+#[test]
+fn frames_without_room_for_a_mark_are_sent_without() {
+    let translated = ok(json!({ "packet": udp(), "metrics": { "enable": true } }));
+    assert_eq!(translated.flows[0].streams[0].counting, Counting::Signature);
+    assert!(translated.profile.streams[0].latency && translated.warnings.is_empty());
+    let tcp = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "tcp" }]);
+    let translated = ok(json!({ "packet": tcp, "metrics": { "enable": true } }));
+    assert_eq!(translated.flows[0].streams[0].counting, Counting::Unsigned);
+    assert!(
+        translated.warnings[0].starts_with("flows[0].size: no room"),
+        "{:?}",
+        translated.warnings
+    );
+}
+
+#[test]
+fn steps_wrap_at_the_end_of_a_field() {
+    let op = |pattern: Value| {
+        let packet = json!([{ "choice": "ethernet" }, { "choice": "ipv4" },
+            { "choice": "udp", "udp": { "src_port": pattern } }]);
+        ok(json!({ "packet": packet })).profile.streams[0].vary.first().map(|vary| vary.op.clone())
+    };
+    let step = |choice: &str, start: u32, step: u32, count: u32| {
+        op(json!({ choice: { "start": start, "step": step, "count": count } }))
+    };
+    assert_eq!(step("increment", 10, 5, 3), Some(Op::Step { min: 10, max: 20, init: 10, step: 5 }));
+    assert_eq!(step("decrement", 10, 5, 3), Some(Op::Step { min: 0, max: 10, init: 10, step: -5 }));
+    assert_eq!(
+        step("increment", 65_534, 1, 3),
+        Some(Op::List { values: vec![65_534, 65_535, 0], init: 0 })
+    );
+    assert_eq!(step("decrement", 1, 1, 3), Some(Op::List { values: vec![1, 0, 65_535], init: 0 }));
+    assert_eq!(step("increment", 10, 5, 1), None);
+    let random = op(json!({ "random": { "min": 1, "max": 9, "seed": 3, "count": 5 } }));
+    assert_eq!(random, Some(Op::Random { min: 1, max: 9, limit: Some(5), seed: Some(3) }));
+}
+
+/// Field values of each stream's frames, one after the other, as the engine makes them.
+#[test]
+fn frames_with_tags_are_told_apart_by_streams_that_together_send_what_one_would() {
+    let packet = json!([{ "choice": "ethernet" },
+        { "choice": "ipv4", "ipv4": { "priority": { "dscp": { "phb": {
+            "values": [10, 46], "metric_tags": [{ "name": "dscp" }] } } },
+            "dst": { "increment": { "start": "10.0.0.1", "step": "0.0.0.1", "count": 6 } } } },
+        { "choice": "udp", "udp": { "dst_port": { "value": 80, "metric_tags": [{ "name": "low", "offset": 12, "length": 4 }] } } }]);
+    let members = json!({ "packet": packet, "metrics": { "enable": true }, "rate": { "pps": 100 },
+        "duration": { "fixed_packets": { "packets": 7 } } });
+    let translated = ok(members);
+    let flow = &translated.flows[0];
+    assert_eq!(
+        (flow.tag_names.as_slice(), flow.packets),
+        (&["dscp".to_owned(), "low".into()][..], Some(7))
+    );
+    let hex = |digits: &str| TagValue::Hex(digits.into());
+    assert_eq!(flow.streams[0].tags, [hex("0a"), hex("0")]);
+    assert_eq!(flow.streams[1].tags, [hex("2e"), hex("0")]);
+    let streams = &translated.profile.streams;
+    assert_eq!(
+        streams.iter().map(|s| s.mode).collect::<Vec<_>>(),
+        [Mode::Burst(4), Mode::Burst(3)]
+    );
+    assert_eq!(streams[1].start_delay, Nanos(10_000_000));
+    assert!(streams.iter().all(|stream| stream.rate.value() == 50.0));
+    for (i, stream) in streams.iter().enumerate() {
+        let first = 0x0a00_0001 + i as u128;
+        assert_eq!(
+            stream.vary[0].op,
+            Op::Step { min: first, max: first + 4, init: first, step: 2 }
+        );
+        // The header's checksum is right in each.
+        let frame = squall_wire::Frame::dissect(octets(&translated, i).to_vec());
+        assert!(frame.checksums.iter().any(|sum| sum.at == 24), "stream {i}");
+    }
+}
+
+#[test]
+fn tags_of_received_frames_stand_where_their_headers_say() {
+    let egress = json!([{ "choice": "ethernet" },
+        { "choice": "vlan", "vlan": { "id": { "metric_tags": [{ "name": "vlan" }] } } },
+        { "choice": "ipv4", "ipv4": { "dst": { "metric_tags": [{ "name": "net", "offset": 8, "length": 16 }] } } }]);
+    let packet = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp" }]);
+    let flow = |size: u32, egress: &Value| json!({ "packet": packet, "egress_packet": egress, "size": { "fixed": size }, "metrics": { "enable": true } });
+    let translated = ok(flow(100, &egress));
+    assert_eq!(translated.profile.streams.len(), 1);
+    let found = translated.flows[0].egress.as_ref().expect("there are tags");
+    let found: Vec<_> =
+        found.tags.iter().map(|tag| (tag.name.as_str(), tag.bit, tag.bits)).collect();
+    assert_eq!(found, [("vlan", 14 * 8 + 4, 12), ("net", (18 + 16) * 8 + 8, 16)]);
+    let long = json!([{ "choice": "ethernet", "ethernet": { "src": { "metric_tags": [{ "name": "mac" }] } } },
+        { "choice": "ipv6", "ipv6": { "src": { "metric_tags": [{ "name": "ip" }] } } }]);
+    assert_eq!(
+        problems(flow(100, &long)),
+        ["flows[0].egress_packet: not supported: 176 bits in metric_tags; at most 128 together"]
+    );
+    let mut silent = flow(100, &egress);
+    silent["metrics"] = json!({ "enable": false });
+    let told = problems(silent);
+    assert!(told[0].starts_with("flows[0].egress_packet: metrics of the flow are off"), "{told:?}");
+}
+
+#[test]
+fn tags_of_random_values_are_refused() {
+    let packet = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp", "udp": {
+        "src_port": { "random": { "count": 9 }, "metric_tags": [{ "name": "port" }] } } }]);
+    let told = problems(json!({ "packet": packet, "metrics": { "enable": true } }));
+    assert!(
+        told[0].starts_with(
+            "flows[0].packet[2].udp.src_port.metric_tags: not supported: tags of random"
+        ),
+        "{told:?}"
+    );
+}
+
+fn devices(dst: Value) -> Value {
+    let device = |i: u32| {
+        json!({ "name": format!("d{i}"), "ethernets": [{
+            "name": format!("e{i}"), "mac": format!("00:00:00:00:00:0{i}"),
+            "connection": { "choice": "port_name", "port_name": format!("p{i}") },
+            "ipv4_addresses": [{ "name": format!("ip{i}"), "address": format!("10.0.{i}.1"), "gateway": format!("10.0.{i}.254") }],
+        }] })
+    };
+    json!({
+        "ports": [{ "name": "p1", "location": "loop:0" }, { "name": "p2", "location": "loop:0" }],
+        "devices": [device(1), device(2)],
+        "flows": [{ "name": "f", "tx_rx": { "device": { "tx_names": ["ip1"], "rx_names": ["d2"] } },
+            "packet": [{ "choice": "ethernet", "ethernet": { "dst": dst } }, { "choice": "ipv4" }] }],
+    })
+}
+
+#[test]
+fn flows_between_devices_have_their_addresses_and_the_gateways_that_were_asked() {
+    let config = Config::from_json(&devices(json!({ "choice": "auto" }))).unwrap();
+    let translated = translate(&config).unwrap();
+    let wanted = &translated.unresolved[0];
+    let gateway: IpAddr = "10.0.1.254".parse().unwrap();
+    assert_eq!(
+        (wanted.ethernet.as_str(), wanted.port.as_str(), wanted.gateway),
+        ("e1", "p1", gateway)
+    );
+    let mac = "02:00:00:00:00:09".parse().unwrap();
+    let resolved: Resolved = [(("e1".to_owned(), gateway), mac)].into();
+    let translated = translate_with(&config, &resolved).unwrap();
+    assert!(translated.unresolved.is_empty());
+    let frame = octets(&translated, 0);
+    assert_eq!(frame[..12], [2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(frame[26..34], [10, 0, 1, 1, 10, 0, 2, 1]);
+    assert_eq!(translated.flows[0].rx_ports, ["p2"]);
+    assert_eq!(translated.devices[1].ipv4[0].prefix, 24);
+    // Nobody is asked for what packets say themselves.
+    let config = Config::from_json(&devices(json!({ "value": "00:00:00:00:00:02" }))).unwrap();
+    assert!(translate(&config).unwrap().unresolved.is_empty());
+}
+
+#[test]
+fn captures_have_filters_of_tcpdump() {
+    let mut config = with(json!({}));
+    config["captures"] = json!([{ "name": "c", "port_names": ["p2"], "format": "pcapng", "packet_size": 100, "filters": [
+        { "choice": "ethernet", "ethernet": { "src": { "value": "000011223344" } } },
+        { "choice": "ipv4", "ipv4": { "protocol": { "value": "11", "negate": true } } },
+        { "choice": "vlan", "vlan": { "id": { "value": "005", "mask": "fff" } } },
+        { "choice": "custom", "custom": { "offset": 40, "bit_length": 4, "value": "a" } },
+    ] }]);
+    let capture = &read(&config).unwrap().captures[0];
+    assert_eq!((capture.pcapng, capture.packet_size), (true, Some(100)));
+    assert_eq!(
+        capture.filter.as_deref(),
+        Some(
+            "(ether[6:4] = 0x1122 and ether[10:2] = 0x3344) and (ether[12:2] = 0x0800 and not \
+             (ether[23:1] = 0x11)) and (ether[12:2] = 0x8100 and ether[14:2] & 0xfff = 0x5) and \
+             (ether[40:1] & 0xf0 = 0xa0)"
+        )
+    );
+}
+
+#[test]
+fn flows_are_appended_updated_and_deleted_by_name() {
+    let config = Config::from_json(&with(json!({}))).unwrap();
+    let more = json!({ "name": "g", "tx_rx": { "port": { "tx_name": "p2" } } });
+    let both = config
+        .append(&json!({ "config_append_list": [{ "choice": "flows", "flows": [more] }] }))
+        .unwrap();
+    assert_eq!(translate(&both).unwrap().flows.len(), 2);
+    assert!(
+        translate(&both.append(&json!({ "config_append_list": [{ "flows": [more] }] })).unwrap())
+            .is_err()
+    );
+
+    let update = |name: &str, property: &str| {
+        both.update(&json!({ "choice": "flows", "flows": { "property_names": [property],
+            "flows": [{ "name": name, "rate": { "choice": "pps", "pps": 7 }, "size": { "fixed": 1000 } }] } }))
+    };
+    let updated = translate(&update("g", "rate").unwrap()).unwrap();
+    assert_eq!(
+        (updated.profile.streams[1].rate.num, &updated.profile.streams[1].size),
+        (7, &SizeLaw::Fixed(64))
+    );
+    assert_eq!(
+        update("h", "rate").unwrap_err().texts(),
+        ["flows.flows[0].name: there is no flow \"h\""]
+    );
+    assert_eq!(update("g", "colour").unwrap_err().0.len(), 1);
+
+    let delete = |name: &str| {
+        both.delete(&json!({ "config_delete_list": [{ "choice": "flows", "flows": [name] }] }))
+    };
+    assert_eq!(delete("f").unwrap().to_json()["flows"], json!([more]));
+    assert!(delete("h").is_err());
+}
+
+#[test]
+fn a_tag_says_what_stands_in_front_of_it_or_what_follows() {
+    let types = |tpid: Value, ether_type: Value| {
+        let packet = json!([{ "choice": "ethernet", "ethernet": { "ether_type": ether_type } },
+            { "choice": "vlan", "vlan": { "tpid": tpid } }, { "choice": "ipv4" }]);
+        let translated = ok(json!({ "packet": packet }));
+        let frame = octets(&translated, 0);
+        (u16::from_be_bytes([frame[12], frame[13]]), u16::from_be_bytes([frame[16], frame[17]]))
+    };
+    let value = |value: u32| json!({ "choice": "value", "value": value });
+    let auto = json!({ "choice": "auto" });
+    assert_eq!(types(json!({}), auto.clone()), (0x8100, 0x0800));
+    assert_eq!(types(value(0x88a8), auto.clone()), (0x88a8, 0x0800));
+    assert_eq!(types(value(0xffff), auto), (0x8100, 0x0800));
+    assert_eq!(types(value(0x6007), value(0x8100)), (0x8100, 0x6007));
+}
+
+/// Anything that JSON can say.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z_0-9:.]{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 40, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::vec(("[a-z_]{1,10}", inner), 0..5)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// What a configuration that holds is in this place, another value instead.
+fn replaced(config: &Value, mut place: usize, by: &Value) -> Value {
+    fn walk(value: &mut Value, place: &mut usize, by: &Value) -> bool {
+        if *place == 0 {
+            *value = by.clone();
+            return true;
+        }
+        *place -= 1;
+        match value {
+            Value::Array(list) => list.iter_mut().any(|item| walk(item, place, by)),
+            Value::Object(object) => object.values_mut().any(|item| walk(item, place, by)),
+            _ => false,
+        }
+    }
+    let mut config = config.clone();
+    walk(&mut config, &mut place, by);
+    config
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_json_in_any_place_gives_a_profile_or_problems(place in 0usize..400, by in any_json()) {
+        let text = include_str!("../configs/headers.json");
+        let config = replaced(&serde_json::from_str(text).unwrap(), place, &by);
+        if let Ok(config) = Config::from_json(&config) {
+            match translate(&config) {
+                Ok(translated) => prop_assert!(translated.flows.iter().all(|flow| !flow.streams.is_empty())),
+                Err(problems) => prop_assert!(!problems.0.is_empty()),
+            }
+            let _ = (config.append(&by), config.update(&by), config.delete(&by));
+        }
+    }
+}

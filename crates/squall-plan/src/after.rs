@@ -1,0 +1,54 @@
+//! What begins when something else has ended: `after` of a profile, by numbers of the plan.
+
+use std::collections::BTreeMap;
+
+use squall_profile::{Diagnostic, Profile};
+
+use crate::{PlanFlows, PlanReplay};
+
+/// What can wait for another, by its number in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    Stream(usize),
+    Replay(usize),
+    /// Of the load's templates.
+    Template(usize),
+}
+
+/// When all of `of` have ended, all of `then` begin, each after its own delay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct After {
+    pub of: Vec<Part>,
+    pub then: Vec<Part>,
+}
+
+/// Who waits for whom. Attacks are replays of their names.
+pub(crate) fn compile(
+    profile: &Profile,
+    replays: &[PlanReplay],
+    flows: Option<&PlanFlows>,
+) -> Result<Vec<After>, Vec<Diagnostic>> {
+    // A mix is several templates.
+    let parts = |part: squall_profile::Part| -> Vec<Part> {
+        match part {
+            squall_profile::Part::Stream(i) => vec![Part::Stream(i)],
+            squall_profile::Part::Replay(i) => vec![Part::Replay(i)],
+            squall_profile::Part::Template(i) => {
+                let of = flows.iter().flat_map(|flows| flows.of_profile.iter().enumerate());
+                of.filter(|(_, of)| **of == i).map(|(number, _)| Part::Template(number)).collect()
+            }
+            squall_profile::Part::Attack(i) => {
+                let behind = replays.iter().enumerate().skip(profile.replays.len());
+                let found = behind.filter(|(_, one)| one.name == profile.attacks[i].name);
+                found.map(|(number, _)| Part::Replay(number)).collect()
+            }
+        }
+    };
+    let mut links: BTreeMap<squall_profile::Part, After> = BTreeMap::new();
+    for after in profile.afters()? {
+        let link = links.entry(after.of).or_default();
+        link.of = parts(after.of);
+        link.then.extend(parts(after.part));
+    }
+    Ok(links.into_values().collect())
+}

@@ -1,0 +1,540 @@
+//! Flows of a profile, compiled: programs from their text, pools from their addresses, rates to
+//! fractions.
+//!
+//! What is wrong is told with its place in the profile, all mistakes at once.
+
+mod apps;
+mod network;
+mod planned;
+mod script;
+mod tls;
+mod tunables;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use squall_apps::{
+    Delays, Import, ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport,
+};
+use squall_flows::{
+    AddrRange, Arrival, Cps, Limits, Load, Network, Order, PORTS, Part, Pool, Ramp, Role, Spacing,
+    Target, Template, Think,
+};
+use squall_profile::{Flows, Mistakes, Profile, Said, Says};
+use squall_report::report::flows::ConversationsReport;
+use squall_tcp::Tunables;
+use squall_units::{MacAddr, Nanos, Segmentation};
+
+use crate::{Assets, PortLimits};
+
+pub use apps::{ApplicationInfo, applications, catalogue};
+pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
+pub use script::transport_name;
+
+/// Locally administered, where an interface has no address of its own.
+const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+const ETHERNET_HEADER: u32 = 14;
+/// The longest GSO frame that a port is given to cut: more segments at once are worth little, and
+/// wait in queues.
+const GSO_MAX_SIZE: u32 = 32 << 10;
+
+/// Attacks that are spoken by TCP and UDP of our own.
+pub struct Spoken<'a> {
+    /// Where and how: as `[flows]` would say it.
+    pub said: Flows,
+    /// For mistakes.
+    pub attack: &'a squall_profile::Attack,
+    /// What both ends say.
+    pub import: Import,
+}
+
+/// A load, and the ports that carry its sides.
+#[derive(Clone, Debug)]
+pub struct PlanFlows {
+    pub load: Load,
+    pub sides: Vec<FlowSide>,
+    /// By the load's templates, those of the profile; a script's have none there.
+    pub of_profile: Vec<usize>,
+    /// Of a capture that is played, what is known before; and of each conversation its number in
+    /// the capture.
+    pub conversations: Option<(ConversationsReport, Vec<u64>)>,
+}
+
+/// What a port carries of a load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowSide {
+    /// In the plan.
+    pub port: usize,
+    pub role: Role,
+    /// What it plays of the load as either role.
+    pub clients: Part,
+    pub servers: Part,
+    pub network: Network,
+    /// Flows that there is room for at once on each worker, those in TIME-WAIT included:
+    /// [`squall_flows::FLOWS`].
+    pub flows: u32,
+}
+
+impl PlanFlows {
+    /// Ports that flows are played on.
+    pub fn ports(&self) -> impl Iterator<Item = usize> + '_ {
+        self.sides.iter().map(|side| side.port)
+    }
+}
+
+impl FlowSide {
+    /// The longest frame that a port is to be opened for, octets without FCS.
+    pub fn max_frame(&self, segmentation: Segmentation) -> u32 {
+        self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
+    }
+
+    /// The longest packet that the port cuts; 0: it cuts none.
+    pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
+        match segmentation {
+            Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
+                let payload = u32::from(self.network.mtu).saturating_sub(60);
+                let cut = offload.tcp.saturating_mul(payload).saturating_add(40);
+                cut.min(offload.max_frame.saturating_sub(ETHERNET_HEADER)).min(GSO_MAX_SIZE)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The flows of `profile`, and what is `spoken` beside them, for ports with `limits`; `None`: it has
+/// none, or `mistakes` say why not.
+pub(crate) fn compile(
+    profile: &Profile,
+    spoken: Option<Spoken<'_>>,
+    limits: &[PortLimits],
+    assets: &dyn Assets,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<PlanFlows> {
+    let own = profile.flows.as_ref();
+    if own.is_none() && spoken.is_none() {
+        return None;
+    }
+    let before = mistakes.len();
+    let attacks = spoken.as_ref().map(|spoken| spoken.said.clone());
+    let spoken_at = spoken.as_ref().map(|spoken| spoken.attack.at);
+    let none = Flows::default();
+    let flows = own.unwrap_or(&none);
+    let mut pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, mistakes)).collect();
+    let mut captures = Captures { assets, read: Vec::new() };
+    let (mut templates, mut of_profile): (Vec<Template>, Vec<usize>) = Default::default();
+    for (number, said) in flows.templates.iter().enumerate() {
+        templates.extend(self::templates(said, flows, &mut captures, mistakes));
+        of_profile.resize(templates.len(), number);
+    }
+    let (mut script, mut conversations) = (None, None);
+    if let Some(said) = &flows.replay {
+        if flows.clients.is_none() {
+            let text = "the clients of a capture are played, and there is no port for them";
+            mistakes.note(&said.capture, text, "name one in [flows]: clients = \"A\"");
+        } else if spoken.is_some() {
+            let text = "attacks are spoken live, and the conversations of a capture are played";
+            mistakes.note(&said.capture, text, "try live = false of [[attack]], or two runs");
+        } else if let Some(played) = script::script(said, None, assets, mistakes) {
+            (pools, templates) = (played.pools, played.templates);
+            (script, conversations) = (Some(played.script), Some((played.report, played.numbers)));
+        }
+    }
+    if let (Some(Spoken { import, .. }), Some(said)) =
+        (spoken, attacks.as_ref().and_then(|attacks| attacks.replay.as_ref()))
+        && script.is_none()
+        && let Some(mut played) = script::script(said, Some(import), assets, mistakes)
+    {
+        // Behind the templates and pools that there are.
+        for template in &mut played.templates {
+            template.clients += pools.len();
+            template.servers += pools.len();
+        }
+        played.script.first = templates.len();
+        let kinds = played.script.conversations.iter_mut();
+        kinds.for_each(|conversation| conversation.template += templates.len());
+        pools.extend(played.pools);
+        templates.extend(played.templates);
+        (script, conversations) = (Some(played.script), Some((played.report, played.numbers)));
+    }
+    let script = script.map(Arc::new);
+    let load = Load {
+        servers: pools.clone(),
+        clients: pools,
+        templates,
+        target: flows.target.map(target),
+        ramp: Ramp { up: flows.ramp.up, hold: flows.ramp.hold, down: flows.ramp.down },
+        limits: Limits {
+            flows: flows.limit,
+            duration: profile.stop.duration,
+            active: flows.active_limit,
+        },
+        drain: flows.drain.unwrap_or(squall_flows::DRAIN),
+        patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
+        seed: profile.seed,
+        script,
+    };
+    let mut sides: Vec<FlowSide> = Vec::new();
+    let (first, second) = match (own, &attacks) {
+        (Some(own), Some(attacks)) => (
+            Some((own, Part { templates: true, script: false })),
+            Some((attacks, Part { templates: false, script: true })),
+        ),
+        (own, attacks) => (own.or(attacks.as_ref()).map(|all| (all, Part::ALL)), None),
+    };
+    for (number, (of, part)) in first.into_iter().chain(second).enumerate() {
+        for (port, role, said, fallback) in [
+            (of.clients, Role::Clients, &of.client_network, CLIENT_MAC),
+            (of.servers, Role::Servers, &of.server_network, SERVER_MAC),
+        ] {
+            let Some(port) = port else { continue };
+            if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
+                if number > 0 && side.role != role && side.role != Role::Both {
+                    let at = spoken_at.unwrap_or_default();
+                    let text = "attacks go the other way than flows: where clients of one stand, \
+                                there are servers of the other";
+                    mistakes.at(at, text, "try to exchange port and port2, or live = false");
+                }
+                add_role(side, role, part);
+                if *said != squall_profile::Network::default() {
+                    let words = said
+                        .mac
+                        .iter()
+                        .chain(&said.next_hop)
+                        .chain(&said.gateway)
+                        .chain(&said.wraps);
+                    let at = words.map(|word| word.at).next().unwrap_or_default();
+                    let (text, hint) = if number == 0 {
+                        (
+                            "server_network has no effect",
+                            "clients and servers on one port have one network: say it in \
+                             client_network",
+                        )
+                    } else {
+                        (
+                            "the network of [[attack]] has no effect",
+                            "flows stand at the same port, and hosts of a port have one network: \
+                             say it in [flows]",
+                        )
+                    };
+                    mistakes.at(at, text, hint);
+                }
+                continue;
+            }
+            let longest = limits[port].max_frame.saturating_sub(ETHERNET_HEADER);
+            let mac = limits[port].mac.unwrap_or(fallback);
+            let network = network::network(said, mac, longest.clamp(576, 1500) as u16, mistakes);
+            let (clients, servers) = (Part::NOTHING, Part::NOTHING);
+            let mut side =
+                FlowSide { port, role, clients, servers, network, flows: squall_flows::FLOWS };
+            add_role(&mut side, role, part);
+            sides.push(side);
+        }
+    }
+    let wrong = || {
+        let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
+        of_side.or_else(|| flows.servers.and_then(|_| load.check_servers().err()))
+    };
+    if mistakes.len() == before
+        && let Some(error) = wrong()
+    {
+        // One of a mix has the name of its template in front.
+        let named = |said: &&squall_profile::Template| {
+            error
+                .template()
+                .and_then(|name| name.strip_prefix(&said.name))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let at = flows
+            .templates
+            .iter()
+            .filter(named)
+            .max_by_key(|said| said.name.len())
+            .map(|said| said.at);
+        mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
+    }
+    (mistakes.len() == before).then_some(PlanFlows { load, sides, of_profile, conversations })
+}
+
+/// The side plays `part` in this role, too.
+fn add_role(side: &mut FlowSide, role: Role, part: Part) {
+    if side.role != role {
+        side.role = Role::Both;
+    }
+    let of = if role == Role::Clients { &mut side.clients } else { &mut side.servers };
+    (of.templates, of.script) = (of.templates || part.templates, of.script || part.script);
+}
+
+fn target(target: squall_profile::Target) -> Target {
+    match target {
+        squall_profile::Target::Cps(cps) => Target::Cps(Cps::from_f64(cps)),
+        squall_profile::Target::Active(flows) => Target::Active(flows),
+        squall_profile::Target::Bandwidth(rate) => Target::Bandwidth(rate.num / rate.den.max(1)),
+    }
+}
+
+fn pool(said: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
+    let range = |text: &Said| match text.text.parse::<AddrRange>() {
+        Ok(range) => Some(range),
+        Err(error) => {
+            mistakes.told(text, &error);
+            None
+        }
+    };
+    Pool {
+        name: said.name.clone(),
+        ranges: said.addresses.iter().filter_map(range).collect(),
+        ports: said.ports.map_or(PORTS, |(first, last)| first..=last),
+        order: match said.order {
+            squall_profile::Order::Sequential => Order::Sequential,
+            squall_profile::Order::Random => Order::Random,
+            squall_profile::Order::Hash => Order::Hash,
+        },
+    }
+}
+
+/// One, or those that a mix consists of.
+fn templates(
+    said: &squall_profile::Template,
+    flows: &Flows,
+    captures: &mut Captures<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Template> {
+    let Some(ends) = ends(said, flows, captures, mistakes) else { return Vec::new() };
+    no_effect(said, flows, &ends, mistakes);
+    let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
+    let tls = tls::tls(said, flows.servers.is_some(), captures.assets, mistakes);
+    let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
+    // Where those who speak HTTP inside of TLS look for it.
+    let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
+    let template = |(share, name, ends): (u32, String, Ends)| Template {
+        name: if several { format!("{} {name}", said.name) } else { said.name.clone() },
+        clients: said.clients,
+        servers: said.servers,
+        port: said.port.filter(|_| !several).unwrap_or(usual(ends.port)),
+        client: ends.client,
+        server: ends.server,
+        tls: tls.clone(),
+        client_tunables: tunables.clone(),
+        server_tunables: tunables.clone(),
+        arrival: arrival(said.arrival, share, shares),
+        limit: said.limit.map(|limit| (limit * u64::from(share)).div_ceil(u64::from(shares))),
+        start: said.start,
+        duration: said.duration,
+        waits: said.after.is_some(),
+    };
+    ends.into_iter().map(template).collect()
+}
+
+/// Notes what a template says and nothing listens to.
+fn no_effect(
+    said: &squall_profile::Template,
+    flows: &Flows,
+    ends: &[(u32, String, Ends)],
+    mistakes: &mut Mistakes<'_>,
+) {
+    let name = &said.name;
+    let over =
+        |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
+    if let (Some(port), [_, _, ..]) = (said.port, ends) {
+        let text = format!("template {name:?}: port = {port} has no effect on a mix");
+        mistakes.at(
+            said.at,
+            &text,
+            "each of its applications has a port of its own: try a template for each",
+        );
+    }
+    if said.udp && !matches!(said.says, Says::Programs { .. }) && !over(Transport::Udp) {
+        let text = format!("template {name:?}: transport = \"udp\" has no effect");
+        mistakes.at(
+            said.at,
+            &text,
+            "what an application or a capture speaks, it speaks over its own transport",
+        );
+    }
+    for (setting, value) in &said.tcp.settings {
+        let stray = match setting.as_str() {
+            "udp_idle" => over(Transport::Tcp),
+            "mss" | "tos" | "ttl" => false,
+            known => over(Transport::Udp) && tunables::NAMES.contains(&known),
+        };
+        if stray {
+            let transport = if over(Transport::Tcp) { "TCP" } else { "UDP" };
+            let text = format!(
+                "tcp.{setting} has no effect: the flows of template {name:?} are over {transport}"
+            );
+            mistakes.note(value, &text, "leave it out");
+        }
+    }
+    let random = match (said.arrival, flows.target) {
+        (squall_profile::Arrival::Users { think, exponential, .. }, _) => {
+            exponential && think == Nanos::ZERO
+        }
+        (
+            squall_profile::Arrival::Weight { poisson, .. },
+            Some(squall_profile::Target::Active(_)),
+        ) => poisson,
+        _ => false,
+    };
+    if random {
+        let text = format!("template {name:?}: spacing = \"poisson\" has no effect");
+        let hint =
+            "a flow begins here when another has ended: try think = \"100 ms\" with users, or cps";
+        mistakes.at(said.at, &text, hint);
+    }
+}
+
+/// Its share of `shares` of a template's flows.
+fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
+    let spacing = |poisson| if poisson { Spacing::Poisson } else { Spacing::Constant };
+    match said {
+        squall_profile::Arrival::Cps { cps, poisson } => {
+            let cps = Cps::from_f64(cps * f64::from(share) / f64::from(shares));
+            Arrival::Open { cps, spacing: spacing(poisson) }
+        }
+        squall_profile::Arrival::Weight { weight, poisson } => {
+            Arrival::Weight { weight: weight.saturating_mul(share), spacing: spacing(poisson) }
+        }
+        squall_profile::Arrival::Users { users, think, exponential } => Arrival::Closed {
+            users: (u64::from(users) * u64::from(share)).div_ceil(shares.into()) as u32,
+            think: if exponential { Think::Exponential(think) } else { Think::Fixed(think) },
+        },
+        squall_profile::Arrival::None => Arrival::None,
+    }
+}
+
+/// Captures that were read, by name and what becomes of delays: each is read once, however many
+/// templates name it.
+struct Captures<'a> {
+    assets: &'a dyn Assets,
+    read: Vec<(String, squall_profile::Delays, Result<Import, String>)>,
+}
+
+/// Programs of both ends of a flow, and the port on which servers wait for it.
+struct Ends {
+    client: Program,
+    server: Program,
+    port: u16,
+}
+
+fn ends(
+    said: &squall_profile::Template,
+    flows: &Flows,
+    captures: &mut Captures<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(u32, String, Ends)>> {
+    let name = said.name.as_str();
+    let transport = if said.udp { Transport::Udp } else { Transport::Tcp };
+    match &said.says {
+        Says::Programs { client, server, messages } => {
+            let mut named = BTreeMap::new();
+            for (message, text) in messages {
+                match text.text.parse::<Message>() {
+                    Ok(parsed) => drop(named.insert(message.clone(), parsed)),
+                    Err(error) => mistakes.told(text, &error),
+                }
+            }
+            if (client.is_empty() && flows.clients.is_some())
+                || (server.is_empty() && flows.servers.is_some())
+            {
+                let side = if client.is_empty() { "client" } else { "server" };
+                let nowhere = Said { text: String::new(), at: said.at };
+                let text = format!(
+                    "template {name:?} has no instructions of the {side}, which is to run here"
+                );
+                mistakes.note(
+                    &nowhere,
+                    &text,
+                    &format!("add {side} = [...], or leave out the port of {side}s in [flows]"),
+                );
+                return None;
+            }
+            let client = program(name, ProgramRole::Client, transport, client, &named, mistakes);
+            let server = program(name, ProgramRole::Server, transport, server, &named, mistakes);
+            Some(vec![(
+                1,
+                said.name.clone(),
+                Ends { client: client?, server: server?, port: said.port? },
+            )])
+        }
+        Says::App { app, options } => apps::ends(app, options, mistakes),
+        Says::Capture { path, number, delays } => {
+            match captures.conversations(&path.text, *delays) {
+                Ok(found) => match usize::try_from(number - 1)
+                    .ok()
+                    .filter(|n| *n < found.conversations.len())
+                {
+                    Some(at) => {
+                        let Imported { client, server, server_end, .. } =
+                            found.conversations[at].clone();
+                        Some(vec![(
+                            1,
+                            said.name.clone(),
+                            Ends { client, server, port: said.port.unwrap_or(server_end.1) },
+                        )])
+                    }
+                    None => {
+                        let all = found.conversations.len();
+                        let text = format!("{} has no conversation {number}", path.text);
+                        mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
+                        None
+                    }
+                },
+                Err(error) => {
+                    mistakes.told(path, &error);
+                    None
+                }
+            }
+        }
+    }
+}
+
+impl Captures<'_> {
+    fn conversations(
+        &mut self,
+        path: &str,
+        delays: squall_profile::Delays,
+    ) -> Result<&Import, &str> {
+        let known = self.read.iter().position(|(of, with, _)| of == path && *with == delays);
+        let at = known.unwrap_or_else(|| {
+            let options =
+                ImportOptions { delays: self::delays(delays), ..ImportOptions::default() };
+            let read = self.assets.conversations(path, None, &options);
+            self.read.push((path.to_owned(), delays, read));
+            self.read.len() - 1
+        });
+        self.read[at].2.as_ref().map_err(String::as_str)
+    }
+}
+
+/// What a profile says of delays.
+fn delays(said: squall_profile::Delays) -> Delays {
+    match said {
+        squall_profile::Delays::Keep => Delays::Keep,
+        squall_profile::Delays::Drop => Delays::Drop,
+        squall_profile::Delays::Scale(factor) => Delays::Scale(factor),
+    }
+}
+
+/// Of a side that somebody else plays nothing is said: a program that does nothing stands for it.
+fn program(
+    name: &str,
+    role: ProgramRole,
+    transport: Transport,
+    lines: &[Said],
+    messages: &BTreeMap<String, Message>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Program> {
+    let nothing = [Said::from("wait_peer_close")];
+    let lines = if lines.is_empty() { &nothing } else { lines };
+    let texts = lines.iter().map(|line| line.text.as_str());
+    match Program::parse(name, role, transport, texts, messages.clone()) {
+        Ok(program) => Some(program),
+        Err(error) => {
+            let line =
+                error.instruction.checked_sub(1).and_then(|i| lines.get(i)).unwrap_or(&lines[0]);
+            mistakes.told(line, &error);
+            None
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What stands around a side's packets: from the words of a profile.
+
+use std::{net::IpAddr, str::FromStr};
+
+use squall_flows::{Network, NextHop, Wrap};
+use squall_profile::{Mistakes, Said};
+use squall_units::MacAddr;
+
+/// `mac` and `mtu` are those of the port, for what is not said.
+pub fn network(
+    said: &squall_profile::Network,
+    mac: MacAddr,
+    mtu: u16,
+    mistakes: &mut Mistakes<'_>,
+) -> Network {
+    let mut network =
+        Network { mac, cluster: said.cluster, mtu: said.mtu.unwrap_or(mtu), ..Network::default() };
+    if let Some(text) = &said.mac {
+        network.mac =
+            mistakes.parsed(text, "a MAC address", "02:00:00:00:00:01").unwrap_or(network.mac);
+    }
+    if let Some(text) = &said.next_hop {
+        let hop = mistakes.parsed(text, "a MAC address", "02:00:00:00:00:02");
+        network.next_hop = hop.map_or(NextHop::OnLink, NextHop::Mac);
+    }
+    let (mut v4, mut v6) = (None, None);
+    for text in &said.gateway {
+        match mistakes.parsed::<IpAddr>(text, "an address", "10.0.0.1") {
+            Some(IpAddr::V4(address)) if v4.is_none() => v4 = Some(address),
+            Some(IpAddr::V6(address)) if v6.is_none() => v6 = Some(address),
+            Some(_) => mistakes.note(
+                text,
+                "a second gateway of one family",
+                "one of IPv4 and one of IPv6 at most",
+            ),
+            None => {}
+        }
+    }
+    if v4.is_some() || v6.is_some() {
+        network.next_hop = NextHop::Gateway { v4, v6 };
+    }
+    network.wraps = said.wraps.iter().filter_map(|text| wrap(text, mistakes)).collect();
+    network
+}
+
+const FORMS: &str = "\"vlan 7\", \"vlan 7 priority 3\", \"qinq 100\", \"mpls 1000\", \"mpls 1000 \
+                     class 3 ttl 64\", \"gre FROM TO\", \"gre FROM TO key 5\", \"vxlan FROM TO 42 \
+                     MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\"";
+
+fn wrap(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Wrap> {
+    let parsed = parse(&said.text);
+    if parsed.is_none() {
+        mistakes.note(
+            said,
+            &format!("{:?} is nothing that packets are wrapped in", said.text),
+            &format!("expected {FORMS}"),
+        );
+    }
+    parsed
+}
+
+fn parse(text: &str) -> Option<Wrap> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (kind, rest) = words.split_first()?;
+    Some(match (*kind, rest) {
+        ("vlan" | "qinq", [id, options @ ..]) => {
+            let [priority] = named(options, ["priority"])?;
+            Wrap::Vlan {
+                id: word(id)?,
+                priority: priority.map_or(Some(0), word)?,
+                service: *kind == "qinq",
+            }
+        }
+        ("mpls", [label, options @ ..]) => {
+            let [class, ttl] = named(options, ["class", "ttl"])?;
+            Wrap::Mpls {
+                label: word(label)?,
+                class: class.map_or(Some(0), word)?,
+                ttl: ttl.map_or(Some(64), word)?,
+            }
+        }
+        ("gre", [from, to, options @ ..]) => {
+            let [key] = named(options, ["key"])?;
+            let key = key.map(|key| word(key).ok_or(())).transpose().ok()?;
+            Wrap::Gre { local: word(from)?, remote: word(to)?, key }
+        }
+        ("vxlan", [from, to, vni, mac]) => {
+            Wrap::Vxlan { local: word(from)?, remote: word(to)?, vni: word(vni)?, mac: word(mac)? }
+        }
+        ("gtp-u", [from, to, teid, local_teid]) => Wrap::GtpU {
+            local: word(from)?,
+            remote: word(to)?,
+            teid: word(teid)?,
+            local_teid: word(local_teid)?,
+        },
+        _ => return None,
+    })
+}
+
+fn word<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// The values behind some names, each at most once.
+fn named<'a, const N: usize>(words: &[&'a str], names: [&str; N]) -> Option<[Option<&'a str>; N]> {
+    let mut found = [None; N];
+    for pair in words.chunks(2) {
+        let [name, value] = pair else { return None };
+        let at = names.iter().position(|known| known == name)?;
+        if found[at].replace(*value).is_some() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_read_as_they_are_shown() {
+        assert_eq!(parse("vlan 7"), Some(Wrap::Vlan { id: 7, priority: 0, service: false }));
+        assert_eq!(
+            parse("qinq 100 priority 3"),
+            Some(Wrap::Vlan { id: 100, priority: 3, service: true })
+        );
+        assert_eq!(parse("mpls 1000 ttl 3"), Some(Wrap::Mpls { label: 1000, class: 0, ttl: 3 }));
+        let (local, remote) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        assert_eq!(
+            parse("gre 10.0.0.1 10.0.0.2 key 5"),
+            Some(Wrap::Gre { local, remote, key: Some(5) })
+        );
+        let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+        let vxlan = Wrap::Vxlan { local, remote, vni: 42, mac };
+        assert_eq!(parse("vxlan 10.0.0.1 10.0.0.2 42 02:00:00:00:00:09"), Some(vxlan));
+        assert_eq!(
+            parse("gtp-u 10.0.0.1 10.0.0.2 1 2"),
+            Some(Wrap::GtpU { local, remote, teid: 1, local_teid: 2 })
+        );
+        for wrong in [
+            "",
+            "vlan",
+            "vlan x",
+            "vlan 7 priority",
+            "vlan 7 priority 1 priority 2",
+            "gre 10.0.0.1",
+            "ipip 1 2",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

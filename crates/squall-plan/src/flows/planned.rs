@@ -1,0 +1,187 @@
+//! What a load would be, before anything is sent.
+
+use squall_flows::{Arrival, Load, Spacing, Think, Tuples};
+use squall_profile::{Flows, Profile, Says};
+use squall_report::{render::human, report::flows::ConversationsReport};
+use squall_units::Nanos;
+
+use super::PlanFlows;
+use crate::Plan;
+
+/// Templates and pools of a load that is not begun.
+#[derive(Clone, Debug)]
+pub struct PlannedLoad {
+    pub templates: Vec<PlannedTemplate>,
+    pub pools: Vec<PlannedPool>,
+    /// Of a capture that is played, in the place of templates.
+    pub conversations: Option<ConversationsReport>,
+}
+
+/// A kind of flows.
+#[derive(Clone, Debug)]
+pub struct PlannedTemplate {
+    pub name: String,
+    /// The application that is built in, the capture's conversation, or `programs`.
+    pub says: String,
+    /// `tcp`, `udp` or `tls`.
+    pub transport: &'static str,
+    /// Pools, by name, and where the servers listen.
+    pub clients: String,
+    pub servers: String,
+    pub port: u16,
+    /// When its flows begin, in words.
+    pub arrival: String,
+    /// Flows that begin in a second, all ramps done; none where it depends on how the others fare.
+    pub asked_cps: Option<f64>,
+    /// Combinations of client, client's port and server: so many flows can be open at once.
+    pub tuples: u64,
+}
+
+/// Addresses, and what ports their clients have.
+#[derive(Clone, Debug)]
+pub struct PlannedPool {
+    pub name: String,
+    pub addresses: u64,
+    pub ports: u64,
+    pub first: String,
+    pub order: &'static str,
+}
+
+impl Plan {
+    /// The flows that it has, as `profile`, which it was compiled from, names them; what the user
+    /// should know goes into the notes.
+    pub fn explain_flows(&mut self, profile: &Profile) -> Option<PlannedLoad> {
+        let (said, flows) = (profile.flows.as_ref()?, self.flows.as_ref()?);
+        Some(PlannedLoad::of(said, flows, &mut self.notes))
+    }
+}
+
+impl PlannedLoad {
+    fn of(said: &Flows, flows: &PlanFlows, notes: &mut Vec<String>) -> Self {
+        let load = &flows.load;
+        let conversations = flows.conversations.as_ref().map(|(report, _)| report.clone());
+        if load.own_templates() == 0 {
+            return Self { templates: Vec::new(), pools: Vec::new(), conversations };
+        }
+        // They were checked when they were compiled.
+        let pools: Vec<Option<Tuples>> =
+            load.clients.iter().map(|pool| Tuples::new(pool, 0).ok()).collect();
+        let size = |pool: usize, of: fn(&Tuples) -> u64| {
+            pools.get(pool).and_then(Option::as_ref).map_or(0, of)
+        };
+        let ends = load.client_tuples().unwrap_or_default();
+        let share = |i: usize| ends.get(i).map_or((0, 0), |ends| (ends.len(), ends.ports()));
+        let known_by_ports = |(i, template): &(usize, &squall_flows::Template)| {
+            share(*i).1 < size(template.clients, Tuples::ports)
+        };
+        let own = || load.templates[..load.own_templates()].iter().enumerate();
+        let known: Vec<_> = own().filter(known_by_ports).collect();
+        if !known.is_empty() {
+            let names: Vec<_> =
+                known.iter().map(|(_, template)| format!("{:?}", template.name)).collect();
+            notes.push(format!(
+                "templates {} have servers at one address and port, and each a share of the \
+                 clients' ports, by which servers know them; behind a device that translates \
+                 ports try a port for each",
+                names.join(", ")
+            ));
+        }
+        let template = |(i, template): (usize, &squall_flows::Template)| {
+            let tuples = share(i).0.saturating_mul(size(template.servers, Tuples::addresses));
+            let asked_cps = load.asked(i).map(squall_flows::Cps::value);
+            // The side that closes first keeps the tuple for so long.
+            let kept = template.client_tunables.time_wait.as_secs_f64();
+            if let Some(cps) = asked_cps
+                && template.client.transport == squall_apps::Transport::Tcp
+                && cps * kept > tuples as f64
+            {
+                notes.push(format!(
+                    "template {:?}: {} flows a second, whose addresses and ports are not free \
+                     again for {kept} s, need more than its {} combinations; more addresses, or \
+                     tcp.time_wait, help",
+                    template.name,
+                    human::si(cps, ""),
+                    human::count(tuples),
+                ));
+            }
+            PlannedTemplate {
+                name: template.name.clone(),
+                says: said
+                    .templates
+                    .iter()
+                    .find(|t| t.name == template.name)
+                    .map_or_else(String::new, says),
+                transport: match (template.tls.is_some(), template.client.transport) {
+                    (true, _) => "tls",
+                    (_, squall_apps::Transport::Tcp) => "tcp",
+                    (_, squall_apps::Transport::Udp) => "udp",
+                },
+                clients: load.clients[template.clients].name.clone(),
+                servers: load.servers[template.servers].name.clone(),
+                port: template.port,
+                arrival: arrival(load, template),
+                asked_cps,
+                tuples,
+            }
+        };
+        let templates = own().map(template).collect();
+        let pool = |(pool, tuples): (&squall_flows::Pool, &Option<Tuples>)| {
+            let tuples = tuples.as_ref()?;
+            Some(PlannedPool {
+                name: pool.name.clone(),
+                addresses: tuples.addresses(),
+                ports: tuples.ports(),
+                first: tuples.address(0).to_string(),
+                order: match pool.order {
+                    squall_flows::Order::Sequential => "sequential",
+                    squall_flows::Order::Random => "random",
+                    squall_flows::Order::Hash => "hash",
+                },
+            })
+        };
+        let said = said.pools.len();
+        let pools = load.clients.iter().zip(&pools).take(said).filter_map(pool).collect();
+        // Those of attacks are told with the attacks.
+        Self { templates, pools, conversations: None }
+    }
+}
+
+fn says(template: &squall_profile::Template) -> String {
+    match &template.says {
+        Says::App { app, options } => {
+            let options = options.iter().map(|(name, value)| format!(" {name}={}", value.text));
+            std::iter::once(app.text.clone()).chain(options).collect()
+        }
+        Says::Programs { .. } => "programs".into(),
+        Says::Capture { path, number, .. } => format!("{} #{number}", path.text),
+    }
+}
+
+fn arrival(load: &Load, template: &squall_flows::Template) -> String {
+    let law = |spacing: Spacing| match spacing {
+        Spacing::Constant => "",
+        Spacing::Poisson => ", Poisson",
+    };
+    let mut times = String::new();
+    if template.start > Nanos::ZERO {
+        times += &format!(", from {}", template.start);
+    }
+    if let Some(lasts) = template.duration {
+        times += &format!(", for {lasts}");
+    }
+    let of = match template.arrival {
+        Arrival::Open { cps, spacing } => {
+            format!("{} flows/s{}", human::si(cps.value(), ""), law(spacing))
+        }
+        Arrival::Weight { weight, spacing } => {
+            format!("{weight}/{} of the target{}", load.weights(), law(spacing))
+        }
+        Arrival::Closed { users, think } => match think {
+            Think::Fixed(time) if time.0 == 0 => format!("{users} users"),
+            Think::Fixed(time) => format!("{users} users who think {time}"),
+            Think::Exponential(mean) => format!("{users} users who think {mean} on average"),
+        },
+        Arrival::None => "served".into(),
+    };
+    of + &times
+}

@@ -1,0 +1,512 @@
+//! The conversations of a capture as a script: who speaks with whom, what and when, and which of
+//! them cannot be played.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, SocketAddr},
+};
+
+use squall_apps::{
+    Delay, Delays, Holes, Import, ImportOptions, Imported, Instruction, MessageRef, Part, Program,
+    Role, Transport,
+};
+use squall_flows::{
+    AddrRange, Arrival, Conversation, Order, PORTS, Pool, Script, Template, Tuples,
+};
+use squall_profile::{Begin, Conversations, Incomplete, Mistakes, Said};
+use squall_report::report::flows::{ConversationNote, ConversationsReport, KindReport};
+use squall_tcp::Tunables;
+use squall_units::Nanos;
+
+use super::tunables;
+use crate::Assets;
+
+/// What is played of a capture.
+pub struct Played {
+    pub pools: Vec<Pool>,
+    /// Kinds of conversations, by which they are counted.
+    pub templates: Vec<Template>,
+    pub script: Script,
+    /// As far as it can be told before anything is played.
+    pub report: ConversationsReport,
+    /// Of each conversation that is played its number in the capture, from 1.
+    pub numbers: Vec<u64>,
+}
+
+/// A conversation is given up when nothing came for so long.
+const WITHIN: Nanos = Nanos(10_000_000_000);
+/// Each conversation has a program of its own on each side, whose numbers have 16 bits; and so have
+/// kinds' placeholders.
+const MOST: usize = 65_000;
+/// So many kinds are told apart; the rest are one.
+const KINDS: usize = 32;
+/// So many conversations are named that are not played.
+const NAMED: usize = 20;
+
+/// Writes the script of what was `found`, or else of what is in the capture. `None`: it cannot be,
+/// as `mistakes` say.
+pub fn script(
+    said: &Conversations,
+    found: Option<Import>,
+    assets: &dyn Assets,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Played> {
+    // What is handed over has times of the run, and not of a capture.
+    let mut first = found.is_some().then_some(0);
+    let import = match found {
+        Some(import) => import,
+        None => read(said, assets, mistakes)?,
+    };
+    let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
+    let mut addresses = Addresses::new(said, mistakes)?;
+    let mut report = ConversationsReport {
+        capture: said.capture.text.clone(),
+        packets: import.packets,
+        found: import.conversations.len() as u64,
+        loops: (said.loops > 0).then_some(said.loops),
+        packets_left_out: import.left_out.iter().map(|(name, n)| (name.to_owned(), n)).collect(),
+        ..ConversationsReport::default()
+    };
+    let both =
+        |one: &Imported| one.report.of_client.packets > 0 && one.report.of_server.packets > 0;
+    let some_have_both = import.conversations.iter().any(both);
+    let lacks_one =
+        |one: &&Imported| !both(one) && (one.client.transport == Transport::Tcp || !some_have_both);
+    report.one_sided = import.conversations.iter().filter(lacks_one).count() as u64;
+    let mut found: Vec<(usize, Imported)> = (1..).zip(import.conversations).collect();
+    found.sort_by_key(|(_, one)| one.report.begin_ns);
+    let mut conversations: Vec<Conversation> = Vec::with_capacity(found.len());
+    let mut numbers = Vec::with_capacity(found.len());
+    let mut end = Nanos::ZERO;
+    for (number, one) in found {
+        let note = |why: &str| ConversationNote {
+            number: number as u64,
+            flow: flow(&one),
+            reason: why.to_owned(),
+        };
+        let ends = match incomplete(said.incomplete, &one) {
+            Some(why) => Err(why),
+            None => addresses.of(&one),
+        };
+        let (client_end, server_end) = match ends {
+            Ok(ends) => ends,
+            Err(why) => {
+                *report.not_played.entry(why.to_owned()).or_default() += 1;
+                if report.not_played_first.len() < NAMED {
+                    report.not_played_first.push(note(why));
+                }
+                continue;
+            }
+        };
+        let since = one.report.begin_ns - *first.get_or_insert(one.report.begin_ns);
+        let begin = match said.begin {
+            Begin::Captured(factor) => Nanos((since as f64 / factor) as u64),
+            Begin::Cps(cps) => Nanos((conversations.len() as f64 * 1e9 / cps) as u64),
+            Begin::Top => Nanos::ZERO,
+        };
+        end = end.max(begin);
+        numbers.push(number as u64);
+        let (client, server) = with_patience(one.client, one.server, said.within.unwrap_or(WITHIN));
+        conversations.push(Conversation {
+            begin,
+            template: 0,
+            client,
+            server,
+            client_end,
+            server_end,
+        });
+    }
+    if conversations.is_empty() {
+        let why: Vec<_> = report.not_played.iter().map(|(why, n)| format!("{n} {why}")).collect();
+        let text = match &why[..] {
+            [] => format!("{} has no conversation over TCP or UDP", said.capture.text),
+            why => format!(
+                "{} has no conversation that can be played: {}",
+                said.capture.text,
+                why.join(", ")
+            ),
+        };
+        mistakes.note(
+            &said.capture,
+            &text,
+            "try squall info to see what there is, or incomplete = \"cut\"",
+        );
+        return None;
+    }
+    let (pools, of) = addresses.pools(&conversations, mistakes)?;
+    let templates = kinds(&mut conversations, of, &tunables, &mut report);
+    report.playable = conversations.len() as u64;
+    let script = Script {
+        first: 0,
+        conversations,
+        loops: (said.loops > 0).then_some(said.loops),
+        period: Nanos(end.0.saturating_add(said.loop_delay.0)),
+        at_once: said.at_once,
+    };
+    Some(Played { pools, templates, script, report, numbers })
+}
+
+fn read(said: &Conversations, assets: &dyn Assets, mistakes: &mut Mistakes<'_>) -> Option<Import> {
+    let delays = match (said.delays, said.begin) {
+        (Some(delays), _) => super::delays(delays),
+        (None, Begin::Top) => Delays::Drop,
+        (None, Begin::Captured(factor)) if factor != 1.0 => Delays::Scale(1.0 / factor),
+        (None, _) => Delays::Keep,
+    };
+    let within = said.within.unwrap_or(WITHIN);
+    let default = ImportOptions::default();
+    let options = ImportOptions {
+        delays,
+        shortest_delay: said.shortest_delay.unwrap_or(default.shortest_delay),
+        holes: if said.incomplete == Incomplete::Zeros { Holes::Zeros } else { Holes::Cut },
+        udp_within: (within > Nanos::ZERO).then_some(within),
+        most_conversations: MOST,
+        ..default
+    };
+    let filter = said.filter.as_ref().map(|filter| filter.text.as_str());
+    match assets.conversations(&said.capture.text, filter, &options) {
+        Ok(import) => Some(import),
+        Err(error) => {
+            mistakes.told(&said.capture, &error);
+            None
+        }
+    }
+}
+
+/// Why it is not played.
+fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
+    match what {
+        Incomplete::Skip if one.client.transport == Transport::Tcp && !one.report.handshake => {
+            Some("mid_stream")
+        }
+        Incomplete::Skip if !one.report.holes.is_empty() => Some("holes"),
+        _ => None,
+    }
+}
+
+fn flow(one: &Imported) -> String {
+    let ((client, from), (server, to)) = (one.client_end, one.server_end);
+    format!(
+        "{} {} > {}",
+        transport_name(one.client.transport),
+        SocketAddr::new(client, from),
+        SocketAddr::new(server, to)
+    )
+}
+
+pub fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "TCP",
+        Transport::Udp => "UDP",
+    }
+}
+
+/// Nobody waits for ever for a peer who says something else than in the capture.
+fn with_patience(mut client: Program, mut server: Program, within: Nanos) -> (Program, Program) {
+    if within > Nanos::ZERO && client.transport == Transport::Tcp {
+        let (of_client, of_server) = (longest_pause(&client), longest_pause(&server));
+        for (program, pause) in [(&mut client, of_server), (&mut server, of_client)] {
+            if !matches!(
+                program.instructions[..],
+                [] | [Instruction::Connect | Instruction::Accept, ..]
+            ) {
+                let time = Nanos(within.0.saturating_add(pause).min(86_400 * 1_000_000_000));
+                program.instructions.insert(0, Instruction::Keepalive(time));
+            }
+        }
+    }
+    (client, server)
+}
+
+/// The longest that a side waits before it speaks, however often in between it listens.
+fn longest_pause(program: &Program) -> u64 {
+    let (mut pause, mut longest) = (0u64, 0);
+    for instruction in &program.instructions {
+        match instruction {
+            Instruction::Delay(Delay::Fixed(time)) => pause = pause.saturating_add(time.0),
+            Instruction::Send(_) | Instruction::Close => pause = 0,
+            _ => {}
+        }
+        longest = longest.max(pause);
+    }
+    longest
+}
+
+/// Who stands for whom.
+struct Addresses {
+    /// Of IPv4 and of IPv6; `None`: the captured ones.
+    clients: Option<[Option<Tuples>; 2]>,
+    server: Option<(IpAddr, Option<u16>)>,
+    /// By captured address, whether the server is IPv6.
+    met: HashMap<(IpAddr, bool), IpAddr>,
+    /// Who has which addresses and ports: the captured ones.
+    taken: HashMap<Ends, Ends>,
+    /// Where the search for a free port goes on.
+    next: HashMap<IpAddr, u16>,
+    place: Said,
+}
+
+/// Address and port.
+type End = (IpAddr, u16);
+/// Client, server, and whether it is UDP.
+type Ends = (End, End, bool);
+
+impl Addresses {
+    fn new(said: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Self> {
+        let server = match &said.server {
+            None => None,
+            Some(said) => {
+                let whole = said.text.parse::<SocketAddr>().map(|end| (end.ip(), Some(end.port())));
+                let address =
+                    said.text.trim_matches(['[', ']']).parse().map(|address| (address, None));
+                let Ok(server) = whole.or(address) else {
+                    let says = format!("server = {:?} is no address", said.text);
+                    mistakes.note(
+                        said,
+                        &says,
+                        "expected \"10.0.0.2\", \"10.0.0.2:8080\" or \"[fd00::2]:80\"",
+                    );
+                    return None;
+                };
+                Some(server)
+            }
+        };
+        let clients = match &said.clients[..] {
+            [] => None,
+            texts => {
+                let mut ranges = [Vec::new(), Vec::new()];
+                for text in texts {
+                    match text.text.parse::<AddrRange>() {
+                        Ok(range) => ranges[usize::from(range.first().is_ipv6())].push(range),
+                        Err(error) => mistakes.told(text, &error),
+                    }
+                }
+                let mut tuples = |ranges: Vec<AddrRange>| {
+                    let pool = Pool {
+                        name: "clients".into(),
+                        ranges,
+                        ports: PORTS,
+                        order: Order::Sequential,
+                    };
+                    (!pool.ranges.is_empty()).then(|| Tuples::new(&pool, 0)).and_then(|made| {
+                        match made {
+                            Ok(made) => Some(made),
+                            Err(error) => {
+                                mistakes.told(&texts[0], &error);
+                                None
+                            }
+                        }
+                    })
+                };
+                Some(ranges.map(&mut tuples))
+            }
+        };
+        Some(Self {
+            clients,
+            server,
+            met: HashMap::new(),
+            taken: HashMap::new(),
+            next: HashMap::new(),
+            place: said.clients.first().or(said.server.as_ref()).unwrap_or(&said.capture).clone(),
+        })
+    }
+
+    /// Of client and server, in this order.
+    fn of(&mut self, one: &Imported) -> Result<(End, End), &'static str> {
+        let udp = one.client.transport == Transport::Udp;
+        let captured = (one.client_end, one.server_end, udp);
+        let server = match self.server {
+            Some((address, port)) => (address, port.unwrap_or(one.server_end.1)),
+            None => one.server_end,
+        };
+        let client =
+            self.client(one.client_end.0, server.0.is_ipv6()).ok_or("no_client_address")?;
+        if client.is_ipv6() != server.0.is_ipv6() {
+            return Err("other_family");
+        }
+        let mut port = one.client_end.1;
+        // Two of the capture may be one here: then the later has another port.
+        for _ in 0..=u16::MAX {
+            match self.taken.entry(((client, port), server, udp)) {
+                std::collections::hash_map::Entry::Occupied(entry) if *entry.get() != captured => {
+                    let next = self.next.entry(client).or_insert(*PORTS.start());
+                    port = *next;
+                    *next = if port == u16::MAX { *PORTS.start() } else { port + 1 };
+                }
+                entry => {
+                    entry.or_insert(captured);
+                    return Ok(((client, port), server));
+                }
+            }
+        }
+        Err("no_free_port")
+    }
+
+    fn client(&mut self, captured: IpAddr, v6: bool) -> Option<IpAddr> {
+        let Some(pools) = &self.clients else { return Some(captured) };
+        let pool = pools[usize::from(v6)].as_ref()?;
+        let met = self.met.len() as u64;
+        Some(
+            *self.met.entry((captured, v6)).or_insert_with(|| pool.address(met % pool.addresses())),
+        )
+    }
+
+    /// Clients and servers of IPv4 and IPv6, of which there are any; and which of them is whose.
+    fn pools(
+        &self,
+        conversations: &[Conversation],
+        mistakes: &mut Mistakes<'_>,
+    ) -> Option<(Vec<Pool>, [[usize; 2]; 2])> {
+        let (mut pools, mut places) = (Vec::new(), [[0; 2]; 2]);
+        let sides = [
+            ("clients", (|one| one.client_end.0) as fn(&Conversation) -> IpAddr),
+            ("servers", |one| one.server_end.0),
+        ];
+        for (side, (name, of)) in sides.into_iter().enumerate() {
+            for v6 in [false, true] {
+                let mut all: Vec<IpAddr> =
+                    conversations.iter().map(of).filter(|a| a.is_ipv6() == v6).collect();
+                all.sort_unstable();
+                all.dedup();
+                if all.is_empty() {
+                    continue;
+                }
+                places[side][usize::from(v6)] = pools.len();
+                let pool = Pool {
+                    name: if v6 { format!("{name} of IPv6") } else { name.to_owned() },
+                    ranges: ranges(&all),
+                    ports: PORTS,
+                    order: Order::Sequential,
+                };
+                pools.push(pool);
+            }
+        }
+        if let Some(error) = pools.iter().find_map(|pool| Tuples::new(pool, 0).err()) {
+            mistakes.told(&self.place, &error);
+            return None;
+        }
+        Some((pools, places))
+    }
+}
+
+/// Runs of neighbours in what is sorted.
+fn ranges(addresses: &[IpAddr]) -> Vec<AddrRange> {
+    let number = |address: &IpAddr| match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    addresses
+        .chunk_by(|a, b| number(b) - number(a) == 1)
+        .filter_map(|run| AddrRange::new(*run.first()?, *run.last()?))
+        .collect()
+}
+
+/// Gives each conversation its kind: transport and port of the server.
+fn kinds(
+    conversations: &mut [Conversation],
+    pools: [[usize; 2]; 2],
+    tunables: &Tunables,
+    report: &mut ConversationsReport,
+) -> Vec<Template> {
+    let key = |one: &Conversation| {
+        let port = Some(one.server_end.1);
+        (one.client.transport, one.server_end.0.is_ipv6(), port)
+    };
+    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+    conversations.iter().for_each(|one| *counts.entry(key(one)).or_default() += 1);
+    let mut by_count: Vec<_> =
+        counts.iter().map(|(key, n)| (std::cmp::Reverse(*n), *key)).collect();
+    by_count.sort_unstable();
+    let told: Vec<_> = by_count.into_iter().take(KINDS).map(|(_, key)| key).collect();
+    let both_families = told.iter().any(|key| key.1) && told.iter().any(|key| !key.1);
+    let mut numbers: HashMap<_, usize> = HashMap::new();
+    let mut templates: Vec<Template> = Vec::new();
+    for one in conversations {
+        let mut key = key(one);
+        if !told.contains(&key) {
+            key.2 = None;
+        }
+        one.template = *numbers.entry(key).or_insert_with(|| {
+            let (transport, v6, port) = key;
+            let mut kind = format!(
+                "{} {}",
+                transport_name(transport),
+                port.map_or("other ports".into(), |port| port.to_string())
+            );
+            if both_families {
+                kind += if v6 { " IPv6" } else { " IPv4" };
+            }
+            let of = pools.map(|side| side[usize::from(v6)]);
+            templates.push(placeholder(
+                &kind,
+                transport,
+                of,
+                port.unwrap_or(one.server_end.1),
+                tunables,
+            ));
+            report.kinds.push(KindReport { name: kind, ..KindReport::default() });
+            templates.len() - 1
+        });
+        let kind = &mut report.kinds[one.template];
+        kind.conversations += 1;
+        kind.octets_to_server += said_octets(&one.client);
+        kind.octets_to_client += said_octets(&one.server);
+    }
+    templates
+}
+
+/// A kind of conversations begins nothing by itself, and so says nothing.
+fn placeholder(
+    kind: &str,
+    transport: Transport,
+    [clients, servers]: [usize; 2],
+    port: u16,
+    tunables: &Tunables,
+) -> Template {
+    let program = |role| Program {
+        name: kind.to_owned(),
+        role,
+        transport,
+        instructions: match transport {
+            Transport::Tcp => vec![Instruction::WaitPeerClose],
+            Transport::Udp => {
+                vec![Instruction::RecvPackets { packets: 1, take: None, within: None }]
+            }
+        },
+        messages: BTreeMap::default(),
+    };
+    Template {
+        name: kind.to_owned(),
+        clients,
+        servers,
+        port,
+        client: program(Role::Client),
+        server: program(Role::Server),
+        tls: None,
+        client_tunables: tunables.clone(),
+        server_tunables: tunables.clone(),
+        arrival: Arrival::None,
+        limit: None,
+        start: Nanos::ZERO,
+        duration: None,
+        waits: false,
+    }
+}
+
+/// Octets that a program of a capture says.
+fn said_octets(program: &Program) -> u64 {
+    let part = |part: &Part| match part {
+        Part::Octets(octets) => octets.len() as u64,
+        Part::Repeat { len, .. } => u64::from(*len),
+        // A capture has none.
+        Part::Mark(_) => 0,
+    };
+    let of = |instruction: &Instruction| match instruction {
+        Instruction::Send(MessageRef::Given(message))
+        | Instruction::SendPacket(MessageRef::Given(message)) => {
+            message.parts.iter().map(part).sum()
+        }
+        _ => 0,
+    };
+    program.instructions.iter().map(of).sum()
+}

@@ -1,0 +1,186 @@
+//! How TCP behaves: from the words of a profile.
+
+use squall_profile::{Mistakes, Said, Tcp};
+use squall_tcp::{Congestion, Tunables};
+use squall_units::{Nanos, parse_octets};
+
+/// What `tcp` does not name stays as in `default`.
+pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tunables {
+    let mut all = default;
+    for (name, said) in &tcp.settings {
+        set(&mut all, name, said, mistakes);
+    }
+    follow(&mut all, tcp);
+    if let Err(error) = all.check() {
+        let nowhere = Said::default();
+        let said = tcp
+            .settings
+            .iter()
+            .find(|(name, _)| *name == error.name)
+            .map_or(&nowhere, |(_, said)| said);
+        mistakes.note(
+            said,
+            &format!("tcp.{} = {}", error.name, error.value),
+            &format!("expected {}", error.expected),
+        );
+    }
+    all
+}
+
+/// What was not said follows what was: a smaller window holds fewer segments out of order, a larger
+/// one needs a larger scale.
+fn follow(all: &mut Tunables, tcp: &Tcp) {
+    const MOST: u32 = u16::MAX as u32;
+    let said = |name: &str| tcp.settings.iter().any(|(known, _)| known == name);
+    if !said("wscale")
+        && let Some(scale) = all.wscale
+    {
+        let needed = (scale..=14).find(|scale| all.window <= MOST << scale);
+        all.wscale = Some(needed.unwrap_or(scale));
+    }
+    if !said("window") {
+        all.window = all.window.min(MOST << all.wscale.unwrap_or(0).min(14));
+    }
+    if !said("reassembly") {
+        all.reassembly = all.reassembly.min(all.window);
+    }
+    // From the bounds inwards.
+    if !said("rto_max") {
+        all.rto_max = all.rto_max.max(all.rto_min);
+    }
+    if !said("rto_min") {
+        all.rto_min = all.rto_min.min(all.rto_max);
+    }
+    if !said("rto_initial") && all.rto_min <= all.rto_max {
+        all.rto_initial = all.rto_initial.clamp(all.rto_min, all.rto_max);
+    }
+}
+
+pub const NAMES: [&str; 24] = [
+    "mss",
+    "initwnd",
+    "window",
+    "wscale",
+    "reassembly",
+    "sack",
+    "timestamps",
+    "no_delay",
+    "delayed_ack",
+    "rto_initial",
+    "rto_min",
+    "rto_max",
+    "syn_retries",
+    "retries",
+    "keepidle",
+    "keepintvl",
+    "keepcnt",
+    "time_wait",
+    "fin_wait",
+    "congestion",
+    "ecn",
+    "tos",
+    "ttl",
+    "udp_idle",
+];
+
+fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>) {
+    match name {
+        "mss" => mistakes.number(said, &mut all.mss),
+        "initwnd" => mistakes.number(said, &mut all.initwnd),
+        "window" => octets(said, &mut all.window, mistakes),
+        "wscale" if said.text == "false" => all.wscale = None,
+        "wscale" => {
+            all.wscale = mistakes.parsed(said, "a window scale", "7, or false").or(all.wscale)
+        }
+        "reassembly" => octets(said, &mut all.reassembly, mistakes),
+        "sack" => mistakes.truth(said, &mut all.sack),
+        "timestamps" => mistakes.truth(said, &mut all.timestamps),
+        "no_delay" => mistakes.truth(said, &mut all.no_delay),
+        "delayed_ack" => time(said, &mut all.delayed_ack, mistakes),
+        "rto_initial" => time(said, &mut all.rto_initial, mistakes),
+        "rto_min" => time(said, &mut all.rto_min, mistakes),
+        "rto_max" => time(said, &mut all.rto_max, mistakes),
+        "syn_retries" => mistakes.number(said, &mut all.syn_retries),
+        "retries" => mistakes.number(said, &mut all.retries),
+        "keepidle" => time(said, &mut all.keepidle, mistakes),
+        "keepintvl" => time(said, &mut all.keepintvl, mistakes),
+        "keepcnt" => mistakes.number(said, &mut all.keepcnt),
+        "time_wait" => time(said, &mut all.time_wait, mistakes),
+        "fin_wait" => time(said, &mut all.fin_wait, mistakes),
+        "congestion" => match said.text.as_str() {
+            "newreno" => all.congestion = Congestion::NewReno,
+            "cubic" => all.congestion = Congestion::Cubic,
+            other => mistakes.note(
+                said,
+                &format!("tcp.congestion = {other:?}"),
+                "expected \"cubic\" or \"newreno\"",
+            ),
+        },
+        "ecn" => mistakes.truth(said, &mut all.ecn),
+        "tos" => mistakes.number(said, &mut all.tos),
+        "ttl" => mistakes.number(said, &mut all.ttl),
+        "udp_idle" => time(said, &mut all.udp_idle, mistakes),
+        _ => {
+            let hint = squall_units::suggest(name, NAMES.iter().copied());
+            mistakes.note(said, &format!("tcp.{name} is not known here"), &hint);
+        }
+    }
+}
+
+fn octets(said: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
+    match parse_octets(&said.text).ok().and_then(|n| u32::try_from(n).ok()) {
+        Some(n) => *to = n,
+        None => mistakes.note(
+            said,
+            &format!("{:?} is no number of octets", said.text),
+            "try \"256 KiB\"",
+        ),
+    }
+}
+
+fn time(said: &Said, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
+    if let Some(time) = mistakes.parsed(said, "a time", "\"200 ms\"") {
+        *to = time;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(settings: &[(&str, &str)]) -> Result<Tunables, String> {
+        let profile = squall_profile::Profile::default();
+        let mut mistakes = Mistakes::of(&profile);
+        let settings =
+            settings.iter().map(|(name, value)| ((*name).to_owned(), Said::from(*value)));
+        let all =
+            tunables(&Tcp { settings: settings.collect() }, Tunables::default(), &mut mistakes);
+        mistakes.check().map(|()| all).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_follows_what_is() {
+        let small = of(&[("window", "4 KiB")]).unwrap();
+        assert_eq!((small.window, small.reassembly, small.wscale), (4096, 4096, Some(7)));
+        let large = of(&[("window", "64 MiB")]).unwrap();
+        assert_eq!((large.window, large.wscale), (64 << 20, Some(11)));
+        let unscaled = of(&[("wscale", "false")]).unwrap();
+        assert_eq!((unscaled.window, unscaled.reassembly), (65_535, 65_535));
+        let quick = of(&[("rto_max", "100 ms")]).unwrap();
+        assert_eq!([quick.rto_min, quick.rto_initial, quick.rto_max], [Nanos(100_000_000); 3]);
+        assert_eq!(of(&[("rto_min", "2 s")]).unwrap().rto_initial, Nanos(2_000_000_000));
+    }
+
+    #[test]
+    fn what_is_said_of_both_has_to_fit() {
+        for wrong in [
+            &[("window", "4 KiB"), ("reassembly", "8 KiB")][..],
+            &[("window", "64 MiB"), ("wscale", "7")],
+            &[("window", "2 GiB")],
+            &[("rto_min", "2 s"), ("rto_max", "1 s")],
+            &[("rto_initial", "100 ms")],
+        ] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Replays of a profile, compiled: captures that are sent again, at which instants, with which edits.
+
+use std::sync::Arc;
+
+use squall_profile::{At, Mistakes, Profile, Said, SplitOf};
+use squall_replay::{
+    Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong,
+    split::{Auto, By},
+    stats::Settings,
+};
+use squall_units::{Picos, RateUnit};
+
+use crate::Assets;
+
+/// Captures that are replayed; one worker serves all ports of theirs.
+#[derive(Clone, Debug)]
+pub struct PlanReplay {
+    pub name: String,
+    /// In the order in which the replay numbers them.
+    pub ports: Vec<usize>,
+    /// When its own schedule begins; of one that waits, after what it waits for has ended.
+    pub start: Picos,
+    /// Begins when it is told that what it comes after has ended.
+    pub waits: bool,
+    /// From then on nothing of it is due; `None`: as long as the run.
+    pub end: Option<Picos>,
+    /// So many times as fast as its own schedule: numerator and denominator, both above 0.
+    pub speed: (u64, u64),
+    /// No multiplier changes that: its instants are promised elsewhere.
+    pub fixed: bool,
+    /// What is read, and its own schedule.
+    pub replay: Replay,
+}
+
+impl PlanReplay {
+    /// `replay` from the start to the end of the run.
+    pub fn new(name: &str, ports: Vec<usize>, replay: Replay) -> Self {
+        Self {
+            name: name.to_owned(),
+            ports,
+            start: Picos(0),
+            waits: false,
+            end: None,
+            speed: (1, 1),
+            fixed: false,
+            replay,
+        }
+    }
+
+    /// Whether it goes on until the run ends.
+    pub fn is_endless(&self) -> bool {
+        let Replay { loops, limit, .. } = self.replay;
+        loops == 0 && limit.is_none() && self.end.is_none()
+    }
+
+    pub(crate) fn multiply(&mut self, num: u64, den: u64) -> Result<(), String> {
+        let (num, den) = (u128::from(num), u128::from(den));
+        let speed = (num * u128::from(self.speed.0), den * u128::from(self.speed.1));
+        self.speed = squall_units::near(speed.0, speed.1)
+            .ok_or("the multiplied speed does not fit: use a smaller --mult")?;
+        Ok(())
+    }
+}
+
+/// The replays of a profile; no capture is opened. Those that a run was `opened` with go on, at the
+/// speeds that the profile asks for.
+pub(crate) fn compile(
+    profile: &Profile,
+    opened: Option<&[squall_profile::Replay]>,
+    assets: &dyn Assets,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<PlanReplay> {
+    let of = |said: &squall_profile::Replay| {
+        let replay = replay(said, assets, mistakes);
+        let ports = std::iter::once(said.port).chain(said.port2).collect();
+        let start = Picos::from(said.start);
+        let end = said.duration.map(|time| Picos(start.0.saturating_add(Picos::from(time).0)));
+        let waits = said.after.is_some();
+        PlanReplay { start, waits, end, ..PlanReplay::new(&said.name, ports, replay) }
+    };
+    let mut replays: Vec<_> = profile.replays.iter().map(of).collect();
+    let opened = opened.unwrap_or(&profile.replays);
+    if opened.len() != replays.len() {
+        let text = "replays cannot be added or removed while running";
+        mistakes.at(At::default(), text, "try a new run, or a pause");
+    }
+    for ((old, new), replay) in opened.iter().zip(&profile.replays).zip(&mut replays) {
+        match faster(old, new) {
+            Ok(speed) => replay.speed = speed,
+            Err(error) => mistakes.told(&Said { text: String::new(), at: new.at }, &error),
+        }
+    }
+    replays
+}
+
+fn replay(
+    said: &squall_profile::Replay,
+    assets: &dyn Assets,
+    mistakes: &mut Mistakes<'_>,
+) -> Replay {
+    let mut right = |at: &Said, made: Result<(), String>| {
+        made.unwrap_or_else(|error| mistakes.told(at, &error));
+    };
+    let mut replay = Replay {
+        inputs: said.files.iter().map(|file| assets.capture(&file.text)).collect(),
+        merge: said.merge,
+        longest_gap: said.longest_gap.map(|gap| gap.0),
+        loops: said.loops,
+        loop_delay: said.loop_delay.into(),
+        limit: said.limit,
+        preload: said.preload,
+        held: said.held,
+        too_long: match said.too_long {
+            squall_profile::TooLong::Skip => TooLong::Skip,
+            squall_profile::TooLong::Truncate => TooLong::Truncate,
+            squall_profile::TooLong::Fragment => TooLong::Fragment,
+        },
+        unique: said.unique,
+        flows: said.flow_stats.then(|| flow_settings(said)),
+        ..Replay::default()
+    };
+    if said.held {
+        // Instants are for nobody where each frame is told when to leave.
+        replay.timing = Timing::Top;
+    } else if let Some((_, at)) = &said.speed {
+        right(
+            at,
+            speed(said)
+                .and_then(|speed| speed.timing(said.together))
+                .map(|timing| replay.timing = timing),
+        );
+    }
+    if let Some((SplitOf::File, at)) = &said.split {
+        replay.split = Some(SplitBy::Capture);
+        if said.reverse {
+            let why = "each file has its port\n  try to exchange the files in place of reverse";
+            right(at, Err(why.into()));
+        }
+    } else if let Some((of, at)) = &said.split {
+        let split = split(of.key(), &at.text, said.reverse, assets);
+        right(at, split.map(|split| replay.split = Some(split)));
+    } else if said.reverse && said.port2.is_some() {
+        replay.split = split("auto", "first", true, assets).ok();
+    }
+    if let Some(at) = &said.filter {
+        let filter = assets.filter(&at.text).map(Arc::new);
+        right(at, filter.map(|filter| replay.filter = Some(filter)));
+    }
+    for (at, to) in [(&said.include, &mut replay.include), (&said.exclude, &mut replay.exclude)] {
+        if let Some(at) = at {
+            let numbers = at.text.parse::<Numbers>();
+            let numbers = numbers.map_err(|error| error.to_string());
+            right(at, numbers.map(|numbers| *to = Some(numbers)));
+        }
+    }
+    for (name, at) in &said.edit {
+        right(at, squall_edit::set(&mut replay.edits, name, &at.text));
+    }
+    replay
+}
+
+fn flow_settings(said: &squall_profile::Replay) -> Settings {
+    let default = Settings::default();
+    let most = said.max_flows.map(|most| u32::try_from(most).unwrap_or(u32::MAX).min(1 << 29));
+    Settings {
+        expiry_ns: said.flow_expiry.map(|time| time.0),
+        max_flows: most.unwrap_or(default.max_flows),
+        ..default
+    }
+}
+
+/// As captured, if nothing is said.
+fn speed(said: &squall_profile::Replay) -> Result<Speed, String> {
+    let Some((of, text)) = &said.speed else { return Ok(Speed::default()) };
+    Speed::parse(of.key(), &text.text)
+}
+
+/// How much faster `new` is than `old`, which differ in nothing else.
+///
+/// # Errors
+/// They do, or it is not known.
+fn faster(
+    old: &squall_profile::Replay,
+    new: &squall_profile::Replay,
+) -> Result<(u64, u64), String> {
+    let fixed = |what: &str| {
+        Err(format!("{what} of replay {:?} cannot change while running\n  try a new run", old.name))
+    };
+    if !old.is_at_another_speed(new) {
+        return fixed("more than the speed");
+    }
+    let by = |num: u64, den: u64, num2: u64, den2: u64| {
+        squall_units::near(u128::from(num2) * u128::from(den), u128::from(den2) * u128::from(num))
+    };
+    // A rate of nothing is none.
+    speed(new)?.timing(new.together)?;
+    let faster = match (speed(old)?, speed(new)?) {
+        (old, new) if old == new => Some((1, 1)),
+        (Speed::Captured(a), Speed::Captured(b)) | (Speed::Mbps(a), Speed::Mbps(b)) => {
+            by(a.num, a.den, b.num, b.den)
+        }
+        (Speed::Rate(a), Speed::Rate(b)) if a.unit == b.unit && a.unit != RateUnit::Max => {
+            by(a.num, a.den, b.num, b.den)
+        }
+        _ => return fixed("the kind of speed"),
+    };
+    faster.filter(|(num, den)| *num > 0 && *den > 0).ok_or_else(|| "there is no such speed".into())
+}
+
+/// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`,
+/// `regex`, `mac` or `port` (of services, without a text); `reverse` exchanges the ports.
+fn split(kind: &str, text: &str, reverse: bool, assets: &dyn Assets) -> Result<SplitBy, String> {
+    let by = match kind {
+        "cache" if reverse => {
+            return Err(format!("{text} says which port is whose\n  try to exchange the ports"));
+        }
+        "cache" => {
+            let octets = assets.file(text).map_err(|error| format!("{text}: {error}"))?;
+            let cache = Cache::parse(&octets).map_err(|error| format!("{text}: {error}"))?;
+            return Ok(SplitBy::Cache(Arc::new(cache)));
+        }
+        "auto" => text.parse().map(|mode| By::Auto(Auto { mode, ..Auto::default() })),
+        "cidr" => By::cidr(text),
+        "regex" => By::regex(text),
+        "mac" => By::mac(text),
+        "port" => Ok(By::Port(Box::default())),
+        other => {
+            return Err(format!("{other:?}: expected cache, auto, cidr, regex, mac or port"));
+        }
+    };
+    let by = by.map_err(|error| error.to_string())?;
+    Ok(SplitBy::Rule(Box::new(Split { reverse, ..Split::new(by) })))
+}

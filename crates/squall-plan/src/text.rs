@@ -1,0 +1,420 @@
+//! What a run would send, in words: a plan, before anything is sent.
+
+use serde_json::Value;
+use squall_profile::{Profile, Replay, SpeedOf, Stream};
+use squall_report::render::{
+    columns::{Side, printable, table},
+    conversations, human,
+};
+use squall_units::{FCS_LEN, Nanos};
+
+use crate::{
+    Part, Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,
+    PlannedTemplate, explain::Preview,
+};
+
+/// A plan, and what is shown beside it.
+#[derive(Clone, Debug)]
+pub struct Shown<'a> {
+    pub plan: &'a Plan,
+    /// Port by port.
+    pub ports: Vec<ShownPort<'a>>,
+    pub virtual_time: bool,
+    /// Of flows.
+    pub load: Option<&'a PlannedLoad>,
+    /// What attacks come to, in words; empty where there are none.
+    pub attacks: &'a str,
+}
+
+/// A port as it was found.
+#[derive(Clone, Debug)]
+pub struct ShownPort<'a> {
+    /// Of a bare name what was chosen.
+    pub address: &'a str,
+    pub limits: &'a crate::PortLimits,
+    /// When frames are said to have come; `None`: it is not open.
+    pub arrival_times: Option<&'static str>,
+}
+
+/// Rows that fit a screen or two; the rest is in the JSON.
+const MAX_STREAMS: usize = 40;
+
+/// What `squall plan` prints: ports, workers, streams, flows, and `frames` decoded, with their
+/// octets if `hex`.
+pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex: bool) -> String {
+    let plan = planned.plan;
+    let mut text = head(profile, planned);
+    text += "\n";
+    text += &ports(planned);
+    text += "\n";
+    text += &workers(plan);
+    text += "\n";
+    let anything_else =
+        planned.load.is_some() || !plan.replays.is_empty() || !planned.attacks.is_empty();
+    if !plan.streams.is_empty() || !anything_else {
+        text += &streams(profile, plan);
+    }
+    if !profile.replays.is_empty() {
+        text += if plan.streams.is_empty() { "" } else { "\n" };
+        text += &replays(profile, plan);
+        text += if planned.load.is_some() || !planned.attacks.is_empty() { "\n" } else { "" };
+    }
+    if let Some(load) = planned.load {
+        text += &flows(load);
+    }
+    text += planned.attacks.trim_start();
+    if !plan.afters.is_empty() {
+        text += "\n";
+        text += &afters(plan);
+    }
+    if !plan.notes.is_empty() {
+        text += "\n";
+        plan.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    }
+    if !frames.is_empty() {
+        text += &first_frames(plan, frames, hex);
+    }
+    text
+}
+
+fn head(profile: &Profile, planned: &Shown<'_>) -> String {
+    let stop = &planned.plan.stop;
+    let flows = profile.flows.as_ref();
+    let ends: Vec<String> = [
+        flows.and_then(|flows| flows.limit).map(|n| format!("{} flows", human::count(n))),
+        stop.duration.map(|d| d.to_string()),
+        stop.packets.map(|n| format!("{} frames", human::count(n))),
+        stop.octets.map(|n| format!("{} octets", human::count(n))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let endless = planned.plan.streams.iter().any(PlanStream::is_endless)
+        || planned.load.is_some_and(|load| load.conversations.is_none());
+    let endless = endless || !profile.replays.iter().all(Replay::ends);
+    let end = match (ends.is_empty(), endless) {
+        (false, _) => format!("ends after {}", ends.join(" or ")),
+        (true, true) => "ends when it is stopped".into(),
+        (true, false) => "ends when all is sent".into(),
+    };
+    let clock = if planned.virtual_time { "virtual" } else { "real" };
+    format!("{}: seed {}, {clock} time, {end}\n", printable(&profile.origin), planned.plan.seed)
+}
+
+fn ports(planned: &Shown<'_>) -> String {
+    let columns = [
+        ("PORT", Side::Left),
+        ("ADDRESS", Side::Left),
+        ("SPEED", Side::Right),
+        ("LONGEST FRAME", Side::Right),
+        ("QUEUES", Side::Right),
+        ("ARRIVAL TIMES", Side::Left),
+    ];
+    let row = |(port, shown): (&PlanPort, &ShownPort<'_>)| {
+        let limits = shown.limits;
+        vec![
+            port.name.clone(),
+            shown.address.to_owned(),
+            limits.speed_bps.map_or("-".into(), |s| human::si(s as f64, "b/s")),
+            // As sizes in profiles: with FCS.
+            (limits.max_frame + FCS_LEN).to_string(),
+            format!("{}/{}", limits.tx_queues, limits.rx_queues),
+            shown.arrival_times.unwrap_or("not opened").to_owned(),
+        ]
+    };
+    let rows: Vec<_> = planned.plan.ports.iter().zip(&planned.ports).map(row).collect();
+    table(&columns, &rows)
+}
+
+fn workers(plan: &Plan) -> String {
+    let queues = |list: &[(usize, u32)]| match list {
+        [] => "-".to_owned(),
+        list => list
+            .iter()
+            .map(|(p, q)| format!("{} (queue {q})", plan.ports[*p].name))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    let row = |(i, worker): (usize, &PlanWorker)| {
+        let streams = (0..plan.streams.len()).filter(|&s| plan.share(s, i).is_some()).count();
+        let cpu = worker.cpu.map_or("-".to_owned(), |cpu| cpu.to_string());
+        vec![i.to_string(), cpu, queues(&worker.tx), streams.to_string(), queues(&worker.rx)]
+    };
+    let rows: Vec<_> = plan.workers.iter().enumerate().map(row).collect();
+    let columns = [
+        ("WORKER", Side::Right),
+        ("CPU", Side::Right),
+        ("SENDS ON", Side::Left),
+        ("STREAMS", Side::Right),
+        ("RECEIVES ON", Side::Left),
+    ];
+    table(&columns, &rows)
+}
+
+fn replays(profile: &Profile, plan: &Plan) -> String {
+    let columns = [
+        ("REPLAY", Side::Left),
+        ("PORTS", Side::Left),
+        ("FILES", Side::Left),
+        ("SPEED", Side::Left),
+        ("LOOPS", Side::Right),
+        ("START", Side::Right),
+        ("END", Side::Right),
+        ("WORKER", Side::Right),
+    ];
+    let row = |(said, (number, planned)): (&Replay, (usize, &PlanReplay))| {
+        let ports: Vec<_> = planned.ports.iter().map(|&p| plan.ports[p].name.as_str()).collect();
+        let files: Vec<_> = said.files.iter().map(|file| file.text.as_str()).collect();
+        let speed = match &said.speed {
+            None => "as captured".to_owned(),
+            Some((SpeedOf::Captured, said)) => format!("{} x captured", said.text),
+            Some((SpeedOf::Mbps, said)) => format!("{} Mb/s", said.text),
+            Some((_, said)) => said.text.clone(),
+        };
+        let speed = match planned.speed {
+            (num, den) if num == den => speed,
+            (num, den) => format!("{speed}, times {}", num as f64 / den as f64),
+        };
+        vec![
+            said.name.clone(),
+            ports.join(", "),
+            printable(&files.join(", ")),
+            speed,
+            if said.loops == 0 { "endless".into() } else { human::count(said.loops) },
+            planned.start.as_nanos().to_string(),
+            planned.end.map_or("-".into(), |end| end.as_nanos().to_string()),
+            plan.worker_of_replay(number).map_or("-".into(), |worker| worker.to_string()),
+        ]
+    };
+    // Those of the profile; attacks that leave as frames are told as attacks.
+    let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
+    let rows: Vec<_> = profile.replays.iter().zip(of_profile).map(row).collect();
+    table(&columns, &rows)
+}
+
+fn streams(profile: &Profile, plan: &Plan) -> String {
+    let columns = [
+        ("STREAM", Side::Left),
+        ("PORT", Side::Left),
+        ("SIZE", Side::Left),
+        ("ASKED", Side::Right),
+        ("PPS", Side::Right),
+        ("L1", Side::Right),
+        ("MODE", Side::Left),
+        ("WORKER", Side::Right),
+    ];
+    let row = |(stream, planned): (&Stream, &PlanStream)| {
+        vec![
+            stream.name.clone(),
+            plan.ports[planned.port].name.clone(),
+            stream.size.to_string(),
+            stream.rate.to_string(),
+            planned.asked_pps.map_or("max".into(), |pps| human::si(pps, "pps")),
+            planned.bps_l1().map_or("-".into(), |bps| human::si(bps, "b/s")),
+            stream.mode.to_string(),
+            placement(planned.placement),
+        ]
+    };
+    let shown = || profile.streams.iter().zip(&plan.streams).take(MAX_STREAMS);
+    let rows: Vec<_> = shown().map(row).collect();
+    let mut text = table(&columns, &rows);
+    let rest = plan.streams.len().saturating_sub(MAX_STREAMS);
+    if rest > 0 {
+        text += &format!("... {} more, see --json\n", human::count(rest as u64));
+    }
+    text += "\n";
+    let value = profile.to_value();
+    for (i, (stream, planned)) in shown().enumerate() {
+        let traits = traits(stream, planned, profile);
+        text += &printable(&format!("{}: {}{traits}", stream.name, packet(&value["stream"][i])));
+        text += "\n";
+        stream.vary.iter().for_each(|vary| text += &(printable(&format!("  {vary}")) + "\n"));
+    }
+    text
+}
+
+fn flows(load: &PlannedLoad) -> String {
+    if let Some(played) = &load.conversations {
+        return conversations(played).into_iter().map(|line| printable(&line) + "\n").collect();
+    }
+    let columns = [
+        ("TEMPLATE", Side::Left),
+        ("SAYS", Side::Left),
+        ("OVER", Side::Left),
+        ("CLIENTS", Side::Left),
+        ("SERVERS", Side::Left),
+        ("BEGINS", Side::Left),
+        ("CPS", Side::Right),
+        ("COMBINATIONS", Side::Right),
+    ];
+    let row = |template: &PlannedTemplate| {
+        vec![
+            template.name.clone(),
+            template.says.clone(),
+            template.transport.to_owned(),
+            template.clients.clone(),
+            format!("{}:{}", template.servers, template.port),
+            template.arrival.clone(),
+            template.asked_cps.map_or("-".into(), |cps| human::si(cps, "")),
+            human::count(template.tuples),
+        ]
+    };
+    let rows: Vec<_> = load.templates.iter().take(MAX_STREAMS).map(row).collect();
+    let mut text = table(&columns, &rows);
+    let rest = load.templates.len().saturating_sub(MAX_STREAMS);
+    if rest > 0 {
+        text += &format!("... {} more, see --json\n", human::count(rest as u64));
+    }
+    let columns = [
+        ("POOL", Side::Left),
+        ("ADDRESSES", Side::Right),
+        ("FROM", Side::Left),
+        ("PORTS", Side::Right),
+        ("ORDER", Side::Left),
+    ];
+    let row = |pool: &PlannedPool| {
+        let (addresses, ports) = (human::count(pool.addresses), human::count(pool.ports));
+        vec![pool.name.clone(), addresses, pool.first.clone(), ports, pool.order.to_owned()]
+    };
+    text + "\n" + &table(&columns, &load.pools.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Who waits for whom.
+fn afters(plan: &Plan) -> String {
+    let columns =
+        [("BEGINS", Side::Left), ("AFTER THE END OF", Side::Left), ("DELAY", Side::Right)];
+    let delay = |part: Part| match part {
+        Part::Stream(i) => plan.streams[i].start.as_nanos(),
+        Part::Replay(i) => plan.replays[i].start.as_nanos(),
+        Part::Template(i) => {
+            plan.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.templates[i].start)
+        }
+    };
+    let rows = plan.afters.iter().flat_map(|after| {
+        let of: Vec<_> = after.of.iter().map(|&part| printable(plan.name_of(part))).collect();
+        let row = move |&part: &Part| {
+            vec![printable(plan.name_of(part)), of.join(", "), delay(part).to_string()]
+        };
+        after.then.iter().map(row).collect::<Vec<_>>()
+    });
+    table(&columns, &rows.take(MAX_STREAMS).collect::<Vec<_>>())
+}
+
+/// What is not as it is by default.
+fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
+    let mut text = String::new();
+    if let Some(segment) = stream.segment {
+        text += &format!(", cut into frames of {segment} octets of payload");
+    }
+    if stream.latency {
+        text += ", signed";
+    }
+    if let Some(frames) = planned.program.ring_frames() {
+        text += &format!(", all {} frames made ahead", human::count(frames as u64));
+    }
+    let departures = stream.departures.to_string();
+    if departures != "constant" {
+        text += &format!(", {departures} departures");
+    }
+    if stream.start_delay != Nanos::ZERO {
+        text += &format!(", starts after {}", stream.start_delay);
+    }
+    if let Some(lasts) = stream.duration {
+        text += &format!(", for {lasts}");
+    }
+    if !stream.self_start {
+        text += ", waits to be started";
+    }
+    if let Some(next) = stream.next.and_then(|next| profile.streams.get(next.stream)) {
+        text += &format!(", then {:?}", next.name);
+    }
+    text
+}
+
+fn packet(stream: &Value) -> String {
+    let text = |key: &str| stream[key].as_str();
+    match (text("packet"), text("hex"), text("pcap")) {
+        (Some(packet), _, _) => packet.to_owned(),
+        (_, Some(hex), _) if hex.len() > 64 => {
+            format!("hex {}... ({} octets)", &hex[..64], hex.len() / 2)
+        }
+        (_, Some(hex), _) => format!("hex {hex}"),
+        (_, _, pcap) => format!("pcap {}", pcap.unwrap_or_default()),
+    }
+}
+
+fn placement(placement: Placement) -> String {
+    match placement {
+        Placement::Worker(worker) => worker.to_string(),
+        Placement::Shared => "shared".into(),
+    }
+}
+
+fn first_frames(plan: &Plan, frames: &[Preview], hex: bool) -> String {
+    let columns = [
+        ("DUE", Side::Right),
+        ("STREAM", Side::Left),
+        ("FRAME", Side::Right),
+        ("OCTETS", Side::Right),
+        ("", Side::Left),
+    ];
+    let row = |frame: &Preview| {
+        vec![
+            seconds(frame.due.0),
+            plan.streams[frame.stream].name.clone(),
+            frame.index.to_string(),
+            (frame.octets.len() + FCS_LEN as usize).to_string(),
+            frame.summary.clone(),
+        ]
+    };
+    let rows: Vec<_> = frames.iter().map(row).collect();
+    let lines = table(&columns, &rows);
+    let mut text = "\n".to_owned();
+    for (i, line) in lines.lines().enumerate() {
+        text += &format!("{line}\n");
+        if let Some(frame) = i.checked_sub(1).filter(|_| hex).and_then(|i| frames.get(i)) {
+            text += &dump(&frame.octets);
+        }
+    }
+    text
+}
+
+/// Picoseconds as seconds, to the picosecond only where they matter.
+fn seconds(picos: u64) -> String {
+    let (whole, rest) = (picos / 1_000_000_000_000, picos % 1_000_000_000_000);
+    match rest % 1000 {
+        0 => format!("{whole}.{:09} s", rest / 1000),
+        _ => format!("{whole}.{rest:012} s"),
+    }
+}
+
+/// As `tcpdump -xx`.
+fn dump(octets: &[u8]) -> String {
+    let mut text = String::new();
+    for (i, line) in octets.chunks(16).enumerate() {
+        text += &format!("    {:04x} ", i * 16);
+        line.chunks(2).for_each(|pair| {
+            text.push(' ');
+            pair.iter().for_each(|octet| text += &format!("{octet:02x}"));
+        });
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_show_picoseconds_only_where_there_are_any() {
+        assert_eq!(seconds(0), "0.000000000 s");
+        assert_eq!(seconds(1_000_014_880_000), "1.000014880 s");
+        assert_eq!(seconds(333), "0.000000000333 s");
+    }
+
+    #[test]
+    fn a_dump_reads_as_that_of_tcpdump() {
+        assert_eq!(dump(&[1, 2, 3]), "    0000  0102 03\n");
+    }
+}

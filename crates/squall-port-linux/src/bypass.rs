@@ -1,0 +1,161 @@
+//! Interfaces on which runs send past the queueing discipline. The kernel's taps do not see such
+//! frames, so a capture of what is sent there would miss them without a trace.
+//!
+//! Every such run holds a shared lock on a file per interface and network namespace for as long as
+//! it may send. Locks of this user and of root are believed; those of others are not, as anybody
+//! could then refuse root a capture.
+
+use std::{
+    fs::{self, File, TryLockError},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use squall_port::Address;
+
+use crate::{Permissions, shared};
+
+const LOOPBACK: &str = "lo";
+/// A check holds a lock for microseconds.
+const TRIES: u32 = 5;
+
+fn folders() -> [PathBuf; 2] {
+    [PathBuf::from("/run/lock"), std::env::temp_dir()]
+}
+
+/// `squall-unseen-4026531840-`
+fn prefix() -> Option<String> {
+    // Not the process's: a thread may have entered another.
+    Some(format!("squall-unseen-{}-", fs::metadata("/proc/thread-self/ns/net").ok()?.ino()))
+}
+
+/// Whether a port of this kind at `address` sends frames that the kernel's taps do not see.
+pub fn is_unseen(kind: &str, address: &str) -> bool {
+    match kind {
+        "af_packet" => {
+            let bypass = address
+                .parse::<Address>()
+                .ok()
+                .and_then(|mut address| address.take_flag("bypass").ok()?);
+            bypass.unwrap_or(true)
+        }
+        "af_xdp" | "xdp_live" => true,
+        _ => false,
+    }
+}
+
+/// Marks `interface` until the file is dropped; `None` where no file can be made or locked.
+pub fn mark(interface: &str) -> Option<File> {
+    mark_in(&folders(), interface)
+}
+
+fn mark_in(folders: &[PathBuf], interface: &str) -> Option<File> {
+    let name = format!("{}{interface}.{}.lock", prefix()?, Permissions::of_this_process().uid);
+    let file = folders.iter().find_map(|folder| shared::own_file(&folder.join(&name)).ok())?;
+    held_after(|| file.try_lock_shared()).then_some(file)
+}
+
+fn held_after(mut lock: impl FnMut() -> Result<(), TryLockError>) -> bool {
+    (0..TRIES).any(|number| {
+        thread::sleep(Duration::from_millis(u64::from(number)));
+        lock().is_ok()
+    })
+}
+
+/// Refuses a capture of what is sent by an interface on which another run sends unseen.
+///
+/// # Errors
+/// Which interface, and what to try.
+pub fn check(address: &str) -> Result<(), String> {
+    check_in(&folders(), address)
+}
+
+fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
+    let Ok(mut parsed) = address.parse::<Address>() else { return Ok(()) };
+    let direction: Option<String> = parsed.take("direction", "in, out or both").ok().flatten();
+    let interface = parsed.name();
+    // On loopback both is what arrives, and that is everything.
+    let asks = match direction.as_deref() {
+        Some("out") => true,
+        Some("both" | "inout") => interface != LOOPBACK,
+        _ => false,
+    };
+    let found = asks.then(|| marked(folders, (interface != "any").then_some(interface))).flatten();
+    found.map_or(Ok(()), |interface| {
+        Err(format!(
+            "{address}: another run of squall sends on {interface} past the queueing discipline, \
+             where a capture of what is sent sees nothing of it\n  try the sender with \
+             af_packet:{interface},bypass=0, --direction in, or a capture at the other end of the \
+             link"
+        ))
+    })
+}
+
+/// The interface of a mark that is held: this one, or any.
+fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
+    let prefix = prefix()?;
+    let held = |folder: &Path, user: u32| {
+        let suffix = format!(".{user}.lock");
+        fs::read_dir(folder).into_iter().flatten().flatten().find_map(|entry| {
+            let name = entry.file_name();
+            let found = name.to_str()?.strip_prefix(&prefix)?.strip_suffix(&suffix)?;
+            let file = interface
+                .is_none_or(|wanted| wanted == found)
+                .then(|| shared::file_of(&entry.path(), user).ok())??;
+            // Another check may hold it for a moment, a run for longer.
+            (!held_after(|| file.try_lock())).then(|| found.to_owned())
+        })
+    };
+    let own = Permissions::of_this_process().uid;
+    let users = [own, 0];
+    let users = if own == 0 { &users[..1] } else { &users[..] };
+    folders.iter().find_map(|folder| users.iter().find_map(|&user| held(folder, user)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_captured_only_where_nobody_sends_unseen() {
+        let folder = shared::own_folder(&std::env::temp_dir(), "squall-unseen-test").unwrap();
+        let folders = [folder.clone()];
+        let check = |address: &str| check_in(&folders, address);
+        let both = "af_packet:eth7,direction=both";
+        assert!(check(both).is_ok());
+
+        let (first, second) =
+            (mark_in(&folders, "eth7").unwrap(), mark_in(&folders, "eth7").unwrap());
+        drop(first);
+        for address in [both, "af_packet:eth7,direction=out", "af_packet:any,direction=both"] {
+            let refused = check(address).unwrap_err();
+            assert!(refused.contains("sends on eth7") && refused.contains("bypass=0"), "{refused}");
+        }
+        for address in [
+            "af_packet:eth7",
+            "af_packet:eth7,direction=in",
+            "af_packet:eth70,direction=both",
+            "loop:x",
+        ] {
+            assert_eq!(check(address), Ok(()), "{address}");
+        }
+        drop(second);
+        assert!(check(both).is_ok(), "a run that has ended");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_what_goes_through_the_qdisc_is_seen() {
+        for (kind, address, unseen) in [
+            ("af_packet", "af_packet:eth1", true),
+            ("af_packet", "af_packet:eth1,bypass=0,batch=1", false),
+            ("af_xdp", "af_xdp:eth1", true),
+            ("xdp_live", "xdp_live:eth1", true),
+            ("pcap", "pcap:x.pcap", false),
+        ] {
+            assert_eq!(is_unseen(kind, address), unseen, "{address}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What begins when something else has ended: `after = "NAME"`, whatever kinds the two are.
+
+use std::collections::{HashMap, HashSet};
+
+use squall_units::suggest;
+
+use crate::{Arrival, Diagnostic, Mode, Profile, Said, Target};
+
+/// What can wait for another part of a profile, and be waited for; by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    Stream(usize),
+    Replay(usize),
+    Template(usize),
+    Attack(usize),
+}
+
+/// `part` begins when `of` has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct After {
+    pub part: Part,
+    pub of: Part,
+}
+
+impl Part {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Stream(_) => "stream",
+            Self::Replay(_) => "replay",
+            Self::Template(_) => "template",
+            Self::Attack(_) => "attack",
+        }
+    }
+}
+
+impl Profile {
+    /// The parts that wait for others.
+    ///
+    /// # Errors
+    /// Those that would never begin, with their places: what they wait for is not there, has no end
+    /// of its own, or waits for them.
+    pub fn afters(&self) -> Result<Vec<After>, Vec<Diagnostic>> {
+        let (mut afters, mut mistakes) = (Vec::new(), Vec::new());
+        if self.parts().all(|(.., said)| said.is_none()) {
+            return Ok(afters);
+        }
+        let mut called: HashMap<&str, Vec<Part>> = HashMap::new();
+        self.parts().for_each(|(part, name, _)| called.entry(name).or_default().push(part));
+        for (part, name, said) in self.parts() {
+            let Some(said) = said else { continue };
+            let mut wrong = |text: String, hint: String| {
+                let text = format!("{} {name:?}: after = {:?}: {text}", part.kind(), said.text);
+                mistakes.push(Diagnostic::at(said.at, text, vec![hint]));
+            };
+            if let Err((text, hint)) = self.can_wait(part) {
+                wrong(text, hint);
+                continue;
+            }
+            match called.get(said.text.as_str()).map_or(&[][..], Vec::as_slice) {
+                [] => {
+                    let known = self.parts().map(|(_, name, _)| name);
+                    wrong("there is no such part".into(), suggest(&said.text, known));
+                }
+                [of] => match self.has_end(*of) {
+                    Ok(()) => afters.push(After { part, of: *of }),
+                    Err((text, hint)) => wrong(text, hint),
+                },
+                [one, other, ..] => wrong(
+                    format!("a {} and a {} have that name", one.kind(), other.kind()),
+                    "give one of them another name".into(),
+                ),
+            }
+        }
+        let circles = circles(&afters);
+        for (part, name, said) in self.parts() {
+            if let Some(said) = said.filter(|_| circles.contains(&part)) {
+                let text = format!("{} {name:?} waits for itself", part.kind());
+                let hint = format!("{:?} begins after it, or after what does", said.text);
+                mistakes.push(Diagnostic::at(said.at, text, vec![hint]));
+            }
+        }
+        if mistakes.is_empty() { Ok(afters) } else { Err(mistakes) }
+    }
+
+    /// All that can wait, with names and what they wait for.
+    fn parts(&self) -> impl Iterator<Item = (Part, &str, Option<&Said>)> {
+        let streams = self.streams.iter().enumerate();
+        let streams = streams.map(|(i, s)| (Part::Stream(i), s.name.as_str(), s.after.as_ref()));
+        let replays = self.replays.iter().enumerate();
+        let replays = replays.map(|(i, r)| (Part::Replay(i), r.name.as_str(), r.after.as_ref()));
+        let templates = self.flows.iter().flat_map(|flows| &flows.templates).enumerate();
+        let templates =
+            templates.map(|(i, t)| (Part::Template(i), t.name.as_str(), t.after.as_ref()));
+        let attacks = self.attacks.iter().enumerate();
+        let attacks = attacks.map(|(i, a)| (Part::Attack(i), a.name.as_str(), a.after.as_ref()));
+        streams.chain(replays).chain(templates).chain(attacks)
+    }
+
+    /// Whether `part` can begin at another instant than it says; why not, and what to try.
+    fn can_wait(&self, part: Part) -> Result<(), (String, String)> {
+        match part {
+            Part::Stream(i) if !self.streams[i].self_start => {
+                let text = "self_start = false has it wait for a stream that names it as next";
+                Err((text.into(), "one of the two: drop self_start, or after".into()))
+            }
+            Part::Template(i) if self.moves_together(i) => {
+                let text = "templates with a weight begin together, where [flows] says active";
+                Err((text.into(), "try users or cps of the template in place of weight".into()))
+            }
+            Part::Attack(i) if self.attacks[i].live => Err(spoken_live()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `part` ends before the run does; why not, and what to try.
+    fn has_end(&self, part: Part) -> Result<(), (String, String)> {
+        let endless = |what: &str, hint: &str| {
+            Err((format!("{what} goes on until the run ends"), format!("give it an end: {hint}")))
+        };
+        match part {
+            Part::Stream(i) => {
+                let stream = &self.streams[i];
+                let again =
+                    stream.next.is_some_and(|next| next.stream == i && next.times.is_none());
+                if again || (stream.mode == Mode::Continuous && stream.duration.is_none()) {
+                    return endless("that stream", "duration, or mode = { burst = 1000 }");
+                }
+            }
+            Part::Replay(i) => {
+                let replay = &self.replays[i];
+                if replay.loops == 0 && replay.limit.is_none() && replay.duration.is_none() {
+                    return endless("that replay", "loops, limit, or duration");
+                }
+            }
+            Part::Template(i) => {
+                let Some(flows) = &self.flows else { return Ok(()) };
+                let template = &flows.templates[i];
+                if flows.clients.is_none() || template.arrival == Arrival::None {
+                    return Err((
+                        "its clients are somebody else's, who alone know when they have ended"
+                            .into(),
+                        "wait for something that begins here".into(),
+                    ));
+                }
+                let limit = flows.limit.or(template.limit);
+                if limit.is_none() && template.duration.is_none() && flows.ramp.hold.is_none() {
+                    return endless("that template", "limit or duration");
+                }
+            }
+            Part::Attack(i) if self.attacks[i].live => return Err(spoken_live()),
+            Part::Attack(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether those that say when they begin and end can.
+    ///
+    /// # Errors
+    /// Templates that begin and end together with others.
+    pub(crate) fn beginnings(&self) -> Result<(), Vec<Diagnostic>> {
+        let templates = self.flows.iter().flat_map(|flows| &flows.templates).enumerate();
+        let wrong = templates
+            .filter(|(i, one)| {
+                (one.start.0 > 0 || one.duration.is_some()) && self.moves_together(*i)
+            })
+            .map(|(_, one)| {
+                let text = format!(
+                    "template {:?}: templates with a weight begin and end together, where [flows] \
+                     says active",
+                    one.name
+                );
+                let hint = "try users or cps of the template in place of weight";
+                Diagnostic::at(one.at, text, vec![hint.into()])
+            });
+        let wrong: Vec<_> = wrong.collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
+    /// Whether a template is one of several that keep a number of flows open, and so has no
+    /// beginning and no end of its own.
+    fn moves_together(&self, template: usize) -> bool {
+        self.flows.as_ref().is_some_and(|flows| {
+            matches!(flows.target, Some(Target::Active(_)))
+                && matches!(flows.templates[template].arrival, Arrival::Weight { .. })
+        })
+    }
+}
+
+fn spoken_live() -> (String, String) {
+    let text = "the beginnings of attacks that are spoken live are laid out before the run";
+    (text.into(), "try start, or live = false".into())
+}
+
+/// Who waits for himself, at whatever remove.
+fn circles(afters: &[After]) -> HashSet<Part> {
+    let of: HashMap<Part, Part> = afters.iter().map(|after| (after.part, after.of)).collect();
+    let (mut circles, mut known) = (HashSet::new(), HashSet::new());
+    for after in afters {
+        let (mut way, mut at) = (Vec::new(), after.part);
+        while known.insert(at) {
+            way.push(at);
+            match of.get(&at) {
+                Some(next) => at = *next,
+                None => break,
+            }
+        }
+        let begin = way.iter().position(|part| *part == at && of.contains_key(&at));
+        // What ends at someone known ends there, too; a way that ends in itself is a circle.
+        circles.extend(begin.into_iter().flat_map(|begin| way[begin..].to_vec()));
+    }
+    circles
+}

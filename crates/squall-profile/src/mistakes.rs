@@ -1,0 +1,73 @@
+//! What is wrong with a profile beyond its form, gathered while it is compiled.
+
+use std::{fmt::Display, str::FromStr};
+
+use crate::{At, Diagnostic, Diagnostics, Profile, Said};
+
+/// What is wrong with a profile, with its places: all of it is told at once.
+pub struct Mistakes<'a> {
+    origin: &'a str,
+    found: Vec<Diagnostic>,
+}
+
+impl<'a> Mistakes<'a> {
+    pub fn of(profile: &'a Profile) -> Self {
+        Self { origin: &profile.origin, found: Vec::new() }
+    }
+
+    /// Whether there are none so far.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// # Errors
+    /// All of them, if there are any.
+    pub fn check(self) -> Result<(), Diagnostics> {
+        if self.found.is_empty() { Ok(()) } else { Err(Diagnostics(self.found)) }
+    }
+
+    pub fn note(&mut self, said: &Said, message: &str, hint: &str) {
+        self.at(said.at, message, hint);
+    }
+
+    pub fn at(&mut self, at: At, message: &str, hint: &str) {
+        let details = if hint.is_empty() { Vec::new() } else { vec![hint.to_owned()] };
+        self.add(Diagnostic::at(at, message.to_owned(), details));
+    }
+
+    pub fn add(&mut self, mut diagnostic: Diagnostic) {
+        diagnostic.origin = self.origin.to_owned();
+        self.found.push(diagnostic);
+    }
+
+    /// An error whose first line says what is wrong, and the rest what to try.
+    pub fn told(&mut self, said: &Said, error: &dyn Display) {
+        let text = error.to_string();
+        let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
+        self.note(said, message, details.trim());
+    }
+
+    pub fn parsed<T: FromStr>(&mut self, said: &Said, what: &str, example: &str) -> Option<T> {
+        let parsed = said.text.parse().ok();
+        if parsed.is_none() {
+            self.note(said, &format!("{:?} is not {what}", said.text), &format!("try {example}"));
+        }
+        parsed
+    }
+
+    pub fn number<T: FromStr>(&mut self, said: &Said, to: &mut T) {
+        if let Some(number) = self.parsed(said, "a number that fits", "10") {
+            *to = number;
+        }
+    }
+
+    pub fn truth(&mut self, said: &Said, to: &mut bool) {
+        if let Some(truth) = self.parsed(said, "true or false", "true") {
+            *to = truth;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Captures that are sent again as they are written: the table, and from it the values of
+//! [`crate::Replay`].
+
+use serde_json::{Value as Json, json};
+use squall_units::Nanos;
+
+use super::{
+    flows::{OneOrMore, TextTable, two_ports},
+    node::Node,
+    raw::word,
+    read::{Count, Placed, Read, Reader, table},
+};
+use crate::{Port, Replay, Said, SpeedOf, SplitOf, TooLong};
+
+table! {
+    /// Captures that are sent again, beside whatever else the profile sends.
+    ReplayTable {
+        /// Unique; reports use it, and so do pause and resume. Default "replay 1" and so on.
+        name: String,
+        /// pcap or pcapng, compressed or not, one after the other; "-" is the standard input. A
+        /// file, or a list, relative to the profile.
+        files: OneOrMore,
+        /// true: all files together, in the order of their time stamps. Default false.
+        merge: bool,
+        /// A name from [ports]: what clients send leaves here, and what servers send where there is
+        /// no `port2`. May be left out where there is only one port.
+        port: String,
+        /// A name from [ports]: what servers send leaves here.
+        port2: String,
+        /// So many times as fast as captured: 2, 0.5. Default 1. One of `multiplier`, `rate`, `mbps`,
+        /// `ramp`.
+        multiplier: Said,
+        /// "10 kpps", "1.5 Gbps" (with FCS), "2 Gbps l1", or "max".
+        rate: Said,
+        /// Mb/s of frames without FCS, as tcpreplay counts.
+        mbps: Said,
+        /// From one rate evenly to another, and on at that: "1kpps..100kpps:30s".
+        ramp: Said,
+        /// At a rate: so many frames at once, and behind them all of their gaps. Default 1.
+        together: Count,
+        /// Captured gaps are no longer than this.
+        longest_gap: Nanos,
+        /// When the first frame is due, from the start of the run, or from the end of what it
+        /// comes `after`. Default 0.
+        start: Nanos,
+        /// Begins when that stream, replay, template or attack has ended, by its name.
+        after: Said,
+        /// Ends so long after its start, pauses included.
+        duration: Nanos,
+        /// So many times; 0: until the run ends. Default 1.
+        loops: Count,
+        /// Between two loops. Default 0.
+        loop_delay: Nanos,
+        /// Ends after so many frames.
+        limit: Count,
+        /// true: reads everything before the first frame leaves, and once for all loops. Default
+        /// false.
+        preload: bool,
+        /// true: frames leave when they are told to, so many at a time (`step`). Default false.
+        held: bool,
+        /// What tells the packets of two ports apart, one of: { auto = "first" } (or bridge, router,
+        /// client, server), { cidr = "10.0.0.0/8" }, { regex = "^10[.]" }, { mac = "02:00:00:00:00:01" },
+        /// { cache = "FILE" } (of squall prep or tcpprep), { port = true } (of services), { file = true }
+        /// (of two files, each leaves by a port of its own). Default { auto = "first" }.
+        split: TextTable,
+        /// true: exchanges the two ports. Default false.
+        reverse: bool,
+        /// Other addresses with every so-many-th loop, so that each has its own flows; 1: with each.
+        /// Default: always the same.
+        unique_ip: Count,
+        /// false: counts no flows. Default true.
+        flow_stats: bool,
+        /// A flow that was idle for so long, as captured, has ended, and its next packet begins
+        /// another.
+        flow_expiry: Nanos,
+        /// So many flows at most are counted separately. Default 1M.
+        max_flows: Count,
+        /// Sends only what it takes, in the language of tcpdump: "tcp port 80".
+        filter: Said,
+        /// Sends only these packets, by their numbers over all files: "1-5,9,20-".
+        include: Said,
+        /// Leaves these out.
+        exclude: Said,
+        /// Of a frame that is longer than the port takes: "skip" (and count), "truncate" or
+        /// "fragment". Default "skip".
+        too_long: TooLong,
+        /// What is changed in packets, called as the options of `squall edit`: { enet_dmac =
+        /// "02:00:00:00:00:02", pnat = "10.0.0.0/8:172.16.0.0/12" }.
+        edit: EditTable,
+        /// false: as if it were not there. Default true.
+        enabled: bool,
+    }
+}
+
+/// Any names, each with a text or several.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EditTable(Vec<(String, Said)>);
+
+impl Read for EditTable {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut texts = Vec::new();
+        for entry in cx.table(node)? {
+            let said = cx.below(&entry.key, |cx| OneOrMore::read(&entry.node, cx))?;
+            texts.extend(said.0.into_iter().map(|text| (entry.key.clone(), text)));
+        }
+        Some(Self(texts))
+    }
+    fn schema() -> Json {
+        let one = json!({ "type": ["string", "number", "boolean"] });
+        let some = json!({ "anyOf": [one, { "type": "array", "items": one }] });
+        json!({ "type": "object", "additionalProperties": some })
+    }
+}
+
+impl Read for TooLong {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        word(node, cx, "what is done with what is too long", &Self::ALL)
+    }
+    fn schema() -> Json {
+        json!({ "enum": Self::ALL.map(|(name, _)| name) })
+    }
+}
+
+pub(super) fn replays(
+    tables: Option<Placed<Vec<ReplayTable>>>,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Vec<Replay> {
+    let tables = tables.map_or_else(Vec::new, |tables| tables.value);
+    let mut replays: Vec<Replay> = Vec::new();
+    for (number, table) in tables.into_iter().enumerate() {
+        if table.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
+            continue;
+        }
+        let name_place =
+            table.name.as_ref().map_or_else(|| table.place.clone(), |name| name.place.clone());
+        let Some(replay) = replay(number, table, ports, cx) else { continue };
+        if replays.iter().any(|before| before.name == replay.name) {
+            let what = format!("= {:?} is the name of an earlier replay, too", replay.name);
+            cx.report(&name_place, &what, &[]);
+        }
+        replays.push(replay);
+    }
+    replays
+}
+
+fn replay(
+    number: usize,
+    table: ReplayTable,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Option<Replay> {
+    let at = cx.at(table.place.start);
+    let file = |Said { text, at }: Said, cx: &Reader<'_>| {
+        let text = if text == "-" { text } else { cx.beside(&text) };
+        Said { text, at }
+    };
+    let files: Vec<_> = match table.files {
+        Some(files) => files.value.0.into_iter().map(|said| file(said, cx)).collect(),
+        None => Vec::new(),
+    };
+    if files.is_empty() && !table.given.has("files") {
+        cx.report(&table.place, "has no files", &[r#"try files = "capture.pcap""#.into()]);
+    }
+    let (first, port2) =
+        two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
+    let speeds = [
+        (SpeedOf::Captured, table.multiplier),
+        (SpeedOf::Rate, table.rate),
+        (SpeedOf::Mbps, table.mbps),
+        (SpeedOf::Ramp, table.ramp),
+    ];
+    let mut speeds = speeds.into_iter().filter_map(|(of, said)| Some((of, said?)));
+    let speed = speeds.next();
+    if let (Some((of, _)), Some((_, said))) = (&speed, speeds.next()) {
+        let what = format!("stands beside {}, expected one of them", of.key());
+        cx.report(&said.place, &what, &[]);
+    }
+    let split = match table.split {
+        None => None,
+        Some(Placed { value: TextTable(entries), place }) => match <[_; 1]>::try_from(entries) {
+            Ok([(key, said)]) => {
+                let of = SplitOf::ALL.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
+                let names = SplitOf::ALL.map(|(name, _)| name);
+                let expected = format!("expected one of {}", names.join(", "));
+                let what = format!("has {key:?}, by which packets are not told apart");
+                let of = cx.must(&place, of, &what, &expected);
+                if matches!(of, Some(SplitOf::Port | SplitOf::File)) && said.text == "false" {
+                    cx.report(&place, "is false", &["leave it out, or say by what".into()]);
+                }
+                of.map(|of| (of, if of == SplitOf::Cache { file(said, cx) } else { said }))
+            }
+            Err(_) => {
+                cx.report(&place, "has not one entry", &["try { auto = \"first\" }".into()]);
+                None
+            }
+        },
+    };
+    if let (true, None) = (table.given.has("split"), port2)
+        && !table.given.has("port2")
+    {
+        cx.report(&table.place, "has a split, and no port2", &["try port2 = \"B\"".into()]);
+    }
+    let together = match &table.together {
+        Some(Placed { value: Count(n), place }) => {
+            let fits = u32::try_from(*n).ok().filter(|n| *n > 0);
+            cx.must(place, fits, &format!("= {n} is out of range"), "expected 1 or more")
+        }
+        None => Some(1),
+    };
+    let some = |count: Option<Placed<Count>>| count.map(|count| count.value.0);
+    Some(Replay {
+        name: table.name.map_or_else(|| format!("replay {}", number + 1), |name| name.value),
+        files,
+        merge: table.merge.is_some_and(|merge| merge.value),
+        port: first?,
+        port2,
+        speed: speed.map(|(of, said)| (of, said.value)),
+        together: together?,
+        longest_gap: table.longest_gap.map(|gap| gap.value),
+        start: table.start.map_or(Nanos::ZERO, |start| start.value),
+        after: table.after.map(|after| after.value),
+        duration: table.duration.map(|duration| duration.value),
+        loops: some(table.loops).unwrap_or(1),
+        loop_delay: table.loop_delay.map_or(Nanos::ZERO, |delay| delay.value),
+        limit: some(table.limit),
+        preload: table.preload.is_some_and(|preload| preload.value),
+        held: table.held.is_some_and(|held| held.value),
+        split,
+        reverse: table.reverse.is_some_and(|reverse| reverse.value),
+        unique: some(table.unique_ip).filter(|loops| *loops > 0),
+        flow_stats: table.flow_stats.is_none_or(|stats| stats.value),
+        flow_expiry: table.flow_expiry.map(|expiry| expiry.value),
+        max_flows: some(table.max_flows),
+        filter: table.filter.map(|filter| filter.value),
+        include: table.include.map(|include| include.value),
+        exclude: table.exclude.map(|exclude| exclude.value),
+        too_long: table.too_long.map_or(TooLong::default(), |what| what.value),
+        edit: table.edit.map_or_else(Vec::new, |edit| edit.value.0),
+        at,
+    })
+}

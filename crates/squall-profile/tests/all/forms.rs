@@ -1,0 +1,870 @@
+//! What each way of writing means, and that what is written back reads the same.
+
+use std::{io, path::Path, sync::Arc};
+
+use proptest::prelude::*;
+use squall_options::{RunOptions, Time};
+use squall_profile::*;
+use squall_units::{Nanos, Rate, RateUnit};
+
+const FULL: &str = r#"
+seed = 7
+duration = "1h30m"
+packets = "10k"
+octets = "1 GB"
+[ports]
+B = "null:"
+A = "loop:0"
+
+[[stream]]
+name = "web"
+port = "A"
+group = "g"
+hex = "02:00:00:00:00:01 02:00:00:00:00:02 88b5"
+size = "imix"
+rate = "1.5 Gbps l1"
+departures = "poisson"
+mode = { bursts = 5, packets = 4, gap = "1 s" }
+start_delay = 0.25
+next = { stream = "late one", times = 3 }
+latency = true
+late = "drop"
+vary = [
+  { field = "ipv4.src", op = "increment", min = "16.0.0.1", max = "16.0.0.254" },
+  { field = "udp.sport", op = "decrement", min = 1024, max = 2048, step = 2, after = "ipv4.src" },
+  { name = "tail", offset = 40, octets = 2, op = "list", values = [1, "0x10", 3], init = 3 },
+  { offset = 44, octets = 4, mask = "0xff00", op = "list", values = [0, 1], after = "tail" },
+  { field = "ipv6.dst", op = "random", max = "::ffff", limit = 10, seed = 3 },
+  { field = "eth.dst", op = "weighted", values = ["02:00:00:00:00:01", 2], weights = [7, 1] },
+  { field = "ipv4.ttl", op = "file", path = "ttl.txt" },
+  { op = "tuple", ip_min = "10.0.0.1", ip_max = "10.0.0.4", port_min = 1, port_max = 9,
+    fields = ["ipv4.dst", "udp.dport"] },
+]
+
+[[stream]]
+enabled = false
+name = "off"
+port = "B"
+rate = 1
+pcap = "never.pcap"
+
+[[stream]]
+name = "late one"
+port = "B"
+pcap = "../x#1.pcap#3"
+rate = "max"
+self_start = false
+mode = { burst = "1k" }
+next = "web"
+"#;
+
+fn files(path: &Path) -> io::Result<String> {
+    match path.to_str() {
+        Some("dir/ttl.txt") => Ok("# hops\n1\n\n0x40 # the usual\n255\n".into()),
+        other => panic!("read {other:?}"),
+    }
+}
+
+fn read(text: &str, format: Format) -> Profile {
+    Profile::parse_with(text, "dir/load.toml", format, &files)
+        .unwrap_or_else(|e| panic!("{e}\nin\n{text}"))
+}
+
+/// One stream with `more` in it.
+fn stream(more: &str) -> Stream {
+    let head = "ports = { A = \"loop:0\" }\n[[stream]]\nhex = \"020000000001020000000002 88b5\"\n";
+    let rate = if more.contains("rate") { "" } else { "rate = 1\n" };
+    read(&format!("{head}{rate}{more}"), Format::Toml).streams.remove(0)
+}
+
+fn step(min: u128, max: u128, init: u128, step: i128) -> Op {
+    Op::Step { min, max, init, step }
+}
+
+#[test]
+fn every_key_of_a_profile_reaches_its_value() {
+    let profile = read(FULL, Format::Toml);
+    assert_eq!(profile.origin, "dir/load.toml");
+    assert_eq!(profile.seed, 7);
+    let duration = Some(Nanos(5400 * Nanos::SECOND.0));
+    assert_eq!(profile.stop, Stop { duration, packets: Some(10_000), octets: Some(1_000_000_000) });
+    let ports: Vec<_> =
+        profile.ports.iter().map(|p| (p.name.as_str(), p.address.as_str(), p.at.line)).collect();
+    assert_eq!(ports, [("B", "null:", 7), ("A", "loop:0", 8)], "in the order of the file");
+    let [web, late] = &profile.streams[..] else {
+        panic!("the disabled stream is there: {profile:#?}")
+    };
+
+    assert_eq!((web.name.as_str(), web.port, web.group.as_deref()), ("web", 1, Some("g")));
+    assert_eq!(
+        web.packet,
+        PacketSource::Octets(Arc::from([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]))
+    );
+    assert_eq!(web.size, SizeLaw::List(IMIX.to_vec()));
+    assert_eq!(web.rate, Rate { num: 1_500_000_000, den: 1, unit: RateUnit::BpsL1 });
+    assert_eq!(web.departures, Departures::Exponential);
+    assert_eq!(web.mode, Mode::Bursts { bursts: 5, packets: 4, gap: Nanos::SECOND });
+    assert_eq!(web.start_delay, Nanos(250_000_000));
+    assert_eq!((web.self_start, web.latency, web.late), (true, true, Late::Drop));
+    assert_eq!(web.next, Some(Next { stream: 1, times: Some(3) }));
+    assert_eq!(
+        (web.at.line, web.packet_at, web.rate_at.line),
+        (10, At { line: 14, column: 7 }, 16)
+    );
+
+    let named = |name: &str| FieldRef::Name(name.into());
+    let expected = [
+        (named("ipv4.src"), step(0x1000_0001, 0x1000_00fe, 0x1000_0001, 1)),
+        (named("udp.sport"), Op::After { of: 0, then: Box::new(step(1024, 2048, 2048, -2)) }),
+        (
+            FieldRef::Offset { offset: 40, octets: 2, mask: 0xffff },
+            Op::List { values: vec![1, 16, 3], init: 2 },
+        ),
+        (
+            FieldRef::Offset { offset: 44, octets: 4, mask: 0xff00 },
+            Op::After { of: 2, then: Box::new(Op::List { values: vec![0, 1], init: 0 }) },
+        ),
+        (named("ipv6.dst"), Op::Random { min: 0, max: 0xffff, limit: Some(10), seed: Some(3) }),
+        (named("eth.dst"), Op::Weighted { values: vec![(0x0200_0000_0001, 7), (2, 1)] }),
+        (named("ipv4.ttl"), Op::List { values: vec![1, 0x40, 255], init: 0 }),
+        (named("ipv4.dst"), step(0x0a00_0001, 0x0a00_0004, 0x0a00_0001, 1)),
+        (named("udp.dport"), Op::After { of: 7, then: Box::new(step(1, 9, 1, 1)) }),
+    ];
+    let found: Vec<_> = web.vary.iter().map(|v| (v.field.clone(), v.op.clone())).collect();
+    assert_eq!(found, expected);
+
+    assert_eq!(late.packet, PacketSource::Capture { path: "dir/../x#1.pcap".into(), number: 3 });
+    assert_eq!((late.rate, late.self_start, late.mode), (Rate::MAX, false, Mode::Burst(1000)));
+    assert_eq!(late.next, Some(Next { stream: 0, times: None }));
+}
+
+#[test]
+fn every_file_of_tls_is_named() {
+    let keys = ["ca", "certificate", "key", "client_certificate", "client_key", "client_ca"];
+    let said: Vec<_> = keys.iter().map(|key| format!("{key} = \"{key}.pem\"")).collect();
+    let text = format!(
+        "[ports]\nA = \"loop:0\"\nB = \"loop:0\"\n[flows]\nclients = \"A\"\nservers = \"B\"\n\
+         [[template]]\nname = \"t\"\nclients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\napp = \
+         \"http\"\ncps = 1\ntls = {{ {} }}\n",
+        said.join(", ")
+    );
+    let profile = read(&text, Format::Toml);
+    let named: Vec<_> = profile.files().iter().map(|file| file.path.to_owned()).collect();
+    assert_eq!(named, keys.map(|key| format!("dir/{key}.pem")));
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let stream = stream("");
+    assert_eq!(stream.name, "stream 1");
+    assert_eq!((stream.port, &stream.size, stream.mode), (0, &SizeLaw::Natural, Mode::Continuous));
+    assert_eq!((&stream.departures, stream.late), (&Departures::Constant, Late::Smooth));
+    assert_eq!((stream.self_start, stream.latency, stream.next), (true, false, None));
+    assert_eq!((stream.start_delay, stream.rate), (Nanos::ZERO, Rate::pps(1)));
+}
+
+#[test]
+fn each_way_to_write_a_size_is_its_law() {
+    for (text, law) in [
+        ("64", SizeLaw::Fixed(64)),
+        ("\"64-1518\"", SizeLaw::Range { min: 64, max: 1518, step: 1 }),
+        ("\"64-1518/2\"", SizeLaw::Range { min: 64, max: 1518, step: 2 }),
+        ("[64, 18]", SizeLaw::List(vec![64, 18])),
+        ("{ weights = [[64, 7], [1518, 1]] }", SizeLaw::Weights(vec![(64, 7), (1518, 1)])),
+        ("{ uniform = \"64-1518\" }", SizeLaw::Uniform { min: 64, max: 1518 }),
+        (
+            "{ normal = { mean = 594, sd = 10.5, max = 9216 } }",
+            SizeLaw::Normal { mean: 594.0, sd: 10.5, min: 64, max: 9216 },
+        ),
+        ("{ genome = \"2aAz\", z = 1500, custom = [594] }", SizeLaw::List(vec![64, 64, 594, 1500])),
+    ] {
+        assert_eq!(stream(&format!("size = {text}")).size, law, "{text}");
+    }
+}
+
+#[test]
+fn each_way_to_write_departures_is_its_law() {
+    for (text, law) in [
+        ("\"constant\"", Departures::Constant),
+        ("\"exponential\"", Departures::Exponential),
+        ("{ uniform = 0.5 }", Departures::Uniform { spread: 0.5 }),
+        ("{ normal = 0.1 }", Departures::Normal { sd: 0.1 }),
+        ("{ pareto = 1.5 }", Departures::Pareto { shape: 1.5 }),
+        ("{ weibull = 2 }", Departures::Weibull { shape: 2.0 }),
+        ("{ gamma = 0.5 }", Departures::Gamma { shape: 0.5 }),
+        (
+            "{ on = \"10 ms\", off = \"90 ms\" }",
+            Departures::OnOff { on: Nanos(10_000_000), off: Nanos(90_000_000) },
+        ),
+        ("{ file = \"gaps.txt\" }", Departures::File { path: "dir/gaps.txt".into() }),
+    ] {
+        assert_eq!(stream(&format!("departures = {text}")).departures, law, "{text}");
+    }
+}
+
+#[test]
+fn yaml_and_json_read_as_the_same_profile_as_toml() {
+    let toml = read(FULL, Format::Toml);
+    let json = toml.to_value().to_string();
+    for format in [Format::Json, Format::Yaml] {
+        assert_eq!(values(read(&json, format)), values(toml.clone()), "{format:?}");
+    }
+    let yaml = "
+# merges and anchors
+$schema: for the editor
+ports: {A: 'loop:0'}
+stream:
+  - &base
+    name: web
+    hex: 02000000000102000000000288b5
+    rate: 1_000 pps
+    size: [64, 0x40]
+    latency: yes it is
+";
+    assert!(Profile::parse(yaml, "x.yaml", Format::Yaml).is_err(), "latency is no truth value");
+    let yaml = yaml.replace("yes it is", "true")
+        + "  - <<: *base\n    name: b\n    rate: 2.5\n    port: ~\n";
+    let profile = read(&yaml, Format::Yaml);
+    assert_eq!(profile.streams[0].size, SizeLaw::List(vec![64, 64]));
+    let digits = read(
+        &yaml.replace("02000000000102000000000288b5", "0200000000010200000000020800"),
+        Format::Yaml,
+    );
+    let PacketSource::Octets(octets) = &digits.streams[0].packet else { panic!("{digits:?}") };
+    assert_eq!(octets[..3], [2, 0, 0], "digits alone are hexadecimal, too");
+    assert_eq!(profile.streams[1].size, profile.streams[0].size, "merged");
+    assert_eq!(profile.streams[1].rate, Rate { num: 5, den: 2, unit: RateUnit::Pps });
+    assert!(profile.streams[1].latency);
+}
+
+/// Without places, which differ from form to form.
+fn values(mut profile: Profile) -> Profile {
+    profile.origin.clear();
+    profile.ports.iter_mut().for_each(|port| port.at = At::default());
+    if let Some(flows) = &mut profile.flows {
+        flows.pools.iter_mut().for_each(|pool| pool.at = At::default());
+        flows.templates.iter_mut().for_each(|template| template.at = At::default());
+        flows.replay.iter_mut().for_each(|replay| replay.at = At::default());
+    }
+    profile.attacks.iter_mut().for_each(|attack| attack.at = At::default());
+    profile.replays.iter_mut().for_each(|replay| replay.at = At::default());
+    for stream in &mut profile.streams {
+        for at in [
+            &mut stream.at,
+            &mut stream.packet_at,
+            &mut stream.size_at,
+            &mut stream.segment_at,
+            &mut stream.rate_at,
+        ] {
+            *at = At::default();
+        }
+        stream.vary.iter_mut().for_each(|vary| vary.at = At::default());
+        if let PacketSource::Capture { path, .. } = &mut stream.packet {
+            *path = path.rsplit('/').next().unwrap_or_default().into();
+        }
+        if let Departures::File { path } = &mut stream.departures {
+            *path = path.rsplit('/').next().unwrap_or_default().into();
+        }
+    }
+    profile
+}
+
+#[test]
+fn the_schema_on_disk_is_the_one_the_code_reads() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/profile.schema.json");
+    let now = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, &now).unwrap();
+    }
+    let on_disk = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        on_disk == now,
+        "schemas/profile.schema.json lags: BLESS=1 cargo test -p squall-profile schema"
+    );
+}
+
+#[test]
+fn the_schema_describes_every_key() {
+    fn check(schema: &serde_json::Value, path: &str) {
+        for (key, value) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            assert!(
+                value["description"].as_str().is_some_and(|text| text.len() > 3),
+                "{path} has no description"
+            );
+            check(value, &path);
+        }
+        check_all(schema, path);
+    }
+    fn check_all(schema: &serde_json::Value, path: &str) {
+        schema["anyOf"].as_array().into_iter().flatten().for_each(|choice| check(choice, path));
+        if schema["items"].is_object() {
+            check(&schema["items"], path);
+        }
+    }
+    check(&schema(), "");
+}
+
+#[test]
+fn short_forms_say_what_a_plan_needs() {
+    assert_eq!(SizeLaw::List(IMIX.to_vec()).to_string(), "imix");
+    assert_eq!(
+        SizeLaw::List(vec![64; 100]).to_string(),
+        "64, 64, 64, 64, 64, 64, ... (100 lengths)"
+    );
+    assert_eq!(SizeLaw::Weights(vec![(64, 7), (1518, 1)]).to_string(), "64:7, 1518:1");
+    assert_eq!(
+        Mode::Bursts { bursts: 5, packets: 4, gap: Nanos::SECOND }.to_string(),
+        "5 bursts of 4, 1 s apart"
+    );
+    assert_eq!(
+        Departures::OnOff { on: Nanos(10_000_000), off: Nanos::SECOND }.to_string(),
+        "on 10 ms, off 1 s"
+    );
+    assert_eq!(step(1, 9, 3, -2).to_string(), "decrement 1 to 9 by 2 from 3");
+    assert_eq!(
+        Op::After { of: 0, then: Box::new(Op::List { values: vec![80, 443], init: 1 }) }
+            .to_string(),
+        "list 80, 443 from number 2, after number 1"
+    );
+    assert_eq!(
+        FieldRef::Offset { offset: 40, octets: 2, mask: 0xff }.to_string(),
+        "octets 40 to 41, mask 0xff"
+    );
+}
+
+fn len() -> impl Strategy<Value = u32> {
+    18u32..65_555
+}
+
+fn lens() -> impl Strategy<Value = (u32, u32)> {
+    (len(), len()).prop_map(|(a, b)| (a.min(b), a.max(b)))
+}
+
+fn size() -> impl Strategy<Value = SizeLaw> {
+    prop_oneof![
+        Just(SizeLaw::Natural),
+        len().prop_map(SizeLaw::Fixed),
+        Just(SizeLaw::List(IMIX.to_vec())),
+        prop::collection::vec(len(), 1..20).prop_map(SizeLaw::List),
+        (lens(), 1u32..99).prop_map(|((min, max), step)| SizeLaw::Range { min, max, step }),
+        lens().prop_map(|(min, max)| SizeLaw::Uniform { min, max }),
+        (lens(), 0.0..1.0).prop_map(|((min, max), share)| {
+            let span = f64::from(max - min);
+            SizeLaw::Normal { mean: f64::from(min) + span * share, sd: span * share, min, max }
+        }),
+        prop::collection::vec((len(), 1u32..1000), 1..9).prop_map(SizeLaw::Weights),
+    ]
+}
+
+fn departures() -> impl Strategy<Value = Departures> {
+    prop_oneof![
+        Just(Departures::Constant),
+        Just(Departures::Exponential),
+        (0.001..=1.0).prop_map(|spread| Departures::Uniform { spread }),
+        (1.001..100.0).prop_map(|shape| Departures::Pareto { shape }),
+        (0.2..100.0).prop_map(|shape| Departures::Gamma { shape }),
+        (1u64.., any::<u64>())
+            .prop_map(|(on, off)| Departures::OnOff { on: Nanos(on), off: Nanos(off) }),
+        "[a-z]{1,8}".prop_map(|path| Departures::File { path }),
+    ]
+}
+
+fn values_of_fields() -> impl Strategy<Value = u128> {
+    prop_oneof![0u128..1000, any::<u32>().prop_map(u128::from), any::<u128>()]
+}
+
+fn turning_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        ([values_of_fields(), values_of_fields(), values_of_fields()], 1i128.., any::<bool>())
+            .prop_map(|(mut v, by, up)| {
+                v.sort();
+                step(v[0], v[2], v[1], if up { by } else { -by })
+            }),
+        // Distinct values: from a value that is there twice the place to begin cannot be told.
+        (prop::collection::btree_set(values_of_fields(), 1..9), any::<prop::sample::Index>())
+            .prop_map(|(values, at)| {
+                Op::List { init: at.index(values.len()), values: values.into_iter().collect() }
+            }),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        2 => turning_op(),
+        1 => (values_of_fields(), values_of_fields(), prop::option::of(1u64..), any::<Option<u64>>()).prop_map(
+            |(a, b, limit, seed)| Op::Random { min: a.min(b), max: a.max(b), limit, seed }
+        ),
+        1 => prop::collection::vec((values_of_fields(), 1u32..1000), 1..5).prop_map(|values| Op::Weighted { values }),
+    ]
+}
+
+fn field() -> impl Strategy<Value = FieldRef> {
+    prop_oneof![
+        prop::sample::select(vec![
+            "ipv4.src",
+            "ipv6.dst",
+            "eth.src",
+            "vlan[1].id",
+            "udp[-1].sport",
+            "no.such"
+        ])
+        .prop_map(|name| FieldRef::Name(name.into())),
+        (0usize..65_536, 1usize..=8, any::<u64>()).prop_map(|(offset, octets, mask)| {
+            let mask = (mask & (u64::MAX >> (64 - 8 * octets))).max(1);
+            FieldRef::Offset { offset, octets, mask }
+        }),
+    ]
+}
+
+fn vary() -> impl Strategy<Value = Vec<Vary>> {
+    let at = At::default();
+    let free = prop::collection::vec(
+        (field(), op()).prop_map(move |(field, op)| Vary { field, op, at }),
+        0..3,
+    );
+    let dependent = (field(), turning_op(), field(), turning_op());
+    (free, prop::option::of(dependent)).prop_map(move |(mut all, dependent)| {
+        if let Some((first, of, second, then)) = dependent {
+            all.push(Vary { field: first, op: of, at });
+            let of = all.len() - 1;
+            all.push(Vary { field: second, op: Op::After { of, then: Box::new(then) }, at });
+        }
+        all
+    })
+}
+
+fn packet() -> impl Strategy<Value = PacketSource> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 14..80)
+            .prop_map(|octets| PacketSource::Octets(octets.into())),
+        ("[a-z#]{1,8}", 1u64..).prop_map(|(path, number)| PacketSource::Capture { path, number }),
+    ]
+}
+
+fn rate() -> impl Strategy<Value = Rate> {
+    let unit = prop::sample::select(vec![
+        RateUnit::Pps,
+        RateUnit::BpsL1,
+        RateUnit::BpsL2,
+        RateUnit::Percent,
+    ]);
+    prop_oneof![
+        Just(Rate::MAX),
+        (any::<u64>(), 1u64..10_000, unit).prop_map(|(num, den, unit)| Rate { num, den, unit }
+            .scaled(1, 1)
+            .expect("it fitted before")),
+    ]
+}
+
+prop_compose! {
+    fn a_stream()(
+        (packet, size, rate) in (packet(), size(), rate()),
+        departures in departures(),
+        mode in prop_oneof![
+            Just(Mode::Continuous),
+            (1u64..).prop_map(Mode::Burst),
+            (1u64.., 1u64.., any::<u64>())
+                .prop_map(|(bursts, packets, gap)| Mode::Bursts { bursts, packets, gap: Nanos(gap) }),
+        ],
+        (group, delay, latency) in (prop::option::of("\\PC{0,9}"), any::<u64>(), any::<bool>()),
+        segment in prop::option::of(1u32..=65_535),
+        late in prop::sample::select(vec![Late::Smooth, Late::CatchUp, Late::Drop, Late::Stretch]),
+        next in prop::option::of((any::<prop::sample::Index>(), prop::option::of(1u64..))),
+        vary in vary(),
+        port in 0usize..2,
+    ) -> (Stream, Option<(prop::sample::Index, Option<u64>)>) {
+        let at = At::default();
+        let stream = Stream {
+            name: String::new(), port, group, packet, size, rate, departures, mode, start_delay: Nanos(delay), latency,
+            self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, at, packet_at: at, size_at: at, segment_at: at,
+            rate_at: at, segment,
+        };
+        (stream, next)
+    }
+}
+
+fn said(text: &str) -> Said {
+    text.into()
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    let full = Network {
+        mac: Some(said("02:00:00:00:00:09")),
+        cluster: true,
+        gateway: vec![said("10.0.0.1"), said("fd00::1")],
+        next_hop: None,
+        mtu: Some(1400),
+        wraps: vec![said("vlan 7"), said("gre 10.0.0.1 10.0.0.2")],
+    };
+    prop_oneof![Just(Network::default()), Just(full)]
+}
+
+fn template() -> impl Strategy<Value = Template> {
+    let options =
+        vec![("url".to_owned(), said("http://a/\"b\"")), ("body".to_owned(), said("100"))];
+    let programs = |client: &[&str], server: &[&str]| Says::Programs {
+        client: client.iter().map(|text| said(text)).collect(),
+        server: server.iter().map(|text| said(text)).collect(),
+        messages: vec![("hello".to_owned(), said("hi\\r\\n${random:hex:8}"))],
+    };
+    let capture = |delays| Says::Capture { path: said("c.pcap"), number: 3, delays };
+    let says = prop_oneof![
+        Just(Says::App { app: said("http"), options }),
+        Just(programs(&["send hello", "recv 3"], &["recv 10", "send \"abc\""])),
+        Just(programs(&[], &["recv 10"])),
+        Just(capture(Delays::Keep)),
+        Just(capture(Delays::Drop)),
+        Just(capture(Delays::Scale(0.5))),
+    ];
+    let arrival = prop_oneof![
+        (1u32..1000, any::<bool>())
+            .prop_map(|(cps, poisson)| Arrival::Cps { cps: f64::from(cps) / 8.0, poisson }),
+        (1u32.., any::<bool>()).prop_map(|(weight, poisson)| Arrival::Weight { weight, poisson }),
+        (1u32.., any::<u64>(), any::<bool>()).prop_map(|(users, think, exponential)| {
+            Arrival::Users { users, think: Nanos(think), exponential }
+        }),
+    ];
+    let tcp = prop_oneof![
+        Just(Tcp::default()),
+        Just(Tcp { settings: vec![("mss".into(), said("1000"))] })
+    ];
+    let numbers = (0usize..3, 0usize..3, 1u16.., any::<bool>(), any::<Option<u64>>());
+    let tls = (any::<bool>(), any::<Option<bool>>()).prop_map(|(named, given)| {
+        let file = |name: &str| named.then(|| said(name));
+        given.map(|resumption| Tls {
+            server_name: file("a.test"),
+            alpn: if named { vec![said("h2"), said("http/1.1")] } else { vec![] },
+            ca: file("ca.pem"),
+            certificate: file("a.pem"),
+            key: file("a.key"),
+            client_certificate: file("c.pem"),
+            client_key: file("c.key"),
+            client_ca: file("cs.pem"),
+            resumption,
+            versions: if named { vec![said("1.2")] } else { vec![] },
+        })
+    });
+    (says, arrival, tcp, tls, numbers).prop_map(
+        |(says, arrival, tcp, tls, (clients, servers, port, udp, limit))| Template {
+            name: String::new(),
+            clients,
+            servers,
+            port: Some(port),
+            udp,
+            says,
+            start: match arrival {
+                Arrival::Weight { .. } => Nanos::ZERO,
+                _ => Nanos(port.into()),
+            },
+            duration: limit.filter(|_| !matches!(arrival, Arrival::Weight { .. })).map(Nanos),
+            after: None,
+            arrival,
+            limit,
+            tcp,
+            tls,
+            at: At::default(),
+        },
+    )
+}
+
+fn flows() -> impl Strategy<Value = Flows> {
+    let target = prop_oneof![
+        Just(Target::Cps(0.5)),
+        any::<u64>().prop_map(Target::Active),
+        Just(Target::Bandwidth("1 Gbps".parse().expect("a rate"))),
+    ];
+    let ramp =
+        (any::<u32>(), any::<Option<u32>>(), any::<u32>()).prop_map(|(up, hold, down)| Ramp {
+            up: Nanos(up.into()),
+            hold: hold.map(|hold| Nanos(hold.into())),
+            down: Nanos(hold.map_or(0, |_| down.into())),
+        });
+    let limits = (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u32>>());
+    let templates = prop::collection::vec(template(), 1..4);
+    let values = (templates, target, ramp, limits, network(), network());
+    values.prop_map(
+        |(
+            mut templates,
+            target,
+            ramp,
+            (limit, active_limit, drain),
+            client_network,
+            server_network,
+        )| {
+            templates
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, template)| template.name = format!("t{i}"));
+            let pool = |name: &str, address: &str, ports, order| Pool {
+                name: name.into(),
+                addresses: vec![said(address)],
+                ports,
+                order,
+                at: At::default(),
+            };
+            let pools = vec![
+                pool("a", "16.0.0.1-16.0.0.9", Some((1, 2)), Order::Random),
+                pool("b.c", "48.0.0.0/24", None, Order::Sequential),
+                pool("d", "fd00::1", None, Order::Hash),
+            ];
+            let drain = drain.map(|drain| Nanos(drain.into()));
+            Flows {
+                replay: None,
+                pools,
+                templates,
+                clients: Some(1),
+                servers: Some(0),
+                client_network,
+                server_network,
+                target: Some(target),
+                ramp,
+                limit,
+                active_limit,
+                drain,
+                patience: drain,
+            }
+        },
+    )
+}
+
+/// A capture that is played.
+fn played() -> impl Strategy<Value = Flows> {
+    let begin = prop_oneof![
+        (1u32..1000).prop_map(|factor| Begin::Captured(f64::from(factor) / 8.0)),
+        (1u32..1000).prop_map(|cps| Begin::Cps(f64::from(cps) / 8.0)),
+        Just(Begin::Top),
+    ];
+    let delays = prop_oneof![
+        Just(None),
+        Just(Some(Delays::Keep)),
+        Just(Some(Delays::Drop)),
+        (1u32..100).prop_map(|factor| Some(Delays::Scale(f64::from(factor) / 4.0))),
+    ];
+    let incomplete =
+        prop_oneof![Just(Incomplete::Skip), Just(Incomplete::Cut), Just(Incomplete::Zeros)];
+    let numbers = (any::<u64>(), any::<u32>(), any::<Option<u32>>(), 1u64.., any::<bool>());
+    let values = (begin, delays, incomplete, numbers, network());
+    values.prop_map(
+        |(begin, delays, incomplete, (loops, delay, time, at_once, all), client_network)| Flows {
+            replay: Some(Conversations {
+                capture: said("a b.pcap"),
+                begin,
+                delays,
+                shortest_delay: time.map(|time| Nanos(time.into())),
+                loops,
+                loop_delay: Nanos(delay.into()),
+                at_once: all.then_some(at_once),
+                clients: if all { vec![said("16.0.0.0/24"), said("fd00::1")] } else { vec![] },
+                server: all.then(|| said("[fd00::2]:80")),
+                incomplete,
+                filter: all.then(|| said("tcp port 80")),
+                within: time.map(|time| Nanos(time.into())),
+                tcp: Tcp {
+                    settings: if all { vec![("mss".into(), said("1000"))] } else { vec![] },
+                },
+                at: At::default(),
+            }),
+            clients: Some(0),
+            servers: all.then_some(1),
+            client_network,
+            limit: all.then_some(delay.into()),
+            ..Flows::default()
+        },
+    )
+}
+
+/// Made from rules, or from a template.
+fn attack() -> impl Strategy<Value = Attack> {
+    let rules = Just(AttackOf::Rules(AttackRules {
+        files: vec![said("a b.rules"), said("more")],
+        config: Some(said("suricata.yaml")),
+        variables: vec![("HOME_NET".into(), said("[10.0.0.0/8,!10.1.1.1]"))],
+        sids: vec![said("1-5"), said("7")],
+        classtypes: vec![said("trojan-activity")],
+        msg: Some(said("(?i)a \"b\"")),
+        engine: IdsEngine::Snort,
+    }));
+    let few = Just(AttackOf::Rules(AttackRules {
+        files: vec![said("x.rules")],
+        ..AttackRules::default()
+    }));
+    let template = Just(AttackOf::Template {
+        name: said("syn-scan"),
+        options: vec![("ports".into(), said("1-5"))],
+    });
+    let pace = prop_oneof![
+        (1u32..1000).prop_map(|rate| AttackPace::PerSecond(f64::from(rate) / 8.0)),
+        (1u32..8).prop_map(|share| AttackPace::Share(f64::from(share) / 8.0)),
+    ];
+    let near_miss = prop_oneof![Just(NearMiss::No), Just(NearMiss::Also), Just(NearMiss::Only)];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let numbers = (any::<u32>(), 1u64.., 1u32..=10_000, any::<Option<u32>>());
+    let values = (prop_oneof![rules, few, template], pace, near_miss, flags, numbers, network());
+    values.prop_map(
+        |(
+            what,
+            pace,
+            near_miss,
+            (two, live, shuffle, all),
+            (start, repeat, samples, gap),
+            network,
+        )| {
+            Attack {
+                name: "one".into(),
+                what,
+                port: 1,
+                port2: two.then_some(0),
+                live: two && live,
+                pace,
+                start: Nanos(start.into()),
+                after: None,
+                repeat,
+                shuffle,
+                samples,
+                every_branch: shuffle,
+                near_miss,
+                evasion: if all { vec![said("segments=8"), said("reorder")] } else { vec![] },
+                inside: if all { vec![said("10.0.0.1-10.0.0.9")] } else { vec![] },
+                outside: if all { vec![said("198.18.0.0/24"), said("2001:2::1")] } else { vec![] },
+                family: all.then_some(6),
+                wraps: if all { vec![said("vlan 7")] } else { vec![] },
+                client_network: network.clone(),
+                server_network: network,
+                gap: gap.map(|gap| Nanos(gap.into())),
+                background: matches!(pace, AttackPace::Share(_)).then(|| said("clean.pcap")),
+                at: At::default(),
+            }
+        },
+    )
+}
+
+/// Of captures, by one port or two.
+fn replay() -> impl Strategy<Value = Replay> {
+    use squall_profile::{SpeedOf, SplitOf, TooLong};
+    let speed = prop_oneof![
+        Just(None),
+        Just(Some((SpeedOf::Captured, said("2.5")))),
+        Just(Some((SpeedOf::Rate, said("10 kpps")))),
+        Just(Some((SpeedOf::Mbps, said("100")))),
+        Just(Some((SpeedOf::Ramp, said("1kpps..2kpps:1s")))),
+    ];
+    let split = prop_oneof![
+        Just(None),
+        Just(Some((SplitOf::Cidr, said("10.0.0.0/8")))),
+        Just(Some((SplitOf::Cache, said("a.cache")))),
+        Just(Some((SplitOf::Port, said("true")))),
+    ];
+    let too_long =
+        prop_oneof![Just(TooLong::Skip), Just(TooLong::Truncate), Just(TooLong::Fragment)];
+    let counts = (1u32.., any::<u64>(), any::<Option<u64>>(), any::<Option<u32>>(), any::<u32>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (speed, split, too_long, counts, flags).prop_map(
+        |(speed, split, too_long, (together, loops, limit, time, start), (two, a, b))| Replay {
+            name: "again".into(),
+            files: if a { vec![said("-"), said("b c.pcap")] } else { vec![said("a.pcap")] },
+            merge: a,
+            port: 1,
+            port2: two.then_some(0),
+            speed,
+            together,
+            longest_gap: time.map(|time| Nanos(time.into())),
+            start: Nanos(start.into()),
+            after: None,
+            duration: time.map(|time| Nanos(time.into())),
+            loops,
+            loop_delay: Nanos(start.into()),
+            limit,
+            preload: b,
+            held: a,
+            split: split.filter(|_| two),
+            reverse: two && b,
+            unique: limit.filter(|loops| *loops > 0),
+            flow_stats: a,
+            flow_expiry: time.map(|time| Nanos(time.into())),
+            max_flows: limit,
+            filter: a.then(|| said("tcp port 80")),
+            include: b.then(|| said("1-5,9,20-")),
+            exclude: a.then(|| said("3")),
+            too_long,
+            edit: match b {
+                true => [("pnat", "a:b"), ("pnat", "c:d"), ("pnat", "e:f"), ("ttl", "3")]
+                    .map(|(name, text)| (name.into(), said(text)))
+                    .into(),
+                false => Vec::new(),
+            },
+            at: At::default(),
+        },
+    )
+}
+
+prop_compose! {
+    fn profile()(
+        replay in prop::option::of(replay()),
+        attack in prop::option::of(attack()),
+        flows in prop::option::of(prop_oneof![flows(), played()]),
+        mut streams in prop::collection::vec(a_stream(), 1..4),
+        (seed, duration, packets) in (any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()),
+        word in "\\PC{0,6}",
+    ) -> Profile {
+        let count = streams.len();
+        for (i, (stream, next)) in streams.iter_mut().enumerate() {
+            stream.name = format!("{word}\"\\\u{7f}{i}");
+            if stream.mode != Mode::Continuous {
+                stream.next = next.map(|(to, times)| Next { stream: to.index(count), times });
+            }
+        }
+        let port = |name: &str| Port { name: name.into(), address: "loop:0".into(), at: At::default() };
+        Profile {
+            origin: String::new(),
+            ports: vec![port("b c"), port("A")],
+            streams: streams.into_iter().map(|(stream, _)| stream).collect(),
+            replays: replay.into_iter().collect(),
+            flows,
+            attacks: attack.into_iter().collect(),
+            seed,
+            stop: Stop { duration: duration.map(Nanos), packets, octets: packets },
+            run: RunOptions {
+                cores: duration.map(|_| 2),
+                linger: packets.map(|n| Time(Nanos(n % 1_000_000))),
+                filter: packets.map(|_| word),
+                ..RunOptions::default()
+            },
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_profile_that_is_written_reads_back_in_every_form(profile in profile()) {
+        let refuse = |path: &Path| panic!("read {path:?}");
+        let toml = profile.to_toml();
+        let value = profile.to_value();
+        prop_assert_eq!(&values(Profile::from_value(&value, "").expect("value")), &profile);
+        let json = value.to_string();
+        // DEL as such is legal in JSON and not in YAML.
+        let yaml = json.replace('\u{7f}', "\\u007f");
+        for (text, format) in [(toml, Format::Toml), (json, Format::Json), (yaml, Format::Yaml)] {
+            match Profile::parse_with(&text, "", format, &refuse) {
+                Ok(read) => prop_assert_eq!(&values(read), &profile, "{:?} {}", format, text),
+                Err(mistakes) => prop_assert!(false, "{mistakes}\nin\n{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_makes_reading_panic(
+        text in "\\PC*",
+        near in "(ports|stream|size|vary|template|pool|flows|\\[\\[stream\\]\\]|hex)( ?[:=] ?[\\[{\"]?[a-z0-9#.-]{0,6}[\\]}\"]?,?\n){0,9}",
+        cut in any::<prop::sample::Index>(),
+        noise in "\\PC{0,3}",
+    ) {
+        let boundary = (0..=cut.index(FULL.len())).rev().find(|i| FULL.is_char_boundary(*i)).unwrap_or(0);
+        let broken = format!("{}{noise}{}", &FULL[..boundary], &FULL[boundary..]);
+        for format in [Format::Toml, Format::Yaml, Format::Json] {
+            for text in [&text, &near, &broken] {
+                let _ = Profile::parse_with(text, "x", format, &|_| Err(io::ErrorKind::NotFound.into()));
+            }
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! What the user is told. Each case is a profile and the message it must give.
+
+use squall_profile::{Format, Profile};
+
+const HEAD: &str = "[ports]\nA = \"loop:0\"\nB = \"null:\"\n";
+const STREAM: &str = "[[stream]]\nname = \"web\"\nport = \"A\"\nhex = \"020000000001020000000002 \
+                      88b5\"\nrate = 10\n";
+
+fn no_files(_: &std::path::Path) -> std::io::Result<String> {
+    Err(std::io::ErrorKind::NotFound.into())
+}
+
+fn mistakes(text: &str, format: Format) -> String {
+    match Profile::parse_with(text, "load.toml", format, &no_files) {
+        Ok(profile) => panic!("no mistake was found in\n{text}\nread as {profile:#?}"),
+        Err(mistakes) => mistakes.to_string(),
+    }
+}
+
+/// Every mistake of a profile that has one good stream and `more` in it; the stream begins in line 4.
+fn in_stream(more: &str) -> String {
+    mistakes(&format!("{HEAD}{STREAM}{more}"), Format::Toml)
+}
+
+#[track_caller]
+fn says(found: &str, expected: &str) {
+    assert!(found.contains(expected), "expected\n{expected}\nin\n{found}");
+}
+
+#[test]
+fn options_of_a_run_are_read_with_their_places() {
+    let run = |lines: &str| mistakes(&format!("[run]\n{lines}{HEAD}{STREAM}"), Format::Toml);
+    let found = run("cores = 0\nlingr = 1\nseed = 7\nmult = \"quick\"\ncpus = [3, 2]\n");
+    says(&found, "load.toml:2:9  run.cores = 0: expected 1 to 1024");
+    says(&found, "load.toml:3:1  run.lingr is not known here\n  did you mean \"linger\"?");
+    says(&found, "load.toml:4:1  run.seed is a key of the profile itself\n  try seed above");
+    says(&found, "load.toml:5:8  run.mult = \"quick\": expected a factor");
+    assert_eq!(found.lines().filter(|line| line.starts_with("load.toml")).count(), 4, "{found}");
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_reported_at_once_in_order() {
+    let found = mistakes(
+        "seed = -1\ncolour = 3\n[ports]\nA = \"\"\n[[stream]]\nport = \"B\"\nrate = \"12 \
+         Gbp\"\nlate = \"dorp\"\n[[stream]]\n",
+        Format::Toml,
+    );
+    let places: Vec<&str> = found
+        .lines()
+        .filter(|l| l.starts_with("load"))
+        .map(|l| l.split("  ").next().unwrap())
+        .collect();
+    assert_eq!(
+        places,
+        [
+            "load.toml:1:8",
+            "load.toml:2:1",
+            "load.toml:4:5",
+            "load.toml:5:1",
+            "load.toml:6:8",
+            "load.toml:7:8",
+            "load.toml:8:8",
+            "load.toml:9:1",
+            "load.toml:9:1",
+            "load.toml:9:1"
+        ],
+        "{found}"
+    );
+}
+
+#[test]
+fn a_misspelt_key_is_named_with_the_nearest_one() {
+    says(
+        &in_stream("raet = 3\n"),
+        "load.toml:9:1  stream \"web\": raet is not known here\n  did you mean \"rate\"?",
+    );
+    says(
+        &in_stream("mode = { brust = 3 }"),
+        "load.toml:9:10  stream \"web\": mode.brust is not known here\n  did you mean \"burst\"?",
+    );
+}
+
+#[test]
+fn each_wrong_value_says_what_was_expected() {
+    for (line, expected) in [
+        (
+            "size = 17",
+            "9:8  stream \"web\": size = 17 is not a frame length\n  frames are 18 to 65554 \
+             octets with FCS",
+        ),
+        ("size = true", "size = true is not a frame length"),
+        ("size = \"1518-64\"", "the smaller one first: \"64-1518\""),
+        ("size = []", "is not a list of lengths"),
+        ("size = [64, 5]", "9:13  stream \"web\": size[1] = 5 is not a frame length"),
+        ("size = \"imix:az\"", "z needs its length"),
+        ("size = { weights = [[64, 0]] }", "size.weights adds up to no weight"),
+        (
+            "size = { weights = [[64, 1], [5, 1]] }",
+            "size.weights is not a list of lengths and weights",
+        ),
+        ("size = { weights = [[64]] }", "size.weights[0] = [...] is not a length and its weight"),
+        (
+            "size = { weights = [[64, 1]], uniform = \"64-128\" }",
+            "has weights and uniform, expected one of",
+        ),
+        ("size = { }", "has none, expected one of"),
+        ("size = { uniform = \"64\" }", "is not a range of lengths"),
+        ("size = { genome = \"aq\" }", "'q' is no genome code"),
+        ("size = { weights = [[64, 1]], z = 1500 }", "size.z does nothing with weights"),
+        ("size = { normal = { mean = 2000, sd = 10 } }", "is no normal law of lengths"),
+        ("size = { normal = { mean = 594, sd = 1e9 } }", "sd is at most max - min"),
+        ("size = { normal = { sd = 10 } }", "has no \"mean\""),
+        ("departures = \"posson\"", "did you mean \"poisson\"?"),
+        (
+            "departures = { uniform = 1.5 }",
+            "departures.uniform = 1.5 is out of bounds\n  more than 0, at most 1",
+        ),
+        ("departures = { pareto = 1 }", "more than 1, at most 100"),
+        ("departures = { gamma = nan }", "is not a number"),
+        ("departures = { on = \"1 s\" }", "has no \"off\""),
+        ("departures = { off = \"1 s\" }", "has no \"on\""),
+        ("departures = { on = 0, off = 1 }", "is never on"),
+        ("mode = \"burst\"", "is not a mode"),
+        ("mode = { burst = 0 }", "mode.burst = 0 sends nothing"),
+        ("mode = { bursts = 2 }", "has no \"packets\""),
+        ("mode = { burst = 2, gap = 1 }", "mode.gap does nothing with burst"),
+        ("start_delay = \"10\\u00b5\"", "is not a duration"),
+        ("latency = \"yes\"", "latency = \"yes\" is not true or false"),
+        ("group = 3", "group = 3 is not text"),
+        ("late = 3", "is not a policy for late frames"),
+        ("next = \"web\"", "next never comes: the stream is continuous"),
+        (
+            "mode = { burst = 1 }\nnext = \"wbe\"",
+            "next = \"wbe\" is no stream that is enabled\n  did you mean \"web\"?",
+        ),
+        ("mode = { burst = 1 }\nnext = { times = 1 }", "next has no \"stream\""),
+        (
+            "mode = { burst = 1 }\nnext = { stream = \"web\", times = 0 }",
+            "next.times = 0 is less than 1",
+        ),
+        ("self_start = false", "it would never start"),
+        ("enabled = false", "there is nothing to send"),
+        ("pcap = \"a.pcap\"", "has hex and pcap, expected one of packet, hex, pcap"),
+        (
+            "[[stream]]\nname = \"web\"\nport = \"A\"\nrate = 1\nhex = \"020000000001020000000002 \
+             88b5\"",
+            "= \"web\" is the name of an earlier stream",
+        ),
+    ] {
+        says(&in_stream(line), expected);
+    }
+}
+
+#[test]
+fn frames_as_hex_are_checked_digit_by_digit() {
+    let with = |hex: &str| {
+        mistakes(
+            &format!("ports = {{ A = \"null:\" }}\n[[stream]]\nrate = 1\nhex = {hex:?}"),
+            Format::Toml,
+        )
+    };
+    says(&with("0200 zz"), "load.toml:4:13  stream 1: hex says 'z', expected a hexadecimal digit");
+    says(&with("020"), "ends in the middle of an octet");
+    says(&with("0200"), "is 2 octets, expected 14 to 65550");
+    says(&with("0000 45 00\n0010 12"), "is 3 octets, expected 14 to 65550");
+}
+
+#[test]
+fn a_capture_and_its_frame_are_checked() {
+    for pcap in ["x.pcap#0", "x.pcap#", "x.pcap#a", "", "#3"] {
+        let found = mistakes(
+            &format!("ports = {{ A = \"null:\" }}\n[[stream]]\nrate = 1\npcap = {pcap:?}"),
+            Format::Toml,
+        );
+        says(&found, "is not a frame of a capture\n  try \"capture.pcap#3\"");
+    }
+}
+
+#[test]
+fn a_stream_needs_a_port_a_packet_and_a_rate() {
+    let found = mistakes("[ports]\nA = \"loop:0\"\nB = \"null:\"\n[[stream]]\n", Format::Toml);
+    says(
+        &found,
+        "stream 1 has no port, and [ports] has several\n  try port = \"A\"; there is A, B",
+    );
+    says(&found, "stream 1 has none, expected one of packet, hex, pcap");
+    says(&found, "stream 1 has no \"rate\"\n  try rate = \"1 kpps\"");
+    says(&mistakes("[[stream]]\nrate = 1", Format::Toml), "there are no [ports]");
+    says(&mistakes("[ports]\nA = \"loop:0\"", Format::Toml), "there is nothing to send");
+    says(&mistakes("", Format::Yaml), "is not a table");
+}
+
+#[test]
+fn each_wrong_variation_says_what_was_expected() {
+    for (vary, expected) in [
+        ("op = \"increment\"\nmax = 3", "vary[0] has none, expected one of field, offset"),
+        ("field = \"ipv4.src\"", "vary[0] has no \"op\""),
+        ("field = \"a.b\"\nop = \"increnent\"", "did you mean \"increment\"?"),
+        ("field = \"a.b\"\nop = \"increment\"", "has no \"max\""),
+        (
+            "field = \"a.b\"\nop = \"increment\"\nmin = \"10.0.0.9\"\nmax = \"10.0.0.1\"",
+            "13:7  stream \"web\": vary[0].max = 10.0.0.1 is less than min = 10.0.0.9",
+        ),
+        (
+            "field = \"a.b\"\nop = \"increment\"\nmax = 3\ninit = 4",
+            "vary[0].init = 4 is out of bounds\n  from 0 to 3",
+        ),
+        ("field = \"a.b\"\nop = \"decrement\"\nmax = 3\nstep = 0", "vary[0].step = 0 is no step"),
+        ("field = \"a.b\"\nop = \"increment\"\nmax = -3", "= -3 is not a number or an address"),
+        (
+            "field = \"a.b\"\nop = \"increment\"\nmax = 3\nweights = [1]",
+            "vary[0].weights does nothing with op = \"increment\"",
+        ),
+        ("field = \"a.b\"\nop = \"random\"\nmax = 3\nlimit = 0", "draws nothing"),
+        ("field = \"a.b\"\nop = \"list\"", "has no \"values\""),
+        ("field = \"a.b\"\nop = \"list\"\nvalues = []", "is empty"),
+        (
+            "field = \"a.b\"\nop = \"list\"\nvalues = [1, \"x\"]",
+            "12:14  stream \"web\": vary[0].values[1] = \"x\" is not a number",
+        ),
+        ("field = \"a.b\"\nop = \"list\"\nvalues = [1]\ninit = 2", "is not among the values"),
+        ("field = \"a.b\"\nop = \"weighted\"\nvalues = [1]", "has no \"weights\""),
+        (
+            "field = \"a.b\"\nop = \"weighted\"\nvalues = [1]\nweights = [1, 2]",
+            "has 2 weights for 1 values",
+        ),
+        ("field = \"a.b\"\nop = \"weighted\"\nvalues = [1]\nweights = [0]", "adds up to no weight"),
+        ("field = \"a.b\"\nop = \"file\"\npath = \"x.txt\"", "cannot be read"),
+        ("offset = 3\nop = \"list\"\nvalues = [1]", "has no \"octets\""),
+        (
+            "offset = 3\noctets = 9\nop = \"list\"\nvalues = [1]",
+            "octets = 9 is out of bounds\n  1 to 8",
+        ),
+        (
+            "offset = 3\noctets = 1\nmask = 0x100\nop = \"list\"\nvalues = [1]",
+            "from 1 to 0xff, the bits of 1 octets",
+        ),
+        (
+            "field = \"a.b\"\nmask = 1\nop = \"list\"\nvalues = [1]",
+            "has \"mask\", which does nothing with \"field\"",
+        ),
+        (
+            "field = \"a.b\"\nafter = \"c.d\"\nop = \"list\"\nvalues = [1]",
+            "is no earlier changing field",
+        ),
+        (
+            "field = \"a.b\"\nafter = \"a.b\"\nop = \"random\"\nmax = 1",
+            "cannot be with op = \"random\"",
+        ),
+        (
+            "field = \"a.b\"\nop = \"random\"\nmax = 1\n[[stream.vary]]\nfield = \"c.d\"\nafter = \
+             \"a.b\"\nop = \"list\"\nvalues = [1]",
+            "= \"a.b\" is random and never wraps",
+        ),
+        ("op = \"tuple\"\nip_min = 2", "has no \"ip_max\""),
+        ("op = \"tuple\"\nip_min = 2\nip_max = 1", "is less than ip_min = 2"),
+        ("op = \"tuple\"\nip_min = 1\nip_max = 2\nport_max = 80", "is less than port_min = 1025"),
+        ("op = \"tuple\"\nip_min = 1\nip_max = 2\nfields = [\"ipv4.src\"]", "is not two fields"),
+        (
+            "op = \"tuple\"\nip_min = 1\nip_max = 2\nfield = \"ipv4.src\"",
+            "vary[0].field does nothing with op = \"tuple\"",
+        ),
+    ] {
+        says(&in_stream(&format!("[[stream.vary]]\n{vary}\n")), expected);
+    }
+}
+
+#[test]
+fn text_that_is_no_toml_yaml_or_json_says_where() {
+    says(&mistakes("seed = 1\nrate 3\n", Format::Toml), "load.toml:2:");
+    says(&mistakes("a: 1\nb: }\n", Format::Yaml), "load.toml:2:");
+    says(&mistakes("{\"a\": 1,\n \"b\" 3}", Format::Json), "load.toml:2:6  expected `:`");
+    says(&mistakes("a: &x [1]\na: 2\n", Format::Yaml), "load.toml:2:1  key \"a\" is there twice");
+    says(
+        &mistakes("{\"a\": 1, \"a\": 2}", Format::Json),
+        "load.toml:1:10  key \"a\" is there twice",
+    );
+    says(&mistakes("a = 1\na = 2\n", Format::Toml), "load.toml:2:1  duplicate key");
+    says(&mistakes("a: 1\n---\nb: 2\n", Format::Yaml), "a second document");
+}
+
+#[test]
+fn yaml_and_json_say_line_and_column_too() {
+    let yaml = "ports: {A: 'loop:0'}\nstream:\n  - name: web\n    hex: \
+                0200000000010200000000020800\n    rate: 12 Gbp\n";
+    says(
+        &mistakes(yaml, Format::Yaml),
+        "load.toml:5:11  stream \"web\": rate = \"12 Gbp\" is not a rate",
+    );
+    let json = "{\"ports\": {\"A\": \"loop:0\"},\n\"stream\": [{\"hex\": \
+                \"0200000000010200000000020800\",\n \"rate\": \"12 Gbp\"}]}";
+    says(
+        &mistakes(json, Format::Json),
+        "load.toml:3:10  stream 1: rate = \"12 Gbp\" is not a rate",
+    );
+}
+
+#[test]
+fn aliases_that_unfold_without_end_are_refused() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for i in 1..30 {
+        let item = format!("*a{}", i - 1);
+        bomb += &format!("a{i}: &a{i} [{}]\n", [item.as_str(); 10].join(", "));
+    }
+    says(&mistakes(&bomb, Format::Yaml), "aliases unfold to more than 100000 values");
+    says(&mistakes(&"[".repeat(5000), Format::Yaml), "load.toml:1:");
+    says(&mistakes(&"[".repeat(5000), Format::Json), "load.toml:1:");
+    says(&mistakes(&format!("a = {}", "[".repeat(5000)), Format::Toml), "load.toml:1:");
+}
+
+#[test]
+fn values_that_never_were_text_are_named_by_their_key() {
+    let value =
+        serde_json::json!({ "ports": { "A": "null:" }, "stream": [{ "rate": [], "hex": "00" }] });
+    let found = Profile::from_value(&value, "<python>").unwrap_err().to_string();
+    says(&found, "<python>: stream[0].rate  stream 1: rate = [...] is not a rate");
+}
+
+#[test]
+fn a_file_whose_extension_says_nothing_is_refused() {
+    says(
+        &Profile::load("profile.txt").unwrap_err().to_string(),
+        "profiles are .toml, .yaml, .yml or .json",
+    );
+    says(&Profile::load("/nonexistent/profile.toml").unwrap_err().to_string(), "cannot be read");
+}
+
+#[test]
+fn a_mistake_in_packet_text_points_into_the_text() {
+    let with = |packet: &str| {
+        mistakes(
+            &format!("{HEAD}[[stream]]\nport = \"A\"\nrate = 1\npacket = {packet}\n"),
+            Format::Toml,
+        )
+    };
+    let found = with("\"eth/ipv4(dts=1.2.3.4)/udp\"");
+    says(&found, "load.toml:7:20  stream 1: packet says");
+    says(&found, "\n  eth/ipv4(dts=1.2.3.4)/udp\n           ^^^");
+    says(&with("\"\\u0065th/ipv4(dts=1.2.3.4)/udp\""), "load.toml:7:");
+    says(
+        &with("\"\"\"\\\n  eth/ipv4(\\\n  dts=1.2.3.4)/udp\"\"\""),
+        "load.toml:9:3  stream 1: packet says",
+    );
+    says(&with("\"eth/ipv4(\""), "load.toml:7:");
+}
+
+/// Every mistake of a profile that has one template, which begins in line 4, and `more` behind it.
+fn in_template(template: &str, more: &str) -> String {
+    mistakes(&format!("{HEAD}[[template]]\nname = \"web\"\n{template}{more}"), Format::Toml)
+}
+
+#[test]
+fn what_a_template_lacks_is_told() {
+    let found = in_template("", "");
+    says(
+        &found,
+        "load.toml:4:1  template[0] has nothing to say\n  expected app, or client and server, or \
+         capture",
+    );
+    says(&found, "has no \"cps\"\n  try cps = 1000, or weight = 1, or users = 100");
+    says(
+        &found,
+        "has no \"clients\"\n  try clients = \"16.0.0.1-16.0.0.254\", or the name of a pool",
+    );
+    says(&found, "has no \"servers\"");
+    let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\ncps = 1\n";
+    says(&in_template(ends, "client = [\"recv 1\"]\n"), "has no \"port\"\n  try port = 80");
+    says(&in_template(ends, "client = []\nport = 1\n"), "has no instructions");
+    says(&in_template(ends, "client = []\napp = \"http\"\n"), "has app, and client and server");
+    says(
+        &in_template(ends, "capture = \"x.pcap#0\"\n"),
+        "9:11  template[0].capture = \"x.pcap#0\" has no number",
+    );
+    says(
+        &in_template(ends, "app = \"http\"\ndelays = \"drop\"\n"),
+        "\"delays\", which does nothing without capture",
+    );
+}
+
+#[test]
+fn a_load_that_cannot_be_is_told() {
+    let ends = "clients = \"users\"\nservers = \"48.0.0.1\"\napp = \"http\"\n";
+    let pool = "[[pool]]\nname = \"user\"\naddresses = \"16.0.0.1\"\n";
+    let found = in_template(ends, &format!("cps = 1\n{pool}"));
+    says(&found, "6:11  template[0].clients = \"users\" is no pool\n  did you mean \"user\"?");
+    let ends = ends.replace("users", "user");
+    says(
+        &in_template(&ends, &format!("weight = 1\n{pool}")),
+        "weight is a share of nothing\n  add to [flows]",
+    );
+    says(
+        &in_template(&ends, &format!("weight = 1\ncps = 2\n{pool}")),
+        "has several of cps, weight and users",
+    );
+    says(
+        &in_template(&ends, &format!("cps = \"no\"\n{pool}")),
+        "cps = \"no\" is not a number above 0",
+    );
+    says(&in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")), "think is of users");
+    says(
+        &in_template(&ends, &format!("cps = 1\n{pool}{pool}")),
+        "is the name of an earlier pool, too",
+    );
+    let flows =
+        "[flows]\nclients = \"C\"\nramp_down = 3\ncps = 1\nactive = 2\nbandwidth = \"3 kpps\"\n";
+    let found = in_template(&ends, &format!("cps = 1\n{pool}{flows}"));
+    says(&found, "flows.clients = \"C\" is not among [ports]");
+    says(&found, "flows has several of cps, active and bandwidth");
+    says(&found, "flows.ramp_down never comes");
+    says(&found, "flows.bandwidth = 3 kpps is no bandwidth of data");
+    let network = "[flows.client_network]\nmtu = 100\ngateway = \"10.0.0.1\"\nnext_hop = \
+                   \"02:00:00:00:00:01\"\n";
+    let found = in_template(&ends, &format!("cps = 1\n{pool}{network}"));
+    says(&found, "flows.client_network.mtu = 100 is no MTU");
+    says(&found, "flows.client_network has both gateway and next_hop");
+    says(
+        &mistakes(&format!("{HEAD}{pool}"), Format::Toml),
+        "is [[pool]], and there is no template",
+    );
+}
+
+#[test]
+fn a_profile_of_another_version_is_refused() {
+    let found = mistakes(&format!("schema = 2\n{HEAD}{STREAM}"), Format::Toml);
+    says(&found, "load.toml:1:10  schema = 2 is no version that is known");
+    says(&found, "expected 1");
+}
+
+#[test]
+fn what_is_wrong_with_a_replay_is_told_with_its_place() {
+    let of = |more: &str| mistakes(&format!("{HEAD}[[replay]]\n{more}"), Format::Toml);
+    says(&of("port = \"A\"\n"), "has no files");
+    says(&of("files = \"a.pcap\"\n"), "has no port, and there is not exactly one");
+    says(&of("files = \"a.pcap\"\nport = \"A\"\nport2 = \"A\"\n"), "is the same as port");
+    let two = of("files = \"a.pcap\"\nport = \"A\"\nrate = 10\nmbps = 3\n");
+    says(&two, "load.toml:8:8  replay[0].mbps stands beside rate, expected one of them");
+    let split = "files = \"a.pcap\"\nport = \"A\"\nport2 = \"B\"\nsplit = { colour = \"red\" }\n";
+    says(&of(split), "has \"colour\", by which packets are not told apart");
+    says(&of("files = \"a.pcap\"\nport = \"A\"\nsplit = { auto = \"first\" }\n"), "no port2");
+    says(&of("files = \"a.pcap\"\nport = \"A\"\ntogether = 0\n"), "expected 1 or more");
+    says(&of("files = \"a.pcap\"\nport = \"A\"\ntoo_long = \"fold\"\n"), "skip");
+    let twice = "files = \"a.pcap\"\nport = \"A\"\nname = \"x\"\n";
+    says(&of(&format!("{twice}[[replay]]\n{twice}")), "is the name of an earlier replay, too");
+    let as_stream = in_stream("[[replay]]\nfiles = \"a.pcap\"\nport = \"A\"\nname = \"web\"\n");
+    says(&as_stream, "replay \"web\" has the name of a stream");
+    let template = "[[template]]\nname = \"web\"\nclients = \"16.0.0.1\"\nservers = \
+                    \"48.0.0.1\"\napp = \"http\"\ncps = 1\n";
+    says(&in_stream(template), "template \"web\" has the name of a stream");
+    let second = format!("name = \"replay 2\"\n{twice}").replace("name = \"x\"\n", "");
+    let unnamed = twice.replace("name = \"x\"\n", "");
+    says(&of(&format!("{second}[[replay]]\n{unnamed}")), "is the name of an earlier replay, too");
+}

@@ -1,0 +1,160 @@
+//! How fast captures are sent again, as it is said.
+
+use std::str::FromStr;
+
+use squall_program::Gap;
+use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
+
+use crate::Timing;
+
+/// How fast captures are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// So many times as fast as they were captured.
+    Captured(Decimal),
+    /// Megabits a second of the frames without FCS, as tcpreplay counts.
+    Mbps(Decimal),
+    Rate(Rate),
+    Ramp(Ramp),
+}
+
+impl Default for Speed {
+    /// As captured.
+    fn default() -> Self {
+        Self::Captured(Decimal { num: 1, den: 1 })
+    }
+}
+
+impl Speed {
+    /// By what it is: `multiplier` (2.5), `mbps` (100), `rate` (10kpps), `ramp` (1kpps..10kpps:30s).
+    ///
+    /// # Errors
+    /// What was found and what was expected.
+    pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
+        let wrong = |error: String| format!("{kind} = {error}");
+        Ok(match kind {
+            "multiplier" => Self::Captured(text.parse().map_err(wrong)?),
+            "mbps" => Self::Mbps(text.parse().map_err(wrong)?),
+            "rate" => {
+                Self::Rate(text.parse().map_err(|error: UnitError| wrong(error.to_string()))?)
+            }
+            "ramp" => Self::Ramp(text.parse().map_err(wrong)?),
+            other => {
+                let expected = "multiplier, mbps, rate or ramp";
+                return Err(format!("{other:?}: expected {expected}"));
+            }
+        })
+    }
+
+    /// `together` frames leave at once.
+    ///
+    /// # Errors
+    /// A rate in per cent, or one that does not fit 64 bits.
+    pub fn timing(self, together: u32) -> Result<Timing, String> {
+        let paced = |gap| Timing::Paced { gap, together };
+        let (gap, extra) = match self {
+            Self::Captured(Decimal { num, den }) => return Ok(Timing::Captured { num, den }),
+            Self::Ramp(Ramp { from, to, over }) => {
+                let (octets, scale) = match to.unit {
+                    RateUnit::BpsL1 => (Some(FCS_LEN + L1_OVERHEAD), 8.0),
+                    RateUnit::BpsL2 => (Some(FCS_LEN), 8.0),
+                    _ => (None, 1.0),
+                };
+                let a_second = |rate: Rate| rate.num as f64 / rate.den as f64 / scale;
+                return Ok(Timing::Ramp {
+                    from: a_second(from),
+                    to: a_second(to),
+                    over: over.into(),
+                    octets,
+                });
+            }
+            Self::Mbps(Decimal { num, den }) => {
+                let bps = num.checked_mul(1_000_000);
+                let bps = bps.ok_or("more Mb/s than fit 64 bits\n  try the top speed")?;
+                (Gap::from_bps(bps, den, false), Some(0))
+            }
+            Self::Rate(rate) if rate.is_zero() => {
+                return Err("a rate of nothing sends nothing\n  try 1pps".into());
+            }
+            Self::Rate(rate) => match rate.unit {
+                RateUnit::Max => return Ok(Timing::Top),
+                RateUnit::Pps => (Gap::from_pps(rate.num, rate.den), None),
+                RateUnit::BpsL1 => (Gap::from_bps(rate.num, rate.den, true), None),
+                RateUnit::BpsL2 => (Gap::from_bps(rate.num, rate.den, false), None),
+                RateUnit::Percent => {
+                    return Err(format!(
+                        "{rate}: a replay knows no share of the port\n  try 10kpps or 1Gbps"
+                    ));
+                }
+            },
+        };
+        Ok(paced(match (gap, extra) {
+            (Gap::PerOctet { num, den, .. }, Some(extra)) => Gap::PerOctet { num, den, extra },
+            (gap, _) => gap,
+        }))
+    }
+}
+
+/// A number with a fraction, exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decimal {
+    pub num: u64,
+    /// A power of ten.
+    pub den: u64,
+}
+
+impl FromStr for Decimal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?}: expected a number above 0, with at most 6 decimal places");
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+        if !digits(whole) || !digits(part) || part.len() > 6 || (whole.len() + part.len()) == 0 {
+            return Err(wrong());
+        }
+        let num: u64 = format!("{whole}{part}").parse().map_err(|_| wrong())?;
+        match num {
+            0 => Err(wrong()),
+            num => Ok(Self { num, den: 10u64.pow(part.len() as u32) }),
+        }
+    }
+}
+
+/// From one rate to another of the same unit, evenly: `FROM..TO:TIME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ramp {
+    pub from: Rate,
+    pub to: Rate,
+    pub over: Nanos,
+}
+
+impl FromStr for Ramp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?}: expected FROM..TO:TIME, as in 1kpps..100kpps:30s or 10Mbps..1Gbps:1m"
+            )
+        };
+        let (rates, over) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let (from, to) = rates.split_once("..").ok_or_else(wrong)?;
+        let rate = |text: &str| text.parse::<Rate>().map_err(|error| format!("{text:?}: {error}"));
+        let ramp = Self {
+            from: rate(from)?,
+            to: rate(to)?,
+            over: over.parse().map_err(|e| format!("{over:?}: {e}"))?,
+        };
+        let alike = ramp.from.unit == ramp.to.unit
+            && !matches!(ramp.to.unit, RateUnit::Max | RateUnit::Percent);
+        if !alike || ramp.to.is_zero() || ramp.over == Nanos::ZERO {
+            return Err(format!(
+                "{}; both rates in one unit, the second and the time above 0",
+                wrong()
+            ));
+        }
+        Ok(ramp)
+    }
+}

@@ -1,0 +1,301 @@
+//! What is in captures: the figures of capinfos, protocol shares, lengths, gaps, flows.
+//!
+//! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and
+//! tcpdump print them: unlike the sizes of a profile and of a run's report.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Cpu, Distribution, Memory};
+
+/// The version of this structure.
+pub const SCHEMA: &str = "squall-info/1";
+
+/// What is in some captures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Info {
+    /// `squall-info/1`.
+    pub schema: String,
+    /// The command line, or `python`.
+    pub command: String,
+    /// Of the program that read them.
+    pub squall_version: String,
+    /// The expression that chose the packets.
+    pub filter: Option<String>,
+    pub files: Vec<FileInfo>,
+    /// All files together, if there are several.
+    pub total: Option<Traffic>,
+    pub notes: Vec<String>,
+    /// How long the reading took.
+    pub elapsed_s: f64,
+    /// What the reading cost.
+    pub cpu: Cpu,
+    pub memory: Memory,
+}
+
+/// One file, and what is in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FileInfo {
+    /// `-` is the standard input.
+    pub path: String,
+    /// `null` for a pipe.
+    pub size_octets: Option<u64>,
+    /// Of the file, or of what it decompresses to; for the text alone.
+    #[serde(skip)]
+    pub read_octets: u64,
+    /// `pcap`, `pcapng`.
+    pub format: Option<String>,
+    /// `gzip`, `zstd` ...; `null` for a file that is not compressed.
+    pub compression: Option<String>,
+    pub interfaces: Vec<InterfaceInfo>,
+    /// What ended the reading before the end of the file; all before it is counted. `null` if it
+    /// was read to its end.
+    pub fault: Option<FileFault>,
+    /// The reading was stopped by the user.
+    pub stopped: bool,
+    /// Of the file, hexadecimal; only when asked for.
+    pub sha256: Option<String>,
+    pub traffic: Traffic,
+}
+
+/// An interface of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceInfo {
+    pub name: Option<String>,
+    pub link_type: String,
+    /// In the list of tcpdump.org.
+    pub link_type_number: u16,
+    /// Of the time stamps: `microseconds`, `nanoseconds` ...
+    pub resolution: String,
+    /// 0 is no limit.
+    pub snaplen: u32,
+    /// Packets in the file, with those that the filter left out.
+    pub packets: u64,
+    /// As the capturing program counted them (pcapng's statistics).
+    pub received: Option<u64>,
+    pub dropped_by_interface: Option<u64>,
+    pub dropped_by_system: Option<u64>,
+}
+
+/// What ended the reading of a file before its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FileFault {
+    /// Of what is faulty, from the beginning of the file.
+    pub offset: u64,
+    pub text: String,
+}
+
+/// Packets and what is known of them. Octets are on the wire, without FCS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Traffic {
+    pub packets: u64,
+    pub octets: u64,
+    /// Those of them that were captured.
+    pub octets_captured: u64,
+    /// Packets of which not all was captured.
+    pub cut_packets: u64,
+    /// Earliest and latest packet, nanoseconds since 1970 and RFC 3339.
+    pub first_ns: Option<u64>,
+    pub last_ns: Option<u64>,
+    pub first: Option<String>,
+    pub last: Option<String>,
+    pub duration_s: f64,
+    /// Over the duration; 0 without one.
+    pub mean_pps: f64,
+    /// Layer 2, without FCS.
+    pub mean_bps: f64,
+    /// In the best of the seconds counted from the first packet on.
+    pub peak_second_packets: u64,
+    pub peak_second_octets: u64,
+    pub order: Order,
+    pub lengths: Lengths,
+    /// From each packet to the next.
+    pub gap_ns: Option<Distribution>,
+    pub protocols: Vec<ProtocolShare>,
+    pub tcp_ports: Vec<PortShare>,
+    pub udp_ports: Vec<PortShare>,
+    pub hosts: Vec<HostShare>,
+    pub flows: Flows,
+    /// Fragments of datagrams; those after the first are in no flow.
+    pub fragments: u64,
+    /// Packets whose headers contradict themselves, and that end within a header.
+    pub malformed_packets: u64,
+    pub cut_header_packets: u64,
+    /// By protocol; only when asked for.
+    pub checksums: Option<BTreeMap<String, ChecksumCount>>,
+    /// Packets that are octet for octet one of those shortly before; only when asked for.
+    pub duplicates: Option<u64>,
+    pub series: TrafficSeries,
+}
+
+/// Whether time stamps ascend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Order {
+    /// No packet is earlier than the one before it.
+    pub strict: bool,
+    pub backward_packets: u64,
+    pub largest_backward_ns: u64,
+    /// Packets that have no time stamp.
+    pub untimed_packets: u64,
+}
+
+/// Lengths of packets: octets on the wire, without FCS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Lengths {
+    pub min: u32,
+    pub mean: f64,
+    pub stddev: f64,
+    pub p50: u32,
+    pub p90: u32,
+    pub p99: u32,
+    pub max: u32,
+    pub bins: Vec<LengthBin>,
+    /// `[length, packets]`, ascending, none empty.
+    pub counts: Vec<(u32, u64)>,
+}
+
+/// Packets within a range of lengths, both inclusive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LengthBin {
+    /// Shortest and longest; the last bin has no longest.
+    pub from: u32,
+    pub to: Option<u32>,
+    pub packets: u64,
+    pub octets: u64,
+}
+
+/// What one protocol has of all packets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProtocolShare {
+    /// `network` (they sum to all), `transport` (they sum to IP), or `tag` (VLAN, MPLS).
+    pub layer: String,
+    /// The protocol's.
+    pub name: String,
+    pub packets: u64,
+    pub octets: u64,
+    /// Of all packets and octets, 0 to 1.
+    pub packet_share: f64,
+    pub octet_share: f64,
+}
+
+/// Packets from or to a port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortShare {
+    pub port: u16,
+    pub packets: u64,
+    pub octets: u64,
+}
+
+/// Packets from and to an address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostShare {
+    pub address: String,
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+}
+
+/// A flow is one direction: addresses, protocol, ports. IP only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Flows {
+    /// Different ones.
+    pub unique: u64,
+    /// With both directions as one.
+    pub conversations: u64,
+    /// Begun: those that began anew after they had expired count again (tcpreplay's flows).
+    pub begun: u64,
+    /// Flows that were idle for too long before they began anew.
+    pub expired: u64,
+    /// Flows that had not expired at the end, if they expire at all.
+    pub active: Option<u64>,
+    /// Begun a second, over the duration.
+    pub per_second: f64,
+    /// Seconds of idleness that end a flow, if asked for.
+    pub expiry_s: Option<f64>,
+    pub flow_packets: u64,
+    pub non_flow_packets: u64,
+    /// Maximum number of flows tracked, and packets of the flows beyond it, which are in no list of
+    /// this section.
+    pub limit: u64,
+    pub overflow_packets: u64,
+    /// Those with most octets.
+    pub top: Vec<FlowRow>,
+    pub packets_per_flow: Option<Distribution>,
+    pub octets_per_flow: Option<Distribution>,
+    pub duration_ns: Option<Distribution>,
+}
+
+/// One flow: one direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowRow {
+    /// `10.0.0.1:53 > 10.0.0.2:5353 UDP`
+    pub flow: String,
+    pub packets: u64,
+    pub octets: u64,
+    /// Since the first packet of the capture.
+    pub start_s: f64,
+    /// From its first packet to its last.
+    pub duration_s: f64,
+}
+
+/// Checksums that are right, and that are not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChecksumCount {
+    pub good: u64,
+    pub bad: u64,
+}
+
+/// Over time, in points of equal width from the first packet on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrafficSeries {
+    pub width_s: f64,
+    pub packets: Vec<u64>,
+    pub octets: Vec<u64>,
+    pub new_flows: Vec<u64>,
+}
+
+impl Info {
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("figures are plain JSON")
+    }
+
+    /// Whether every file was read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.files.iter().all(|file| file.fault.is_none() && !file.stopped)
+    }
+
+    /// Of all files: the total, or the only one's.
+    pub fn traffic(&self) -> Option<&Traffic> {
+        self.total.as_ref().or(self.files.first().map(|file| &file.traffic))
+    }
+}
+
+/// The JSON schema of [`Info`], as checked in at `schemas/info.schema.json`.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Info);
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `BLESS=1` rewrites the file.
+    #[test]
+    fn the_schema_that_is_checked_in_is_the_one_of_the_types() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/info.schema.json");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        }
+        let checked_in = std::fs::read_to_string(path).unwrap();
+        assert!(
+            checked_in == schema(),
+            "{path} lags behind info.rs: BLESS=1 cargo test -p squall-report schema"
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! Reports: what goes in are the figures of a run ([`report`]) or of captures ([`info`]), what
+//! comes out is a verdict on them ([`verdict`]), criteria that they meet or not
+//! ([`report::fail_if`]), and text, pages and live views ([`render`]).
+//!
+//! Knows no ports, plans, clocks or files, and of Squall but histograms: who has measured fills in
+//! the figures.
+//!
+//! ```
+//! use squall_report::{render, report::{Report, fail_if::FailIf}};
+//!
+//! let report = Report { command: "squall send".into(), ..Report::default() };
+//! assert_eq!(FailIf::parse("loss > 0").unwrap().check(&report).len(), 1, "nothing was measured");
+//! assert!(render::html(&report).starts_with("<!doctype html>"));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod info;
+pub mod render;
+pub mod report;
+pub mod verdict;

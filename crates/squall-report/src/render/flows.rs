@@ -1,0 +1,246 @@
+//! What became of the flows that the run made.
+
+use std::collections::BTreeMap;
+
+use super::{
+    human,
+    table::{Cell, Style, Table, wrap},
+};
+use crate::report::{
+    Distribution, Report, TemplateSample,
+    flows::{ALL, ConversationNote, ConversationsReport, FlowsReport, RoleReport, TlsReport},
+};
+
+/// Lines for the summary of a run that began or served flows; none for others.
+pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
+    let Some(load) = &report.flows else { return Vec::new() };
+    let mut table = Table::new(&COLUMNS);
+    let mut reasons = Vec::new();
+    for (name, side, role) in load.rows() {
+        table.row(row(name, side, role));
+        if name == ALL {
+            continue;
+        }
+        for (what, counts) in role.reasons().into_iter().filter(|(_, counts)| !counts.is_empty()) {
+            reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
+        }
+        if let Some(tls) = &role.tls {
+            reasons.push(format!("{name} ({side}): {}", sessions(role, tls)));
+        }
+        let troubles = troubles(&role.tcp);
+        if !troubles.is_empty() {
+            reasons.push(format!("{name} ({side}): {troubles}"));
+        }
+    }
+    reasons.extend(steady(load));
+    for pool in &load.exhausted {
+        reasons.push(format!(
+            "pool {:?}: {} addresses had all ports busy, {} flows were not begun for it",
+            pool.pool,
+            human::count(pool.addresses),
+            human::count(pool.flows)
+        ));
+    }
+    reasons.extend(load.conversations.iter().flat_map(conversations));
+    let mut lines = table.lines(width, color);
+    lines.extend(reasons.iter().flat_map(|reason| wrap(reason, width, 4)));
+    lines
+}
+
+/// What became of a capture, a line each.
+pub fn conversations(played: &ConversationsReport) -> Vec<String> {
+    let times = match played.loops {
+        Some(1) => String::new(),
+        Some(loops) => format!(", {} times", human::count(loops)),
+        None => ", again and again".into(),
+    };
+    let payload = match played.octets_as_captured {
+        Some(true) => "; as many octets as captured",
+        Some(false) => "; NOT as many octets as captured",
+        None => "",
+    };
+    let (found, playable) = (human::count(played.found), human::count(played.playable));
+    let mut lines = vec![format!(
+        "{}: {playable} of {found} conversations played{times}{payload}",
+        played.capture
+    )];
+    if played.one_sided > 0 {
+        let n = human::count(played.one_sided);
+        lines.push(format!(
+            "one-sided: of {n} conversations the capture has one direction only, and one is all \
+             that is played"
+        ));
+    }
+    for (what, counts) in
+        [("not played", &played.not_played), ("packets left out", &played.packets_left_out)]
+    {
+        if !counts.is_empty() {
+            lines.push(format!("{what}: {}", listed(counts)));
+        }
+    }
+    for (what, notes) in
+        [("not played", &played.not_played_first), ("failed", &played.failed_first)]
+    {
+        let line = |note: &ConversationNote| {
+            format!("{what}: {} ({}): {}", note.number, note.flow, note.reason)
+        };
+        lines.extend(notes.iter().take(FEW).map(line));
+    }
+    lines
+}
+
+/// So many conversations are named on a screen; the rest is in the JSON.
+const FEW: usize = 5;
+
+/// `steady 9.00 s: 10.0 k begun, 9.99 k completed a second; busiest second: 10,012 begun, 10,003 completed`
+fn steady(load: &FlowsReport) -> Option<String> {
+    let client = load.total.client.as_ref()?;
+    let steady = client.steady.as_ref()?;
+    let rates = [steady.attempted_cps, steady.completed_cps].map(|cps| human::si(cps, ""));
+    let asked =
+        client.asked_cps.map_or(String::new(), |cps| format!(" of {} asked", human::si(cps, "")));
+    let goodput = human::si(steady.goodput_bps, "b/s");
+    let busiest = client.busiest_second.as_ref().map_or(String::new(), |second| {
+        let counts = [second.attempted, second.completed].map(human::count);
+        format!("; busiest second: {} begun, {} completed", counts[0], counts[1])
+    });
+    Some(format!(
+        "steady for {}: {}{asked} begun and {} completed a second, {goodput}{busiest}",
+        human::seconds(steady.duration_s),
+        rates[0],
+        rates[1]
+    ))
+}
+
+/// Flows while a run is on its way, in at most `rows` lines: of clients if there are any, whose
+/// servers mirror them.
+pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
+    let side =
+        if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
+    let samples: Vec<_> = samples.iter().filter(|sample| sample.side == side).collect();
+    let columns = [
+        (if side == "client" { "CLIENTS" } else { "SERVERS" }, 0),
+        ("OPEN", 0),
+        ("BEGUN/S", 0),
+        ("DONE/S", 0),
+        ("FAILED", 0),
+        ("MISSED", 1),
+        ("GOODPUT", 0),
+        ("SET-UP P99", 3),
+        ("ANSWER P99", 2),
+    ];
+    let mut table = Table::new(&columns).at_least(&[0, 6, 7, 7, 0, 0, 9, 7, 7]);
+    let shown = if samples.len() < rows { samples.len() } else { rows.saturating_sub(2) };
+    // Where there is no room for all, their sum stands for the rest.
+    let sum = samples[shown..].iter().filter(|sample| sample.name == ALL);
+    for sample in samples[..shown].iter().chain(sum) {
+        let time = |ns: Option<u64>| {
+            ns.map_or_else(|| Cell::styled("-", Style::Dim), |ns| human::ns(ns as f64).into())
+        };
+        table.row(vec![
+            Cell::styled(&sample.name, Style::Bold),
+            human::short_count(sample.active).into(),
+            human::si(sample.attempted_cps, "").into(),
+            human::si(sample.completed_cps, "").into(),
+            Cell::fault(sample.failed, human::short_count(sample.failed)),
+            Cell::fault(sample.not_begun, human::short_count(sample.not_begun)),
+            human::si(sample.goodput_bps, "b/s").into(),
+            time(sample.setup_p99_ns),
+            time(sample.transaction_p99_ns),
+        ]);
+    }
+    table
+}
+
+/// `flows 1,234 open, 10.0 k begun/s, 9.99 k done/s, 80.0 Mb/s, failed 0, not begun 0 (late 0), set-up p99 1.00 ms`
+pub fn line(samples: &[TemplateSample]) -> Option<String> {
+    let all = |side: &str| samples.iter().rfind(|sample| sample.side == side);
+    let sample = all("client").or_else(|| all("server"))?;
+    let mut text = format!(
+        "flows {} open, {} begun/s, {} done/s, {}, failed {}, not begun {} (late {})",
+        human::count(sample.active),
+        human::si(sample.attempted_cps, ""),
+        human::si(sample.completed_cps, ""),
+        human::si(sample.goodput_bps, "b/s"),
+        human::count(sample.failed),
+        human::count(sample.not_begun),
+        human::count(sample.late),
+    );
+    for (what, p99) in [("set-up", sample.setup_p99_ns), ("answer", sample.transaction_p99_ns)] {
+        text += &p99.map_or(String::new(), |ns| format!(", {what} p99 {}", human::ns(ns as f64)));
+    }
+    Some(text)
+}
+
+/// Names, and how soon a column gives way where there is no room; 0: never.
+const COLUMNS: [(&str, u8); 12] = [
+    ("FLOWS", 0),
+    ("", 0),
+    ("BEGUN", 0),
+    ("DONE", 0),
+    ("FAILED", 0),
+    ("NOT BEGUN", 0),
+    ("PEAK", 4),
+    ("CPS", 0),
+    ("GOODPUT", 1),
+    ("SET-UP P50", 3),
+    ("FIRST OCTET P50", 5),
+    ("ANSWER P50 / P99", 2),
+];
+
+fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
+    let p50 =
+        |d: &Option<Distribution>| d.as_ref().map_or(String::new(), |d| human::ns(d.p50 as f64));
+    let both =
+        |d: &Distribution| format!("{} / {}", human::ns(d.p50 as f64), human::ns(d.p99 as f64));
+    vec![
+        Cell::styled(name, Style::Bold),
+        side.into(),
+        human::count(role.attempted).into(),
+        human::count(role.completed).into(),
+        Cell::fault(role.failures(), human::count(role.failures())),
+        Cell::fault(role.missed(), human::count(role.missed())),
+        human::count(role.peak_active).into(),
+        human::si(role.cps, "").into(),
+        human::si(role.goodput_bps, "b/s").into(),
+        p50(&role.setup_ns).into(),
+        p50(&role.first_byte_ns).into(),
+        role.transaction_ns.as_ref().map_or_else(String::new, both).into(),
+    ]
+}
+
+/// `TLS: 1,000 handshakes, 512.3 a second, 1.2 ms at the median, 3.4 ms at p99: ...`
+fn sessions(role: &RoleReport, tls: &TlsReport) -> String {
+    let mut text = format!(
+        "TLS: {} handshakes, {} a second",
+        human::count(tls.handshakes),
+        human::si(tls.handshakes_per_second, "")
+    );
+    if let Some(took) = &tls.handshake_ns {
+        let [p50, p99] = [took.p50, took.p99].map(|ns| human::ns(ns as f64));
+        text += &format!(", p50 {p50}, p99 {p99}");
+    }
+    for (what, n) in role.tls() {
+        text += &format!(", {} {what}", human::count(n));
+    }
+    text
+}
+
+fn listed(counts: &BTreeMap<String, u64>) -> String {
+    let texts: Vec<_> =
+        counts.iter().map(|(reason, n)| format!("{} {reason}", human::count(*n))).collect();
+    texts.join(", ")
+}
+
+/// What the stack had to mend: counters that are not zero on a good network.
+fn troubles(tcp: &BTreeMap<String, u64>) -> String {
+    let trouble = |name: &str| {
+        name.contains("retransmit") || name.contains("bad_") || name.contains("zero_window")
+    };
+    listed(
+        &tcp.iter()
+            .filter(|(name, n)| **n > 0 && trouble(name))
+            .map(|(name, n)| (name.clone(), *n))
+            .collect(),
+    )
+}

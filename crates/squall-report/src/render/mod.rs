@@ -1,0 +1,38 @@
+//! A [`Report`](crate::report::Report) made visible: an HTML file, text tables, and a live view
+//! while it grows.
+//!
+//! Renders what the report says and computes nothing that the JSON does not hold, but sums and
+//! agreements.
+
+mod attack;
+pub mod columns;
+mod flow_page;
+mod flows;
+mod html;
+pub mod human;
+mod info;
+mod live;
+mod overview;
+pub mod page;
+mod received_flows;
+mod replay;
+mod rows;
+mod screen;
+pub mod table;
+mod text;
+
+pub use attack::{attack, one_attack};
+pub use flows::conversations;
+pub use html::html;
+pub use info::{info_html, info_table, info_text};
+pub use live::{Live, LiveMode};
+pub use overview::{Overview, RunLine, Selected, Tone};
+pub use received_flows::received_flows;
+pub use replay::replay;
+pub use rows::{PortRow, StreamRow};
+pub use screen::Screen;
+pub use table::terminal;
+pub use text::{reasons, summary};
+
+#[cfg(test)]
+pub(crate) mod sample;

@@ -1,0 +1,367 @@
+//! One HTML file that needs nothing else: style, uPlot, scripts and the data are in it. The shell
+//! of every page that Squall writes, and plots that are plain data ([`Plot`]).
+//!
+//! Names come from users: in markup they are escaped ([`escape`]), in the data `<` is, and the
+//! scripts write text nodes only. A content security policy forbids every request.
+//!
+//! ```
+//! use squall_report::render::page::{Axis, Line, Page, Plot, Unit};
+//!
+//! let mut page = Page::new("Frame sizes");
+//! *page.markup() += "<h1>Frame sizes</h1>";
+//! let sizes = Line::new("frames", [(60.0, 7.0), (590.0, 4.0), (1514.0, 1.0)]);
+//! page.plots("Lengths", &[Plot::lines("CDF", Axis::new("octets", Unit::Length), Axis::new("", Unit::Count), vec![sizes])]);
+//! assert!(page.finish().contains("Frame sizes"));
+//! ```
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+const CSS: &str = include_str!("assets/report.css");
+const PAGE_JS: &str = include_str!("assets/page.js");
+const START_JS: &str = include_str!("assets/start.js");
+const UPLOT_CSS: &str = include_str!("assets/uPlot.min.css");
+const UPLOT_JS: &str = include_str!("assets/uPlot.iife.min.js");
+const UPLOT_LICENSE: &str = include_str!("assets/uPlot.LICENSE");
+
+/// A page that is being put together: markup and plots in the order in which they come.
+#[derive(Debug)]
+pub struct Page {
+    title: String,
+    body: String,
+    footer: String,
+    script: &'static str,
+    data: Value,
+    plots: Vec<Value>,
+}
+
+impl Page {
+    pub fn new(title: impl Into<String>) -> Self {
+        let body = String::with_capacity(64 * 1024);
+        Self {
+            title: title.into(),
+            body,
+            footer: String::new(),
+            script: "",
+            data: json!({}),
+            plots: Vec::new(),
+        }
+    }
+
+    /// To be added to. What comes from users goes through [`escape`].
+    pub fn markup(&mut self) -> &mut String {
+        &mut self.body
+    }
+
+    /// A section of plots under a heading.
+    pub fn plots(&mut self, heading: &str, plots: &[Plot]) {
+        self.body += &format!(
+            "<section><h2>{}</h2><div class=\"plots\" data-plots=\"{}\"></div></section>\n",
+            escape(heading),
+            self.plots.len()
+        );
+        self.plots.push(json!(plots));
+    }
+
+    /// The page's own script, and what it finds in `data`: an object. It may use all that
+    /// `assets/page.js` has.
+    pub fn script(&mut self, script: &'static str, data: Value) {
+        (self.script, self.data) = (script, data);
+    }
+
+    /// Small print at the end.
+    pub fn footer(&mut self, parts: &[&str]) {
+        self.footer = parts.iter().map(|part| escape(part)).collect::<Vec<_>>().join(" · ");
+    }
+
+    pub fn finish(mut self) -> String {
+        let mut page = String::with_capacity(self.body.len() + 256 * 1024);
+        page += "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+        page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+                 style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n";
+        page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+        page += "<meta name=\"color-scheme\" content=\"light dark\">\n";
+        page += &format!("<title>{}</title>\n", escape(&self.title));
+        page += &format!("<style>\n{UPLOT_CSS}\n{CSS}</style>\n</head>\n<body>\n<main>\n");
+        page += &self.body;
+        let separator = if self.footer.is_empty() { "" } else { " · " };
+        page += &format!("<footer>{}{separator}plots by uPlot</footer>\n</main>\n", self.footer);
+        self.data["plots"] = self.plots.into();
+        let data = serde_json::to_string(&self.data).expect("values are plain JSON");
+        page += &format!(
+            "<script type=\"application/json\" id=\"data\">{}</script>\n",
+            script_safe(&data)
+        );
+        page += &format!("<script>\n/* uPlot\n{UPLOT_LICENSE}*/\n{UPLOT_JS}\n</script>\n");
+        page += &format!(
+            "<script>\n(() => {{\n{PAGE_JS}\n{}\n{START_JS}}})();\n</script>\n",
+            self.script
+        );
+        page + "</body>\n</html>\n"
+    }
+}
+
+/// Figures that people look for first: (name, whether it is bad, (figure, small print)).
+pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
+    *page += "<div class=\"tiles\">";
+    for (name, bad, (value, detail)) in tiles {
+        let (class, value, detail) =
+            (if *bad { " bad" } else { "" }, escape(value), escape(detail));
+        *page += &format!(
+            "<div class=\"tile{class}\"><h3>{}</h3><p>{value}</p><small \
+             title=\"{detail}\">{detail}</small></div>",
+            escape(name)
+        );
+    }
+    *page += "</div>\n";
+}
+
+/// A list of remarks, if there are some.
+pub fn notes(notes: &[String], page: &mut String) {
+    if !notes.is_empty() {
+        *page += "<section class=\"notes\"><h2>Notes</h2><ul>";
+        notes.iter().for_each(|n| *page += &format!("<li>{}</li>", escape(n)));
+        *page += "</ul></section>\n";
+    }
+}
+
+/// A table: the first column of each row names it. What is in the cells is escaped here.
+pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut String) {
+    *page +=
+        &format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(heading));
+    for (i, column) in columns.iter().enumerate() {
+        *page += &format!("<th{}>{}", if i == 0 { " class=\"name\"" } else { "" }, escape(column));
+    }
+    *page += "</thead>\n<tbody>";
+    for row in rows {
+        *page += "<tr>";
+        for (i, cell) in row.iter().enumerate() {
+            let open = if i == 0 { "<th class=\"name\" scope=\"row\">" } else { "<td>" };
+            *page += &format!("{open}{}", escape(cell));
+        }
+        *page += "\n";
+    }
+    *page += "</tbody></table></div></section>\n";
+}
+
+/// What a plot's numbers are: how axes and values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// `1.5 k`
+    Count,
+    /// Packets a second.
+    Pps,
+    /// Bits a second.
+    Bps,
+    /// `1.5 MB`
+    Octets,
+    /// `1514 B`, whole.
+    Length,
+    /// Nanoseconds, written as `15.2 us`, `3 s`.
+    Ns,
+    /// Seconds.
+    S,
+    /// 0 to 1, written as `12.3 %`.
+    Ratio,
+    /// 0 to 100.
+    Percent,
+}
+
+/// One of a plot's.
+#[derive(Clone, Debug, Serialize)]
+pub struct Axis {
+    pub name: String,
+    pub unit: Unit,
+    /// Logarithmic: what is not above 0 is left out (x) or drawn at the least (y).
+    pub log: bool,
+}
+
+impl Axis {
+    pub fn new(name: impl Into<String>, unit: Unit) -> Self {
+        Self { name: name.into(), unit, log: false }
+    }
+
+    /// The same, logarithmic.
+    pub fn log(self) -> Self {
+        Self { log: true, ..self }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Style {
+    #[default]
+    Solid,
+    Dashed,
+    /// Each value holds until the next x: a CDF.
+    Steps,
+    /// Steps, filled down to the axis: a histogram by its lower edges, the last one the upper edge
+    /// of all.
+    Filled,
+    Points,
+}
+
+/// A series of points, ascending in x.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    pub label: String,
+    pub style: Style,
+    x: Vec<f64>,
+    y: Vec<Option<f64>>,
+}
+
+impl Line {
+    pub fn new(label: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let (x, y) = points.into_iter().map(|(x, y)| (x, y.is_finite().then_some(y))).unzip();
+        Self { label: label.into(), style: Style::default(), x, y }
+    }
+
+    pub fn style(self, style: Style) -> Self {
+        Self { style, ..self }
+    }
+}
+
+/// A plot as data; `assets/page.js` draws it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Plot {
+    Lines {
+        title: String,
+        sub: String,
+        x: Axis,
+        y: Axis,
+        series: Vec<Line>,
+    },
+    /// A bar for each category and series.
+    Bars {
+        title: String,
+        sub: String,
+        categories: Vec<String>,
+        x: Axis,
+        y: Axis,
+        series: Vec<Group<f64>>,
+    },
+    /// A box for each category and series: the whiskers end at the extremes.
+    Boxes {
+        title: String,
+        sub: String,
+        categories: Vec<String>,
+        x: Axis,
+        y: Axis,
+        series: Vec<Group<FiveNumbers>>,
+    },
+}
+
+/// Least, lower quartile, median, upper quartile, greatest.
+pub type FiveNumbers = [f64; 5];
+
+/// A value for each category of a plot; `None` where there is none.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group<T> {
+    pub label: String,
+    pub y: Vec<Option<T>>,
+}
+
+impl Plot {
+    pub fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Line>) -> Self {
+        Self::Lines { title: title.into(), sub: String::new(), x, y, series }
+    }
+
+    /// `x` names what the categories are.
+    pub fn bars(
+        title: impl Into<String>,
+        x: impl Into<String>,
+        categories: Vec<String>,
+        y: Axis,
+        series: Vec<Group<f64>>,
+    ) -> Self {
+        let x = Axis::new(x, Unit::Count);
+        Self::Bars { title: title.into(), sub: String::new(), categories, x, y, series }
+    }
+
+    pub fn boxes(
+        title: impl Into<String>,
+        x: impl Into<String>,
+        categories: Vec<String>,
+        y: Axis,
+        series: Vec<Group<FiveNumbers>>,
+    ) -> Self {
+        let x = Axis::new(x, Unit::Count);
+        Self::Boxes { title: title.into(), sub: String::new(), categories, x, y, series }
+    }
+
+    /// Small print under the title.
+    pub fn subtitle(mut self, text: impl Into<String>) -> Self {
+        let (Self::Lines { sub, .. } | Self::Bars { sub, .. } | Self::Boxes { sub, .. }) =
+            &mut self;
+        *sub = text.into();
+        self
+    }
+}
+
+/// The five numbers of a sample (quartiles by linear interpolation); `None` of an empty one.
+pub fn five_numbers(sample: &[f64]) -> Option<FiveNumbers> {
+    let mut sorted = sample.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let at = |q: f64| {
+        let place = q * last as f64;
+        let (below, above) = (sorted[place as usize], sorted[(place as usize + 1).min(last)]);
+        below + (above - below) * place.fract()
+    };
+    Some([at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)])
+}
+
+/// For text and for attributes in double quotes.
+pub fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// JSON that cannot end or comment out the `<script>` around it; in JSON `<` is only ever part of a
+/// string.
+fn script_safe(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_cannot_leave_their_place() {
+        let evil = "</script><script>alert(1)</script><!--\"'&";
+        let mut page = Page::new(evil);
+        tiles(&[(evil, false, (evil.into(), evil.into()))], page.markup());
+        notes(&[evil.into()], page.markup());
+        table(evil, &[evil], &[vec![evil.into()]], page.markup());
+        let count = || Axis::new(evil, Unit::Count);
+        page.plots(
+            evil,
+            &[Plot::lines(evil, count(), count(), vec![Line::new(evil, [(0.0, 1.0)])])
+                .subtitle(evil)],
+        );
+        page.footer(&[evil]);
+        let page = page.finish();
+        assert!(!page.contains("<script>alert") && !page.contains("<!--"));
+        assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (3, 3));
+    }
+
+    #[test]
+    fn quartiles_lie_between_the_values() {
+        assert_eq!(five_numbers(&[4.0, 1.0, 3.0, 2.0]), Some([1.0, 1.75, 2.5, 3.25, 4.0]));
+        assert_eq!(five_numbers(&[7.0]), Some([7.0; 5]));
+        assert_eq!(five_numbers(&[]), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! Aligned columns in a given width, with the widths that terminals use.
+
+use std::borrow::Cow;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// How a cell looks; without colour all look the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    #[default]
+    Plain,
+    Dim,
+    Bold,
+    Good,
+    Bad,
+}
+
+impl Style {
+    pub fn paint(self, text: &str, color: bool) -> String {
+        let code = match self {
+            _ if !color || text.is_empty() => return text.into(),
+            Self::Plain => return text.into(),
+            Self::Dim => "2",
+            Self::Bold => "1",
+            Self::Good => "32",
+            Self::Bad => "1;31",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// A text, and how it looks.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Cell {
+    /// `n` in red when it is not 0: losses, errors.
+    pub fn fault(n: u64, text: String) -> Self {
+        Self { text, style: if n == 0 { Style::Dim } else { Style::Bad } }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), style: Style::Plain }
+    }
+}
+
+impl Cell {
+    pub fn styled(text: impl Into<String>, style: Style) -> Self {
+        Self { text: text.into(), style }
+    }
+}
+
+/// The first column is a name: it stands left and gives way first. The others stand right.
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    /// The name is not shortened to less, as long as there is a column to leave out.
+    least_name: usize,
+}
+
+struct Column {
+    head: &'static str,
+    /// Columns with the highest number are left out first when space is short; 0 stays.
+    expendable: u8,
+    least: usize,
+}
+
+/// Names narrower than this cannot be told apart.
+const MIN_NAME: usize = 12;
+const GAP: usize = 2;
+
+impl Table {
+    pub fn new(columns: &[(&'static str, u8)]) -> Self {
+        let columns = columns
+            .iter()
+            .map(|(head, expendable)| Column { head, expendable: *expendable, least: 0 })
+            .collect();
+        Self { columns, rows: Vec::new(), least_name: MIN_NAME }
+    }
+
+    /// Columns give way before the name is narrower than this.
+    pub fn least_name(self, width: usize) -> Self {
+        Self { least_name: width, ..self }
+    }
+
+    /// Columns at least so wide, in their order: a table that is redrawn must not tremble with its
+    /// figures.
+    pub fn at_least(mut self, widths: &[usize]) -> Self {
+        self.columns.iter_mut().zip(widths).for_each(|(column, width)| column.least = *width);
+        self
+    }
+
+    /// One cell for each column; control characters in it are not the terminal's to obey.
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
+        self.rows.push(cells.into_iter().map(|c| Cell { text: printable(&c.text), ..c }).collect());
+    }
+
+    /// Lines without line ends, none wider than `width` as long as the columns that must stay fit.
+    pub fn lines(&self, width: usize, color: bool) -> Vec<String> {
+        let natural = |i: usize| {
+            let cells = self.rows.iter().map(|r| r[i].text.width());
+            cells.chain([self.columns[i].head.width(), self.columns[i].least]).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..self.columns.len()).map(natural).collect();
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let total = |shown: &[usize], widths: &[usize]| {
+            shown.iter().map(|i| widths[*i] + GAP).sum::<usize>().saturating_sub(GAP)
+        };
+        let name = widths[0];
+        loop {
+            let excess = total(&shown, &widths).saturating_sub(width);
+            if excess == 0 {
+                break;
+            }
+            if name >= excess + self.least_name.min(name) {
+                widths[0] = name - excess;
+                break;
+            }
+            let drop = shown.iter().copied().max_by_key(|i| (self.columns[*i].expendable, *i));
+            match drop.filter(|i| self.columns[*i].expendable > 0) {
+                Some(i) => shown.retain(|j| *j != i),
+                None => {
+                    widths[0] = name.saturating_sub(excess).max(MIN_NAME.min(name));
+                    break;
+                }
+            }
+        }
+        let line = |cell: &dyn Fn(usize) -> (String, Style)| {
+            let mut line = String::new();
+            for &i in &shown {
+                let (text, style) = cell(i);
+                let text = if i == 0 { shorten(&text, widths[0]) } else { text };
+                let pad = " ".repeat(widths[i].saturating_sub(text.width()));
+                let painted = style.paint(&text, color);
+                match i {
+                    0 => line += &(painted + &pad),
+                    _ => line += &format!("{:GAP$}{pad}{painted}", ""),
+                }
+            }
+            line.trim_end().to_owned()
+        };
+        let mut lines = vec![line(&|i| (self.columns[i].head.into(), Style::Dim))];
+        lines.extend(self.rows.iter().map(|row| line(&|i| (row[i].text.clone(), row[i].style))));
+        lines
+    }
+}
+
+/// `text` with control characters as their pictures, in one line: names come from files and must
+/// not steer the terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(picture).collect()
+}
+
+fn picture(c: char) -> char {
+    match c {
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
+        '\x7f' => '␡',
+        // Marks that turn what follows around make a text look like another.
+        c if c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+        {
+            '\u{fffd}'
+        }
+        c => c,
+    }
+}
+
+/// Lines as they are shown on a terminal: as `text` is, in its colours, but for what would steer
+/// it. Whatever is printed passes here, so that nothing depends on where a name, a rule's message
+/// or an octet of a capture got into it.
+pub fn terminal(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| picture(c) != c && c != '\n') {
+        return text.into();
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(c) = rest.chars().next() {
+        let ours = rest.strip_prefix("\x1b[").and_then(|code| {
+            COLORS
+                .iter()
+                .find(|known| code.strip_prefix(**known).is_some_and(|end| end.starts_with('m')))
+        });
+        let taken = ours.map_or(c.len_utf8(), |code| code.len() + 3);
+        match ours {
+            Some(_) => out += &rest[..taken],
+            None if matches!(c, '\n' | '\t') => out.push(c),
+            None => out.push(picture(c)),
+        }
+        rest = &rest[taken..];
+    }
+    out.into()
+}
+
+/// Those of [`Style`], and of what is wrong with a command line. None hides text.
+const COLORS: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
+
+/// At most `width` columns; an ellipsis stands for the end.
+pub fn truncate(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        text.into()
+    } else {
+        prefix(text, width.saturating_sub(1)).trim_end().to_owned() + "…"
+    }
+}
+
+/// At most `width` columns; an ellipsis stands for the middle: names of many streams differ at
+/// their end.
+fn shorten(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.into();
+    }
+    let free = width.saturating_sub(1);
+    let tail =
+        prefix(&text.chars().rev().collect::<String>(), free / 2).chars().rev().collect::<String>();
+    prefix(text, free - free / 2).to_owned() + "…" + &tail
+}
+
+/// As much of the start as `width` columns hold.
+fn prefix(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let fits = |c: char| {
+        used += c.width().unwrap_or(0);
+        used > width
+    };
+    text.find(fits).map_or(text, |end| &text[..end])
+}
+
+/// `text` in lines of at most `width`, the later ones indented by `indent`; broken at spaces where
+/// there are any.
+pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in printable(text).split(' ') {
+        let mut word = word;
+        loop {
+            let lead = if lines.is_empty() { 0 } else { indent };
+            let free = width.saturating_sub(lead).max(8);
+            let sep = usize::from(!line.is_empty());
+            if line.width() + sep + word.width() <= free {
+                line += &" ".repeat(sep);
+                line += word;
+                break;
+            }
+            if line.is_empty() {
+                // A word wider than a line: cut it.
+                let cut = prefix(word, free).len();
+                line += &word[..cut];
+                word = &word[cut..];
+            }
+            lines.push(format!("{:lead$}{line}", ""));
+            line.clear();
+        }
+    }
+    let lead = if lines.is_empty() { 0 } else { indent };
+    lines.push(format!("{:lead$}{line}", ""));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&[("NAME", 0), ("TX", 0), ("EXTRA", 1)]);
+        table.row(vec!["a very long stream name".into(), "1,000".into(), "x".into()]);
+        table.row(vec!["b".into(), Cell::fault(3, "3".into()), "y".into()]);
+        table
+    }
+
+    #[test]
+    fn columns_align_and_the_name_gives_way_first_then_what_is_expendable() {
+        assert_eq!(table().lines(80, false)[2], "b                            3      y");
+        assert_eq!(table().lines(30, false)[1], "a very l…am name  1,000      x");
+        assert_eq!(table().lines(20, false)[1], "a very…m name  1,000");
+        assert!(table().lines(20, false).iter().all(|l| l.width() <= 20));
+    }
+
+    #[test]
+    fn colour_does_not_move_columns() {
+        let strip =
+            |l: &String| l.replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+        let table = table();
+        let painted: Vec<_> = table.lines(60, true).iter().map(strip).collect();
+        assert_eq!(painted, table.lines(60, false));
+    }
+
+    #[test]
+    fn names_do_not_steer_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\n\u{202e}"), "a␛[2Jb␊\u{fffd}");
+        assert_eq!(
+            terminal("a\x1b[2Jb\n\u{202e}\r\x07\u{9b}1m\x7f\t."),
+            "a␛[2Jb\n\u{fffd}␍␇\u{fffd}1m␡\t."
+        );
+        let painted =
+            Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
+        assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
+        assert!(matches!(terminal("plain\nlines"), Cow::Borrowed(_)));
+        assert_eq!(truncate("日本語", 5), "日本…");
+    }
+
+    #[test]
+    fn wrapped_text_keeps_to_its_width_even_without_spaces() {
+        let lines = wrap(&format!("note: some words and {}", "x".repeat(50)), 20, 2);
+        assert!(lines.iter().all(|l| l.width() <= 20), "{lines:?}");
+        assert_eq!(lines[0], "note: some words and");
+        assert_eq!(lines.concat().matches('x').count(), 50);
+    }
+}

@@ -1,0 +1,406 @@
+//! The summary at the end of a run.
+
+use std::collections::BTreeMap;
+
+use super::human;
+use super::table::{Cell, Style, Table, printable, truncate, wrap};
+use crate::report::{
+    Distribution, LinkEvent, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord,
+};
+
+/// Rows that fit a screen or two; the rest is in the JSON.
+const MAX_STREAMS: usize = 40;
+
+/// The report as text tables, lines at most `width` columns (at least 60), `color` with ANSI
+/// colours.
+pub fn summary(report: &Report, width: usize, color: bool) -> String {
+    let width = width.max(60);
+    let mut out = Vec::new();
+    head(report, width, color, &mut out);
+    if !report.ports.is_empty() {
+        out.push(String::new());
+        ports(report, width, color, &mut out);
+    }
+    if !report.streams.is_empty() {
+        out.push(String::new());
+        streams(&report.streams, width, color, &mut out);
+    }
+    if report.flows.is_some() {
+        out.push(String::new());
+        out.extend(super::flows::flows(report, width, color));
+    }
+    if !report.notes.is_empty() {
+        out.push(String::new());
+        for note in &report.notes {
+            out.extend(wrap(&format!("note: {note}"), width, 6));
+        }
+    }
+    out.push(String::new());
+    verdict(report, width, color, &mut out);
+    out.push(String::new());
+    out.join("\n")
+}
+
+fn head(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
+    let command = truncate(&printable(&report.command), width);
+    out.push(Style::Bold.paint(&command, color));
+    let mut facts = vec![human::seconds(report.duration_s), format!("seed {}", report.seed)];
+    if !report.host.name.is_empty() {
+        facts.push(format!("{} ({} CPUs)", report.host.name, report.host.cpus));
+    }
+    if let Some(per_mpkt) = report.cpu.per_mpkt_s {
+        facts.push(format!("{per_mpkt:.2} CPU s/Mpkt"));
+    }
+    if report.memory.peak_rss_octets > 0 {
+        facts.push(format!("{} RSS", human::si(report.memory.peak_rss_octets as f64, "B")));
+    }
+    let facts = truncate(&printable(&facts.join(" · ")), width);
+    out.push(Style::Dim.paint(&facts, color));
+}
+
+fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
+    let sends = report.sends();
+    let columns = [
+        ("PORT", 0, true),
+        ("", 0, true),
+        ("PACKETS", 0, true),
+        ("OCTETS", 2, true),
+        ("RATE", 0, true),
+        ("L1", 1, true),
+        ("L2", 4, true),
+        ("ERRORS", 0, sends),
+        ("DROPPED", 0, true),
+        ("INTERFACE", 3, true),
+    ];
+    let shown: Vec<_> = columns.iter().filter(|c| c.2).map(|c| (c.0, c.1)).collect();
+    let mut table = Table::new(&shown);
+    let mut row = |cells: [Cell; 10]| {
+        let cells = cells.into_iter().zip(columns);
+        table.row(cells.filter(|(_, column)| column.2).map(|(cell, _)| cell).collect());
+    };
+    for port in &report.ports {
+        let (tx, rx) = (&port.tx, &port.rx);
+        let surplus = port.interface_surplus();
+        let (unsent, dropped) = (sum(&tx.not_sent), sum(&rx.drops));
+        if sends {
+            row([
+                Cell::styled(&port.name, Style::Bold),
+                "tx".into(),
+                human::count(tx.packets).into(),
+                human::si(tx.octets as f64, "B").into(),
+                human::si(tx.pps, "pps").into(),
+                human::si(tx.bps_l1, "b/s").into(),
+                human::si(tx.bps_l2, "b/s").into(),
+                Cell::fault(tx.errors, human::short_count(tx.errors)),
+                Cell::fault(unsent, human::short_count(unsent)),
+                agreement(surplus.map(|s| s.0), false),
+            ]);
+        }
+        row([
+            if sends { "".into() } else { Cell::styled(&port.name, Style::Bold) },
+            "rx".into(),
+            human::count(rx.packets).into(),
+            human::si(rx.octets as f64, "B").into(),
+            human::si(rx.pps, "pps").into(),
+            human::si(rx.bps_l1, "b/s").into(),
+            human::si(rx.bps_l2, "b/s").into(),
+            "".into(),
+            Cell::fault(dropped, human::short_count(dropped)),
+            agreement(surplus.map(|s| s.1), report.filter.is_some()),
+        ]);
+    }
+    out.extend(table.lines(width, color));
+    for port in &report.ports {
+        explain(port, width, out);
+    }
+}
+
+/// What the figures of a port leave open: reasons.
+fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
+    let mut say = |what: &str, reasons: &BTreeMap<String, u64>| {
+        let reasons = self::reasons(reasons);
+        if !reasons.is_empty() {
+            out.extend(wrap(&format!("{}: {what}: {reasons}", port.name), width, 4));
+        }
+    };
+    say("not sent", &port.tx.not_sent);
+    say("dropped on receive", &port.rx.drops);
+    if !port.link_events.is_empty() {
+        out.extend(wrap(
+            &format!("{}: link {}", port.name, link_changes(&port.link_events)),
+            width,
+            4,
+        ));
+    }
+    if port.tx.blocked_s > 0.0 {
+        out.extend(wrap(
+            &format!(
+                "{}: the port took no frames for {}",
+                port.name,
+                human::seconds(port.tx.blocked_s)
+            ),
+            width,
+            4,
+        ));
+    }
+    for (what, fingerprint) in [("tx", &port.tx.fingerprint), ("rx", &port.rx.fingerprint)] {
+        if let Some(fingerprint) = fingerprint {
+            out.extend(wrap(&format!("{}: {what} fingerprint {fingerprint}", port.name), width, 4));
+        }
+    }
+}
+
+/// Changes that are listed; others are counted.
+const MAX_LINK_EVENTS: usize = 10;
+
+/// When the link went down and came up.
+pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
+    let shown = events.iter().take(MAX_LINK_EVENTS);
+    let mut text: Vec<_> =
+        shown.map(|e| format!("{} at {:.4} s", if e.up { "up" } else { "down" }, e.t_s)).collect();
+    if events.len() > MAX_LINK_EVENTS {
+        text.push(format!("and {} more changes", events.len() - MAX_LINK_EVENTS));
+    }
+    text.join(", ")
+}
+
+/// What is to be said of the counters of a run that is valid: an interface that has sent more was
+/// used by others, too.
+pub(crate) fn counters_agree(report: &Report) -> String {
+    let more = report.ports.iter().filter_map(|port| {
+        let (sent, _) = port.interface_surplus().filter(|surplus| surplus.0 > 0)?;
+        Some(format!("{} of {}", human::count(sent as u64), port.name))
+    });
+    let more: Vec<_> = more.collect();
+    match more.is_empty() {
+        true => "the counters agree".into(),
+        false => format!(
+            "no frame is missing; interfaces also sent frames of others ({})",
+            more.join(", ")
+        ),
+    }
+}
+
+/// `filtered`: what the interface has more may not have been wanted.
+fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
+    match surplus {
+        None => Cell::styled("-", Style::Dim),
+        Some(0) => Cell::styled("agrees", Style::Good),
+        Some(n) => {
+            let sign = if n > 0 { "+" } else { "-" };
+            let style = if filtered && n > 0 { Style::Dim } else { Style::Bad };
+            Cell::styled(format!("{sign}{}", human::short_count(n.unsigned_abs())), style)
+        }
+    }
+}
+
+fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<String>) {
+    // Faults that nobody has take no space; those that somebody has stay to the last.
+    let any = |f: fn(&StreamReport) -> u64| streams.iter().any(|s| f(s) > 0);
+    let unsent = any(|s| sum(&s.not_sent));
+    let duplicates = any(|s| s.rx.as_ref().map_or(0, |rx| rx.duplicates));
+    let reordered = any(|s| s.rx.as_ref().map_or(0, |rx| rx.reordered));
+    // Of streams that are sent elsewhere only the arrival is known.
+    let sent = !streams.iter().all(|s| s.port.is_empty());
+    let columns = [
+        ("STREAM", 0, true),
+        ("TX", 0, sent),
+        ("RX", 0, !sent),
+        ("RATE", 0, sent),
+        ("VS ASKED", 2, sent),
+        ("UNSENT", 0, unsent),
+        ("LOST", 0, true),
+        ("LOSS", 0, true),
+        ("DUP", 0, duplicates),
+        ("REORD", 0, reordered),
+        ("P50", 3, true),
+        ("P99", 0, true),
+        ("MAX", 4, true),
+        ("LATE P99", 1, sent),
+    ];
+    let shown: Vec<_> = columns.iter().filter(|c| c.2).map(|c| (c.0, c.1)).collect();
+    let mut table = Table::new(&shown);
+    for stream in streams.iter().take(MAX_STREAMS) {
+        let cells = stream_row(stream).into_iter().zip(columns);
+        table.row(cells.filter(|(_, column)| column.2).map(|(cell, _)| cell).collect());
+    }
+    out.extend(table.lines(width, color));
+    if streams.len() > MAX_STREAMS {
+        let rest = &streams[MAX_STREAMS..];
+        let lost: u64 = rest.iter().filter_map(|s| s.rx.as_ref()).map(|rx| rx.lost).sum();
+        let sent: u64 = rest.iter().map(|s| s.tx_packets).sum();
+        out.push(format!(
+            "... {} more (sent {}, lost {}), see --json",
+            human::count(rest.len() as u64),
+            human::short_count(sent),
+            human::short_count(lost)
+        ));
+    }
+}
+
+fn stream_row(stream: &StreamReport) -> Vec<Cell> {
+    let rx = stream.rx.as_ref();
+    let unsent = sum(&stream.not_sent);
+    let none = || Cell::styled("-", Style::Dim);
+    let time = |d: Option<&Distribution>, f: fn(&Distribution) -> u64| {
+        d.filter(|d| d.count > 0).map_or_else(none, |d| human::ns(f(d) as f64).into())
+    };
+    let fault = |n: Option<u64>| n.map_or_else(none, |n| Cell::fault(n, human::short_count(n)));
+    let latency = rx.and_then(|rx| rx.latency_ns.as_ref());
+    vec![
+        stream.name.as_str().into(),
+        human::short_count(stream.tx_packets).into(),
+        rx.map_or_else(none, |rx| human::short_count(rx.packets).into()),
+        human::si(stream.tx_pps, "pps").into(),
+        stream.rate_error().map_or_else(none, |e| human::deviation(e).into()),
+        fault(Some(unsent)),
+        fault(rx.map(|rx| rx.lost)),
+        rx.map_or_else(none, |rx| Cell::fault(rx.lost, human::ratio(rx.loss_ratio))),
+        fault(rx.map(|rx| rx.duplicates)),
+        fault(rx.map(|rx| rx.reordered)),
+        time(latency, |d| d.p50),
+        time(latency, |d| d.p99),
+        time(latency, |d| d.max),
+        time(stream.departure_error_ns.as_ref(), |d| d.p99),
+    ]
+}
+
+fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
+    let verdict = &report.verdict;
+    let schedule = if report.sends() { "the generator kept to its schedule and " } else { "" };
+    match verdict.status {
+        VerdictStatus::Valid => {
+            let mut lines = wrap(&format!("VALID: {schedule}{}", counters_agree(report)), width, 2);
+            lines[0] = lines[0].replacen("VALID", &Style::Good.paint("VALID", color), 1);
+            out.extend(lines);
+        }
+        VerdictStatus::Interrupted => {
+            let word = Style::Bad.paint("INTERRUPTED", color);
+            out.push(format!(
+                "{word} {}; until then {schedule}{}",
+                cut_short(report),
+                counters_agree(report)
+            ));
+        }
+        VerdictStatus::NotValid if report.cut_short => {
+            out.push(format!(
+                "{}, and interrupted {}",
+                Style::Bad.paint("NOT VALID", color),
+                cut_short(report)
+            ));
+        }
+        VerdictStatus::NotValid => out.push(Style::Bad.paint("NOT VALID", color)),
+    }
+    for reason in &verdict.reasons {
+        out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
+    }
+    for source in &report.sources {
+        let lines = schedule_of(source).map(|text| wrap(&text, width - 2, 2));
+        out.extend(
+            lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)),
+        );
+    }
+}
+
+/// By what a run was interrupted, when, and what was asked for.
+pub fn cut_short(report: &Report) -> String {
+    let asked = &report.asked;
+    let of = [
+        asked.duration_s.map(human::seconds),
+        asked.packets.map(|packets| format!("{} frames", human::count(packets))),
+        asked.octets.map(|octets| format!("{} octets", human::count(octets))),
+    ];
+    let of: Vec<_> = of.into_iter().flatten().collect();
+    let of = if of.is_empty() { String::new() } else { format!(" of {}", of.join(", ")) };
+    format!("by {} after {}{of}", report.verdict.ended_by, human::seconds(report.duration_s))
+}
+
+/// How a source kept its schedule; `None`: it has none.
+pub fn schedule_of(source: &SourceRecord) -> Option<String> {
+    let excess = source.excess?;
+    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    let mut text = format!(
+        "{}: at most {} of the schedule beyond the clock in any {} ({} allowed), bursts of at \
+         most {} beyond it",
+        source.name,
+        ms(excess.beyond_s),
+        ms(excess.window_s),
+        ms(excess.allowed_s),
+        human::count(excess.largest_burst_packets),
+    );
+    if source.moved_s > 0.0 {
+        text += &format!(
+            "; {} behind by stalls, {} of it in the end",
+            ms(source.moved_s),
+            ms(source.lag_s)
+        );
+    }
+    Some(text)
+}
+
+fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
+    reasons.values().sum()
+}
+
+/// `late 10, ring_full 2`: why so many, without those that are 0; empty if all are.
+pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
+    let parts = reasons
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(reason, n)| format!("{reason} {}", human::count(*n)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::report;
+    use super::*;
+    use unicode_width::UnicodeWidthStr;
+
+    #[test]
+    fn nothing_is_wider_than_the_terminal() {
+        for streams in [0, 1, 3, 100] {
+            let mut report = report(streams);
+            report.notes.push("x".repeat(300));
+            for width in [80, 100, 160] {
+                for line in summary(&report, width, false).lines() {
+                    assert!(line.width() <= width, "{} > {width}: {line}", line.width());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_only_receives_has_no_senders_figures_and_a_filter_explains_what_an_interface_has_more() {
+        let mut report = crate::render::sample::received(2);
+        let text = summary(&report, 100, true);
+        assert!(
+            !text.contains("tx") && !text.contains("ERRORS") && !text.contains("its schedule"),
+            "{text}"
+        );
+        assert!(text.contains("\x1b[1;31m+40\x1b[0m"), "{text}");
+        report.filter = Some("udp".into());
+        let text = summary(&report, 100, true);
+        assert!(text.contains("\x1b[2m+40\x1b[0m"), "{text}");
+    }
+
+    #[test]
+    fn what_went_wrong_is_told_with_its_reason() {
+        let text = summary(&report(3), 100, false);
+        assert!(text.contains("NOT VALID"), "{text}");
+        assert!(text.contains("A: not sent: late 1,250, ring full 12"), "{text}");
+        assert!(text.contains("generator-bound"), "{text}");
+    }
+
+    #[test]
+    fn more_streams_than_a_screen_end_in_a_count() {
+        let text = summary(&report(100), 100, false);
+        assert!(text.contains("... 60 more (sent "), "{text}");
+    }
+
+    #[test]
+    fn colours_are_only_there_when_asked_for() {
+        assert!(!summary(&report(2), 100, false).contains('\x1b'));
+        assert!(summary(&report(2), 100, true).contains("\x1b[1;31mNOT VALID\x1b[0m"));
+    }
+}

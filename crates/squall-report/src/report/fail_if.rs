@@ -1,0 +1,1297 @@
+//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or does
+//! not.
+//!
+//! ```text
+//! expression = all { "or" all }
+//! all        = one { "and" one }
+//! one        = "not" one | "(" expression ")" | term [ operator value ]
+//! operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
+//! ```
+//! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other
+//! needs a comparison. A value is a number and the unit of its term: counts `0`, `10k`; shares
+//! `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
+//!
+//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each
+//! stream, and on each flow that was looked at, and fails if it holds on any; terms of the run have
+//! the same value on every one. `total.` before a count makes it a sum over the run. What a stream
+//! does not measure is unknown there, and unknown is no failure, but a criterion that comes out
+//! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream
+//! that measures and of which nothing arrived. Terms of a template are evaluated on each template
+//! at each end that was ours, and `total.` before them is all templates together, at the clients'
+//! end if there were clients. Where `or` joins terms of streams and of templates, each part of it
+//! is a criterion of its own: neither has the other's figures.
+
+use std::fmt;
+
+use super::{
+    CaptureReport, Distribution, ReceivedFlowReport, Report, SequenceReport, StreamReport,
+    StreamRx,
+    flows::{FlowsReport, RoleReport},
+};
+
+/// A parsed criterion.
+///
+/// ```
+/// use squall_report::report::{Report, StreamReport, StreamRx, fail_if::FailIf};
+///
+/// let fail_if = FailIf::parse("loss > 0").unwrap();
+/// let rx = StreamRx { packets: 97, lost: 3, ..StreamRx::default() };
+/// let stream = StreamReport { name: "web".into(), rx: Some(rx), ..StreamReport::default() };
+/// let report = Report { streams: vec![stream], ..Report::default() };
+/// assert_eq!(fail_if.check(&report), ["stream \"web\": loss = 3 (fail if loss > 0)"]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailIf {
+    text: String,
+    root: Expr,
+}
+
+impl FailIf {
+    /// # Errors
+    /// With the column, what was found, what was expected and names that are near.
+    pub fn parse(text: &str) -> Result<Self, FailIfError> {
+        let mut parser = Parser { text, at: 0 };
+        let root = parser.expression(0)?;
+        parser.space();
+        if parser.at < text.len() {
+            return Err(parser.error_here("\"and\", \"or\" or the end", "loss > 0 or not valid"));
+        }
+        Ok(Self { text: text.trim().into(), root })
+    }
+
+    /// One sentence for each violation, at most ten and a count of the rest; none when the report
+    /// passes.
+    pub fn check(&self, report: &Report) -> Vec<String> {
+        let run = RunTotals::new(report);
+        // A capture has no streams: what is asked of one is asked of it.
+        if report.capture.is_some() {
+            return self.once(&self.root, &run);
+        }
+        let mixed =
+            self.root.any_term(&Term::is_of_stream) && self.root.any_term(&Term::is_of_template);
+        let parts = match &self.root {
+            Expr::Or(parts) if mixed => &parts[..],
+            root => std::slice::from_ref(root),
+        };
+        let mut violations: Vec<String> = Vec::new();
+        parts.iter().for_each(|part| violations.extend(self.each(part, &run)));
+        let more = violations.len().saturating_sub(10);
+        violations.truncate(10);
+        if more > 0 {
+            let what = match report {
+                Report { received_flows: Some(_), .. } => "flows",
+                _ if self.root.any_term(&Term::is_of_template) => "templates",
+                _ => "streams",
+            };
+            violations.push(format!("{more} more {what} (fail if {})", self.text));
+        }
+        violations
+    }
+
+    /// Terms of the run, or of a capture.
+    fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
+        match part.holds(run, None) {
+            Some(true) => vec![format!("{} (fail if {})", part.values(run, None), self.text)],
+            Some(false) => Vec::new(),
+            None => vec![format!("cannot tell whether {}: no value was measured", self.text)],
+        }
+    }
+
+    /// On each stream and flow, or on each template, whatever the terms are of.
+    fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
+        let (of_streams, of_templates) =
+            (part.any_term(&Term::is_of_stream), part.any_term(&Term::is_of_template));
+        if !of_streams && !of_templates {
+            return self.once(part, run);
+        }
+        let report = run.report;
+        let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
+        let streams =
+            report.streams.iter().map(Subject::Stream).chain(flows).filter(|_| of_streams);
+        let templates = report.flows.iter().flat_map(subjects).filter(|_| of_templates);
+        let (mut violations, mut decided) = (Vec::new(), false);
+        for subject in streams.chain(templates) {
+            let why = match (part.holds(run, Some(subject)), subject) {
+                (Some(true), _) => {
+                    let values = part.values(run, Some(subject));
+                    violations.push(format!("{subject}: {values} (fail if {})", self.text));
+                    continue;
+                }
+                (Some(false), _) => {
+                    decided = true;
+                    continue;
+                }
+                (None, Subject::Stream(stream))
+                    if stream.tx_packets > 0
+                        && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) =>
+                {
+                    format!("none of its {} frames arrived", stream.tx_packets)
+                }
+                (None, Subject::Silent(_)) => "it had no flow".into(),
+                (None, _) => continue,
+            };
+            violations.push(format!("{subject}: cannot tell whether {}: {why}", self.text));
+        }
+        if violations.is_empty() && !decided {
+            let why = match of_streams {
+                true => "no stream measured it; set latency = true on a stream and receive it",
+                false => "no template measured it; a [[template]] has to begin or serve flows",
+            };
+            return vec![format!("cannot tell whether {}: {why}", self.text)];
+        }
+        violations
+    }
+}
+
+impl fmt::Display for FailIf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What an expression is evaluated on.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Stream(&'a StreamReport),
+    Flow(&'a ReceivedFlowReport),
+    /// Its name, which end, and what became of its flows there.
+    Template(&'a str, &'static str, &'a RoleReport),
+    /// A template without any flow.
+    Silent(&'a str),
+}
+
+/// Each template at each end. Where there are clients, who began nothing shows; servers alone may
+/// have nothing to do.
+fn subjects(load: &FlowsReport) -> impl Iterator<Item = Subject<'_>> {
+    let begun = load.total.client.is_some();
+    load.templates.iter().flat_map(move |template| {
+        let ends = [("client", &template.roles.client), ("server", &template.roles.server)];
+        let ends = ends
+            .into_iter()
+            .filter_map(|(end, role)| Some(Subject::Template(&template.name, end, role.as_ref()?)));
+        let silent = begun && template.roles.client.is_none() && template.roles.server.is_none();
+        ends.chain(silent.then_some(Subject::Silent(&template.name)))
+    })
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(stream) => write!(f, "stream {:?}", stream.name),
+            Self::Flow(flow) => write!(f, "flow {}", flow.name),
+            Self::Template(name, end, _) => write!(f, "template {name:?} ({end})"),
+            Self::Silent(name) => write!(f, "template {name:?}"),
+        }
+    }
+}
+
+/// Why a text is no criterion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailIfError {
+    text: String,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    pub found: String,
+    pub expected: String,
+    pub hint: String,
+}
+
+impl std::error::Error for FailIfError {}
+
+impl fmt::Display for FailIfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found =
+            if self.found.is_empty() { "the end".into() } else { format!("{:?}", self.found) };
+        writeln!(f, "--fail-if:{}  found {found}, expected {}", self.column, self.expected)?;
+        writeln!(f, "  {}", self.text)?;
+        let marks = self.found.chars().count().clamp(1, 40);
+        writeln!(f, "  {}{}", " ".repeat(self.column - 1), "^".repeat(marks))?;
+        write!(f, "  try {}", self.hint)
+    }
+}
+
+// --- terms
+// -------------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Term {
+    Run(&'static str),
+    Stream(&'static str),
+    Spread(&'static str, &'static str),
+    Template(&'static str),
+    TemplateSpread(&'static str, &'static str),
+    /// Of all templates together.
+    Total(&'static str),
+}
+
+/// Name, kind, meaning: the reference for users.
+const RUN_TERMS: &[(&str, Kind, &str)] = &[
+    ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
+    ("errors", Kind::Count, "frames that a port refused with an error, all ports"),
+    ("rx.drops", Kind::Count, "frames lost between an interface and the process, all ports"),
+    ("drops", Kind::Count, "packets that a capture lost, in the kernel or in squall"),
+    ("plr", Kind::Share, "packet loss ratio of a capture: drops / packets that the filter took"),
+    ("total.tx", Kind::Count, "frames sent, all ports"),
+    ("total.rx", Kind::Count, "frames received, all ports"),
+    ("total.not_sent", Kind::Count, "frames that were due and did not leave, all ports"),
+    ("total.loss", Kind::Count, "frames lost, all streams that measure it"),
+    ("total.loss_ratio", Kind::Share, "total.loss / frames sent by those streams"),
+    ("total.duplicates", Kind::Count, "duplicates, all streams that measure them"),
+    ("total.reordered", Kind::Count, "reordered frames, all streams that measure them"),
+];
+
+const STREAM_TERMS: &[(&str, Kind, &str)] = &[
+    ("tx", Kind::Count, "frames sent"),
+    ("tx_pps", Kind::Rate, "achieved rate over the stream's active time"),
+    ("rate_error", Kind::Share, "|achieved - asked| / asked; unknown for rate = \"max\""),
+    ("not_sent", Kind::Count, "frames that were due and did not leave"),
+    ("rx", Kind::Count, "frames received, without duplicates"),
+    ("loss", Kind::Count, "frames sent and never seen (RFC 7680)"),
+    ("loss_ratio", Kind::Share, "loss / sent"),
+    ("duplicates", Kind::Count, "RFC 5560"),
+    ("reordered", Kind::Count, "Type-P-Reordered (RFC 4737)"),
+    ("jitter", Kind::Time, "smoothed interarrival jitter at the end (RFC 3550)"),
+    ("rx_pps", Kind::Rate, "of a flow: mean rate from its first to its last frame"),
+];
+
+const SPREADS: &[(&str, &str)] = &[
+    ("latency", "one-way delay (RFC 7679)"),
+    ("ipdv", "delay variation, magnitude (RFC 3393)"),
+    ("arrival_gap", "gap between consecutive frames of the stream at the receiver"),
+    ("gap", "the same"),
+    ("departure_error", "actual minus due instant of departure"),
+];
+
+const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
+    ("attempted", Kind::Count, "flows that began (client), or were accepted (server)"),
+    ("completed", Kind::Count, "flows that ended as they should"),
+    ("failed", Kind::Count, "flows that ended otherwise, for whatever reason"),
+    ("failed_ratio", Kind::Share, "failed / attempted"),
+    ("not_begun", Kind::Count, "flows that were due and did not begin"),
+    ("late", Kind::Count, "of these, flows that the generator was too late for"),
+    ("active", Kind::Count, "flows that were open at the end"),
+    ("peak_active", Kind::Count, "flows that were open at once"),
+    (
+        "cps",
+        Kind::Cps,
+        "flows a second that began, while all of the load was asked for (without ramps and drain)",
+    ),
+    ("completed_cps", Kind::Cps, "flows a second that completed, in the same time"),
+    ("cps_error", Kind::Share, "|cps - asked| / asked; unknown where no cps was asked for"),
+    ("goodput", Kind::Bits, "application data received, bits a second, over all of the run"),
+    ("retransmits", Kind::Count, "TCP segments sent again"),
+    ("retransmit_ratio", Kind::Share, "retransmits / segments sent"),
+    ("tls_failed", Kind::Count, "TLS sessions that failed, in the handshake or later"),
+    ("resets", Kind::Count, "flows that the other end reset"),
+];
+
+const TEMPLATE_SPREADS: &[(&str, &str)] = &[
+    ("setup", "from a flow's SYN to the end of its handshake"),
+    ("first_byte", "from a request to the first octet of its answer"),
+    ("transaction", "from a request to the last octet of its answer"),
+    ("duration", "from a flow's beginning to its end"),
+    ("tls_handshake", "from the end of TCP's handshake to that of TLS"),
+    ("duration_from_due", "the same from the instant at which it was due"),
+];
+
+const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p99", "p999", "max"];
+
+/// All terms with what they mean, a line each, for `--help` and the reference.
+pub fn reference() -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, what: &str| text += &format!("{name:<22} {what}\n");
+    for (name, _, what) in STREAM_TERMS {
+        line(name, what);
+    }
+    for (name, what) in SPREADS {
+        line(&format!("{name}.STAT"), what);
+    }
+    for (name, _, what) in TEMPLATE_TERMS {
+        line(name, what);
+    }
+    for (name, what) in TEMPLATE_SPREADS {
+        line(&format!("{name}.STAT"), what);
+    }
+    for (name, _, what) in RUN_TERMS {
+        line(name, what);
+    }
+    line("total.TERM", "the same of all templates together: attempted, completed, failed, cps ...");
+    text += &format!("{:<22} {}\n", "STAT", STATISTICS.join(", "));
+    text
+}
+
+impl Term {
+    fn find(name: &str) -> Option<Self> {
+        if let Some((name, ..)) = RUN_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Run(name));
+        }
+        if let Some((name, ..)) = STREAM_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Stream(name));
+        }
+        if let Some((name, ..)) = TEMPLATE_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Template(name));
+        }
+        let (spread, statistic) = name.split_once('.')?;
+        if spread == "total" {
+            return TEMPLATE_TERMS
+                .iter()
+                .find(|(n, ..)| *n == statistic)
+                .map(|(name, ..)| Self::Total(name));
+        }
+        let statistic = STATISTICS.iter().find(|s| **s == statistic)?;
+        if let Some((spread, _)) = TEMPLATE_SPREADS.iter().find(|(n, _)| *n == spread) {
+            return Some(Self::TemplateSpread(spread, statistic));
+        }
+        let (spread, _) = SPREADS.iter().find(|(n, _)| *n == spread)?;
+        Some(Self::Spread(spread, statistic))
+    }
+
+    fn all_names() -> impl Iterator<Item = String> {
+        let spreads = SPREADS.iter().chain(TEMPLATE_SPREADS);
+        let spreads = spreads.flat_map(|(s, _)| STATISTICS.iter().map(move |q| format!("{s}.{q}")));
+        let totals = TEMPLATE_TERMS.iter().map(|(n, ..)| format!("total.{n}"));
+        let terms = STREAM_TERMS.iter().chain(TEMPLATE_TERMS).chain(RUN_TERMS);
+        terms.map(|(n, ..)| (*n).to_owned()).chain(totals).chain(spreads)
+    }
+
+    fn kind(self) -> Kind {
+        let lookup = |table: &[(&str, Kind, &str)], name: &str| {
+            table.iter().find(|(n, ..)| *n == name).map_or(Kind::Count, |(_, kind, _)| *kind)
+        };
+        match self {
+            Self::Run(name) => lookup(RUN_TERMS, name),
+            Self::Stream(name) => lookup(STREAM_TERMS, name),
+            Self::Template(name) | Self::Total(name) => lookup(TEMPLATE_TERMS, name),
+            Self::Spread(..) | Self::TemplateSpread(..) => Kind::Time,
+        }
+    }
+
+    fn is_of_stream(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Spread(..))
+    }
+
+    fn is_of_template(&self) -> bool {
+        matches!(self, Self::Template(_) | Self::TemplateSpread(..))
+    }
+
+    /// `None`: not measured. Yes is 1, times are nanoseconds.
+    fn value(self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> Option<f64> {
+        match (self, subject) {
+            (Self::Run(name), _) => run.value(name),
+            (Self::Stream(name), None) => capture_value(name, run.report.capture.as_ref()?),
+            (Self::Total(name), _) => {
+                let total = &run.report.flows.as_ref()?.total;
+                template_value(name, total.client.as_ref().or(total.server.as_ref())?)
+            }
+            (Self::Template(name), Some(Subject::Template(_, _, role))) => {
+                template_value(name, role)
+            }
+            (Self::TemplateSpread(spread, statistic), Some(Subject::Template(_, _, role))) => {
+                template_spread(spread, role).and_then(|d| statistic_of(statistic, d))
+            }
+            (Self::Template(_) | Self::TemplateSpread(..), _) | (Self::Spread(..), None) => None,
+            (Self::Stream(name), Some(Subject::Stream(stream))) => stream_value(name, stream),
+            (Self::Stream(name), Some(Subject::Flow(flow))) => flow_value(name, flow),
+            (Self::Stream(_), Some(Subject::Template(..) | Subject::Silent(_))) => None,
+            (Self::Spread(spread, statistic), Some(subject)) => {
+                let distribution = match subject {
+                    Subject::Stream(stream) => stream_spread(spread, stream),
+                    Subject::Flow(flow) => flow_spread(spread, flow),
+                    Subject::Template(..) | Subject::Silent(_) => None,
+                };
+                distribution.and_then(|d| statistic_of(statistic, d))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(name) | Self::Stream(name) | Self::Template(name) => f.write_str(name),
+            Self::Spread(spread, statistic) | Self::TemplateSpread(spread, statistic) => {
+                write!(f, "{spread}.{statistic}")
+            }
+            Self::Total(name) => write!(f, "total.{name}"),
+        }
+    }
+}
+
+/// Sums over 10,000 streams, made once and not on each of them.
+struct RunTotals<'a> {
+    report: &'a Report,
+    /// Sent, lost, duplicates, reordered; `None` when no stream measures.
+    measured: Option<[u64; 4]>,
+}
+
+impl<'a> RunTotals<'a> {
+    fn new(report: &'a Report) -> Self {
+        let flows = report.received_flows.iter().flat_map(|all| &all.flows).filter_map(numbered);
+        let measured = report
+            .streams
+            .iter()
+            .filter_map(|s| {
+                s.rx.as_ref().map(|rx| {
+                    [s.tx_packets.max(rx.packets + rx.lost), rx.lost, rx.duplicates, rx.reordered]
+                })
+            })
+            .chain(flows.map(|s| [s.unique_packets + s.lost, s.lost, s.duplicates, s.reordered]))
+            .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
+        Self { report, measured }
+    }
+
+    fn value(&self, name: &str) -> Option<f64> {
+        let ports = &self.report.ports;
+        let sum = |f: fn(&super::PortReport) -> u64| Some(ports.iter().map(f).sum::<u64>() as f64);
+        let measured = |i: usize| self.measured.map(|m| m[i] as f64);
+        match name {
+            "valid" => Some(f64::from(u8::from(self.report.verdict.valid))),
+            "errors" => sum(|p| p.tx.errors),
+            "rx.drops" => sum(|p| p.rx.drops.values().sum()),
+            "drops" => Some(self.report.capture.as_ref()?.lost as f64),
+            "plr" => Some(self.report.capture.as_ref()?.loss_ratio),
+            "total.tx" => sum(|p| p.tx.packets),
+            "total.rx" => sum(|p| p.rx.packets),
+            "total.not_sent" => sum(|p| p.tx.not_sent.values().sum()),
+            "total.loss" => measured(1),
+            "total.loss_ratio" => Some(measured(1)? / measured(0).filter(|sent| *sent > 0.0)?),
+            "total.duplicates" => measured(2),
+            "total.reordered" => measured(3),
+            _ => unreachable!("{name} is in RUN_TERMS and has no value"),
+        }
+    }
+}
+
+fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
+    let rx = |f: fn(&StreamRx) -> f64| stream.rx.as_ref().map(f);
+    match name {
+        "tx" => Some(stream.tx_packets as f64),
+        "tx_pps" => Some(stream.tx_pps),
+        "rate_error" => stream.rate_error().map(f64::abs),
+        "not_sent" => Some(stream.not_sent.values().sum::<u64>() as f64),
+        "rx" => rx(|rx| rx.packets as f64),
+        "loss" => rx(|rx| rx.lost as f64),
+        "loss_ratio" => rx(|rx| rx.loss_ratio),
+        "duplicates" => rx(|rx| rx.duplicates as f64),
+        "reordered" => rx(|rx| rx.reordered as f64),
+        "jitter" => stream.rx.as_ref().and_then(|rx| rx.jitter_ns),
+        "rx_pps" => None,
+        _ => unreachable!("{name} is in STREAM_TERMS and has no value"),
+    }
+}
+
+/// What a term of a stream is of a capture.
+fn capture_value(name: &str, capture: &CaptureReport) -> Option<f64> {
+    match name {
+        "loss" => Some(capture.lost as f64),
+        "loss_ratio" => Some(capture.loss_ratio),
+        "rx" => Some(capture.received as f64),
+        _ => None,
+    }
+}
+
+fn stream_spread<'a>(spread: &str, stream: &'a StreamReport) -> Option<&'a Distribution> {
+    let rx = stream.rx.as_ref();
+    match spread {
+        "latency" => rx?.latency_ns.as_ref(),
+        "ipdv" => rx?.ipdv_ns.as_ref(),
+        "arrival_gap" | "gap" => rx?.arrival_gap_ns.as_ref(),
+        "departure_error" => stream.departure_error_ns.as_ref(),
+        _ => unreachable!("{spread} is in SPREADS and has no value"),
+    }
+}
+
+/// Of a flow of ours, what its signatures tell is a stream's.
+fn numbered(flow: &ReceivedFlowReport) -> Option<&SequenceReport> {
+    flow.sequence.as_ref().filter(|s| s.kind != "squall")
+}
+
+fn flow_value(name: &str, flow: &ReceivedFlowReport) -> Option<f64> {
+    let numbered = numbered(flow);
+    match name {
+        "rx" => Some(flow.packets as f64),
+        "rx_pps" => Some(flow.pps),
+        "loss" => numbered.map(|s| s.lost as f64),
+        "loss_ratio" => numbered.map(|s| s.loss_ratio),
+        "duplicates" => numbered.map(|s| s.duplicates as f64),
+        "reordered" => numbered.map(|s| s.reordered as f64),
+        "jitter" => numbered.and_then(|s| s.jitter_ns),
+        // What a sender knows.
+        _ => None,
+    }
+}
+
+fn flow_spread<'a>(spread: &str, flow: &'a ReceivedFlowReport) -> Option<&'a Distribution> {
+    match spread {
+        "arrival_gap" | "gap" => flow.arrival_gap_ns.as_ref(),
+        "latency" => numbered(flow)?.latency_ns.as_ref(),
+        "ipdv" => numbered(flow)?.ipdv_ns.as_ref(),
+        _ => None,
+    }
+}
+
+fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
+    let count = |n: u64| Some(n as f64);
+    let share = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64);
+    match name {
+        "attempted" => count(role.attempted),
+        "completed" => count(role.completed),
+        "failed" => count(role.failures()),
+        "failed_ratio" => share(role.failures(), role.attempted),
+        "not_begun" => count(role.missed()),
+        "late" => count(role.not_begun.get("late").copied().unwrap_or(0)),
+        "active" => count(role.active),
+        "peak_active" => count(role.peak_active),
+        "cps" => Some(role.achieved_cps()),
+        "completed_cps" => role.steady.as_ref().map(|steady| steady.completed_cps),
+        "cps_error" => role
+            .asked_cps
+            .filter(|asked| *asked > 0.0)
+            .map(|asked| (role.achieved_cps() - asked).abs() / asked),
+        "goodput" => Some(role.goodput_bps),
+        "retransmits" => count(role.retransmits()),
+        "retransmit_ratio" => {
+            share(role.retransmits(), role.tcp.get("segments_out").copied().unwrap_or(0))
+        }
+        "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
+        "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
+        _ => unreachable!("{name} is in TEMPLATE_TERMS and has no value"),
+    }
+}
+
+fn template_spread<'a>(spread: &str, role: &'a RoleReport) -> Option<&'a Distribution> {
+    match spread {
+        "setup" => role.setup_ns.as_ref(),
+        "first_byte" => role.first_byte_ns.as_ref(),
+        "transaction" => role.transaction_ns.as_ref(),
+        "duration" => role.duration_ns.as_ref(),
+        "tls_handshake" => role.tls.as_ref()?.handshake_ns.as_ref(),
+        "duration_from_due" => role.duration_from_due_ns.as_ref(),
+        _ => unreachable!("{spread} is in TEMPLATE_SPREADS and has no value"),
+    }
+}
+
+fn statistic_of(statistic: &str, d: &Distribution) -> Option<f64> {
+    if d.count == 0 {
+        return None;
+    }
+    Some(match statistic {
+        "min" => d.min as f64,
+        "mean" => d.mean,
+        "stddev" => d.stddev,
+        "p50" => d.p50 as f64,
+        "p90" => d.p90 as f64,
+        "p99" => d.p99 as f64,
+        "p999" => d.p999 as f64,
+        "max" => d.max as f64,
+        _ => unreachable!("{statistic} is in STATISTICS and has no value"),
+    })
+}
+
+// --- values
+// ------------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Count,
+    Share,
+    Time,
+    Rate,
+    Cps,
+    Bits,
+}
+
+impl Kind {
+    /// Suffixes and their factors; times have no bare form, since 50 could be any of four.
+    fn units(self) -> &'static [(&'static str, f64)] {
+        match self {
+            Self::Bool => &[],
+            Self::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)],
+            Self::Share => &[("", 1.0), ("%", 1e-2), ("ppm", 1e-6)],
+            Self::Time => {
+                &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9)]
+            }
+            Self::Rate => &[("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6), ("", 1.0)],
+            Self::Cps => {
+                &[("", 1.0), ("k", 1e3), ("M", 1e6), ("cps", 1.0), ("kcps", 1e3), ("Mcps", 1e6)]
+            }
+            Self::Bits => &[("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)],
+        }
+    }
+
+    fn expected(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Bool => ("true or false", "valid == false, or not valid"),
+            Self::Count => ("a count", "loss > 0, not_sent >= 10k; a share is loss_ratio > 0.1 %"),
+            Self::Share => {
+                ("a share", "loss_ratio > 0.1 %, rate_error > 100 ppm, loss_ratio > 1e-3")
+            }
+            Self::Time => ("a time with its unit (ns, us, ms, s)", "latency.p99 > 50us"),
+            Self::Rate => ("a rate in pps, kpps or Mpps", "tx_pps < 10 kpps"),
+            Self::Cps => (
+                "flows a second",
+                "cps < 10k, completed_cps < 9.9 kcps; a share is cps_error > 1 %",
+            ),
+            Self::Bits => ("a rate in bps, kbps, Mbps or Gbps", "goodput < 1 Gbps"),
+        }
+    }
+
+    fn print(self, value: f64) -> String {
+        use crate::render::human;
+        match self {
+            Self::Bool => (value != 0.0).to_string(),
+            Self::Count => human::count(value as u64),
+            Self::Share => human::ratio(value),
+            Self::Time => human::ns(value),
+            Self::Rate => human::si(value, "pps"),
+            Self::Cps => human::si(value, ""),
+            Self::Bits => human::si(value, "b/s"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Gt,
+    Ge,
+    Lt,
+    Le,
+    Eq,
+    Ne,
+}
+
+// Longer ones first: ">=" begins with ">".
+const OPS: &[(&str, Op)] =
+    &[(">=", Op::Ge), ("<=", Op::Le), ("==", Op::Eq), ("!=", Op::Ne), (">", Op::Gt), ("<", Op::Lt)];
+
+impl Op {
+    fn holds(self, a: f64, b: f64) -> bool {
+        match self {
+            Self::Gt => a > b,
+            Self::Ge => a >= b,
+            Self::Lt => a < b,
+            Self::Le => a <= b,
+            Self::Eq => a == b,
+            Self::Ne => a != b,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Expr {
+    Or(Vec<Expr>),
+    And(Vec<Expr>),
+    Not(Box<Expr>),
+    Compare(Term, Op, f64),
+}
+
+impl Expr {
+    /// Kleene's three values: `None` is unknown.
+    fn holds(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> Option<bool> {
+        // `winner` decides alone; without it one unknown makes the whole unknown.
+        let fold = |parts: &[Self], winner: bool| {
+            let mut result = Some(!winner);
+            for part in parts {
+                match part.holds(run, stream) {
+                    Some(v) if v == winner => return Some(winner),
+                    Some(_) => {}
+                    None => result = None,
+                }
+            }
+            result
+        };
+        match self {
+            Self::Or(parts) => fold(parts, true),
+            Self::And(parts) => fold(parts, false),
+            Self::Not(inner) => inner.holds(run, stream).map(|v| !v),
+            Self::Compare(term, op, bound) => term.value(run, stream).map(|v| op.holds(v, *bound)),
+        }
+    }
+
+    fn visit(&self, f: &mut impl FnMut(Term)) {
+        match self {
+            Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|p| p.visit(f)),
+            Self::Not(inner) => inner.visit(f),
+            Self::Compare(term, ..) => f(*term),
+        }
+    }
+
+    fn any_term(&self, test: &impl Fn(&Term) -> bool) -> bool {
+        let mut any = false;
+        self.visit(&mut |term| any |= test(&term));
+        any
+    }
+
+    /// `loss = 12, latency.p99 = 60.0 µs`
+    fn values(&self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> String {
+        let mut seen: Vec<(Term, String)> = Vec::new();
+        self.visit(&mut |term| {
+            if seen.iter().all(|(t, _)| *t != term) {
+                let value =
+                    term.value(run, subject).map_or("unknown".into(), |v| term.kind().print(v));
+                seen.push((term, value));
+            }
+        });
+        seen.iter().map(|(term, value)| format!("{term} = {value}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+// --- parser
+// ------------------------------------------------------------------------------------------------------
+
+/// Deeper nesting is no criterion but an attempt on the stack.
+const MAX_DEPTH: usize = 32;
+
+struct Parser<'a> {
+    text: &'a str,
+    /// Octet offset.
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn expression(&mut self, depth: usize) -> Result<Expr, FailIfError> {
+        let mut parts = vec![self.all(depth)?];
+        while self.keyword("or") {
+            parts.push(self.all(depth)?);
+        }
+        Ok(single_or(parts, Expr::Or))
+    }
+
+    fn all(&mut self, depth: usize) -> Result<Expr, FailIfError> {
+        let mut parts = vec![self.one(depth)?];
+        while self.keyword("and") {
+            parts.push(self.one(depth)?);
+        }
+        Ok(single_or(parts, Expr::And))
+    }
+
+    fn one(&mut self, depth: usize) -> Result<Expr, FailIfError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error_here("at most 32 levels of nesting", "fewer parentheses"));
+        }
+        if self.keyword("not") {
+            return Ok(Expr::Not(Box::new(self.one(depth + 1)?)));
+        }
+        if self.symbol("(") {
+            let inner = self.expression(depth + 1)?;
+            if !self.symbol(")") {
+                return Err(self.error_here("\")\"", "(loss > 0 or not valid) and total.tx > 0"));
+            }
+            return Ok(inner);
+        }
+        let term = self.term()?;
+        self.space();
+        let Some((symbol, op)) = OPS.iter().find(|(symbol, _)| self.rest().starts_with(symbol))
+        else {
+            if term.kind() == Kind::Bool {
+                return Ok(Expr::Compare(term, Op::Ne, 0.0));
+            }
+            let hint =
+                if self.rest().starts_with('=') { "==, not =" } else { term.kind().expected().1 };
+            return Err(self.error_here("a comparison: > >= < <= == !=", hint));
+        };
+        self.at += symbol.len();
+        Ok(Expr::Compare(term, *op, self.value(term.kind())?))
+    }
+
+    fn term(&mut self) -> Result<Term, FailIfError> {
+        self.space();
+        let name = self.take(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        if name.is_empty() {
+            return Err(self.error_here("a term", "loss > 0"));
+        }
+        Term::find(name).ok_or_else(|| {
+            self.at -= name.len();
+            let (expected, hint) =
+                match SPREADS.iter().chain(TEMPLATE_SPREADS).find(|(s, _)| *s == name) {
+                    Some(_) => (
+                        "a statistic of it".to_owned(),
+                        STATISTICS.iter().map(|s| format!("{name}.{s}")).collect(),
+                    ),
+                    None => ("a term".to_owned(), nearest(name)),
+                };
+            self.error(name, &expected, &(hint.join(", ") + &known()))
+        })
+    }
+
+    fn value(&mut self, kind: Kind) -> Result<f64, FailIfError> {
+        self.space();
+        let start = self.at;
+        let (expected, hint) = kind.expected();
+        if kind == Kind::Bool {
+            return match self.take(|c| c.is_ascii_alphanumeric()) {
+                "true" => Ok(1.0),
+                "false" => Ok(0.0),
+                other => {
+                    self.at = start;
+                    Err(self.error(
+                        if other.is_empty() { self.next_word() } else { other },
+                        expected,
+                        hint,
+                    ))
+                }
+            };
+        }
+        let number = self.number();
+        let gap = self.at;
+        self.space();
+        let unit = match self.rest().starts_with('%') {
+            true => self.take(|c| c == '%'),
+            false => self.take(char::is_alphabetic),
+        };
+        // `loss > 0 or ...`: the word after the number is no unit.
+        let unit = if matches!(unit, "and" | "or") {
+            self.at = gap;
+            ""
+        } else {
+            unit
+        };
+        let value =
+            number.replace('_', "").parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
+        let factor = kind.units().iter().find(|(u, _)| *u == unit).map(|(_, factor)| *factor);
+        match (value, factor) {
+            (Some(0.0), None) if unit.is_empty() => Ok(0.0),
+            (Some(value), Some(factor)) => Ok(value * factor),
+            _ => {
+                let end = self.at;
+                self.at = start;
+                let found =
+                    if end > start { self.text[start..end].trim_end() } else { self.next_word() };
+                Err(self.error(found, expected, hint))
+            }
+        }
+    }
+
+    /// Digits, `_`, `.`, and an exponent: `1e-3`.
+    fn number(&mut self) -> &'a str {
+        let start = self.at;
+        self.take(|c| c.is_ascii_digit() || c == '.' || c == '_');
+        let mut exponent = self.rest().chars();
+        if self.at > start && matches!(exponent.next(), Some('e' | 'E')) {
+            let sign = usize::from(matches!(exponent.clone().next(), Some('-' | '+')));
+            if exponent.nth(sign).is_some_and(|c| c.is_ascii_digit()) {
+                self.at += 1 + sign;
+                self.take(|c| c.is_ascii_digit());
+            }
+        }
+        &self.text[start..self.at]
+    }
+
+    fn keyword(&mut self, word: &str) -> bool {
+        self.space();
+        let Some(after) = self.rest().strip_prefix(word) else { return false };
+        let ends = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        self.at += if ends { word.len() } else { 0 };
+        ends
+    }
+
+    fn symbol(&mut self, symbol: &str) -> bool {
+        self.space();
+        let found = self.rest().starts_with(symbol);
+        self.at += if found { symbol.len() } else { 0 };
+        found
+    }
+
+    fn space(&mut self) {
+        self.take(char::is_whitespace);
+    }
+
+    fn take(&mut self, test: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let len = rest.find(|c| !test(c)).unwrap_or(rest.len());
+        self.at += len;
+        &rest[..len]
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn next_word(&self) -> &'a str {
+        self.rest().split_whitespace().next().unwrap_or("")
+    }
+
+    fn error_here(&mut self, expected: &str, hint: &str) -> FailIfError {
+        self.space();
+        self.error(self.next_word(), expected, hint)
+    }
+
+    fn error(&self, found: &str, expected: &str, hint: &str) -> FailIfError {
+        FailIfError {
+            text: self.text.into(),
+            column: self.text[..self.at].chars().count() + 1,
+            found: found.into(),
+            expected: expected.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+fn single_or(mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> Expr) -> Expr {
+    if parts.len() == 1 { parts.remove(0) } else { join(parts) }
+}
+
+/// All that can be asked, a line for each kind.
+fn known() -> String {
+    let listed = |terms: &[(&str, Kind, &str)], spreads: &[(&str, &str)]| {
+        let names = terms.iter().map(|(name, ..)| (*name).to_owned());
+        names
+            .chain(spreads.iter().map(|(name, _)| format!("{name}.STAT")))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    format!(
+        "\n  of a stream: {}\n  of a template: {}\n  of the run: {}, and total. before terms of a \
+         template\n  STAT is {}",
+        listed(STREAM_TERMS, SPREADS),
+        listed(TEMPLATE_TERMS, TEMPLATE_SPREADS),
+        listed(RUN_TERMS, &[]),
+        STATISTICS.join(", ")
+    )
+}
+
+/// The three names with the fewest edits to `name`.
+fn nearest(name: &str) -> Vec<String> {
+    let mut names: Vec<_> = Term::all_names().map(|n| (edits(name, &n), n)).collect();
+    names.sort();
+    names.into_iter().take(3).map(|(_, n)| n).collect()
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], next);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{PortReport, Verdict};
+
+    fn stream(name: &str, tx: u64, lost: u64, p99: u64) -> StreamReport {
+        let latency = Distribution {
+            count: tx - lost,
+            p99,
+            max: 2 * p99,
+            mean: 10.5,
+            ..Distribution::default()
+        };
+        StreamReport {
+            name: name.into(),
+            tx_packets: tx,
+            tx_pps: 990.0,
+            asked_pps: Some(1000.0),
+            rx: Some(StreamRx {
+                packets: tx - lost,
+                lost,
+                loss_ratio: lost as f64 / tx as f64,
+                latency_ns: (tx > lost).then_some(latency),
+                ..StreamRx::default()
+            }),
+            ..StreamReport::default()
+        }
+    }
+
+    fn report() -> Report {
+        let mut port = PortReport { name: "A".into(), ..PortReport::default() };
+        port.rx.drops.insert("ring full".into(), 7);
+        Report {
+            verdict: Verdict::default(),
+            ports: vec![port],
+            streams: vec![stream("web", 1000, 10, 60_000), stream("dns", 1000, 0, 20_000)],
+            ..Report::default()
+        }
+    }
+
+    fn check(text: &str) -> Vec<String> {
+        FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report())
+    }
+
+    #[test]
+    fn a_criterion_is_checked_on_each_stream() {
+        assert_eq!(check("loss>0"), ["stream \"web\": loss = 10 (fail if loss>0)"]);
+        assert_eq!(check("loss > 10"), [""; 0]);
+        assert_eq!(check("loss >= 10").len(), 1);
+        assert_eq!(check("loss_ratio > 0.9 %").len(), 1);
+        assert_eq!(check("loss_ratio > 1 %").len(), 0);
+        assert_eq!(check("loss_ratio >= 1e-2").len(), 1);
+        assert_eq!(check("loss_ratio > 9999ppm").len(), 1);
+        assert_eq!(check("rate_error > 0.5%").len(), 2);
+        assert_eq!(check("tx_pps < 1 kpps").len(), 2);
+        assert_eq!(
+            check("latency.p99 > 50us"),
+            ["stream \"web\": latency.p99 = 60.0 µs (fail if latency.p99 > 50us)"]
+        );
+        assert_eq!(check("latency.max > 0.1 ms").len(), 1);
+        assert_eq!(check("loss != 10").len(), 1);
+    }
+
+    #[test]
+    fn and_binds_stronger_than_or() {
+        assert_eq!(check("loss > 0 and latency.p99 > 1ms or loss == 0").len(), 1);
+        assert_eq!(check("loss > 0 and (latency.p99 > 1ms or loss == 0)").len(), 0);
+        assert_eq!(check("not (loss == 0 or latency.p99 < 50us)").len(), 1);
+    }
+
+    #[test]
+    fn terms_of_the_run_are_checked_once() {
+        assert_eq!(check("rx.drops > 0"), ["rx.drops = 7 (fail if rx.drops > 0)"]);
+        assert_eq!(
+            check("total.loss_ratio > 0.4 %"),
+            ["total.loss_ratio = 0.500 % (fail if total.loss_ratio > 0.4 %)"]
+        );
+        assert_eq!(check("valid").len(), 1);
+        assert_eq!(check("not valid or errors > 0").len(), 0);
+        assert_eq!(check("valid == false").len(), 0);
+        assert_eq!(check("valid != false").len(), 1);
+    }
+
+    #[test]
+    fn a_check_that_looked_at_nothing_fails() {
+        let mut none = report();
+        for stream in &mut none.streams {
+            stream.rx = None;
+        }
+        let check = |text: &str, report: &Report| FailIf::parse(text).unwrap().check(report);
+        assert!(
+            check("loss > 0", &none)[0]
+                .starts_with("cannot tell whether loss > 0: no stream measured it")
+        );
+        assert!(check("total.loss > 0", &none)[0].starts_with("cannot tell"));
+        assert_eq!(check("loss > 0", &Report::default()).len(), 1);
+        // One that measures is enough, the other did not ask for it.
+        none.streams[1] = stream("dns", 10, 0, 5);
+        assert_eq!(check("loss > 0", &none).len(), 0);
+        // But a stream that measures and lost everything has no latency to pass with.
+        none.streams[0] = stream("gone", 10, 10, 5);
+        assert_eq!(
+            check("latency.p99 > 1s", &none),
+            ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames \
+              arrived"]
+        );
+    }
+
+    #[test]
+    fn a_criterion_is_checked_on_a_capture() {
+        let capture = CaptureReport {
+            received: 1000,
+            lost: 5,
+            loss_ratio: 0.005,
+            ..CaptureReport::default()
+        };
+        let report = Report { capture: Some(capture), ..Report::default() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(check("loss>0"), ["loss = 5 (fail if loss>0)"]);
+        assert_eq!(check("drops > 5 or plr > 0.5 %"), [""; 0]);
+        assert_eq!(check("plr >= 0.5 %").len(), 1);
+        assert!(check("latency.p99 > 1s")[0].starts_with("cannot tell"));
+    }
+
+    #[test]
+    fn ten_thousand_violations_are_ten_and_a_count() {
+        let many = Report { streams: vec![stream("s", 5, 1, 1); 10_000], ..Report::default() };
+        let violations = FailIf::parse("loss > 0").unwrap().check(&many);
+        assert_eq!(violations.len(), 11);
+        assert_eq!(violations[10], "9990 more streams (fail if loss > 0)");
+    }
+
+    #[test]
+    fn errors_say_where_what_and_what_to_try() {
+        let error = |text: &str| FailIf::parse(text).unwrap_err();
+        let e = error("loss > 0 and latncy.p99 > 5us");
+        assert_eq!((e.column, e.found.as_str()), (14, "latncy.p99"));
+        assert!(e.hint.starts_with("latency.p99"), "{e}");
+        assert!(
+            e.hint.contains("of a template: attempted, ") && e.hint.contains(", setup.STAT, "),
+            "{e}"
+        );
+        assert!(e.to_string().contains("\n               ^^^^^^^^^^\n"), "{e}");
+        assert!(error("latency > 5us").hint.contains("latency.p99"));
+        assert_eq!(error("latency.p99 > 5").found, "5");
+        assert_eq!(error("loss > 1 %").found, "1 %");
+        assert!(error("loss > 1 %").hint.contains("loss_ratio"));
+        assert_eq!(error("loss = 1").hint, "==, not =");
+        assert_eq!(error("loss > -1").found, "-1");
+        assert_eq!(error("loss > 1 valid").found, "1 valid");
+        assert_eq!(error("valid loss > 1").column, 7);
+        assert_eq!(error("(loss > 1").expected, "\")\"");
+        assert!(error("valid == 3").expected.contains("true"));
+        for text in [
+            "",
+            "and",
+            "loss",
+            "loss >",
+            "((((",
+            "loss > 0 or",
+            "loss > 1e999",
+            "µ",
+            "loss > 0 µ",
+            "not",
+        ] {
+            assert!(!error(text).to_string().is_empty());
+        }
+        error(&"(".repeat(100_000));
+        error(&"not ".repeat(100_000));
+    }
+
+    #[test]
+    fn every_term_has_a_value_and_a_line_in_the_reference() {
+        let report = report();
+        let run = RunTotals::new(&report);
+        let reference = reference();
+        for name in Term::all_names() {
+            let term = Term::find(&name).unwrap();
+            assert_eq!(term.to_string(), name);
+            term.value(&run, Some(Subject::Stream(&report.streams[0])));
+            term.value(&run, Some(Subject::Template("web", "client", &RoleReport::default())));
+            let shown = match term {
+                Term::Spread(s, _) | Term::TemplateSpread(s, _) => format!("{s}.STAT"),
+                Term::Total(_) => "total.TERM".into(),
+                _ => name,
+            };
+            assert!(reference.lines().any(|l| l.starts_with(&shown)), "{shown}");
+        }
+    }
+
+    fn loaded() -> Report {
+        use super::super::flows::{RolesReport, SteadyReport, TemplateReport};
+        let web = RoleReport {
+            attempted: 1000,
+            completed: 990,
+            failed: [("reset".to_owned(), 10)].into(),
+            cps: 90.0,
+            asked_cps: Some(100.0),
+            steady: Some(SteadyReport {
+                attempted_cps: 99.0,
+                completed_cps: 98.0,
+                ..SteadyReport::default()
+            }),
+            setup_ns: Some(Distribution { count: 1000, p99: 2_000_000, ..Distribution::default() }),
+            tcp: [
+                ("segments_out".to_owned(), 5000),
+                ("retransmit_rto".to_owned(), 5),
+                ("retransmit_octets".into(), 99),
+            ]
+            .into(),
+            ..RoleReport::default()
+        };
+        let client = |role: RoleReport| RolesReport { client: Some(role), server: None };
+        let template = |name: &str, role: RoleReport| TemplateReport {
+            name: name.into(),
+            roles: client(role),
+        };
+        let dns = RoleReport { attempted: 10, completed: 10, active: 0, ..RoleReport::default() };
+        let load = FlowsReport {
+            templates: vec![template("web", web.clone()), template("dns", dns)],
+            total: client(RoleReport { attempted: 1010, ..web }),
+            ..FlowsReport::default()
+        };
+        Report { flows: Some(load), ..Report::default() }
+    }
+
+    #[test]
+    fn templates_are_looked_at_each_and_together() {
+        let report = loaded();
+        let check =
+            |text: &str| FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report);
+        assert_eq!(
+            check("failed > 0"),
+            ["template \"web\" (client): failed = 10 (fail if failed > 0)"]
+        );
+        assert_eq!(check("failed_ratio > 1 % or not_begun > 0"), [""; 0]);
+        assert_eq!(check("failed_ratio >= 1 %").len(), 1);
+        assert_eq!(check("completed < 100").len(), 1);
+        assert_eq!(
+            check("cps < 100 cps and cps > 95"),
+            ["template \"web\" (client): cps = 99.0 (fail if cps < 100 cps and cps > 95)"]
+        );
+        assert_eq!(check("cps_error > 0.9 %").len(), 1);
+        assert_eq!(check("cps_error > 1.1 %"), [""; 0]);
+        assert_eq!(check("setup.p99 > 1 ms").len(), 1);
+        assert_eq!(check("retransmits > 4 and retransmit_ratio >= 0.1 %").len(), 1);
+        assert_eq!(check("resets > 9").len(), 1);
+        assert_eq!(check("total.attempted != 1010 or total.active > 0"), [""; 0]);
+        assert_eq!(
+            check("total.failed > 9 and goodput < 1 Mbps").len(),
+            2,
+            "total.failed is that of the run"
+        );
+        assert!(
+            check("transaction.p99 > 1 s")[0]
+                .starts_with("cannot tell whether transaction.p99 > 1 s: no template")
+        );
+    }
+
+    #[test]
+    fn a_template_that_had_no_flow_fails_what_is_asked_of_it() {
+        let mut report = loaded();
+        if let Some(load) = &mut report.flows {
+            load.templates[1].roles.client = None;
+        }
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(
+            check("failed > 10"),
+            ["template \"dns\": cannot tell whether failed > 10: it had no flow"]
+        );
+        assert_eq!(check("valid and total.failed > 10"), [""; 0]);
+        assert!(
+            FailIf::parse("failed > 0").unwrap().check(&Report::default())[0]
+                .contains("a [[template]] has to")
+        );
+        assert!(
+            FailIf::parse("total.failed > 0").unwrap().check(&Report::default())[0]
+                .starts_with("cannot tell")
+        );
+    }
+
+    #[test]
+    fn streams_and_templates_of_one_run_are_asked_by_one_criterion() {
+        let both = Report { streams: report().streams, ..loaded() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&both);
+        assert_eq!(check("loss > 10 or failed > 10"), [""; 0]);
+        assert_eq!(check("loss > 9 or failed > 9").len(), 2);
+        assert_eq!(
+            check("loss > 9 or failed > 10"),
+            ["stream \"web\": loss = 10 (fail if loss > 9 or failed > 10)"]
+        );
+    }
+
+    #[test]
+    fn flows_are_looked_at_as_streams_are() {
+        use super::super::ReceivedFlowsReport;
+        let gap = Distribution { count: 9, stddev: 40_000.0, ..Distribution::default() };
+        let sequence = SequenceReport {
+            kind: "rtp".into(),
+            lost: 2,
+            jitter_ns: Some(900.0),
+            ..SequenceReport::default()
+        };
+        let flow = |name: &str, sequence: Option<SequenceReport>| ReceivedFlowReport {
+            name: name.into(),
+            arrival_gap_ns: Some(gap.clone()),
+            sequence,
+            ..ReceivedFlowReport::default()
+        };
+        let flows = ReceivedFlowsReport {
+            flows: vec![flow("a", None), flow("b", Some(sequence))],
+            ..ReceivedFlowsReport::default()
+        };
+        let report = Report { received_flows: Some(flows), ..Report::default() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(check("loss > 1"), ["flow b: loss = 2 (fail if loss > 1)"]);
+        assert_eq!(check("gap.stddev > 30us").len(), 2);
+        assert_eq!(check("jitter > 1us or gap.stddev > 50us"), [""; 0]);
+        assert_eq!(check("total.loss > 1").len(), 1);
+        assert_eq!(check("latency.p99 > 1us").len(), 1, "nobody measured it");
+    }
+}

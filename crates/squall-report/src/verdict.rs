@@ -1,0 +1,515 @@
+//! The generator's audit of itself. It reads a report's [`SourceRecord`]s, the counters of its
+//! ports, and [`Facts`], which no record has yet: errors of ports, clocks that differ, schedules
+//! that were stretched.
+//!
+//! VALID implies that the generator cannot have caused what was measured: no window had more load
+//! than was asked for beyond a stated excess, no more than 0.1 % of what was due is missing, and
+//! what was asked for was done. What a device did with the load is no part of it.
+//! docs/guide/measuring.md says the same.
+
+use std::collections::BTreeMap;
+
+use crate::report::{
+    EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
+    source::{Excess, SourceKind, SourceRecord},
+};
+
+/// Shorter times say nothing.
+const LEAST_S: f64 = 0.001;
+/// Frames, or flows, beyond what was due in a window that are no burst however slow the source is.
+const FEW: u64 = 2;
+/// Part of what was due that may be missing.
+const DEFICIT: f64 = 0.001;
+/// Part of a run by which it may end behind its schedule ...
+const BEHIND: f64 = 0.001;
+/// ... and of a short one: as much as a virtual machine is stopped for now and then.
+const SHORT_BEHIND: f64 = 0.01;
+const MOST_SHORT_BEHIND_S: f64 = 0.010;
+/// Part of a run that sends as fast as it can in which its thread may have wanted to run and did
+/// not.
+const STARVED: f64 = 0.05;
+/// ... and of a short one.
+const SHORT_STARVED_S: f64 = 0.010;
+
+/// What the records do not say.
+pub struct Facts {
+    pub ended_by: EndedBy,
+    /// Errors of ports: name, or name and direction, and text.
+    pub lost: Vec<(String, String)>,
+    /// Frames of a stream that arrived before they were sent.
+    pub early: Vec<(String, u64)>,
+    /// Streams whose schedule was stretched, and by how many seconds.
+    pub stretched: Vec<(String, f64)>,
+    /// By port: whether it receives.
+    pub receives: Vec<bool>,
+    pub machine: String,
+}
+
+pub fn judge(report: &Report, facts: &Facts) -> Verdict {
+    let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
+    let duration = report.duration_s;
+    report.sources.iter().for_each(|source| judge_source(source, duration, &mut verdict));
+    let stopped = matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped)
+        || facts.ended_by.signal().is_some();
+    if !stopped && nothing_sent(report) {
+        verdict.say(
+            ReasonCode::NotDone,
+            "nothing was sent".into(),
+            "see squall plan for what is due, and when",
+        );
+    }
+    for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration))
+    {
+        let text =
+            format!("stream {name:?}: its schedule was stretched by {:.1} ms", seconds * 1e3);
+        verdict.say(ReasonCode::GeneratorBound, text, "");
+    }
+    for (name, frames) in &facts.early {
+        let text = format!(
+            "stream {name:?}: {frames} frames arrived before they were sent, and are in no latency"
+        );
+        verdict.say(ReasonCode::ClocksDiffer, text, "");
+    }
+    for (port, error) in &facts.lost {
+        verdict.say(ReasonCode::PortLost, format!("{port}: {error}"), "");
+    }
+    for link in report.flows.iter().flat_map(|flows| &flows.links) {
+        let dropped = link.counters.get("relay_dropped").copied().unwrap_or(0);
+        if dropped > 0 {
+            let text = format!(
+                "port {}: {dropped} frames were dropped on their way from one worker to another",
+                link.port
+            );
+            let hint = "fewer --cores, or a port that gives each worker its own (af_packet)";
+            verdict.say(ReasonCode::ReceiverBound, text, hint);
+        }
+    }
+    for (port, receives) in report.ports.iter().zip(&facts.receives) {
+        judge_port(port, *receives, report, &mut verdict);
+    }
+    let starved = |reason: &&mut Reason| reason.code == ReasonCode::Starved;
+    if let Some(first) = verdict.reasons.iter_mut().find(starved) {
+        first.text += &facts.machine;
+    }
+    if report.cut_short {
+        verdict.interrupt();
+    }
+    verdict
+}
+
+fn nothing_sent(report: &Report) -> bool {
+    !report.sources.is_empty()
+        && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
+}
+
+/// Seconds by which a run of such a length may end behind its schedule.
+pub fn behind(duration_s: f64) -> f64 {
+    (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(LEAST_S, MOST_SHORT_BEHIND_S))
+}
+
+fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
+    let flows = source.unit == "flows";
+    let name = match flows {
+        true => format!("template {:?}", source.name),
+        false => format!("port {}", source.name),
+    };
+    let mut say =
+        |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
+    let limit = limit(source, duration);
+    let mut said = false;
+    for (code, reasons) in missed(&source.not_sent, limit) {
+        let missing: u64 = reasons.iter().map(|r| r.1).sum();
+        let forgiven = matches!(
+            code,
+            ReasonCode::GeneratorBound | ReasonCode::PortBound | ReasonCode::Starved
+        );
+        if forgiven && missing as f64 <= source.asked as f64 * DEFICIT {
+            continue;
+        }
+        let why: Vec<_> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+        let (text, hint) = match flows {
+            true => {
+                let text = format!(
+                    "{missing} of {} flows were due and did not begin ({})",
+                    source.asked,
+                    why.join(", ")
+                );
+                (text, reasons.iter().find_map(|(reason, _)| not_begun_hint(reason)).unwrap_or(""))
+            }
+            false => {
+                let were = if missing == 1 { "frame was" } else { "frames were" };
+                (format!("{missing} {were} due and not sent ({})", why.join(", ")), "")
+            }
+        };
+        say(code, with_starved(text, code, source), hint);
+        said |= forgiven;
+    }
+    // Where frames are missing, that says it.
+    if !said && source.lag_s > behind(duration) {
+        let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
+        say(limit, with_starved(text, limit, source), "");
+    }
+    let beyond =
+        |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
+    if let Some(excess) = source.excess.filter(beyond) {
+        say(
+            ReasonCode::Burst,
+            with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source),
+            BURST_HINT,
+        );
+    }
+    if source.unread_s > behind(duration) {
+        let text = format!(
+            "nothing left in the last {:.1} ms: captures were not read in time",
+            source.unread_s * 1e3
+        );
+        say(ReasonCode::GeneratorBound, text, "--preload");
+    }
+    if source.one_sided > 0 {
+        let text = format!(
+            "of {} conversations the capture has one direction only: octets that nobody captured \
+             are not compared",
+            source.one_sided
+        );
+        say(
+            ReasonCode::OneSided,
+            text,
+            "a capture of both directions, or replay it without --stateful",
+        );
+    }
+    if let Some(fault) = &source.fault {
+        say(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
+    }
+    if source.unpaced && source.starved_s > (duration * STARVED).max(SHORT_STARVED_S) {
+        let text = "it sends as fast as it can, and did not have its CPU".to_owned();
+        say(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
+    }
+    // Of flows that are open when the drain time is over nobody knows how they would have ended.
+    let failed = || source.failed.iter().filter(|(reason, _)| *reason != "stopped");
+    let count: u64 = failed().map(|(_, n)| n).sum();
+    if source.kind == SourceKind::Flows
+        && count > 0
+        && source.completed == Some(0)
+        && count == source.sent
+    {
+        let why: Vec<_> = failed().map(|(reason, n)| format!("{reason} {n}")).collect();
+        let hint = failed().max_by_key(|(_, n)| **n).map_or("", |(reason, _)| failed_hint(reason));
+        say(
+            ReasonCode::NotDone,
+            format!("none of {count} flows was completed ({})", why.join(", ")),
+            hint,
+        );
+    }
+}
+
+const BURST_HINT: &str = "give the sender a CPU of its own (--cpus), and do not ask it to catch up";
+const STARVED_HINT: &str = "free a CPU, raise the quota, or --cpus";
+
+fn burst(excess: &Excess, unit: &str) -> String {
+    format!(
+        "{} {unit} left in {:.1} ms at {:.3} s, {} more than were due in such a time (schedule of \
+         {:.1} ms beyond it, {:.1} allowed)",
+        excess.packets,
+        excess.over_s * 1e3,
+        excess.at_s,
+        excess.surplus_packets,
+        excess.beyond_s * 1e3,
+        excess.allowed_s * 1e3,
+    )
+}
+
+/// Where the sender wanted for its CPU, how much.
+fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String {
+    match code {
+        ReasonCode::Starved | ReasonCode::Burst if source.starved_s > 0.0 => format!(
+            "{text}; its thread was kept from running for {:.2} s, {:.1} ms at once",
+            source.starved_s,
+            source.longest_stall_s * 1e3,
+        ),
+        _ => text,
+    }
+}
+
+fn not_begun_hint(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "unresolved" => {
+            "nobody answers ARP or neighbour discovery for the next hop: check --gateway, the peer \
+             and its address"
+        }
+        "ports_exhausted" => {
+            "all addresses and ports of the clients are in use: more --clients, or a shorter \
+             time_wait"
+        }
+        "limit" => "as many flows are open as may be: raise active_limit",
+        "full" => "the table of flows is full: a smaller load, or flows that end sooner",
+        _ => return None,
+    })
+}
+
+fn failed_hint(reason: &str) -> &'static str {
+    match reason {
+        "reset" => {
+            "is there a server at that port, and are the --clients addresses that no host has? (a \
+             host resets what it did not begin)"
+        }
+        "refused" => "nobody listens at that port of the servers",
+        "connect_timeout" => "no answer came: check the route back to the clients",
+        "unreachable" => "a router says that there is no way: check its routes and the gateway",
+        "unfinished" | "aborted" => {
+            "the server says something else than the program waits for: look at protocol_errors"
+        }
+        _ => "look at the template's failures and protocol errors",
+    }
+}
+
+/// Who kept frames back: the CPU that the sender did not have, the port (if it was full or taking
+/// frames for more than half of the run), or the sender itself.
+fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
+    let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
+    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > LEAST_S {
+        ReasonCode::Starved
+    } else if source.blocked_s.max(source.sending_s - source.starved_s) > duration_s / 2.0 {
+        ReasonCode::PortBound
+    } else {
+        ReasonCode::GeneratorBound
+    }
+}
+
+/// What did not leave, by whose doing; `bound` is who was the limit.
+fn missed(
+    not_sent: &BTreeMap<String, u64>,
+    bound: ReasonCode,
+) -> Vec<(ReasonCode, Vec<(&str, u64)>)> {
+    let mut by_code: Vec<(ReasonCode, Vec<(&str, u64)>)> = Vec::new();
+    for (reason, &count) in not_sent.iter().filter(|(_, count)| **count > 0) {
+        let code = match reason.as_str() {
+            "late" => bound,
+            "full" => ReasonCode::GeneratorBound,
+            "port_full" => ReasonCode::PortBound,
+            "port_lost" => ReasonCode::PortLost,
+            "link_down" => ReasonCode::LinkDown,
+            "unresolved" | "ports_exhausted" | "limit" => ReasonCode::NotDone,
+            _ => ReasonCode::PortRefused,
+        };
+        match by_code.iter_mut().find(|(c, _)| *c == code) {
+            Some((_, list)) => list.push((reason, count)),
+            None => by_code.push((code, vec![(reason, count)])),
+        }
+    }
+    by_code
+}
+
+fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut Verdict) {
+    let dropped: u64 = port.rx.drops.values().sum();
+    if dropped > 0 {
+        let blame = if report.streams.iter().any(|s| s.tx_packets > 0) {
+            ""
+        } else {
+            ": loss is an upper bound"
+        };
+        let text = format!("port {} lost {dropped} frames before they were read{blame}", port.name);
+        verdict.say(ReasonCode::ReceiverBound, text, "");
+    }
+    // Streams and captures say so themselves; of flows only the port knows.
+    let unlinked = port.tx.not_sent.get("link_down").copied().unwrap_or(0);
+    if unlinked > 0 && !verdict.has(ReasonCode::LinkDown) {
+        let were = if unlinked == 1 { "frame was" } else { "frames were" };
+        verdict.say(
+            ReasonCode::LinkDown,
+            format!("port {}: {unlinked} {were} lost as its link was down", port.name),
+            "",
+        );
+    }
+    let Some(interface) = &port.interface else { return };
+    let (tx_surplus, rx_surplus) = port.interface_surplus().unwrap_or_default();
+    if tx_surplus < 0 {
+        let text = format!(
+            "port {} took {} frames, its interface sent {}",
+            port.name, port.tx.packets, interface.tx_packets
+        );
+        verdict.say(ReasonCode::CountersDiffer, text, "");
+    }
+    // Where not every frame is wanted, an interface counts more than is read.
+    if report.filter.is_none() && receives && rx_surplus > 0 {
+        let text = format!(
+            "interface of port {} received {} frames, {} were read or counted as dropped",
+            port.name,
+            interface.rx_packets,
+            port.rx.packets + dropped
+        );
+        verdict.say(ReasonCode::CountersDiffer, text, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Asked, VerdictStatus};
+
+    fn facts(ended_by: EndedBy) -> Facts {
+        let none = Vec::new();
+        Facts {
+            ended_by,
+            lost: none,
+            early: Vec::new(),
+            stretched: Vec::new(),
+            receives: Vec::new(),
+            machine: String::new(),
+        }
+    }
+
+    /// 100,000 frames in 10 s, of which some did not leave.
+    fn paced(not_sent: &[(&str, u64)]) -> SourceRecord {
+        let not_sent: BTreeMap<String, u64> =
+            not_sent.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
+        SourceRecord {
+            name: "A".into(),
+            unit: "packets".into(),
+            asked: 100_000,
+            sent: 100_000 - not_sent.values().sum::<u64>(),
+            not_sent_ratio: not_sent.values().sum::<u64>() as f64 / 1e5,
+            not_sent,
+            asked_rate: Some(1e4),
+            excess: Some(Excess { window_s: 0.01, allowed_s: 0.0012, ..Excess::default() }),
+            ..SourceRecord::default()
+        }
+    }
+
+    fn verdict(source: SourceRecord) -> Verdict {
+        judge(
+            &Report { duration_s: 10.0, sources: vec![source], ..Report::default() },
+            &facts(EndedBy::Duration),
+        )
+    }
+
+    fn codes(source: SourceRecord) -> Vec<ReasonCode> {
+        verdict(source).reasons.iter().map(|reason| reason.code).collect()
+    }
+
+    #[test]
+    fn a_thousandth_may_be_missing_for_want_of_time_and_nothing_for_other_reasons() {
+        assert!(verdict(paced(&[("late", 60), ("port_full", 40)])).valid);
+        assert_eq!(codes(paced(&[("late", 101)])), [ReasonCode::GeneratorBound]);
+        assert_eq!(codes(paced(&[("port_full", 101)])), [ReasonCode::PortBound]);
+        assert_eq!(codes(paced(&[("too_long", 1)])), [ReasonCode::PortRefused]);
+        assert_eq!(codes(paced(&[("link_down", 1)])), [ReasonCode::LinkDown]);
+    }
+
+    #[test]
+    fn a_window_with_more_than_the_allowed_excess_is_a_burst() {
+        let with = |beyond_s| {
+            let excess = Excess {
+                beyond_s,
+                packets: 300,
+                surplus_packets: 90,
+                ..paced(&[]).excess.unwrap()
+            };
+            SourceRecord { excess: Some(excess), ..paced(&[]) }
+        };
+        assert!(verdict(with(0.0012)).valid);
+        let reasons = verdict(with(0.0013)).reasons;
+        assert_eq!(reasons[0].code, ReasonCode::Burst);
+        assert!(
+            reasons[0].text.contains("300 packets") && reasons[0].text.contains("90 more"),
+            "{reasons:?}"
+        );
+    }
+
+    #[test]
+    fn a_run_ends_with_its_schedule() {
+        let lag = |lag_s| SourceRecord { lag_s, ..paced(&[]) };
+        assert!(verdict(lag(0.010)).valid);
+        assert_eq!(codes(lag(0.011)), [ReasonCode::GeneratorBound]);
+        assert_eq!(
+            [behind(0.05), behind(0.5), behind(5.0), behind(100.0)],
+            [0.001, 0.005, 0.010, 0.1]
+        );
+    }
+
+    #[test]
+    fn the_cause_is_the_cpu_that_was_missing_the_port_or_the_sender() {
+        let late = |starved_s, blocked_s, sending_s| {
+            let source =
+                SourceRecord { starved_s, blocked_s, sending_s, ..paced(&[("late", 30_000)]) };
+            codes(source)[0]
+        };
+        assert_eq!(late(0.0, 0.0, 0.0), ReasonCode::GeneratorBound);
+        assert_eq!(late(0.0, 5.1, 0.0), ReasonCode::PortBound);
+        assert_eq!(late(0.0, 0.0, 5.1), ReasonCode::PortBound);
+        // What a call into the port took while the thread was stopped in it is not the port's.
+        assert_eq!(late(3.0, 0.0, 6.0), ReasonCode::Starved);
+        assert_eq!(late(1.0, 0.0, 5.9), ReasonCode::GeneratorBound);
+    }
+
+    #[test]
+    fn who_sends_as_fast_as_it_can_says_how_much_of_its_cpu_it_had() {
+        let max = |starved_s| SourceRecord {
+            starved_s,
+            unpaced: true,
+            asked_rate: None,
+            excess: None,
+            ..paced(&[])
+        };
+        assert!(verdict(max(0.4)).valid);
+        let reasons = verdict(max(0.6)).reasons;
+        assert_eq!(reasons[0].code, ReasonCode::Starved);
+        assert!(reasons[0].text.contains("0.60 s"), "{reasons:?}");
+    }
+
+    #[test]
+    fn what_was_not_done_is_not_valid_and_says_what_to_try() {
+        let flows =
+            |sent, not_sent: &[(&str, u64)], completed, failed: &[(&str, u64)]| SourceRecord {
+                kind: SourceKind::Flows,
+                unit: "flows".into(),
+                asked: 60,
+                sent,
+                completed: Some(completed),
+                failed: failed.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect(),
+                ..paced(not_sent)
+            };
+        for (source, hint) in [
+            (flows(0, &[("unresolved", 60)], 0, &[]), "--gateway"),
+            (flows(12, &[("ports_exhausted", 48)], 12, &[]), "--clients"),
+            (flows(60, &[], 0, &[("reset", 60)]), "no host has"),
+        ] {
+            let reasons = verdict(source).reasons;
+            assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
+            assert!(reasons[0].hint.contains(hint), "{reasons:?}");
+        }
+        // A device may let some through, or hold them until the end.
+        assert!(verdict(flows(60, &[], 1, &[("reset", 59)])).valid);
+        assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
+        let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
+        assert_eq!(codes(nothing), [ReasonCode::NotDone]);
+    }
+
+    #[test]
+    fn a_capture_of_one_direction_is_not_one_of_conversations() {
+        let flows = SourceRecord {
+            kind: SourceKind::Flows,
+            unit: "flows".into(),
+            one_sided: 3,
+            ..paced(&[])
+        };
+        assert_eq!(codes(flows), [ReasonCode::OneSided]);
+    }
+
+    #[test]
+    fn who_is_stopped_before_the_end_is_interrupted_and_what_is_wrong_stays_wrong() {
+        let report = |source| Report {
+            duration_s: 1.3,
+            asked: Asked { duration_s: Some(20.0), ..Asked::default() },
+            cut_short: true,
+            sources: vec![source],
+            ..Report::default()
+        };
+        let verdict = |source| judge(&report(source), &facts(EndedBy::Sigint));
+        let good = verdict(paced(&[]));
+        assert_eq!(
+            (good.status, good.valid, good.ended_by),
+            (VerdictStatus::Interrupted, false, EndedBy::Sigint)
+        );
+        assert_eq!(verdict(paced(&[("late", 50_000)])).status, VerdictStatus::NotValid);
+    }
+}

@@ -1,0 +1,4 @@
+//! One binary for all of these, as each more is linked with all that it needs.
+
+mod forms;
+mod lines;

@@ -1,0 +1,310 @@
+//! Two stacks and the way between them, in virtual time.
+
+use squall_tcp::{Congestion, ConnectError, FlowKind, Reason, Tunables, Tuple};
+use squall_units::Nanos;
+
+use crate::common::{Fault, Pair, Plan, Talk, tuple};
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_request_is_answered_and_nothing_is_left() {
+    for v6 in [false, true] {
+        let mut pair = Pair::new(Plan { v6, ..Plan::default() });
+        pair.run();
+        pair.check();
+        assert_eq!(pair.client.counters(pair.class).closed, 1);
+    }
+}
+
+#[test]
+fn megabytes_arrive_whole_whatever_happens_on_the_way() {
+    for loss in [0.0, 0.01, 0.05] {
+        for (sack, timestamps, wscale) in [
+            (true, true, Some(7)),
+            (false, false, None),
+            (true, false, Some(4)),
+            (false, true, Some(7)),
+        ] {
+            for congestion in [Congestion::NewReno, Congestion::Cubic] {
+                let tunables = Tunables {
+                    sack,
+                    timestamps,
+                    wscale,
+                    window: if wscale.is_some() { 256 << 10 } else { 65_535 },
+                    reassembly: 65_535,
+                    congestion,
+                    ..Tunables::default()
+                };
+                let fault = Fault {
+                    loss,
+                    reorder: loss,
+                    duplicate: loss,
+                    delay: Nanos(5 * MS),
+                    ..Fault::default()
+                };
+                let mut pair = Pair::new(Plan {
+                    request: 3_000_000,
+                    response: 1_000_000,
+                    tunables,
+                    fault,
+                    v6: sack != timestamps,
+                    ..Plan::default()
+                });
+                pair.run();
+                pair.check();
+                assert_eq!(
+                    pair.client.counters(pair.class).ended(Reason::Closed),
+                    1,
+                    "{loss} {sack} {timestamps}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sixty_four_megabytes_arrive_in_order_through_gso_packets() {
+    let mut pair = Pair::new(Plan {
+        request: 64 << 20,
+        response: 1,
+        gso_max_size: 65_535,
+        fault: Fault { delay: Nanos(MS), loss: 0.001, ..Fault::default() },
+        chunk: 1 << 20,
+        tunables: Tunables {
+            window: 4 << 20,
+            wscale: Some(8),
+            reassembly: 4 << 20,
+            ..Tunables::default()
+        },
+        ..Plan::default()
+    });
+    pair.run();
+    pair.check();
+    assert!(pair.sent < (64 << 20) / 1448, "{} packets: GSO packets, most of them", pair.sent);
+}
+
+#[test]
+fn a_reader_who_stops_closes_the_window_and_opens_it_again() {
+    let mut pair = Pair::new(Plan {
+        request: 1_000_000,
+        pause: Some((100_000, Nanos(20_000 * MS))),
+        tunables: Tunables {
+            window: 65_535,
+            wscale: None,
+            reassembly: 65_535,
+            ..Tunables::default()
+        },
+        ..Plan::default()
+    });
+    pair.run();
+    pair.check();
+    let (client, server) = (pair.client.counters(pair.class), pair.server.counters(pair.class));
+    assert!(server.zero_windows_out > 0 && client.zero_windows_in > 0 && client.window_probes > 3);
+    assert_eq!(client.retransmit_rto, 0);
+}
+
+#[test]
+fn many_flows_end_and_leave_nothing() {
+    for v6 in [false, true] {
+        let mut pair = Pair::new(Plan {
+            flows: 500,
+            request: 5000,
+            response: 40_000,
+            v6,
+            fault: Fault {
+                loss: 0.02,
+                reorder: 0.02,
+                duplicate: 0.02,
+                corrupt: 0.01,
+                delay: Nanos(MS),
+            },
+            ..Plan::default()
+        });
+        pair.run();
+        pair.check();
+        let bad = pair.client.strays().bad_tcp_checksum + pair.client.strays().bad_ip_checksum;
+        assert!(bad > 0, "damage is seen");
+    }
+}
+
+/// RFC 9293 §3.5, figure 8.
+#[test]
+fn both_may_begin_at_once() {
+    let mut pair = Pair::new(Plan { flows: 0, ..Plan::default() });
+    let there = tuple(false, 5000);
+    let back = Tuple {
+        local: there.remote,
+        local_port: 80,
+        remote: there.local,
+        remote_port: 5000,
+        ..there
+    };
+    let (say, hear) = (100, 100);
+    pair.client
+        .connect(pair.now, pair.class, there, Talk { say, hear, ..Talk::default() })
+        .unwrap();
+    pair.server
+        .connect(pair.now, pair.class, back, Talk { say, hear, server: true, ..Talk::default() })
+        .unwrap();
+    pair.plan.flows = 1;
+    pair.run();
+    pair.check();
+    assert_eq!(pair.server.counters(pair.class).attempts, 1);
+    assert_eq!(pair.server.counters(pair.class).accepts, 0);
+}
+
+#[test]
+fn what_is_sent_behind_the_peers_end_still_arrives() {
+    // The client closes as soon as it has asked: half-closed, it hears the answer.
+    let mut pair =
+        Pair::new(Plan { request: 1000, response: 2_000_000, half_close: true, ..Plan::default() });
+    pair.run();
+    pair.check();
+}
+
+#[test]
+fn nobody_there_is_refused_and_silence_times_out() {
+    let mut pair = Pair::new(Plan::default());
+    pair.server.app_mut().class = None;
+    pair.run();
+    assert_eq!(pair.client.app().ended[0].0, Reason::Refused);
+    assert_eq!((pair.server.strays().not_accepted, pair.server.strays().resets_out), (1, 1));
+
+    let mut pair =
+        Pair::new(Plan { fault: Fault { loss: 1.0, ..Fault::default() }, ..Plan::default() });
+    pair.run();
+    assert_eq!(pair.client.app().ended[0].0, Reason::ConnectTimeout);
+    assert_eq!(pair.client.counters(pair.class).retransmit_syn, 5);
+    // 1 + 2 + 4 + 8 + 16 + 32 s.
+    assert!((63.0..63.1).contains(&(pair.now - Nanos(5_000 * MS)).as_secs_f64()), "{}", pair.now);
+}
+
+#[test]
+fn datagrams_go_both_ways_and_silence_ends_the_flow() {
+    for v6 in [false, true] {
+        let mut pair = Pair::new(Plan { flows: 0, v6, ..Plan::default() });
+        let udp = Tuple { kind: FlowKind::Udp, ..tuple(v6, 5000) };
+        let talk = Talk { say: 300, hear: 100, keeps: true, ..Talk::default() };
+        pair.server.app_mut().server =
+            Talk { say: 100, hear: 300, server: true, keeps: true, ..Talk::default() };
+        pair.client.connect(pair.now, pair.class, udp, talk).unwrap();
+        pair.run();
+        for stack in [&pair.client, &pair.server] {
+            assert_eq!(stack.app().ended.len(), 1);
+            let (reason, talk) = stack.app().ended[0];
+            assert_eq!((reason, talk.heard, stack.app().bad_octets), (Reason::Idle, talk.hear, 0));
+            assert_eq!(stack.active(), 0);
+        }
+        // And where nobody listens, ICMP says so.
+        pair.server.app_mut().class = None;
+        pair.client.connect(pair.now, pair.class, udp, talk).unwrap();
+        pair.run();
+        assert_eq!(pair.client.app().ended[1].0, Reason::Refused);
+        assert_eq!(pair.client.counters(pair.class).icmp_in, 1);
+    }
+}
+
+#[test]
+fn probes_keep_a_silent_flow_or_end_it() {
+    let tunables = Tunables {
+        keepidle: Nanos(10_000 * MS),
+        keepintvl: Nanos(1_000 * MS),
+        keepcnt: 3,
+        ..Tunables::default()
+    };
+    // Neither says anything: the server, too, probes.
+    let mut pair =
+        Pair::new(Plan { request: 1, response: 0, tunables, keeps: true, ..Plan::default() });
+    let end = pair.now + Nanos(100_000 * MS);
+    while pair.now < end && pair.step() {}
+    assert_eq!(pair.client.active(), 1);
+    assert!(pair.client.counters(pair.class).keepalive_probes >= 4);
+    pair.plan.fault.loss = 1.0;
+    pair.run();
+    assert_eq!(pair.client.app().ended[0].0, Reason::KeepaliveTimeout);
+    assert_eq!(pair.server.app().ended[0].0, Reason::KeepaliveTimeout);
+}
+
+#[test]
+fn a_router_with_a_small_mtu_makes_segments_shorter() {
+    for v6 in [false, true] {
+        let mut pair = Pair::new(Plan { request: 100_000, v6, mtu: Some(1300), ..Plan::default() });
+        pair.run();
+        pair.check();
+        assert!(pair.client.counters(pair.class).mss_lowered > 0);
+    }
+}
+
+#[test]
+fn the_same_key_and_time_give_the_same_packets() {
+    let run = || {
+        let fault = Fault { loss: 0.05, reorder: 0.1, delay: Nanos(MS), ..Fault::default() };
+        let mut pair =
+            Pair::new(Plan { flows: 20, request: 20_000, fault, record: true, ..Plan::default() });
+        pair.run();
+        pair.recorded
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn ports_are_free_again_after_time_wait() {
+    // Who closes first waits.
+    let mut pair = Pair::new(Plan { half_close: true, ..Plan::default() });
+    while pair.client.time_wait() == 0 {
+        assert!(pair.step());
+    }
+    assert_eq!(pair.client.active(), 0);
+    let again = pair.client.connect(pair.now, pair.class, tuple(false, 10_000), Talk::default());
+    assert_eq!(again, Err(ConnectError::InUse));
+    pair.run();
+    assert!(
+        pair.client.connect(pair.now, pair.class, tuple(false, 10_000), Talk::default()).is_ok()
+    );
+}
+
+#[test]
+fn flows_in_time_wait_take_no_records_but_places() {
+    for v6 in [false, true] {
+        let mut pair = Pair::new(Plan { half_close: true, flows: 100, v6, ..Plan::default() });
+        let talk = Talk { say: 100, hear: 100, half: true, ..Talk::default() };
+        let mut port = 10_100;
+        loop {
+            while pair.client.active() > 0 {
+                assert!(pair.step());
+            }
+            if pair.client.time_wait() == 1000 {
+                break;
+            }
+            for _ in 0..100 {
+                pair.client.connect(pair.now, pair.class, tuple(v6, port), talk).unwrap();
+                port += 1;
+            }
+        }
+        // 100 flows of 128 octets, 1,000 places, 4,096 slots of the table, addresses of IPv6.
+        let most = 100 * 128 + 1024 * 32 + 4096 * 4 + if v6 { 1024 * 36 } else { 0 } + 4096;
+        assert!(pair.client.memory() <= most, "{} {most}", pair.client.memory());
+        let full = pair.client.connect(pair.now, pair.class, tuple(v6, port), talk);
+        assert_eq!(full, Err(ConnectError::Full));
+        let due = pair.client.next_due().unwrap();
+        assert!(due > pair.now && due <= pair.now + Nanos(1_001 * MS), "{due:?}");
+        pair.run();
+        assert_eq!((pair.client.time_wait(), pair.client.next_due()), (0, None));
+        assert!(pair.client.connect(pair.now, pair.class, tuple(v6, port), talk).is_ok());
+    }
+}
+
+#[test]
+fn who_has_received_much_is_to_answer_before_it_takes_more() {
+    let received = |flows, response| {
+        let mut pair = Pair::new(Plan { flows, response, ..Plan::default() });
+        pair.run();
+        pair.check();
+        assert!(!pair.client.is_pressed());
+        pair.pressed
+    };
+    // Packets of one flight arrive at once. Each of many flows has received little.
+    assert_eq!(received(100, 14_000), 0);
+    assert!(received(1, 1_000_000) > 0);
+}

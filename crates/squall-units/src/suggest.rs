@@ -1,0 +1,76 @@
+//! The known name that was probably meant.
+
+/// `did you mean "rate"?`, or else the whole choice.
+pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    /// Names that a message lists; a profile may have thousands.
+    const MOST: usize = 40;
+    let known: Vec<&str> = known.into_iter().collect();
+    let lower = word.to_lowercase();
+    let near = known
+        .iter()
+        .map(|k| (distance(&lower, &k.to_lowercase()), *k))
+        // Of a name of one letter any other is but a letter away.
+        .filter(|(d, k)| {
+            *d <= 1 + k.len().min(lower.len()) / 4 && *d < k.len().max(lower.len()).max(1)
+        })
+        .min();
+    match near {
+        Some((_, name)) => format!("did you mean {name:?}?"),
+        None if known.is_empty() => "there is none".into(),
+        None if known.len() > MOST => {
+            format!("there is {} and {} more", known[..MOST].join(", "), known.len() - MOST)
+        }
+        None => format!("there is {}", known.join(", ")),
+    }
+}
+
+/// Letters to insert, drop, replace or swap with their neighbour (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    // Names are short; whoever writes more than this has not mistyped one.
+    const LONGEST: usize = 64;
+    let (a, b): (Vec<char>, Vec<char>) =
+        (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
+    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
+    for i in 0..a.len() {
+        rows[2][0] = i + 1;
+        for j in 0..b.len() {
+            let replace = rows[1][j] + usize::from(a[i] != b[j]);
+            let mut best = replace.min(rows[1][j + 1] + 1).min(rows[2][j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                best = best.min(rows[0][j - 1] + 1);
+            }
+            rows[2][j + 1] = best;
+        }
+        rows.rotate_left(1);
+    }
+    rows[1][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_suggested_and_all_where_none_is_near() {
+        let known = ["rate", "mode", "start_delay"];
+        assert_eq!(suggest("raet", known), r#"did you mean "rate"?"#);
+        assert_eq!(suggest("startdelay", known), r#"did you mean "start_delay"?"#);
+        assert_eq!(suggest("colour", known), "there is rate, mode, start_delay");
+        assert_eq!(suggest("", known), "there is rate, mode, start_delay");
+        assert_eq!(suggest("C", ["A", "B"]), "there is A, B");
+        assert!(suggest("C", std::iter::repeat_n("stream", 1000)).ends_with("stream and 960 more"));
+    }
+
+    #[test]
+    fn distance_counts_inserts_drops_replacements_and_swaps() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("rate", "rate", 0),
+            ("raet", "rate", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! One binary for all of these, as each more is linked with all that it needs.
+
+mod bytes;
+mod properties;
+mod syntax;

@@ -1,0 +1,102 @@
+//! Stands in for `squall-attacking` in a build without the feature `attacks`: a profile that has
+//! some is refused, and there is nothing else to be done for them.
+
+use std::{convert::Infallible, path::Path};
+
+use squall_engine::Take;
+use squall_flows::{FailedConversation, Served};
+use squall_plan::{PlanFlows, PlanReplay, Spoken};
+use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
+use squall_report::report::attack::AttackReport;
+use squall_units::Nanos;
+
+/// As that of `squall-attacking`.
+#[derive(Debug)]
+pub enum Error {
+    Input(Diagnostics),
+    Usage(String),
+    Environment(String),
+}
+
+/// Attacks that are ready to leave: there are none.
+#[derive(Clone, Debug)]
+pub enum Prepared {}
+
+/// What arrives of them.
+pub enum Heard {}
+
+/// A file for labels.
+pub enum LabelFile {}
+
+const WHY: &str = "this build has no attacks";
+const HINT: &str =
+    "try one with the feature: cargo build --release -p squall-cli --features attacks";
+
+/// # Errors
+/// [`Error::Input`] with the place of each attack of `profile`.
+pub fn prepare(
+    profile: &Profile,
+    _: &(dyn Fn(usize, usize) -> bool + Sync),
+) -> Result<Option<Prepared>, Error> {
+    let mut mistakes = Mistakes::of(profile);
+    for attack in &profile.attacks {
+        mistakes.at(attack.at, &format!("attack {:?}: {WHY}", attack.name), HINT);
+    }
+    mistakes.check().map(|()| None).map_err(Error::Input)
+}
+
+/// # Errors
+/// Always: there is nothing to write to it.
+pub fn create(labels: &Path) -> Result<LabelFile, Error> {
+    Err(Error::Usage(format!("{}: {WHY}, and so no labels\n  {HINT}", labels.display())))
+}
+
+impl Prepared {
+    pub fn settle(&mut self, _: &mut [Port]) {
+        match *self {}
+    }
+
+    pub fn replaying(&self) -> Vec<PlanReplay> {
+        match *self {}
+    }
+
+    pub fn begun(&self, _: impl Fn(&str) -> Option<Nanos>) -> &Self {
+        match *self {}
+    }
+
+    pub fn speaker<'a>(&self, _: &'a Profile) -> Option<&'a Attack> {
+        match *self {}
+    }
+
+    pub fn spoken<'a>(&self, _: &'a Profile) -> Option<Spoken<'a>> {
+        match *self {}
+    }
+
+    pub fn summary(&self) -> String {
+        match *self {}
+    }
+
+    pub fn listen(&self, _: &mut [Take], _: impl Fn(usize) -> bool) -> Option<Heard> {
+        match *self {}
+    }
+
+    pub fn reports(
+        &self,
+        _: Option<&PlanFlows>,
+        _: (&[FailedConversation], &Served),
+        _: Option<&Heard>,
+        _: Nanos,
+    ) -> Vec<AttackReport> {
+        match *self {}
+    }
+
+    pub fn sent_until(&self, _: Nanos) -> Vec<Infallible> {
+        match *self {}
+    }
+}
+
+impl LabelFile {
+    pub fn write(self, _: &[Infallible], _: Nanos) -> Result<(), Error> {
+        match self {}
+    }
+}

@@ -1,0 +1,98 @@
+//! Totals: the counters of all workers, added up.
+
+use std::time::Instant;
+
+use squall_engine::Counters;
+use squall_measure::StreamCounters;
+
+/// What a run has counted by an instant. Octets are L2, FCS included.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    pub taken: Instant,
+    /// What is to be added to instants of arrival to have nanoseconds since 1970; 0 on virtual
+    /// time.
+    pub wall_offset_ns: i64,
+    /// In the profile's order.
+    pub ports: Vec<PortTotals>,
+    /// By number: those that the run began with, then those that were added; removed ones keep
+    /// their place.
+    pub streams: Vec<StreamTotals>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortTotals {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    /// Of the received frames, those without a signature of ours.
+    pub rx_unsigned: u64,
+    /// Of the received frames, those whose value at the session's places found no room.
+    pub beyond: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct StreamTotals {
+    pub name: String,
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    /// Queue by queue of those that saw it: (port, what was seen).
+    pub rx: Vec<(usize, StreamCounters)>,
+    /// Of these, by what stood at the session's places: (port, place, value, what was seen).
+    pub tracked: Vec<(usize, u16, u128, StreamCounters)>,
+}
+
+impl Totals {
+    /// Before anything was counted.
+    pub(crate) fn nothing(taken: Instant) -> Self {
+        Self { taken, wall_offset_ns: 0, ports: Vec::new(), streams: Vec::new() }
+    }
+
+    pub(crate) fn of<'a>(
+        names: impl Iterator<Item = &'a str>,
+        ports: usize,
+        wall_offset_ns: i64,
+        workers: impl IntoIterator<Item = Counters>,
+    ) -> Self {
+        let streams = names
+            .map(|name| StreamTotals { name: name.to_owned(), ..StreamTotals::default() })
+            .collect();
+        let ports = vec![PortTotals::default(); ports];
+        let mut totals = Self { taken: Instant::now(), wall_offset_ns, ports, streams };
+        for worker in workers {
+            totals.add(worker);
+        }
+        totals
+    }
+
+    fn add(&mut self, worker: Counters) {
+        for (port, packets, octets) in worker.tx {
+            self.ports[port].tx_packets += packets;
+            self.ports[port].tx_octets += octets;
+        }
+        for (number, packets, octets) in worker.streams {
+            if let Some(stream) = self.streams.get_mut(number as usize) {
+                stream.tx_packets += packets;
+                stream.tx_octets += octets;
+            }
+        }
+        for rx in worker.rx {
+            let port = &mut self.ports[rx.port];
+            port.rx_packets += rx.packets;
+            port.rx_octets += rx.octets;
+            port.rx_unsigned += rx.unsigned;
+            for (number, seen) in rx.streams {
+                // A signature of another sender, with a number that we do not have, is foreign.
+                if let Some(stream) = self.streams.get_mut(usize::from(number)) {
+                    stream.rx.push((rx.port, seen));
+                }
+            }
+            for ((number, place, value), seen) in rx.tracked {
+                if let Some(stream) = self.streams.get_mut(usize::from(number)) {
+                    stream.tracked.push((rx.port, place, value, seen));
+                }
+            }
+            port.beyond += rx.beyond;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Rates and counts in virtual time, where nothing excuses a frame more or less: hours in seconds.
+
+use squall::{Format, Profile, Session, report::Report};
+
+const IMIX: [u64; 12] = [64, 594, 64, 64, 594, 64, 1518, 594, 64, 64, 594, 64];
+
+fn run(text: &str, cores: usize) -> Report {
+    let profile =
+        Profile::parse(text, "exact.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}"));
+    let session = Session {
+        options: squall::RunOptions {
+            cores: Some(cores),
+            receive: Some(false),
+            ..Default::default()
+        },
+        ..Session::new(profile)
+    };
+    session.open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap()
+}
+
+/// The whole nanoseconds at which the last frame was due.
+fn last_due_ns(report: &Report) -> u128 {
+    (report.duration_s * 1e9).round() as u128
+}
+
+#[test]
+fn two_hours_at_odd_rates_are_exact_to_the_frame_and_the_nanosecond() {
+    const HOURS_PS: u128 = 2 * 3600 * 1_000_000_000_000;
+    // The rate as text, and as num / den frames a second.
+    for (rate, num, den) in [
+        ("3 pps", 3, 1),
+        ("1000/7 pps", 1000, 7),
+        ("333.3 pps", 3333, 10),
+        ("2999.999 pps", 2_999_999, 1000),
+    ] {
+        let stream = format!("[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"{rate}\"\n");
+        let text = format!("duration = \"2 h\"\n[ports]\nA = \"null:virtual\"\n{stream}");
+        for cores in [1, 2] {
+            let report = run(&text, cores);
+            // Frame k is due at k·den/num seconds, and the last one before the end counts.
+            let (num, den): (u128, u128) = (num, den);
+            let frames = (7200 * num).div_ceil(den);
+            assert_eq!(u128::from(report.ports[0].tx.packets), frames, "{rate} on {cores}");
+            let last_ps = (frames - 1) * den * 1_000_000_000_000 / num;
+            assert!(last_ps < HOURS_PS);
+            assert_eq!(last_due_ns(&report), last_ps / 1000, "{rate} on {cores}");
+            assert!(report.ports[0].tx.not_sent.is_empty());
+        }
+    }
+}
+
+#[test]
+fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
+    for (rate, extra, cores) in [("1.7 Mbps l1", 20, 1), ("1.7 Mbps l1", 20, 2), ("1.3 Mbps", 0, 1)]
+    {
+        let text = format!(
+            "duration = \"2 h\"\n[ports]\nA = \"null:virtual\"\n[[stream]]\npacket = \
+             \"eth/ipv4/udp\"\nsize = \"imix\"\nrate = \"{rate}\"\n"
+        );
+        let report = run(&text, cores);
+        let bps: u128 = if extra == 20 { 1_700_000 } else { 1_300_000 };
+        // Bits on the line before frame k, over the rate, are its due instant: it counts if that is
+        // before the end.
+        let bits = |len: u64| u128::from(len + extra) * 8;
+        let cycle: u128 = IMIX.iter().map(|len| bits(*len)).sum();
+        let end = 7200 * bps;
+        let (mut frames, mut octets, mut before) =
+            (end / cycle * 12, end / cycle * 4342, end / cycle * cycle);
+        let mut last = 0;
+        for len in IMIX.iter().cycle() {
+            if before >= end {
+                break;
+            }
+            (frames, octets, last) = (frames + 1, octets + u128::from(*len), before);
+            before += bits(*len);
+        }
+        let tx = &report.ports[0].tx;
+        assert_eq!(
+            (u128::from(tx.packets), u128::from(tx.octets)),
+            (frames, octets),
+            "{rate} on {cores}"
+        );
+        // Gaps are fractions of picoseconds, so not even the last of millions is a nanosecond off.
+        assert_eq!(last_due_ns(&report), last * 1_000_000_000 / bps, "{rate} on {cores}");
+    }
+}
+
+#[test]
+fn bursts_with_gaps_do_not_drift() {
+    let text = "[ports]\nA = \"null:virtual\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"3 \
+                kpps\"\nmode = { bursts = 20_000, packets = 7, gap = \"333 ms\" }\n";
+    let report = run(text, 1);
+    assert_eq!(report.ports[0].tx.packets, 140_000);
+    // 139,999 gaps of 1/3 ms, and 19,999 times 333 ms.
+    assert_eq!(last_due_ns(&report), 139_999 * 1_000_000 / 3 + 19_999 * 333_000_000);
+}
+
+#[test]
+fn ten_thousand_streams_of_mixed_rates_are_each_exact() {
+    let rate = |i: u64| 1 + i * 7 % 97;
+    let mut text = "duration = \"5 s\"\n[ports]\nA = \"null:virtual\"\n".to_owned();
+    for i in 0..10_000 {
+        text += &format!(
+            "[[stream]]\npacket = \"eth/ipv4/udp(sport={})\"\nrate = \"{} pps\"\n",
+            1 + i,
+            rate(i)
+        );
+    }
+    for cores in [1, 2] {
+        let report = run(&text, cores);
+        assert_eq!(report.streams.len(), 10_000);
+        for (i, stream) in (0..).zip(&report.streams) {
+            assert_eq!(
+                (stream.name.as_str(), stream.tx_packets),
+                (format!("stream {}", i + 1).as_str(), 5 * rate(i))
+            );
+            assert!(stream.not_sent.is_empty());
+        }
+        assert_eq!(report.ports[0].tx.packets, (0..10_000).map(|i| 5 * rate(i)).sum::<u64>());
+    }
+}
+
+/// In real time: what does not get its turn is counted, stream by stream.
+#[test]
+fn ten_thousand_streams_in_real_time_miss_none_silently() {
+    let mut text = "duration = \"300 ms\"\n[ports]\nA = \"null:\"\n".to_owned();
+    for i in 0..10_000 {
+        text +=
+            &format!("[[stream]]\npacket = \"eth/ipv4/udp(sport={})\"\nrate = \"10 pps\"\n", 1 + i);
+    }
+    let report = run(&text, 1);
+    for stream in &report.streams {
+        let missed: u64 = stream.not_sent.values().sum();
+        assert_eq!(stream.tx_packets + missed, 3, "{}: {:?}", stream.name, stream.not_sent);
+    }
+    assert_eq!(
+        report.ports[0].tx.packets,
+        report.streams.iter().map(|s| s.tx_packets).sum::<u64>()
+    );
+}
+
+#[test]
+fn streams_without_a_rate_share_the_port_evenly() {
+    let mut text = "packets = 100_000\n[ports]\nA = \"null:\"\n".to_owned();
+    for sport in 1..=50 {
+        text += &format!("[[stream]]\npacket = \"eth/ipv4/udp(sport={sport})\"\nrate = \"max\"\n");
+    }
+    let report = run(&text, 1);
+    assert_eq!(report.ports[0].tx.packets, 100_000);
+    let counts: Vec<u64> = report.streams.iter().map(|s| s.tx_packets).collect();
+    // A batch is the unit of turns.
+    assert!(counts.iter().all(|count| count.abs_diff(2000) <= 64), "{counts:?}");
+}
+
+/// Also on a machine that is late all the time: the frames of a counted run are the first in the
+/// order of their instants.
+#[test]
+fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
+    // No machine keeps up with 4e9 frames a second, so all but the first are behind schedule.
+    let mut streams = String::new();
+    for i in 1..=20 {
+        streams += &format!(
+            "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp(sport={i})\"\nrate = \"{i}00 \
+             Mpps\"\n[[stream.vary]]\nfield = \"ipv4.id\"\nop = \"increment\"\nmax = 65535\n"
+        );
+    }
+    let run = |address: &str| {
+        let text = format!("packets = 20_011\n[ports]\nA = \"{address}\"\n{streams}");
+        let profile = Profile::parse(&text, "exact.toml", Format::Toml).unwrap();
+        let session = Session {
+            options: squall::RunOptions {
+                cores: Some(1),
+                fingerprint: Some(true),
+                receive: Some(false),
+                ..Default::default()
+            },
+            ..Session::new(profile)
+        };
+        session.open().unwrap().start().unwrap().finish().unwrap().ports.remove(0).tx
+    };
+    let (real, exact) = (run("null:"), run("null:virtual"));
+    assert_eq!((real.packets, exact.packets), (20_011, 20_011));
+    assert_eq!(real.fingerprint, exact.fingerprint);
+}

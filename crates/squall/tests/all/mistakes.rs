@@ -1,0 +1,259 @@
+//! Mistakes that only show when packets, ports and streams meet: each says where, what was found,
+//! and what to try.
+
+use squall::{Error, Format, Profile, Session};
+
+fn mistake(ports: &str, streams: &str) -> String {
+    let text = format!("[ports]\n{ports}\n{streams}");
+    let profile =
+        Profile::parse(&text, "load.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    match Session::new(profile).open() {
+        Err(error @ (Error::Input(_) | Error::Usage(_))) => {
+            assert_eq!(error.exit_status(), 2);
+            error.to_string()
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("taken as right:\n{text}"),
+    }
+}
+
+fn stream(more: &str) -> String {
+    let rate = if more.contains("rate =") { "" } else { "rate = \"1 kpps\"\n" };
+    format!("[[stream]]\nname = \"one\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\n{rate}{more}\n")
+}
+
+#[track_caller]
+fn says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in:\n{message}");
+    }
+}
+
+#[test]
+fn a_frame_that_receivers_drop_is_noted_once_for_all_its_streams() {
+    let notes = |packets: &[&str]| {
+        let streams: String = packets
+            .iter()
+            .enumerate()
+            .map(|(i, text)| {
+                format!("[[stream]]\nname = \"{i}\"\nport = \"A\"\n{text}\nrate = \"1 kpps\"\n")
+            })
+            .collect();
+        let text = format!("packets = 1\n[ports]\nA = \"null:,virtual\"\n{streams}");
+        let profile = Profile::parse(&text, "load.toml", Format::Toml)
+            .unwrap_or_else(|e| panic!("{e}\n{text}"));
+        Session::new(profile).plan_only().unwrap().plan.notes.join("\n")
+    };
+    let bad = "packet = \"eth/ipv4(ttl=64)/igmp\"";
+    let good = "packet = \"eth/ipv4/igmp\"";
+    says(
+        &notes(&[good, bad, bad]),
+        &["stream \"1\" and 1 more: IGMP with a TTL of 64", "try ttl=1"],
+    );
+    let varies =
+        format!("{bad}\nvary = [{{ field = \"ipv4.ttl\", op = \"increment\", min = 1, max = 9 }}]");
+    for right in [good, &varies] {
+        let notes = notes(&[right]);
+        assert!(!notes.contains("invalid"), "{notes}");
+    }
+}
+
+#[test]
+fn a_rate_above_the_port_says_what_the_port_can_carry() {
+    let message =
+        mistake("A = \"loop:ten,speed=10Gbps\"", &stream("size = 64\nrate = \"12 Gbps\""));
+    says(
+        &message,
+        &["load.toml:8:8", "12 Gbps", "10 Gb/s link: at most 14.8810 Mpps", "try rate = \"100 %\""],
+    );
+    let message = mistake("A = \"loop:0\"", &stream("rate = \"10 %\""));
+    says(&message, &["load.toml:7:8", "does not have", "speed=10Gbps"]);
+    // What the hint says is right.
+    let taken = Profile::parse(
+        &format!(
+            "packets = 1\n[ports]\nA = \"loop:ten,speed=10Gbps\"\n{}",
+            stream("rate = \"10 %\"")
+        ),
+        "load.toml",
+        Format::Toml,
+    );
+    assert!(Session::new(taken.unwrap()).open().is_ok());
+}
+
+#[test]
+fn sizes_and_fields_are_checked_against_the_packet() {
+    let one = |more: &str| mistake("A = \"loop:of-sizes\"", &stream(more));
+    says(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
+    says(&one("size = 60\nlatency = true"), &["latency = true needs 16 octets", "larger by 2"]);
+    let vary = |field: &str, more: &str| {
+        one(&format!("[[stream.vary]]\nfield = \"{field}\"\nop = \"increment\"\n{more}"))
+    };
+    says(&vary("ipv4.scr", "max = 1"), &["load.toml:8:1", "ipv4.scr", "did you mean ipv4.src?"]);
+    says(
+        &vary("tcp.sport", "max = 1"),
+        &["no field \"tcp.sport\" in eth/ipv4/udp", "the frame has no tcp"],
+    );
+    says(&vary("vlan[1].id", "max = 1"), &["the frame has no vlan"]);
+    says(&vary("ipv4.ttl", "max = 256"), &["value 256", "8 bits", "the largest value is 255"]);
+    says(&vary("payload[100:4]", "max = 1"), &["payload[100:4]"]);
+    let wide = "min = \"::\"\nmax = \"ffff::\"\ninit = \"fffe:ffff:ffff:ffff:ffff:ffff:ffff:fff0\"";
+    let message = mistake(
+        "A = \"loop:of-sizes\"",
+        &stream(&format!("[[stream.vary]]\nfield = \"ipv6.src\"\nop = \"increment\"\n{wide}"))
+            .replace("ipv4", "ipv6"),
+    );
+    says(&message, &["load.toml:8:1", "more than 2^64 values", "try an init further from the end"]);
+}
+
+#[test]
+fn a_chain_stays_on_its_port() {
+    let message = mistake(
+        "A = \"loop:0\"\nB = \"loop:0\"",
+        &(stream("mode = { burst = 1 }\nnext = \"two\"")
+            + &stream("self_start = false").replace("one", "two").replace("\"A\"", "\"B\"")),
+    );
+    says(
+        &message,
+        &[
+            "load.toml:4:1",
+            "next = \"two\" is on port B, this one on port A",
+            "try after = \"one\" of stream \"two\", without self_start",
+        ],
+    );
+}
+
+#[test]
+fn what_never_ends_is_refused_on_virtual_time_and_what_ends_is_not() {
+    let two = |first: &str, second: &str| {
+        stream(&format!("mode = {{ burst = 2 }}\nnext = {first}"))
+            + &stream(&format!("mode = {{ burst = 2 }}\nself_start = false\n{second}"))
+                .replace("\"one\"", "\"two\"")
+    };
+    let endless = "never ends\n  try duration";
+    says(&mistake("A = \"null:virtual\"", &stream("")), &[endless]);
+    says(&mistake("A = \"null:virtual\"", &two("\"two\"", "next = \"two\"")), &[endless]);
+    for second in ["", "next = { stream = \"two\", times = 3 }"] {
+        let text = format!("[ports]\nA = \"null:virtual\"\n{}", two("\"two\"", second));
+        let report =
+            Session::new(Profile::parse(&text, "load.toml", Format::Toml).unwrap()).open().unwrap();
+        let report = report.start().unwrap().finish().unwrap();
+        assert_eq!(report.ports[0].tx.packets, if second.is_empty() { 4 } else { 10 });
+    }
+}
+
+#[test]
+fn an_address_is_told_with_its_line() {
+    says(
+        &mistake("A = \"af_paket:eth0\"", &stream("")),
+        &["load.toml:2:1", "no kind \"af_paket\"", "af_packet:IFACE"],
+    );
+    says(
+        &mistake("A = \"loop:0,drpo=1\"", &stream("")),
+        &["load.toml:2:1", "unknown option drpo", "drop"],
+    );
+    says(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
+    says(
+        &mistake("A = \"pcap:/no/such/x.pcap\"", &stream("")),
+        &["load.toml:2:1", "no directory /no/such"],
+    );
+}
+
+#[test]
+fn what_cannot_be_cut_says_why() {
+    let tcp = |more: &str| {
+        mistake("A = \"loop:cut\"", &stream(more).replace("eth/ipv4/udp", "eth/ipv4/tcp"))
+    };
+    says(&tcp("segment = 1460\nlatency = true"), &["load.toml:8:11", "cannot carry the signature"]);
+    says(&tcp("segment = 1460\nsize = \"imix\""), &["load.toml:9:8", "of one size"]);
+    says(&tcp("segment = 1460\nsize = 65554"), &["65535"]);
+    let vary = "segment = 100\nsize = 1000\n[[stream.vary]]\nop = \"random\"\nmax = 9\nfield = ";
+    says(
+        &tcp(&format!("{vary}\"tcp.checksum\"")),
+        &["load.toml:10:1", "cannot change from frame to frame"],
+    );
+    let other = |packet: &str| {
+        mistake(
+            "A = \"loop:cut\"",
+            &stream("segment = 100\nsize = 1000").replace("eth/ipv4/udp", packet),
+        )
+    };
+    says(&other("eth/ipv4/icmp"), &["load.toml:8:11", "eth/ipv4/icmp cannot be cut", "tcp or udp"]);
+    says(&other("eth/ipv4/udp/vxlan/eth/ipv4/udp"), &["cannot be cut"]);
+    says(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "are to be wrong"]);
+    says(&other("eth/ipv4(length=99)/udp"), &["are to be wrong"]);
+    let narrow =
+        mistake("A = \"loop:narrow,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
+    says(
+        &narrow,
+        &["load.toml:8:11", "1519 octets are longer than port A takes", "try segment = 1472"],
+    );
+}
+
+/// Of flows between two ends of a loop; `[flows]` says `shared`.
+fn flows(shared: &str, templates: &str) -> String {
+    let ports = "C = \"loop:flow-mistakes\"\nS = \"loop:flow-mistakes\"\n[flows]\nclients = \
+                 \"C\"\nservers = \"S\"";
+    mistake(&format!("{ports}\n{shared}"), templates)
+}
+
+fn template(name: &str, more: &str) -> String {
+    let cps = if more.contains("users") || more.contains("weight") { "" } else { "cps = 10\n" };
+    let clients = if more.contains("clients") { "" } else { "clients = \"16.0.0.0/24\"\n" };
+    format!("[[template]]\nname = \"{name}\"\n{clients}servers = \"48.0.0.1\"\n{cps}{more}\n")
+}
+
+#[test]
+fn what_has_no_effect_on_flows_is_a_mistake() {
+    for (more, parts) in [
+        (
+            "app = \"mix\"\nport = 8080",
+            &["load.toml:8:1", "port = 8080 has no effect on a mix"][..],
+        ),
+        ("app = \"http\"\ntransport = \"udp\"", &["transport = \"udp\" has no effect"]),
+        (
+            "app = \"http\"\ntcp = { udp_idle = \"1 s\" }",
+            &["load.toml:14:", "tcp.udp_idle has no effect", "over TCP"],
+        ),
+        ("app = \"dns\"\ntcp = { sack = false }", &["tcp.sack has no effect", "over UDP"]),
+        (
+            "app = \"http\"\nusers = 3\nspacing = \"poisson\"",
+            &["spacing = \"poisson\" has no effect", "try think"],
+        ),
+        (
+            "app = \"http\"\noptions = { pipeline = 3 }",
+            &["options.pipeline has no effect", "try requests = 3"],
+        ),
+        (
+            "app = \"http\"\noptions = { think = \"1 ms\" }",
+            &["options.think has no effect", "try requests = 2"],
+        ),
+    ] {
+        says(&flows("", &template("web", more)), parts);
+    }
+    let shared = "active = 10";
+    let more = "app = \"http\"\nweight = 1\nspacing = \"poisson\"";
+    says(&flows(shared, &template("web", more)), &["spacing = \"poisson\" has no effect"]);
+    let one_port = "A = \"loop:0\"\n[flows]\nclients = \"A\"\nservers = \"A\"\nserver_network = { \
+                    wrap = \"vlan 7\" }";
+    let message = mistake(one_port, &template("web", "app = \"http\""));
+    says(&message, &["load.toml:6:", "server_network has no effect", "client_network"]);
+}
+
+#[test]
+fn templates_that_servers_cannot_tell_apart_are_named_with_their_place() {
+    let pool = "[[pool]]\nname = \"one\"\naddresses = \"16.0.0.1\"\nports = \"5000-5001\"\n";
+    let three = |app: &str| template(app, &format!("app = \"{app}\"\nclients = \"one\""));
+    let message =
+        flows("", &(pool.to_owned() + &three("http") + &three("http-get") + &three("http-post")));
+    says(
+        &message,
+        &[
+            "load.toml:18:1",
+            "template \"http-get\"",
+            "those of template \"http\"",
+            "try at least 3 ports",
+        ],
+    );
+    let mix = pool.to_owned() + &template("office", "app = \"mix\"\nclients = \"one\"");
+    says(&flows("", &mix), &["load.toml:12:1", "template \"office http-get\""]);
+}

@@ -1,0 +1,268 @@
+//! The workers together are one: on 1, 2, 3 and 8 of them the frames of a profile are the same,
+//! each stream's fields come in the same sequence, and what receivers count adds up to the same.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use squall::{Format, Placement, Plan, Profile, Session, report::Report};
+use squall_profile::{Mode, Op, Stop};
+use squall_program::{Run, Scratch};
+use squall_units::TxMeta;
+
+const WORKERS: [usize; 4] = [1, 2, 3, 8];
+
+/// Every golden profile as it is, and each of its streams alone, which all workers then share.
+fn profiles() -> Vec<(String, Profile)> {
+    let folder =
+        fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap();
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "toml"));
+    paths.sort();
+    let mut profiles = Vec::new();
+    for path in paths {
+        let whole = Profile::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        for stream in &whole.streams {
+            let mut alone = whole.clone();
+            let mut stream = stream.clone();
+            (stream.next, stream.self_start) = (None, true);
+            if stream.mode == Mode::Continuous {
+                stream.mode = Mode::Burst(100);
+            }
+            (alone.stop, alone.streams) = (Stop::default(), vec![stream.clone()]);
+            profiles.push((format!("{name}, {:?} alone", stream.name), alone));
+        }
+        profiles.push((name, whole));
+    }
+    assert!(profiles.len() > 100, "{}", profiles.len());
+    profiles
+}
+
+fn session(profile: &Profile, address: &str, cores: usize) -> Session {
+    let mut profile = profile.clone();
+    profile.ports[0].address = address.into();
+    Session {
+        options: squall::RunOptions {
+            cores: Some(cores),
+            fingerprint: Some(true),
+            clock: Some(squall::options::Clock::Virtual),
+            ..Default::default()
+        },
+        ..Session::new(profile)
+    }
+}
+
+fn run(session: Session) -> Report {
+    session.open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap()
+}
+
+#[test]
+fn every_operation_is_among_the_golden_profiles() {
+    let mut seen = BTreeMap::new();
+    for vary in profiles().iter().flat_map(|(_, p)| &p.streams).flat_map(|s| &s.vary) {
+        let mut op = &vary.op;
+        if let Op::After { then, .. } = op {
+            seen.insert("after", ());
+            op = then;
+        }
+        let name = match op {
+            Op::Step { step, .. } if *step < 0 => "decrement",
+            Op::Step { .. } => "increment",
+            Op::List { .. } => "list",
+            Op::Random { limit: None, .. } => "random",
+            Op::Random { .. } => "random with a limit",
+            Op::Weighted { .. } => "weighted",
+            Op::After { .. } => "after after",
+        };
+        seen.insert(name, ());
+    }
+    let all =
+        ["after", "decrement", "increment", "list", "random", "random with a limit", "weighted"];
+    assert_eq!(seen.into_keys().collect::<Vec<_>>(), all);
+}
+
+#[test]
+fn the_frames_of_any_number_of_workers_are_those_of_one() {
+    let counts = |report: &Report| -> Vec<(String, u64, u64)> {
+        report.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect()
+    };
+    for (name, profile) in profiles() {
+        let one = run(session(&profile, "loop:union,virtual", 1));
+        for workers in WORKERS {
+            let name = format!("{name} on {workers} workers");
+            let other = run(session(&profile, "loop:union,virtual", workers));
+            let (tx, rx) = (&other.ports[0].tx, &other.ports[0].rx);
+            assert_eq!(tx.fingerprint, one.ports[0].tx.fingerprint, "{name}");
+            assert_eq!(
+                (tx.packets, tx.octets, &tx.fingerprint),
+                (rx.packets, rx.octets, &rx.fingerprint),
+                "{name}"
+            );
+            assert_eq!(counts(&other), counts(&one), "{name}");
+            for seen in other.streams.iter().filter_map(|s| s.rx.as_ref()) {
+                assert_eq!((seen.lost, seen.duplicates), (0, 0), "{name}");
+            }
+        }
+    }
+}
+
+/// (index, due instant, octets) of a stream's frames as worker `worker` makes them, up to index
+/// `end`.
+fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64, Vec<u8>)> {
+    let Some((first, by)) = plan.share(stream, worker) else { return Vec::new() };
+    let s = &plan.streams[stream];
+    let (mut cursor, mut scratch) = (s.program.cursor(first, by, 1), Scratch::default());
+    let whole = s.timeline(s.start);
+    let share = whole.clone().share(first, by);
+    let (mut timeline, walks) = share.map_or((whole, true), |share| (share, false));
+    let mut at = if walks { 0 } else { first };
+    let mut made = Vec::new();
+    while let Some(due) = timeline.due().filter(|_| at < end) {
+        let len = s.program.sizes().at(at);
+        if at % by == first {
+            let mut octets = vec![0xa5; len as usize];
+            let mut meta = [TxMeta { len, due: due.as_nanos(), ..TxMeta::default() }];
+            let (slots, stride) = (&mut octets[..], len as usize);
+            s.program.fill(
+                &mut cursor,
+                &mut scratch,
+                (slots, stride, &mut meta),
+                &Run { start: 0, count: 1 },
+                None,
+            );
+            made.push((at, due.0, octets));
+        }
+        timeline.advance(len);
+        at += if walks { 1 } else { by };
+    }
+    made
+}
+
+#[test]
+fn each_stream_has_the_sequence_and_the_instants_that_it_has_on_one_worker() {
+    let mut shared = 0;
+    for (name, profile) in profiles() {
+        let plan = |workers| {
+            session(&profile, "null:virtual", workers)
+                .plan_only()
+                .unwrap_or_else(|e| panic!("{e}"))
+                .plan
+        };
+        let one = plan(1);
+        for workers in WORKERS {
+            let many = plan(workers);
+            assert_eq!(many.streams.len(), one.streams.len());
+            for stream in 0..one.streams.len() {
+                shared += usize::from(many.streams[stream].placement == Placement::Shared);
+                let mut together: Vec<_> =
+                    (0..workers).flat_map(|w| frames(&many, stream, w, 90)).collect();
+                together.sort();
+                assert!(
+                    together == frames(&one, stream, 0, 90),
+                    "{name}, stream {stream} on {workers} workers"
+                );
+            }
+        }
+    }
+    assert!(shared > 100, "only {shared} streams were shared");
+}
+
+/// Each queue of a loop loses every tenth of its own frames, or doubles it: the same share of the
+/// whole, if the whole divides by the tenth part of each number of queues.
+#[test]
+fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
+    const FRAMES: u64 = 240 * 50;
+    for (fault, lost, duplicates) in [
+        ("drop=1/10", FRAMES / 10, 0),
+        ("dup=1/10", 0, FRAMES / 10),
+        ("drop=1/10,dup=1/9,seed=3", FRAMES / 10, FRAMES / 10),
+    ] {
+        for clock in ["", ",virtual"] {
+            for workers in WORKERS {
+                let address = format!("loop:adds-up,{fault}{clock}");
+                let signed = "packet = \"eth/ipv4/udp\"\nsize = 64\nlatency = true\n";
+                let text = format!(
+                    "ports = {{ A = \"{address}\" }}\n[[stream]]\n{signed}rate = \"5 Mpps\"\nmode \
+                     = {{ burst = {FRAMES} }}\n"
+                );
+                let profile = Profile::parse(&text, "union", Format::Toml).unwrap();
+                let session = Session {
+                    options: squall::RunOptions { cores: Some(workers), ..Default::default() },
+                    ..Session::new(profile)
+                };
+                let opened = session.open().unwrap();
+                let receivers = opened.plan().workers.iter().filter(|w| !w.rx.is_empty()).count();
+                assert_eq!(receivers, workers, "a queue for each");
+                let report = opened.start().unwrap().finish().unwrap();
+                let seen = report.streams[0].rx.as_ref().unwrap();
+                let name = format!("{address} on {workers} workers");
+                assert_eq!(
+                    (report.streams[0].tx_packets, seen.lost, seen.duplicates),
+                    (FRAMES, lost, duplicates),
+                    "{name}"
+                );
+                assert_eq!(seen.packets, FRAMES - lost + duplicates, "{name}");
+                let received: u64 = report.workers.iter().map(|w| w.rx_packets).sum();
+                assert_eq!(received, seen.packets, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
+    let text = |stop: &str, more: &str| {
+        format!(
+            "{stop}\nports = {{ A = \"loop:divided,virtual\" }}\n[[stream]]\npacket = \
+             \"eth/ipv4/udp\"\nrate = \"1 Mpps\"\n{more}\n[[stream.vary]]\nfield = \
+             \"ipv4.src\"\nop = \"random\"\nmax = \"10.0.0.0\"\n"
+        )
+    };
+    for (stop, more, frames, sharers) in [
+        ("packets = 1001", "size = 64", 1001, 8),
+        ("packets = 1001", "size = \"imix\"", 1001, 8),
+        ("packets = 1001", "size = 64\nmode = { burst = 7 }", 7, 7),
+        // 64_001 octets are reached in the middle of a frame, which is the last.
+        ("octets = 64_001", "size = 64", 1001, 8),
+        ("octets = 64_001\npackets = 999", "size = 64", 999, 8),
+        ("octets = 64_001", "size = \"imix\"", 176, 1),
+        ("packets = 1001", "size = 64\nlate = \"drop\"", 1001, 1),
+    ] {
+        let profile = Profile::parse(&text(stop, more), "union", Format::Toml)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let one = run(session(&profile, "loop:divided,virtual", 1));
+        let many = run(session(&profile, "loop:divided,virtual", 8));
+        let name = format!("{stop}, {more}: {:?}", many.notes);
+        assert_eq!((one.ports[0].tx.packets, many.ports[0].tx.packets), (frames, frames), "{name}");
+        assert_eq!(one.ports[0].tx.fingerprint, many.ports[0].tx.fingerprint, "{name}");
+        assert_eq!(many.workers.iter().filter(|w| w.tx_packets > 0).count(), sharers, "{name}");
+        assert_eq!(
+            many.notes.iter().any(|note| note.contains("one core sends")),
+            sharers == 1,
+            "{name}"
+        );
+    }
+}
+
+/// In real time, where workers go each at their own speed.
+#[test]
+fn workers_that_share_a_stream_without_a_rate_send_the_frames_of_one() {
+    let text = "packets = 10_007\nports = { A = \"null:\" }\n[[stream]]\npacket = \
+                \"eth/ipv4/udp\"\nrate = \"max\"\n[[stream.vary]]\nfield = \"ipv4.id\"\nop = \
+                \"increment\"\nmax = 65535\n";
+    let profile = Profile::parse(text, "union", Format::Toml).unwrap();
+    let sent = |cores| {
+        let session = Session {
+            options: squall::RunOptions {
+                cores: Some(cores),
+                fingerprint: Some(true),
+                ..Default::default()
+            },
+            ..Session::new(profile.clone())
+        };
+        let tx = run(session).ports.remove(0).tx;
+        (tx.packets, tx.fingerprint)
+    };
+    assert_eq!(sent(1).0, 10_007);
+    assert!(WORKERS.iter().all(|&workers| sent(workers) == sent(1)));
+}

@@ -1,0 +1,91 @@
+//! Flows between two ends of a link in memory, from a profile to the report.
+
+use squall::{
+    Format, Profile, Session,
+    report::{Report, flows::RolesReport},
+};
+
+/// Clients on one end, servers on the other.
+fn run(link: &str, shared: &str, templates: &str) -> Report {
+    let text = format!(
+        "{shared}\n[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\n[flows]\nclients = \
+         \"C\"\nservers = \"S\"\npatience = \"60 s\"\n{templates}"
+    );
+    let profile =
+        Profile::parse(&text, "flows.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    Session::new(profile).open().unwrap().start().unwrap().finish().unwrap()
+}
+
+fn template(name: &str, more: &str) -> String {
+    format!(
+        "[[template]]\nname = \"{name}\"\nclients = \"16.0.0.0/24\"\nservers = \
+         \"48.0.0.1\"\n{more}\n"
+    )
+}
+
+/// Client and server of a template, all of whose flows were completed.
+fn completed(report: &Report, name: &str, flows: u64) -> RolesReport {
+    let load = report.flows.as_ref().unwrap();
+    let roles = load.templates.iter().find(|template| template.name == name).unwrap().roles.clone();
+    for role in [&roles.client, &roles.server] {
+        let role = role.as_ref().unwrap_or_else(|| panic!("{name} has no flows"));
+        assert_eq!((role.attempted, role.completed), (flows, flows), "{name}: {role:?}");
+    }
+    roles
+}
+
+#[test]
+fn two_templates_of_http_on_one_server_have_each_their_own_answer() {
+    let of = |body: &str| {
+        format!("app = \"http\"\ncps = 200\nlimit = 40\noptions = {{ body = \"{body}\" }}")
+    };
+    let report =
+        run("two-http", "", &(template("small", &of("1 KiB")) + &template("large", &of("64 KiB"))));
+    for (name, octets) in [("small", 1 << 10), ("large", 64 << 10)] {
+        let client = completed(&report, name, 40).client.unwrap();
+        // A header has some 100 octets.
+        let each = client.received_octets / 40;
+        assert!((octets..octets + 200).contains(&each), "{name}: {each} octets an answer");
+        assert_eq!(client.http["2xx"], 40);
+    }
+}
+
+/// What a mix has at port 80.
+#[test]
+fn applications_at_one_port_are_served_as_they_are_by_themselves() {
+    let all = ["http", "http-get", "http-post"];
+    let of = |name: &str| template(name, &format!("app = \"{name}\"\ncps = 50\nlimit = 3"));
+    let together = run("apps", "", &all.map(of).concat());
+    for name in all {
+        let octets = |report: &Report| completed(report, name, 3).client.unwrap().received_octets;
+        let (here, alone) =
+            (octets(&together), octets(&run(&format!("apps-{name}"), "", &of(name))));
+        // Bodies may be of chance.
+        assert!(here.abs_diff(alone) * 20 < alone, "{name}: {here} octets, by itself {alone}");
+    }
+}
+
+#[test]
+fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
+    let slow = "port = 7\nclient = ['send \"ping\"', 'recv 4', 'delay 300 ms', 'close']\nserver = \
+                ['recv 4', 'send \"pong\"', 'wait_peer_close']\ncps = 200";
+    for (what, shared, more) in [("count", "", "limit = 200"), ("time", "duration = \"1 s\"", "")] {
+        let report =
+            run(&format!("cps-{what}"), shared, &template("slow", &format!("{slow}\n{more}")));
+        let load = report.flows.as_ref().unwrap();
+        let RolesReport { client, server } = load.total.clone();
+        let (client, server) = (client.unwrap(), server.unwrap());
+        // On a busy machine fewer begin, and are late.
+        assert_eq!(
+            (client.asked, client.attempted + client.missed()),
+            (Some(200), 200),
+            "{client:?}"
+        );
+        assert_eq!(
+            (load.arrivals_s, client.cps, server.asked),
+            (1.0, client.attempted as f64, None),
+            "{what}"
+        );
+        assert!(load.duration_s > 1.0 && server.cps == client.cps, "{}", load.duration_s);
+    }
+}

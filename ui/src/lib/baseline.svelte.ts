@@ -1,0 +1,34 @@
+// Counters as they were when somebody cleared them here: what is shown is the rest. The daemon
+// counts on, and its report has all.
+
+import { SvelteMap } from "svelte/reactivity";
+
+export interface Counts {
+  ports: { tx: number; rx: number }[];
+  streams: { tx: number; rx: number; lost: number }[];
+  /** Of flows: by template and side. */
+  flows: Record<string, FlowCounts>;
+  at: Date;
+}
+
+export interface FlowCounts {
+  attempted: number;
+  completed: number;
+  failed: Record<string, number>;
+  not_begun: Record<string, number>;
+}
+
+/** By run. A browser that is closed forgets it. */
+export const baselines = new SvelteMap<string, Counts>();
+
+/** What was counted since; a counter that is less than it was began anew. */
+export const since = (now: number, then: number | undefined): number =>
+  now >= (then ?? 0) ? now - (then ?? 0) : now;
+
+export function reasonsSince(
+  now: Record<string, number>,
+  then: Record<string, number> | undefined,
+): Record<string, number> {
+  const rest = Object.entries(now).map(([name, n]) => [name, since(n, then?.[name])] as const);
+  return Object.fromEntries(rest.filter(([, n]) => n > 0));
+}

@@ -1,0 +1,134 @@
+// The part of the draft that is about flows: what is common, pools of addresses, templates.
+
+import { get } from "./api";
+import { draft } from "./draft.svelte";
+import type { Pool, Template } from "./types";
+
+export interface Application {
+  name: string;
+  about: string;
+  options: string[];
+}
+
+class Applications {
+  all = $state<Application[]>([]);
+  #asked = false;
+
+  async load(): Promise<void> {
+    if (this.#asked) return;
+    this.#asked = true;
+    try {
+      this.all = (await get<{ applications: Application[] }>("/applications")).applications;
+    } catch {
+      this.#asked = false;
+    }
+  }
+}
+
+export const applications = new Applications();
+
+export const templatesOf = (): Template[] => draft.profile.template ?? [];
+export const poolsOf = (): Pool[] => draft.profile.pool ?? [];
+
+const free = (wanted: string, names: (string | undefined)[]): string => {
+  let name = wanted;
+  for (let n = 2; names.includes(name); n++) name = `${wanted.replace(/ \d+$/, "")} ${n}`;
+  return name;
+};
+
+/** Where clients and servers stand, while nobody has said: the first port, and the second. */
+function stand(): void {
+  const [first, second] = draft.portNames;
+  const said = draft.profile.flows ?? {};
+  draft.profile.flows = {
+    ...(first && !said.clients && !said.servers ? { clients: first } : {}),
+    ...(second && !said.clients && !said.servers ? { servers: second } : {}),
+    ...said,
+  };
+}
+
+export function addTemplate(template: Template): number {
+  const names = templatesOf().map(({ name }) => name);
+  stand();
+  draft.profile.template = [
+    ...templatesOf(),
+    { ...template, name: free(template.name ?? "template", names) },
+  ];
+  return templatesOf().length - 1;
+}
+
+export function removeTemplate(index: number): void {
+  const rest = templatesOf().filter((_, i) => i !== index);
+  if (rest.length) draft.profile.template = rest;
+  else {
+    // Without templates there is nothing that `[flows]` and pools could be of.
+    delete draft.profile.template;
+    delete draft.profile.flows;
+    delete draft.profile.pool;
+  }
+}
+
+export function addPool(): void {
+  const names = poolsOf().map(({ name }) => name);
+  const name = free("pool 1", names);
+  draft.profile.pool = [...poolsOf(), { name, addresses: ["16.0.0.1-16.0.0.254"] }];
+}
+
+export function renamePool(index: number, to: string): void {
+  const pool = poolsOf()[index];
+  if (!pool || !to || poolsOf().some(({ name }, i) => i !== index && name === to)) return;
+  for (const template of templatesOf())
+    for (const side of ["clients", "servers"] as const)
+      if (template[side] === pool.name) template[side] = to;
+  pool.name = to;
+}
+
+export function removePool(index: number): void {
+  const rest = poolsOf().filter((_, i) => i !== index);
+  if (rest.length) draft.profile.pool = rest;
+  else delete draft.profile.pool;
+}
+
+export const EXAMPLE_TEMPLATES: Template[] = [
+  {
+    name: "web",
+    clients: "office",
+    servers: "48.0.0.1-48.0.0.16",
+    app: "http",
+    options: { body: "4 KiB", requests: 2 },
+    cps: 100,
+  },
+  { name: "names", clients: "office", servers: "48.0.1.1", app: "dns", cps: 50 },
+];
+
+export function addExample(): void {
+  if (!poolsOf().some(({ name }) => name === "office"))
+    draft.profile.pool = [
+      ...poolsOf(),
+      { name: "office", addresses: ["16.0.0.1-16.0.3.254"], order: "random" },
+    ];
+  for (const template of structuredClone(EXAMPLE_TEMPLATES)) addTemplate(template);
+}
+
+/** How many flows there are: which of the ways, and the amount. */
+export const LOADS = {
+  cps: "flows a second (CPS)",
+  users: "users, one flow each at a time",
+  weight: "share of the load of all",
+} as const;
+export type LoadKind = keyof typeof LOADS;
+
+export const loadOf = (template: Template): LoadKind =>
+  template.users !== undefined ? "users" : template.weight !== undefined ? "weight" : "cps";
+
+/** Addresses as they are typed. */
+export const listed = (value: unknown): string =>
+  Array.isArray(value) ? value.join(", ") : String(value ?? "");
+
+export const addresses = (text: string): string | string[] | undefined => {
+  const parts = text
+    .split(/[,\n]+/)
+    .map((part) => part.trim())
+    .filter(Boolean);
+  return parts.length > 1 ? parts : parts[0];
+};

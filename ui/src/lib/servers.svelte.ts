@@ -1,0 +1,77 @@
+// The daemons that this page shows: its own, and others that it was given with their tokens. A
+// daemon lets a page ask another only where both were started for it (`squall serve --peer`).
+
+import { remembered, store } from "./session.svelte";
+
+export interface Server {
+  /** Its origin; empty: the one that this page came from. */
+  url: string;
+  name: string;
+  /** Of others; the page's own daemon has a cookie. */
+  token: string;
+}
+
+export const OWN: Server = { url: "", name: "This server", token: "" };
+const KEY = "squall.servers";
+const CURRENT = "squall.server";
+
+function kept(): Server[] {
+  try {
+    const all = JSON.parse(remembered(KEY, "[]")) as Server[];
+    return all.filter(({ url, token }) => /^https?:\/\/[^/]+$/.test(url) && Boolean(token));
+  } catch {
+    return [];
+  }
+}
+
+class Servers {
+  others = $state<Server[]>(kept());
+  all = $derived([OWN, ...this.others]);
+  /** The one that the pages are about, until the page is loaded anew. */
+  readonly current: Server =
+    kept().find(({ url }) => url === remembered(CURRENT, "")) ?? structuredClone(OWN);
+
+  add(server: Server): void {
+    this.others = [...this.others.filter(({ url }) => url !== server.url), server];
+    this.#keep();
+  }
+
+  remove(url: string): void {
+    this.others = this.others.filter((server) => server.url !== url);
+    this.#keep();
+    if (url === this.current.url) this.use(OWN.url);
+  }
+
+  /** All that the page knows is of one daemon: it begins anew. */
+  use(url: string): void {
+    store(CURRENT, url);
+    location.reload();
+  }
+
+  #keep(): void {
+    store(KEY, JSON.stringify(this.others));
+  }
+}
+
+export const servers = new Servers();
+
+/** As the daemon's `--peer` takes it; null: no address of a daemon. */
+export function originOf(text: string): string | null {
+  const typed = text.trim();
+  try {
+    const url = new URL(/^https?:\/\//.test(typed) ? typed : `https://${typed}`);
+    return url.username || url.search || !typed ? null : url.origin;
+  } catch {
+    return null;
+  }
+}
+
+export const authorization = (server: Server): Record<string, string> =>
+  server.token ? { authorization: `Bearer ${server.token}` } : {};
+
+/** A WebSocket, and what shows the token there: a page can set no header. */
+export function socketTo(server: Server, path: string): WebSocket {
+  const base = server.url || location.origin;
+  const protocols = server.token ? ["squall.v1", `squall.token.${server.token}`] : ["squall.v1"];
+  return new WebSocket(base.replace(/^http/, "ws") + path, protocols);
+}

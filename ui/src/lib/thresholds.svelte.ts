@@ -1,0 +1,75 @@
+// From which value on a figure is red. They are this browser's, and fail no run: that is what
+// `--fail-if` is for.
+
+import { remembered, store } from "./session.svelte";
+import { count, nanos, ratio } from "./units";
+
+const KEY = "squall.thresholds";
+
+interface Kind {
+  title: string;
+  unit: string;
+  /** From the unit that is typed to that of the figure. */
+  scale: number;
+  format: (value: number | null | undefined) => string;
+  /** Where nothing was chosen. */
+  preset?: number;
+}
+
+export const KINDS = {
+  loss: { title: "Lost packets above", unit: "%", scale: 0.01, format: ratio, preset: 0 },
+  delay: { title: "Delay p99 above", unit: "µs", scale: 1e3, format: nanos },
+  failed: { title: "Failed flows above", unit: "%", scale: 0.01, format: ratio, preset: 0 },
+  unbegun: { title: "Flows not begun above", unit: "", scale: 1, format: count, preset: 0 },
+  setup: { title: "Set-up time p99 above", unit: "ms", scale: 1e6, format: nanos },
+  answer: { title: "Answer time p99 above", unit: "ms", scale: 1e6, format: nanos },
+} as const satisfies Record<string, Kind>;
+
+export type ThresholdId = keyof typeof KINDS;
+export const IDS = Object.keys(KINDS) as ThresholdId[];
+
+type Chosen = Partial<Record<ThresholdId, number | null>>;
+
+function kept(): Chosen {
+  try {
+    return JSON.parse(remembered(KEY, "{}")) as Chosen;
+  } catch {
+    return {};
+  }
+}
+
+class Thresholds {
+  #chosen = $state<Chosen>(kept());
+
+  /** In the unit that is typed; null: none. */
+  of(id: ThresholdId): number | null {
+    const chosen = this.#chosen[id];
+    if (chosen !== undefined) return chosen;
+    const kind: Kind = KINDS[id];
+    return kind.preset ?? null;
+  }
+
+  set(id: ThresholdId, value: number | null): void {
+    this.#chosen = { ...this.#chosen, [id]: value };
+    store(KEY, JSON.stringify(this.#chosen));
+  }
+
+  reset(): void {
+    this.#chosen = {};
+    store(KEY, "{}");
+  }
+
+  over(id: ThresholdId, value: number | null | undefined): boolean {
+    const limit = this.of(id);
+    return limit !== null && typeof value === "number" && value > limit * KINDS[id].scale;
+  }
+
+  /** Why a figure is red, for who points at it or cannot see colours. */
+  why(id: ThresholdId, value: number | null | undefined): string | undefined {
+    if (!this.over(id, value)) return undefined;
+    const kind: Kind = KINDS[id];
+    return `over the threshold of ${kind.format((this.of(id) ?? 0) * kind.scale)}`;
+  }
+}
+
+export const thresholds = new Thresholds();
