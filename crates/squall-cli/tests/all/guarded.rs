@@ -116,7 +116,10 @@ fn a_binary_that_gives_its_user_rights_takes_no_code_from_them() {
     }
     let folder = folder("elevated");
     let binary = folder.join("squall");
-    fs::copy(env!("CARGO_BIN_EXE_squall"), &binary).unwrap();
+    // By another process: what this one has open for writing, a test beside this one may hand down
+    // to a child of its own, and until that has begun the copy is a busy text file.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_squall")).arg(&binary).status();
+    assert!(copied.unwrap().success());
     fs::set_permissions(&binary, PermissionsExt::from_mode(0o2755)).unwrap();
     let send = |address: &str, shim: bool| {
         let mut command = Command::new(&binary);
