@@ -30,6 +30,9 @@ class RunOptions(TypedDict, total=False):
     cpus : Sequence[int] | str
         CPUs to bind the workers to, one each: 2-5, 0,2,4; without cores as many workers [default:
         CPUs to which no other run has bound a worker]
+    part : str
+        Send one part of the whole, 2/3 for the second of three: the runs of all parts, each on a
+        machine of its own, together send what one run would
     seed : int
         Feeds every random choice: same profile and seed, same octets
     clock : Literal["real", "virtual"]
@@ -59,6 +62,7 @@ class RunOptions(TypedDict, total=False):
     mult: float | str | None
     cores: int | None
     cpus: Sequence[int] | str | None
+    part: str | None
     seed: int | None
     clock: Literal["real", "virtual"] | None
     receive: bool | None

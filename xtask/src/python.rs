@@ -74,6 +74,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("Count", "int | str"),
     ("Octets", "int | str"),
     ("Cpus", "Sequence[int] | str"),
+    ("PartOf", "str"),
     ("Clock", "Literal[\"real\", \"virtual\"]"),
     ("GapBins", "tuple[int, int] | str"),
     ("FileOrOptions", "str | os.PathLike[str] | CaptureOptions"),

@@ -45,7 +45,7 @@ use squall_profile::{
 use squall_replay::{Input, Replay, SplitBy, split};
 use squall_report::report::attack::{AttackReport, UnsolvedRule};
 use squall_rules::{Protocol, RuleSet};
-use squall_units::{MacAddr, Nanos};
+use squall_units::{Division, MacAddr, Nanos};
 
 pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
 pub use heard::Heard;
@@ -128,17 +128,25 @@ struct Section {
     report: AttackReport,
     solved: Option<SolvedRules>,
     labels: Vec<Label>,
+    /// How many numbers its attacks take, those of other parts included.
+    numbers: u64,
     lines: Vec<Line>,
     /// Of a live run: conversations.
     spoken: Vec<Line>,
 }
 
-/// Reads, solves and places the attacks of `profile`; `None` if it has none.
+/// Reads, solves and places the attacks of `profile`, and keeps those of `part`; `None` if it has
+/// none. An attack that is spoken live is where its client's address is at home, all others by their
+/// numbers; a background is the first part's.
 ///
 /// # Errors
 /// [`Error::Input`], every mistake with its place; [`Error::Environment`] for files that cannot be
 /// read; [`Error::Usage`] when `progress` said to stop.
-pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepared>, Error> {
+pub fn prepare(
+    profile: &Profile,
+    part: Division,
+    progress: Progress<'_>,
+) -> Result<Option<Prepared>, Error> {
     let Some(first) = profile.attacks.first() else { return Ok(None) };
     let mut mistakes = Mistakes::of(profile);
     for other in profile
@@ -174,7 +182,7 @@ pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepa
         live: None,
         sent: Arc::default(),
     };
-    let (mut labels, mut spoken) = (Vec::new(), Vec::new());
+    let (mut labels, mut spoken, mut numbers) = (Vec::<Label>::new(), Vec::new(), 0);
     let mut sent = heard::Sent::default();
     for said in &profile.attacks {
         let background =
@@ -182,25 +190,27 @@ pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepa
         let section = match &said.what {
             AttackOf::Rules(of) => {
                 let told = Told { before: labels.len(), sent: &mut sent };
-                from_rules(profile, said, of, background.as_ref(), progress, told, &mut mistakes)?
+                let of = (of, background.as_ref(), part);
+                from_rules(profile, said, of, progress, told, &mut mistakes)?
             }
             AttackOf::Template { name, options } => {
                 let told = Told { before: labels.len(), sent: &mut sent };
-                templates::section(profile, said, name, options, told, &mut mistakes)
+                templates::section(profile, said, (name, options), part, told, &mut mistakes)
             }
         };
         let Some(mut section) = section else { continue };
         section.report.name.clone_from(&said.name);
         let end = section.labels.iter().map(|label| label.end).max().unwrap_or(Nanos::ZERO);
         section.report.duration_s = end.as_secs_f64();
-        if let Some(background) = background {
-            let number = section.labels.last().map_or(0, |last| last.attack + 1);
-            let (line, benign) = background.line(end, number);
+        if let Some(background) = background.filter(|_| part.has(0)) {
+            let (line, benign) = background.line(end, section.numbers);
+            section.numbers += benign.len() as u64;
             section.lines.push(line);
             section.labels.extend(benign);
         }
         // Each attack of a run has a number of its own.
-        let before = labels.last().map_or(0, |last: &Label| last.attack + 1);
+        let before = numbers;
+        numbers += section.numbers;
         let (first_line, first_label) = (prepared.lines.len(), labels.len());
         labels.extend(
             section
@@ -260,8 +270,7 @@ impl Told<'_> {
 fn from_rules(
     profile: &Profile,
     said: &Attack,
-    of: &AttackRules,
-    background: Option<&background::Survey>,
+    (of, background, part): (&AttackRules, Option<&background::Survey>, Division),
     progress: Progress<'_>,
     mut told_of: Told<'_>,
     mistakes: &mut Mistakes<'_>,
@@ -343,8 +352,13 @@ fn from_rules(
             (attack.ends.client_mac, attack.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
         }
     }
+    let numbers = suite.attacks.last().map_or(0, |last| last.number + 1);
+    suite.attacks.retain(|attack| match said.live && live::is_conversation(attack) {
+        true => part.has_address(attack.ends.client),
+        false => part.has(attack.number),
+    });
     let mut labels = Vec::with_capacity(suite.attacks.len());
-    let mut section = Section::default();
+    let mut section = Section { numbers, ..Section::default() };
     let examiner = Examiner::new(&rules, dialect);
     let mut kept = Vec::with_capacity(suite.attacks.len());
     let mut attacks = suite.attacks.into_iter().peekable();

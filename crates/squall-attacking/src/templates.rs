@@ -7,7 +7,7 @@ use squall_attacks::{
     wire,
 };
 use squall_profile::{Attack, AttackPace, Mistakes, NearMiss, Profile, Said};
-use squall_units::Nanos;
+use squall_units::{Division, Nanos};
 
 use crate::{CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, Timed, Timeline, Told, rules};
 
@@ -18,8 +18,8 @@ const MOST_HOSTS: usize = 65_536;
 pub(crate) fn section(
     profile: &Profile,
     said: &Attack,
-    name: &Said,
-    options: &[(String, Said)],
+    (name, options): (&Said, &[(String, Said)]),
+    part: Division,
     mut told: Told<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Section> {
@@ -56,6 +56,10 @@ pub(crate) fn section(
         }
     };
     for (number, event) in (0..).zip(events) {
+        section.numbers = number + 1;
+        if !part.has(number) {
+            continue;
+        }
         let begin = Nanos(said.start.0.saturating_add(event.at.0));
         match event.frames(&wire) {
             Ok(frames) => {
@@ -78,6 +82,7 @@ pub(crate) fn section(
         wire,
         start: said.start,
         by_port: said.port2.is_some(),
+        part,
     };
     section.lines.push(Arc::new(move || -> Timeline { Box::new(Frames::new(made.clone())) }));
     Some(section)
@@ -223,6 +228,7 @@ struct Made {
     start: Nanos,
     /// Two ports, told apart by MAC address.
     by_port: bool,
+    part: Division,
 }
 
 impl Overlapping for Made {
@@ -235,6 +241,9 @@ impl Overlapping for Made {
     }
 
     fn frames(&self, nth: usize) -> Option<Vec<Timed>> {
+        if !self.part.has(nth as u64) {
+            return Some(Vec::new());
+        }
         let mut event = self.template.events(&self.parameters).ok()?.nth(nth)?;
         if self.by_port {
             (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use squall::{
-    Error, Placement, Planned, PlannedPool, PlannedTemplate, Profile,
+    Error, Placement, Planned, PlannedPool, PlannedTemplate, Profile, StreamDivision,
     explain::{Preview, preview},
     units::FCS_LEN,
     wire::to_hex,
@@ -44,8 +44,11 @@ pub struct OfPlans;
 
 impl Choice for OfPlans {
     fn has(name: &str) -> bool {
-        ["duration", "packets", "octets", "mult", "cores", "cpus", "seed", "clock", "receive"]
-            .contains(&name)
+        [
+            "duration", "packets", "octets", "mult", "cores", "cpus", "part", "seed", "clock",
+            "receive",
+        ]
+        .contains(&name)
     }
 }
 
@@ -100,7 +103,11 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
                 "name": stream.name, "port": name(stream.port), "profile": written["stream"][i],
                 "asked_pps": stream.asked_pps, "bps_l1": stream.bps_l1(), "mean_octets": stream.mean_len,
                 "frames": stream.pattern.total(),
-                "worker": match stream.placement { Placement::Worker(w) => json!(w), Placement::Shared => json!("shared") },
+                "worker": match stream.placement {
+                    _ if stream.division == StreamDivision::Elsewhere => json!("elsewhere"),
+                    Placement::Worker(w) => json!(w),
+                    Placement::Shared => json!("shared"),
+                },
             })
         })
         .collect();
@@ -146,7 +153,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         after.then.iter().map(move |&part| json!({ "begins": plan.name_of(part), "after": of }))
     });
     json!({
-        "schema": "squall-plan/1", "profile": profile.origin, "seed": plan.seed, "virtual_time": planned.virtual_time,
+        "schema": "squall-plan/1", "profile": profile.origin, "seed": plan.seed, "part": plan.part.to_string(), "virtual_time": planned.virtual_time,
         "stop": {
             "duration_ns": plan.stop.duration.map(|d| d.0), "packets": plan.stop.packets, "octets": plan.stop.octets,
         },

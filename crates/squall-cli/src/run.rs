@@ -1,11 +1,8 @@
 //! `squall run`: a profile on its ports.
 
-use std::{
-    process::ExitCode,
-    sync::{Arc, Mutex},
-};
+use std::{process::ExitCode, sync::Mutex};
 
-use squall::{Error, Profile, Session, attacking, render::attack};
+use squall::{Error, Session, render::attack};
 
 use crate::{
     args::{All, Options, Output, ProfileFile},
@@ -37,16 +34,16 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let profile = args.file.load()?;
     let title = format!("squall run {}", args.file.profile.display());
-    let attacks = match profile.attacks.is_empty() {
-        true => None,
-        false => Some(Arc::new(prepare(&profile, args.output.quiet)?)),
-    };
-    let session = Session { attacks, ..args.options.session(profile)? };
+    let mut session = args.options.session(profile)?;
+    solve(&mut session, args.output.quiet)?;
     drive_until(session, &args.output, &title, End::default(), |_| {}, attack)
 }
 
-/// Solves the attacks of `profile`; on a terminal it is seen how far that is, and Ctrl-C ends it.
-pub fn prepare(profile: &Profile, quiet: bool) -> Result<attacking::Prepared, Error> {
+/// Solves the attacks of a session; on a terminal it is seen how far that is, and Ctrl-C ends it.
+pub fn solve(session: &mut Session, quiet: bool) -> Result<(), Error> {
+    if session.profile.attacks.is_empty() {
+        return Ok(());
+    }
     let signals = Signals::catch()?;
     let line = Mutex::new(ProgressLine::new(quiet));
     let progress = |done: usize, all: usize| {
@@ -55,8 +52,7 @@ pub fn prepare(profile: &Profile, quiet: bool) -> Result<attacking::Prepared, Er
         }
         !signals.came()
     };
-    let prepared = attacking::prepare(profile, &progress)?;
+    session.solve(&progress)?;
     line.into_inner().into_iter().for_each(|mut line| line.clear());
-    prepared
-        .ok_or_else(|| Error::Usage("there is no attack\n  try squall attack local.rules".into()))
+    Ok(())
 }

@@ -13,7 +13,7 @@ use squall_flows::{
 };
 use squall_plan::{After, FlowSide, Part, PlanFlows};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, TxBatch};
-use squall_units::{Cut, FCS_LEN, Nanos, Picos};
+use squall_units::{Cut, Division, FCS_LEN, Nanos, Picos};
 
 use crate::{
     Clock, Command, Counters, PortTx, Snapshot, SourceKind,
@@ -208,7 +208,7 @@ impl Player {
         port: usize,
         facts: &PortFacts,
         outlets: &mut Outlets,
-        (worker, relay): ((u32, u32), Option<Relay>),
+        (part, worker, relay): (Division, (u32, u32), Option<Relay>),
     ) {
         let of =
             flows.sides.iter().find(|side| side.port == port).expect("a port of flows has a side");
@@ -219,6 +219,7 @@ impl Player {
         let settings = SideSettings {
             role: of.role,
             worker,
+            part,
             start,
             flows: of.flows,
             clients: of.clients,

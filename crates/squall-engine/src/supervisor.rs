@@ -394,7 +394,8 @@ impl Orders {
                 let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;
                 let relay = relays.iter().position(|(of, _)| of == port);
                 let relay = relay.map(|at| relays.swap_remove(at).1);
-                player.add(flows, *port, facts, &mut outlets, ((worker, workers), relay));
+                let seat = (plan.part, (worker, workers), relay);
+                player.add(flows, *port, facts, &mut outlets, seat);
             }
             sources.push(Box::new(player));
         }

@@ -22,7 +22,7 @@ use squall_units::{Nanos, Picos};
 use crate::{
     Arrival, Cps, Load, Ramp, Script, Spacing, Target, Think,
     load::{Limits, Template},
-    side::{Part as SidePart, owner},
+    side::{Part as SidePart, Seat},
 };
 
 /// Whether the flow of a template (its number), that is the so-manieth of it over all workers, is
@@ -186,8 +186,9 @@ const FIRST_CPS: f64 = 100.0;
 const MOST_CPS: f64 = 1e8;
 
 impl Arrivals {
-    /// Those of `part` on worker `worker` of `workers`; flows begin from `start` on.
-    pub fn new(load: &Load, part: SidePart, (worker, workers): (u64, u64), start: Nanos) -> Self {
+    /// Those of `part` that begin at `seat`, from `start` on.
+    pub fn new(load: &Load, part: SidePart, seat: Seat, start: Nanos) -> Self {
+        let (worker, workers) = seat.among();
         let is_open = |arrival: &Arrival| {
             matches!(arrival, Arrival::Open { .. })
                 || (matches!(arrival, Arrival::Weight { .. })
@@ -257,7 +258,7 @@ impl Arrivals {
             arrivals.lines.extend(Line::of(template, i, cps, (load, start), (worker, workers)));
         }
         let script = load.script.as_ref().filter(|_| part.script);
-        arrivals.lines.extend(script.map(|script| Line::script(script, (worker, workers))));
+        arrivals.lines.extend(script.map(|script| Line::script(script, seat)));
         for i in 0..arrivals.lines.len() {
             let line = &arrivals.lines[i];
             if !line.gives_up() {
@@ -758,10 +759,11 @@ impl Line {
     }
 
     /// The conversations of a script that are this worker's.
-    fn script(script: &Script, (worker, workers): (u64, u64)) -> Self {
+    fn script(script: &Script, seat: Seat) -> Self {
+        let (worker, workers) = seat.among();
         let ours: Vec<Part> = (0..)
             .zip(&script.conversations)
-            .filter(|(_, one)| owner(&one.of_client(), workers as u32) == worker as u32)
+            .filter(|(_, one)| seat.has(&one.of_client()))
             .map(|(conversation, one)| Part {
                 begin: one.begin,
                 conversation,

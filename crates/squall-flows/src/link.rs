@@ -9,7 +9,7 @@ use std::{
 use squall_bpf::owner;
 use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
 use squall_tcp::Tuple;
-use squall_units::{Cut, MacAddr, Nanos};
+use squall_units::{Cut, Division, MacAddr, Nanos};
 use squall_wire::{
     checksum::{fold, sum},
     tcp_flags::SYN,
@@ -23,6 +23,10 @@ pub(crate) struct Link {
     network: Network,
     /// The side's own addresses: pools, with the index of the first address of each.
     pools: Vec<(u64, Tuples)>,
+    /// Of the addresses of the first so many pools those of this part are at home here; the others
+    /// are another part's to answer for.
+    divided: usize,
+    part: Division,
     addresses: u64,
     /// Our MAC address as a number, if frames have nothing but Ethernet before IP, and all of the
     /// side's addresses have it.
@@ -122,6 +126,8 @@ impl Link {
         };
         Self {
             pools: numbered,
+            divided: 0,
+            part: Division::WHOLE,
             addresses: first,
             plain: (network.wraps.is_empty() && !network.cluster).then(|| number(network.mac)),
             prefixes: Prefixes::new(network.mac, &network.wraps),
@@ -136,6 +142,18 @@ impl Link {
             statistics: LinkStatistics::default(),
             network: network.clone(),
         }
+    }
+
+    /// As one of several parts, each with its share of the addresses of the first `divided` pools.
+    pub fn of_part(self, part: Division, divided: usize) -> Self {
+        Self { part, divided, ..self }
+    }
+
+    /// Whether it answers for an address of the side.
+    fn is_home(&self, address: IpAddr) -> bool {
+        let of = |(_, pool): &(u64, Tuples)| pool.index_of(address).is_some();
+        let (divided, whole) = self.pools.split_at(self.divided);
+        whole.iter().any(of) || (divided.iter().any(of) && self.part.has_address(address))
     }
 
     /// Whether GSO frames can be cut by those who know Ethernet, IP and TCP only.
@@ -427,18 +445,21 @@ impl Link {
     fn asker(&self, v4: bool) -> Option<IpAddr> {
         match self.ends {
             Some((local, _)) => Some(local),
-            None => self
-                .pools
-                .iter()
-                .find(|(_, pool)| pool.is_ipv4() == v4)
-                .map(|(_, pool)| pool.address(0)),
+            None => {
+                let pools = self.pools.iter().filter(|(_, pool)| pool.is_ipv4() == v4);
+                // Some address of a pool that is large enough is of each part.
+                let first = |pool: &Tuples| 0..pool.addresses().min(self.part.of().into());
+                pools
+                    .flat_map(|(_, pool)| first(pool).map(|index| pool.address(index)))
+                    .find(|&address| self.is_home(address))
+            }
         }
     }
 
     fn is_ours(&self, address: IpAddr, outer: bool) -> bool {
         match self.ends {
             Some((local, _)) if outer => address == local,
-            _ => self.index_of(address).is_some(),
+            _ => self.is_home(address),
         }
     }
 

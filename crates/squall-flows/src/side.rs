@@ -8,7 +8,7 @@ use squall_host::Answer;
 use squall_tcp::{
     ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple,
 };
-use squall_units::{Cut, Nanos};
+use squall_units::{Cut, Division, Nanos};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
@@ -59,6 +59,9 @@ pub struct SideSettings {
     pub role: Role,
     /// Which of how many workers this is; what is received has to reach the [`Side::owner`].
     pub worker: (u32, u32),
+    /// The flows of which part begin here: those of clients with its addresses. Whoever asks is
+    /// served.
+    pub part: Division,
     /// When the load begins.
     pub start: Nanos,
     /// Flows that there is room for at once, those in TIME-WAIT included.
@@ -107,6 +110,7 @@ impl Default for SideSettings {
         Self {
             role: Role::Both,
             worker: (0, 1),
+            part: Division::WHOLE,
             start: Nanos::ZERO,
             flows: FLOWS,
             gso_max_size: 0,
@@ -158,7 +162,7 @@ struct Clients {
     templates: Vec<ClientTemplate>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
-    worker: (u32, u32),
+    seat: Seat,
     /// Flows whose next hop is being asked for.
     parked: VecDeque<(Due, Place)>,
     /// Conversations of a script.
@@ -256,8 +260,9 @@ impl Side {
             };
         let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
         let mut own = ours(&clients, of_clients, |t| t.clients);
+        let divided = own.len();
         own.extend(ours(&servers, of_servers, |t| t.servers));
-        let link = Link::new(network, own);
+        let link = Link::new(network, own).of_part(settings.part, divided);
 
         let watched = Watched::new(Apps::new(load.seed, Recorder::default()));
         // Room for at least one flow; the key is the load's, so that runs are the same.
@@ -352,7 +357,7 @@ impl Side {
                 (clients[template.clients].clone(), servers[template.servers].clone())
             });
             side.stack.app_mut().clients = ends.collect();
-            let worker = (settings.worker.0.into(), settings.worker.1.into());
+            let seat = Seat { part: settings.part, worker: settings.worker };
             let busy = |tuples: &Tuples| vec![0; tuples.addresses().div_ceil(64) as usize];
             let pool = |tuples: Tuples| Pool {
                 busy: busy(&tuples),
@@ -360,17 +365,17 @@ impl Side {
                 exhausted: Exhausted::default(),
             };
             side.clients = Some(Clients {
-                arrivals: Arrivals::new(load, of_clients, worker, settings.start),
+                arrivals: Arrivals::new(load, of_clients, seat, settings.start),
                 templates,
                 pools: clients.into_iter().map(pool).collect(),
                 servers,
-                worker: settings.worker,
+                seat,
                 parked: VecDeque::new(),
                 script: None,
                 first_scripted: load.own_templates(),
                 busy: Busy::default(),
                 looked_at: 0,
-                limit: most_active(load, settings.worker),
+                limit: most_active(load, seat),
                 begun: 0,
             });
         }
@@ -383,7 +388,7 @@ impl Side {
 
     /// Of the conversations that are this worker's the programs, and who is who.
     fn take_script(&mut self, script: &Script) -> Result<(), LoadError> {
-        let (worker, workers) = self.settings.worker;
+        let seat = Seat { part: self.settings.part, worker: self.settings.worker };
         let watched = self.stack.app_mut();
         let (mut parts, mut serving) = (Vec::new(), Serving::default());
         for (number, conversation) in script.conversations.iter().enumerate() {
@@ -392,18 +397,18 @@ impl Side {
                 text: error.to_string(),
             };
             let [client, server] = &self.classes[conversation.template];
-            let ours = owner(&conversation.of_client(), workers) == worker;
+            let tuple = conversation.of_client();
             if let Some((_, kind)) = client {
                 // Numbers are places: what another worker plays has one, too.
-                let program = match ours {
+                let program = match seat.has(&tuple) {
                     true => watched
                         .add_conversation(*kind, number, &conversation.client)
                         .map_err(wrong)?,
                     false => *kind,
                 };
-                parts.push(Client { tuple: conversation.of_client(), program });
+                parts.push(Client { tuple, program });
             }
-            let serves = ours && self.settings.servers.script;
+            let serves = seat.owns(&tuple) && self.settings.servers.script;
             if let Some((class, kind)) = server.as_ref().filter(|_| serves) {
                 let program =
                     watched.add_conversation(*kind, number, &conversation.server).map_err(wrong)?;
@@ -520,7 +525,7 @@ impl Side {
                 self.arrive(now, due);
                 continue;
             }
-            let mine = mine(&clients.templates, &clients.servers, clients.worker);
+            let mine = mine(&clients.templates, &clients.servers, clients.seat);
             let Some(due) = clients.arrivals.take(now, mine) else { break };
             begun += 1;
             if clients.waits(now, due) {
@@ -571,7 +576,7 @@ impl Side {
         self.steady.change(load, self.settings.start);
         self.end = end_of(load, self.settings.start);
         if let Some(clients) = &mut self.clients {
-            clients.limit = most_active(load, self.settings.worker);
+            clients.limit = most_active(load, clients.seat);
             clients.arrivals.change(now, load);
         }
     }
@@ -909,7 +914,7 @@ impl Side {
             })
             .collect();
         if let Some(clients) = &self.clients {
-            let mine = mine(&clients.templates, &clients.servers, clients.worker);
+            let mine = mine(&clients.templates, &clients.servers, clients.seat);
             let overdue = clients.arrivals.overdue(self.now, mine);
             for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate()
             {
@@ -1037,18 +1042,17 @@ impl Clients {
         }
         let template = &self.templates[due.template];
         let servers = &self.servers[template.servers];
-        let (worker, workers) = self.worker;
         let first = due.number.max(template.next);
-        if workers == 1 {
+        if self.seat.is_only() {
             return Some(Place { tuple: template.tuple(servers, first), position: first });
         }
-        let places = (first..first.saturating_add(SOUGHT * u64::from(workers)))
+        let places = (first..first.saturating_add(SOUGHT * self.seat.among().1))
             .map(|position| Place { tuple: template.tuple(servers, position), position });
-        places.into_iter().find(|place| owner(&place.tuple, workers) == worker)
+        places.into_iter().find(|place| self.seat.has(&place.tuple))
     }
 
     fn stop_arrivals(&mut self, now: Nanos) {
-        self.arrivals.stop(now, mine(&self.templates, &self.servers, self.worker));
+        self.arrivals.stop(now, mine(&self.templates, &self.servers, self.seat));
     }
 
     /// What its client says.
@@ -1072,7 +1076,7 @@ impl Clients {
 
     fn next_due(&self) -> Option<Nanos> {
         let again = self.busy.again.front().map(|(at, _)| *at);
-        let mine = mine(&self.templates, &self.servers, self.worker);
+        let mine = mine(&self.templates, &self.servers, self.seat);
         self.arrivals.next_due(mine).into_iter().chain(again).min()
     }
 
@@ -1143,22 +1147,52 @@ impl ClientTemplate {
 }
 
 /// Flows that may be open at once on a worker.
-fn most_active(load: &Load, (worker, workers): (u32, u32)) -> u64 {
-    let share = |most: u64| most.saturating_sub(worker.into()).div_ceil(workers.into());
+fn most_active(load: &Load, seat: Seat) -> u64 {
+    let (worker, workers) = seat.among();
+    let share = |most: u64| most.saturating_sub(worker).div_ceil(workers);
     load.limits.active.map_or(u64::MAX, share)
 }
 
 /// Which flows of an open loop are a worker's: those whose addresses and ports are, unless one
 /// before them has found these busy.
-fn mine(
-    templates: &[ClientTemplate],
-    servers: &[Tuples],
-    (worker, workers): (u32, u32),
-) -> impl Mine {
+fn mine(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl Mine {
     move |template: usize, number| {
         let template = &templates[template];
-        workers == 1
-            || owner(&template.tuple(&servers[template.servers], number), workers) == worker
+        seat.is_only() || seat.has(&template.tuple(&servers[template.servers], number))
+    }
+}
+
+/// A worker of a part: which flows begin there. What is known of a flow's tuple (part, then
+/// worker) decides, so that parts may differ in their workers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub part: Division,
+    pub worker: (u32, u32),
+}
+
+impl Seat {
+    /// Whether all flows begin here.
+    #[inline]
+    fn is_only(self) -> bool {
+        self.worker.1 == 1 && self.part.is_whole()
+    }
+
+    #[inline]
+    pub fn has(self, tuple: &Tuple) -> bool {
+        (self.part.is_whole() || self.part.has_address(tuple.local)) && self.owns(tuple)
+    }
+
+    /// Whether it has the flow on this part, whoever begins it.
+    #[inline]
+    fn owns(self, tuple: &Tuple) -> bool {
+        owner(tuple, self.worker.1) == self.worker.0
+    }
+
+    /// Its number among all workers of all parts, and how many these are if they have as many as
+    /// this one: what has no tuple is divided by numbers.
+    #[inline]
+    pub fn among(self) -> (u64, u64) {
+        self.part.share(self.worker.0.into(), self.worker.1.into())
     }
 }
 

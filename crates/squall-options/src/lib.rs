@@ -27,7 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 
 pub use multiplier::Multiplier;
-pub use values::{Clock, Count, Cpus, GapBins, Octets, Time, parse_cpus};
+pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Time, parse_cpus};
 
 /// How a run goes. What is left out is as the profile says, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,6 +54,10 @@ pub struct RunOptions {
     /// CPUs to which no other run has bound a worker]
     #[cfg_attr(feature = "clap", arg(long, value_name = "LIST"))]
     pub cpus: Option<Cpus>,
+    /// Send one part of the whole, 2/3 for the second of three: the runs of all parts, each on a
+    /// machine of its own, together send what one run would
+    #[cfg_attr(feature = "clap", arg(long, value_name = "I/N"))]
+    pub part: Option<PartOf>,
     /// Feeds every random choice: same profile and seed, same octets
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub seed: Option<u64>,
@@ -279,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
-            "cpus": [2, 3], "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
+            "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
             "filter": "udp", "received_flows": true, "fingerprint": true, "gap_bins": [4, 500000],
             "capture": "out.pcapng", "labels": "truth.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
@@ -302,6 +306,7 @@ mod tests {
             (r#"{ "cpus": "5-2" }"#, "cpus = \"5-2\": "),
             (r#"{ "gap_bins": [0, 10] }"#, "gap_bins = [0,10]: expected"),
             (r#"{ "capture": { "fil": "x" } }"#, "capture = "),
+            (r#"{ "part": "4/3" }"#, "part = \"4/3\": "),
             (r#"{ "cores": 0 }"#, "cores = 0: expected 1 to 1024"),
         ] {
             let mistake = RunOptions::from_json(text).unwrap_err().to_string();

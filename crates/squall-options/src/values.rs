@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use squall_units::{Nanos, UnitError, parse_count, parse_octets};
+use squall_units::{Division, Nanos, UnitError, parse_count, parse_octets};
 
 use crate::Multiplier;
 
@@ -38,6 +38,10 @@ pub struct GapBins {
     pub bins: usize,
     pub width: Time,
 }
+
+/// A part of the whole, counted from 1: `"2/3"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartOf(pub Division);
 
 /// Time that passes, or that leaps from departure to departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -101,6 +105,20 @@ impl FromStr for Octets {
             Ok(0) => Err("expected 1 or more, such as 1500 or 1GB".into()),
             octets => octets.map(Self).map_err(|error| error.to_string()),
         }
+    }
+}
+
+impl FromStr for PartOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for PartOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -241,6 +259,32 @@ number_or_text! {
     Count: "1000, \"10k\".",
     Octets: "1500, \"10 kB\", \"2 MiB\".",
     Multiplier: "A factor, 2 or 0.5, or a rate: \"1 Mpps\", \"50%\".",
+}
+
+impl Serialize for PartOf {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PartOf {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for PartOf {
+    fn schema_name() -> Cow<'static, str> {
+        "PartOf".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "\"2/3\": the second of three parts.",
+            "type": "string",
+            "pattern": "^[0-9]+/[0-9]+$",
+        })
+    }
 }
 
 impl Serialize for Cpus {

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use squall_profile::{
     At, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource, Profile,
-    SizeLaw, Stream, Vary,
+    SizeLaw, Stop, Stream, Vary,
 };
 use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature,
 };
-use squall_units::{FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
+use squall_units::{Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
 use squall_wire::{BuildError, Frame};
 
 use crate::{
     Assets, Inputs, Multiplier, Options, Placement, Plan, PlanFlows, PlanPort, PlanReplay,
-    PlanStream, PortLimits, after,
+    PlanStream, PortLimits, StreamDivision, after,
     cut::{cut, natural_len},
     flows,
     place::{self, Wanted},
@@ -40,6 +40,7 @@ pub fn compile(
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
     let Inputs { assets, replays: others, opened, spoken } = inputs;
+    let part = options.part;
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
     let mut made = Vec::new();
@@ -129,6 +130,18 @@ pub fn compile(
     notes.extend(warnings.into_notes());
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
+    let (mut stop, mut counted) = (profile.stop, false);
+    if !part.is_whole() {
+        let alone = replays.is_empty() && flows.is_none();
+        (stop, counted) = total_of_parts(&mut streams, stop, alone).map_err(wrong)?;
+        if !afters.is_empty() {
+            let text = "what has after = \"NAME\" waits for another, which may end in another part of \
+                        the whole\n  try a start of its own";
+            return Err(wrong(text.into()));
+        }
+        divide(&mut streams, part);
+        replays.iter_mut().filter(|one| !one.fixed).for_each(|one| one.replay.part = part);
+    }
     let wanted = Wanted {
         cores: options.cores,
         cpus: options.cpus,
@@ -138,10 +151,10 @@ pub fn compile(
         chained: !afters.is_empty(),
         scripted: flows.iter().any(|flows| flows.load.script.is_some()),
     };
-    let (workers, counted) =
-        place::place(&ports, limits, &mut streams, &profile.stop, &wanted, &mut notes);
+    let (workers, divided) = place::place(&ports, limits, &mut streams, &stop, &wanted, &mut notes);
+    let counted = counted || divided;
     let (seed, stop, flows) = (profile.seed, profile.stop, flows.map(Arc::new));
-    Ok(Plan { seed, stop, counted, ports, streams, replays, flows, afters, workers, notes })
+    Ok(Plan { seed, part, stop, counted, ports, streams, replays, flows, afters, workers, notes })
 }
 
 /// What `--mult` does to replays and flows; why it cannot.
@@ -195,6 +208,57 @@ fn make_ahead(streams: &mut [PlanStream]) {
             room -= program.ring_octets();
             stream.program = Arc::new(program);
         }
+    }
+}
+
+/// A total of packets or octets that the one stream has, and so each part its share; what is left to
+/// stop the run, and whether the total is in the stream.
+fn total_of_parts(
+    streams: &mut [PlanStream],
+    stop: Stop,
+    alone: bool,
+) -> Result<(Stop, bool), String> {
+    if stop.packets.is_none() && stop.octets.is_none() {
+        return Ok((stop, false));
+    }
+    let cut = match alone {
+        true => place::cut(streams, &stop),
+        false => Err("it is one of several kinds of sources"),
+    };
+    cut.map_err(|why| {
+        format!(
+            "packets or octets stop the run, and no part can count them: {why}\n  try duration, or \
+             mode = {{ burst = N }} of each stream"
+        )
+    })?;
+    Ok((Stop { packets: None, octets: None, ..stop }, true))
+}
+
+/// Whose the frames of which stream are. Streams in order of their numbers, chains of `next` by
+/// their first, go to one part after the other where they have to stay whole: a signature's numbers
+/// say nothing of order where two machines count them, and one stream of a chain begins when another
+/// ends. All others are divided frame by frame.
+fn divide(streams: &mut [PlanStream], part: Division) {
+    if part.is_whole() {
+        return;
+    }
+    let chains = place::chains(streams);
+    for i in 0..streams.len() {
+        let linked = (0..streams.len()).any(|other| other != i && chains[other] == chains[i]);
+        let stream = &mut streams[i];
+        let bursts = stream.pattern.bursts != 1 || stream.next.is_some();
+        let by_frames = !linked && !bursts && stream.program.signature().is_none();
+        stream.division = match by_frames {
+            true => StreamDivision::Frames,
+            false if part.has(chains[i] as u64) => StreamDivision::Here,
+            false => StreamDivision::Elsewhere,
+        };
+        let share = match stream.division {
+            StreamDivision::Here => 1.0,
+            StreamDivision::Elsewhere => 0.0,
+            StreamDivision::Frames => 1.0 / f64::from(part.of()),
+        };
+        stream.asked_pps = stream.asked_pps.map(|pps| pps * share);
     }
 }
 
@@ -712,6 +776,7 @@ fn schedule(
         next: stream.next,
         late: stream.late,
         asked_pps: (seconds > 0.0).then(|| duty * segments / seconds),
+        division: StreamDivision::Here,
         placement: Placement::Worker(0),
     })
 }

@@ -24,20 +24,26 @@ pub struct Preview {
 /// as possible take turns at the instant 0; streams that others start are not followed.
 pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
     let mut scratch = Scratch::default();
-    let mut lines: Vec<(Cursor, Timeline)> = plan
+    let mut lines: Vec<(usize, Cursor, Timeline)> = plan
         .streams
         .iter()
         .enumerate()
-        .map(|(i, s)| (s.program.cursor(0, 1, i as u32 + 1), s.timeline(s.start)))
+        .filter_map(|(i, s)| {
+            let (first, by) = plan.division(i)?.share(0, 1);
+            // What does not divide is not divided.
+            let timeline = s.timeline(s.start).share(first, by)?;
+            Some((i, s.program.cursor(first, by, i as u32 + 1), timeline))
+        })
         .collect();
     let mut shown = Vec::new();
     while shown.len() < count {
         let earliest = (0..lines.len())
-            .filter(|&i| plan.streams[i].self_start && !plan.streams[i].waits)
-            .filter_map(|i| Some((lines[i].1.due()?, lines[i].0.next, i)))
+            .filter(|&i| plan.streams[lines[i].0].self_start && !plan.streams[lines[i].0].waits)
+            .filter_map(|i| Some((lines[i].2.due()?, lines[i].1.next, i)))
             .min();
-        let Some((due, index, stream)) = earliest else { break };
-        let (cursor, timeline) = &mut lines[stream];
+        let Some((due, index, line)) = earliest else { break };
+        let (stream, cursor, timeline) = &mut lines[line];
+        let stream = *stream;
         let program = &plan.streams[stream].program;
         let len = program.sizes().at(index);
         let mut octets = vec![0; len as usize];

@@ -24,7 +24,7 @@ use squall_bpf::classic::Filter;
 use squall_profile::{Late, Stop};
 use squall_program::{Gap, GapLaw, Pattern, Program, Timeline};
 use squall_replay::Input;
-use squall_units::{L1_OVERHEAD, MacAddr, Picos, Segmentation};
+use squall_units::{Division, L1_OVERHEAD, MacAddr, Picos, Segmentation};
 
 pub use after::{After, Part};
 pub use compile::compile;
@@ -122,6 +122,8 @@ pub struct Options {
     /// them as it likes.
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
+    /// Which part of the whole is planned: one of the runs that together send all of it.
+    pub part: Division,
 }
 
 /// A CPU as a worker's place.
@@ -138,6 +140,8 @@ pub struct Cpu {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
+    /// The part of the whole that this is: a function of the profile alone, whatever the machine.
+    pub part: Division,
     pub stop: Stop,
     /// The packets or octets of `stop` are already the length of the one stream, and so each
     /// worker's share of it.
@@ -186,7 +190,19 @@ pub struct PlanStream {
     pub asked_pps: Option<f64>,
     /// Mean length on the wire, octets with FCS.
     pub mean_len: f64,
+    pub division: StreamDivision,
     pub placement: Placement,
+}
+
+/// Whose the frames of a stream are, of the parts that a whole is divided into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamDivision {
+    /// All of them are this part's.
+    Here,
+    /// All of them are another part's.
+    Elsewhere,
+    /// Frames `index`, `index + of` ... are this part's.
+    Frames,
 }
 
 /// Which workers send a stream.
@@ -300,17 +316,27 @@ impl Plan {
         self.replays.iter().any(|replay| replay.ports.contains(&port))
     }
 
+    /// Which of the frames of stream `stream` are this part's; `None`: none are.
+    pub fn division(&self, stream: usize) -> Option<Division> {
+        match self.streams[stream].division {
+            StreamDivision::Here => Some(Division::WHOLE),
+            StreamDivision::Elsewhere => None,
+            StreamDivision::Frames => Some(self.part),
+        }
+    }
+
     /// (first frame, distance) of stream `stream` on `worker`; `None`: not sent there.
     pub fn share(&self, stream: usize, worker: usize) -> Option<(u64, u64)> {
         let s = &self.streams[stream];
+        let of_part = self.division(stream)?;
         let serving = |w: &PlanWorker| w.tx.iter().any(|t| t.0 == s.port);
         match s.placement {
-            Placement::Worker(w) => (w == worker).then_some((0, 1)),
+            Placement::Worker(w) => (w == worker).then(|| of_part.share(0, 1)),
             Placement::Shared => {
                 let servers: Vec<usize> =
                     (0..self.workers.len()).filter(|&w| serving(&self.workers[w])).collect();
                 let i = servers.iter().position(|&w| w == worker)?;
-                Some((i as u64, servers.len() as u64))
+                Some(of_part.share(i as u64, servers.len() as u64))
             }
         }
     }

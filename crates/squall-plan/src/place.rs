@@ -343,7 +343,7 @@ fn place_flows(
 }
 
 /// Makes a total of packets or octets the length of the stream, if there is but one; else why not.
-fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
+pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
     let [stream] = streams else {
         return Err("only one core knows which stream sends the last frame");
     };
@@ -384,17 +384,25 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     true
 }
 
+/// Of each stream the number of the first of those that `next` links it with.
+pub(crate) fn chains(streams: &[PlanStream]) -> Vec<usize> {
+    let mut chain: Vec<usize> = (0..streams.len()).collect();
+    for i in 0..streams.len() {
+        if let Some(next) = streams[i].next {
+            let (a, b) = (chain[i].min(chain[next.stream]), chain[i].max(chain[next.stream]));
+            chain.iter_mut().filter(|c| **c == b).for_each(|c| *c = a);
+        }
+    }
+    chain
+}
+
 /// Streams of `port` over its `servers`: those too big for one are shared, the others go where the
 /// load is least. Streams linked by `next` stay together, because one starts when another ends.
 fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mut Vec<String>) {
-    let mut chain: Vec<usize> = (0..streams.len()).collect();
+    let chain = chains(streams);
     let mut linked = vec![false; streams.len()];
-    for i in 0..streams.len() {
-        if let Some(next) = streams[i].next {
-            (linked[i], linked[next.stream]) = (true, true);
-            let (a, b) = (chain[i], chain[next.stream]);
-            chain.iter_mut().filter(|c| **c == b).for_each(|c| *c = a);
-        }
+    for (i, next) in streams.iter().enumerate().filter_map(|(i, s)| Some((i, s.next?))) {
+        (linked[i], linked[next.stream]) = (true, true);
     }
     let load = |s: &PlanStream| s.asked_pps.unwrap_or(f64::INFINITY);
     let share =

@@ -10,7 +10,7 @@ use squall_units::{FCS_LEN, Nanos};
 
 use crate::{
     Part, Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,
-    PlannedTemplate, explain::Preview,
+    PlannedTemplate, StreamDivision, explain::Preview,
 };
 
 /// A plan, and what is shown beside it.
@@ -98,7 +98,12 @@ fn head(profile: &Profile, planned: &Shown<'_>) -> String {
         (true, false) => "ends when all is sent".into(),
     };
     let clock = if planned.virtual_time { "virtual" } else { "real" };
-    format!("{}: seed {}, {clock} time, {end}\n", printable(&profile.origin), planned.plan.seed)
+    let part = match planned.plan.part {
+        whole if whole.is_whole() => String::new(),
+        part => format!("part {part}, "),
+    };
+    let (origin, seed) = (printable(&profile.origin), planned.plan.seed);
+    format!("{origin}: {part}seed {seed}, {clock} time, {end}\n")
 }
 
 fn ports(planned: &Shown<'_>) -> String {
@@ -212,7 +217,7 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
             planned.asked_pps.map_or("max".into(), |pps| human::si(pps, "pps")),
             planned.bps_l1().map_or("-".into(), |bps| human::si(bps, "b/s")),
             stream.mode.to_string(),
-            placement(planned.placement),
+            placement(planned),
         ]
     };
     let shown = || profile.streams.iter().zip(&plan.streams).take(MAX_STREAMS);
@@ -343,8 +348,9 @@ fn packet(stream: &Value) -> String {
     }
 }
 
-fn placement(placement: Placement) -> String {
-    match placement {
+fn placement(stream: &PlanStream) -> String {
+    match stream.placement {
+        _ if stream.division == StreamDivision::Elsewhere => "other part".into(),
         Placement::Worker(worker) => worker.to_string(),
         Placement::Shared => "shared".into(),
     }

@@ -1,7 +1,7 @@
 //! Runs, under the control of Python's threads.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -82,8 +82,7 @@ impl Session {
                 // Solving takes its time, on threads of its own that take turns in asking.
                 let go_on = Mutex::new(go_on);
                 let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
-                session.attacks =
-                    squall::attacking::prepare(&session.profile, &asked)?.map(Arc::new);
+                session.solve(&asked)?;
             }
             session.open()?.start()
         })?;

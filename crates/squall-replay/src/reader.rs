@@ -10,11 +10,11 @@ use std::{
     sync::Arc,
 };
 
-use squall_bpf::classic::Filter;
+use squall_bpf::{classic::Filter, owner};
 use squall_edit::{EditError, Editor, Edits, Meta, Numbers};
 use squall_measure::flow::Link;
 use squall_pcap::{CaptureError, CaptureReader};
-use squall_units::Picos;
+use squall_units::{Division, Picos};
 
 use crate::{
     Cache, Chunk, Departure, Progress, Schedule, Side, Split, SplitError, Splitter, Stats, Timing,
@@ -61,6 +61,10 @@ pub struct Replay {
     /// `exclude`.
     pub include: Option<Numbers>,
     pub exclude: Option<Numbers>,
+    /// Which conversations are given: those of this part, by the addresses and ports that a packet
+    /// leaves with in the first loop; what is no TCP or UDP belongs to the first part. Each leaves
+    /// when it would if all did.
+    pub part: Division,
 }
 
 impl Default for Replay {
@@ -85,6 +89,7 @@ impl Default for Replay {
             filter: None,
             include: None,
             exclude: None,
+            part: Division::WHOLE,
         }
     }
 }
@@ -224,6 +229,7 @@ pub struct Reader {
     stats: Option<Stats>,
     /// Frames that the loops before have given.
     given_before: u64,
+    ours_before: u64,
     fault: Option<ReplayError>,
     over: bool,
 }
@@ -257,6 +263,7 @@ impl Reader {
             loops_sent: 0,
             stats: replay.flows.map(Stats::new),
             given_before: 0,
+            ours_before: 0,
             fault: None,
             over: false,
             replay,
@@ -292,6 +299,10 @@ impl Reader {
         chunk.clear();
         while !self.over && !chunk.is_full() {
             self.add(chunk);
+            // All of it was other parts'.
+            if chunk.is_full() && chunk.departures.is_empty() {
+                chunk.clear();
+            }
         }
         if chunk.departures.is_empty() {
             return self.fault.take().map_or(Ok(false), Err);
@@ -332,15 +343,18 @@ impl Reader {
     fn turn(&mut self) {
         let given = self.departing.given - self.given_before;
         self.given_before = self.departing.given;
+        let ours = self.departing.ours - self.ours_before;
+        self.ours_before = self.departing.ours;
         self.departing.loops += 1;
         let all = self.replay.loops != 0 && self.departing.loops >= self.replay.loops;
         if self.fault.is_none() {
-            self.ends.push_back(self.departing.given);
+            self.ends.push_back(self.departing.ours);
         }
         if given == 0 && self.fault.is_none() {
             self.fault = Some(ReplayError::Nothing(self.pass.tally.why()));
         }
-        if all || self.fault.is_some() {
+        // A loop has what the one before it has.
+        if all || self.fault.is_some() || ours == 0 {
             self.over = true;
             return;
         }
@@ -523,6 +537,10 @@ struct Departing {
     unique: Option<Unique>,
     limit: u64,
     given: u64,
+    /// Of those the frames of this part, as which [`Departing::whose`] knows them.
+    ours: u64,
+    part: Division,
+    whose: Option<Filter>,
     /// That have ended.
     loops: u64,
     /// The next frame is the first of a loop, and not of the first one.
@@ -541,6 +559,12 @@ impl Departing {
             unique: replay.unique.map(|loops| Unique::new(loops.max(1), Link::Ethernet)),
             limit: replay.limit.unwrap_or(u64::MAX),
             given: 0,
+            ours: 0,
+            part: replay.part,
+            whose: (!replay.part.is_whole()).then(|| {
+                let program = owner::program(replay.part.of(), owner::Sight::Frame);
+                Filter::new(program).expect("a program of ours is valid")
+            }),
             loops: 0,
             turned: false,
             first: 0,
@@ -579,6 +603,15 @@ impl Departing {
                 self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
             let len = mark.len();
             let due = self.schedule.next(time_ns, len);
+            self.given += 1;
+            if let Some(whose) = &self.whose {
+                let octets = &chunk.octets[offset as usize..][..len as usize];
+                if whose.run(octets, len) != self.part.index() {
+                    offset += len;
+                    continue;
+                }
+            }
+            self.ours += 1;
             if let Some(change) = &change {
                 change.apply(&mut chunk.octets[offset as usize..][..len as usize]);
             }
@@ -594,7 +627,6 @@ impl Departing {
                 progress: Progress::Waiting,
             });
             offset += len;
-            self.given += 1;
         }
     }
 }

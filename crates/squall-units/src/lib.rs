@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod addr;
+mod division;
 mod parse;
 mod rate;
 mod signature;
@@ -13,6 +14,7 @@ mod suggest;
 mod time;
 
 pub use addr::MacAddr;
+pub use division::Division;
 pub use parse::{UnitError, parse_count, parse_octets};
 pub use rate::{Rate, RateUnit, near};
 pub use signature::{SIGNATURE_HASH, signature_check};

@@ -66,7 +66,7 @@ pub use squall_measure::{
 pub use squall_options::{self as options, Multiplier, RunOptions};
 pub use squall_plan::{
     Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,
-    PlannedTemplate, PortLimits, explain,
+    PlannedTemplate, PortLimits, StreamDivision, explain,
     flows::{applications, catalogue},
 };
 pub use squall_port::{Address, AddressError, PortFacts, Timestamps};

@@ -8,7 +8,7 @@ use squall_flows::{FailedConversation, Served};
 use squall_plan::{PlanFlows, PlanReplay, Spoken};
 use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
 use squall_report::report::attack::AttackReport;
-use squall_units::Nanos;
+use squall_units::{Division, Nanos};
 
 /// As that of `squall-attacking`.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ const HINT: &str =
 /// [`Error::Input`] with the place of each attack of `profile`.
 pub fn prepare(
     profile: &Profile,
+    _: Division,
     _: &(dyn Fn(usize, usize) -> bool + Sync),
 ) -> Result<Option<Prepared>, Error> {
     let mut mistakes = Mistakes::of(profile);

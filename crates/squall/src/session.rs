@@ -22,7 +22,7 @@ use squall_profile::Profile;
 use squall_replay::{Input, Reader, Replay, Timing};
 use squall_report::verdict;
 use squall_stats::EqualBins;
-use squall_units::Nanos;
+use squall_units::{Division, Nanos};
 
 use crate::{
     Capture, Error, assemble,
@@ -378,15 +378,31 @@ impl Session {
         Ok((limits, notes))
     }
 
+    /// Solves the profile's attacks, if that has not been done: what [`Session::open`] does, for
+    /// those who show how far it is. `progress` has the number of rules that are done, and of all;
+    /// `false` ends it.
+    ///
+    /// # Errors
+    /// Mistakes in the profile, files that cannot be read, and where `progress` has ended it.
+    pub fn solve(&mut self, progress: &(dyn Fn(usize, usize) -> bool + Sync)) -> Result<(), Error> {
+        if self.attacks.is_none() {
+            self.attacks = attacking::prepare(&self.profile, self.part(), progress)?.map(Arc::new);
+        }
+        Ok(())
+    }
+
+    /// Which part of the whole is sent.
+    fn part(&self) -> Division {
+        self.options.part.unwrap_or_default().0
+    }
+
     /// What options say, and attacks solved, if that has not been done.
     fn prepare(&mut self) -> Result<(), Error> {
         self.resolve()?;
         if self.options.clock == Some(Clock::Virtual) {
             crate::ports::put_on_virtual_time(&mut self.profile.ports);
         }
-        if self.attacks.is_none() {
-            self.attacks = attacking::prepare(&self.profile, &|_, _| true)?.map(Arc::new);
-        }
+        self.solve(&|_, _| true)?;
         let Some(mut prepared) = self.attacks.take() else { return Ok(()) };
         Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
         self.replays.extend(prepared.replaying());
@@ -557,6 +573,7 @@ impl Session {
             cpus: crate::host::cpus(),
             pin,
             multiplier: self.options.mult,
+            part: self.part(),
         };
         let inputs = Inputs {
             assets: &Disk(Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""))),

@@ -4,7 +4,6 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
 };
 
 use serde_json::{Map, Value, json};
@@ -14,7 +13,7 @@ use crate::{
     args::{Choice, Options, Output, named_ports},
     drive::{End, drive_until},
     output,
-    run::prepare,
+    run::solve,
 };
 
 /// Makes traffic from rules of Snort and Suricata that raises exactly their alerts, with the ground
@@ -193,14 +192,16 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
-    let prepared = prepare(&session.profile, args.output.quiet)?;
+    solve(&mut session, args.output.quiet)?;
+    let prepared = session.attacks.clone().ok_or_else(|| {
+        Error::Usage("there is no attack\n  try squall attack local.rules".into())
+    })?;
     if args.list || args.explain.is_some() {
         output::print(&if args.list { prepared.list() } else { prepared.explain() });
         return Ok(ExitCode::SUCCESS);
     }
     session.options.receive = Some(args.port2.is_some());
     session.options.labels = session.options.labels.or_else(|| args.labels_beside());
-    session.attacks = Some(Arc::new(prepared));
     let title = format!("squall attack on {}", args.port);
     let labels = session.options.labels.clone();
     let extra = move |report: &_| {

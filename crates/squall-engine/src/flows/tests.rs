@@ -100,6 +100,7 @@ fn run_on(
     };
     let plan = Plan {
         seed: 5,
+        part: squall_units::Division::WHOLE,
         stop,
         counted: false,
         ports: vec![port("a"), port("b")],

@@ -2,6 +2,10 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
+fn seat((number, of): (u64, u64)) -> Seat {
+    Seat { part: squall_units::Division::WHOLE, worker: (number as u32, of as u32) }
+}
+
 fn template(arrival: Arrival) -> Template {
     crate::tests::template("t", arrival)
 }
@@ -34,7 +38,7 @@ fn until_of(arrivals: &mut Arrivals, end: u64, (worker, workers): (u64, u64)) ->
 
 #[test]
 fn an_open_loop_is_due_at_exact_instants() {
-    let mut a = Arrivals::new(&load([open(3)]), SidePart::ALL, (0, 1), Nanos(50));
+    let mut a = Arrivals::new(&load([open(3)]), SidePart::ALL, seat((0, 1)), Nanos(50));
     let due = until(&mut a, 100 * SECOND + 50);
     assert_eq!(due.len(), 300);
     for (k, due) in (0..).zip(&due) {
@@ -49,7 +53,7 @@ fn workers_together_are_due_as_one() {
     let mut of = load([open(1000), poisson, closed]);
     of.ramp = Ramp { up: Nanos(SECOND / 2), hold: Some(Nanos(SECOND)), down: Nanos(SECOND / 4) };
     let run = |worker, workers| {
-        let mut arrivals = Arrivals::new(&of, SidePart::ALL, (worker, workers), Nanos(9));
+        let mut arrivals = Arrivals::new(&of, SidePart::ALL, seat((worker, workers)), Nanos(9));
         until_of(&mut arrivals, 5 * SECOND, (worker, workers))
     };
     let key = |due: &Due| (due.template, due.number);
@@ -64,8 +68,10 @@ fn workers_together_are_due_as_one() {
 #[test]
 fn a_poisson_process_has_its_rate_and_its_spread() {
     let poisson = Arrival::Open { cps: Cps::per_second(10_000), spacing: Spacing::Poisson };
-    let due =
-        until(&mut Arrivals::new(&load([poisson]), SidePart::ALL, (0, 1), Nanos(0)), 10 * SECOND);
+    let due = until(
+        &mut Arrivals::new(&load([poisson]), SidePart::ALL, seat((0, 1)), Nanos(0)),
+        10 * SECOND,
+    );
     assert!((99_000..101_000).contains(&due.len()), "{}", due.len());
     let gaps: Vec<f64> = due.windows(2).map(|w| (w[1].at.0 - w[0].at.0) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -77,7 +83,7 @@ fn a_poisson_process_has_its_rate_and_its_spread() {
 fn a_ramp_rises_holds_and_falls() {
     let mut of = load([open(1000)]);
     of.ramp = Ramp { up: Nanos(2 * SECOND), hold: Some(Nanos(3 * SECOND)), down: Nanos(SECOND) };
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let due = until(&mut a, u64::MAX);
     let between = |from: f64, to: f64| {
         due.iter().filter(|d| (from * 1e9..to * 1e9).contains(&(d.at.0 as f64))).count() as i64
@@ -114,7 +120,7 @@ fn what_waited_too_long_is_given_up_and_counted() {
             patience: Nanos(SECOND / 10),
             ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }])
         };
-        let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+        let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
         let now = Nanos(10 * SECOND);
         let mut begun = 0;
         while let Some(due) = a.take(now, every) {
@@ -136,7 +142,7 @@ fn what_waited_too_long_is_given_up_and_counted() {
 #[test]
 fn users_of_a_closed_loop_come_again_when_they_have_thought() {
     let closed = Arrival::Closed { users: 3, think: Think::Fixed(Nanos(500)) };
-    let mut a = Arrivals::new(&load([closed]), SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&load([closed]), SidePart::ALL, seat((0, 1)), Nanos(0));
     let first: Vec<_> =
         std::iter::from_fn(|| a.take(Nanos(0), every)).map(|due| due.number).collect();
     assert_eq!((first, a.next_due(every)), (vec![0, 1, 2], None));
@@ -152,7 +158,7 @@ fn users_come_and_go_with_the_ramp() {
     let closed = Arrival::Closed { users: 100, think: Think::Exponential(Nanos(10)) };
     let mut of = load([closed]);
     of.ramp = Ramp { up: Nanos(1000), hold: Some(Nanos(1000)), down: Nanos(1000) };
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
     (0..100).for_each(|_| a.ended(0, Nanos(2500)));
@@ -164,7 +170,7 @@ fn users_come_and_go_with_the_ramp() {
 fn open_flows_are_kept_at_a_number_by_weight() {
     let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
     let of = Load { target: Some(Target::Active(1000)), ..load([weight(3), weight(1)]) };
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let all: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0), every)).collect();
     assert_eq!(all.len(), 1000);
     let first = all.iter().filter(|due| due.template == 0).count();
@@ -178,7 +184,7 @@ fn users_who_are_ready_do_not_wait_for_what_a_stall_has_moved() {
     let closed = Arrival::Closed { users: 10, think: Think::Fixed(Nanos(0)) };
     let mut of = load([closed, open(1000)]);
     of.patience = Nanos(SECOND);
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
     // The schedule of the open loop is moved by most of a stall of 100 ms.
     let stalled = Nanos(100_000_000);
@@ -196,7 +202,7 @@ fn who_has_no_users_has_none_of_the_flows() {
     let mut of = load([Arrival::Closed { users: 2, think: Think::Fixed(Nanos(0)) }]);
     of.limits = Limits { flows: Some(100), ..Limits::default() };
     let begun = |worker| {
-        let mut a = Arrivals::new(&of, SidePart::ALL, (worker, 5), Nanos(0));
+        let mut a = Arrivals::new(&of, SidePart::ALL, seat((worker, 5)), Nanos(0));
         let mut begun = 0;
         while a.take(Nanos(begun), every).is_some() {
             begun += 1;
@@ -211,9 +217,9 @@ fn who_has_no_users_has_none_of_the_flows() {
 #[test]
 fn a_worker_sleeps_until_a_flow_of_its_own_is_due() {
     let mine = |_, number| number % 7 == 3;
-    let a = Arrivals::new(&load([open(1000)]), SidePart::ALL, (1, 2), Nanos(50));
+    let a = Arrivals::new(&load([open(1000)]), SidePart::ALL, seat((1, 2)), Nanos(50));
     assert_eq!(a.next_due(mine), Some(Nanos(50 + 3_000_000)));
-    let alone = Arrivals::new(&load([open(1000)]), SidePart::ALL, (0, 1), Nanos(50));
+    let alone = Arrivals::new(&load([open(1000)]), SidePart::ALL, seat((0, 1)), Nanos(50));
     assert_eq!(alone.next_due(mine), Some(Nanos(50)));
 }
 
@@ -222,12 +228,12 @@ fn limits_end_it() {
     let mut of = load([open(1000), open(1000)]);
     of.limits = Limits { flows: Some(100), ..Limits::default() };
     of.templates[0].limit = Some(20);
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let all = until(&mut a, 10 * SECOND);
     assert_eq!((all.len(), all.iter().filter(|d| d.template == 0).count()), (100, 20));
     assert!(a.over(Nanos(0)) && a.next_due(every).is_none());
     of.limits = Limits { duration: Some(Nanos(SECOND)), ..Limits::default() };
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     assert_eq!(until(&mut a, 10 * SECOND).len(), 1020);
     assert!(a.over(Nanos(SECOND)));
 }
@@ -237,7 +243,7 @@ fn a_bandwidth_is_reached_and_kept() {
     let weight = Arrival::Weight { weight: 1, spacing: Spacing::Constant };
     // 10 kB a flow: 80 Mbit/s are 1000 flows a second.
     let of = Load { target: Some(Target::Bandwidth(80_000_000)), ..load([weight]) };
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let (mut begun, mut at_five) = (0, 0);
     for ms in 1..=10_000 {
         let now = Nanos(ms * 1_000_000);
@@ -258,7 +264,7 @@ fn changed(old: &Load, new: &Load, workers: u64, at: u64, end: u64) -> Vec<Due> 
     old.can_become(new).expect("only rates differ");
     let mut all = Vec::new();
     for worker in 0..workers {
-        let mut a = Arrivals::new(old, SidePart::ALL, (worker, workers), Nanos(0));
+        let mut a = Arrivals::new(old, SidePart::ALL, seat((worker, workers)), Nanos(0));
         all.extend(until_of(&mut a, at, (worker, workers)));
         a.change(Nanos(at), new);
         all.extend(until_of(&mut a, end, (worker, workers)));
@@ -310,7 +316,7 @@ fn weights_targets_and_users_change_while_running() {
     );
 
     let users = |users| load([Arrival::Closed { users, think: Think::Fixed(Nanos(0)) }]);
-    let mut a = Arrivals::new(&users(10), SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&users(10), SidePart::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!(take(&mut a, 1), 10);
     a.change(Nanos(2), &users(4));
@@ -335,7 +341,7 @@ fn what_else_than_rates_differs_is_told() {
 #[test]
 fn a_pause_moves_what_is_still_to_come() {
     let of = load([open(1000), open(100)]);
-    let mut a = Arrivals::new(&of, SidePart::ALL, (0, 1), Nanos(0));
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let before = until(&mut a, SECOND);
     a.pause(Nanos(SECOND), Some(0));
     let between = until(&mut a, 3 * SECOND);

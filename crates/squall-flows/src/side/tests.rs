@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use squall_apps::Program;
 use squall_program::mix;
 
@@ -119,9 +121,19 @@ impl Lab {
     }
 
     fn with(load: &Load, clients: Network, servers: Network, worker: (u32, u32)) -> Self {
+        Self::of_part(load, clients, servers, (Division::WHOLE, worker))
+    }
+
+    fn of_part(
+        load: &Load,
+        clients: Network,
+        servers: Network,
+        (part, worker): (Division, (u32, u32)),
+    ) -> Self {
         let side = |network: &Network, role| {
             let settings = SideSettings {
                 role,
+                part,
                 worker,
                 start: Nanos(MS),
                 flows: 1 << 17,
@@ -246,8 +258,20 @@ fn loss_reordering_and_duplicates_lose_no_flow_and_no_octet() {
 /// Each flow as its first segment shows it: when it left, addresses and ports, of which the
 /// server's tells the template.
 fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<u8>)> {
+    flows_of_parts(&[(Division::WHOLE, workers)], order, arrivals)
+}
+
+/// As [`flows`], of parts each with so many workers.
+fn flows_of_parts(
+    parts: &[(Division, u32)],
+    order: Order,
+    arrivals: [Arrival; 2],
+) -> Vec<(Nanos, Vec<u8>)> {
     let mut found = Vec::new();
-    for worker in 0..workers {
+    let seats = parts
+        .iter()
+        .flat_map(|&(part, workers)| (0..workers).map(move |worker| (part, (worker, workers))));
+    for seat in seats {
         let mut of = load(arrivals[0].clone());
         of.templates.push(Template {
             port: 81,
@@ -259,7 +283,7 @@ fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<
             .push(PoolOf { name: "others".into(), ..pool("16.1.0.0-16.1.0.99", 2000..=60_000) });
         of.templates[1].clients = 1;
         of.servers[0].order = order;
-        let mut lab = Lab::with(&of, network(1), network(2), (worker, workers));
+        let mut lab = Lab::of_part(&of, network(1), network(2), seat);
         while lab.now.0 < 1000 * MS {
             lab.turn();
             let just_now = lab.now + lab.wires[0].delay;
@@ -290,6 +314,25 @@ fn workers_together_begin_the_flows_of_one() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
+    let poisson = |cps| Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Poisson };
+    for order in [Order::Sequential, Order::Random, Order::Hash] {
+        let arrivals = || [poisson(2000), open(300)];
+        let whole = flows(1, order, arrivals());
+        let part = |index| Division::new(index, 2).unwrap();
+        // Their machines differ.
+        let parts = [(part(0), 1), (part(1), 2)];
+        assert!(whole == flows_of_parts(&parts, order, arrivals()), "{order:?}");
+        let clients = |part: &(Division, u32)| {
+            let all = flows_of_parts(std::slice::from_ref(part), order, arrivals());
+            all.into_iter().map(|(_, tuple)| tuple[..4].to_vec()).collect::<BTreeSet<_>>()
+        };
+        let [one, other] = [clients(&parts[0]), clients(&parts[1])];
+        assert!(one.is_disjoint(&other) && one.len().abs_diff(other.len()) <= 1, "{order:?}");
     }
 }
 

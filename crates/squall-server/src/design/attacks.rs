@@ -231,7 +231,9 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 job.total.store(total, Ordering::Relaxed);
                 !job.stop.load(Ordering::Relaxed) && !*service.ending.borrow()
             };
-            let work = std::panic::AssertUnwindSafe(|| attacking::prepare(&profile, &progress));
+            let work = std::panic::AssertUnwindSafe(|| {
+                attacking::prepare(&profile, squall::units::Division::WHOLE, &progress)
+            });
             let solved = match std::panic::catch_unwind(work) {
                 Ok(Ok(Some(prepared))) => {
                     let report = prepared.reports.first();

@@ -106,6 +106,44 @@ fn the_frames_of_any_number_of_workers_are_those_of_one() {
     }
 }
 
+/// Parts on machines of their own, each with workers of its own number.
+#[test]
+fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
+    let print = |report: &Report| {
+        let text = report.ports[0].tx.fingerprint.clone().unwrap();
+        u128::from_str_radix(&text, 16).unwrap()
+    };
+    let (mut divided, mut refused) = (0, 0);
+    for (name, profile) in profiles() {
+        let one = run(session(&profile, "loop:parts,virtual", 1));
+        for of in [2, 3] {
+            let part = |part: u32| {
+                let mut session = session(&profile, "loop:parts,virtual", part as usize);
+                session.options.part = Some(format!("{part}/{of}").parse().unwrap());
+                session.open().map(|opened| opened.start().unwrap().finish().unwrap())
+            };
+            let parts: Vec<Report> = match (1..=of).map(part).collect() {
+                Ok(parts) => parts,
+                Err(error) => {
+                    assert!(error.to_string().contains("no part can count"), "{name}: {error}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            let sum = |of: fn(&Report) -> u64| parts.iter().map(of).sum::<u64>();
+            assert_eq!(
+                (sum(|part| part.ports[0].tx.packets), sum(|part| part.ports[0].tx.octets)),
+                (one.ports[0].tx.packets, one.ports[0].tx.octets),
+                "{name} in {of} parts"
+            );
+            let prints = parts.iter().map(print).fold(0, u128::wrapping_add);
+            assert_eq!(prints, print(&one), "{name} in {of} parts");
+            divided += 1;
+        }
+    }
+    assert!(divided > 10 * refused && divided > 200, "{divided} divided, {refused} refused");
+}
+
 /// (index, due instant, octets) of a stream's frames as worker `worker` makes them, up to index
 /// `end`.
 fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64, Vec<u8>)> {

@@ -388,6 +388,70 @@ fn on_virtual_time_a_mix_has_the_same_frames_however_many_workers_are_asked_for(
     assert_eq!(frames(1), one);
 }
 
+/// Two streams that stay whole (signed, chained), one that is divided, conversations of captures,
+/// attacks of rules and a scan.
+#[test]
+fn the_parts_of_a_mix_together_have_the_frames_and_labels_of_the_whole() {
+    let folder = Folder::new("parts");
+    let captures: String = (1..=6)
+        .map(|src| {
+            let file = capture(&folder, &format!("{src}.pcap"), 20, src);
+            replay(&format!("again {src}"), "A", &file, "unique_ip = 2\nloops = 3")
+        })
+        .collect();
+    let plain = "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\nmode = { burst = 301 }\n";
+    let scan = "[[attack]]\ntemplate = \"udp-scan\"\nport = \"A\"\noptions = { count = 25 }\n";
+    let text = format!(
+        "[ports]\nA = \"pcap:{}\"\n{}{}{plain}{captures}{}{scan}",
+        folder.0.join("parts.pcap").display(),
+        stream("one", "A", "rate = \"1 kpps\"\nmode = { burst = 50 }"),
+        stream("other", "A", "rate = \"1 kpps\"\nmode = { burst = 30 }"),
+        attacks(&folder).replace("port2 = \"B\"\n", "")
+    );
+    let sent = |part: Option<&str>| {
+        let labels = folder.0.join("labels.csv");
+        let mut session = Session::new(parsed(&text));
+        session.options.part = part.map(|part| part.parse().unwrap());
+        session.options.fingerprint = Some(true);
+        session.options.labels = Some(labels.clone());
+        let report = session.open().unwrap().start().unwrap().finish().unwrap();
+        assert!(report.sources.iter().all(|source| source.sent == source.asked));
+        let print = report.ports[0].tx.fingerprint.clone().unwrap();
+        let lines = std::fs::read_to_string(labels).unwrap();
+        let mut lines: Vec<_> = lines.lines().skip(1).map(str::to_owned).collect();
+        lines.sort_unstable();
+        (report.ports[0].tx.packets, u128::from_str_radix(&print, 16).unwrap(), lines)
+    };
+    let whole = sent(None);
+    assert!(whole.2.len() >= 45, "{} labels", whole.2.len());
+    let mut together = (0, 0u128, Vec::new());
+    for part in ["1/3", "2/3", "3/3"] {
+        let one = sent(Some(part));
+        assert!(one.0 > whole.0 / 6, "part {part}: {} of {} frames", one.0, whole.0);
+        together.0 += one.0;
+        together.1 = together.1.wrapping_add(one.1);
+        together.2.extend(one.2);
+    }
+    together.2.sort_unstable();
+    assert!(together == whole, "{} of {} frames", together.0, whole.0);
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused_with_a_way_out() {
+    let refused = |head: &str, text: &str| {
+        let text = format!("{head}\nports = {{ A = \"null:\" }}\n{text}");
+        let mut session = Session::new(parsed(&text));
+        session.options.part = Some("1/2".parse().unwrap());
+        session.plan_only().map(|_| ()).unwrap_err().to_string()
+    };
+    let two = stream("a", "A", "rate = \"1 kpps\"\nmode = { burst = 10 }")
+        + &stream("b", "A", "rate = \"1 kpps\"\nafter = \"a\"");
+    let found = refused("", &two);
+    assert!(found.contains("try a start of its own"), "{found}");
+    let found = refused("packets = 100", &two.replace("after = \"a\"", ""));
+    assert!(found.contains("mode = { burst = N }"), "{found}");
+}
+
 #[test]
 fn on_the_real_clock_frames_have_the_fingerprint_of_a_file() {
     let folder = Folder::new("prints");
