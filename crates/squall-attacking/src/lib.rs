@@ -82,10 +82,8 @@ pub struct Prepared {
     pub reports: Vec<AttackReport>,
     /// The rules of each, and what became of them.
     solved: Vec<Option<SolvedRules>>,
-    /// What leaves as frames.
-    lines: Vec<Line>,
-    /// Sections that wait for something else, or something else for them.
-    apart: Vec<Apart>,
+    /// What leaves as frames: a replay of each of the profile's attacks.
+    replays: Vec<OfFrames>,
     /// Ports that frames leave by, clients' and servers'.
     pub ways: Vec<usize>,
     /// Of a live run, what is spoken by TCP and UDP of our own.
@@ -98,18 +96,18 @@ impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared")
             .field("labels", &self.labels.len())
-            .field("lines", &self.lines.len())
+            .field("replays", &self.replays.len())
             .finish_non_exhaustive()
     }
 }
 
-/// A section whose frames are a replay of their own.
-#[derive(Clone, Debug)]
-struct Apart {
+/// The frames of one `[[attack]]`.
+#[derive(Clone)]
+struct OfFrames {
     name: String,
     waits: bool,
-    /// Which of the lines and of the labels are its.
-    lines: Range<usize>,
+    lines: Vec<Line>,
+    /// Which of the labels are its, those of what is spoken live included.
     labels: Range<usize>,
 }
 
@@ -176,8 +174,7 @@ pub fn prepare(
         labels: Arc::default(),
         reports: Vec::new(),
         solved: Vec::new(),
-        lines: Vec::new(),
-        apart: Vec::new(),
+        replays: Vec::new(),
         ways: Vec::new(),
         live: None,
         sent: Arc::default(),
@@ -211,19 +208,21 @@ pub fn prepare(
         // Each attack of a run has a number of its own.
         let before = numbers;
         numbers += section.numbers;
-        let (first_line, first_label) = (prepared.lines.len(), labels.len());
+        let first_label = labels.len();
         labels.extend(
             section
                 .labels
                 .into_iter()
                 .map(|label| Label { attack: label.attack + before, ..label }),
         );
-        prepared.lines.extend(section.lines);
-        if said.after.is_some() || is_awaited(profile, &said.name) {
-            prepared.apart.push(Apart {
+        section.lines.retain(|line| line().next().is_some());
+        let awaited = said.after.is_some() || is_awaited(profile, &said.name);
+        // Without frames it is a replay that has ended at once.
+        if !section.lines.is_empty() || awaited {
+            prepared.replays.push(OfFrames {
                 name: said.name.clone(),
                 waits: said.after.is_some(),
-                lines: first_line..prepared.lines.len(),
+                lines: section.lines,
                 labels: first_label..labels.len(),
             });
         }
@@ -353,6 +352,7 @@ fn from_rules(
         }
     }
     let numbers = suite.attacks.last().map_or(0, |last| last.number + 1);
+    suite.attacks.retain(|attack| attack.begin < said.end());
     suite.attacks.retain(|attack| match said.live && live::is_conversation(attack) {
         true => part.has_address(attack.ends.client),
         false => part.has(attack.number),
@@ -580,21 +580,13 @@ impl Prepared {
         }
     }
 
-    /// All that leaves as frames, as what replays read: those that wait for something else, or
-    /// something else for them, by their names; all others as one.
+    /// All that leaves as frames, as what replays read, by the names of the attacks.
     pub fn replaying(&self) -> Vec<PlanReplay> {
-        let apart = self.apart.iter().map(|apart| {
-            let lines = self.lines[apart.lines.clone()].to_vec();
-            PlanReplay { waits: apart.waits, ..self.replay(&apart.name, lines) }
-        });
-        let lines = self.lines.iter().enumerate();
-        let together = lines
-            .filter(|(i, _)| !self.apart.iter().any(|apart| apart.lines.contains(i)))
-            .map(|(_, line)| line.clone());
-        let together: Vec<Line> = together.collect();
-        let some = together.iter().any(|line| line().next().is_some());
-        let together = some.then(|| self.replay(TOGETHER, together));
-        together.into_iter().chain(apart).collect()
+        let of = |attack: &OfFrames| PlanReplay {
+            waits: attack.waits,
+            ..self.replay(&attack.name, attack.lines.clone())
+        };
+        self.replays.iter().map(of).collect()
     }
 
     fn replay(&self, name: &str, lines: Vec<Line>) -> PlanReplay {
@@ -614,19 +606,22 @@ impl Prepared {
         PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
     }
 
-    /// What waited has begun when `began` says so of its name; `None`: never.
+    /// With the instants at which frames left: `at` has that of an attack (its name) at a time of
+    /// its own schedule; `None`: it never came to that.
     #[must_use]
-    pub fn begun(&self, began: impl Fn(&str) -> Option<Nanos>) -> Self {
-        let mut begun = self.clone();
-        let labels = Arc::make_mut(&mut begun.labels);
-        for apart in self.apart.iter().filter(|apart| apart.waits) {
-            let at = began(&apart.name);
-            for label in &mut labels[apart.labels.clone()] {
-                let behind = |time: Nanos| at.map_or(NEVER, |at| at + time);
-                (label.begin, label.end) = (behind(label.begin), behind(label.end));
+    pub fn left(&self, at: impl Fn(&str, Nanos) -> Option<Nanos>) -> Self {
+        let mut left = self.clone();
+        let labels = Arc::make_mut(&mut left.labels);
+        // These have a schedule of their own.
+        let spoken = self.live.as_ref().map(Live::labelled).unwrap_or_default();
+        for attack in &self.replays {
+            for i in attack.labels.clone().filter(|i| !spoken.contains(i)) {
+                let label = &mut labels[i];
+                let of = |time| at(&attack.name, time).unwrap_or(NEVER);
+                (label.begin, label.end) = (of(label.begin), of(label.end));
             }
         }
-        begun
+        left
     }
 
     /// The attack of `profile` that is spoken by TCP and UDP of our own, for its networks.
@@ -694,7 +689,7 @@ impl Prepared {
 
     /// All frames in the order of their times.
     pub fn timeline(&self) -> impl Iterator<Item = Timed> + use<> {
-        Merged::new(self.lines.iter().map(|line| line()).collect())
+        Merged::new(self.replays.iter().flat_map(|of| &of.lines).map(|line| line()).collect())
     }
 
     /// Has both ports listened at for what arrives there; `None`: there is one port, or one that
@@ -702,7 +697,10 @@ impl Prepared {
     pub fn listen(&self, take: &mut [Take], receives: impl Fn(usize) -> bool) -> Option<Heard> {
         let [clients, servers] = self.ways[..] else { return None };
         // Frames may have been left out of the run.
-        if self.lines.is_empty() || self.sent.is_empty() || !receives(clients) || !receives(servers)
+        if self.replays.is_empty()
+            || self.sent.is_empty()
+            || !receives(clients)
+            || !receives(servers)
         {
             return None;
         }
@@ -748,7 +746,7 @@ impl Prepared {
     /// Labels of what began before the run had ended; of what it cut short no alert is owed.
     pub fn sent_until(&self, end: Nanos) -> Vec<Label> {
         // Where nothing leaves as frames, what is spoken is all.
-        let spoken = self.live.as_ref().filter(|_| self.lines.is_empty()).map(Live::labelled);
+        let spoken = self.live.as_ref().filter(|_| self.replays.is_empty()).map(Live::labelled);
         let leaves = |i: &usize| spoken.as_ref().is_none_or(|spoken| spoken.contains(i));
         let begun = (0..self.labels.len())
             .filter(leaves)
@@ -826,8 +824,6 @@ fn spoken(protocol: Protocol) -> String {
     }
 }
 
-/// What all attacks are called that leave as frames, as one replay.
-const TOGETHER: &str = "attacks";
 /// Behind the end of any run.
 const NEVER: Nanos = Nanos(u64::MAX);
 /// What captures of attacks begin with: 2023-11-14.

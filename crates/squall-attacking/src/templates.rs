@@ -57,10 +57,10 @@ pub(crate) fn section(
     };
     for (number, event) in (0..).zip(events) {
         section.numbers = number + 1;
-        if !part.has(number) {
+        let begin = Nanos(said.start.0.saturating_add(event.at.0));
+        if !part.has(number) || begin >= said.end() {
             continue;
         }
-        let begin = Nanos(said.start.0.saturating_add(event.at.0));
         match event.frames(&wire) {
             Ok(frames) => {
                 section.report.attacks += 1;
@@ -81,6 +81,7 @@ pub(crate) fn section(
         parameters: Arc::new(parameters),
         wire,
         start: said.start,
+        end: said.end(),
         by_port: said.port2.is_some(),
         part,
     };
@@ -226,6 +227,8 @@ struct Made {
     parameters: Arc<Parameters>,
     wire: wire::Settings,
     start: Nanos,
+    /// None begins from then on.
+    end: Nanos,
     /// Two ports, told apart by MAC address.
     by_port: bool,
     part: Division,
@@ -249,8 +252,11 @@ impl Overlapping for Made {
             (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
         }
         // They were all written once before, for their labels.
-        let frames = event.frames(&self.wire).unwrap_or_default();
         let begin = Nanos(self.start.0.saturating_add(event.at.0));
+        if begin >= self.end {
+            return Some(Vec::new());
+        }
+        let frames = event.frames(&self.wire).unwrap_or_default();
         Some(frames.into_iter().map(|frame| Timed::of(frame, begin)).collect())
     }
 }

@@ -89,7 +89,7 @@ fn read(
 }
 
 /// From the schedule of a replay to the run's: both pass evenly, one faster than the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Warp {
     /// An instant of the schedule, and when it is in the run; picoseconds.
     from: u64,
@@ -117,14 +117,42 @@ impl Warp {
         u64::try_from(real).unwrap_or(u64::MAX)
     }
 
+    /// Where the schedule is at `now`.
+    fn schedule(self, now: u64) -> u64 {
+        let passed = u128::from(now.saturating_sub(self.at));
+        let passed = passed * u128::from(self.num) / u128::from(self.den);
+        self.from.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+
     /// From `now` on, another speed.
     fn change(&mut self, now: u64, (num, den): (u64, u64)) {
-        if let Some(passed) = now.checked_sub(self.at) {
-            let passed = u128::from(passed) * u128::from(self.num) / u128::from(self.den);
-            let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-            (self.from, self.at) = (self.from.saturating_add(passed), now);
+        if now >= self.at {
+            (self.from, self.at) = (self.schedule(now), now);
         }
         (self.num, self.den) = (num, den);
+    }
+}
+
+/// How a replay's own schedule passed in the run, with its pauses and changes of speed.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// From which instant of the schedule on it passed how.
+    moves: Vec<(u64, Warp)>,
+    /// From this instant of the schedule on nothing has left: it was paused then until the end, or
+    /// never began.
+    held: Option<u64>,
+}
+
+impl Course {
+    fn turn(&mut self, from: u64, warp: Warp) {
+        self.moves.push((from, warp));
+    }
+
+    /// When in the run what the schedule has at `due` was due; `None`: never.
+    pub fn instant(&self, due: Picos) -> Option<Picos> {
+        let passed = self.moves.iter().rev().find(|(from, _)| *from <= due.0);
+        let (_, warp) = passed.filter(|_| self.held.is_none_or(|held| due.0 < held))?;
+        Some(Picos(warp.real(due.0)))
     }
 }
 
@@ -171,6 +199,7 @@ pub(crate) struct Replayer {
     until: Picos,
     /// Its schedule as the run goes on: beginning, pauses, speed.
     warp: Warp,
+    course: Course,
     /// The clock of the schedule, which all ports share as their order is part of it.
     pace: Pace,
     paused: Option<Picos>,
@@ -218,6 +247,8 @@ pub struct Replayed {
     pub starved: Nanos,
     /// For so long before the end it had nothing, and never got it: what was due then is not known.
     pub dry: Nanos,
+    /// When what its schedule has was due in the run.
+    pub course: Course,
 }
 
 impl std::fmt::Debug for Replayed {
@@ -263,6 +294,7 @@ impl Replayer {
         };
         let feed_held = feed.held;
         let (num, den) = plan.speed;
+        let warp = Warp { from: 0, at: plan.start.0, num, den };
         Self {
             number,
             outs: plan.ports.iter().map(out).collect(),
@@ -276,7 +308,8 @@ impl Replayer {
             allowed: if feed_held { 0 } else { u64::MAX },
             begin: plan.start,
             until: plan.end.unwrap_or(Picos(u64::MAX)),
-            warp: Warp { from: 0, at: plan.start.0, num, den },
+            warp,
+            course: Course { moves: vec![(0, warp)], held: None },
             pace: Pace::new(clock != Clock::Virtual),
             paused: None,
             waits: plan.waits,
@@ -324,6 +357,7 @@ impl Replayer {
         let behind = |start: Picos| Picos(start.0.saturating_add(at.0));
         (self.begin, self.until) = (behind(self.begin), behind(self.until));
         self.warp.at = self.warp.at.saturating_add(at.0);
+        self.course.turn(0, self.warp);
         (self.lapsed, self.behind) = (self.begin, self.begin);
         if let Some(since) = &mut self.paused {
             *since = (*since).max(at);
@@ -341,7 +375,9 @@ impl Replayer {
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
             let paused = now.0.saturating_sub(since.0);
+            let stood = self.warp.schedule(since.0);
             self.warp.at = self.warp.at.saturating_add(paused);
+            self.course.turn(stood, self.warp);
             if since < self.begin {
                 self.begin.0 = self.begin.0.saturating_add(paused);
             }
@@ -364,6 +400,7 @@ impl Replayer {
             self.take_back(turn.budget, turn.outlets);
         }
         self.warp.change(self.paused.unwrap_or(now).0, speed);
+        self.course.turn(self.warp.from, self.warp);
     }
 
     /// So many more frames may leave.
@@ -1035,12 +1072,18 @@ impl Source for Replayer {
 
     fn take_result(&mut self) -> Option<Replayed> {
         let reader = self.source.take()?;
+        let mut course = std::mem::take(&mut self.course);
+        course.held = match self.paused {
+            _ if self.waits => Some(0),
+            since => since.map(|since| self.warp.schedule(since.0)),
+        };
         Some(Replayed {
             number: self.number,
             source: reader,
             error: self.error.take(),
             starved: self.starved,
             dry: self.dry,
+            course,
         })
     }
 }

@@ -25,6 +25,8 @@ pub struct Attack {
     pub pace: AttackPace,
     /// When the first begins.
     pub start: Nanos,
+    /// None begins so long after the start.
+    pub duration: Option<Nanos>,
     /// What has to end before: the start is counted from that.
     pub after: Option<Said>,
     /// All of them so many times.
@@ -103,9 +105,21 @@ pub enum AttackPace {
     Share(f64),
 }
 
+impl Attack {
+    /// From this instant of its own schedule on no attack begins.
+    pub fn end(&self) -> Nanos {
+        self.duration.map_or(Nanos(u64::MAX), |lasts| Nanos(self.start.0.saturating_add(lasts.0)))
+    }
+}
+
+impl AttackPace {
+    /// Unless something else is said; of templates, whose own gaps count then.
+    pub const DEFAULT: Self = Self::PerSecond(100.0);
+}
+
 impl Default for AttackPace {
     fn default() -> Self {
-        AttackPace::PerSecond(100.0)
+        Self::DEFAULT
     }
 }
 
@@ -150,6 +164,7 @@ impl Attack {
             AttackPace::Share(share) => set("share", Some(json!(format!("{} %", share * 100.0)))),
         }
         set("start", (self.start != Nanos::ZERO).then(|| duration(self.start)));
+        set("duration", self.duration.map(duration));
         set("after", self.after.as_ref().map(|after| json!(after.text)));
         set("repeat", (self.repeat != 1).then(|| count(self.repeat)));
         set("shuffle", self.shuffle.then_some(json!(true)));

@@ -61,7 +61,7 @@ impl Prepared {
         match *self {}
     }
 
-    pub fn begun(&self, _: impl Fn(&str) -> Option<Nanos>) -> &Self {
+    pub fn left(&self, _: impl Fn(&str, Nanos) -> Option<Nanos>) -> &Self {
         match *self {}
     }
 

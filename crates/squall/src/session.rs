@@ -8,7 +8,7 @@ use std::{
 };
 
 use squall_apps::{Import, ImportOptions};
-use squall_engine::{Counters, Measure, PortTx, Running, Settings, Take};
+use squall_engine::{Counters, Measure, PortTx, Replayed, Running, Settings, Take};
 use squall_measure::{FlowSettings, track::Place};
 use squall_options::{Clock, Multiplier, RunOptions};
 use squall_plan::{
@@ -18,11 +18,11 @@ use squall_plan::{
 };
 use squall_port::{Port, PortFacts};
 use squall_port_linux::bypass;
-use squall_profile::Profile;
+use squall_profile::{Attack, AttackOf, AttackPace, Profile};
 use squall_replay::{Input, Reader, Replay, Timing};
 use squall_report::verdict;
 use squall_stats::EqualBins;
-use squall_units::{Division, Nanos};
+use squall_units::{Division, Nanos, Picos};
 
 use crate::{
     Capture, Error, assemble,
@@ -65,6 +65,8 @@ pub struct Session {
 /// Ports opened, plan compiled: ready to start.
 pub struct Opened {
     session: Session,
+    /// Ports as the profile has them: names and addresses.
+    named: Vec<(String, String)>,
     ports: Vec<Box<dyn Port>>,
     limits: Vec<PortLimits>,
     plan: Plan,
@@ -140,6 +142,8 @@ pub struct Run {
     running: Running,
     /// What the session's profile is compiled to, without what was added and removed while running.
     planned: Plan,
+    /// Ports as the profile has them, names and addresses: the session's may say more.
+    named: Vec<(String, String)>,
     /// The replays of the profile that the run was opened with.
     opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
@@ -466,6 +470,7 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(mut self) -> Result<Opened, Error> {
+        let named = named(&self.profile);
         self.prepare()?;
         self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
@@ -532,6 +537,7 @@ impl Session {
             self.options.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
         Ok(Opened {
             session: self,
+            named,
             ports,
             limits,
             plan,
@@ -606,6 +612,11 @@ impl Session {
             other => other,
         }
     }
+}
+
+/// Names and addresses of its ports.
+fn named(profile: &Profile) -> Vec<(String, String)> {
+    profile.ports.iter().map(|port| (port.name.clone(), port.address.clone())).collect()
 }
 
 /// What reads the captures, replay by replay.
@@ -752,6 +763,7 @@ impl Opened {
             opened: self.session.profile.replays.clone().into(),
             session: self.session,
             running,
+            named: self.named,
             planned: self.plan,
             limits: self.limits,
             virtual_time: self.virtual_time,
@@ -902,14 +914,12 @@ impl Run {
     ///
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
-    pub fn change(&mut self, profile: Profile) -> Result<(), Error> {
-        let addresses = |p: &Profile| {
-            p.ports.iter().map(|p| (p.name.clone(), p.address.clone())).collect::<Vec<_>>()
-        };
-        if addresses(&profile) != addresses(&self.session.profile) {
+    pub fn change(&mut self, mut profile: Profile) -> Result<(), Error> {
+        if named(&profile) != self.named {
             return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
         }
-        self.become_session(Session { profile, ..self.session.clone() })
+        profile.ports.clone_from(&self.session.profile.ports);
+        self.become_profile(profile)
     }
 
     /// All rates are those of the profile times this; of flows a factor only.
@@ -956,7 +966,7 @@ impl Run {
         };
         let Some(name) = template else {
             amount.put_into(&mut flows.target)?;
-            return self.change(profile);
+            return self.become_profile(profile);
         };
         let known: Vec<_> = flows.templates.iter().map(|template| template.name.clone()).collect();
         match flows.templates.iter_mut().find(|template| template.name == name) {
@@ -969,19 +979,18 @@ impl Run {
                 }));
             }
         }
-        self.change(profile)
+        self.become_profile(profile)
     }
 
-    fn become_session(&mut self, session: Session) -> Result<(), Error> {
+    fn become_profile(&mut self, profile: Profile) -> Result<(), Error> {
+        self.become_session(Session { profile, ..self.session.clone() })
+    }
+
+    fn become_session(&mut self, mut session: Session) -> Result<(), Error> {
         if session.profile.run != self.session.profile.run {
             return Err(Error::Usage("[run] cannot change while running\n  try a new run".into()));
         }
-        let attacks = |session: &Session| session.profile.to_value()["attack"].clone();
-        if attacks(&session) != attacks(&self.session) {
-            return Err(Error::Usage(
-                "attacks cannot change while running\n  try a new run".into(),
-            ));
-        }
+        self.attacks_at_other_rates(&mut session)?;
         let mut new = session.compile_for(&self.limits, None, Some(&self.opened))?;
         if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows)
             && self.session.spoken().is_some()
@@ -1013,6 +1022,54 @@ impl Run {
         }
         self.running.apply(self.planned.diff(&new))?;
         (self.planned, self.session) = (new, session);
+        Ok(())
+    }
+
+    /// The replays of attacks whose rates differ in a changed profile are as much faster.
+    ///
+    /// # Errors
+    /// Something else of the attacks differs, or it is spoken live, at instants of its own.
+    fn attacks_at_other_rates(&self, session: &mut Session) -> Result<(), Error> {
+        let written = |session: &Session| {
+            let mut value = session.profile.to_value()["attack"].take();
+            let tables = value.as_array_mut().into_iter().flatten();
+            for table in tables.filter_map(|table| table.as_object_mut()) {
+                table.remove("rate");
+            }
+            value
+        };
+        let refused = |what: &str| Err(Error::Usage(format!("{what}\n  try a new run")));
+        if written(session) != written(&self.session) {
+            return refused("of attacks only the rate can change while running");
+        }
+        let olds = &self.session.profile.attacks;
+        for (old, new) in olds.iter().zip(&session.profile.attacks) {
+            if old.pace == new.pace {
+                continue;
+            }
+            let (AttackPace::PerSecond(before), AttackPace::PerSecond(now)) = (old.pace, new.pace)
+            else {
+                return refused("the share of attacks cannot change while running");
+            };
+            // Of a template the default is none of a rate.
+            let of_rules = matches!(old.what, AttackOf::Rules(_));
+            let known = |attack: &Attack| of_rules || attack.pace != AttackPace::DEFAULT;
+            if old.live || !known(old) || !known(new) {
+                return refused(&format!(
+                    "the rate of attack {:?} cannot change while running",
+                    new.name
+                ));
+            }
+            // As exact as rates are written.
+            let whole = |rate: f64| (rate * 1e6).round() as u128;
+            let replays = session.replays.iter_mut();
+            for replay in replays.filter(|one| one.fixed && one.name == new.name) {
+                let (num, den) = replay.speed;
+                let num = u128::from(num) * whole(now);
+                replay.speed = squall_units::near(num, u128::from(den) * whole(before))
+                    .ok_or_else(|| Error::Usage("there is no such rate".into()))?;
+            }
+        }
         Ok(())
     }
 
@@ -1141,10 +1198,13 @@ impl Run {
             report.replays.push(made);
         }
         if let Some((attacks, failed, served)) = attacked {
-            let attacks = attacks.begun(|name| {
-                let mut began = outcome.began.iter();
-                let (_, at) = began.find(|(part, _)| plan.name_of(*part) == name)?;
-                at.map(|at| at.as_nanos())
+            let attacks = attacks.left(|name, time| {
+                let named = |one: &&Replayed| {
+                    let of = &plan.replays[one.number as usize];
+                    of.fixed && of.name == name
+                };
+                let replayed = outcome.replayed.iter().find(named)?;
+                replayed.course.instant(time.into()).map(Picos::as_nanos)
             });
             report.attacks = attacks.reports(
                 plan.flows.as_deref(),

@@ -55,6 +55,8 @@ table! {
         /// When the first begins, from the start of the run, or from the end of what they come
         /// `after`. Default 0.
         start: Nanos,
+        /// None begins so long after the start.
+        duration: Nanos,
         /// They begin when that stream, replay, template or attack has ended, by its name. Not of
         /// attacks that are spoken live.
         after: Said,
@@ -260,6 +262,7 @@ fn attack(
         live,
         pace: pace?,
         start: table.start.map_or(Nanos::ZERO, |start| start.value),
+        duration: table.duration.map(|duration| duration.value),
         after: table.after.map(|after| after.value),
         repeat: repeat?,
         shuffle: table.shuffle.is_some_and(|shuffle| shuffle.value),

@@ -70,8 +70,8 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
             "of a stream"
         } else if templates().any(|template| template.name == replay.name) {
             "of a template"
-        } else if replay.name == "attacks" && !attacks.is_empty() {
-            "that attacks have"
+        } else if attacks.iter().any(|attack| attack.name == replay.name) {
+            "of an attack"
         } else {
             continue;
         };
@@ -83,6 +83,18 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         let text = format!("template {:?} has the name of a stream", template.name);
         let hints = vec!["give one of them another name".into()];
         cx.mistakes.push(crate::Diagnostic::at(template.at, text, hints));
+    }
+    for attack in &attacks {
+        let whose = if names.index.contains_key(&attack.name) {
+            "stream"
+        } else if templates().any(|template| template.name == attack.name) {
+            "template"
+        } else {
+            continue;
+        };
+        let text = format!("attack {:?} has the name of a {whose}", attack.name);
+        let hints = vec!["give one of them another name".into()];
+        cx.mistakes.push(crate::Diagnostic::at(attack.at, text, hints));
     }
     let nexts: Vec<Option<Next>> =
         streams.iter().map(|(_, table)| next(table, &names, cx)).collect();

@@ -718,6 +718,7 @@ fn attack() -> impl Strategy<Value = Attack> {
                 live: two && live,
                 pace,
                 start: Nanos(start.into()),
+                duration: all.then_some(Nanos(repeat)),
                 after: None,
                 repeat,
                 shuffle,

@@ -158,7 +158,7 @@ fn a_capture_is_replayed_in_the_midst_of_streams_flows_and_attacks() {
     let told = |name: &str| report.replays.iter().find(|replay| replay.name == name).unwrap();
     assert_eq!((told("first").packets, told("first").loops), (400, 2));
     assert_eq!((told("second").ports[0].successful, told("second").ports[1].successful), (0, 200));
-    assert_eq!(told("attacks").packets, made.frames);
+    assert_eq!(told("attack 1").packets, made.frames);
     assert_eq!(
         of(&report, SourceKind::Replay),
         [("first by A", 400, 400), ("second by A", 0, 0), ("second by B", 200, 200)]
@@ -323,9 +323,81 @@ fn attacks_that_cannot_be_beside_flows_or_change_are_refused() {
     run.scale(2, 1).unwrap();
     let other = with(&live.replace("rate = 100", "rate = 50"));
     let refused = run.change(parsed(&other)).unwrap_err().to_string();
-    assert!(refused.contains("attacks cannot change"), "{refused}");
+    assert!(refused.contains("the rate of attack \"attack 1\" cannot change"), "{refused}");
+    let other = with(&live.replace("repeat = 20", "repeat = 21"));
+    let refused = run.change(parsed(&other)).unwrap_err().to_string();
+    assert!(refused.contains("of attacks only the rate can change"), "{refused}");
     run.stop();
     run.finish().unwrap();
+}
+
+/// First frames of conversations in a file: both addresses and ports, and the instant, nanoseconds.
+fn conversations(file: &Path) -> std::collections::HashMap<[u8; 12], u64> {
+    let mut reader = squall_pcap::CaptureReader::open(file).unwrap();
+    let mut first = std::collections::HashMap::new();
+    while let Some(packet) = reader.next().unwrap() {
+        first.entry(*packet.data[26..].first_chunk().unwrap()).or_insert(packet.time_ns);
+    }
+    first
+}
+
+#[test]
+fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
+    let folder = Folder::new("by-name");
+    let (file, labels) = (folder.0.join("sent.pcap"), folder.0.join("labels.csv"));
+    let attack = |name: &str, rate: u32| {
+        let one =
+            attacks(&folder).replace("port2 = \"B\"\n", "").replace("repeat = 20", "repeat = 50");
+        let net = name.bytes().map(u32::from).sum::<u32>() % 250;
+        let named = format!(
+            "[[attack]]\nname = {name:?}\ninside = \"10.{net}.0.1-10.{net}.0.99\"\noutside = \"198.18.{net}.1\""
+        );
+        one.replace("[[attack]]", &named).replace("rate = 100", &format!("rate = {rate}"))
+    };
+    let text = |rate| {
+        let ports = format!("[ports]\nA = \"pcap:{}\"\n", file.display());
+        let short = attack("short", 100) + "duration = \"200 ms\"\n";
+        ports + &attack("one", rate) + &attack("two", 100) + &short
+    };
+    let mut session = Session::new(parsed(&text(100)));
+    session.options.clock = Some(squall::options::Clock::Real);
+    session.options.labels = Some(labels.clone());
+    let mut run = session.open().unwrap().start().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    run.pause(Some("one")).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    run.resume(Some("one")).unwrap();
+    run.change(parsed(&text(200))).unwrap();
+    let report = run.finish().unwrap();
+    let names: Vec<_> = report.sources.iter().map(|source| source.name.as_str()).collect();
+    assert_eq!(names, ["one by A", "two by A", "short by A"]);
+    assert_eq!(report.attacks.iter().map(|one| one.attacks).collect::<Vec<_>>(), [100, 100, 20]);
+    let sent = conversations(&file);
+    let mut begins = Vec::new();
+    for line in std::fs::read_to_string(&labels).unwrap().lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [begin, source, sport, destination, dport] = [1, 4, 5, 6, 7].map(|i| fields[i]);
+        let address = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().octets();
+        let port = |text: &str| text.parse::<u16>().unwrap().to_be_bytes();
+        let mut key = [0; 12];
+        key[..4].copy_from_slice(&address(source));
+        key[4..8].copy_from_slice(&address(destination));
+        key[8..10].copy_from_slice(&port(sport));
+        key[10..].copy_from_slice(&port(dport));
+        begins.push((begin.parse::<f64>().unwrap(), sent[&key] as f64 / 1e9));
+    }
+    // The file has instants of the machine's clock, labels those of the wall's.
+    let first =
+        begins.iter().copied().fold((f64::MAX, f64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
+    for (begin, left) in &begins {
+        let (begin, left) = (begin - first.0, left - first.1);
+        assert!((left - begin).abs() < 0.4, "label {begin}, left at {left}");
+    }
+    assert_eq!(begins.len(), 220);
+    // Who was paused for a second and then twice as fast.
+    let last = begins.iter().map(|at| at.0).fold(0.0, f64::max);
+    let took = last - first.0;
+    assert!((1.5..3.0).contains(&took), "{took}");
 }
 
 #[test]
