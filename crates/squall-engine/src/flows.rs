@@ -127,6 +127,8 @@ struct PlayerPort {
     /// Frames that are said to come later ([`squall_port::fault`]: a delay).
     held: VecDeque<(Nanos, Cut, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
+    /// What is known of a batch before it is taken, kept for its room.
+    near: Vec<Near>,
     /// Something has come since the last turn.
     came: bool,
 }
@@ -251,6 +253,7 @@ impl Player {
             virtual_now: (self.clock == Clock::Virtual).then_some(Nanos::ZERO),
             held: VecDeque::new(),
             spare: Vec::new(),
+            near: Vec::with_capacity(BATCH),
             came: false,
         });
     }
@@ -435,20 +438,23 @@ impl Source for Player {
 impl Sink for PlayerPort {
     fn take(&mut self, now: Nanos, batch: &RxBatch<'_>, claims: &mut [bool]) {
         let now = self.virtual_now.unwrap_or(now);
-        let mut near = [Near::default(); BATCH];
+        self.near.clear();
+        self.near.resize(batch.frames.len().min(BATCH), Near::default());
+        let mut near = std::mem::take(&mut self.near);
         self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(batch, claims);
         }
         // A batch may be longer.
-        let near = near.into_iter().chain(std::iter::repeat(Near::default()));
-        for (((octets, frame), near), claim) in batch.iter().zip(near).zip(claims) {
+        let all = near.iter().copied().chain(std::iter::repeat(Near::default()));
+        for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
             if frame.outgoing || *claim {
                 continue;
             }
             self.came = true;
             *claim = self.take_one(now, octets, (frame.cut, frame.time), near);
         }
+        self.near = near;
     }
 
     fn advance(&mut self, now: Nanos) -> bool {

@@ -117,6 +117,20 @@ impl Warp {
         u64::try_from(real).unwrap_or(u64::MAX)
     }
 
+    /// The last instant of the schedule that is due by `real`; `None`: none is.
+    #[inline]
+    fn last_due(self, real: u64) -> Option<u64> {
+        match real.checked_sub(self.at) {
+            None => self.from.checked_sub(self.at - real),
+            Some(passed) if self.num == self.den => Some(self.from.saturating_add(passed)),
+            Some(passed) => {
+                let behind = (u128::from(passed) + 1) * u128::from(self.num);
+                let ahead = behind.div_ceil(u128::from(self.den)) - 1;
+                Some(self.from.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX)))
+            }
+        }
+    }
+
     /// Where the schedule is at `now`.
     fn schedule(self, now: u64) -> u64 {
         let passed = u128::from(now.saturating_sub(self.at));
@@ -719,9 +733,12 @@ impl Replayer {
         let frames = &chunk.departures[self.next.at..];
         let port = frames[0].port;
         let warp = self.warp;
+        // Found once for all frames. None is due later than the last instant.
+        let last = warp.last_due(horizon);
+        let at_once_too = at < budget.end.min(until);
         let may_leave = |frame: &Departure| match frame.due {
-            Departure::AT_ONCE => at < budget.end.min(until),
-            due => warp.real(due.0) <= horizon,
+            Departure::AT_ONCE => at_once_too,
+            due => last.is_some_and(|last| due.0 <= last),
         };
         let waits = |frame: &&Departure| frame.progress == Progress::Waiting && !frame.rests;
         let ours = |frame: &&Departure| frame.port == port && waits(frame) && may_leave(frame);
@@ -744,19 +761,20 @@ impl Replayer {
             Clock::Real(start) => start.max(now),
             Clock::Virtual => self.clock.instant(at),
         };
+        let (clock, first, counted) = (self.clock, self.next.at, budget.octets != u64::MAX);
         for frame in &frames[..count] {
-            if budget.octets == 0 {
+            if counted && budget.octets == 0 {
                 break;
             }
-            let octets = chunk.frame(self.next.at + filled);
+            let octets = chunk.frame(first + filled);
             let due = match frame.due {
                 Departure::AT_ONCE => at_once,
-                due => self.clock.instant(Picos(warp.real(due.0))),
+                due => clock.instant(Picos(warp.real(due.0))),
             };
             batch.frame(filled, octets.len(), due).copy_from_slice(octets);
             // What was there before is gone.
             (batch.meta[filled].owner, batch.meta[filled].mark) = (0, 0);
-            if budget.octets != u64::MAX {
+            if counted {
                 budget.octets = budget.octets.saturating_sub(u64::from(frame.len + FCS_LEN));
             }
             filled += 1;
@@ -1222,6 +1240,19 @@ mod tests {
 
     const START: Nanos = Nanos(1_000_000_000);
     const FRAMES: u8 = 10;
+
+    #[test]
+    fn the_last_instant_that_is_due_is_that_of_the_schedule() {
+        for (num, den) in [(1, 1), (3, 2), (2, 7), (1000, 999)] {
+            for (from, at) in [(0, 0), (50, 0), (0, 40), (30, 70)] {
+                let warp = Warp { from, at, num, den };
+                for real in 0..200 {
+                    let due = (0..2000).filter(|due| warp.real(*due) <= real).max();
+                    assert_eq!(warp.last_due(real), due, "{warp:?} at {real}");
+                }
+            }
+        }
+    }
 
     /// Takes frames ahead of their time; when they leave, the test says.
     #[derive(Default)]

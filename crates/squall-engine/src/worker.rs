@@ -386,10 +386,16 @@ impl Receiving {
         match &mut self.claimed {
             None => measure(&mut self.seen, &batch),
             Some(Claimed { measured, signed, claims, rest }) => {
-                let is_signed = |octets: &[u8]| *measured && Signature::read(octets).is_some();
-                signed.clear();
-                signed.extend(batch.iter().map(|(octets, _)| is_signed(octets)));
-                claims.clone_from(signed);
+                claims.clear();
+                match *measured {
+                    true => {
+                        let is_signed = |octets: &[u8]| Signature::read(octets).is_some();
+                        signed.clear();
+                        signed.extend(batch.iter().map(|(octets, _)| is_signed(octets)));
+                        claims.extend_from_slice(signed);
+                    }
+                    false => claims.resize(batch.frames.len(), false),
+                }
                 for source in sources {
                     if let Some(sink) = source.sink(self.port) {
                         sink.take(now, &batch, claims);
@@ -615,9 +621,11 @@ impl Worker {
     }
 
     /// On virtual time, where a source could go on for ever while the others stand: each goes on as
-    /// far as the next instant of another.
+    /// far as the next instant of another, if there is one that is not done.
     fn in_turn(&mut self) -> bool {
-        if self.clock != Clock::Virtual || self.sources.len() < 2 {
+        let open =
+            |sources: &[Box<dyn Source>]| sources.iter().filter(|one| !one.is_done()).count();
+        if self.clock != Clock::Virtual || self.sources.len() < 2 || open(&self.sources) < 2 {
             return false;
         }
         let end = self.budget.end;

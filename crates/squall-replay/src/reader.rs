@@ -586,9 +586,10 @@ impl Departing {
             chunk.changes.push((chunk.departures.len(), unique.change_number(self.loops)));
         }
         chunk.rest = self.loop_delay;
+        let (mut given, ours) = (0, chunk.departures.len());
         for ((&time_ns, &mark), &flow) in frames.times.iter().zip(&frames.marks).zip(&frames.flows)
         {
-            if self.is_over() {
+            if self.given + given >= self.limit {
                 break;
             }
             let mut rests = false;
@@ -603,7 +604,7 @@ impl Departing {
                 self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
             let len = mark.len();
             let due = self.schedule.next(time_ns, len);
-            self.given += 1;
+            given += 1;
             if let Some(whose) = &self.whose {
                 let octets = &chunk.octets[offset as usize..][..len as usize];
                 if whose.run(octets, len) != self.part.index() {
@@ -611,7 +612,6 @@ impl Departing {
                     continue;
                 }
             }
-            self.ours += 1;
             if let Some(change) = &change {
                 change.apply(&mut chunk.octets[offset as usize..][..len as usize]);
             }
@@ -628,6 +628,8 @@ impl Departing {
             });
             offset += len;
         }
+        self.given += given;
+        self.ours += (chunk.departures.len() - ours) as u64;
     }
 }
 
