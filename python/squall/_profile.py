@@ -322,6 +322,8 @@ class Attack:
         With `background`: attacks are so much of all octets, ``"1 %"``.
     start, gap : str, seconds or timedelta
         When the first begins; between the frames of an attack.
+    duration : str, seconds or timedelta, optional
+        None begins so long after the start.
     after : str
         They begin when that stream, replay, template or attack has ended; ``start`` is counted from
         then. Not of attacks that are spoken live.
@@ -358,6 +360,7 @@ class Attack:
     rate: float | str | None = None
     share: str | None = None
     start: Time | None = None
+    duration: Time | None = None
     after: str | None = None
     repeat: int | None = None
     shuffle: bool | None = None

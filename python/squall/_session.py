@@ -159,7 +159,7 @@ class Run:
     >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
     >>> with squall.Session(profile) as session:
     ...     run = session.start()
-    ...     run.wait(0.05)
+    ...     run.wait(0.2)
     ...     run.pause("web")
     ...     profile.streams[0].rate = "2 kpps"
     ...     run.change(profile)

@@ -389,13 +389,21 @@ impl Replayer {
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
             let paused = now.0.saturating_sub(since.0);
-            let stood = self.warp.schedule(since.0);
+            let stood = self.next_of_schedule(self.warp.schedule(since.0));
             self.warp.at = self.warp.at.saturating_add(paused);
             self.course.turn(stood, self.warp);
             if since < self.begin {
                 self.begin.0 = self.begin.0.saturating_add(paused);
             }
         }
+    }
+
+    /// From which instant of the schedule on nothing has left, at `now` of it: who is late is asked
+    /// for by the law that comes.
+    fn next_of_schedule(&self, now: u64) -> u64 {
+        let next = self.chunk().departures.get(self.next.at);
+        let due = next.map(|frame| frame.due).filter(|&due| due != Departure::AT_ONCE);
+        due.map_or(now, |due| now.min(due.0))
     }
 
     /// The run's end, where the replay's is earlier, is that for now; gives the end that it was.
@@ -414,7 +422,7 @@ impl Replayer {
             self.take_back(turn.budget, turn.outlets);
         }
         self.warp.change(self.paused.unwrap_or(now).0, speed);
-        self.course.turn(self.warp.from, self.warp);
+        self.course.turn(self.next_of_schedule(self.warp.from), self.warp);
     }
 
     /// So many more frames may leave.
@@ -1093,7 +1101,7 @@ impl Source for Replayer {
         let mut course = std::mem::take(&mut self.course);
         course.held = match self.paused {
             _ if self.waits => Some(0),
-            since => since.map(|since| self.warp.schedule(since.0)),
+            since => since.map(|since| self.next_of_schedule(self.warp.schedule(since.0))),
         };
         Some(Replayed {
             number: self.number,

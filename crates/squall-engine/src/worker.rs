@@ -528,6 +528,8 @@ const NAP: Nanos = Nanos(100_000);
 const SLEEP: Nanos = Nanos(50_000_000);
 /// So long frames gather.
 const GATHER: Nanos = Nanos(50_000);
+/// So long frames that come without end are taken at the end of a run.
+const DRAINED_AT_MOST: Nanos = Nanos(100_000_000);
 /// Rounds in which what was said before the end is still answered.
 const LAST_WORDS: usize = 64;
 /// Rounds at the end in which sources come to theirs.
@@ -895,10 +897,14 @@ impl Worker {
                 }
             }
         }
-        // What is on its way inside this process arrives now or never. On virtual time nobody has
-        // lingered for it, and a loop may be full of single frames.
-        let most = if self.clock == Clock::Virtual { 1 << 16 } else { 1000 };
-        for _ in 0..most {
+        // What is on its way inside this process arrives now or never: a loop may be full of single
+        // frames, on virtual time, as nobody has lingered for them, and where others had the CPU
+        // meanwhile. What others send without end is not waited for.
+        let until = monotonic() + DRAINED_AT_MOST;
+        for _ in 0..1 << 16 {
+            if self.clock != Clock::Virtual && monotonic() > until {
+                break;
+            }
             let mut any = false;
             for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
                 any |= rx.take(Nanos::ZERO, &mut []);

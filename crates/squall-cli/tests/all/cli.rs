@@ -722,7 +722,9 @@ fn a_run_that_nobody_watches_prints_a_line_a_second() {
         "1200ms",
     ]);
     assert_eq!(status, 0);
-    assert!(err.starts_with("t=1.0s  A tx ") && err.lines().count() <= 2, "{err}");
+    // A machine that is busy elsewhere may be a little late.
+    assert!(err.starts_with("t=1.") && err.contains("s  A tx "), "{err}");
+    assert!(err.lines().count() <= 2, "{err}");
     assert!(out.contains("VALID"), "{out}");
 }
 
