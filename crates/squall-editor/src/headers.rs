@@ -85,7 +85,7 @@ pub fn headers() -> Vec<HeaderInfo> {
 fn info(header: &HeaderDef) -> HeaderInfo {
     let payload = header.is_payload();
     let behind = squall_wire::payloads().iter().map(|p| p.name).filter(|name| *name != "raw");
-    let carries = header.carries.iter().copied();
+    let carries = header.carries();
     HeaderInfo {
         name: header.name.into(),
         aliases: texts(header.aliases),

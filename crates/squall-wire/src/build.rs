@@ -4,7 +4,9 @@ use std::io;
 
 use crate::bits::put;
 use crate::frame::{Frame, LayerAt};
-use crate::header::{FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto};
+use crate::header::{
+    Extent, FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto,
+};
 use crate::packet::{BuildError, Content, Layer, Opt, Packet, Value};
 use crate::syntax::{MAX_PAYLOAD, follows, slots_header};
 use crate::table::{ETH, TPID_S};
@@ -146,7 +148,7 @@ impl Packet {
         let always = |f: &FieldDef| f.presence == Presence::Always && f.bits > 0;
         for f in header.fields.iter().filter(|f| always(f)) {
             let value = match &f.kind {
-                FieldKind::Next(names) => next_number(names, next).unwrap_or(f.default),
+                FieldKind::Next(names) => next_number(header, names, next).unwrap_or(f.default),
                 _ => self.implied(i, f).unwrap_or(f.default),
             };
             if value != 0 {
@@ -232,6 +234,12 @@ impl Packet {
                 let srh = matches!(layer.value_of("type"), None | Some(Value::Number(4)));
                 fill("last_entry", if srh { ((len - 8) / 16).saturating_sub(1) } else { 0 })
             }
+            Proto::Plain => match layer.header.extent {
+                Extent::Counted { field, unit, plus } => {
+                    fill(field, len.saturating_sub(plus) / unit)
+                }
+                Extent::Fields => Ok(()),
+            },
             Proto::Mpls => fill("s", usize::from(next.is_none_or(|n| n.proto != Proto::Mpls))),
             _ => Ok(()),
         }
@@ -290,14 +298,15 @@ impl Packet {
     fn fill_lengths(&self, frame: &mut Frame) -> Result<(), BuildError> {
         for i in 0..frame.layers.len() {
             let Some(field) = frame.length_of(i) else { continue };
-            if matches!(self.layers[i].value_of("length"), Some(Value::Number(_))) {
+            let name = frame.layers[i].header.counts.map_or("length", |(name, _)| name);
+            if matches!(self.layers[i].value_of(name), Some(Value::Number(_))) {
                 continue;
             }
             let value = frame.bytes.len() - field.from;
             let Ok(value) = u16::try_from(value) else {
-                let name = frame.layers[i].header.name;
+                let header = frame.layers[i].header.name;
                 return Err(BuildError::Invalid(format!(
-                    "{name}.length cannot hold {value}: at most 65535"
+                    "{header}.{name} cannot hold {value}: at most 65535"
                 )));
             };
             frame.bytes[field.at..field.at + 2].copy_from_slice(&value.to_be_bytes());
@@ -347,9 +356,14 @@ impl HeaderDef {
     }
 }
 
-fn next_number(names: &[(&str, u64)], next: Option<&HeaderDef>) -> Option<u128> {
+fn next_number(
+    header: &HeaderDef,
+    names: &[(&str, u64)],
+    next: Option<&HeaderDef>,
+) -> Option<u128> {
     let next = next?;
-    names.iter().find(|(name, _)| *name == next.name).map(|&(_, n)| n.into())
+    let named = names.iter().find(|(name, _)| *name == next.name).map(|(_, number)| *number);
+    named.or_else(|| header.number_of(next)).map(u128::from)
 }
 
 /// A value that does not verify, and does not say "none" (0) either.

@@ -3,7 +3,7 @@
 use crate::bits::get;
 use crate::build::link;
 use crate::frame::{Frame, LayerAt};
-use crate::header::{FieldKind, HeaderDef, Proto, find};
+use crate::header::{Extent, FieldKind, HeaderDef, Proto, find};
 use crate::link::{ETHERNET, inner};
 use crate::table::{ETHERTYPES, TPID_S};
 use std::ops::Range;
@@ -125,7 +125,15 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
         }
         Proto::Vxlan => (first & 8 != 0).then_some(8)?,
         Proto::Gtpu => (first >> 4 == 3).then(|| gtpu_len(header, octets))??,
-        _ => header.min_len + header.optional_len(first),
+        _ if !(header.looks)(octets) => return None,
+        _ => match header.extent {
+            Extent::Fields => header.min_len + header.optional_len(first),
+            Extent::Counted { field, unit, plus } => {
+                let (_, field) = header.field(field).expect("the table has the field");
+                let len = get(octets, field.bit, field.bits) as usize * unit + plus;
+                (len >= header.min_len).then_some(len)?
+            }
+        },
     };
     (len <= octets.len()).then_some(len)
 }
@@ -156,7 +164,10 @@ fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Op
             Proto::Udp => word(4),
             Proto::Gtpu => 8 + word(2),
             Proto::Arp => 28,
-            _ => return None,
+            _ => {
+                let (name, from) = header.counts?;
+                from + word(header.octet_of(name))
+            }
         };
     // 0 in front of hop-by-hop options stands for a jumbogram (RFC 2675).
     let jumbo = header.proto == Proto::Ipv6 && word(4) == 0 && bytes[offset + 6] == 0;
@@ -181,15 +192,25 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         Proto::Fragment if u16::from_be_bytes([octets[2], octets[3]]) & 0xfff8 != 0 => None,
         Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
         Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
+        _ if layer.header.follows.is_some() => find(layer.header.follows?),
         _ => layer.header.fields.iter().find_map(|f| {
             let FieldKind::Next(names) = f.kind else { return None };
             let number = get(octets, f.bit, f.bits) as u64;
             let name = match (layer.header.proto, number) {
                 (Proto::Eth | Proto::Vlan, TPID_S | 0x9100) => "vlan",
                 (Proto::Eth | Proto::Vlan | Proto::Gre, 0x8848) => "mpls",
-                _ => names.iter().find(|n| n.1 == number)?.0,
+                _ => match names.iter().find(|n| n.1 == number).and_then(|n| find(n.0)) {
+                    Some(next) if layer.header.may_carry(next) => return Some(next),
+                    _ => {
+                        // Who answers does so from that port.
+                        let from =
+                            || (layer.header.proto == Proto::Udp).then(|| get(octets, 0, 16));
+                        let chosen = layer.header.chosen(number);
+                        return chosen.or_else(|| layer.header.chosen(from()? as u64));
+                    }
+                },
             };
-            find(name).filter(|h| layer.header.carries.contains(&h.name))
+            find(name).filter(|h| layer.header.may_carry(h))
         }),
     }
 }

@@ -3,7 +3,7 @@
 use std::{iter::once, ops::Range};
 
 use crate::bits::get;
-use crate::header::{FieldKind, HeaderDef, Proto, find, nearest, number};
+use crate::header::{FieldKind, HeaderDef, Proto, Sum, find, nearest, number};
 use crate::packet::BuildError;
 use crate::{checksum, dissect};
 
@@ -290,7 +290,10 @@ impl Frame {
             Proto::Ipv6 => (4, 40),
             Proto::Udp => (4, 0),
             Proto::Gtpu => (2, 8),
-            _ => return None,
+            _ => {
+                let (name, from) = layer.header.counts?;
+                (layer.header.octet_of(name), from)
+            }
         };
         Some(LengthField { at: layer.offset + at, from: layer.offset + behind + self.trailer })
     }
@@ -305,6 +308,7 @@ impl Frame {
             Proto::Tcp => (16, Some(6)),
             Proto::Icmpv6 => (2, Some(58)),
             Proto::Icmp | Proto::Igmp => (2, None),
+            _ if header.sum != Sum::No => (header.octet_of("checksum"), None),
             _ => return None,
         };
         let to = match header.proto {

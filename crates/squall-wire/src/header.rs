@@ -5,6 +5,50 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::table::{HEADERS, PAYLOADS};
 
+/// Where a header's name is found in a number: two headers have the same where what stands in front
+/// of them names them alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    EtherType,
+    /// Protocols of IPv4, next headers of IPv6.
+    Ip,
+    /// Ports, the destination's first.
+    Udp,
+    /// Protocol numbers of PPP.
+    Ppp,
+    /// Service access points of LLC.
+    Llc,
+    /// Opcodes of MAC control.
+    MacControl,
+    /// Next protocols of VXLAN-GPE and NSH.
+    Gpe,
+    /// Packet types of OSPF.
+    Ospf,
+    /// Opcodes of InfiniBand's base transport header.
+    Bth,
+    /// Opcodes of connectivity fault management.
+    Cfm,
+    /// What a frame begins with.
+    Link,
+}
+
+/// How long a header is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// As long as its fields.
+    Fields,
+    /// The number in `field` times `unit`, and `plus` octets.
+    Counted { field: &'static str, unit: usize, plus: usize },
+}
+
+/// What the checksum of a header covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sum {
+    No,
+    /// Header and what follows it.
+    Packet,
+}
+
 /// One protocol header, or one payload layer.
 #[derive(Debug)]
 pub struct HeaderDef {
@@ -17,14 +61,47 @@ pub struct HeaderDef {
     /// Octets of the fixed part.
     pub min_len: usize,
     pub fields: &'static [FieldDef],
-    /// Names of the headers that may follow; payload always may.
-    pub carries: &'static [&'static str],
+    /// Names of headers that may follow, beside those that [`HeaderDef::chooses`] has; payload always
+    /// may.
+    pub(crate) carries: &'static [&'static str],
     pub(crate) proto: Proto,
+    /// The numbers by which headers in front of it name it.
+    pub(crate) chosen_by: &'static [(Space, u64)],
+    /// The numbers by which its field of kind [`FieldKind::Next`] names what follows.
+    pub(crate) chooses: Option<Space>,
+    /// What always follows, if anything does.
+    pub(crate) follows: Option<&'static str>,
+    pub(crate) extent: Extent,
+    /// Its 16 bit length field, and from which octet of the header on that counts.
+    pub(crate) counts: Option<(&'static str, usize)>,
+    pub(crate) sum: Sum,
+    /// Whether octets at which a number points can be this header.
+    pub(crate) looks: fn(&[u8]) -> bool,
 }
+
+/// What most headers are; a row of the table says what is different.
+pub(crate) const PLAIN: HeaderDef = HeaderDef {
+    name: "",
+    aliases: &[],
+    title: "",
+    min_len: 0,
+    fields: &[],
+    carries: &[],
+    proto: Proto::Plain,
+    chosen_by: &[],
+    chooses: None,
+    follows: None,
+    extent: Extent::Fields,
+    counts: None,
+    sum: Sum::No,
+    looks: |_| true,
+};
 
 /// What code matches on, where the table does not say enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proto {
+    /// All that is to be known of it stands in its row.
+    Plain,
     Eth,
     Vlan,
     Mpls,
@@ -119,6 +196,8 @@ pub enum OptionSet {
     Ipv6,
     /// IPv6 addresses.
     Addresses,
+    /// `hex(...)` alone; padded to 4 octets.
+    Octets,
 }
 
 /// One kind of option.
@@ -173,6 +252,30 @@ impl HeaderDef {
         matches!(self.proto, Text | Hex | Pattern | Random | Zeros | Inc | File | Raw | Truncate)
     }
 
+    /// Names of the headers that may follow; payload always may.
+    pub fn carries(&self) -> impl Iterator<Item = &'static str> {
+        let chosen = HEADERS.iter().filter(|other| self.number_of(other).is_some());
+        let named = |name: &&str| !self.carries.contains(name);
+        self.carries.iter().copied().chain(chosen.map(|other| other.name).filter(named))
+    }
+
+    /// Whether `next` may follow.
+    pub(crate) fn may_carry(&self, next: &HeaderDef) -> bool {
+        self.carries.contains(&next.name) || self.number_of(next).is_some()
+    }
+
+    /// The number by which it names `next`, if that says so of itself.
+    pub(crate) fn number_of(&self, next: &HeaderDef) -> Option<u64> {
+        let space = self.chooses?;
+        next.chosen_by.iter().find(|(of, _)| *of == space).map(|(_, number)| *number)
+    }
+
+    /// The header that `number` names.
+    pub(crate) fn chosen(&self, number: u64) -> Option<&'static HeaderDef> {
+        let space = self.chooses?;
+        HEADERS.iter().copied().find(|next| next.chosen_by.contains(&(space, number)))
+    }
+
     /// Octets of the optional fields that a header with this first octet has.
     pub(crate) fn optional_len(&self, first: u8) -> usize {
         self.fields
@@ -198,6 +301,14 @@ impl HeaderDef {
                 Some((offset + self.min_len) * 8 + before)
             }
         }
+    }
+
+    /// Where a field that fills whole octets begins.
+    ///
+    /// # Panics
+    /// If the row names a field that it does not have.
+    pub(crate) fn octet_of(&self, name: &str) -> usize {
+        self.field(name).expect("the table has the field").1.bit / 8
     }
 
     /// All names of fields, for hints.

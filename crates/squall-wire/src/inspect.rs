@@ -320,6 +320,9 @@ fn said(octets: &[u8]) -> Option<Layer> {
 
 /// The list whose octets these are, without the padding that is added of itself.
 fn options(set: OptionSet, octets: &[u8]) -> Vec<Opt> {
+    if set == OptionSet::Octets {
+        return if octets.is_empty() { Vec::new() } else { vec![Opt::Hex(octets.to_vec())] };
+    }
     let mut list = Vec::new();
     let mut rest = octets;
     while let Some((option, len)) = option(set, rest) {

@@ -18,6 +18,7 @@ mod inspect;
 pub mod link;
 mod octets;
 mod packet;
+mod plain;
 mod reference;
 pub mod scapy;
 mod segments;

@@ -45,7 +45,8 @@ Fields that vary are named `ipv4.src`, `vlan[1].id` (the second, from the outsid
 
 fn section(out: &mut String, h: &HeaderDef) {
     let _ = write!(out, "\n## {}{}\n\n{}", h.name, aliases(h.aliases), h.title);
-    let _ = match h.carries {
+    let carries: Vec<_> = h.carries().collect();
+    let _ = match &carries[..] {
         [] => write!(out, ". Payload follows.\n\n"),
         names => write!(out, ". Behind it: {} or payload.\n\n", names.join(", ")),
     };

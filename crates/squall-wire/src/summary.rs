@@ -62,7 +62,7 @@ fn packet(
     bytes.resize(end.max(bytes.len()), 0);
     let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
     let mut line = frame.summary();
-    if let Some(header) = next.filter(|_| known < end) {
+    if let Some(header) = next.filter(|next| known < end && next.proto != Proto::Plain) {
         // What the last layer says of what follows is then of nothing.
         if frame.layers.is_empty() {
             line.clear();
@@ -88,6 +88,17 @@ impl Frame {
     /// );
     /// ```
     pub fn summary(&self) -> String {
+        // What tcpdump says of these is said of the octets behind the header in front.
+        if let Some(first) = self.layers.iter().position(|layer| layer.header.proto == Proto::Plain)
+        {
+            let mut front = self.clone();
+            front.payload = front.layers[first].offset;
+            front.layers.truncate(first);
+            return match first {
+                0 => format!("{}, length {}", self.layers[0].header.name, self.bytes.len()),
+                _ => front.summary(),
+            };
+        }
         let mut line = String::new();
         for i in 0..self.layers.len() {
             line += &self.part(i);

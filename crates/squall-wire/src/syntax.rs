@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::header::{
-    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, find, headers, list,
-    nearest, number, payloads,
+    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, Space, find, headers,
+    list, nearest, number, payloads,
 };
 use crate::packet::{Content, Layer, Opt, Packet, SyntaxError, Value};
 
@@ -526,7 +526,8 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
     let wrong = |expected: String, hint: &str| Err((expected, hint.to_string()));
     let Some(before) = before.map(|b| b.header) else {
         return match this.proto {
-            Proto::Eth | Proto::Raw => Ok(()),
+            Proto::Raw => Ok(()),
+            _ if this.chosen_by.iter().any(|(space, _)| *space == Space::Link) => Ok(()),
             _ => wrong(
                 "eth or raw first".into(),
                 "frames begin with a link header: eth/..., or raw(hex)",
@@ -539,13 +540,13 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
     if this.proto == Proto::Raw {
         return wrong("raw first".into(), "inside a packet, write hex(...)");
     }
-    if this.is_payload() || before.carries.contains(&this.name) {
+    if this.is_payload() || before.may_carry(this) {
         return Ok(());
     }
     if before.is_payload() {
         return wrong("payload or truncate".into(), "headers stand in front of the payload");
     }
-    let carried = before.carries.iter().copied().chain(["payload"]);
+    let carried = before.carries().chain(["payload"]);
     wrong(
         format!("{} behind {}", list(carried), before.name),
         "other octets can be written as hex(...)",
@@ -567,6 +568,7 @@ impl OptionSet {
             Self::Ipv4 | Self::Tcp => 40,
             Self::Ipv6 => 255 * 8 + 6,
             Self::Addresses => 127 * 16,
+            Self::Octets => 252,
         }
     }
 }

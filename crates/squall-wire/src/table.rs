@@ -1,12 +1,71 @@
 //! The headers themselves.
 
-use crate::header::{
-    FieldDef, FieldKind, FieldKind::*, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, Proto,
+use crate::{
+    header::{
+        FieldDef, FieldKind, FieldKind::*, HeaderDef, OptionDef, OptionForm, OptionSet, PLAIN,
+        Presence, Proto, Space,
+    },
+    plain,
 };
 
 pub(crate) static HEADERS: &[&HeaderDef] = &[
-    &ETH, &VLAN, &MPLS, &ARP, &IPV4, &IPV6, &HOPOPTS, &DSTOPTS, &ROUTING, &FRAGMENT, &GRE, &VXLAN,
-    &GTPU, &UDP, &TCP, &ICMP, &ICMPV6, &IGMP,
+    &ETH,
+    &VLAN,
+    &MPLS,
+    &ARP,
+    &IPV4,
+    &IPV6,
+    &HOPOPTS,
+    &DSTOPTS,
+    &ROUTING,
+    &FRAGMENT,
+    &GRE,
+    &VXLAN,
+    &GTPU,
+    &UDP,
+    &TCP,
+    &ICMP,
+    &ICMPV6,
+    &IGMP,
+    &plain::ESP,
+    &plain::AH,
+    &plain::PPPOE,
+    &plain::PPPOED,
+    &plain::PPP,
+    &plain::LCP,
+    &plain::IPCP,
+    &plain::GENEVE,
+    &plain::GPE,
+    &plain::NSH,
+    &plain::ERSPAN,
+    &plain::L2TP,
+    &plain::MACSEC,
+    &plain::LLC,
+    &plain::DOT3,
+    &plain::SNAP,
+    &plain::STP,
+    &plain::LACP,
+    &plain::MACCTL,
+    &plain::PAUSE,
+    &plain::PFC,
+    &plain::BFD,
+    &plain::VRRP,
+    &plain::OSPF,
+    &plain::OSPF_HELLO,
+    &plain::RSVP,
+    &plain::NTP,
+    &plain::RTP,
+    &plain::BTH,
+    &plain::RETH,
+    &plain::AETH,
+    &plain::CNP,
+    &plain::CFM,
+    &plain::CCM,
+    &plain::GTP2,
+    &plain::CAPWAP,
+    &plain::DNS,
+    &plain::DHCP,
+    &plain::DHCP6,
 ];
 
 pub(crate) static PAYLOADS: &[&HeaderDef] =
@@ -23,7 +82,7 @@ const IP6_2: u128 = 0x2001_0002 << 96 | 2;
 const ETHERTYPE_TEST: u128 = 0x88b5;
 const PROTOCOL_TEST: u128 = 253;
 
-const NUMBER: FieldKind = Number(&[]);
+pub(crate) const NUMBER: FieldKind = Number(&[]);
 
 /// 802.1Q's tag and 802.1ad's.
 pub(crate) const TPID_C: u64 = 0x8100;
@@ -44,8 +103,14 @@ pub(crate) const ETHERTYPES: &[(&str, u64)] = &[
     ("loop", 0x9000),
 ];
 
-const GRE_TYPES: &[(&str, u64)] =
-    &[("ipv4", 0x0800), ("arp", 0x0806), ("eth", 0x6558), ("ipv6", 0x86dd), ("mpls", 0x8847)];
+const GRE_TYPES: &[(&str, u64)] = &[
+    ("ipv4", 0x0800),
+    ("arp", 0x0806),
+    ("eth", 0x6558),
+    ("ipv6", 0x86dd),
+    ("mpls", 0x8847),
+    ("erspan", 0x88be),
+];
 
 const PROTOCOLS: &[(&str, u64)] = &[
     ("hopopts", 0),
@@ -96,7 +161,7 @@ const DSCP: &[(&str, u64)] = &[
 
 const ECN: &[(&str, u64)] = &[("not-ect", 0), ("ect1", 1), ("ect0", 2), ("ce", 3)];
 
-const fn field(
+pub(crate) const fn field(
     name: &'static str,
     aliases: &'static [&'static str],
     bit: usize,
@@ -118,17 +183,17 @@ const fn field(
 }
 
 impl FieldDef {
-    const fn or(mut self, default: u128) -> Self {
+    pub(crate) const fn or(mut self, default: u128) -> Self {
         self.default = default;
         self
     }
 
-    const fn counts(mut self, unit: &'static str) -> Self {
+    pub(crate) const fn counts(mut self, unit: &'static str) -> Self {
         self.unit = unit;
         self
     }
 
-    const fn when(mut self, presence: Presence) -> Self {
+    pub(crate) const fn when(mut self, presence: Presence) -> Self {
         self.presence = presence;
         self
     }
@@ -156,6 +221,9 @@ pub(crate) static ETH: HeaderDef = HeaderDef {
     ],
     carries: &["vlan", "mpls", "arp", "ipv4", "ipv6"],
     proto: Proto::Eth,
+    chosen_by: &[(Space::Link, 0)],
+    chooses: Some(Space::EtherType),
+    ..PLAIN
 };
 
 static VLAN: HeaderDef = HeaderDef {
@@ -189,6 +257,8 @@ static VLAN: HeaderDef = HeaderDef {
     ],
     carries: &["vlan", "mpls", "arp", "ipv4", "ipv6"],
     proto: Proto::Vlan,
+    chooses: Some(Space::EtherType),
+    ..PLAIN
 };
 
 static MPLS: HeaderDef = HeaderDef {
@@ -211,6 +281,7 @@ static MPLS: HeaderDef = HeaderDef {
     ],
     carries: &["mpls", "ipv4", "ipv6", "eth"],
     proto: Proto::Mpls,
+    ..PLAIN
 };
 
 static ARP: HeaderDef = HeaderDef {
@@ -241,6 +312,7 @@ static ARP: HeaderDef = HeaderDef {
     ],
     carries: &[],
     proto: Proto::Arp,
+    ..PLAIN
 };
 
 static IPV4: HeaderDef = HeaderDef {
@@ -291,6 +363,9 @@ static IPV4: HeaderDef = HeaderDef {
     ],
     carries: &["icmp", "igmp", "ipv4", "tcp", "udp", "ipv6", "gre", "icmpv6", "mpls"],
     proto: Proto::Ipv4,
+    chosen_by: &[(Space::Ip, 4)],
+    chooses: Some(Space::Ip),
+    ..PLAIN
 };
 
 static IPV6: HeaderDef = HeaderDef {
@@ -330,6 +405,9 @@ static IPV6: HeaderDef = HeaderDef {
     ],
     carries: BEHIND_IPV6,
     proto: Proto::Ipv6,
+    chosen_by: &[(Space::Ip, 41)],
+    chooses: Some(Space::Ip),
+    ..PLAIN
 };
 
 const BEHIND_IPV6: &[&str] = &[
@@ -355,6 +433,8 @@ static HOPOPTS: HeaderDef = HeaderDef {
     ],
     carries: BEHIND_IPV6,
     proto: Proto::HopOpts,
+    chooses: Some(Space::Ip),
+    ..PLAIN
 };
 
 static DSTOPTS: HeaderDef = HeaderDef {
@@ -369,6 +449,8 @@ static DSTOPTS: HeaderDef = HeaderDef {
     ],
     carries: BEHIND_IPV6,
     proto: Proto::DstOpts,
+    chooses: Some(Space::Ip),
+    ..PLAIN
 };
 
 static ROUTING: HeaderDef = HeaderDef {
@@ -408,6 +490,8 @@ static ROUTING: HeaderDef = HeaderDef {
     ],
     carries: BEHIND_IPV6,
     proto: Proto::Routing,
+    chooses: Some(Space::Ip),
+    ..PLAIN
 };
 
 static FRAGMENT: HeaderDef = HeaderDef {
@@ -424,6 +508,8 @@ static FRAGMENT: HeaderDef = HeaderDef {
     ],
     carries: BEHIND_IPV6,
     proto: Proto::Fragment,
+    chooses: Some(Space::Ip),
+    ..PLAIN
 };
 
 static GRE: HeaderDef = HeaderDef {
@@ -459,8 +545,11 @@ static GRE: HeaderDef = HeaderDef {
         field("seq", &["sequence", "seqnum"], 0, 32, NUMBER, "Sequence number")
             .when(Presence::Flag { mask: 0x10, sets: 0x10 }),
     ],
-    carries: &["ipv4", "arp", "eth", "ipv6", "mpls"],
+    carries: &["ipv4", "arp", "eth", "ipv6", "mpls", "erspan"],
     proto: Proto::Gre,
+    chosen_by: &[(Space::Ip, 47)],
+    chooses: Some(Space::EtherType),
+    ..PLAIN
 };
 
 const GRE_C: Presence = Presence::Flag { mask: 0x80, sets: 0x80 };
@@ -476,6 +565,7 @@ static VXLAN: HeaderDef = HeaderDef {
     ],
     carries: &["eth"],
     proto: Proto::Vxlan,
+    ..PLAIN
 };
 
 static GTPU: HeaderDef = HeaderDef {
@@ -508,6 +598,7 @@ static GTPU: HeaderDef = HeaderDef {
     ],
     carries: &["ipv4", "ipv6"],
     proto: Proto::Gtpu,
+    ..PLAIN
 };
 
 const SPORT: FieldDef =
@@ -540,8 +631,11 @@ static UDP: HeaderDef = HeaderDef {
              auto",
         ),
     ],
-    carries: &["vxlan", "gtpu"],
+    carries: &["vxlan", "gtpu", "rtp"],
     proto: Proto::Udp,
+    chosen_by: &[(Space::Ip, 17)],
+    chooses: Some(Space::Udp),
+    ..PLAIN
 };
 
 const TCP_FLAGS: &[(&str, u64)] = &[
@@ -600,6 +694,8 @@ static TCP: HeaderDef = HeaderDef {
     ],
     carries: &[],
     proto: Proto::Tcp,
+    chosen_by: &[(Space::Ip, 6)],
+    ..PLAIN
 };
 
 static ICMP: HeaderDef = HeaderDef {
@@ -643,6 +739,8 @@ static ICMP: HeaderDef = HeaderDef {
     ],
     carries: &["ipv4"],
     proto: Proto::Icmp,
+    chosen_by: &[(Space::Ip, 1)],
+    ..PLAIN
 };
 
 static ICMPV6: HeaderDef = HeaderDef {
@@ -720,6 +818,8 @@ static ICMPV6: HeaderDef = HeaderDef {
     ],
     carries: &["ipv6"],
     proto: Proto::Icmpv6,
+    chosen_by: &[(Space::Ip, 58)],
+    ..PLAIN
 };
 
 static IGMP: HeaderDef = HeaderDef {
@@ -750,6 +850,8 @@ static IGMP: HeaderDef = HeaderDef {
     ],
     carries: &[],
     proto: Proto::Igmp,
+    chosen_by: &[(Space::Ip, 2)],
+    ..PLAIN
 };
 
 const fn payload(
@@ -758,7 +860,7 @@ const fn payload(
     proto: Proto,
     title: &'static str,
 ) -> HeaderDef {
-    HeaderDef { name, aliases, title, min_len: 0, fields: &[], carries: &[], proto }
+    HeaderDef { name, aliases, title, proto, ..PLAIN }
 }
 
 static TEXT: HeaderDef = payload(
@@ -857,7 +959,7 @@ impl OptionSet {
                 ];
                 DEFS
             }
-            Self::Addresses => &[],
+            Self::Addresses | Self::Octets => &[],
         }
     }
 }

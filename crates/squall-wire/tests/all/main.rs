@@ -1,5 +1,6 @@
 //! One binary for all of these, as each more is linked with all that it needs.
 
 mod bytes;
+mod plain;
 mod properties;
 mod syntax;

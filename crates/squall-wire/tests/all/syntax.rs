@@ -90,7 +90,8 @@ fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
             "eth/udp",
             4..7,
             "\"udp\"",
-            "vlan, mpls, arp, ipv4, ipv6 or payload behind eth",
+            "vlan, mpls, arp, ipv4, ipv6, pppoe, pppoed, nsh, macsec, lacp, macctl, cfm or payload \
+             behind eth",
             "other octets",
         ),
         ("eth/text(a)/ipv4", 12..16, "\"ipv4\"", "payload or truncate", "headers stand in front"),
@@ -321,7 +322,7 @@ fn the_table_is_consistent() {
         for name in [h.name].iter().chain(h.aliases) {
             assert!(names.insert(*name), "{name} twice");
         }
-        assert!(h.carries.iter().all(|c| headers().iter().any(|h| h.name == *c)), "{}", h.name);
+        assert!(h.carries().all(|c| headers().iter().any(|h| h.name == c)), "{}", h.name);
         let mut fields = std::collections::HashSet::new();
         for f in h.fields {
             for name in [f.name].iter().chain(f.aliases) {

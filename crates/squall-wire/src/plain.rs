@@ -1,0 +1,881 @@
+//! Headers of which all that is to be known stands in their row: fields, how long they are, what
+//! their length and checksum cover, and the numbers by which what stands in front names them.
+
+use crate::{
+    header::{
+        Extent,
+        FieldKind::{Checksum, Flags, Ipv4, Length, Mac, Next, Number, Options},
+        HeaderDef, OptionSet, PLAIN, Space, Sum,
+    },
+    table::{MAC_1, MAC_2, NUMBER, field},
+};
+
+pub(crate) static ESP: HeaderDef = HeaderDef {
+    name: "esp",
+    title: "Encapsulating security payload, its clear part (RFC 4303); the rest is payload",
+    min_len: 8,
+    fields: &[
+        field("spi", &[], 0, 32, NUMBER, "Security parameters index").or(256),
+        field("seq", &["sequence"], 32, 32, NUMBER, "Sequence number").or(1),
+    ],
+    chosen_by: &[(Space::Ip, 50)],
+    ..PLAIN
+};
+
+pub(crate) static AH: HeaderDef = HeaderDef {
+    name: "ah",
+    title: "Authentication header (RFC 4302)",
+    min_len: 12,
+    fields: &[
+        field("next", &["nh", "next_header"], 0, 8, Next(&[]), "Next header").or(253),
+        field("length", &["len", "payloadlen"], 8, 8, Length, "Header length in 4 octets, less 2")
+            .counts("4 octets"),
+        field("reserved", &[], 16, 16, NUMBER, "Reserved"),
+        field("spi", &[], 32, 32, NUMBER, "Security parameters index").or(256),
+        field("seq", &["sequence"], 64, 32, NUMBER, "Sequence number").or(1),
+        field("icv", &[], 0, 0, Options(OptionSet::Octets), "Integrity check value, as hex(...)"),
+    ],
+    chosen_by: &[(Space::Ip, 51)],
+    chooses: Some(Space::Ip),
+    extent: Extent::Counted { field: "length", unit: 4, plus: 8 },
+    ..PLAIN
+};
+
+pub(crate) static PPPOE: HeaderDef = HeaderDef {
+    name: "pppoe",
+    title: "PPP over Ethernet, a session (RFC 2516)",
+    min_len: 6,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
+        field("type", &[], 4, 4, NUMBER, "Type").or(1),
+        field("code", &[], 8, 8, NUMBER, "Code; 0 is a session's data"),
+        field("session", &["sessionid", "session_id"], 16, 16, NUMBER, "Session").or(1),
+        field("length", &["len"], 32, 16, Length, "Octets behind this header").counts("octets"),
+    ],
+    carries: &["ppp"],
+    chosen_by: &[(Space::EtherType, 0x8864)],
+    counts: Some(("length", 6)),
+    follows: Some("ppp"),
+    looks: |octets| octets[..2] == [0x11, 0],
+    ..PLAIN
+};
+
+pub(crate) static PPPOED: HeaderDef = HeaderDef {
+    name: "pppoed",
+    title: "PPP over Ethernet, discovery (RFC 2516); tags by payload",
+    min_len: 6,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
+        field("type", &[], 4, 4, NUMBER, "Type").or(1),
+        field(
+            "code",
+            &[],
+            8,
+            8,
+            Number(&[("padi", 9), ("pado", 7), ("padr", 0x19), ("pads", 0x65), ("padt", 0xa7)]),
+            "Code",
+        )
+        .or(9),
+        field("session", &["sessionid", "session_id"], 16, 16, NUMBER, "Session"),
+        field("length", &["len"], 32, 16, Length, "Octets behind this header").counts("octets"),
+    ],
+    chosen_by: &[(Space::EtherType, 0x8863)],
+    counts: Some(("length", 6)),
+    looks: |octets| octets[0] == 0x11,
+    ..PLAIN
+};
+
+pub(crate) static PPP: HeaderDef = HeaderDef {
+    name: "ppp",
+    title: "Point-to-point protocol, without address and control (RFC 1661)",
+    min_len: 2,
+    fields: &[field(
+        "protocol",
+        &["proto"],
+        0,
+        16,
+        Next(&[("ipv4", 0x21), ("ipv6", 0x57), ("mpls", 0x281)]),
+        "Protocol of what follows",
+    )
+    .or(0x21)],
+    carries: &["ipv4", "ipv6", "mpls"],
+    chooses: Some(Space::Ppp),
+    ..PLAIN
+};
+
+/// Codes of the protocols by which PPP agrees (RFC 1661 §5).
+const AGREE: &[(&str, u64)] = &[
+    ("conf-req", 1),
+    ("conf-ack", 2),
+    ("conf-nak", 3),
+    ("conf-rej", 4),
+    ("term-req", 5),
+    ("term-ack", 6),
+    ("code-rej", 7),
+    ("proto-rej", 8),
+    ("echo-req", 9),
+    ("echo-reply", 10),
+];
+
+pub(crate) static LCP: HeaderDef = HeaderDef {
+    name: "lcp",
+    title: "PPP link control (RFC 1661 §5); options by payload",
+    min_len: 4,
+    fields: &[
+        field("code", &[], 0, 8, Number(AGREE), "Code").or(1),
+        field("id", &["identifier"], 8, 8, NUMBER, "Identifier"),
+        field("length", &["len"], 16, 16, Length, "Octets from the code on").counts("octets"),
+    ],
+    chosen_by: &[(Space::Ppp, 0xc021)],
+    counts: Some(("length", 0)),
+    ..PLAIN
+};
+
+pub(crate) static IPCP: HeaderDef = HeaderDef {
+    name: "ipcp",
+    title: "PPP IP control (RFC 1332); options by payload",
+    min_len: 4,
+    fields: LCP.fields,
+    chosen_by: &[(Space::Ppp, 0x8021)],
+    counts: Some(("length", 0)),
+    ..PLAIN
+};
+
+pub(crate) static GENEVE: HeaderDef = HeaderDef {
+    name: "geneve",
+    title: "Generic network virtualization encapsulation (RFC 8926)",
+    min_len: 8,
+    fields: &[
+        field("version", &["ver"], 0, 2, NUMBER, "Version"),
+        field("optlen", &["optionlen"], 2, 6, Length, "Octets of options in 4 octets")
+            .counts("4 octets"),
+        field("o", &["oam"], 8, 1, NUMBER, "Control packet"),
+        field("c", &["critical"], 9, 1, NUMBER, "Critical options are there"),
+        field(
+            "type",
+            &["proto", "protocol"],
+            16,
+            16,
+            Next(&[("eth", 0x6558), ("ipv4", 0x0800), ("ipv6", 0x86dd), ("arp", 0x0806)]),
+            "Protocol of what follows",
+        )
+        .or(0x6558),
+        field("vni", &["id"], 32, 24, NUMBER, "Network identifier").or(1),
+        field("options", &["opts"], 0, 0, Options(OptionSet::Octets), "Options, as hex(...)"),
+    ],
+    carries: &["eth", "ipv4", "ipv6", "arp"],
+    chosen_by: &[(Space::Udp, 6081)],
+    extent: Extent::Counted { field: "optlen", unit: 4, plus: 8 },
+    looks: |octets| octets[0] >> 6 == 0,
+    ..PLAIN
+};
+
+pub(crate) static GPE: HeaderDef = HeaderDef {
+    name: "gpe",
+    aliases: &["vxlan_gpe", "vxlangpe"],
+    title: "Generic protocol extension for VXLAN (draft-ietf-nvo3-vxlan-gpe)",
+    min_len: 8,
+    fields: &[
+        field("flags", &[], 0, 8, Flags(&[("I", 8), ("P", 4), ("B", 2), ("O", 1)]), "Flags").or(12),
+        field(
+            "next",
+            &["nextprotocol", "proto"],
+            24,
+            8,
+            Next(&[("ipv4", 1), ("ipv6", 2), ("eth", 3)]),
+            "Next protocol",
+        )
+        .or(3),
+        field("vni", &["id"], 32, 24, NUMBER, "Network identifier").or(1),
+    ],
+    carries: &["ipv4", "ipv6", "eth"],
+    chosen_by: &[(Space::Udp, 4790)],
+    chooses: Some(Space::Gpe),
+    looks: |octets| octets[0] & 8 != 0,
+    ..PLAIN
+};
+
+pub(crate) static NSH: HeaderDef = HeaderDef {
+    name: "nsh",
+    title: "Network service header with four words of context (RFC 8300, MD type 1)",
+    min_len: 24,
+    fields: &[
+        field("version", &["ver"], 0, 2, NUMBER, "Version"),
+        field("o", &["oam"], 2, 1, NUMBER, "Packet of operation and maintenance"),
+        field("ttl", &[], 4, 6, NUMBER, "Time to live").or(63).counts("hops"),
+        field("length", &["len"], 10, 6, Length, "Header length in 4 octets").counts("4 octets"),
+        field("mdtype", &["md_type"], 20, 4, NUMBER, "Kind of context").or(1),
+        field(
+            "next",
+            &["nextproto", "proto"],
+            24,
+            8,
+            Next(&[("ipv4", 1), ("ipv6", 2), ("eth", 3), ("mpls", 5)]),
+            "Next protocol",
+        )
+        .or(1),
+        field("spi", &[], 32, 24, NUMBER, "Service path").or(1),
+        field("si", &[], 56, 8, NUMBER, "Service index").or(255),
+        field("context", &[], 64, 128, NUMBER, "Four words of context"),
+    ],
+    carries: &["ipv4", "ipv6", "eth", "mpls"],
+    chosen_by: &[(Space::EtherType, 0x894f), (Space::Gpe, 4)],
+    chooses: Some(Space::Gpe),
+    extent: Extent::Counted { field: "length", unit: 4, plus: 0 },
+    looks: |octets| octets[3] == 1 || octets[2] & 15 == 1,
+    ..PLAIN
+};
+
+pub(crate) static ERSPAN: HeaderDef = HeaderDef {
+    name: "erspan",
+    title: "Encapsulated remote SPAN, type II (draft-foschiano-erspan); behind gre(seq=...)",
+    min_len: 8,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
+        field("vlan", &["vid"], 4, 12, NUMBER, "VLAN of the mirrored frame"),
+        field("cos", &["pcp"], 16, 3, NUMBER, "Its priority"),
+        field("en", &[], 19, 2, NUMBER, "How it was encapsulated"),
+        field("t", &["truncated"], 21, 1, NUMBER, "It was truncated"),
+        field("session", &["session_id", "id"], 22, 10, NUMBER, "Session").or(1),
+        field("index", &[], 44, 20, NUMBER, "Port index"),
+    ],
+    carries: &["eth"],
+    follows: Some("eth"),
+    looks: |octets| octets[0] >> 4 == 1,
+    ..PLAIN
+};
+
+pub(crate) static L2TP: HeaderDef = HeaderDef {
+    name: "l2tp",
+    title: "Layer 2 tunneling protocol version 2, data without optional fields (RFC 2661)",
+    min_len: 6,
+    fields: &[
+        field("flags", &[], 0, 12, NUMBER, "Flags: T, L, S, O, P and reserved bits"),
+        field("version", &["ver"], 12, 4, NUMBER, "Version").or(2),
+        field("tunnel", &["tunnel_id"], 16, 16, NUMBER, "Tunnel").or(1),
+        field("session", &["session_id"], 32, 16, NUMBER, "Session").or(1),
+    ],
+    carries: &["ppp"],
+    chosen_by: &[(Space::Udp, 1701)],
+    follows: Some("ppp"),
+    looks: |octets| octets[..2] == [0, 2],
+    ..PLAIN
+};
+
+pub(crate) static MACSEC: HeaderDef = HeaderDef {
+    name: "macsec",
+    title: "MACsec tag with SCI, its clear fields (IEEE 802.1AE); the rest is payload",
+    min_len: 14,
+    fields: &[
+        field("version", &["ver"], 0, 1, NUMBER, "Version"),
+        field("es", &[], 1, 1, NUMBER, "End station"),
+        field("sc", &[], 2, 1, NUMBER, "The SCI is there").or(1),
+        field("scb", &[], 3, 1, NUMBER, "Single copy broadcast"),
+        field("e", &[], 4, 1, NUMBER, "Encrypted"),
+        field("c", &[], 5, 1, NUMBER, "Changed"),
+        field("an", &[], 6, 2, NUMBER, "Association number"),
+        field("sl", &["shortlen"], 10, 6, NUMBER, "Octets of data, where there are fewer than 48"),
+        field("pn", &[], 16, 32, NUMBER, "Packet number").or(1),
+        field("sci", &[], 48, 64, NUMBER, "Secure channel: MAC address and port")
+            .or(MAC_1 << 16 | 1),
+    ],
+    chosen_by: &[(Space::EtherType, 0x88e5)],
+    looks: |octets| octets[0] & 0xa0 == 0x20,
+    ..PLAIN
+};
+
+pub(crate) static LLC: HeaderDef = HeaderDef {
+    name: "llc",
+    title: "Logical link control, unnumbered (IEEE 802.2)",
+    min_len: 3,
+    fields: &[
+        field("dsap", &[], 0, 8, Next(&[]), "Destination's service access point").or(0xaa),
+        field(
+            "ssap",
+            &[],
+            8,
+            8,
+            Next(&[]),
+            "Source's service access point; as dsap before a header",
+        )
+        .or(0xaa),
+        field("control", &["ctrl"], 16, 8, NUMBER, "Control; 3 is unnumbered information").or(3),
+    ],
+    chooses: Some(Space::Llc),
+    ..PLAIN
+};
+
+pub(crate) static DOT3: HeaderDef = HeaderDef {
+    name: "dot3",
+    aliases: &["802.3"],
+    title: "Ethernet with a length in place of the EtherType (IEEE 802.3)",
+    min_len: 14,
+    fields: &[
+        field("dst", &["da", "dst_mac"], 0, 48, Mac, "Destination").or(MAC_2),
+        field("src", &["sa", "src_mac"], 48, 48, Mac, "Source").or(MAC_1),
+        field("length", &["len"], 96, 16, Length, "Octets behind this header").counts("octets"),
+    ],
+    carries: &["llc"],
+    chosen_by: &[(Space::Link, 1)],
+    counts: Some(("length", 14)),
+    follows: Some("llc"),
+    ..PLAIN
+};
+
+pub(crate) static SNAP: HeaderDef = HeaderDef {
+    name: "snap",
+    title: "Subnetwork access protocol (IEEE 802)",
+    min_len: 5,
+    fields: &[
+        field("oui", &[], 0, 24, NUMBER, "Organization"),
+        field(
+            "type",
+            &["code", "ethertype"],
+            24,
+            16,
+            Next(&[("ipv4", 0x0800), ("arp", 0x0806), ("ipv6", 0x86dd)]),
+            "EtherType of what follows",
+        )
+        .or(0x0800),
+    ],
+    carries: &["ipv4", "arp", "ipv6"],
+    chosen_by: &[(Space::Llc, 0xaa)],
+    chooses: Some(Space::EtherType),
+    ..PLAIN
+};
+
+pub(crate) static STP: HeaderDef = HeaderDef {
+    name: "stp",
+    aliases: &["rstp", "bpdu"],
+    title: "Spanning tree, a configuration BPDU (IEEE 802.1D); of RSTP with version=2,type=2 and a \
+            payload of hex(00)",
+    min_len: 35,
+    fields: &[
+        field("protocol", &["proto"], 0, 16, NUMBER, "Protocol"),
+        field("version", &["ver"], 16, 8, Number(&[("stp", 0), ("rstp", 2)]), "Version"),
+        field("type", &["bpdutype"], 24, 8, NUMBER, "Type of the BPDU"),
+        field("flags", &["bpduflags"], 32, 8, NUMBER, "Flags"),
+        field("rootid", &["root_priority"], 40, 16, NUMBER, "Root's priority"),
+        field("rootmac", &["root"], 56, 48, Mac, "Root"),
+        field("pathcost", &["cost"], 104, 32, NUMBER, "Cost of the path to the root"),
+        field("bridgeid", &["bridge_priority"], 136, 16, NUMBER, "Bridge's priority"),
+        field("bridgemac", &["bridge"], 152, 48, Mac, "Bridge"),
+        field("portid", &["port"], 200, 16, NUMBER, "Port"),
+        field("age", &[], 216, 16, NUMBER, "Message age").or(256).counts("1/256 s"),
+        field("maxage", &[], 232, 16, NUMBER, "Maximum age").or(5120).counts("1/256 s"),
+        field("hellotime", &["hello"], 248, 16, NUMBER, "Hello time").or(512).counts("1/256 s"),
+        field("fwddelay", &["forward_delay"], 264, 16, NUMBER, "Forward delay")
+            .or(3840)
+            .counts("1/256 s"),
+    ],
+    chosen_by: &[(Space::Llc, 0x42)],
+    ..PLAIN
+};
+
+pub(crate) static LACP: HeaderDef = HeaderDef {
+    name: "lacp",
+    title: "Link aggregation control (IEEE 802.1AX), subtype and all of its parts",
+    min_len: 110,
+    fields: &[
+        field("subtype", &[], 0, 8, NUMBER, "Subtype of slow protocols").or(1),
+        field("version", &["ver"], 8, 8, NUMBER, "Version").or(1),
+        field("actor_type", &[], 16, 8, NUMBER, "Type of the actor's part").or(1),
+        field("actor_length", &[], 24, 8, NUMBER, "Its length").or(20),
+        field("actor_system_priority", &[], 32, 16, NUMBER, "Actor's system priority"),
+        field("actor_system", &[], 48, 48, Mac, "Actor's system").or(MAC_1),
+        field("actor_key", &[], 96, 16, NUMBER, "Actor's key"),
+        field("actor_port_priority", &[], 112, 16, NUMBER, "Actor's port priority"),
+        field("actor_port", &["actor_port_number"], 128, 16, NUMBER, "Actor's port"),
+        field("actor_state", &[], 144, 8, NUMBER, "Actor's state"),
+        field("partner_type", &[], 176, 8, NUMBER, "Type of the partner's part").or(2),
+        field("partner_length", &[], 184, 8, NUMBER, "Its length").or(20),
+        field("partner_system_priority", &[], 192, 16, NUMBER, "Partner's system priority"),
+        field("partner_system", &[], 208, 48, Mac, "Partner's system"),
+        field("partner_key", &[], 256, 16, NUMBER, "Partner's key"),
+        field("partner_port_priority", &[], 272, 16, NUMBER, "Partner's port priority"),
+        field("partner_port", &["partner_port_number"], 288, 16, NUMBER, "Partner's port"),
+        field("partner_state", &[], 304, 8, NUMBER, "Partner's state"),
+        field("collector_type", &[], 336, 8, NUMBER, "Type of the collector's part").or(3),
+        field("collector_length", &[], 344, 8, NUMBER, "Its length").or(16),
+        field("collector_max_delay", &[], 352, 16, NUMBER, "Collector's maximum delay")
+            .counts("10 us"),
+    ],
+    chosen_by: &[(Space::EtherType, 0x8809)],
+    looks: |octets| octets[0] == 1,
+    ..PLAIN
+};
+
+pub(crate) static MACCTL: HeaderDef = HeaderDef {
+    name: "macctl",
+    aliases: &["mac_control"],
+    title: "MAC control (IEEE 802.3 clause 31)",
+    min_len: 2,
+    fields: &[field(
+        "opcode",
+        &["op", "_op_code"],
+        0,
+        16,
+        Next(&[]),
+        "Opcode; 1 before pause, 0x0101 before pfc",
+    )
+    .or(1)],
+    chosen_by: &[(Space::EtherType, 0x8808)],
+    chooses: Some(Space::MacControl),
+    ..PLAIN
+};
+
+pub(crate) static PAUSE: HeaderDef = HeaderDef {
+    name: "pause",
+    title: "Pause (IEEE 802.3 annex 31B); behind eth(dst=01:80:c2:00:00:01)/macctl",
+    min_len: 2,
+    fields: &[field("time", &["pause_time", "quanta"], 0, 16, NUMBER, "Time to pause")
+        .or(0xffff)
+        .counts("512 bit times")],
+    chosen_by: &[(Space::MacControl, 1)],
+    ..PLAIN
+};
+
+pub(crate) static PFC: HeaderDef = HeaderDef {
+    name: "pfc",
+    title: "Priority flow control (IEEE 802.1Q); behind eth(dst=01:80:c2:00:00:01)/macctl",
+    min_len: 18,
+    fields: &[
+        field(
+            "classes",
+            &["enable", "vector"],
+            0,
+            16,
+            NUMBER,
+            "Priorities that are meant, a bit each",
+        )
+        .or(0xff),
+        field("time0", &["c0"], 16, 16, NUMBER, "Of priority 0: time to pause")
+            .counts("512 bit times"),
+        field("time1", &["c1"], 32, 16, NUMBER, "Of priority 1").counts("512 bit times"),
+        field("time2", &["c2"], 48, 16, NUMBER, "Of priority 2").counts("512 bit times"),
+        field("time3", &["c3"], 64, 16, NUMBER, "Of priority 3").counts("512 bit times"),
+        field("time4", &["c4"], 80, 16, NUMBER, "Of priority 4").counts("512 bit times"),
+        field("time5", &["c5"], 96, 16, NUMBER, "Of priority 5").counts("512 bit times"),
+        field("time6", &["c6"], 112, 16, NUMBER, "Of priority 6").counts("512 bit times"),
+        field("time7", &["c7"], 128, 16, NUMBER, "Of priority 7").counts("512 bit times"),
+    ],
+    chosen_by: &[(Space::MacControl, 0x0101)],
+    ..PLAIN
+};
+
+pub(crate) static BFD: HeaderDef = HeaderDef {
+    name: "bfd",
+    title: "Bidirectional forwarding detection, control without authentication (RFC 5880)",
+    min_len: 24,
+    fields: &[
+        field("version", &["ver"], 0, 3, NUMBER, "Version").or(1),
+        field("diag", &[], 3, 5, NUMBER, "Diagnostic"),
+        field(
+            "state",
+            &["sta"],
+            8,
+            2,
+            Number(&[("admin-down", 0), ("down", 1), ("init", 2), ("up", 3)]),
+            "State",
+        )
+        .or(3),
+        field(
+            "flags",
+            &[],
+            10,
+            6,
+            Flags(&[("P", 32), ("F", 16), ("C", 8), ("A", 4), ("D", 2), ("M", 1)]),
+            "Flags",
+        ),
+        field("detect_mult", &["mult"], 16, 8, NUMBER, "Detection multiplier").or(3),
+        field("length", &["len"], 24, 8, Length, "Octets of the packet").counts("octets"),
+        field("my", &["my_discriminator"], 32, 32, NUMBER, "My discriminator").or(1),
+        field("your", &["your_discriminator"], 64, 32, NUMBER, "Your discriminator").or(2),
+        field("min_tx", &["min_tx_interval"], 96, 32, NUMBER, "Desired minimum sending interval")
+            .or(1_000_000)
+            .counts("us"),
+        field(
+            "min_rx",
+            &["min_rx_interval"],
+            128,
+            32,
+            NUMBER,
+            "Required minimum receiving interval",
+        )
+        .or(1_000_000)
+        .counts("us"),
+        field(
+            "echo_rx",
+            &["echo_rx_interval"],
+            160,
+            32,
+            NUMBER,
+            "Required minimum receiving interval of echoes",
+        )
+        .counts("us"),
+    ],
+    chosen_by: &[(Space::Udp, 3784), (Space::Udp, 4784)],
+    extent: Extent::Counted { field: "length", unit: 1, plus: 0 },
+    looks: |octets| octets[0] >> 5 == 1 && octets[3] == 24,
+    ..PLAIN
+};
+
+pub(crate) static VRRP: HeaderDef = HeaderDef {
+    name: "vrrp",
+    title: "Virtual router redundancy, version 2, for one address (RFC 3768)",
+    min_len: 20,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(2),
+        field("type", &[], 4, 4, NUMBER, "Type; 1 is an advertisement").or(1),
+        field("vrid", &["id"], 8, 8, NUMBER, "Virtual router").or(1),
+        field("priority", &["prio"], 16, 8, NUMBER, "Priority").or(100),
+        field("count", &["ipcount"], 24, 8, NUMBER, "Addresses").or(1),
+        field("authtype", &[], 32, 8, NUMBER, "Kind of authentication"),
+        field("interval", &["adv"], 40, 8, NUMBER, "Interval of advertisements").or(1).counts("s"),
+        field("checksum", &["chksum", "csum"], 48, 16, Checksum, "Over the packet"),
+        field("address", &["addr"], 64, 32, Ipv4, "Virtual address").or(0xc612_0001),
+        field("auth", &["auth1"], 96, 64, NUMBER, "Authentication data"),
+    ],
+    chosen_by: &[(Space::Ip, 112)],
+    sum: Sum::Packet,
+    looks: |octets| octets[0] == 0x21 && octets[3] == 1,
+    ..PLAIN
+};
+
+pub(crate) static OSPF: HeaderDef = HeaderDef {
+    name: "ospf",
+    title: "OSPF version 2, the common header (RFC 2328 A.3.1)",
+    min_len: 24,
+    fields: &[
+        field("version", &["ver"], 0, 8, NUMBER, "Version").or(2),
+        field("type", &[], 8, 8, Next(&[]), "Type; 1 before ospf_hello").or(1),
+        field("length", &["len"], 16, 16, Length, "Octets of the packet").counts("octets"),
+        field("router", &["src", "router_id"], 32, 32, Ipv4, "Router").or(0xc612_0001),
+        field("area", &[], 64, 32, Ipv4, "Area"),
+        field(
+            "checksum",
+            &["chksum", "csum"],
+            96,
+            16,
+            Checksum,
+            "Over the packet; where auth is set, RFC 2328 leaves that out: set the checksum then",
+        ),
+        field("authtype", &[], 112, 16, NUMBER, "Kind of authentication"),
+        field("auth", &["authdata"], 128, 64, NUMBER, "Authentication"),
+    ],
+    chosen_by: &[(Space::Ip, 89)],
+    chooses: Some(Space::Ospf),
+    counts: Some(("length", 0)),
+    sum: Sum::Packet,
+    looks: |octets| octets[0] == 2,
+    ..PLAIN
+};
+
+pub(crate) static OSPF_HELLO: HeaderDef = HeaderDef {
+    name: "ospf_hello",
+    title: "OSPF hello (RFC 2328 A.3.2); neighbors by payload",
+    min_len: 20,
+    fields: &[
+        field("mask", &[], 0, 32, Ipv4, "Network mask").or(0xffff_ff00),
+        field("hello_interval", &["hellointerval"], 32, 16, NUMBER, "Hello interval")
+            .or(10)
+            .counts("s"),
+        field("options", &["opts"], 48, 8, NUMBER, "Options").or(2),
+        field("priority", &["prio"], 56, 8, NUMBER, "Router's priority").or(1),
+        field("dead_interval", &["deadinterval"], 64, 32, NUMBER, "Dead interval")
+            .or(40)
+            .counts("s"),
+        field("dr", &["router"], 96, 32, Ipv4, "Designated router"),
+        field("bdr", &["backup"], 128, 32, Ipv4, "Backup designated router"),
+    ],
+    chosen_by: &[(Space::Ospf, 1)],
+    ..PLAIN
+};
+
+pub(crate) static RSVP: HeaderDef = HeaderDef {
+    name: "rsvp",
+    title: "Resource reservation, the common header (RFC 2205 §3.1.1); objects by payload",
+    min_len: 8,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
+        field("flags", &[], 4, 4, NUMBER, "Flags"),
+        field("type", &["class"], 8, 8, Number(&[("path", 1), ("resv", 2)]), "Type").or(1),
+        field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over the message"),
+        field("ttl", &[], 32, 8, NUMBER, "Time to live it was sent with").or(64).counts("hops"),
+        field("length", &["len"], 48, 16, Length, "Octets of the message").counts("octets"),
+    ],
+    chosen_by: &[(Space::Ip, 46)],
+    counts: Some(("length", 0)),
+    sum: Sum::Packet,
+    looks: |octets| octets[0] >> 4 == 1,
+    ..PLAIN
+};
+
+pub(crate) static NTP: HeaderDef = HeaderDef {
+    name: "ntp",
+    title: "Network time protocol (RFC 5905)",
+    min_len: 48,
+    fields: &[
+        field("leap", &["li"], 0, 2, NUMBER, "Leap indicator"),
+        field("version", &["ver", "vn"], 2, 3, NUMBER, "Version").or(4),
+        field("mode", &[], 5, 3, Number(&[("client", 3), ("server", 4)]), "Mode").or(3),
+        field("stratum", &[], 8, 8, NUMBER, "Stratum").or(2),
+        field("poll", &[], 16, 8, NUMBER, "Poll interval, power of 2 of seconds").or(10),
+        field("precision", &[], 24, 8, NUMBER, "Precision, power of 2 of seconds"),
+        field("delay", &["root_delay"], 32, 32, NUMBER, "Root delay").counts("2^-16 s"),
+        field("dispersion", &["root_dispersion"], 64, 32, NUMBER, "Root dispersion")
+            .counts("2^-16 s"),
+        field("id", &["ref_id", "reference_id"], 96, 32, Ipv4, "Reference").or(0x7f00_0001),
+        field("ref", &["reference"], 128, 64, NUMBER, "When the clock was set").counts("2^-32 s"),
+        field("orig", &["originate"], 192, 64, NUMBER, "When the request left").counts("2^-32 s"),
+        field("recv", &["receive"], 256, 64, NUMBER, "When it arrived").counts("2^-32 s"),
+        field("sent", &["transmit"], 320, 64, NUMBER, "When this left").counts("2^-32 s"),
+    ],
+    chosen_by: &[(Space::Udp, 123)],
+    looks: |octets| matches!(octets[0] >> 3 & 7, 3 | 4) && matches!(octets[0] & 7, 1..=5),
+    ..PLAIN
+};
+
+pub(crate) static RTP: HeaderDef = HeaderDef {
+    name: "rtp",
+    title: "Real-time transport (RFC 3550), without contributing sources; on any port",
+    min_len: 12,
+    fields: &[
+        field("version", &["ver"], 0, 2, NUMBER, "Version").or(2),
+        field("padding", &["p"], 2, 1, NUMBER, "Padding is there"),
+        field("extension", &["x"], 3, 1, NUMBER, "An extension header is there"),
+        field("numsync", &["cc"], 4, 4, NUMBER, "Contributing sources"),
+        field("marker", &["m"], 8, 1, NUMBER, "Marker"),
+        field("payload_type", &["pt"], 9, 7, NUMBER, "Kind of payload"),
+        field("sequence", &["seq"], 16, 16, NUMBER, "Sequence number"),
+        field("timestamp", &["ts"], 32, 32, NUMBER, "Sampling instant"),
+        field("sourcesync", &["ssrc"], 64, 32, NUMBER, "Synchronization source"),
+    ],
+    ..PLAIN
+};
+
+pub(crate) static BTH: HeaderDef = HeaderDef {
+    name: "bth",
+    aliases: &["roce"],
+    title: "InfiniBand base transport header, RoCEv2 (InfiniBand 1.4 §9.2); the ICRC by payload",
+    min_len: 12,
+    fields: &[
+        field(
+            "opcode",
+            &["op"],
+            0,
+            8,
+            Next(&[]),
+            "Opcode; 10 (RDMA write only) before reth, 17 before aeth, 0x81 before cnp",
+        )
+        .or(4),
+        field("se", &["solicited"], 8, 1, NUMBER, "Solicited event"),
+        field("migreq", &["m"], 9, 1, NUMBER, "Migration state"),
+        field("padcount", &["pad"], 10, 2, NUMBER, "Octets of padding"),
+        field("version", &["ver"], 12, 4, NUMBER, "Version"),
+        field("pkey", &[], 16, 16, NUMBER, "Partition").or(0xffff),
+        field("fecn", &[], 32, 1, NUMBER, "Forward congestion"),
+        field("becn", &[], 33, 1, NUMBER, "Backward congestion"),
+        field("dqpn", &["qp"], 40, 24, NUMBER, "Destination's queue pair").or(1),
+        field("ackreq", &["a"], 64, 1, NUMBER, "An acknowledgment is asked for"),
+        field("psn", &[], 72, 24, NUMBER, "Packet sequence number"),
+    ],
+    chosen_by: &[(Space::Udp, 4791)],
+    chooses: Some(Space::Bth),
+    looks: |octets| octets[1] & 15 == 0,
+    ..PLAIN
+};
+
+pub(crate) static RETH: HeaderDef = HeaderDef {
+    name: "reth",
+    title: "RDMA extended transport header (InfiniBand 1.4 §9.3)",
+    min_len: 16,
+    fields: &[
+        field("va", &["address"], 0, 64, NUMBER, "Virtual address"),
+        field("rkey", &["key"], 64, 32, NUMBER, "Remote key"),
+        field("dlen", &["dma_length"], 96, 32, NUMBER, "Octets of the message").counts("octets"),
+    ],
+    chosen_by: &[(Space::Bth, 10), (Space::Bth, 6), (Space::Bth, 12)],
+    ..PLAIN
+};
+
+pub(crate) static AETH: HeaderDef = HeaderDef {
+    name: "aeth",
+    title: "Acknowledgment extended transport header (InfiniBand 1.4 §9.3)",
+    min_len: 4,
+    fields: &[
+        field("syndrome", &[], 0, 8, NUMBER, "Acknowledged, or why not"),
+        field("msn", &[], 8, 24, NUMBER, "Message sequence number"),
+    ],
+    chosen_by: &[(Space::Bth, 17), (Space::Bth, 16)],
+    ..PLAIN
+};
+
+pub(crate) static CNP: HeaderDef = HeaderDef {
+    name: "cnp",
+    title: "Congestion notification of RoCEv2 (InfiniBand annex A17)",
+    min_len: 16,
+    fields: &[field("reserved", &[], 0, 128, NUMBER, "Reserved")],
+    chosen_by: &[(Space::Bth, 0x81)],
+    ..PLAIN
+};
+
+pub(crate) static CFM: HeaderDef = HeaderDef {
+    name: "cfm",
+    title: "Connectivity fault management, the common header (IEEE 802.1Q clause 21)",
+    min_len: 4,
+    fields: &[
+        field("level", &["mel", "md_level"], 0, 3, NUMBER, "Maintenance domain level"),
+        field("version", &["ver"], 3, 5, NUMBER, "Version"),
+        field("opcode", &["op"], 8, 8, Next(&[]), "Opcode; 1 before ccm").or(1),
+        field("flags", &[], 16, 8, NUMBER, "Flags; of a CCM its interval").or(4),
+        field("offset", &["tlv_offset"], 24, 8, NUMBER, "Octets to the first TLV").or(70),
+    ],
+    chosen_by: &[(Space::EtherType, 0x8902)],
+    chooses: Some(Space::Cfm),
+    ..PLAIN
+};
+
+pub(crate) static CCM: HeaderDef = HeaderDef {
+    name: "ccm",
+    title: "Continuity check (IEEE 802.1Q §21.6), with an empty domain name and a short name of 4 \
+            octets; ends with the end TLV",
+    min_len: 71,
+    fields: &[
+        field("seq", &["sequence"], 0, 32, NUMBER, "Sequence number"),
+        field("mep", &["mepid"], 32, 16, NUMBER, "Maintenance end point").or(1),
+        field("name_format", &[], 48, 8, NUMBER, "Form of the domain's name; 1: none").or(1),
+        field("short_format", &[], 56, 8, NUMBER, "Form of the short name; 2: text").or(2),
+        field("short_length", &[], 64, 8, NUMBER, "Its length").or(4).counts("octets"),
+        field("short_name", &["name"], 72, 32, NUMBER, "Short name, 4 octets").or(0x7465_7374),
+        field("end", &[], 560, 8, NUMBER, "The end TLV"),
+    ],
+    chosen_by: &[(Space::Cfm, 1)],
+    ..PLAIN
+};
+
+pub(crate) static GTP2: HeaderDef = HeaderDef {
+    name: "gtpv2",
+    aliases: &["gtp_c", "gtpc"],
+    title: "GPRS tunnelling protocol, control plane, with a tunnel (3GPP TS 29.274); elements by \
+            payload",
+    min_len: 12,
+    fields: &[
+        field("version", &["ver"], 0, 3, NUMBER, "Version").or(2),
+        field("p", &["piggybacked"], 3, 1, NUMBER, "Another message follows"),
+        field("t", &[], 4, 1, NUMBER, "The tunnel identifier is there").or(1),
+        field("type", &["gtp_type", "message"], 8, 8, NUMBER, "Message type").or(32),
+        field("length", &["len"], 16, 16, Length, "Octets behind the first 4").counts("octets"),
+        field("teid", &[], 32, 32, NUMBER, "Tunnel endpoint identifier"),
+        field("seq", &["sequence"], 64, 24, NUMBER, "Sequence number"),
+    ],
+    chosen_by: &[(Space::Udp, 2123)],
+    counts: Some(("length", 4)),
+    looks: |octets| octets[0] >> 3 == 0b01001,
+    ..PLAIN
+};
+
+pub(crate) static CAPWAP: HeaderDef = HeaderDef {
+    name: "capwap",
+    title: "Control and provisioning of wireless access points, a data header (RFC 5415 §4.3)",
+    min_len: 8,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version"),
+        field("type", &[], 4, 4, NUMBER, "Type; 0: what follows is clear"),
+        field("hlen", &["length"], 8, 5, Length, "Header length in 4 octets").counts("4 octets"),
+        field("rid", &["radio"], 13, 5, NUMBER, "Radio").or(1),
+        field("wbid", &["binding"], 18, 5, NUMBER, "Wireless binding; 1: 802.11").or(1),
+        field("flags", &[], 23, 9, NUMBER, "Flags T, F, L, W, M, K and reserved bits"),
+        field("frag_id", &["fragment_id"], 32, 16, NUMBER, "Fragment"),
+        field("frag_offset", &["offset"], 48, 13, NUMBER, "Its offset in 8 octets")
+            .counts("8 octets"),
+    ],
+    carries: &["eth"],
+    chosen_by: &[(Space::Udp, 5247)],
+    extent: Extent::Counted { field: "hlen", unit: 4, plus: 0 },
+    follows: Some("eth"),
+    // Clear, and a frame of Ethernet.
+    looks: |octets| octets[0] == 0 && octets[2] & 1 == 0,
+    ..PLAIN
+};
+
+pub(crate) static DNS: HeaderDef = HeaderDef {
+    name: "dns",
+    title: "Domain name system (RFC 1035 §4.1.1), the header; questions and records by payload",
+    min_len: 12,
+    fields: &[
+        field("id", &["identifier"], 0, 16, NUMBER, "Identifier"),
+        field("qr", &[], 16, 1, NUMBER, "1: an answer"),
+        field("opcode", &[], 17, 4, NUMBER, "Kind of query"),
+        field("aa", &[], 21, 1, NUMBER, "Authoritative"),
+        field("tc", &[], 22, 1, NUMBER, "Truncated"),
+        field("rd", &[], 23, 1, NUMBER, "Recursion is desired").or(1),
+        field("ra", &[], 24, 1, NUMBER, "Recursion is available"),
+        field("z", &[], 25, 1, NUMBER, "Reserved"),
+        field("ad", &[], 26, 1, NUMBER, "Authentic data"),
+        field("cd", &[], 27, 1, NUMBER, "Checking is disabled"),
+        field("rcode", &[], 28, 4, NUMBER, "Response code"),
+        field("qdcount", &["questions"], 32, 16, NUMBER, "Questions").or(1),
+        field("ancount", &["answers"], 48, 16, NUMBER, "Answers"),
+        field("nscount", &["authorities"], 64, 16, NUMBER, "Authorities"),
+        field("arcount", &["additionals"], 80, 16, NUMBER, "Additional records"),
+    ],
+    chosen_by: &[(Space::Udp, 53), (Space::Udp, 5353)],
+    // Few sections, of few entries each.
+    looks: |octets| octets[4] == 0 && octets[5] <= 8 && octets[6] == 0 && octets[8] == 0,
+    ..PLAIN
+};
+
+pub(crate) static DHCP: HeaderDef = HeaderDef {
+    name: "dhcp",
+    aliases: &["bootp", "dhcpv4"],
+    title: "Dynamic host configuration for IPv4 (RFC 2131), with the magic cookie; options by \
+            payload: hex(350101 ff) is DISCOVER and the end",
+    min_len: 240,
+    fields: &[
+        field("op", &[], 0, 8, Number(&[("request", 1), ("reply", 2)]), "Operation").or(1),
+        field("htype", &[], 8, 8, NUMBER, "Hardware type").or(1),
+        field("hlen", &[], 16, 8, NUMBER, "Octets of a hardware address").or(6).counts("octets"),
+        field("hops", &[], 24, 8, NUMBER, "Relays passed"),
+        field("xid", &[], 32, 32, NUMBER, "Transaction"),
+        field("secs", &[], 64, 16, NUMBER, "Time since it began").counts("s"),
+        field("flags", &[], 80, 16, Flags(&[("B", 0x8000)]), "B: answer by broadcast"),
+        field("ciaddr", &[], 96, 32, Ipv4, "Client's address"),
+        field("yiaddr", &[], 128, 32, Ipv4, "Your address"),
+        field("siaddr", &[], 160, 32, Ipv4, "Next server's address"),
+        field("giaddr", &[], 192, 32, Ipv4, "Relay's address"),
+        field("chaddr", &[], 224, 48, Mac, "Client's hardware address").or(MAC_1),
+        field("cookie", &["magic"], 1888, 32, NUMBER, "Magic cookie").or(0x6382_5363),
+    ],
+    chosen_by: &[(Space::Udp, 67), (Space::Udp, 68)],
+    looks: |octets| octets[236..240] == [0x63, 0x82, 0x53, 0x63],
+    ..PLAIN
+};
+
+pub(crate) static DHCP6: HeaderDef = HeaderDef {
+    name: "dhcpv6",
+    aliases: &["dhcp6"],
+    title: "Dynamic host configuration for IPv6 (RFC 8415 §8); options by payload",
+    min_len: 4,
+    fields: &[
+        field(
+            "type",
+            &["msgtype"],
+            0,
+            8,
+            Number(&[
+                ("solicit", 1),
+                ("advertise", 2),
+                ("request", 3),
+                ("reply", 7),
+                ("release", 8),
+            ]),
+            "Message type",
+        )
+        .or(1),
+        field("xid", &["trid", "transaction"], 8, 24, NUMBER, "Transaction"),
+    ],
+    chosen_by: &[(Space::Udp, 547), (Space::Udp, 546)],
+    looks: |octets| matches!(octets[0], 1..=11),
+    ..PLAIN
+};

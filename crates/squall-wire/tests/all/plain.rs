@@ -1,0 +1,81 @@
+//! Headers of which all stands in their row: what is built is dissected into the same layers, and
+//! said again in text that builds the same octets. Others' idea of the same examples is asked by
+//! tests/interop/headers.py.
+
+use squall_wire::{Frame, Packet, headers};
+
+const EXAMPLES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/headers/examples.txt"));
+
+fn examples() -> impl Iterator<Item = &'static str> {
+    let lines = EXAMPLES.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split(" | ").next().unwrap())
+}
+
+fn built(text: &str) -> Frame {
+    let packet = Packet::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    packet.build(None, &|_| unreachable!("no file is named"), 0).unwrap()
+}
+
+#[test]
+fn each_header_is_dissected_and_said_as_it_was_written() {
+    for text in examples() {
+        let frame = built(text);
+        let found = Frame::dissect(frame.bytes.clone());
+        // Of a frame that begins otherwise, or of a port that says nothing, the octets are told.
+        if !text.starts_with("dot3") && !text.contains("/rtp(") {
+            assert_eq!(found.names(), frame.names(), "{text}");
+            assert_eq!(found.checksums, frame.checksums, "{text}");
+            assert_eq!(found.lengths, frame.lengths, "{text}");
+        }
+        let said = Packet::of_octets(&frame.bytes).to_string();
+        assert_eq!(built(&said).bytes, frame.bytes, "{text}: {said}");
+    }
+}
+
+#[test]
+fn each_header_has_an_example_and_fields_that_fit_it() {
+    let plain = headers().iter().skip_while(|header| header.name != "esp");
+    for header in plain {
+        let named = |text: &str| text.split(['/', '(']).any(|layer| layer.trim() == header.name);
+        assert!(examples().any(named), "{} has no example", header.name);
+        for field in header.fields.iter().filter(|field| field.bits > 0) {
+            assert!(field.bit + field.bits <= header.min_len * 8, "{}.{}", header.name, field.name);
+            assert!(field.default <= field.max(), "{}.{}", header.name, field.name);
+        }
+    }
+}
+
+#[test]
+fn lengths_of_headers_follow_what_is_set() {
+    for (text, at, octet) in [
+        ("eth/ipv4/ah(icv=[hex(00112233)])/udp", 14 + 20 + 1, 2),
+        ("eth/ipv4/udp/geneve(options=[hex(0102800100000000)])/ipv4", 14 + 20 + 8, 2),
+        ("eth/nsh/ipv4", 14 + 1, 0xc6),
+        ("eth/ipv4/udp/bfd", 14 + 20 + 8 + 3, 24),
+        ("eth/ipv4/udp/bfd(length=7)", 14 + 20 + 8 + 3, 7),
+        ("eth/pppoe/ppp/hex(010203)", 14 + 5, 5),
+        ("eth/pppoe(length=9)/ppp/hex(010203)", 14 + 5, 9),
+    ] {
+        assert_eq!(built(text).bytes[at], octet, "{text}");
+    }
+    // With the frame's length they grow, and stay right.
+    let packet = Packet::parse("eth/pppoe/ppp/ipv4/udp").unwrap();
+    let frame = packet.build(Some(1000), &|_| unreachable!(), 0).unwrap();
+    assert_eq!(frame.bytes[18..20], (1000u16 - 20).to_be_bytes());
+}
+
+#[test]
+fn what_only_has_the_number_of_a_header_stays_payload() {
+    for text in [
+        "eth/ipv4/udp(dport=53)/hex(00ff)",
+        "eth/ipv4/udp(dport=53)/inc(40)",
+        "eth/ipv4/udp(dport=67)/zeros(300)",
+        "eth/ipv4/udp(dport=3784)/zeros(24)",
+        "eth/ipv4/udp(dport=123)/inc(48)",
+        "eth(type=0x8864)/zeros(40)",
+    ] {
+        let frame = built(text);
+        assert_eq!(Frame::dissect(frame.bytes.clone()).names(), frame.names(), "{text}");
+    }
+}
