@@ -51,9 +51,9 @@ def frames(folder):
 
 def by_scapy(expression):
     import scapy.all as scapy
-    from scapy.contrib import bfd, erspan, geneve, ospf
+    from scapy.contrib import bfd, erspan, geneve, lldp, ospf
 
-    names = vars(scapy) | vars(bfd) | vars(erspan) | vars(geneve) | vars(ospf)
+    names = vars(scapy) | vars(bfd) | vars(erspan) | vars(geneve) | vars(lldp) | vars(ospf)
     packet = eval(expression, names)  # noqa: S307 (a file of ours)
     layer = packet
     # Addresses that scapy takes from its host are those of our defaults.

@@ -27,9 +27,8 @@ use squall_program::{below, mix};
 use squall_rules::End;
 use squall_units::Nanos;
 use squall_wire::{
-    Frame,
+    Packet,
     tcp_flags::{ACK, FIN, PSH, RST, SYN, URG},
-    to_hex,
 };
 
 use crate::{
@@ -387,7 +386,7 @@ impl Template {
         let Some(event) = self.events(&parameters)?.next() else { return Ok(None) };
         let frames = event.frames(&Settings { seed: parameters.seed, ..Settings::default() });
         let frames = frames.map_err(|e| Error(e.to_string()))?;
-        Ok(frames.first().map(|frame| text(&Frame::dissect(frame.octets.clone()))))
+        Ok(frames.first().map(|frame| Packet::of_octets(&frame.octets).to_string()))
     }
 }
 
@@ -675,70 +674,8 @@ fn dns_answer(seed: u64) -> Vec<u8> {
     dns(seed as u16, 0x8180, &["example", "com"], 255, &texts)
 }
 
-/// The packet syntax for a frame of Ethernet, IP, and TCP, UDP or ICMP.
-fn text(frame: &Frame) -> String {
-    let number = |name: &str| frame.field(name).map_or(0, |field| frame.value(&field));
-    let written = |name: &str| {
-        frame.field(name).map_or(String::new(), |field| field.kind.format(frame.value(&field)))
-    };
-    let mut layers = vec![format!("eth(dst={},src={})", written("eth.dst"), written("eth.src"))];
-    for layer in &frame.layers[1..] {
-        layers.push(match layer.header.name {
-            "ipv4" => format!(
-                "ipv4(src={},dst={},id={},flags={:#x},ttl={})",
-                written("ipv4.src"),
-                written("ipv4.dst"),
-                number("ipv4.id"),
-                number("ipv4.flags"),
-                number("ipv4.ttl")
-            ),
-            "ipv6" => format!(
-                "ipv6(src={},dst={},hop_limit={})",
-                written("ipv6.src"),
-                written("ipv6.dst"),
-                number("ipv6.hop_limit")
-            ),
-            "udp" => format!("udp(sport={},dport={})", number("udp.sport"), number("udp.dport")),
-            "tcp" => {
-                let options = &frame.bytes[layer.offset + 20..layer.offset + layer.len];
-                let options = if options.is_empty() {
-                    String::new()
-                } else {
-                    format!(",options=[hex({})]", to_hex(options))
-                };
-                format!(
-                    "tcp(sport={},dport={},seq={},ack={},flags={:#x},window={}{options})",
-                    number("tcp.sport"),
-                    number("tcp.dport"),
-                    number("tcp.seq"),
-                    number("tcp.ack"),
-                    number("tcp.flags"),
-                    number("tcp.window")
-                )
-            }
-            name => {
-                let of = |field: &str| number(&format!("{name}.{field}"));
-                format!(
-                    "{name}(type={},code={},id={},seq={})",
-                    of("type"),
-                    of("code"),
-                    of("id"),
-                    of("seq")
-                )
-            }
-        });
-    }
-    let payload = &frame.bytes[frame.payload..];
-    if !payload.is_empty() {
-        layers.push(format!("hex({})", to_hex(payload)));
-    }
-    layers.join("/")
-}
-
 #[cfg(test)]
 mod tests {
-    use squall_wire::Packet;
-
     use super::*;
 
     fn parameters(template: &Template, version: u8) -> Parameters {

@@ -189,6 +189,8 @@ fn options(set: OptionSet) -> Vec<NameInfo> {
         OptionForm::Single | OptionForm::Numbers([]) => name.to_owned(),
         OptionForm::Numbers(widths) => format!("{name}({})", vec!["n"; widths.len()].join(", ")),
         OptionForm::Slots | OptionForm::Pad => format!("{name}(n)"),
+        OptionForm::Text => format!("{name}(\"text\")"),
+        OptionForm::Ipv4s => format!("{name}(address, ...)"),
     };
     set.defs()
         .iter()

@@ -168,7 +168,7 @@ impl Packet {
             }
         }
 
-        let first = bytes[offset];
+        let first = bytes.get(offset).copied().unwrap_or(0);
         bytes.resize(offset + header.min_len + header.optional_len(first), 0);
         for (f, value) in layer.set().filter(|(f, _)| !always(f) && f.bits > 0) {
             let Some(bit) = header.bit_of(f, offset, first) else {
@@ -238,7 +238,7 @@ impl Packet {
                 Extent::Counted { field, unit, plus } => {
                     fill(field, len.saturating_sub(plus) / unit)
                 }
-                Extent::Fields => Ok(()),
+                Extent::Fields | Extent::List => Ok(()),
             },
             Proto::Mpls => fill("s", usize::from(next.is_none_or(|n| n.proto != Proto::Mpls))),
             _ => Ok(()),
@@ -379,9 +379,22 @@ fn emit(option: &Opt, set: OptionSet, bytes: &mut Vec<u8>) {
     match option {
         Opt::Hex(octets) => bytes.extend_from_slice(octets),
         Opt::Address(a) => bytes.extend_from_slice(&a.to_be_bytes()),
+        Opt::Said(def, text) => {
+            if let OptionSet::Tlv(tlv) = set {
+                tlv.write(def.code, text.as_bytes(), bytes);
+            }
+        }
+        Opt::Known(def, args) if let OptionSet::Tlv(tlv) = set => {
+            let mut value = Vec::new();
+            for (i, width) in def.form.widths(args.len()).enumerate() {
+                let number = args.get(i).copied().unwrap_or(0).to_be_bytes();
+                value.extend_from_slice(&number[16 - width..]);
+            }
+            tlv.write(def.code, &value, bytes);
+        }
         Opt::Known(def, args) => {
-            bytes.push(def.code);
-            let octets = option.octets();
+            bytes.push(def.code as u8);
+            let octets = option.octets(set);
             if def.form == OptionForm::Single {
                 return;
             }
@@ -394,8 +407,8 @@ fn emit(option: &Opt, set: OptionSet, bytes: &mut Vec<u8>) {
                         bytes.extend_from_slice(&value[16 - width..]);
                     }
                 }
-                OptionForm::Slots => bytes.push(slots_header(def.code) as u8 + 1),
-                OptionForm::Single | OptionForm::Pad => {}
+                OptionForm::Slots => bytes.push(slots_header(def.code as u8) as u8 + 1),
+                OptionForm::Single | OptionForm::Pad | OptionForm::Text | OptionForm::Ipv4s => {}
             }
             bytes.resize(start + octets, 0);
         }
@@ -403,6 +416,9 @@ fn emit(option: &Opt, set: OptionSet, bytes: &mut Vec<u8>) {
 }
 
 fn pad(set: OptionSet, offset: usize, bytes: &mut Vec<u8>) {
+    if let OptionSet::Tlv(tlv) = set {
+        return bytes.extend_from_slice(tlv.end);
+    }
     let len = bytes.len() - offset;
     let unit = if set == OptionSet::Ipv6 || set == OptionSet::Addresses { 8 } else { 4 };
     let missing = len.next_multiple_of(unit) - len;

@@ -123,11 +123,24 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
         Proto::Gre => {
             (first & 0x4f == 0 && octets[1] & 7 == 0).then_some(4 + header.optional_len(first))?
         }
+        Proto::Icmpv6 if matches!(first, 133..=137) => {
+            let fields = header.min_len + header.optional_len(first);
+            fields + header.list_len(octets.get(fields..).unwrap_or_default())
+        }
         Proto::Vxlan => (first & 8 != 0).then_some(8)?,
         Proto::Gtpu => (first >> 4 == 3).then(|| gtpu_len(header, octets))??,
         _ if !(header.looks)(octets) => return None,
         _ => match header.extent {
             Extent::Fields => header.min_len + header.optional_len(first),
+            Extent::List => {
+                let fields = header.min_len + header.optional_len(first);
+                // What pads the frame is no part of the list.
+                let end = header.counts.map_or(octets.len(), |(name, from)| {
+                    let at = header.octet_of(name);
+                    from + usize::from(u16::from_be_bytes([octets[at], octets[at + 1]]))
+                });
+                fields + header.list_len(octets.get(fields..end.min(octets.len()))?)
+            }
             Extent::Counted { field, unit, plus } => {
                 let (_, field) = header.field(field).expect("the table has the field");
                 let len = get(octets, field.bit, field.bits) as usize * unit + plus;

@@ -39,6 +39,8 @@ pub(crate) enum Extent {
     Fields,
     /// The number in `field` times `unit`, and `plus` octets.
     Counted { field: &'static str, unit: usize, plus: usize },
+    /// Its fields, and its list of options as far as that goes.
+    List,
 }
 
 /// What the checksum of a header covers.
@@ -75,6 +77,8 @@ pub struct HeaderDef {
     /// Its 16 bit length field, and from which octet of the header on that counts.
     pub(crate) counts: Option<(&'static str, usize)>,
     pub(crate) sum: Sum,
+    /// The options that it has where the text sets none, as text.
+    pub(crate) usual: &'static str,
     /// Whether octets at which a number points can be this header.
     pub(crate) looks: fn(&[u8]) -> bool,
 }
@@ -94,6 +98,7 @@ pub(crate) const PLAIN: HeaderDef = HeaderDef {
     extent: Extent::Fields,
     counts: None,
     sum: Sum::No,
+    usual: "",
     looks: |_| true,
 };
 
@@ -198,13 +203,93 @@ pub enum OptionSet {
     Addresses,
     /// `hex(...)` alone; padded to 4 octets.
     Octets,
+    /// Type, length, value, one after the other.
+    Tlv(&'static Tlv),
+}
+
+/// How a list of types, lengths and values is written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tlv {
+    pub defs: &'static [OptionDef],
+    /// Octets of the type, and of the length.
+    pub(crate) head: (usize, usize),
+    /// The type has 7 bits and the length 9 (LLDP), whatever `head` says.
+    pub(crate) packed: bool,
+    /// The length counts type and length, too.
+    pub(crate) whole: bool,
+    /// Octets that the length counts in, and to which each entry is padded.
+    pub(crate) unit: usize,
+    /// What is none of `defs` ends the list: other octets may stand there as well.
+    pub(crate) known: bool,
+    /// What stands behind the last entry.
+    pub(crate) end: &'static [u8],
+}
+
+impl Tlv {
+    fn head_octets(&self) -> usize {
+        if self.packed { 2 } else { self.head.0 + self.head.1 }
+    }
+
+    /// Octets of an entry with so many of value.
+    pub(crate) fn octets(&self, value: usize) -> usize {
+        (self.head_octets() + value).next_multiple_of(self.unit)
+    }
+
+    pub(crate) fn write(&self, code: u16, value: &[u8], out: &mut Vec<u8>) {
+        let (start, octets) = (out.len(), self.octets(value.len()));
+        let counted = if self.whole { octets } else { value.len() } / self.unit;
+        if self.packed {
+            out.extend((code << 9 | counted as u16 & 0x1ff).to_be_bytes());
+        } else {
+            out.extend(&code.to_be_bytes()[2 - self.head.0..]);
+            out.extend(&(counted as u16).to_be_bytes()[2 - self.head.1..]);
+        }
+        out.extend(value);
+        out.resize(start + octets, 0);
+    }
+
+    /// Type, value and octets of the entry at the start of `octets`; `None`: none is.
+    pub(crate) fn read<'o>(&self, octets: &'o [u8]) -> Option<(u16, &'o [u8], usize)> {
+        if !self.end.is_empty() && octets.starts_with(self.end) {
+            return None;
+        }
+        let number = |at: usize, octets: &[u8]| {
+            octets.get(at..)?.iter().try_fold(0u16, |n, &octet| Some(n << 8 | u16::from(octet)))
+        };
+        let head = octets.get(..self.head_octets())?;
+        let (code, counted) = match self.packed {
+            true => {
+                let word = number(0, head)?;
+                (word >> 9, usize::from(word & 0x1ff))
+            }
+            false => (number(0, &head[..self.head.0])?, number(self.head.0, head)?.into()),
+        };
+        let head = self.head_octets();
+        let len = if self.whole { (counted * self.unit).checked_sub(head)? } else { counted };
+        let value = octets.get(head..head + len)?;
+        let fits =
+            |def: &OptionDef| def.code == code && def.form.widths(len / 4).sum::<usize>() == len;
+        (!self.known || self.defs.iter().any(fits)).then_some((code, value, head + len))
+    }
+
+    /// Octets of the list at the start of `octets`, with its end.
+    pub(crate) fn list_len(&self, octets: &[u8]) -> usize {
+        let mut at = 0;
+        while let Some((.., len)) = self.read(&octets[at..]) {
+            at += len;
+        }
+        if !self.end.is_empty() && octets[at..].starts_with(self.end) {
+            at += self.end.len();
+        }
+        at
+    }
 }
 
 /// One kind of option.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct OptionDef {
     pub name: &'static str,
-    pub code: u8,
+    pub code: u16,
     pub form: OptionForm,
     pub doc: &'static str,
 }
@@ -219,6 +304,10 @@ pub enum OptionForm {
     Slots,
     /// So many octets in all, zeros behind code and length.
     Pad,
+    /// Text in quotes.
+    Text,
+    /// IPv4 addresses, one or more.
+    Ipv4s,
 }
 
 /// All headers, in the order of the reference.
@@ -303,6 +392,15 @@ impl HeaderDef {
         }
     }
 
+    /// Octets of its list of options at the start of `octets`.
+    pub(crate) fn list_len(&self, octets: &[u8]) -> usize {
+        let tlv = self.fields.iter().find_map(|field| match field.kind {
+            FieldKind::Options(OptionSet::Tlv(tlv)) => Some(tlv),
+            _ => None,
+        });
+        tlv.map_or(0, |tlv| tlv.list_len(octets))
+    }
+
     /// Where a field that fills whole octets begins.
     ///
     /// # Panics
@@ -333,6 +431,18 @@ impl FieldDef {
     /// The largest value that fits.
     pub fn max(&self) -> u128 {
         if self.bits >= 128 { u128::MAX } else { (1 << self.bits) - 1 }
+    }
+}
+
+impl OptionForm {
+    /// Octets of each of its numbers, of which `given` are set.
+    pub(crate) fn widths(self, given: usize) -> impl Iterator<Item = usize> {
+        let (widths, of_each): (&[usize], usize) = match self {
+            Self::Numbers(widths) => (widths, widths.len()),
+            Self::Ipv4s => (&[4], given),
+            Self::Single | Self::Slots | Self::Pad | Self::Text => (&[], 0),
+        };
+        widths.iter().copied().cycle().take(of_each)
     }
 }
 

@@ -89,6 +89,10 @@ impl Packet {
     /// The options of layer `i` where the text sets none: IGMPv2 and IGMPv3 carry Router Alert (RFC
     /// 2236 §2, RFC 3376 §4).
     pub(crate) fn implied_options(&self, i: usize) -> Vec<Opt> {
+        let usual = self.layers[i].header.usual;
+        if !usual.is_empty() {
+            return crate::syntax::usual_options(self.layers[i].header, usual);
+        }
         let alerts = self.igmp_in(i).is_some_and(|igmp| self.number(igmp, "type") != 0x12);
         let def = OptionSet::Ipv4.defs().iter().find(|def| def.name == "router-alert");
         def.filter(|_| alerts).map(|def| Opt::Known(def, vec![0])).into_iter().collect()

@@ -5,7 +5,9 @@ use std::io;
 use crate::bits::get;
 use crate::build::MIN_FRAME;
 use crate::frame::{Frame, LayerAt};
-use crate::header::{FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, find};
+use crate::header::{
+    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, Tlv, find,
+};
 use crate::packet::{Content, Layer, Opt, Packet, Value};
 use crate::syntax::{MAX_PAYLOAD, slots_header};
 
@@ -201,12 +203,16 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
                 }
             }
             if let Some((i, kinds)) = at.header.option_list() {
-                let octets = frame.bytes.get(at.offset + at.header.min_len..at.offset + at.len)?;
+                let octets = frame.bytes.get(
+                    at.offset + at.header.min_len + at.header.optional_len(first)
+                        ..at.offset + at.len,
+                )?;
                 set.push((i, Value::Options(options(kinds, octets))));
                 // Before IGMP no list means Router Alert, so an empty one has to stay.
                 let implied = frame.layers[..n]
                     .get(number + 1)
-                    .is_some_and(|next| next.header.proto == Proto::Igmp);
+                    .is_some_and(|next| next.header.proto == Proto::Igmp)
+                    || !at.header.usual.is_empty();
                 set.retain(|(_, value)| implied || *value != Value::Options(Vec::new()));
             }
             set.sort_by_key(|(i, _)| *i);
@@ -323,11 +329,13 @@ fn options(set: OptionSet, octets: &[u8]) -> Vec<Opt> {
     if set == OptionSet::Octets {
         return if octets.is_empty() { Vec::new() } else { vec![Opt::Hex(octets.to_vec())] };
     }
-    let mut list = Vec::new();
-    let mut rest = octets;
+    let (mut list, mut rest) = (Vec::new(), octets);
     while let Some((option, len)) = option(set, rest) {
         list.push(option);
         rest = &rest[len..];
+    }
+    if matches!(set, OptionSet::Tlv(tlv) if rest == tlv.end) {
+        return list;
     }
     if !rest.is_empty()
         && (set == OptionSet::Ipv6 || rest.len() > 3 || rest.iter().any(|&octet| octet != 0))
@@ -352,8 +360,11 @@ fn option(set: OptionSet, octets: &[u8]) -> Option<(Opt, usize)> {
             .first_chunk()
             .map(|address| (Opt::Address(u128::from_be_bytes(*address)), 16));
     }
+    if let OptionSet::Tlv(tlv) = set {
+        return entry(tlv, octets);
+    }
     let code = *octets.first()?;
-    let def = set.defs().iter().find(|def| def.code == code);
+    let def = set.defs().iter().find(|def| def.code == u16::from(code));
     if set != OptionSet::Ipv6
         && code == 0
         && octets.len() < 4
@@ -391,6 +402,29 @@ fn option(set: OptionSet, octets: &[u8]) -> Option<(Opt, usize)> {
     Some((known.unwrap_or_else(|| Opt::Hex(octets[..len].to_vec())), len))
 }
 
+/// The entry at the start of `octets`, and how many of them it takes.
+fn entry(tlv: &'static Tlv, octets: &[u8]) -> Option<(Opt, usize)> {
+    let (code, value, len) = tlv.read(octets)?;
+    let def = tlv.defs.iter().find(|def| def.code == code);
+    let known = def.and_then(|def| match def.form {
+        OptionForm::Text => {
+            let text = std::str::from_utf8(value).ok()?;
+            Some(Opt::Said(def, text.to_owned()))
+        }
+        OptionForm::Numbers(_) | OptionForm::Ipv4s => {
+            let mut at = 0;
+            let args = def.form.widths(value.len() / 4).map(|width| {
+                at += width;
+                (at <= value.len()).then(|| get(value, (at - width) * 8, width * 8))
+            });
+            let args = args.collect::<Option<Vec<_>>>()?;
+            (at == value.len()).then_some(Opt::Known(def, args))
+        }
+        OptionForm::Single | OptionForm::Slots | OptionForm::Pad => None,
+    });
+    Some((known.unwrap_or_else(|| Opt::Hex(octets[..len].to_vec())), len))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,7 +452,7 @@ mod tests {
             "eth/ipv4(options=[])/igmp",
             "eth/vlan(id=5)/arp",
             "eth/ipv4/gre(checksum=auto)/ipv4/udp",
-            "eth(type=lldp)/hex(0207)",
+            "eth(type=ptp)/hex(0207)",
         ] {
             let packet = Packet::of_frame(&frame(text).bytes).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(frame(&packet.to_string()).bytes, frame(text).bytes, "{text}: {packet}");

@@ -3,7 +3,7 @@
 use std::{fmt, io, ops::Range};
 
 use crate::{
-    header::{HeaderDef, OptionDef, Proto},
+    header::{FieldKind, HeaderDef, OptionDef, OptionForm, Proto},
     octets::to_hex,
 };
 
@@ -49,6 +49,8 @@ pub(crate) enum Value {
 #[derive(Clone, Debug)]
 pub(crate) enum Opt {
     Known(&'static OptionDef, Vec<u128>),
+    /// One whose value is text.
+    Said(&'static OptionDef, String),
     Hex(Vec<u8>),
     Address(u128),
 }
@@ -57,6 +59,7 @@ impl PartialEq for Opt {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Known(a, x), Self::Known(b, y)) => a.name == b.name && x == y,
+            (Self::Said(a, x), Self::Said(b, y)) => a.name == b.name && x == y,
             (Self::Hex(a), Self::Hex(b)) => a == b,
             (Self::Address(a), Self::Address(b)) => a == b,
             _ => false,
@@ -165,18 +168,9 @@ impl fmt::Display for Layer {
                 f.write_str(if set.is_empty() { "" } else { ")" })
             }
             Content::Text(text) | Content::Path(text) => {
-                f.write_str("(\"")?;
-                for c in text.chars() {
-                    match c {
-                        '"' | '\\' => write!(f, "\\{c}")?,
-                        '\n' => f.write_str("\\n")?,
-                        '\r' => f.write_str("\\r")?,
-                        '\t' => f.write_str("\\t")?,
-                        c if (c as u32) < 0x20 || c == '\x7f' => write!(f, "\\x{:02x}", c as u32)?,
-                        c => write!(f, "{c}")?,
-                    }
-                }
-                f.write_str("\")")
+                f.write_str("(")?;
+                quoted(f, text)?;
+                f.write_str(")")
             }
             Content::Octets(octets) => write!(f, "({})", to_hex(octets)),
             Content::Count(Some(n)) => write!(f, "({n})"),
@@ -185,15 +179,46 @@ impl fmt::Display for Layer {
     }
 }
 
+/// As the syntax writes text.
+fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => write!(f, "\\{c}")?,
+            '\n' => f.write_str("\\n")?,
+            '\r' => f.write_str("\\r")?,
+            '\t' => f.write_str("\\t")?,
+            c if (c as u32) < 0x20 || c == '\x7f' => write!(f, "\\x{:02x}", c as u32)?,
+            c => write!(f, "{c}")?,
+        }
+    }
+    f.write_str("\"")
+}
+
 impl fmt::Display for Opt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(def, args) => {
                 f.write_str(def.name)?;
-                for (i, a) in args.iter().enumerate() {
-                    write!(f, "{}{a}", if i > 0 { "," } else { "(" })?;
+                for (i, &a) in args.iter().enumerate() {
+                    f.write_str(if i > 0 { "," } else { "(" })?;
+                    match def.form {
+                        OptionForm::Ipv4s => f.write_str(&FieldKind::Ipv4.format(a))?,
+                        OptionForm::Numbers(widths) if widths.get(i) == Some(&6) => {
+                            f.write_str(&FieldKind::Mac.format(a))?;
+                        }
+                        OptionForm::Numbers(widths) if widths.get(i) == Some(&16) => {
+                            write!(f, "{}", std::net::Ipv6Addr::from_bits(a))?;
+                        }
+                        _ => write!(f, "{a}")?,
+                    }
                 }
                 f.write_str(if args.is_empty() { "" } else { ")" })
+            }
+            Self::Said(def, text) => {
+                write!(f, "{}(", def.name)?;
+                quoted(f, text)?;
+                f.write_str(")")
             }
             Self::Hex(octets) => write!(f, "hex({})", to_hex(octets)),
             Self::Address(a) => write!(f, "{}", std::net::Ipv6Addr::from_bits(*a)),

@@ -5,10 +5,20 @@ use crate::{
     header::{
         Extent,
         FieldKind::{Checksum, Flags, Ipv4, Length, Mac, Next, Number, Options},
-        HeaderDef, OptionSet, PLAIN, Space, Sum,
+        HeaderDef, OptionDef,
+        OptionForm::{self, Ipv4s, Numbers, Text},
+        OptionSet, PLAIN, Space, Sum, Tlv,
     },
     table::{MAC_1, MAC_2, NUMBER, field},
 };
+
+const fn option(name: &'static str, code: u16, form: OptionForm, doc: &'static str) -> OptionDef {
+    OptionDef { name, code, form, doc }
+}
+
+/// One octet each for type and length, which counts the value.
+const PLAIN_TLV: Tlv =
+    Tlv { defs: &[], head: (1, 1), packed: false, whole: false, unit: 1, known: false, end: &[] };
 
 pub(crate) static ESP: HeaderDef = HeaderDef {
     name: "esp",
@@ -62,7 +72,7 @@ pub(crate) static PPPOE: HeaderDef = HeaderDef {
 
 pub(crate) static PPPOED: HeaderDef = HeaderDef {
     name: "pppoed",
-    title: "PPP over Ethernet, discovery (RFC 2516); tags by payload",
+    title: "PPP over Ethernet, discovery (RFC 2516)",
     min_len: 6,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
@@ -78,8 +88,10 @@ pub(crate) static PPPOED: HeaderDef = HeaderDef {
         .or(9),
         field("session", &["sessionid", "session_id"], 16, 16, NUMBER, "Session"),
         field("length", &["len"], 32, 16, Length, "Octets behind this header").counts("octets"),
+        field("tags", &["options"], 0, 0, Options(OptionSet::Tlv(&PPPOE_TAGS)), "Tags"),
     ],
     chosen_by: &[(Space::EtherType, 0x8863)],
+    extent: Extent::List,
     counts: Some(("length", 6)),
     looks: |octets| octets[0] == 0x11,
     ..PLAIN
@@ -119,24 +131,47 @@ const AGREE: &[(&str, u64)] = &[
 
 pub(crate) static LCP: HeaderDef = HeaderDef {
     name: "lcp",
-    title: "PPP link control (RFC 1661 §5); options by payload",
+    title: "PPP link control (RFC 1661 §5)",
     min_len: 4,
     fields: &[
         field("code", &[], 0, 8, Number(AGREE), "Code").or(1),
         field("id", &["identifier"], 8, 8, NUMBER, "Identifier"),
         field("length", &["len"], 16, 16, Length, "Octets from the code on").counts("octets"),
+        field(
+            "options",
+            &["opts"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&LCP_OPTIONS)),
+            "Options of a configuration",
+        ),
     ],
     chosen_by: &[(Space::Ppp, 0xc021)],
+    extent: Extent::List,
+    looks: |octets| matches!(octets[0], 1..=11),
     counts: Some(("length", 0)),
     ..PLAIN
 };
 
 pub(crate) static IPCP: HeaderDef = HeaderDef {
     name: "ipcp",
-    title: "PPP IP control (RFC 1332); options by payload",
+    title: "PPP IP control (RFC 1332)",
     min_len: 4,
-    fields: LCP.fields,
+    fields: &[
+        field("code", &[], 0, 8, Number(AGREE), "Code").or(1),
+        field("id", &["identifier"], 8, 8, NUMBER, "Identifier"),
+        field("length", &["len"], 16, 16, Length, "Octets from the code on").counts("octets"),
+        field(
+            "options",
+            &["opts"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&IPCP_OPTIONS)),
+            "Options of a configuration",
+        ),
+    ],
     chosen_by: &[(Space::Ppp, 0x8021)],
+    extent: Extent::List,
     counts: Some(("length", 0)),
     ..PLAIN
 };
@@ -829,8 +864,7 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
 pub(crate) static DHCP: HeaderDef = HeaderDef {
     name: "dhcp",
     aliases: &["bootp", "dhcpv4"],
-    title: "Dynamic host configuration for IPv4 (RFC 2131), with the magic cookie; options by \
-            payload: hex(350101 ff) is DISCOVER and the end",
+    title: "Dynamic host configuration for IPv4 (RFC 2131, RFC 2132)",
     min_len: 240,
     fields: &[
         field("op", &[], 0, 8, Number(&[("request", 1), ("reply", 2)]), "Operation").or(1),
@@ -846,8 +880,18 @@ pub(crate) static DHCP: HeaderDef = HeaderDef {
         field("giaddr", &[], 192, 32, Ipv4, "Relay's address"),
         field("chaddr", &[], 224, 48, Mac, "Client's hardware address").or(MAC_1),
         field("cookie", &["magic"], 1888, 32, NUMBER, "Magic cookie").or(0x6382_5363),
+        field(
+            "options",
+            &["opts"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&DHCP_OPTIONS)),
+            "Options; the end is added",
+        ),
     ],
     chosen_by: &[(Space::Udp, 67), (Space::Udp, 68)],
+    extent: Extent::List,
+    usual: "message-type(1)",
     looks: |octets| octets[236..240] == [0x63, 0x82, 0x53, 0x63],
     ..PLAIN
 };
@@ -855,7 +899,7 @@ pub(crate) static DHCP: HeaderDef = HeaderDef {
 pub(crate) static DHCP6: HeaderDef = HeaderDef {
     name: "dhcpv6",
     aliases: &["dhcp6"],
-    title: "Dynamic host configuration for IPv6 (RFC 8415 §8); options by payload",
+    title: "Dynamic host configuration for IPv6 (RFC 8415)",
     min_len: 4,
     fields: &[
         field(
@@ -874,8 +918,136 @@ pub(crate) static DHCP6: HeaderDef = HeaderDef {
         )
         .or(1),
         field("xid", &["trid", "transaction"], 8, 24, NUMBER, "Transaction"),
+        field("options", &["opts"], 0, 0, Options(OptionSet::Tlv(&DHCP6_OPTIONS)), "Options"),
     ],
     chosen_by: &[(Space::Udp, 547), (Space::Udp, 546)],
+    extent: Extent::List,
     looks: |octets| matches!(octets[0], 1..=11),
     ..PLAIN
+};
+
+static PPPOE_TAGS: Tlv = Tlv {
+    defs: &[
+        option("service-name", 0x0101, Text, "Service"),
+        option("ac-name", 0x0102, Text, "Access concentrator"),
+        option("host-uniq", 0x0103, Numbers(&[4]), "The host's mark, 4 octets"),
+        option("relay-session-id", 0x0110, Text, "Relay's session"),
+    ],
+    head: (2, 2),
+    ..PLAIN_TLV
+};
+
+static LCP_OPTIONS: Tlv = Tlv {
+    defs: &[
+        option("mru", 1, Numbers(&[2]), "Maximum receive unit"),
+        option("auth", 3, Numbers(&[2]), "Authentication protocol: 0xc023 is PAP"),
+        option("magic", 5, Numbers(&[4]), "Magic number"),
+        option("pfc", 7, Numbers(&[]), "Protocol field compression"),
+        option("acfc", 8, Numbers(&[]), "Address and control field compression"),
+    ],
+    whole: true,
+    ..PLAIN_TLV
+};
+
+static IPCP_OPTIONS: Tlv = Tlv {
+    defs: &[
+        option("address", 3, Ipv4s, "Address"),
+        option("dns1", 129, Ipv4s, "Primary name server (RFC 1877)"),
+        option("dns2", 131, Ipv4s, "Secondary name server (RFC 1877)"),
+    ],
+    whole: true,
+    ..PLAIN_TLV
+};
+
+static DHCP_OPTIONS: Tlv = Tlv {
+    defs: &[
+        option(
+            "message-type",
+            53,
+            Numbers(&[1]),
+            "1 DISCOVER, 2 OFFER, 3 REQUEST, 5 ACK, 7 RELEASE",
+        ),
+        option("subnet-mask", 1, Ipv4s, "Subnet mask"),
+        option("router", 3, Ipv4s, "Routers"),
+        option("dns", 6, Ipv4s, "Name servers"),
+        option("hostname", 12, Text, "Client's name"),
+        option("domain", 15, Text, "Domain"),
+        option("requested-address", 50, Ipv4s, "Address that is asked for"),
+        option("lease-time", 51, Numbers(&[4]), "Lease time, s"),
+        option("server-id", 54, Ipv4s, "Server"),
+        option("renewal-time", 58, Numbers(&[4]), "T1, s"),
+        option("rebinding-time", 59, Numbers(&[4]), "T2, s"),
+        option("vendor-class", 60, Text, "Vendor class"),
+        option("client-id", 61, Numbers(&[1, 6]), "Hardware type and address"),
+    ],
+    end: &[255],
+    ..PLAIN_TLV
+};
+
+static DHCP6_OPTIONS: Tlv = Tlv {
+    defs: &[
+        option("client-id", 1, Numbers(&[2, 2, 6]), "DUID: 3, hardware type, address"),
+        option("server-id", 2, Numbers(&[2, 2, 6]), "DUID: 3, hardware type, address"),
+        option("ia-na", 3, Numbers(&[4, 4, 4]), "IAID, T1 and T2, without addresses"),
+        option("oro", 6, Numbers(&[2]), "One option that is asked for"),
+        option("preference", 7, Numbers(&[1]), "Preference"),
+        option("elapsed-time", 8, Numbers(&[2]), "Elapsed time, 10 ms"),
+        option("rapid-commit", 14, Numbers(&[]), "Rapid commit"),
+        option("ia-pd", 25, Numbers(&[4, 4, 4]), "IAID, T1 and T2, without prefixes"),
+    ],
+    head: (2, 2),
+    ..PLAIN_TLV
+};
+
+pub(crate) static LLDP: HeaderDef = HeaderDef {
+    name: "lldp",
+    title: "Link layer discovery (IEEE 802.1AB); behind eth(dst=01:80:c2:00:00:0e)",
+    fields: &[field(
+        "tlvs",
+        &["options"],
+        0,
+        0,
+        Options(OptionSet::Tlv(&LLDP_TLVS)),
+        "TLVs; the end is added. Without any: a chassis, a port, 120 s",
+    )],
+    chosen_by: &[(Space::EtherType, 0x88cc)],
+    extent: Extent::List,
+    usual: "[chassis(4,02:00:00:00:00:01),port(3,02:00:00:00:00:01),ttl(120)]",
+    ..PLAIN
+};
+
+static LLDP_TLVS: Tlv = Tlv {
+    defs: &[
+        option("chassis", 1, Numbers(&[1, 6]), "Subtype (4: MAC address) and chassis"),
+        option("port", 2, Numbers(&[1, 6]), "Subtype (3: MAC address) and port"),
+        option("ttl", 3, Numbers(&[2]), "Time to live, s"),
+        option("port-description", 4, Text, "Port's description"),
+        option("system-name", 5, Text, "System's name"),
+        option("system-description", 6, Text, "System's description"),
+        option("capabilities", 7, Numbers(&[2, 2]), "Capabilities, and those that are enabled"),
+    ],
+    packed: true,
+    end: &[0, 0],
+    ..PLAIN_TLV
+};
+
+/// Of neighbor discovery: RFC 4861 §4.6, RFC 8106.
+pub(crate) static ND_OPTIONS: Tlv = Tlv {
+    defs: &[
+        option("source", 1, Numbers(&[6]), "Source link-layer address"),
+        option("target-link", 2, Numbers(&[6]), "Target link-layer address"),
+        option(
+            "prefix",
+            3,
+            Numbers(&[1, 1, 4, 4, 4, 16]),
+            "Prefix: its length, flags (0xc0: on-link, autonomous), valid and preferred lifetime, s, \
+             0, and the prefix",
+        ),
+        option("mtu", 5, Numbers(&[2, 4]), "0, and the MTU"),
+        option("rdnss", 25, Numbers(&[2, 4, 16]), "0, lifetime, s, and a name server"),
+    ],
+    whole: true,
+    unit: 8,
+    known: true,
+    ..PLAIN_TLV
 };

@@ -76,6 +76,8 @@ fn section(out: &mut String, h: &HeaderDef) {
                     format!("{}({})", d.name, vec!["n"; widths.len()].join(", "))
                 }
                 OptionForm::Slots | OptionForm::Pad => format!("{}(n)", d.name),
+                OptionForm::Text => format!("{}(\"text\")", d.name),
+                OptionForm::Ipv4s => format!("{}(address, ...)", d.name),
             };
             let _ = writeln!(out, "- `{form}`: {}", d.doc);
         }

@@ -756,7 +756,7 @@ impl Parser<'_> {
                 .ok_or_else(wrong)?,
             _ => return Err(wrong()),
         };
-        let octets: usize = options.iter().map(Opt::octets).sum();
+        let octets: usize = options.iter().map(|one| one.octets(kinds)).sum();
         let most = kinds.limit();
         if octets > most {
             return Err(error(
@@ -1111,12 +1111,12 @@ fn option(kinds: crate::header::OptionSet, said: &Said) -> Option<Opt> {
     let code = match kind {
         Said::Text(name) => {
             let name = name.to_ascii_lowercase();
-            kinds.defs().iter().find(|def| def.name == name)?.code
+            u8::try_from(kinds.defs().iter().find(|def| def.name == name)?.code).ok()?
         }
         Said::Number(code) => u8::try_from(*code).ok()?,
         _ => return None,
     };
-    let def = kinds.defs().iter().find(|def| def.code == code);
+    let def = kinds.defs().iter().find(|def| def.code == u16::from(code));
     if let Said::Octets(octets) = body
         && !octets.is_empty()
     {
@@ -1139,7 +1139,7 @@ fn option(kinds: crate::header::OptionSet, said: &Said) -> Option<Opt> {
     let widths = match def.form {
         OptionForm::Single => &[][..],
         OptionForm::Numbers(widths) => widths,
-        OptionForm::Slots | OptionForm::Pad => return None,
+        OptionForm::Slots | OptionForm::Pad | OptionForm::Text | OptionForm::Ipv4s => return None,
     };
     let fits = args.len() <= widths.len()
         && args.iter().zip(widths).all(|(arg, width)| *width == 16 || arg >> (8 * width) == 0);

@@ -463,7 +463,7 @@ fn tcp_options(mut octets: &[u8]) -> String {
     let mut texts = Vec::new();
     // 0 ends the list.
     while let Some(code) = octets.first().filter(|&&code| code != 0) {
-        let def = OptionSet::Tcp.defs().iter().find(|d| d.code == *code);
+        let def = OptionSet::Tcp.defs().iter().find(|d| d.code == u16::from(*code));
         let name = def.map_or_else(|| format!("unknown-{code}"), |d| d.name.to_string());
         let len = match def.map(|d| d.form) {
             Some(OptionForm::Single) => 1,

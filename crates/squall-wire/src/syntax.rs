@@ -38,6 +38,19 @@ impl Packet {
     }
 }
 
+/// The options that a row of the table gives its header.
+///
+/// # Panics
+/// If the row's text is none.
+pub(crate) fn usual_options(header: &HeaderDef, text: &str) -> Vec<Opt> {
+    let mut sets = header.fields.iter().filter_map(|field| match field.kind {
+        FieldKind::Options(set) => Some(set),
+        _ => None,
+    });
+    let set = sets.next_back().expect("a header with options has a list of them");
+    Parser { text, pos: 0 }.options(set).expect("the table has valid text")
+}
+
 fn error(
     at: Range<usize>,
     found: String,
@@ -222,7 +235,8 @@ impl<'a> Parser<'a> {
         } else {
             options.push(self.option(set)?);
         }
-        let (octets, limit) = (options.iter().map(Opt::octets).sum::<usize>(), set.limit());
+        let (octets, limit) =
+            (options.iter().map(|one| one.octets(set)).sum::<usize>(), set.limit());
         if octets > limit {
             let at = start..self.pos;
             return Err(error(
@@ -256,10 +270,24 @@ impl<'a> Parser<'a> {
             });
             return Err(self.wrong(at, "an option", hint));
         };
+        if def.form == OptionForm::Text {
+            let usage = || format!("as in {}(\"text\")", def.name);
+            self.skip_space();
+            self.expect('(', "(", usage())?;
+            self.skip_space();
+            if self.peek() != Some('"') {
+                return Err(self.wrong_here("text in quotes", usage()));
+            }
+            let text = self.string()?;
+            self.skip_space();
+            self.expect(')', ")", usage())?;
+            return Ok(Opt::Said(def, text));
+        }
         let widths: &[usize] = match def.form {
-            OptionForm::Single => &[],
+            OptionForm::Single | OptionForm::Text => &[],
             OptionForm::Numbers(widths) => widths,
             OptionForm::Slots | OptionForm::Pad => &[1],
+            OptionForm::Ipv4s => &[4; 16],
         };
         let mut args = Vec::new();
         self.skip_space();
@@ -271,6 +299,8 @@ impl<'a> Parser<'a> {
                 let text = &self.text[at.clone()];
                 let value = match width {
                     16 => FieldKind::Ipv6.parse(text).ok(),
+                    6 => FieldKind::Mac.parse(text).ok(),
+                    4 => FieldKind::Ipv4.parse(text).ok(),
                     _ => number(text),
                 };
                 match value {
@@ -569,21 +599,32 @@ impl OptionSet {
             Self::Ipv6 => 255 * 8 + 6,
             Self::Addresses => 127 * 16,
             Self::Octets => 252,
+            Self::Tlv(_) => 1400,
         }
     }
 }
 
 impl Opt {
     /// Octets that it takes.
-    pub(crate) fn octets(&self) -> usize {
+    pub(crate) fn octets(&self, set: OptionSet) -> usize {
+        if let OptionSet::Tlv(tlv) = set {
+            return match self {
+                Self::Known(def, args) => tlv.octets(def.form.widths(args.len()).sum()),
+                Self::Said(_, text) => tlv.octets(text.len()),
+                Self::Hex(octets) => octets.len(),
+                Self::Address(_) => 16,
+            };
+        }
         match self {
+            Self::Said(_, text) => 2 + text.len(),
             Self::Hex(octets) => octets.len(),
             Self::Address(_) => 16,
             Self::Known(def, args) => match def.form {
                 OptionForm::Single => 1,
                 OptionForm::Numbers(widths) => 2 + widths.iter().sum::<usize>(),
-                OptionForm::Slots => slots_header(def.code) + 4 * args[0] as usize,
+                OptionForm::Slots => slots_header(def.code as u8) + 4 * args[0] as usize,
                 OptionForm::Pad => args[0] as usize,
+                OptionForm::Text | OptionForm::Ipv4s => 2 + 4 * args.len(),
             },
         }
     }

@@ -66,6 +66,7 @@ pub(crate) static HEADERS: &[&HeaderDef] = &[
     &plain::DNS,
     &plain::DHCP,
     &plain::DHCP6,
+    &plain::LLDP,
 ];
 
 pub(crate) static PAYLOADS: &[&HeaderDef] =
@@ -815,6 +816,25 @@ static ICMPV6: HeaderDef = HeaderDef {
         .when(Presence::FirstOctet(&[135, 130, 131, 132, 136, 137])),
         field("destination", &[], 0, 128, Ipv6, "Destination of a redirect")
             .when(Presence::FirstOctet(&[137])),
+        field(
+            "reachable",
+            &["reachabletime"],
+            0,
+            32,
+            NUMBER,
+            "Reachable time of a router's advertisement",
+        )
+        .counts("ms")
+        .when(Presence::FirstOctet(&[134])),
+        field("retrans", &["retranstimer"], 0, 32, NUMBER, "Retransmission timer of it")
+            .counts("ms")
+            .when(Presence::FirstOctet(&[134])),
+        options(
+            OptionSet::Tlv(&plain::ND_OPTIONS),
+            "options",
+            &["opts"],
+            "Options of neighbour discovery",
+        ),
     ],
     carries: &["ipv6"],
     proto: Proto::Icmpv6,
@@ -915,7 +935,7 @@ impl OptionSet {
         use OptionForm::*;
         const fn option(
             name: &'static str,
-            code: u8,
+            code: u16,
             form: OptionForm,
             doc: &'static str,
         ) -> OptionDef {
@@ -960,6 +980,7 @@ impl OptionSet {
                 DEFS
             }
             Self::Addresses | Self::Octets => &[],
+            Self::Tlv(tlv) => tlv.defs,
         }
     }
 }

@@ -90,7 +90,7 @@ fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
             "eth/udp",
             4..7,
             "\"udp\"",
-            "vlan, mpls, arp, ipv4, ipv6, pppoe, pppoed, nsh, macsec, lacp, macctl, cfm or payload \
+            "vlan, mpls, arp, ipv4, ipv6, pppoe, pppoed, nsh, macsec, lacp, macctl, cfm, lldp or payload \
              behind eth",
             "other octets",
         ),
