@@ -708,6 +708,25 @@ fn the_second_signal_aborts() {
     assert_eq!((status, out.as_str()), (130, ""));
 }
 
+/// Attacks are solved before the run, and by its options.
+#[test]
+fn attacks_are_made_with_the_seed_of_the_command_line() {
+    let path = profile(
+        "attack-seed.toml",
+        "[ports]\nA = \"null:\"\n[[attack]]\ntemplate = \"udp-scan\"\nport = \"A\"\noptions = { \
+         count = \"3\", jitter = \"50\" }\n",
+    );
+    let print = |seed: &str| {
+        let clock = ["--clock", "virtual", "--fingerprint", "-q", "--json", "-"];
+        let (status, out, err) = run(&[&["run", &path, "--seed", seed][..], &clock].concat());
+        assert_eq!(status, 0, "{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        report["ports"][0]["tx"]["fingerprint"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(print("1"), print("1"));
+    assert_ne!(print("1"), print("2"));
+}
+
 #[test]
 fn a_run_that_nobody_watches_prints_a_line_a_second() {
     let (status, out, err) = run(&[
