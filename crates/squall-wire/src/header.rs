@@ -230,6 +230,12 @@ impl Tlv {
         if self.packed { 2 } else { self.head.0 + self.head.1 }
     }
 
+    /// Octets of value that an entry's length can say.
+    pub(crate) fn most(&self) -> usize {
+        let counted = if self.packed { 0x1ff } else { (1 << (8 * self.head.1)) - 1 };
+        counted * self.unit - if self.whole { self.head_octets() } else { 0 }
+    }
+
     /// Octets of an entry with so many of value.
     pub(crate) fn octets(&self, value: usize) -> usize {
         (self.head_octets() + value).next_multiple_of(self.unit)

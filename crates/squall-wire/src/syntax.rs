@@ -278,7 +278,14 @@ impl<'a> Parser<'a> {
             if self.peek() != Some('"') {
                 return Err(self.wrong_here("text in quotes", usage()));
             }
+            let start = self.pos;
             let text = self.string()?;
+            if let OptionSet::Tlv(tlv) = set
+                && text.len() > tlv.most()
+            {
+                let (found, most) = (format!("{} octets", text.len()), tlv.most());
+                return Err(error(start..self.pos, found, format!("at most {most}"), usage()));
+            }
             self.skip_space();
             self.expect(')', ")", usage())?;
             return Ok(Opt::Said(def, text));

@@ -79,3 +79,17 @@ fn what_only_has_the_number_of_a_header_stays_payload() {
         assert_eq!(Frame::dissect(frame.bytes.clone()).names(), frame.names(), "{text}");
     }
 }
+
+#[test]
+fn a_value_that_its_length_cannot_say_is_refused() {
+    let text = |name: &str, octets| format!("eth/{name}(\"{}\")])", "a".repeat(octets));
+    for (name, most) in [
+        ("ipv4/udp/dhcp(options=[hostname", 255),
+        ("lldp(tlvs=[system-name", 511),
+        ("pppoed(tags=[ac-name", 1396),
+    ] {
+        built(&text(name, most));
+        let error = Packet::parse(&text(name, most + 1)).unwrap_err();
+        assert!(error.expected.starts_with("at most "), "{error}");
+    }
+}
