@@ -105,6 +105,12 @@ impl Part {
 /// Flows that a side has room for unless told otherwise.
 pub const FLOWS: u32 = 1 << 21;
 
+impl SideSettings {
+    fn seat(self) -> Seat {
+        Seat { part: self.part, worker: self.worker }
+    }
+}
+
 impl Default for SideSettings {
     fn default() -> Self {
         Self {
@@ -357,7 +363,7 @@ impl Side {
                 (clients[template.clients].clone(), servers[template.servers].clone())
             });
             side.stack.app_mut().clients = ends.collect();
-            let seat = Seat { part: settings.part, worker: settings.worker };
+            let seat = settings.seat();
             let busy = |tuples: &Tuples| vec![0; tuples.addresses().div_ceil(64) as usize];
             let pool = |tuples: Tuples| Pool {
                 busy: busy(&tuples),
@@ -388,7 +394,7 @@ impl Side {
 
     /// Of the conversations that are this worker's the programs, and who is who.
     fn take_script(&mut self, script: &Script) -> Result<(), LoadError> {
-        let seat = Seat { part: self.settings.part, worker: self.settings.worker };
+        let seat = self.settings.seat();
         let watched = self.stack.app_mut();
         let (mut parts, mut serving) = (Vec::new(), Serving::default());
         for (number, conversation) in script.conversations.iter().enumerate() {

@@ -242,15 +242,13 @@ fn divide(streams: &mut [PlanStream], part: Division) {
     if part.is_whole() {
         return;
     }
-    let chains = place::chains(streams);
-    for i in 0..streams.len() {
-        let linked = (0..streams.len()).any(|other| other != i && chains[other] == chains[i]);
-        let stream = &mut streams[i];
-        let bursts = stream.pattern.bursts != 1 || stream.next.is_some();
-        let by_frames = !linked && !bursts && stream.program.signature().is_none();
+    let (chains, linked) = place::chains(streams);
+    for ((stream, chain), linked) in streams.iter_mut().zip(chains).zip(linked) {
+        let divisible = stream.pattern.bursts == 1 && !linked;
+        let by_frames = divisible && stream.program.signature().is_none();
         stream.division = match by_frames {
             true => StreamDivision::Frames,
-            false if part.has(chains[i] as u64) => StreamDivision::Here,
+            false if part.has(chain as u64) => StreamDivision::Here,
             false => StreamDivision::Elsewhere,
         };
         let share = match stream.division {

@@ -384,26 +384,25 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     true
 }
 
-/// Of each stream the number of the first of those that `next` links it with.
-pub(crate) fn chains(streams: &[PlanStream]) -> Vec<usize> {
+/// Of each stream the number of the first of those that `next` links it with, and whether it is
+/// linked at all.
+pub(crate) fn chains(streams: &[PlanStream]) -> (Vec<usize>, Vec<bool>) {
+    let mut linked = vec![false; streams.len()];
     let mut chain: Vec<usize> = (0..streams.len()).collect();
     for i in 0..streams.len() {
         if let Some(next) = streams[i].next {
+            (linked[i], linked[next.stream]) = (true, true);
             let (a, b) = (chain[i].min(chain[next.stream]), chain[i].max(chain[next.stream]));
             chain.iter_mut().filter(|c| **c == b).for_each(|c| *c = a);
         }
     }
-    chain
+    (chain, linked)
 }
 
 /// Streams of `port` over its `servers`: those too big for one are shared, the others go where the
 /// load is least. Streams linked by `next` stay together, because one starts when another ends.
 fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mut Vec<String>) {
-    let chain = chains(streams);
-    let mut linked = vec![false; streams.len()];
-    for (i, next) in streams.iter().enumerate().filter_map(|(i, s)| Some((i, s.next?))) {
-        (linked[i], linked[next.stream]) = (true, true);
-    }
+    let (chain, linked) = chains(streams);
     let load = |s: &PlanStream| s.asked_pps.unwrap_or(f64::INFINITY);
     let share =
         streams.iter().filter(|s| s.port == port).map(load).sum::<f64>() / servers.len() as f64;
