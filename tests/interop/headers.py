@@ -51,9 +51,11 @@ def frames(folder):
 
 def by_scapy(expression):
     import scapy.all as scapy
-    from scapy.contrib import bfd, erspan, geneve, lldp, ospf
+    from scapy.contrib import bfd, erspan, geneve, lldp, ospf, roce
 
-    names = vars(scapy) | vars(bfd) | vars(erspan) | vars(geneve) | vars(lldp) | vars(ospf)
+    names = dict(vars(scapy))
+    for more in [bfd, erspan, geneve, lldp, ospf, roce]:
+        names |= vars(more)
     packet = eval(expression, names)  # noqa: S307 (a file of ours)
     layer = packet
     # Addresses that scapy takes from its host are those of our defaults.

@@ -707,6 +707,22 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
                 vec![format!("try a size that is larger by {} or more", least - free.min(least))],
             )
         }
+        ProgramError::CoveredCrc { at } => Diagnostic::at(
+            stream.packet_at,
+            format!(
+                "stream {name:?}: the checksum at octet {at} covers a CRC that differs from frame \
+                 to frame"
+            ),
+            vec!["try checksum=0 of the outer UDP header".into()],
+        ),
+        ProgramError::SignedCrc => Diagnostic::at(
+            stream.packet_at,
+            format!(
+                "stream {name:?}: latency = true puts the signature where {layers} has its ICRC, \
+                 at the frame's end"
+            ),
+            vec!["try latency = false, or the packet without bth".into()],
+        ),
         ProgramError::TooShort { need, shortest } => too_short(stream, need, shortest),
     }
 }

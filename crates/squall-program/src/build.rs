@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use squall_units::{Cut, FCS_LEN};
-use squall_wire::{ChecksumField, ChecksumKind, Frame, LengthField, checksum};
+use squall_wire::{ChecksumField, ChecksumKind, CrcField, CrcKind, Frame, LengthField, checksum};
 
 use crate::{Law, Sizes, ring::Ahead, signature};
 
@@ -52,6 +52,10 @@ pub enum ProgramError {
     NoRoomForSignature { free: usize },
     /// The shortest frame is shorter than its headers.
     TooShort { need: usize, shortest: usize },
+    /// A CRC that differs from frame to frame is covered by the checksum at octet `at`.
+    CoveredCrc { at: usize },
+    /// The signature's place is that of a CRC at the frame's end.
+    SignedCrc,
 }
 
 /// Fills frames. A value: the same on every worker and port.
@@ -72,6 +76,8 @@ pub struct Program {
     pub(crate) longest: u32,
     pub(crate) cut: Cut,
     pub(crate) ahead: Ahead,
+    /// Those that are not the same in every frame; of each the padding at the frame's end.
+    pub(crate) crcs: Box<[(CrcField, usize)]>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -165,6 +171,7 @@ impl Program {
         for field in &fields {
             still[field.at..field.at + 2].fill(0);
         }
+        let crcs = crcs(&frame, &written, &fields, variable, signature.is_some())?;
         if variable {
             for l in &lengths {
                 still[l.at..l.at + 2].fill(0);
@@ -216,6 +223,7 @@ impl Program {
             vars: program_vars.into(),
             lengths: if variable { lengths.into() } else { Box::default() },
             sums: sums.into(),
+            crcs,
             signature,
             ahead: Ahead::default(),
         };
@@ -353,6 +361,40 @@ fn check(
         });
     }
     Ok(())
+}
+
+/// The CRCs that have to be computed for each frame.
+fn crcs(
+    frame: &Frame,
+    written: &[Range<usize>],
+    sums: &[&ChecksumField],
+    variable: bool,
+    signed: bool,
+) -> Result<Box<[(CrcField, usize)]>, ProgramError> {
+    let mut crcs = Vec::new();
+    for crc in &frame.crcs {
+        let end = crc.to.unwrap_or(frame.bytes.len() - frame.trailer);
+        let place = crc.place(end);
+        let touches = |w: &Range<usize>, octets: &Range<usize>| {
+            w.start < octets.end * 8 && octets.start * 8 < w.end
+        };
+        // A variable on it means that the user wants it otherwise than right.
+        if written.iter().any(|w| touches(w, &place)) {
+            continue;
+        }
+        let at_end = matches!(crc.kind, CrcKind::Icrc { .. });
+        if signed && at_end {
+            return Err(ProgramError::SignedCrc);
+        }
+        if !variable && !signed && !written.iter().any(|w| touches(w, &(crc.from..end))) {
+            continue;
+        }
+        if let Some(sum) = sums.iter().find(|c| covers(c, frame, place.clone()) != Some(false)) {
+            return Err(ProgramError::CoveredCrc { at: sum.at });
+        }
+        crcs.push((*crc, frame.trailer));
+    }
+    Ok(crcs.into())
 }
 
 /// Whether `octets` are summed by `c`: `None` when only a part is.

@@ -2,6 +2,7 @@
 //! 64 frames.
 
 use squall_units::{Nanos, TxMeta};
+use squall_wire::CrcKind;
 
 use crate::{
     BATCH, Program,
@@ -177,6 +178,7 @@ impl Program {
         };
         let plain = self.vars.is_empty()
             && self.sums.is_empty()
+            && self.crcs.is_empty()
             && self.lengths.is_empty()
             && self.signature.is_none();
         let row = self.ahead.0.as_ref().map_or(0, |ring| first % ring.period());
@@ -260,6 +262,9 @@ impl Program {
             self.sign(stream, cursor, scratch, base, stride, meta, places, now);
         }
         self.write_sums(scratch, base, stride, places);
+        if !self.crcs.is_empty() {
+            self.write_crcs(base, stride, meta, places);
+        }
         cursor.next += cursor.by * n as u64;
     }
 
@@ -326,7 +331,28 @@ impl Program {
     /// are below 64 KiB.
     #[inline]
     fn spoils(&self) -> bool {
-        self.signature.is_some() && self.sizes.only().is_none()
+        let at_end = self.signature.is_some() || self.has_crc_at_end();
+        at_end && self.sizes.only().is_none()
+    }
+
+    fn has_crc_at_end(&self) -> bool {
+        self.crcs.iter().any(|(crc, _)| matches!(crc.kind, CrcKind::Icrc { .. }))
+    }
+
+    /// Each covers all of its packet, so it is computed anew, behind all else.
+    fn write_crcs<P: Places + ?Sized>(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        places: &P,
+    ) {
+        for (crc, behind) in &self.crcs {
+            places.each_slot(base, stride, meta, |slot, m| {
+                let end = crc.to.unwrap_or(m.len as usize - behind);
+                crc.write(&mut slot[..end]);
+            });
+        }
     }
 
     fn write_lengths<P: Places + ?Sized>(

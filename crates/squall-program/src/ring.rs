@@ -120,7 +120,10 @@ impl Program {
             }
         };
         let vars = self.vars.iter().map(|var| place(var.place));
-        let all = vars.chain(self.sums.iter().map(|sum| (sum.at, sum.at + 2)));
+        let end = self.longest as usize;
+        let crcs = self.crcs.iter().map(|(crc, behind)| crc.place(crc.to.unwrap_or(end - behind)));
+        let sums = self.sums.iter().map(|sum| (sum.at, sum.at + 2));
+        let all = vars.chain(sums).chain(crcs.map(|place| (place.start, place.end)));
         all.fold((usize::MAX, 0), |(first, end), (from, to)| (first.min(from), end.max(to)))
     }
 }

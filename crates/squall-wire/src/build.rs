@@ -119,17 +119,26 @@ impl Packet {
             });
         }
         let payload = bytes.len();
-        if let Some(len) = len.filter(|&len| len < payload) {
-            return Err(BuildError::TooShort { need: payload, len });
+        let ends = layers.iter().map(|l| l.header.end_octets()).sum::<usize>();
+        if let Some(len) = len.filter(|&len| len < payload + ends) {
+            return Err(BuildError::TooShort { need: payload + ends, len });
         }
-        self.payload(headers, &mut bytes, len, load, seed)?;
+        self.payload(headers, &mut bytes, len.map(|len| len - ends), load, seed)?;
+        bytes.resize(bytes.len() + ends, 0);
         let trailer = match len {
             Some(_) => 0,
             None => MIN_FRAME.saturating_sub(bytes.len()),
         };
         bytes.resize(bytes.len() + trailer, 0);
-        let mut frame =
-            Frame { bytes, layers, lengths: Vec::new(), checksums: Vec::new(), payload, trailer };
+        let mut frame = Frame {
+            bytes,
+            layers,
+            lengths: Vec::new(),
+            checksums: Vec::new(),
+            crcs: Vec::new(),
+            payload,
+            trailer,
+        };
         self.fill_lengths(&mut frame)?;
         self.fill_checksums(&mut frame);
         Ok(frame)
@@ -159,7 +168,7 @@ impl Packet {
             match f.presence {
                 Presence::Flag { sets, .. } => bytes[offset] |= sets,
                 Presence::FirstOctet(list) => bytes[offset] = list[0],
-                Presence::Always | Presence::Before => {}
+                Presence::Always | Presence::Before | Presence::After | Presence::End => {}
             }
         }
         for (f, value) in layer.set().filter(|(f, _)| always(f)) {
@@ -170,7 +179,13 @@ impl Packet {
 
         let first = bytes.get(offset).copied().unwrap_or(0);
         bytes.resize(offset + header.min_len + header.optional_len(first), 0);
-        for (f, value) in layer.set().filter(|(f, _)| !always(f) && f.bits > 0) {
+        for f in header.fields.iter().filter(|f| f.presence == Presence::After) {
+            if let Some(bit) = header.bit_of(f, offset, first) {
+                put(bytes, bit, f.bits, f.default);
+            }
+        }
+        let elsewhere = |f: &FieldDef| always(f) || f.bits == 0 || f.presence == Presence::End;
+        for (f, value) in layer.set().filter(|(f, _)| !elsewhere(f)) {
             let Some(bit) = header.bit_of(f, offset, first) else {
                 let (name, kind) = (header.name, header.fields[0].name);
                 return Err(BuildError::Invalid(format!(
@@ -317,11 +332,11 @@ impl Packet {
 
     fn fill_checksums(&self, frame: &mut Frame) {
         let end = frame.bytes.len() - frame.trailer;
+        self.fill_crcs(frame, end);
         for i in (0..frame.layers.len()).rev() {
             let Some(field) = frame.checksum_of(i, end) else { continue };
             let set = self.layers[i].value_of("checksum");
-            if matches!(set, Some(Value::Number(_)))
-                || set.is_none() && frame.is_tunnel_over_ipv4(i)
+            if matches!(set, Some(Value::Number(_))) || set.is_none() && frame.needs_no_checksum(i)
             {
                 continue;
             }
@@ -332,6 +347,30 @@ impl Packet {
             frame.bytes[field.at..field.at + 2].copy_from_slice(&value.to_be_bytes());
             if set != Some(&Value::Bad) {
                 frame.checksums.push(field);
+            }
+        }
+    }
+}
+
+impl Packet {
+    fn fill_crcs(&self, frame: &mut Frame, end: usize) {
+        for i in (0..frame.layers.len()).rev() {
+            let Some(field) = frame.crc_of(i, end) else { continue };
+            let layer = &self.layers[i];
+            let set = layer.value_of("checksum").or_else(|| layer.value_of("icrc"));
+            let place = field.place(end);
+            match set {
+                Some(Value::Number(number)) => {
+                    frame.bytes[place].copy_from_slice(&(*number as u32).to_be_bytes());
+                }
+                Some(Value::Bad) => {
+                    field.write(&mut frame.bytes[..end]);
+                    frame.bytes[place.start] ^= 1;
+                }
+                _ => {
+                    field.write(&mut frame.bytes[..end]);
+                    frame.crcs.push(field);
+                }
             }
         }
     }

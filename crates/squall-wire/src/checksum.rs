@@ -41,6 +41,41 @@ pub fn fold(sum: u64) -> u16 {
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
+/// SCTP's CRC over a packet whose checksum, octets 8 to 11, counts as 0 (RFC 9260 §6.8). It is sent
+/// with its least significant octet first.
+///
+/// # Panics
+/// If the packet is shorter than its header of 12 octets.
+pub fn sctp(packet: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&packet[..8]), &[0; 4]);
+    crc32c::crc32c_append(crc, &packet[12..])
+}
+
+/// The ICRC of an RoCEv2 packet from its IP header to its payload, with `bth` the place of the base
+/// transport header: what routers change counts as ones, and so do 8 octets in front (InfiniBand
+/// annex A17). It is sent with its least significant octet first. `None`: no IP header is there.
+pub fn icrc(packet: &[u8], bth: usize) -> Option<u32> {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&[0xff; 8]);
+    let mut masked = [0; 64];
+    let udp = bth.checked_sub(8)?;
+    // IPv6 extension headers or IPv4 options are no part of RoCEv2.
+    let head = masked.get_mut(..bth + 12)?;
+    head.copy_from_slice(packet.get(..bth + 12)?);
+    match head[0] >> 4 {
+        4 => [1, 8, 10, 11].into_iter().for_each(|at| head[at] = 0xff),
+        6 => {
+            head[0] |= 0x0f;
+            [1, 2, 3, 7].into_iter().for_each(|at| head[at] = 0xff);
+        }
+        _ => return None,
+    }
+    [udp + 6, udp + 7, bth + 4].into_iter().for_each(|at| head[at] = 0xff);
+    crc.update(head);
+    crc.update(&packet[bth + 12..]);
+    Some(crc.finalize())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

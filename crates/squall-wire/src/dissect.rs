@@ -54,6 +54,7 @@ pub(crate) fn headers(
         layers: Vec::new(),
         lengths: Vec::new(),
         checksums: Vec::new(),
+        crcs: Vec::new(),
         payload: range.start,
         trailer: bytes.len() - range.end,
         bytes,
@@ -100,6 +101,12 @@ fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
             && word(frame, field.at) == field.compute(&frame.bytes, frame.trailer)
         {
             frame.checksums.push(field);
+        }
+        if let Some(field) = frame.crc_of(i, ends[i])
+            && frame.payload + frame.layers[i].header.end_octets() <= ends[i]
+            && field.is_right(&frame.bytes[..ends[i]])
+        {
+            frame.crcs.push(field);
         }
     }
 }
@@ -195,7 +202,8 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         6 => find("ipv6"),
         _ => None,
     };
-    match layer.header.proto {
+    let header = layer.header;
+    match header.proto {
         Proto::Mpls if octets[2] & 1 == 0 => find("mpls"),
         Proto::Mpls => by_version(),
         Proto::Vxlan => find("eth"),
@@ -205,7 +213,8 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         Proto::Fragment if u16::from_be_bytes([octets[2], octets[3]]) & 0xfff8 != 0 => None,
         Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
         Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
-        _ if layer.header.follows.is_some() => find(layer.header.follows?),
+        _ if header.follows.is_some() => find(header.follows?),
+        _ if header.peeks => header.chosen(behind?.into()),
         _ => layer.header.fields.iter().find_map(|f| {
             let FieldKind::Next(names) = f.kind else { return None };
             let number = get(octets, f.bit, f.bits) as u64;

@@ -3,7 +3,7 @@
 use std::{iter::once, ops::Range};
 
 use crate::bits::get;
-use crate::header::{FieldKind, HeaderDef, Proto, Sum, find, nearest, number};
+use crate::header::{FieldKind, HeaderDef, Presence, Proto, Space, Sum, find, nearest, number};
 use crate::packet::BuildError;
 use crate::{checksum, dissect};
 
@@ -18,6 +18,8 @@ pub struct Frame {
     /// Checksums that are to be kept right, innermost first (an outer one may cover an inner one).
     /// Deliberately wrong or absent ones are not listed.
     pub checksums: Vec<ChecksumField>,
+    /// As `checksums`, of 32 bits; in front of those, which may cover them.
+    pub crcs: Vec<CrcField>,
     /// Where the innermost payload begins: the first octet that belongs to no header.
     pub payload: usize,
     /// Octets at the end that no length field counts (padding to the minimum frame).
@@ -61,6 +63,25 @@ pub enum ChecksumKind {
     Internet,
     /// Sent as 0xffff when it computes to 0 (RFC 768).
     Udp,
+}
+
+/// A CRC of 32 bits, sent with its least significant octet first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrcField {
+    pub kind: CrcKind,
+    /// First octet covered.
+    pub from: usize,
+    /// End of the packet; `None`: the end of the frame less its trailer.
+    pub to: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrcKind {
+    /// Of SCTP, in octets 8 to 11 of what it covers.
+    Sctp,
+    /// Of RoCEv2, in the last 4 octets of the packet; the base transport header is so many octets
+    /// behind the first that is covered.
+    Icrc { bth: usize },
 }
 
 /// Where a field is in a frame.
@@ -186,6 +207,9 @@ impl Frame {
                 Ok(FieldAt { bit, bits: def.bits, kind: &def.kind })
             }
             Some(_) => Err(fail("it is cut off".into())),
+            None if def.presence == Presence::End => {
+                Err(fail("it ends the packet; write frame[offset:length]".into()))
+            }
             None if def.bits == 0 => {
                 Err(fail("options have no fixed place; write frame[offset:length]".into()))
             }
@@ -232,7 +256,10 @@ impl Frame {
         }
         // What reaches into the octets that go cannot be kept right.
         self.checksums.retain(|c| c.to.is_none_or(|to| to <= len));
-        self.bytes.truncate(len.min(self.bytes.len() - self.trailer));
+        self.crcs.retain(|c| c.to.is_none_or(|to| to <= len));
+        let ends = self.layers.iter().map(|l| l.header.end_octets()).sum::<usize>();
+        let counted = self.bytes.len() - self.trailer;
+        self.bytes.truncate(len.min(counted - ends.min(counted - need)));
         self.bytes.resize(len, 0);
         for l in &mut self.lengths {
             l.from -= self.trailer;
@@ -254,6 +281,7 @@ impl Frame {
         let end = self.bytes.len() - self.trailer;
         assert!(len >= end, "padding makes a packet no shorter");
         self.checksums.iter_mut().for_each(|c| _ = c.to.get_or_insert(end));
+        self.crcs.iter_mut().for_each(|c| _ = c.to.get_or_insert(end));
         self.lengths.clear();
         self.trailer = 0;
         self.bytes.resize(len, 0);
@@ -261,6 +289,10 @@ impl Frame {
 
     /// Computes the listed checksums anew.
     pub fn fill_checksums(&mut self) {
+        for c in &self.crcs {
+            let end = c.to.unwrap_or(self.bytes.len() - self.trailer);
+            c.write(&mut self.bytes[..end]);
+        }
         for c in &self.checksums {
             let value = c.compute(&self.bytes, self.trailer);
             self.bytes[c.at..c.at + 2].copy_from_slice(&value.to_be_bytes());
@@ -278,6 +310,7 @@ impl Frame {
         }
         self.lengths.clear();
         self.checksums.clear();
+        self.crcs.clear();
         self.payload = self.payload.min(n);
         self.trailer = n.saturating_sub(counted);
     }
@@ -308,7 +341,7 @@ impl Frame {
             Proto::Tcp => (16, Some(6)),
             Proto::Icmpv6 => (2, Some(58)),
             Proto::Icmp | Proto::Igmp => (2, None),
-            _ if header.sum != Sum::No => (header.octet_of("checksum"), None),
+            _ if header.sum == Sum::Packet => (header.octet_of("checksum"), None),
             _ => return None,
         };
         let to = match header.proto {
@@ -320,6 +353,27 @@ impl Frame {
         let kind =
             if header.proto == Proto::Udp { ChecksumKind::Udp } else { ChecksumKind::Internet };
         Some(ChecksumField { at: offset + at, kind, from: offset, to, pseudo, protocol })
+    }
+
+    /// The CRC of layer `i`, whose packet ends at octet `end`.
+    pub(crate) fn crc_of(&self, i: usize, end: usize) -> Option<CrcField> {
+        let LayerAt { header, offset, .. } = self.layers[i];
+        let to = (end != self.bytes.len() - self.trailer).then_some(end);
+        match header.sum {
+            Sum::Crc32c => Some(CrcField { kind: CrcKind::Sctp, from: offset, to }),
+            Sum::Icrc => {
+                let ip = self.layers[..i].iter().rev().nth(1)?;
+                // What is computed has no options and no extension headers.
+                let bare = match ip.header.proto {
+                    Proto::Ipv4 => ip.len == 20,
+                    Proto::Ipv6 => true,
+                    _ => false,
+                };
+                let kind = CrcKind::Icrc { bth: offset - ip.offset };
+                bare.then_some(CrcField { kind, from: ip.offset, to })
+            }
+            Sum::No | Sum::Packet => None,
+        }
     }
 
     /// Where the pseudo-header of layer `i` takes its addresses from (RFC 9293 §3.1, RFC 8200
@@ -338,6 +392,8 @@ impl Frame {
                 }
                 Proto::Routing => last_stop = self.last_stop(layer).or(last_stop),
                 Proto::HopOpts | Proto::DstOpts | Proto::Fragment => {}
+                // An authentication header.
+                Proto::Plain if layer.header.chooses == Some(Space::Ip) => {}
                 _ => return None,
             }
         }
@@ -362,14 +418,54 @@ impl Frame {
         }
     }
 
+    /// Whether the UDP header in layer `i` has no checksum unless that is asked for: in front of
+    /// RoCEv2, whose ICRC covers more (InfiniBand annex A17), and of tunnels over IPv4.
+    pub(crate) fn needs_no_checksum(&self, i: usize) -> bool {
+        let icrc = self.layers.get(i + 1).is_some_and(|l| l.header.sum == Sum::Icrc);
+        icrc || self.is_tunnel_over_ipv4(i)
+    }
+
     /// Outer UDP headers of tunnels say 0 for "no checksum" (RFC 7348 §5); over IPv6 that is an
     /// exception that receivers need to be told of (RFC 6935), so there they have one.
-    pub(crate) fn is_tunnel_over_ipv4(&self, i: usize) -> bool {
+    fn is_tunnel_over_ipv4(&self, i: usize) -> bool {
         let tunnel = |l: &LayerAt| matches!(l.header.proto, Proto::Vxlan | Proto::Gtpu);
         self.layers[i].header.proto == Proto::Udp
             && self.layers.get(i + 1).is_some_and(tunnel)
             && i > 0
             && self.layers[i - 1].header.proto == Proto::Ipv4
+    }
+}
+
+impl CrcField {
+    /// Where its octets are, in a packet that ends at octet `end`.
+    pub fn place(&self, end: usize) -> Range<usize> {
+        match self.kind {
+            CrcKind::Sctp => self.from + 8..self.from + 12,
+            CrcKind::Icrc { .. } => end.saturating_sub(4)..end,
+        }
+    }
+
+    /// Writes it into the octets up to the packet's end.
+    ///
+    /// # Panics
+    /// If it is not of this packet and lies outside.
+    #[inline]
+    pub fn write(&self, packet: &mut [u8]) {
+        let place = self.place(packet.len());
+        let crc = match self.kind {
+            CrcKind::Sctp => checksum::sctp(&packet[self.from..]),
+            CrcKind::Icrc { bth } => {
+                checksum::icrc(&packet[self.from..place.start], bth).unwrap_or(0)
+            }
+        };
+        packet[place].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Whether what stands there is right.
+    pub(crate) fn is_right(&self, packet: &[u8]) -> bool {
+        let mut copy = packet.to_vec();
+        self.write(&mut copy);
+        copy == packet
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Space {
     Bth,
     /// Opcodes of connectivity fault management.
     Cfm,
+    /// Types of SCTP's chunks.
+    Sctp,
     /// What a frame begins with.
     Link,
 }
@@ -49,6 +51,10 @@ pub(crate) enum Sum {
     No,
     /// Header and what follows it.
     Packet,
+    /// The same, as SCTP's CRC of 32 bits (RFC 9260 §6.8).
+    Crc32c,
+    /// From the IP header in front on, as a CRC in the packet's last 4 octets (InfiniBand annex A17).
+    Icrc,
 }
 
 /// One protocol header, or one payload layer.
@@ -71,6 +77,8 @@ pub struct HeaderDef {
     pub(crate) chosen_by: &'static [(Space, u64)],
     /// The numbers by which its field of kind [`FieldKind::Next`] names what follows.
     pub(crate) chooses: Option<Space>,
+    /// What follows says itself what it is, by its first octet.
+    pub(crate) peeks: bool,
     /// What always follows, if anything does.
     pub(crate) follows: Option<&'static str>,
     pub(crate) extent: Extent,
@@ -94,6 +102,7 @@ pub(crate) const PLAIN: HeaderDef = HeaderDef {
     proto: Proto::Plain,
     chosen_by: &[],
     chooses: None,
+    peeks: false,
     follows: None,
     extent: Extent::Fields,
     counts: None,
@@ -169,6 +178,10 @@ pub enum Presence {
     },
     /// Behind the fixed part when the first octet is one of these.
     FirstOctet(&'static [u8]),
+    /// Behind the fixed part and the optional fields in front of it.
+    After,
+    /// The last octets of the packet.
+    End,
 }
 
 #[derive(Debug)]
@@ -388,6 +401,7 @@ impl HeaderDef {
             Presence::Always if field.bits == 0 => None,
             Presence::Always => Some(offset * 8 + field.bit),
             Presence::Before => (offset * 8).checked_sub(field.bits),
+            Presence::End => None,
             _ if !field.is_present(first) => None,
             _ => {
                 let before = self.fields.iter().take_while(|f| !std::ptr::eq(*f, field));
@@ -415,6 +429,11 @@ impl HeaderDef {
         self.field(name).expect("the table has the field").1.bit / 8
     }
 
+    /// Octets that it has at the end of its packet.
+    pub(crate) fn end_octets(&self) -> usize {
+        self.fields.iter().filter(|f| f.presence == Presence::End).map(|f| f.bits / 8).sum()
+    }
+
     /// All names of fields, for hints.
     pub(crate) fn field_names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()))
@@ -423,12 +442,12 @@ impl HeaderDef {
 
 impl FieldDef {
     fn is_optional(&self) -> bool {
-        matches!(self.presence, Presence::Flag { .. } | Presence::FirstOctet(_))
+        matches!(self.presence, Presence::Flag { .. } | Presence::FirstOctet(_) | Presence::After)
     }
 
     fn is_present(&self, first: u8) -> bool {
         match self.presence {
-            Presence::Always | Presence::Before => true,
+            Presence::Always | Presence::Before | Presence::After | Presence::End => true,
             Presence::Flag { mask, .. } => first & mask != 0,
             Presence::FirstOctet(list) => list.contains(&first),
         }

@@ -179,6 +179,12 @@ fn payload(name: &str, content: Content) -> Layer {
 /// The first `n` layers of `frame`, and what is behind them up to octet `end` as payload.
 fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     let behind = frame.layers.get(n - 1).map(|last| last.offset + last.len)?;
+    let ends = frame.layers[..n].iter().map(|at| at.header.end_octets()).sum::<usize>();
+    let octets_end = frame.bytes.len() - frame.trailer;
+    if octets_end < behind + ends {
+        return None;
+    }
+    let end = if ends > 0 { octets_end } else { end };
     let mut layers: Vec<Layer> = frame.layers[..n]
         .iter()
         .enumerate()
@@ -186,6 +192,11 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
             let first = *frame.bytes.get(at.offset)?;
             let mut set = Vec::new();
             for (i, field) in at.header.fields.iter().enumerate() {
+                // Without a right CRC it stands there as a number.
+                if field.presence == Presence::End && frame.crcs.is_empty() {
+                    let number = get(&frame.bytes, 8 * end - field.bits, field.bits);
+                    set.push((i, Value::Number(number)));
+                }
                 let optional =
                     matches!(field.presence, Presence::Flag { .. } | Presence::FirstOctet(_));
                 let Some(bit) = at.header.bit_of(field, at.offset, first).filter(|_| optional)
@@ -221,7 +232,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
         .collect::<Option<_>>()?;
     // Zeros that no length counts are what a short frame is padded with.
     let counted = (0..n).any(|i| frame.length_of(i).is_some());
-    let rest = frame.bytes.get(behind..end)?;
+    let rest = frame.bytes.get(behind..end - ends)?;
     let said_by = match rest.iter().rposition(|&octet| octet != 0) {
         last if !counted && frame.bytes.len() <= MIN_FRAME => last.map_or(0, |last| last + 1),
         _ => rest.len(),

@@ -27,7 +27,10 @@ mod syntax;
 mod table;
 pub mod tcp_flags;
 
-pub use frame::{ChecksumField, ChecksumKind, FieldAt, FieldError, Frame, LayerAt, LengthField};
+pub use frame::{
+    ChecksumField, ChecksumKind, CrcField, CrcKind, FieldAt, FieldError, Frame, LayerAt,
+    LengthField,
+};
 pub use header::{
     FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads,
 };

@@ -3,11 +3,11 @@
 
 use crate::{
     header::{
-        Extent,
+        Extent, FieldDef,
         FieldKind::{Checksum, Flags, Ipv4, Length, Mac, Next, Number, Options},
         HeaderDef, OptionDef,
         OptionForm::{self, Ipv4s, Numbers, Text},
-        OptionSet, PLAIN, Space, Sum, Tlv,
+        OptionSet, PLAIN, Presence, Space, Sum, Tlv,
     },
     table::{MAC_1, MAC_2, NUMBER, field},
 };
@@ -692,7 +692,7 @@ pub(crate) static RTP: HeaderDef = HeaderDef {
 pub(crate) static BTH: HeaderDef = HeaderDef {
     name: "bth",
     aliases: &["roce"],
-    title: "InfiniBand base transport header, RoCEv2 (InfiniBand 1.4 §9.2); the ICRC by payload",
+    title: "InfiniBand base transport header, RoCEv2 (InfiniBand 1.4 §9.2)",
     min_len: 12,
     fields: &[
         field(
@@ -714,9 +714,12 @@ pub(crate) static BTH: HeaderDef = HeaderDef {
         field("dqpn", &["qp"], 40, 24, NUMBER, "Destination's queue pair").or(1),
         field("ackreq", &["a"], 64, 1, NUMBER, "An acknowledgment is asked for"),
         field("psn", &[], 72, 24, NUMBER, "Packet sequence number"),
+        field("icrc", &[], 0, 32, Checksum, "Invariant CRC, the packet's last 4 octets")
+            .when(Presence::End),
     ],
     chosen_by: &[(Space::Udp, 4791)],
     chooses: Some(Space::Bth),
+    sum: Sum::Icrc,
     looks: |octets| octets[1] & 15 == 0,
     ..PLAIN
 };
@@ -752,6 +755,137 @@ pub(crate) static CNP: HeaderDef = HeaderDef {
     min_len: 16,
     fields: &[field("reserved", &[], 0, 128, NUMBER, "Reserved")],
     chosen_by: &[(Space::Bth, 0x81)],
+    ..PLAIN
+};
+
+pub(crate) static SCTP: HeaderDef = HeaderDef {
+    name: "sctp",
+    title: "Stream control transmission protocol, the common header (RFC 9260 §3.1)",
+    min_len: 12,
+    fields: &[
+        field("sport", &["src_port"], 0, 16, NUMBER, "Source port").or(49184),
+        field("dport", &["dst_port"], 16, 16, NUMBER, "Destination port").or(9),
+        field("tag", &["vtag", "verification_tag"], 32, 32, NUMBER, "Verification tag").or(1),
+        field("checksum", &["chksum", "csum"], 64, 32, Checksum, "CRC32c over the packet"),
+    ],
+    chosen_by: &[(Space::Ip, 132)],
+    chooses: Some(Space::Sctp),
+    peeks: true,
+    sum: Sum::Crc32c,
+    ..PLAIN
+};
+
+/// Types of chunks (RFC 9260 §3.2).
+const CHUNKS: &[(&str, u64)] = &[
+    ("data", 0),
+    ("init", 1),
+    ("init-ack", 2),
+    ("sack", 3),
+    ("heartbeat", 4),
+    ("heartbeat-ack", 5),
+    ("abort", 6),
+    ("shutdown", 7),
+    ("shutdown-ack", 8),
+    ("error", 9),
+    ("cookie-echo", 10),
+    ("cookie-ack", 11),
+    ("shutdown-complete", 14),
+];
+
+const CHUNK_TYPE: FieldDef = field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk");
+const CHUNK_LENGTH: FieldDef =
+    field("length", &["len"], 16, 16, Length, "Octets of the chunk; padding is not counted")
+        .counts("octets");
+
+pub(crate) static SCTP_DATA: HeaderDef = HeaderDef {
+    name: "sctp_data",
+    title: "Chunk of data of SCTP (RFC 9260 §3.3.1); payload in multiples of 4 octets",
+    min_len: 16,
+    fields: &[
+        CHUNK_TYPE,
+        field(
+            "flags",
+            &[],
+            8,
+            8,
+            Flags(&[("E", 1), ("B", 2), ("U", 4), ("I", 8)]),
+            "End, begin of a message; unordered; immediate",
+        )
+        .or(3),
+        CHUNK_LENGTH,
+        field("tsn", &[], 32, 32, NUMBER, "Transmission sequence number"),
+        field("stream", &["stream_id", "sid"], 64, 16, NUMBER, "Stream"),
+        field("seq", &["stream_seq", "ssn"], 80, 16, NUMBER, "Sequence number in the stream"),
+        field("ppid", &["proto_id"], 96, 32, NUMBER, "Payload protocol"),
+    ],
+    chosen_by: &[(Space::Sctp, 0)],
+    counts: Some(("length", 0)),
+    looks: |octets| octets[0] == 0,
+    ..PLAIN
+};
+
+pub(crate) static SCTP_INIT: HeaderDef = HeaderDef {
+    name: "sctp_init",
+    title: "Chunk INIT or INIT ACK of SCTP (RFC 9260 §3.3.2); parameters by payload",
+    min_len: 20,
+    fields: &[
+        field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk: init or init-ack").or(1),
+        field("flags", &[], 8, 8, NUMBER, "Flags"),
+        CHUNK_LENGTH,
+        field("tag", &["init_tag"], 32, 32, NUMBER, "Initiate tag").or(1),
+        field("a_rwnd", &["rwnd"], 64, 32, NUMBER, "Receiver window").or(65_536).counts("octets"),
+        field("out", &["n_out_streams"], 96, 16, NUMBER, "Outbound streams").or(10),
+        field("in", &["n_in_streams"], 112, 16, NUMBER, "Inbound streams").or(10),
+        field("tsn", &["init_tsn"], 128, 32, NUMBER, "Initial sequence number"),
+    ],
+    chosen_by: &[(Space::Sctp, 1), (Space::Sctp, 2)],
+    counts: Some(("length", 0)),
+    looks: |octets| matches!(octets[0], 1 | 2),
+    ..PLAIN
+};
+
+pub(crate) static SCTP_SACK: HeaderDef = HeaderDef {
+    name: "sctp_sack",
+    title: "Chunk SACK of SCTP, without gaps and duplicates (RFC 9260 §3.3.4)",
+    min_len: 16,
+    fields: &[
+        field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk").or(3),
+        field("flags", &[], 8, 8, NUMBER, "Flags"),
+        CHUNK_LENGTH,
+        field("tsn", &["cumul_tsn_ack"], 32, 32, NUMBER, "Cumulative acknowledgment"),
+        field("a_rwnd", &["rwnd"], 64, 32, NUMBER, "Receiver window").or(65_536).counts("octets"),
+        field("gaps", &["n_gap_ack"], 96, 16, NUMBER, "Gap blocks"),
+        field("duplicates", &["n_dup_tsn"], 112, 16, NUMBER, "Duplicates"),
+    ],
+    chosen_by: &[(Space::Sctp, 3)],
+    chooses: Some(Space::Sctp),
+    peeks: true,
+    extent: Extent::Counted { field: "length", unit: 1, plus: 0 },
+    looks: |octets| octets[0] == 3,
+    ..PLAIN
+};
+
+pub(crate) static SCTP_CHUNK: HeaderDef = HeaderDef {
+    name: "sctp_chunk",
+    title: "Any other chunk of SCTP (RFC 9260 §3.2); its value by payload",
+    min_len: 4,
+    fields: &[
+        field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk").or(4),
+        field("flags", &[], 8, 8, NUMBER, "Flags"),
+        CHUNK_LENGTH,
+    ],
+    chosen_by: &[
+        (Space::Sctp, 4),
+        (Space::Sctp, 5),
+        (Space::Sctp, 6),
+        (Space::Sctp, 7),
+        (Space::Sctp, 8),
+        (Space::Sctp, 9),
+        (Space::Sctp, 10),
+        (Space::Sctp, 11),
+        (Space::Sctp, 14),
+    ],
+    counts: Some(("length", 0)),
     ..PLAIN
 };
 

