@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall_wire::{FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence};
+use squall_wire::{FieldDef, FieldKind, HeaderDef, OptionSet, Presence, option_usage};
 
 use super::Number;
 
@@ -185,17 +185,10 @@ fn names(field: &FieldDef) -> Vec<NameInfo> {
 }
 
 fn options(set: OptionSet) -> Vec<NameInfo> {
-    let usage = |name: &str, form| match form {
-        OptionForm::Single | OptionForm::Numbers([]) => name.to_owned(),
-        OptionForm::Numbers(widths) => format!("{name}({})", vec!["n"; widths.len()].join(", ")),
-        OptionForm::Slots | OptionForm::Pad => format!("{name}(n)"),
-        OptionForm::Text => format!("{name}(\"text\")"),
-        OptionForm::Ipv4s => format!("{name}(address, ...)"),
-    };
     set.defs()
         .iter()
         .map(|def| NameInfo {
-            name: usage(def.name, def.form),
+            name: option_usage(def),
             value: def.code.into(),
             help: def.doc.into(),
         })

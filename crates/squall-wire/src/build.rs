@@ -4,11 +4,10 @@ use std::io;
 
 use crate::bits::put;
 use crate::frame::{Frame, LayerAt};
-use crate::header::{
-    Extent, FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto,
-};
+use crate::header::{Extent, FieldDef, FieldKind, HeaderDef, Presence, Proto};
+use crate::options::OptionSet;
 use crate::packet::{BuildError, Content, Layer, Opt, Packet, Value};
-use crate::syntax::{MAX_PAYLOAD, follows, slots_header};
+use crate::syntax::{MAX_PAYLOAD, follows};
 use crate::table::{ETH, TPID_S};
 
 /// Shortest Ethernet frame less its FCS.
@@ -164,7 +163,14 @@ impl Packet {
                 put(bytes, offset * 8 + f.bit, f.bits, value);
             }
         }
-        for (f, _) in layer.set() {
+        // What follows may ask for an optional field that names it.
+        let asked = header.fields.iter().find_map(|f| match (&f.kind, f.presence) {
+            (FieldKind::Next(names), Presence::Flag { .. }) => {
+                Some((f, next_number(header, names, next)?))
+            }
+            _ => None,
+        });
+        for f in layer.set().map(|(f, _)| f).chain(asked.map(|(f, _)| f)) {
             match f.presence {
                 Presence::Flag { sets, .. } => bytes[offset] |= sets,
                 Presence::FirstOctet(list) => bytes[offset] = list[0],
@@ -183,6 +189,11 @@ impl Packet {
             if let Some(bit) = header.bit_of(f, offset, first) {
                 put(bytes, bit, f.bits, f.default);
             }
+        }
+        if let Some((f, number)) = asked
+            && let Some(bit) = header.bit_of(f, offset, first)
+        {
+            put(bytes, bit, f.bits, number);
         }
         let elsewhere = |f: &FieldDef| always(f) || f.bits == 0 || f.presence == Presence::End;
         for (f, value) in layer.set().filter(|(f, _)| !elsewhere(f)) {
@@ -204,16 +215,49 @@ impl Packet {
                 put(bytes, offset * 8 - 16, 16, TPID_S.into());
             }
         }
-        if let Some((_, set)) = header.options() {
-            let set_here = layer.set().find_map(|(_, v)| {
-                if let Value::Options(list) = v { Some(list.clone()) } else { None }
-            });
-            for option in &set_here.unwrap_or_else(|| self.implied_options(i)) {
-                emit(option, set, bytes);
+        let list = header.list(first);
+        let mut entries = Vec::new();
+        for (f, value) in layer.set() {
+            let Value::Options(options) = value else { continue };
+            if !f.is_present(first) {
+                let (name, kind) = (header.name, header.fields[0].name);
+                return Err(BuildError::Invalid(format!(
+                    "{name}.{} is set, but not with this {name}.{kind}",
+                    f.name
+                )));
             }
-            pad(set, offset, bytes);
+            entries.clone_from(options);
+        }
+        if let Some((index, set)) = list {
+            if layer.value(index).is_none() {
+                entries = self.implied_options(i);
+            }
+            entries.iter().for_each(|option| set.write(option, bytes));
+            set.pad(offset, bytes);
+            self.fill_counts(i, set, &entries, offset, bytes);
         }
         self.fill_small_lengths(i, next, offset, bytes)
+    }
+
+    /// Numbers of entries of the header's list, unless they are set or the list is empty.
+    fn fill_counts(
+        &self,
+        i: usize,
+        set: OptionSet,
+        entries: &[Opt],
+        offset: usize,
+        bytes: &mut [u8],
+    ) {
+        let layer = &self.layers[i];
+        for field in layer.header.fields {
+            let counts = set.defs().iter().any(|def| def.counted_in == field.name);
+            let said = matches!(layer.value_of(field.name), Some(Value::Number(_)));
+            if counts && !said && !entries.is_empty() {
+                let counted = |option: &&Opt| matches!(option, Opt::Known(def, _) if def.counted_in == field.name);
+                let count = entries.iter().filter(counted).count() as u128;
+                put(bytes, offset * 8 + field.bit, field.bits, count & field.max());
+            }
+        }
     }
 
     /// Lengths in the header that count the header, or the layers.
@@ -377,21 +421,13 @@ impl Packet {
 }
 
 impl Layer {
-    fn set(&self) -> impl Iterator<Item = (&'static FieldDef, &Value)> {
+    pub(crate) fn set(&self) -> impl Iterator<Item = (&'static FieldDef, &Value)> {
         let set = match &self.content {
             Content::Fields(set) => set.as_slice(),
             _ => &[],
         };
         let fields = self.header.fields;
         set.iter().map(move |(i, v)| (&fields[*i], v))
-    }
-}
-
-impl HeaderDef {
-    fn options(&self) -> Option<(&'static FieldDef, OptionSet)> {
-        self.fields
-            .iter()
-            .find_map(|f| if let FieldKind::Options(set) = f.kind { Some((f, set)) } else { None })
     }
 }
 
@@ -410,62 +446,6 @@ fn wrong(checksum: u16) -> u16 {
     match checksum ^ 0x0101 {
         0 | 0xffff => checksum ^ 0x0202,
         other => other,
-    }
-}
-
-fn emit(option: &Opt, set: OptionSet, bytes: &mut Vec<u8>) {
-    let start = bytes.len();
-    match option {
-        Opt::Hex(octets) => bytes.extend_from_slice(octets),
-        Opt::Address(a) => bytes.extend_from_slice(&a.to_be_bytes()),
-        Opt::Said(def, text) => {
-            if let OptionSet::Tlv(tlv) = set {
-                tlv.write(def.code, text.as_bytes(), bytes);
-            }
-        }
-        Opt::Known(def, args) if let OptionSet::Tlv(tlv) = set => {
-            let mut value = Vec::new();
-            for (i, width) in def.form.widths(args.len()).enumerate() {
-                let number = args.get(i).copied().unwrap_or(0).to_be_bytes();
-                value.extend_from_slice(&number[16 - width..]);
-            }
-            tlv.write(def.code, &value, bytes);
-        }
-        Opt::Known(def, args) => {
-            bytes.push(def.code as u8);
-            let octets = option.octets(set);
-            if def.form == OptionForm::Single {
-                return;
-            }
-            // IPv6 counts what is behind code and length.
-            bytes.push(if set == OptionSet::Ipv6 { octets - 2 } else { octets } as u8);
-            match def.form {
-                OptionForm::Numbers(widths) => {
-                    for (i, width) in widths.iter().enumerate() {
-                        let value = args.get(i).copied().unwrap_or(0).to_be_bytes();
-                        bytes.extend_from_slice(&value[16 - width..]);
-                    }
-                }
-                OptionForm::Slots => bytes.push(slots_header(def.code as u8) as u8 + 1),
-                OptionForm::Single | OptionForm::Pad | OptionForm::Text | OptionForm::Ipv4s => {}
-            }
-            bytes.resize(start + octets, 0);
-        }
-    }
-}
-
-fn pad(set: OptionSet, offset: usize, bytes: &mut Vec<u8>) {
-    if let OptionSet::Tlv(tlv) = set {
-        return bytes.extend_from_slice(tlv.end);
-    }
-    let len = bytes.len() - offset;
-    let unit = if set == OptionSet::Ipv6 || set == OptionSet::Addresses { 8 } else { 4 };
-    let missing = len.next_multiple_of(unit) - len;
-    let start = bytes.len();
-    bytes.resize(start + missing, 0);
-    if set == OptionSet::Ipv6 && missing > 1 {
-        bytes[start] = 1;
-        bytes[start + 1] = missing as u8 - 2;
     }
 }
 

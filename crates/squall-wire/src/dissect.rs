@@ -3,7 +3,7 @@
 use crate::bits::get;
 use crate::build::link;
 use crate::frame::{Frame, LayerAt};
-use crate::header::{Extent, FieldKind, HeaderDef, Proto, find};
+use crate::header::{Extent, FieldKind, HeaderDef, Proto, Space, find};
 use crate::link::{ETHERNET, inner};
 use crate::table::{ETHERTYPES, TPID_S};
 use std::ops::Range;
@@ -130,23 +130,18 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
         Proto::Gre => {
             (first & 0x4f == 0 && octets[1] & 7 == 0).then_some(4 + header.optional_len(first))?
         }
-        Proto::Icmpv6 if matches!(first, 133..=137) => {
-            let fields = header.min_len + header.optional_len(first);
-            fields + header.list_len(octets.get(fields..).unwrap_or_default())
-        }
         Proto::Vxlan => (first & 8 != 0).then_some(8)?,
-        Proto::Gtpu => (first >> 4 == 3).then(|| gtpu_len(header, octets))??,
+        Proto::Gtpu => (first >> 4 == 3).then(|| 8 + header.optional_len(first))?,
         _ if !(header.looks)(octets) => return None,
         _ => match header.extent {
             Extent::Fields => header.min_len + header.optional_len(first),
             Extent::List => {
                 let fields = header.min_len + header.optional_len(first);
                 // What pads the frame is no part of the list.
-                let end = header.counts.map_or(octets.len(), |(name, from)| {
-                    let at = header.octet_of(name);
+                let end = header.counting(first).map_or(octets.len(), |(at, from)| {
                     from + usize::from(u16::from_be_bytes([octets[at], octets[at + 1]]))
                 });
-                fields + header.list_len(octets.get(fields..end.min(octets.len()))?)
+                fields + header.list_len(first, octets.get(fields..end.min(octets.len()))?)
             }
             Extent::Counted { field, unit, plus } => {
                 let (_, field) = header.field(field).expect("the table has the field");
@@ -156,21 +151,6 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
         },
     };
     (len <= octets.len()).then_some(len)
-}
-
-/// With the extension headers, whose first octet counts them in 4 octets, and whose last names the
-/// next.
-fn gtpu_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
-    let mut len = 8 + header.optional_len(octets[0]);
-    if octets[0] & 4 != 0 {
-        while *octets.get(len - 1)? != 0 {
-            len += match *octets.get(len)? {
-                0 => return None,
-                n => usize::from(n) * 4,
-            };
-        }
-    }
-    Some(len)
 }
 
 /// Where the header's own length field ends its packet, when that is possible at all.
@@ -185,8 +165,8 @@ fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Op
             Proto::Gtpu => 8 + word(2),
             Proto::Arp => 28,
             _ => {
-                let (name, from) = header.counts?;
-                from + word(header.octet_of(name))
+                let (at, from) = header.counting(*bytes.get(offset)?)?;
+                from + word(at)
             }
         };
     // 0 in front of hop-by-hop options stands for a jumbogram (RFC 2675).
@@ -196,7 +176,8 @@ fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Op
 
 fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
     let octets = &bytes[layer.offset..layer.offset + layer.len];
-    let behind = bytes.get(layer.offset + layer.len).copied();
+    let rest = &bytes[layer.offset + layer.len..];
+    let behind = rest.first().copied();
     let by_version = || match behind? >> 4 {
         4 => find("ipv4"),
         6 => find("ipv6"),
@@ -207,30 +188,41 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         Proto::Mpls if octets[2] & 1 == 0 => find("mpls"),
         Proto::Mpls => by_version(),
         Proto::Vxlan => find("eth"),
+        // An extension header of type 0 is none.
+        Proto::Gtpu if octets[0] & 4 != 0 && octets[11] != 0 => {
+            header.chosen(octets[11].into(), rest)
+        }
         Proto::Gtpu if octets[1] == 255 => by_version(),
+        Proto::Plain
+            if header.chooses == Some(Space::GtpExtension) && octets.last() == Some(&0) =>
+        {
+            by_version()
+        }
+        // Queries of IGMPv3 and MLDv2 are longer.
+        Proto::Igmp if octets[0] == 0x11 && rest.len() >= 4 => find("igmp3_query"),
+        Proto::Icmpv6 if octets[0] == 130 && rest.len() >= 4 => find("mld2_query"),
         // What follows is the middle of a packet.
         Proto::Ipv4 if u16::from_be_bytes([octets[6], octets[7]]) & 0x1fff != 0 => None,
         Proto::Fragment if u16::from_be_bytes([octets[2], octets[3]]) & 0xfff8 != 0 => None,
         Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
         Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
         _ if header.follows.is_some() => find(header.follows?),
-        _ if header.peeks => header.chosen(behind?.into()),
+        _ if header.peeks => header.chosen(behind?.into(), rest),
         _ => layer.header.fields.iter().find_map(|f| {
             let FieldKind::Next(names) = f.kind else { return None };
             let number = get(octets, f.bit, f.bits) as u64;
             let name = match (layer.header.proto, number) {
                 (Proto::Eth | Proto::Vlan, TPID_S | 0x9100) => "vlan",
                 (Proto::Eth | Proto::Vlan | Proto::Gre, 0x8848) => "mpls",
-                _ => match names.iter().find(|n| n.1 == number).and_then(|n| find(n.0)) {
-                    Some(next) if layer.header.may_carry(next) => return Some(next),
-                    _ => {
-                        // Who answers does so from that port.
-                        let from =
-                            || (layer.header.proto == Proto::Udp).then(|| get(octets, 0, 16));
-                        let chosen = layer.header.chosen(number);
-                        return chosen.or_else(|| layer.header.chosen(from()? as u64));
-                    }
-                },
+                _ => {
+                    let named = names.iter().find(|n| n.1 == number).and_then(|n| find(n.0));
+                    // Who answers does so from that port.
+                    let from = || (header.proto == Proto::Udp).then(|| get(octets, 0, 16) as u64);
+                    return header
+                        .chosen(number, rest)
+                        .or_else(|| named.filter(|next| header.may_carry(next)))
+                        .or_else(|| header.chosen(from()?, rest));
+                }
             };
             find(name).filter(|h| layer.header.may_carry(h))
         }),

@@ -323,10 +323,7 @@ impl Frame {
             Proto::Ipv6 => (4, 40),
             Proto::Udp => (4, 0),
             Proto::Gtpu => (2, 8),
-            _ => {
-                let (name, from) = layer.header.counts?;
-                (layer.header.octet_of(name), from)
-            }
+            _ => layer.header.counting(*self.bytes.get(layer.offset)?)?,
         };
         Some(LengthField { at: layer.offset + at, from: layer.offset + behind + self.trailer })
     }
@@ -341,8 +338,11 @@ impl Frame {
             Proto::Tcp => (16, Some(6)),
             Proto::Icmpv6 => (2, Some(58)),
             Proto::Icmp | Proto::Igmp => (2, None),
-            _ if header.sum == Sum::Packet => (header.octet_of("checksum"), None),
-            _ => return None,
+            _ => match header.sum {
+                Sum::Packet => (header.octet_of("checksum"), None),
+                Sum::Pseudo(protocol) => (header.octet_of("checksum"), Some(protocol)),
+                Sum::No | Sum::Crc32c | Sum::Icrc => return None,
+            },
         };
         let to = match header.proto {
             Proto::Ipv4 => Some(offset + len),
@@ -372,7 +372,7 @@ impl Frame {
                 let kind = CrcKind::Icrc { bth: offset - ip.offset };
                 bare.then_some(CrcField { kind, from: ip.offset, to })
             }
-            Sum::No | Sum::Packet => None,
+            Sum::No | Sum::Packet | Sum::Pseudo(_) => None,
         }
     }
 

@@ -3,7 +3,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::table::{HEADERS, PAYLOADS};
+use crate::{
+    options::OptionSet,
+    table::{HEADERS, PAYLOADS},
+};
 
 /// Where a header's name is found in a number: two headers have the same where what stands in front
 /// of them names them alike.
@@ -30,6 +33,8 @@ pub enum Space {
     Cfm,
     /// Types of SCTP's chunks.
     Sctp,
+    /// Types of GTP-U's extension headers.
+    GtpExtension,
     /// What a frame begins with.
     Link,
 }
@@ -53,6 +58,8 @@ pub(crate) enum Sum {
     Packet,
     /// The same, as SCTP's CRC of 32 bits (RFC 9260 §6.8).
     Crc32c,
+    /// The same, and a pseudo-header with this protocol.
+    Pseudo(u8),
     /// From the IP header in front on, as a CRC in the packet's last 4 octets (InfiniBand annex A17).
     Icrc,
 }
@@ -203,132 +210,6 @@ pub enum FieldKind {
     Options(OptionSet),
 }
 
-/// The form of an options list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptionSet {
-    /// Padded to 4 octets, at most 40.
-    Ipv4,
-    /// Padded to 4 octets, at most 40.
-    Tcp,
-    /// Of hop-by-hop and destination options; padded to 8 octets.
-    Ipv6,
-    /// IPv6 addresses.
-    Addresses,
-    /// `hex(...)` alone; padded to 4 octets.
-    Octets,
-    /// Type, length, value, one after the other.
-    Tlv(&'static Tlv),
-}
-
-/// How a list of types, lengths and values is written.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Tlv {
-    pub defs: &'static [OptionDef],
-    /// Octets of the type, and of the length.
-    pub(crate) head: (usize, usize),
-    /// The type has 7 bits and the length 9 (LLDP), whatever `head` says.
-    pub(crate) packed: bool,
-    /// The length counts type and length, too.
-    pub(crate) whole: bool,
-    /// Octets that the length counts in, and to which each entry is padded.
-    pub(crate) unit: usize,
-    /// What is none of `defs` ends the list: other octets may stand there as well.
-    pub(crate) known: bool,
-    /// What stands behind the last entry.
-    pub(crate) end: &'static [u8],
-}
-
-impl Tlv {
-    fn head_octets(&self) -> usize {
-        if self.packed { 2 } else { self.head.0 + self.head.1 }
-    }
-
-    /// Octets of value that an entry's length can say.
-    pub(crate) fn most(&self) -> usize {
-        let counted = if self.packed { 0x1ff } else { (1 << (8 * self.head.1)) - 1 };
-        counted * self.unit - if self.whole { self.head_octets() } else { 0 }
-    }
-
-    /// Octets of an entry with so many of value.
-    pub(crate) fn octets(&self, value: usize) -> usize {
-        (self.head_octets() + value).next_multiple_of(self.unit)
-    }
-
-    pub(crate) fn write(&self, code: u16, value: &[u8], out: &mut Vec<u8>) {
-        let (start, octets) = (out.len(), self.octets(value.len()));
-        let counted = if self.whole { octets } else { value.len() } / self.unit;
-        if self.packed {
-            out.extend((code << 9 | counted as u16 & 0x1ff).to_be_bytes());
-        } else {
-            out.extend(&code.to_be_bytes()[2 - self.head.0..]);
-            out.extend(&(counted as u16).to_be_bytes()[2 - self.head.1..]);
-        }
-        out.extend(value);
-        out.resize(start + octets, 0);
-    }
-
-    /// Type, value and octets of the entry at the start of `octets`; `None`: none is.
-    pub(crate) fn read<'o>(&self, octets: &'o [u8]) -> Option<(u16, &'o [u8], usize)> {
-        if !self.end.is_empty() && octets.starts_with(self.end) {
-            return None;
-        }
-        let number = |at: usize, octets: &[u8]| {
-            octets.get(at..)?.iter().try_fold(0u16, |n, &octet| Some(n << 8 | u16::from(octet)))
-        };
-        let head = octets.get(..self.head_octets())?;
-        let (code, counted) = match self.packed {
-            true => {
-                let word = number(0, head)?;
-                (word >> 9, usize::from(word & 0x1ff))
-            }
-            false => (number(0, &head[..self.head.0])?, number(self.head.0, head)?.into()),
-        };
-        let head = self.head_octets();
-        let len = if self.whole { (counted * self.unit).checked_sub(head)? } else { counted };
-        let value = octets.get(head..head + len)?;
-        let fits =
-            |def: &OptionDef| def.code == code && def.form.widths(len / 4).sum::<usize>() == len;
-        (!self.known || self.defs.iter().any(fits)).then_some((code, value, head + len))
-    }
-
-    /// Octets of the list at the start of `octets`, with its end.
-    pub(crate) fn list_len(&self, octets: &[u8]) -> usize {
-        let mut at = 0;
-        while let Some((.., len)) = self.read(&octets[at..]) {
-            at += len;
-        }
-        if !self.end.is_empty() && octets[at..].starts_with(self.end) {
-            at += self.end.len();
-        }
-        at
-    }
-}
-
-/// One kind of option.
-#[derive(Debug, PartialEq, Eq)]
-pub struct OptionDef {
-    pub name: &'static str,
-    pub code: u16,
-    pub form: OptionForm,
-    pub doc: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptionForm {
-    /// The code alone.
-    Single,
-    /// Code, length and numbers of so many octets each (0 when left out).
-    Numbers(&'static [usize]),
-    /// Room for so many IPv4 addresses.
-    Slots,
-    /// So many octets in all, zeros behind code and length.
-    Pad,
-    /// Text in quotes.
-    Text,
-    /// IPv4 addresses, one or more.
-    Ipv4s,
-}
-
 /// All headers, in the order of the reference.
 pub fn headers() -> &'static [&'static HeaderDef] {
     HEADERS
@@ -378,10 +259,13 @@ impl HeaderDef {
         next.chosen_by.iter().find(|(of, _)| *of == space).map(|(_, number)| *number)
     }
 
-    /// The header that `number` names.
-    pub(crate) fn chosen(&self, number: u64) -> Option<&'static HeaderDef> {
+    /// The header that `number` names: of several the one that what follows, `behind`, can be.
+    pub(crate) fn chosen(&self, number: u64, behind: &[u8]) -> Option<&'static HeaderDef> {
         let space = self.chooses?;
-        HEADERS.iter().copied().find(|next| next.chosen_by.contains(&(space, number)))
+        let mut named =
+            HEADERS.iter().copied().filter(|next| next.chosen_by.contains(&(space, number)));
+        let fits = |next: &&HeaderDef| behind.len() >= next.min_len && (next.looks)(behind);
+        named.clone().find(fits).or_else(|| named.next())
     }
 
     /// Octets of the optional fields that a header with this first octet has.
@@ -398,7 +282,7 @@ impl HeaderDef {
     /// has no such field.
     pub(crate) fn bit_of(&self, field: &FieldDef, offset: usize, first: u8) -> Option<usize> {
         match field.presence {
-            Presence::Always if field.bits == 0 => None,
+            _ if field.bits == 0 => None,
             Presence::Always => Some(offset * 8 + field.bit),
             Presence::Before => (offset * 8).checked_sub(field.bits),
             Presence::End => None,
@@ -412,13 +296,28 @@ impl HeaderDef {
         }
     }
 
-    /// Octets of its list of options at the start of `octets`.
-    pub(crate) fn list_len(&self, octets: &[u8]) -> usize {
-        let tlv = self.fields.iter().find_map(|field| match field.kind {
-            FieldKind::Options(OptionSet::Tlv(tlv)) => Some(tlv),
+    /// The list of options that a header with this first octet has: index and form.
+    pub(crate) fn list(&self, first: u8) -> Option<(usize, OptionSet)> {
+        self.fields.iter().enumerate().find_map(|(i, field)| match field.kind {
+            FieldKind::Options(set) if field.is_present(first) => Some((i, set)),
             _ => None,
-        });
-        tlv.map_or(0, |tlv| tlv.list_len(octets))
+        })
+    }
+
+    /// Octets of its list of options at the start of `octets`, in a header with this first octet.
+    pub(crate) fn list_len(&self, first: u8, octets: &[u8]) -> usize {
+        match self.list(first) {
+            Some((_, OptionSet::Tlv(tlv))) => tlv.list_len(octets),
+            _ => 0,
+        }
+    }
+
+    /// Where its 16 bit length field is in a header with this first octet, and from which octet on
+    /// that counts.
+    pub(crate) fn counting(&self, first: u8) -> Option<(usize, usize)> {
+        let (name, from) = self.counts?;
+        let (_, field) = self.field(name).expect("the table has the field");
+        Some((self.bit_of(field, 0, first)? / 8, from))
     }
 
     /// Where a field that fills whole octets begins.
@@ -445,7 +344,7 @@ impl FieldDef {
         matches!(self.presence, Presence::Flag { .. } | Presence::FirstOctet(_) | Presence::After)
     }
 
-    fn is_present(&self, first: u8) -> bool {
+    pub(crate) fn is_present(&self, first: u8) -> bool {
         match self.presence {
             Presence::Always | Presence::Before | Presence::After | Presence::End => true,
             Presence::Flag { mask, .. } => first & mask != 0,
@@ -456,18 +355,6 @@ impl FieldDef {
     /// The largest value that fits.
     pub fn max(&self) -> u128 {
         if self.bits >= 128 { u128::MAX } else { (1 << self.bits) - 1 }
-    }
-}
-
-impl OptionForm {
-    /// Octets of each of its numbers, of which `given` are set.
-    pub(crate) fn widths(self, given: usize) -> impl Iterator<Item = usize> {
-        let (widths, of_each): (&[usize], usize) = match self {
-            Self::Numbers(widths) => (widths, widths.len()),
-            Self::Ipv4s => (&[4], given),
-            Self::Single | Self::Slots | Self::Pad | Self::Text => (&[], 0),
-        };
-        widths.iter().copied().cycle().take(of_each)
     }
 }
 

@@ -4,8 +4,9 @@
 
 use crate::{
     frame::Frame,
-    header::{FieldDef, OptionSet, Proto},
-    packet::{Content, Opt, Packet, Value},
+    header::{FieldDef, Presence, Proto},
+    options::OptionSet,
+    packet::{Arg, Content, Opt, Packet, Value},
 };
 
 const BROADCAST: u128 = 0xffff_ffff_ffff;
@@ -33,6 +34,13 @@ impl Packet {
                     _ => None,
                 }
             }
+            // Of version 3, internetwork control (RFC 3376 §4).
+            (Proto::Ipv4, "dscp") => {
+                let igmp = self.igmp_in(i)?;
+                let longer = self.layers.get(igmp + 1).map(|layer| layer.header.name);
+                let third = self.number(igmp, "type") == 0x22 || longer == Some("igmp3_query");
+                third.then_some(48)
+            }
             // RFC 2236 §2, RFC 3376 §4.
             (Proto::Ipv4, "ttl") => self.igmp_in(i).map(|_| 1),
             (Proto::Ipv4, "dst") => {
@@ -48,7 +56,7 @@ impl Packet {
             // In a report of IGMPv3 the number of records stands there (RFC 3376 §4.2), and none
             // follow.
             (Proto::Igmp, "group") => (self.number(i, "type") == 0x22).then_some(0),
-            // RFC 4861 §4, RFC 2710 §3.
+            // RFC 4861 §4, RFC 2710 §3, RFC 3810 §5.
             (Proto::Ipv6, "hop_limit") => {
                 let extends = |proto| {
                     matches!(
@@ -58,9 +66,12 @@ impl Packet {
                 };
                 let next =
                     (i + 1..self.layers.len()).find(|&i| !extends(self.layers[i].header.proto))?;
-                match (self.layers[next].header.proto, self.layers[next].value_of("type")) {
-                    (Proto::Icmpv6, Some(Value::Number(133..=137))) => Some(255),
-                    (Proto::Icmpv6, Some(Value::Number(130..=132))) => Some(1),
+                if self.layers[next].header.proto != Proto::Icmpv6 {
+                    return None;
+                }
+                match self.number(next, "type") {
+                    133..=137 => Some(255),
+                    130..=132 | 143 => Some(1),
                     _ => None,
                 }
             }
@@ -72,7 +83,7 @@ impl Packet {
     /// ones depend on inner ones.
     pub(crate) fn forget_implied(&mut self) {
         for i in (0..self.layers.len()).rev() {
-            for name in ["dst", "ttl", "hop_limit", "group"] {
+            for name in ["dst", "ttl", "hop_limit", "group", "dscp"] {
                 let Some((index, field)) = self.layers[i].header.field(name) else { continue };
                 let usual = Value::Number(self.implied(i, field).unwrap_or(field.default));
                 if let Content::Fields(set) = &mut self.layers[i].content {
@@ -95,7 +106,10 @@ impl Packet {
         }
         let alerts = self.igmp_in(i).is_some_and(|igmp| self.number(igmp, "type") != 0x12);
         let def = OptionSet::Ipv4.defs().iter().find(|def| def.name == "router-alert");
-        def.filter(|_| alerts).map(|def| Opt::Known(def, vec![0])).into_iter().collect()
+        def.filter(|_| alerts)
+            .map(|def| Opt::Known(def, vec![Arg::Number(0)]))
+            .into_iter()
+            .collect()
     }
 
     /// The index of the IGMP layer directly inside the IPv4 header in layer `i`.
@@ -108,6 +122,15 @@ impl Packet {
     fn number(&self, i: usize, name: &str) -> u128 {
         match self.layers[i].value_of(name) {
             Some(Value::Number(number)) => *number,
+            // Fields that only one type has say which.
+            _ if name == "type"
+                && let Some(Presence::FirstOctet(types)) = self.layers[i]
+                    .set()
+                    .map(|(field, _)| field.presence)
+                    .find(|presence| matches!(presence, Presence::FirstOctet(_))) =>
+            {
+                types[0].into()
+            }
             _ => {
                 let (_, field) =
                     self.layers[i].header.field(name).expect("the table has the field");
@@ -207,7 +230,7 @@ mod tests {
             ),
             (
                 "eth/ipv4/igmp(type=v3-report)",
-                "eth(dst=01:00:5e:00:00:16)/ipv4(ttl=1,dst=224.0.0.22,options=[router-alert(0)])/\
+                "eth(dst=01:00:5e:00:00:16)/ipv4(dscp=cs6,ttl=1,dst=224.0.0.22,options=[router-alert(0)])/\
                  igmp(type=v3-report,group=0.0.0.0)",
             ),
             (

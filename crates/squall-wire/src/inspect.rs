@@ -5,11 +5,9 @@ use std::io;
 use crate::bits::get;
 use crate::build::MIN_FRAME;
 use crate::frame::{Frame, LayerAt};
-use crate::header::{
-    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, Tlv, find,
-};
+use crate::header::{FieldDef, FieldKind, HeaderDef, Presence, Proto, find};
 use crate::packet::{Content, Layer, Opt, Packet, Value};
-use crate::syntax::{MAX_PAYLOAD, slots_header};
+use crate::syntax::MAX_PAYLOAD;
 
 /// A field of a layer, as a frame holds it.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,13 +57,14 @@ impl Frame {
                 })
             })
             .collect();
-        if let Some((index, set)) = header.option_list()
-            && offset + header.min_len < end
+        let list = offset + header.min_len + header.optional_len(first);
+        if let Some((index, set)) = header.list(first)
+            && list < end
         {
-            let octets = &self.bytes[offset + header.min_len..end];
-            let list: Vec<String> = options(set, octets).iter().map(Opt::to_string).collect();
-            let text = format!("[{}]", list.join(","));
-            let (bit, bits) = ((offset + header.min_len) * 8, octets.len() * 8);
+            let octets = &self.bytes[list..end];
+            let options: Vec<String> = set.read(octets).iter().map(Opt::to_string).collect();
+            let text = format!("[{}]", options.join(","));
+            let (bit, bits) = (list * 8, octets.len() * 8);
             fields.push(FieldValue { index, bit, bits, value: None, text });
         }
         fields.sort_by_key(|field| field.bit);
@@ -121,9 +120,18 @@ impl HeaderDef {
             Proto::Icmpv6 => matches!(first, 128 | 129),
             _ => true,
         };
-        all.sort_by_key(|&i| {
-            (!is_set(i), self.fields[i].name != "rest" || echo, self.parts(i) > 1)
-        });
+        // A report of IGMPv3 or MLDv2 has a number of records there.
+        let report = match self.proto {
+            Proto::Igmp => first == 0x22,
+            Proto::Icmpv6 => first == 143,
+            _ => false,
+        };
+        let fits = |i: usize| match self.fields[i].name {
+            "rest" => !echo && !report,
+            "count" => report,
+            _ => false,
+        };
+        all.sort_by_key(|&i| (!is_set(i), !fits(i), self.parts(i) > 1));
         let mut taken: Vec<usize> = Vec::new();
         for i in all {
             if !taken.iter().any(|&other| overlap(&self.fields[i], &self.fields[other])) {
@@ -149,13 +157,6 @@ impl HeaderDef {
         let this = &self.fields[i];
         let others = self.fields.iter().enumerate().filter(move |(j, _)| *j != i);
         others.filter(move |(_, other)| overlap(this, other)).map(|(_, other)| other.name)
-    }
-
-    fn option_list(&self) -> Option<(usize, OptionSet)> {
-        self.fields.iter().enumerate().find_map(|(i, f)| match f.kind {
-            FieldKind::Options(set) => Some((i, set)),
-            _ => None,
-        })
     }
 }
 
@@ -213,12 +214,12 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
                     value => set.push((i, Value::Number(value))),
                 }
             }
-            if let Some((i, kinds)) = at.header.option_list() {
+            if let Some((i, kinds)) = at.header.list(first) {
                 let octets = frame.bytes.get(
                     at.offset + at.header.min_len + at.header.optional_len(first)
                         ..at.offset + at.len,
                 )?;
-                set.push((i, Value::Options(options(kinds, octets))));
+                set.push((i, Value::Options(kinds.read(octets))));
                 // Before IGMP no list means Router Alert, so an empty one has to stay.
                 let implied = frame.layers[..n]
                     .get(number + 1)
@@ -333,107 +334,6 @@ fn said(octets: &[u8]) -> Option<Layer> {
         }
         _ => Some(payload("hex", Content::Octets(octets.to_vec()))),
     }
-}
-
-/// The list whose octets these are, without the padding that is added of itself.
-fn options(set: OptionSet, octets: &[u8]) -> Vec<Opt> {
-    if set == OptionSet::Octets {
-        return if octets.is_empty() { Vec::new() } else { vec![Opt::Hex(octets.to_vec())] };
-    }
-    let (mut list, mut rest) = (Vec::new(), octets);
-    while let Some((option, len)) = option(set, rest) {
-        list.push(option);
-        rest = &rest[len..];
-    }
-    if matches!(set, OptionSet::Tlv(tlv) if rest == tlv.end) {
-        return list;
-    }
-    if !rest.is_empty()
-        && (set == OptionSet::Ipv6 || rest.len() > 3 || rest.iter().any(|&octet| octet != 0))
-    {
-        list.push(Opt::Hex(rest.to_vec()));
-    }
-    if set == OptionSet::Ipv6
-        && let Some(Opt::Known(def, args)) = list.last()
-        && (def.form == OptionForm::Single
-            || def.form == OptionForm::Pad && args.first().is_some_and(|&n| n < 8))
-    {
-        list.pop();
-    }
-    list
-}
-
-/// The option at the start of `octets`, and how many of them it takes; `None` where padding begins,
-/// or nonsense.
-fn option(set: OptionSet, octets: &[u8]) -> Option<(Opt, usize)> {
-    if set == OptionSet::Addresses {
-        return octets
-            .first_chunk()
-            .map(|address| (Opt::Address(u128::from_be_bytes(*address)), 16));
-    }
-    if let OptionSet::Tlv(tlv) = set {
-        return entry(tlv, octets);
-    }
-    let code = *octets.first()?;
-    let def = set.defs().iter().find(|def| def.code == u16::from(code));
-    if set != OptionSet::Ipv6
-        && code == 0
-        && octets.len() < 4
-        && octets.iter().all(|&octet| octet == 0)
-    {
-        return None;
-    }
-    if let Some(def) = def.filter(|def| def.form == OptionForm::Single) {
-        return Some((Opt::Known(def, Vec::new()), 1));
-    }
-    let len = usize::from(*octets.get(1)?) + if set == OptionSet::Ipv6 { 2 } else { 0 };
-    let body = octets.get(2..len)?;
-    let known = def.and_then(|def| {
-        let args = match def.form {
-            OptionForm::Numbers(widths) if widths.iter().sum::<usize>() == body.len() => {
-                let mut at = 0;
-                let number = |&width: &usize| {
-                    at += width;
-                    get(body, (at - width) * 8, width * 8)
-                };
-                widths.iter().map(number).collect()
-            }
-            OptionForm::Slots => {
-                let head = slots_header(code);
-                let empty =
-                    *body.first()? == head as u8 + 1 && body[1..].iter().all(|&octet| octet == 0);
-                (empty && len > head && (len - head).is_multiple_of(4))
-                    .then(|| vec![((len - head) / 4) as u128])?
-            }
-            OptionForm::Pad if body.iter().all(|&octet| octet == 0) => vec![len as u128],
-            _ => return None,
-        };
-        Some(Opt::Known(def, args))
-    });
-    Some((known.unwrap_or_else(|| Opt::Hex(octets[..len].to_vec())), len))
-}
-
-/// The entry at the start of `octets`, and how many of them it takes.
-fn entry(tlv: &'static Tlv, octets: &[u8]) -> Option<(Opt, usize)> {
-    let (code, value, len) = tlv.read(octets)?;
-    let def = tlv.defs.iter().find(|def| def.code == code);
-    let known = def.and_then(|def| match def.form {
-        OptionForm::Text => {
-            let text = std::str::from_utf8(value).ok()?;
-            Some(Opt::Said(def, text.to_owned()))
-        }
-        OptionForm::Numbers(_) | OptionForm::Ipv4s => {
-            let mut at = 0;
-            let args = def.form.widths(value.len() / 4).map(|width| {
-                at += width;
-                (at <= value.len()).then(|| get(value, (at - width) * 8, width * 8))
-            });
-            let args = args.collect::<Option<Vec<_>>>()?;
-            (at == value.len()).then_some(Opt::Known(def, args))
-        }
-        OptionForm::Single | OptionForm::Slots | OptionForm::Pad => None,
-    });
-    Some((known.unwrap_or_else(|| Opt::Hex(octets[..len].to_vec())), len))
 }
 
 #[cfg(test)]

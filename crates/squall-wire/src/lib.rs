@@ -17,6 +17,7 @@ mod implied;
 mod inspect;
 pub mod link;
 mod octets;
+mod options;
 mod packet;
 mod plain;
 mod reference;
@@ -31,12 +32,11 @@ pub use frame::{
     ChecksumField, ChecksumKind, CrcField, CrcKind, FieldAt, FieldError, Frame, LayerAt,
     LengthField,
 };
-pub use header::{
-    FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads,
-};
+pub use header::{FieldDef, FieldKind, HeaderDef, Presence, headers, payloads};
 pub use implied::warnings;
 pub use inspect::FieldValue;
 pub use octets::{HexError, MAX_FRAME, parse_hex, to_hex};
+pub use options::{OptionDef, OptionForm, OptionSet, Part, usage as option_usage};
 pub use packet::{BuildError, Layer, Packet, SyntaxError};
 pub use reference::reference;
 pub use segments::Segments;

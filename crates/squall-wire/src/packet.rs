@@ -3,8 +3,9 @@
 use std::{fmt, io, ops::Range};
 
 use crate::{
-    header::{FieldKind, HeaderDef, OptionDef, OptionForm, Proto},
+    header::{HeaderDef, Proto},
     octets::to_hex,
+    options::{OptionDef, OptionForm, U8, written},
 };
 
 /// Layers from the outermost inwards, as text or Python wrote them.
@@ -48,18 +49,37 @@ pub(crate) enum Value {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Opt {
-    Known(&'static OptionDef, Vec<u128>),
-    /// One whose value is text.
-    Said(&'static OptionDef, String),
+    Known(&'static OptionDef, Vec<Arg>),
     Hex(Vec<u8>),
     Address(u128),
+}
+
+/// What stands in an option's parentheses.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Arg {
+    Number(u128),
+    Text(String),
+    Octets(Vec<u8>),
+}
+
+impl Arg {
+    pub(crate) fn number(&self) -> u128 {
+        if let Self::Number(number) = self { *number } else { 0 }
+    }
+
+    pub(crate) fn octets(&self) -> &[u8] {
+        match self {
+            Self::Number(_) => &[],
+            Self::Text(text) => text.as_bytes(),
+            Self::Octets(octets) => octets,
+        }
+    }
 }
 
 impl PartialEq for Opt {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Known(a, x), Self::Known(b, y)) => a.name == b.name && x == y,
-            (Self::Said(a, x), Self::Said(b, y)) => a.name == b.name && x == y,
             (Self::Hex(a), Self::Hex(b)) => a == b,
             (Self::Address(a), Self::Address(b)) => a == b,
             _ => false,
@@ -200,25 +220,16 @@ impl fmt::Display for Opt {
         match self {
             Self::Known(def, args) => {
                 f.write_str(def.name)?;
-                for (i, &a) in args.iter().enumerate() {
+                let parts = if let OptionForm::Value(parts) = def.form { parts } else { &[U8] };
+                for (i, (arg, part)) in args.iter().zip(written(parts)).enumerate() {
                     f.write_str(if i > 0 { "," } else { "(" })?;
-                    match def.form {
-                        OptionForm::Ipv4s => f.write_str(&FieldKind::Ipv4.format(a))?,
-                        OptionForm::Numbers(widths) if widths.get(i) == Some(&6) => {
-                            f.write_str(&FieldKind::Mac.format(a))?;
-                        }
-                        OptionForm::Numbers(widths) if widths.get(i) == Some(&16) => {
-                            write!(f, "{}", std::net::Ipv6Addr::from_bits(a))?;
-                        }
-                        _ => write!(f, "{a}")?,
+                    match arg {
+                        Arg::Number(number) => f.write_str(&part.format(*number))?,
+                        Arg::Text(text) => quoted(f, text)?,
+                        Arg::Octets(octets) => write!(f, "hex({})", to_hex(octets))?,
                     }
                 }
                 f.write_str(if args.is_empty() { "" } else { ")" })
-            }
-            Self::Said(def, text) => {
-                write!(f, "{}(", def.name)?;
-                quoted(f, text)?;
-                f.write_str(")")
             }
             Self::Hex(octets) => write!(f, "hex({})", to_hex(octets)),
             Self::Address(a) => write!(f, "{}", std::net::Ipv6Addr::from_bits(*a)),

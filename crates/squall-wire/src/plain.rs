@@ -5,20 +5,26 @@ use crate::{
     header::{
         Extent, FieldDef,
         FieldKind::{Checksum, Flags, Ipv4, Length, Mac, Next, Number, Options},
-        HeaderDef, OptionDef,
-        OptionForm::{self, Ipv4s, Numbers, Text},
-        OptionSet, PLAIN, Presence, Space, Sum, Tlv,
+        HeaderDef, PLAIN, Presence, Space, Sum,
     },
-    table::{MAC_1, MAC_2, NUMBER, field},
+    options::{
+        Head, OptionDef,
+        OptionForm::{self, Value},
+        OptionSet, Part, Tlv, U8, U16, U32,
+    },
+    table::{MAC_1, MAC_2, NUMBER, field, option},
 };
 
-const fn option(name: &'static str, code: u16, form: OptionForm, doc: &'static str) -> OptionDef {
-    OptionDef { name, code, form, doc }
-}
-
 /// One octet each for type and length, which counts the value.
-const PLAIN_TLV: Tlv =
-    Tlv { defs: &[], head: (1, 1), packed: false, whole: false, unit: 1, known: false, end: &[] };
+const PLAIN_TLV: Tlv = Tlv {
+    defs: &[],
+    head: Head::TypeLength(1, 1),
+    whole: false,
+    unit: 1,
+    in_units: false,
+    known: false,
+    end: &[],
+};
 
 pub(crate) static ESP: HeaderDef = HeaderDef {
     name: "esp",
@@ -280,20 +286,81 @@ pub(crate) static ERSPAN: HeaderDef = HeaderDef {
     ..PLAIN
 };
 
+pub(crate) static ERSPAN3: HeaderDef = HeaderDef {
+    name: "erspan3",
+    title: "Encapsulated remote SPAN, type III, without platform field (draft-foschiano-erspan); \
+            behind gre(seq=...)",
+    min_len: 12,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(2),
+        field("vlan", &["vid"], 4, 12, NUMBER, "VLAN of the mirrored frame"),
+        field("cos", &["pcp"], 16, 3, NUMBER, "Its priority"),
+        field("bso", &[], 19, 2, NUMBER, "Whether it was bad, short or oversized"),
+        field("t", &["truncated"], 21, 1, NUMBER, "It was truncated"),
+        field("session", &["session_id", "id"], 22, 10, NUMBER, "Session").or(1),
+        field("timestamp", &["ts"], 32, 32, NUMBER, "Timestamp"),
+        field("sgt", &[], 64, 16, NUMBER, "Security group tag"),
+        field("p", &[], 80, 1, NUMBER, "It is an Ethernet frame").or(1),
+        field("ft", &["frame_type"], 81, 5, NUMBER, "Type of the frame"),
+        field("hw", &["hwid"], 86, 6, NUMBER, "Hardware"),
+        field("d", &["direction"], 92, 1, NUMBER, "1: it left"),
+        field("gra", &["granularity"], 93, 2, NUMBER, "Granularity of the timestamp"),
+        field("o", &[], 95, 1, NUMBER, "A platform field follows"),
+    ],
+    carries: &["eth"],
+    follows: Some("eth"),
+    looks: |octets| octets[0] >> 4 == 2 && octets[11] & 1 == 0,
+    ..PLAIN
+};
+
 pub(crate) static L2TP: HeaderDef = HeaderDef {
     name: "l2tp",
-    title: "Layer 2 tunneling protocol version 2, data without optional fields (RFC 2661)",
-    min_len: 6,
+    title: "Layer 2 tunneling protocol version 2, data (RFC 2661)",
+    min_len: 2,
     fields: &[
-        field("flags", &[], 0, 12, NUMBER, "Flags: T, L, S, O, P and reserved bits"),
+        field("t", &[], 0, 1, NUMBER, "Control; 1 is l2tp_control"),
+        field("l", &[], 1, 1, NUMBER, "The length is there; 1 when it is set, to auto perhaps"),
+        field("s", &[], 4, 1, NUMBER, "Ns and Nr are there; 1 when one is set"),
+        field("o", &[], 6, 1, NUMBER, "The offset is there; 1 when it is set"),
+        field("p", &[], 7, 1, NUMBER, "Priority"),
         field("version", &["ver"], 12, 4, NUMBER, "Version").or(2),
-        field("tunnel", &["tunnel_id"], 16, 16, NUMBER, "Tunnel").or(1),
-        field("session", &["session_id"], 32, 16, NUMBER, "Session").or(1),
+        field("length", &["len"], 0, 16, Length, "Octets of the message")
+            .counts("octets")
+            .when(Presence::Flag { mask: 0x40, sets: 0x40 }),
+        field("tunnel", &["tunnel_id"], 0, 16, NUMBER, "Tunnel").or(1).when(Presence::After),
+        field("session", &["session_id"], 0, 16, NUMBER, "Session").or(1).when(Presence::After),
+        field("ns", &[], 0, 16, NUMBER, "Sequence number").when(L2TP_S),
+        field("nr", &[], 0, 16, NUMBER, "Sequence number that is expected").when(L2TP_S),
+        field("offset", &[], 0, 16, NUMBER, "Octets of padding behind this header")
+            .when(Presence::Flag { mask: 2, sets: 2 }),
     ],
     carries: &["ppp"],
     chosen_by: &[(Space::Udp, 1701)],
+    counts: Some(("length", 0)),
     follows: Some("ppp"),
-    looks: |octets| octets[..2] == [0, 2],
+    looks: |octets| octets[0] & 0xb4 == 0 && octets[1] == 2,
+    ..PLAIN
+};
+
+const L2TP_S: Presence = Presence::Flag { mask: 8, sets: 8 };
+
+pub(crate) static L2TP_CONTROL: HeaderDef = HeaderDef {
+    name: "l2tp_control",
+    title: "Layer 2 tunneling protocol version 2, a control message (RFC 2661); its attributes by \
+            payload, without any it is a ZLB acknowledgment",
+    min_len: 12,
+    fields: &[
+        field("flags", &[], 0, 12, NUMBER, "Flags: T, L and S").or(0xc80),
+        field("version", &["ver"], 12, 4, NUMBER, "Version").or(2),
+        field("length", &["len"], 16, 16, Length, "Octets of the message").counts("octets"),
+        field("tunnel", &["tunnel_id"], 32, 16, NUMBER, "Tunnel"),
+        field("session", &["session_id"], 48, 16, NUMBER, "Session"),
+        field("ns", &[], 64, 16, NUMBER, "Sequence number"),
+        field("nr", &[], 80, 16, NUMBER, "Sequence number that is expected"),
+    ],
+    chosen_by: &[(Space::Udp, 1701)],
+    counts: Some(("length", 0)),
+    looks: |octets| octets[..2] == [0xc8, 2],
     ..PLAIN
 };
 
@@ -405,6 +472,84 @@ pub(crate) static STP: HeaderDef = HeaderDef {
     ],
     chosen_by: &[(Space::Llc, 0x42)],
     ..PLAIN
+};
+
+pub(crate) static ISIS_HELLO: HeaderDef = HeaderDef {
+    name: "isis_hello",
+    title: "IS-IS hello on a LAN (ISO 10589 §9.5, RFC 1195); behind dot3(dst=01:80:c2:00:00:14)/llc",
+    min_len: 27,
+    fields: &[
+        ISIS_DISCRIMINATOR,
+        ISIS_LENGTH.or(27),
+        field("version", &["ver"], 16, 8, NUMBER, "Version").or(1),
+        field("idlen", &[], 24, 8, NUMBER, "Octets of a system's number; 0: 6"),
+        field("type", &[], 32, 8, Number(&[("level1", 15), ("level2", 16)]), "Type").or(15),
+        field("version2", &[], 40, 8, NUMBER, "Version").or(1),
+        field("max_areas", &[], 56, 8, NUMBER, "Most areas; 0: 3"),
+        field("circuit", &["circuit_type"], 64, 8, NUMBER, "Levels of the circuit").or(1),
+        field("system", &["sourceid"], 72, 48, Mac, "System").or(MAC_1),
+        field("holding", &["hold_time"], 120, 16, NUMBER, "Holding time").or(30).counts("s"),
+        field("pdu_length", &[], 136, 16, Length, "Octets of the PDU").counts("octets"),
+        field("priority", &["prio"], 153, 7, NUMBER, "Priority").or(64),
+        field("lan", &["lan_id"], 160, 48, Mac, "Designated system").or(MAC_1),
+        field("pseudonode", &[], 208, 8, NUMBER, "Its number of the LAN").or(1),
+        field("tlvs", &["options"], 0, 0, Options(OptionSet::Tlv(&ISIS_TLVS)), "TLVs"),
+    ],
+    chosen_by: &[(Space::Llc, 0xfe)],
+    extent: Extent::List,
+    counts: Some(("pdu_length", 0)),
+    looks: |octets| octets[0] == 0x83 && matches!(octets[4], 15 | 16),
+    ..PLAIN
+};
+
+const ISIS_DISCRIMINATOR: FieldDef =
+    field("discriminator", &["nlpid"], 0, 8, NUMBER, "Discriminator").or(0x83);
+const ISIS_LENGTH: FieldDef =
+    field("length", &["len"], 8, 8, NUMBER, "Octets of the fixed header").counts("octets");
+
+pub(crate) static ISIS_P2P_HELLO: HeaderDef = HeaderDef {
+    name: "isis_p2p_hello",
+    title: "IS-IS hello, point to point (ISO 10589 §9.7); behind dot3(dst=09:00:2b:00:00:05)/llc",
+    min_len: 20,
+    fields: &[
+        ISIS_DISCRIMINATOR,
+        ISIS_LENGTH.or(20),
+        field("version", &["ver"], 16, 8, NUMBER, "Version").or(1),
+        field("idlen", &[], 24, 8, NUMBER, "Octets of a system's number; 0: 6"),
+        field("type", &[], 32, 8, NUMBER, "Type").or(17),
+        field("version2", &[], 40, 8, NUMBER, "Version").or(1),
+        field("max_areas", &[], 56, 8, NUMBER, "Most areas; 0: 3"),
+        field("circuit", &["circuit_type"], 64, 8, NUMBER, "Levels of the circuit").or(2),
+        field("system", &["sourceid"], 72, 48, Mac, "System").or(MAC_1),
+        field("holding", &["hold_time"], 120, 16, NUMBER, "Holding time").or(30).counts("s"),
+        field("pdu_length", &[], 136, 16, Length, "Octets of the PDU").counts("octets"),
+        field("local", &["local_circuit"], 152, 8, NUMBER, "Local circuit").or(1),
+        field("tlvs", &["options"], 0, 0, Options(OptionSet::Tlv(&ISIS_TLVS)), "TLVs"),
+    ],
+    chosen_by: &[(Space::Llc, 0xfe)],
+    extent: Extent::List,
+    counts: Some(("pdu_length", 0)),
+    looks: |octets| octets[0] == 0x83 && octets[4] == 17,
+    ..PLAIN
+};
+
+static ISIS_TLVS: Tlv = Tlv {
+    defs: &[
+        option(
+            "area",
+            1,
+            Value(&[Part::Fixed(1, 3), Part::Number(3)]),
+            "An area of 3 octets: 0x490001",
+        ),
+        option("neighbor", 6, Value(&[Part::Mac]), "A neighbor's address"),
+        option("padding", 8, Value(&[Part::Octets]), "Padding"),
+        option("protocols", 129, Value(&[Part::Octets]), "Protocols: hex(cc8e) is IPv4 and IPv6"),
+        option("ipv4", 132, Value(&[Part::Ipv4s]), "Addresses of the interface"),
+        option("hostname", 137, Value(&[Part::Text]), "Name (RFC 5301)"),
+        option("ipv6", 232, Value(&[Part::Ipv6s]), "Addresses of the interface (RFC 5308)"),
+        option("adjacency", 240, Value(&[U8, U32]), "State and circuit (RFC 5303); 2: down"),
+    ],
+    ..PLAIN_TLV
 };
 
 pub(crate) static LACP: HeaderDef = HeaderDef {
@@ -577,6 +722,47 @@ pub(crate) static VRRP: HeaderDef = HeaderDef {
     ..PLAIN
 };
 
+pub(crate) static VRRP3: HeaderDef = HeaderDef {
+    name: "vrrp3",
+    title: "Virtual router redundancy, version 3 (RFC 9568)",
+    min_len: 8,
+    fields: &[
+        field("version", &["ver"], 0, 4, NUMBER, "Version").or(3),
+        field("type", &[], 4, 4, NUMBER, "Type; 1 is an advertisement").or(1),
+        field("vrid", &["id"], 8, 8, NUMBER, "Virtual router").or(1),
+        field("priority", &["prio"], 16, 8, NUMBER, "Priority").or(100),
+        field("count", &["ipcount"], 24, 8, NUMBER, "Addresses").or(1),
+        field("interval", &["adv"], 36, 12, NUMBER, "Interval of advertisements")
+            .or(100)
+            .counts("10 ms"),
+        field("checksum", &["chksum", "csum"], 48, 16, Checksum, "Over pseudo-header and packet"),
+        field(
+            "addresses",
+            &["addrlist"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&VRRP_ADDRESSES)),
+            "Addresses",
+        ),
+    ],
+    chosen_by: &[(Space::Ip, 112)],
+    extent: Extent::List,
+    sum: Sum::Pseudo(112),
+    usual: "ipv4(198.18.0.1)",
+    looks: |octets| octets[0] == 0x31,
+    ..PLAIN
+};
+
+static VRRP_ADDRESSES: Tlv = Tlv {
+    defs: &[
+        option("ipv4", 0, Value(&[Part::Ipv4s]), "Addresses of IPv4; set count, too"),
+        option("ipv6", 0, Value(&[Part::Ipv6s]), "Addresses of IPv6; set count, too"),
+    ],
+    head: Head::None,
+    known: true,
+    ..PLAIN_TLV
+};
+
 pub(crate) static OSPF: HeaderDef = HeaderDef {
     name: "ospf",
     title: "OSPF version 2, the common header (RFC 2328 A.3.1)",
@@ -629,17 +815,36 @@ pub(crate) static OSPF_HELLO: HeaderDef = HeaderDef {
 
 pub(crate) static RSVP: HeaderDef = HeaderDef {
     name: "rsvp",
-    title: "Resource reservation, the common header (RFC 2205 §3.1.1); objects by payload",
+    title: "Resource reservation (RFC 2205), as traffic engineering uses it (RFC 3209)",
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
         field("flags", &[], 4, 4, NUMBER, "Flags"),
-        field("type", &["class"], 8, 8, Number(&[("path", 1), ("resv", 2)]), "Type").or(1),
+        field(
+            "type",
+            &["class"],
+            8,
+            8,
+            Number(&[
+                ("path", 1),
+                ("resv", 2),
+                ("path-err", 3),
+                ("resv-err", 4),
+                ("path-tear", 5),
+                ("resv-tear", 6),
+                ("resv-conf", 7),
+                ("hello", 20),
+            ]),
+            "Type",
+        )
+        .or(1),
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over the message"),
         field("ttl", &[], 32, 8, NUMBER, "Time to live it was sent with").or(64).counts("hops"),
         field("length", &["len"], 48, 16, Length, "Octets of the message").counts("octets"),
+        field("objects", &["options"], 0, 0, Options(OptionSet::Tlv(&RSVP_OBJECTS)), "Objects"),
     ],
     chosen_by: &[(Space::Ip, 46)],
+    extent: Extent::List,
     counts: Some(("length", 0)),
     sum: Sum::Packet,
     looks: |octets| octets[0] >> 4 == 1,
@@ -926,21 +1131,119 @@ pub(crate) static CCM: HeaderDef = HeaderDef {
 pub(crate) static GTP2: HeaderDef = HeaderDef {
     name: "gtpv2",
     aliases: &["gtp_c", "gtpc"],
-    title: "GPRS tunnelling protocol, control plane, with a tunnel (3GPP TS 29.274); elements by \
-            payload",
-    min_len: 12,
+    title: "GPRS tunnelling protocol, control plane (3GPP TS 29.274)",
+    min_len: 4,
     fields: &[
         field("version", &["ver"], 0, 3, NUMBER, "Version").or(2),
         field("p", &["piggybacked"], 3, 1, NUMBER, "Another message follows"),
-        field("t", &[], 4, 1, NUMBER, "The tunnel identifier is there").or(1),
-        field("type", &["gtp_type", "message"], 8, 8, NUMBER, "Message type").or(32),
+        field("t", &[], 4, 1, NUMBER, "The tunnel identifier is there; 0 in an echo").or(1),
+        field(
+            "type",
+            &["gtp_type", "message"],
+            8,
+            8,
+            Number(&[
+                ("echo-request", 1),
+                ("echo-response", 2),
+                ("create-session-request", 32),
+                ("create-session-response", 33),
+                ("modify-bearer-request", 34),
+                ("modify-bearer-response", 35),
+                ("delete-session-request", 36),
+                ("delete-session-response", 37),
+            ]),
+            "Message type",
+        )
+        .or(32),
         field("length", &["len"], 16, 16, Length, "Octets behind the first 4").counts("octets"),
-        field("teid", &[], 32, 32, NUMBER, "Tunnel endpoint identifier"),
-        field("seq", &["sequence"], 64, 24, NUMBER, "Sequence number"),
+        field("teid", &[], 0, 32, NUMBER, "Tunnel endpoint identifier")
+            .when(Presence::Flag { mask: 8, sets: 8 }),
+        field("seq", &["sequence"], 0, 24, NUMBER, "Sequence number").when(Presence::After),
+        field("spare", &[], 0, 8, NUMBER, "Spare").when(Presence::After),
+        field(
+            "elements",
+            &["ies", "options"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&GTP2_ELEMENTS)),
+            "Information elements",
+        ),
     ],
     chosen_by: &[(Space::Udp, 2123)],
+    extent: Extent::List,
     counts: Some(("length", 4)),
-    looks: |octets| octets[0] >> 3 == 0b01001,
+    looks: |octets| octets[0] >> 5 == 2 && octets[0] & 7 == 0,
+    ..PLAIN
+};
+
+static GTP2_ELEMENTS: Tlv = Tlv {
+    defs: &[
+        option("imsi", 1, Value(&[Part::Octets]), "IMSI, digits exchanged: hex(00010121436587f9)"),
+        option("cause", 2, Value(&[U8, U8]), "Cause (16: accepted), and bits of its origin"),
+        option("recovery", 3, Value(&[U8]), "Restart counter"),
+        option("apn", 71, Value(&[Part::Octets]), "Access point name, as labels"),
+        option("ambr", 72, Value(&[U32, U32]), "Aggregate rates up and down, kbit/s"),
+        option("ebi", 73, Value(&[U8]), "Bearer"),
+        option("address", 74, Value(&[Part::Ipv4]), "IP address"),
+        option("mei", 75, Value(&[Part::Octets]), "Mobile equipment"),
+        option("msisdn", 76, Value(&[Part::Octets]), "Subscriber's number"),
+        option("paa", 79, Value(&[U8, Part::Ipv4]), "Kind (1: IPv4) and address of the session"),
+        option("rat-type", 82, Value(&[U8]), "Access technology; 6: E-UTRAN"),
+        option("f-teid", 87, Value(&[U8, U32, Part::Ipv4]), "0x80 and interface, TEID, address"),
+        option("pdn-type", 99, Value(&[U8]), "Kind of the session; 1: IPv4"),
+        option("apn-restriction", 127, Value(&[U8]), "Restriction"),
+        option("selection-mode", 128, Value(&[U8]), "Selection mode"),
+    ],
+    head: Head::TypeLengthZero(1, 2),
+    ..PLAIN_TLV
+};
+
+pub(crate) static PDU_SESSION: HeaderDef = HeaderDef {
+    name: "pdu_session",
+    title: "PDU session container, an extension header of GTP-U (3GPP TS 38.415)",
+    min_len: 4,
+    fields: &[
+        field("length", &["len"], 0, 8, Length, "Header length in 4 octets").counts("4 octets"),
+        field("type", &[], 8, 4, Number(&[("downlink", 0), ("uplink", 1)]), "Direction"),
+        field("qfi", &[], 18, 6, NUMBER, "QoS flow").or(9),
+        GTP_NEXT,
+    ],
+    carries: &["ipv4", "ipv6"],
+    chosen_by: &[(Space::GtpExtension, 0x85)],
+    chooses: Some(Space::GtpExtension),
+    extent: Extent::Counted { field: "length", unit: 4, plus: 0 },
+    looks: |octets| octets[0] == 1,
+    ..PLAIN
+};
+
+const GTP_NEXT: FieldDef = field(
+    "next",
+    &["next_ext", "next_ex"],
+    24,
+    8,
+    Next(&[("ipv4", 0), ("ipv6", 0)]),
+    "Type of the next extension header; 0: none",
+);
+
+pub(crate) static GTP_EXT: HeaderDef = HeaderDef {
+    name: "gtp_ext",
+    title: "Other extension headers of GTP-U of 4 octets (3GPP TS 29.281 §5.2): a PDCP number; with \
+            gtpu(next_ext=0x40) a UDP port",
+    min_len: 4,
+    fields: &[
+        field("length", &["len"], 0, 8, Length, "Header length in 4 octets").counts("4 octets"),
+        field("content", &["value"], 8, 16, NUMBER, "What it says"),
+        GTP_NEXT,
+    ],
+    carries: &["ipv4", "ipv6"],
+    chosen_by: &[
+        (Space::GtpExtension, 0xc0),
+        (Space::GtpExtension, 0x40),
+        (Space::GtpExtension, 0x20),
+    ],
+    chooses: Some(Space::GtpExtension),
+    extent: Extent::Counted { field: "length", unit: 4, plus: 0 },
+    looks: |octets| octets[0] == 1,
     ..PLAIN
 };
 
@@ -970,7 +1273,7 @@ pub(crate) static CAPWAP: HeaderDef = HeaderDef {
 
 pub(crate) static DNS: HeaderDef = HeaderDef {
     name: "dns",
-    title: "Domain name system (RFC 1035 §4.1.1), the header; questions and records by payload",
+    title: "Domain name system (RFC 1035 §4.1)",
     min_len: 12,
     fields: &[
         field("id", &["identifier"], 0, 16, NUMBER, "Identifier"),
@@ -984,15 +1287,213 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
         field("ad", &[], 26, 1, NUMBER, "Authentic data"),
         field("cd", &[], 27, 1, NUMBER, "Checking is disabled"),
         field("rcode", &[], 28, 4, NUMBER, "Response code"),
-        field("qdcount", &["questions"], 32, 16, NUMBER, "Questions").or(1),
-        field("ancount", &["answers"], 48, 16, NUMBER, "Answers"),
+        field("qdcount", &["questions"], 32, 16, Length, "Questions"),
+        field("ancount", &["answers"], 48, 16, Length, "Answers"),
         field("nscount", &["authorities"], 64, 16, NUMBER, "Authorities"),
         field("arcount", &["additionals"], 80, 16, NUMBER, "Additional records"),
+        field(
+            "records",
+            &["options"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&DNS_RECORDS)),
+            "Questions, then answers; other records by hex(...)",
+        ),
     ],
     chosen_by: &[(Space::Udp, 53), (Space::Udp, 5353)],
+    extent: Extent::List,
+    usual: "query-a(\"example.com\")",
     // Few sections, of few entries each.
     looks: |octets| octets[4] == 0 && octets[5] <= 8 && octets[6] == 0 && octets[8] == 0,
     ..PLAIN
+};
+
+/// A question of class IN, counted as such.
+macro_rules! question {
+    ($name:literal, $kind:literal, $doc:literal) => {
+        option($name, 0, Value(&[Part::Name, Part::Fixed(2, $kind), Part::Fixed(2, 1)]), $doc)
+            .counted("qdcount")
+    };
+}
+
+/// A record of class IN with its lifetime, counted as an answer.
+macro_rules! answer {
+    ($name:literal, $kind:literal, [$($part:expr),*], $doc:literal) => {
+        option(
+            $name,
+            0,
+            Value(&[
+                Part::Name, Part::Fixed(2, $kind), Part::Fixed(2, 1), U32, Part::Octets16, $($part),*
+            ]),
+            $doc,
+        )
+        .counted("ancount")
+    };
+}
+
+/// Answers first: what begins one is a question as well.
+static DNS_RECORDS: Tlv = Tlv {
+    defs: &[
+        answer!("a", 1, [Part::Ipv4], "Name, lifetime, s, and address"),
+        answer!("aaaa", 28, [Part::Ipv6], "Name, lifetime, s, and address"),
+        answer!("cname", 5, [Part::Name], "Name, lifetime, s, and what it stands for"),
+        answer!("ns", 2, [Part::Name], "Zone, lifetime, s, and name server"),
+        answer!("ptr", 12, [Part::Name], "Name, lifetime, s, and what it points to"),
+        answer!("mx", 15, [U16, Part::Name], "Domain, lifetime, s, preference and host"),
+        answer!(
+            "srv",
+            33,
+            [U16, U16, U16, Part::Name],
+            "Name, lifetime, s, priority, weight, port, host"
+        ),
+        answer!("txt", 16, [Part::Octets], "Name, lifetime, s, and texts, each behind its length"),
+        question!("query-a", 1, "A question for an address"),
+        question!("query-aaaa", 28, "A question for an address of IPv6"),
+        question!("query-cname", 5, "A question for what it stands for"),
+        question!("query-ns", 2, "A question for name servers"),
+        question!("query-ptr", 12, "A question for a pointer"),
+        question!("query-mx", 15, "A question for mail hosts"),
+        question!("query-txt", 16, "A question for texts"),
+        question!("query-srv", 33, "A question for services"),
+        question!("query-any", 255, "A question for all there is"),
+        option(
+            "query",
+            0,
+            Value(&[Part::Name, U16, Part::Fixed(2, 1)]),
+            "A question with the number of its type",
+        )
+        .counted("qdcount"),
+    ],
+    head: Head::None,
+    known: true,
+    ..PLAIN_TLV
+};
+
+pub(crate) static IGMP3_QUERY: HeaderDef = HeaderDef {
+    name: "igmp3_query",
+    title: "What a query of IGMPv3 has more (RFC 3376 §4.1); behind igmp(type=query)",
+    min_len: 2,
+    fields: &[
+        field("s", &[], 4, 1, NUMBER, "Routers are not to process it"),
+        field("qrv", &[], 5, 3, NUMBER, "Robustness of the querier").or(2),
+        field("qqic", &[], 8, 8, NUMBER, "Interval of the querier").or(125).counts("s"),
+        field(
+            "sources",
+            &["srcaddrs"],
+            0,
+            0,
+            Options(OptionSet::Tlv(&IGMP_SOURCES)),
+            "Sources, and how many",
+        ),
+    ],
+    extent: Extent::List,
+    usual: "sources",
+    ..PLAIN
+};
+
+static IGMP_SOURCES: Tlv = Tlv {
+    defs: &[option("sources", 0, Value(&[Part::Addresses16, Part::Ipv4s]), "Addresses of sources")],
+    head: Head::None,
+    known: true,
+    ..PLAIN_TLV
+};
+
+pub(crate) static MLD2_QUERY: HeaderDef = HeaderDef {
+    name: "mld2_query",
+    title: "What a query of MLDv2 has more (RFC 3810 §5.1); behind icmpv6(type=mld-query)",
+    min_len: 2,
+    fields: &[
+        field("s", &[], 4, 1, NUMBER, "Routers are not to process it"),
+        field("qrv", &[], 5, 3, NUMBER, "Robustness of the querier").or(2),
+        field("qqic", &[], 8, 8, NUMBER, "Interval of the querier").or(125).counts("s"),
+        field("sources", &[], 0, 0, Options(OptionSet::Tlv(&MLD_SOURCES)), "Sources, and how many"),
+    ],
+    extent: Extent::List,
+    usual: "sources",
+    ..PLAIN
+};
+
+static MLD_SOURCES: Tlv = Tlv {
+    defs: &[option("sources", 0, Value(&[Part::Addresses16, Part::Ipv6s]), "Addresses of sources")],
+    head: Head::None,
+    known: true,
+    ..PLAIN_TLV
+};
+
+/// Between the type and the number of sources are words of auxiliary data, of which there are none.
+const IGMP_RECORD: OptionForm =
+    Value(&[Part::Fixed(1, 0), Part::Addresses16, Part::Ipv4, Part::Ipv4s]);
+const MLD_RECORD: OptionForm =
+    Value(&[Part::Fixed(1, 0), Part::Addresses16, Part::Ipv6, Part::Ipv6s]);
+
+const fn records(form: OptionForm) -> [OptionDef; 6] {
+    [
+        option("is-include", 1, form, "A group, and the sources that are listened to")
+            .counted("count"),
+        option("is-exclude", 2, form, "A group, and the sources that are not").counted("count"),
+        option("to-include", 3, form, "From now on these sources alone; without any: leave")
+            .counted("count"),
+        option("to-exclude", 4, form, "From now on all but these; without any: join")
+            .counted("count"),
+        option("allow", 5, form, "These sources as well").counted("count"),
+        option("block", 6, form, "These sources no more").counted("count"),
+    ]
+}
+
+pub(crate) static IGMP_RECORDS: Tlv =
+    Tlv { defs: &IGMP_DEFS, head: Head::Type(1), known: true, ..PLAIN_TLV };
+static IGMP_DEFS: [OptionDef; 6] = records(IGMP_RECORD);
+
+pub(crate) static MLD_RECORDS: Tlv =
+    Tlv { defs: &MLD_DEFS, head: Head::Type(1), known: true, ..PLAIN_TLV };
+static MLD_DEFS: [OptionDef; 6] = records(MLD_RECORD);
+
+static RSVP_OBJECTS: Tlv = Tlv {
+    defs: &[
+        option(
+            "session",
+            0x0101,
+            Value(&[Part::Ipv4, U8, U8, U16]),
+            "Destination, protocol, flags, port",
+        ),
+        option(
+            "lsp-session",
+            0x0107,
+            Value(&[Part::Ipv4, Part::Fixed(2, 0), U16, Part::Ipv4]),
+            "End of the tunnel, its number, and its extended number",
+        ),
+        option("hop", 0x0301, Value(&[Part::Ipv4, U32]), "Previous or next hop, and its interface"),
+        option("time", 0x0501, Value(&[U32]), "Refresh period, ms"),
+        option("error", 0x0601, Value(&[Part::Ipv4, U8, U8, U16]), "Node, flags, code and value"),
+        option("style", 0x0801, Value(&[U32]), "Style; 10: fixed filter, 18: shared explicit"),
+        option("filter", 0x0a01, Value(&[Part::Ipv4, Part::Fixed(2, 0), U16]), "Sender and port"),
+        option(
+            "lsp-filter",
+            0x0a07,
+            Value(&[Part::Ipv4, Part::Fixed(2, 0), U16]),
+            "Sender and LSP",
+        ),
+        option("sender", 0x0b01, Value(&[Part::Ipv4, Part::Fixed(2, 0), U16]), "Sender and port"),
+        option(
+            "lsp-sender",
+            0x0b07,
+            Value(&[Part::Ipv4, Part::Fixed(2, 0), U16]),
+            "Sender and LSP",
+        ),
+        option("tspec", 0x0c02, Value(&[Part::Octets]), "Sender's traffic (RFC 2210)"),
+        option("label", 0x1001, Value(&[U32]), "Label (RFC 3209)"),
+        option(
+            "label-request",
+            0x1301,
+            Value(&[Part::Fixed(2, 0), U16]),
+            "EtherType of what is to be carried",
+        ),
+        option("route", 0x1401, Value(&[Part::Octets]), "Explicit route"),
+    ],
+    head: Head::LengthType(2, 2),
+    whole: true,
+    unit: 4,
+    ..PLAIN_TLV
 };
 
 pub(crate) static DHCP: HeaderDef = HeaderDef {
@@ -1062,22 +1563,22 @@ pub(crate) static DHCP6: HeaderDef = HeaderDef {
 
 static PPPOE_TAGS: Tlv = Tlv {
     defs: &[
-        option("service-name", 0x0101, Text, "Service"),
-        option("ac-name", 0x0102, Text, "Access concentrator"),
-        option("host-uniq", 0x0103, Numbers(&[4]), "The host's mark, 4 octets"),
-        option("relay-session-id", 0x0110, Text, "Relay's session"),
+        option("service-name", 0x0101, Value(&[Part::Text]), "Service"),
+        option("ac-name", 0x0102, Value(&[Part::Text]), "Access concentrator"),
+        option("host-uniq", 0x0103, Value(&[U32]), "The host's mark, 4 octets"),
+        option("relay-session-id", 0x0110, Value(&[Part::Text]), "Relay's session"),
     ],
-    head: (2, 2),
+    head: Head::TypeLength(2, 2),
     ..PLAIN_TLV
 };
 
 static LCP_OPTIONS: Tlv = Tlv {
     defs: &[
-        option("mru", 1, Numbers(&[2]), "Maximum receive unit"),
-        option("auth", 3, Numbers(&[2]), "Authentication protocol: 0xc023 is PAP"),
-        option("magic", 5, Numbers(&[4]), "Magic number"),
-        option("pfc", 7, Numbers(&[]), "Protocol field compression"),
-        option("acfc", 8, Numbers(&[]), "Address and control field compression"),
+        option("mru", 1, Value(&[U16]), "Maximum receive unit"),
+        option("auth", 3, Value(&[U16]), "Authentication protocol: 0xc023 is PAP"),
+        option("magic", 5, Value(&[U32]), "Magic number"),
+        option("pfc", 7, Value(&[]), "Protocol field compression"),
+        option("acfc", 8, Value(&[]), "Address and control field compression"),
     ],
     whole: true,
     ..PLAIN_TLV
@@ -1085,9 +1586,9 @@ static LCP_OPTIONS: Tlv = Tlv {
 
 static IPCP_OPTIONS: Tlv = Tlv {
     defs: &[
-        option("address", 3, Ipv4s, "Address"),
-        option("dns1", 129, Ipv4s, "Primary name server (RFC 1877)"),
-        option("dns2", 131, Ipv4s, "Secondary name server (RFC 1877)"),
+        option("address", 3, Value(&[Part::Ipv4s]), "Address"),
+        option("dns1", 129, Value(&[Part::Ipv4s]), "Primary name server (RFC 1877)"),
+        option("dns2", 131, Value(&[Part::Ipv4s]), "Secondary name server (RFC 1877)"),
     ],
     whole: true,
     ..PLAIN_TLV
@@ -1098,21 +1599,21 @@ static DHCP_OPTIONS: Tlv = Tlv {
         option(
             "message-type",
             53,
-            Numbers(&[1]),
+            Value(&[U8]),
             "1 DISCOVER, 2 OFFER, 3 REQUEST, 5 ACK, 7 RELEASE",
         ),
-        option("subnet-mask", 1, Ipv4s, "Subnet mask"),
-        option("router", 3, Ipv4s, "Routers"),
-        option("dns", 6, Ipv4s, "Name servers"),
-        option("hostname", 12, Text, "Client's name"),
-        option("domain", 15, Text, "Domain"),
-        option("requested-address", 50, Ipv4s, "Address that is asked for"),
-        option("lease-time", 51, Numbers(&[4]), "Lease time, s"),
-        option("server-id", 54, Ipv4s, "Server"),
-        option("renewal-time", 58, Numbers(&[4]), "T1, s"),
-        option("rebinding-time", 59, Numbers(&[4]), "T2, s"),
-        option("vendor-class", 60, Text, "Vendor class"),
-        option("client-id", 61, Numbers(&[1, 6]), "Hardware type and address"),
+        option("subnet-mask", 1, Value(&[Part::Ipv4s]), "Subnet mask"),
+        option("router", 3, Value(&[Part::Ipv4s]), "Routers"),
+        option("dns", 6, Value(&[Part::Ipv4s]), "Name servers"),
+        option("hostname", 12, Value(&[Part::Text]), "Client's name"),
+        option("domain", 15, Value(&[Part::Text]), "Domain"),
+        option("requested-address", 50, Value(&[Part::Ipv4s]), "Address that is asked for"),
+        option("lease-time", 51, Value(&[U32]), "Lease time, s"),
+        option("server-id", 54, Value(&[Part::Ipv4s]), "Server"),
+        option("renewal-time", 58, Value(&[U32]), "T1, s"),
+        option("rebinding-time", 59, Value(&[U32]), "T2, s"),
+        option("vendor-class", 60, Value(&[Part::Text]), "Vendor class"),
+        option("client-id", 61, Value(&[U8, Part::Mac]), "Hardware type and address"),
     ],
     end: &[255],
     ..PLAIN_TLV
@@ -1120,16 +1621,16 @@ static DHCP_OPTIONS: Tlv = Tlv {
 
 static DHCP6_OPTIONS: Tlv = Tlv {
     defs: &[
-        option("client-id", 1, Numbers(&[2, 2, 6]), "DUID: 3, hardware type, address"),
-        option("server-id", 2, Numbers(&[2, 2, 6]), "DUID: 3, hardware type, address"),
-        option("ia-na", 3, Numbers(&[4, 4, 4]), "IAID, T1 and T2, without addresses"),
-        option("oro", 6, Numbers(&[2]), "One option that is asked for"),
-        option("preference", 7, Numbers(&[1]), "Preference"),
-        option("elapsed-time", 8, Numbers(&[2]), "Elapsed time, 10 ms"),
-        option("rapid-commit", 14, Numbers(&[]), "Rapid commit"),
-        option("ia-pd", 25, Numbers(&[4, 4, 4]), "IAID, T1 and T2, without prefixes"),
+        option("client-id", 1, Value(&[U16, U16, Part::Mac]), "DUID: 3, hardware type, address"),
+        option("server-id", 2, Value(&[U16, U16, Part::Mac]), "DUID: 3, hardware type, address"),
+        option("ia-na", 3, Value(&[U32, U32, U32]), "IAID, T1 and T2, without addresses"),
+        option("oro", 6, Value(&[U16]), "One option that is asked for"),
+        option("preference", 7, Value(&[U8]), "Preference"),
+        option("elapsed-time", 8, Value(&[U16]), "Elapsed time, 10 ms"),
+        option("rapid-commit", 14, Value(&[]), "Rapid commit"),
+        option("ia-pd", 25, Value(&[U32, U32, U32]), "IAID, T1 and T2, without prefixes"),
     ],
-    head: (2, 2),
+    head: Head::TypeLength(2, 2),
     ..PLAIN_TLV
 };
 
@@ -1152,15 +1653,15 @@ pub(crate) static LLDP: HeaderDef = HeaderDef {
 
 static LLDP_TLVS: Tlv = Tlv {
     defs: &[
-        option("chassis", 1, Numbers(&[1, 6]), "Subtype (4: MAC address) and chassis"),
-        option("port", 2, Numbers(&[1, 6]), "Subtype (3: MAC address) and port"),
-        option("ttl", 3, Numbers(&[2]), "Time to live, s"),
-        option("port-description", 4, Text, "Port's description"),
-        option("system-name", 5, Text, "System's name"),
-        option("system-description", 6, Text, "System's description"),
-        option("capabilities", 7, Numbers(&[2, 2]), "Capabilities, and those that are enabled"),
+        option("chassis", 1, Value(&[U8, Part::Mac]), "Subtype (4: MAC address) and chassis"),
+        option("port", 2, Value(&[U8, Part::Mac]), "Subtype (3: MAC address) and port"),
+        option("ttl", 3, Value(&[U16]), "Time to live, s"),
+        option("port-description", 4, Value(&[Part::Text]), "Port's description"),
+        option("system-name", 5, Value(&[Part::Text]), "System's name"),
+        option("system-description", 6, Value(&[Part::Text]), "System's description"),
+        option("capabilities", 7, Value(&[U16, U16]), "Capabilities, and those that are enabled"),
     ],
-    packed: true,
+    head: Head::Packed,
     end: &[0, 0],
     ..PLAIN_TLV
 };
@@ -1168,20 +1669,28 @@ static LLDP_TLVS: Tlv = Tlv {
 /// Of neighbor discovery: RFC 4861 §4.6, RFC 8106.
 pub(crate) static ND_OPTIONS: Tlv = Tlv {
     defs: &[
-        option("source", 1, Numbers(&[6]), "Source link-layer address"),
-        option("target-link", 2, Numbers(&[6]), "Target link-layer address"),
+        option("source", 1, Value(&[Part::Mac]), "Source link-layer address"),
+        option("target-link", 2, Value(&[Part::Mac]), "Target link-layer address"),
         option(
             "prefix",
             3,
-            Numbers(&[1, 1, 4, 4, 4, 16]),
+            Value(&[U8, U8, U32, U32, U32, Part::Ipv6]),
             "Prefix: its length, flags (0xc0: on-link, autonomous), valid and preferred lifetime, s, \
              0, and the prefix",
         ),
-        option("mtu", 5, Numbers(&[2, 4]), "0, and the MTU"),
-        option("rdnss", 25, Numbers(&[2, 4, 16]), "0, lifetime, s, and a name server"),
+        option("mtu", 5, Value(&[U16, U32]), "0, and the MTU"),
+        option("redirected", 4, Value(&[Part::Fixed(6, 0), Part::Octets]), "The redirected packet"),
+        option(
+            "dnssl",
+            31,
+            Value(&[Part::Fixed(2, 0), U32, Part::Name]),
+            "Lifetime, s, and a domain",
+        ),
+        option("rdnss", 25, Value(&[U16, U32, Part::Ipv6]), "0, lifetime, s, and a name server"),
     ],
     whole: true,
     unit: 8,
+    in_units: true,
     known: true,
     ..PLAIN_TLV
 };

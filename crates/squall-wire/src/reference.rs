@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::header::{
-    FieldDef, FieldKind, HeaderDef, OptionForm, Presence, headers, list, payloads,
-};
+use crate::header::{FieldDef, FieldKind, HeaderDef, Presence, headers, list, payloads};
+use crate::options::usage;
 
 /// Markdown: every header with its fields, and the payload layers.
 pub fn reference() -> String {
@@ -70,16 +69,7 @@ fn section(out: &mut String, h: &HeaderDef) {
         }
         let _ = writeln!(out, "\n{}: `hex(...)` and", f.name);
         for d in set.defs() {
-            let form = match d.form {
-                OptionForm::Single | OptionForm::Numbers([]) => d.name.to_string(),
-                OptionForm::Numbers(widths) => {
-                    format!("{}({})", d.name, vec!["n"; widths.len()].join(", "))
-                }
-                OptionForm::Slots | OptionForm::Pad => format!("{}(n)", d.name),
-                OptionForm::Text => format!("{}(\"text\")", d.name),
-                OptionForm::Ipv4s => format!("{}(address, ...)", d.name),
-            };
-            let _ = writeln!(out, "- `{form}`: {}", d.doc);
+            let _ = writeln!(out, "- `{}`: {}", usage(d), d.doc);
         }
     }
 }

@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
-use crate::header::{FieldKind, OptionForm, find, list, nearest};
-use crate::packet::{Content, Layer, Opt, Packet, SyntaxError, Value};
+use crate::header::{FieldKind, find, list, nearest};
+use crate::options::{OptionForm, OptionSet, written};
+use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 use crate::syntax::{MAX_PAYLOAD, follows};
 
 /// What was read.
@@ -735,12 +736,7 @@ impl Parser<'_> {
     }
 
     /// `[('MSS', 1460), ('NOP', None), ('Timestamp', (1, 2))]`
-    fn options(
-        &self,
-        kinds: crate::header::OptionSet,
-        said: &Said,
-        at: Range<usize>,
-    ) -> Parsed<Vec<Opt>> {
+    fn options(&self, kinds: OptionSet, said: &Said, at: Range<usize>) -> Parsed<Vec<Opt>> {
         const HINT: &str = "as in options=[(\"MSS\", 1460), (\"NOP\", None), (\"WScale\", 7)], or \
                             octets: options=b\"...\"";
         let wrong = || self.wrong(at.clone(), "options of TCP, or octets", HINT);
@@ -756,7 +752,7 @@ impl Parser<'_> {
                 .ok_or_else(wrong)?,
             _ => return Err(wrong()),
         };
-        let octets: usize = options.iter().map(|one| one.octets(kinds)).sum();
+        let octets: usize = options.iter().map(|one| kinds.octets(one)).sum();
         let most = kinds.limit();
         if octets > most {
             return Err(error(
@@ -1105,7 +1101,7 @@ fn is_octets(name: &str) -> bool {
 }
 
 /// `('MSS', 1460)`
-fn option(kinds: crate::header::OptionSet, said: &Said) -> Option<Opt> {
+fn option(kinds: OptionSet, said: &Said) -> Option<Opt> {
     let Said::List(parts) = said else { return None };
     let (kind, body) = (parts.first()?, parts.get(1).unwrap_or(&Said::None));
     let code = match kind {
@@ -1136,14 +1132,15 @@ fn option(kinds: crate::header::OptionSet, said: &Said) -> Option<Opt> {
         Said::Text(text) if text.is_empty() => Vec::new(),
         Said::Text(_) => return None,
     };
-    let widths = match def.form {
+    let parts = match def.form {
         OptionForm::Single => &[][..],
-        OptionForm::Numbers(widths) => widths,
-        OptionForm::Slots | OptionForm::Pad | OptionForm::Text | OptionForm::Ipv4s => return None,
+        OptionForm::Value(parts) => parts,
+        OptionForm::Slots | OptionForm::Pad => return None,
     };
-    let fits = args.len() <= widths.len()
-        && args.iter().zip(widths).all(|(arg, width)| *width == 16 || arg >> (8 * width) == 0);
-    fits.then_some(Opt::Known(def, args))
+    let mut parts = written(parts);
+    let fits =
+        |number: &u128| parts.next().is_some_and(|part| part.parse(&number.to_string()).is_ok());
+    args.iter().all(fits).then(|| Opt::Known(def, args.into_iter().map(Arg::Number).collect()))
 }
 
 /// As Python writes numbers: decimal, 0x, 0o, 0b, with _ between digits.

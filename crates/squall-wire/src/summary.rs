@@ -4,8 +4,10 @@ use crate::bits::get;
 use crate::describe;
 use crate::dissect::{by_ethertype, headers};
 use crate::frame::Frame;
-use crate::header::{OptionForm, OptionSet, Proto};
+use crate::header::Proto;
 use crate::link::{self, ETHERNET, Inner};
+use crate::options::{OptionForm, OptionSet};
+use crate::packet::Opt;
 
 /// A length field cannot make more of a packet that was cut than this.
 const MAX_LEN: usize = 256 << 10;
@@ -490,14 +492,8 @@ fn tcp_options(mut octets: &[u8]) -> String {
             continue;
         }
         let mut text = name;
-        if let Some(OptionForm::Numbers(widths)) = def.map(|d| d.form)
-            && len == 2 + widths.iter().sum::<usize>()
-        {
-            let mut bit = 16;
-            for w in widths {
-                text += &format!(" {}", get(option, bit, w * 8));
-                bit += w * 8;
-            }
+        if let Some((Opt::Known(_, args), _)) = OptionSet::Tcp.option(option) {
+            args.iter().for_each(|arg| text += &format!(" {}", arg.number()));
         }
         texts.push(text);
         octets = &octets[len..];

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use crate::header::{
-    FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto, Space, find, headers,
-    list, nearest, number, payloads,
+    FieldDef, FieldKind, HeaderDef, Presence, Proto, Space, find, headers, list, nearest, number,
+    payloads,
 };
-use crate::packet::{Content, Layer, Opt, Packet, SyntaxError, Value};
+use crate::options::{OptionDef, OptionForm, OptionSet, Part, U8, is_name, usage, written};
+use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
@@ -43,11 +44,7 @@ impl Packet {
 /// # Panics
 /// If the row's text is none.
 pub(crate) fn usual_options(header: &HeaderDef, text: &str) -> Vec<Opt> {
-    let mut sets = header.fields.iter().filter_map(|field| match field.kind {
-        FieldKind::Options(set) => Some(set),
-        _ => None,
-    });
-    let set = sets.next_back().expect("a header with options has a list of them");
+    let (_, set) = header.list(0).expect("a header with usual options always has a list of them");
     Parser { text, pos: 0 }.options(set).expect("the table has valid text")
 }
 
@@ -236,7 +233,7 @@ impl<'a> Parser<'a> {
             options.push(self.option(set)?);
         }
         let (octets, limit) =
-            (options.iter().map(|one| one.octets(set)).sum::<usize>(), set.limit());
+            (options.iter().map(|one| set.octets(one)).sum::<usize>(), set.limit());
         if octets > limit {
             let at = start..self.pos;
             return Err(error(
@@ -270,65 +267,15 @@ impl<'a> Parser<'a> {
             });
             return Err(self.wrong(at, "an option", hint));
         };
-        if def.form == OptionForm::Text {
-            let usage = || format!("as in {}(\"text\")", def.name);
-            self.skip_space();
-            self.expect('(', "(", usage())?;
-            self.skip_space();
-            if self.peek() != Some('"') {
-                return Err(self.wrong_here("text in quotes", usage()));
-            }
-            let start = self.pos;
-            let text = self.string()?;
-            if let OptionSet::Tlv(tlv) = set
-                && text.len() > tlv.most()
-            {
-                let (found, most) = (format!("{} octets", text.len()), tlv.most());
-                return Err(error(start..self.pos, found, format!("at most {most}"), usage()));
-            }
-            self.skip_space();
-            self.expect(')', ")", usage())?;
-            return Ok(Opt::Said(def, text));
-        }
-        let widths: &[usize] = match def.form {
-            OptionForm::Single | OptionForm::Text => &[],
-            OptionForm::Numbers(widths) => widths,
-            OptionForm::Slots | OptionForm::Pad => &[1],
-            OptionForm::Ipv4s => &[4; 16],
-        };
-        let mut args = Vec::new();
-        self.skip_space();
-        if self.take('(') {
-            self.skip_space();
-            while !self.take(')') {
-                let at = self.word();
-                let width = widths.get(args.len()).copied().unwrap_or(0);
-                let text = &self.text[at.clone()];
-                let value = match width {
-                    16 => FieldKind::Ipv6.parse(text).ok(),
-                    6 => FieldKind::Mac.parse(text).ok(),
-                    4 => FieldKind::Ipv4.parse(text).ok(),
-                    _ => number(text),
-                };
-                match value {
-                    Some(v) if width == 16 || width > 0 && v >> (8 * width) == 0 => args.push(v),
-                    _ => {
-                        let expected = match width {
-                            0 => format!("{} with {} numbers", def.name, widths.len()),
-                            _ => format!("a number of {width} octets"),
-                        };
-                        return Err(self.wrong(
-                            at,
-                            &expected,
-                            format!("{}: {}", def.name, def.doc),
-                        ));
-                    }
-                }
-                self.skip_space();
-                if !self.take(',') && self.peek() != Some(')') {
-                    return Err(self.wrong_here(", or )", format!("{}: {}", def.name, def.doc)));
-                }
-                self.skip_space();
+        let parts = if let OptionForm::Value(parts) = def.form { parts } else { &[U8] };
+        let parts = if def.form == OptionForm::Single { &[] } else { parts };
+        let args = self.args(def, parts)?;
+        if let OptionSet::Tlv(tlv) = set {
+            let octets = args.iter().map(|arg| arg.octets().len()).max().unwrap_or(0);
+            if octets > tlv.most() {
+                let (found, most) = (format!("{octets} octets"), tlv.most());
+                let at = at.start..self.pos;
+                return Err(error(at, found, format!("at most {most}"), usage(def)));
             }
         }
         let least = match def.form {
@@ -336,7 +283,7 @@ impl<'a> Parser<'a> {
             OptionForm::Pad => 2,
             _ => 0,
         };
-        if least > 0 && args.first().is_none_or(|&n| n < least) {
+        if least > 0 && args.first().is_none_or(|n| n.number() < least) {
             let at = at.start..self.pos;
             return Err(error(
                 at.clone(),
@@ -346,6 +293,62 @@ impl<'a> Parser<'a> {
             ));
         }
         Ok(Opt::Known(def, args))
+    }
+
+    /// What stands in an option's parentheses, if there are any.
+    fn args(&mut self, def: &'static OptionDef, parts: &'static [Part]) -> Parsed<Vec<Arg>> {
+        let hint = || format!("as in {}: {}", usage(def), def.doc);
+        let mut wanted = written(parts);
+        let mut args = Vec::new();
+        self.skip_space();
+        if self.take('(') {
+            self.skip_space();
+            while !self.take(')') {
+                let start = self.pos;
+                let Some(part) = wanted.next() else {
+                    let at = self.word();
+                    let expected = format!("{} with {} values", def.name, args.len());
+                    return Err(self.wrong(at, &expected, hint()));
+                };
+                args.push(match part {
+                    Part::Text | Part::Name => {
+                        if self.peek() != Some('"') {
+                            return Err(self.wrong_here("text in quotes", hint()));
+                        }
+                        let text = self.string()?;
+                        if part == Part::Name && !is_name(&text) {
+                            let at = start..self.pos;
+                            return Err(self.wrong(at, "labels of up to 63 octets", hint()));
+                        }
+                        Arg::Text(text)
+                    }
+                    Part::Octets => {
+                        let at = self.word();
+                        if !self.text[at.clone()].eq_ignore_ascii_case("hex") {
+                            return Err(self.wrong(at, "hex(...)", hint()));
+                        }
+                        Arg::Octets(self.hex()?)
+                    }
+                    part => {
+                        let at = self.word();
+                        let number = part.parse(&self.text[at.clone()]);
+                        Arg::Number(number.map_err(|expected| self.wrong(at, &expected, hint()))?)
+                    }
+                });
+                self.skip_space();
+                if !self.take(',') && self.peek() != Some(')') {
+                    return Err(self.wrong_here(", or )", hint()));
+                }
+                self.skip_space();
+            }
+        }
+        match wanted.next() {
+            Some(part @ (Part::Text | Part::Name)) if args.len() < parts.len() => {
+                let what = if part == Part::Name { "a name in quotes" } else { "text in quotes" };
+                Err(self.wrong_here(what, hint()))
+            }
+            _ => Ok(args),
+        }
     }
 
     fn payload(&mut self, header: &'static HeaderDef) -> Parsed<Content> {
@@ -597,47 +600,4 @@ fn overlap(header: &HeaderDef, a: usize, b: usize) -> bool {
             && y.presence == Presence::Always
             && x.bit < y.bit + y.bits
             && y.bit < x.bit + x.bits
-}
-
-impl OptionSet {
-    pub(crate) fn limit(self) -> usize {
-        match self {
-            Self::Ipv4 | Self::Tcp => 40,
-            Self::Ipv6 => 255 * 8 + 6,
-            Self::Addresses => 127 * 16,
-            Self::Octets => 252,
-            Self::Tlv(_) => 1400,
-        }
-    }
-}
-
-impl Opt {
-    /// Octets that it takes.
-    pub(crate) fn octets(&self, set: OptionSet) -> usize {
-        if let OptionSet::Tlv(tlv) = set {
-            return match self {
-                Self::Known(def, args) => tlv.octets(def.form.widths(args.len()).sum()),
-                Self::Said(_, text) => tlv.octets(text.len()),
-                Self::Hex(octets) => octets.len(),
-                Self::Address(_) => 16,
-            };
-        }
-        match self {
-            Self::Said(_, text) => 2 + text.len(),
-            Self::Hex(octets) => octets.len(),
-            Self::Address(_) => 16,
-            Self::Known(def, args) => match def.form {
-                OptionForm::Single => 1,
-                OptionForm::Numbers(widths) => 2 + widths.iter().sum::<usize>(),
-                OptionForm::Slots => slots_header(def.code as u8) + 4 * args[0] as usize,
-                OptionForm::Pad => args[0] as usize,
-                OptionForm::Text | OptionForm::Ipv4s => 2 + 4 * args.len(),
-            },
-        }
-    }
-}
-
-/// Record route has code, length, pointer; the time stamp option a further octet (RFC 791 §3.1).
-pub(crate) fn slots_header(code: u8) -> usize {
-    if code == 68 { 4 } else { 3 }
 }

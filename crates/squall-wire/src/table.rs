@@ -1,10 +1,8 @@
 //! The headers themselves.
 
 use crate::{
-    header::{
-        FieldDef, FieldKind, FieldKind::*, HeaderDef, OptionDef, OptionForm, OptionSet, PLAIN,
-        Presence, Proto, Space,
-    },
+    header::{Extent, FieldDef, FieldKind, FieldKind::*, HeaderDef, PLAIN, Presence, Proto, Space},
+    options::{OptionDef, OptionForm, OptionSet, Part, U8, U16, U32},
     plain,
 };
 
@@ -38,18 +36,23 @@ pub(crate) static HEADERS: &[&HeaderDef] = &[
     &plain::GPE,
     &plain::NSH,
     &plain::ERSPAN,
+    &plain::ERSPAN3,
     &plain::L2TP,
+    &plain::L2TP_CONTROL,
     &plain::MACSEC,
     &plain::LLC,
     &plain::DOT3,
     &plain::SNAP,
     &plain::STP,
+    &plain::ISIS_HELLO,
+    &plain::ISIS_P2P_HELLO,
     &plain::LACP,
     &plain::MACCTL,
     &plain::PAUSE,
     &plain::PFC,
     &plain::BFD,
     &plain::VRRP,
+    &plain::VRRP3,
     &plain::OSPF,
     &plain::OSPF_HELLO,
     &plain::RSVP,
@@ -67,8 +70,12 @@ pub(crate) static HEADERS: &[&HeaderDef] = &[
     &plain::CFM,
     &plain::CCM,
     &plain::GTP2,
+    &plain::PDU_SESSION,
+    &plain::GTP_EXT,
     &plain::CAPWAP,
     &plain::DNS,
+    &plain::IGMP3_QUERY,
+    &plain::MLD2_QUERY,
     &plain::DHCP,
     &plain::DHCP6,
     &plain::LLDP,
@@ -116,6 +123,7 @@ const GRE_TYPES: &[(&str, u64)] = &[
     ("ipv6", 0x86dd),
     ("mpls", 0x8847),
     ("erspan", 0x88be),
+    ("erspan3", 0x22eb),
 ];
 
 const PROTOCOLS: &[(&str, u64)] = &[
@@ -201,6 +209,22 @@ impl FieldDef {
 
     pub(crate) const fn when(mut self, presence: Presence) -> Self {
         self.presence = presence;
+        self
+    }
+}
+
+pub(crate) const fn option(
+    name: &'static str,
+    code: u16,
+    form: OptionForm,
+    doc: &'static str,
+) -> OptionDef {
+    OptionDef { name, code, form, doc, counted_in: "" }
+}
+
+impl OptionDef {
+    pub(crate) const fn counted(mut self, field: &'static str) -> Self {
+        self.counted_in = field;
         self
     }
 }
@@ -467,8 +491,15 @@ static ROUTING: HeaderDef = HeaderDef {
     fields: &[
         NEXT,
         EXT_LEN,
-        field("type", &[], 16, 8, Number(&[("rh0", 0), ("rh2", 2), ("srh", 4)]), "Routing type")
-            .or(4),
+        field(
+            "type",
+            &[],
+            16,
+            8,
+            Number(&[("rh0", 0), ("rh2", 2), ("rpl", 3), ("srh", 4)]),
+            "Routing type",
+        )
+        .or(4),
         field(
             "segments_left",
             &["segleft", "sl"],
@@ -551,7 +582,7 @@ static GRE: HeaderDef = HeaderDef {
         field("seq", &["sequence", "seqnum"], 0, 32, NUMBER, "Sequence number")
             .when(Presence::Flag { mask: 0x10, sets: 0x10 }),
     ],
-    carries: &["ipv4", "arp", "eth", "ipv6", "mpls", "erspan"],
+    carries: &["ipv4", "arp", "eth", "ipv6", "mpls", "erspan", "erspan3"],
     proto: Proto::Gre,
     chosen_by: &[(Space::Ip, 47)],
     chooses: Some(Space::EtherType),
@@ -599,10 +630,18 @@ static GTPU: HeaderDef = HeaderDef {
         field("seq", &["sequence"], 0, 16, NUMBER, "Sequence number")
             .when(Presence::Flag { mask: 7, sets: 2 }),
         field("npdu", &[], 0, 8, NUMBER, "N-PDU number").when(Presence::Flag { mask: 7, sets: 1 }),
-        field("next_ext", &["next_ex"], 0, 8, NUMBER, "Type of the extension header that follows")
-            .when(Presence::Flag { mask: 7, sets: 4 }),
+        field(
+            "next_ext",
+            &["next_ex"],
+            0,
+            8,
+            Next(&[]),
+            "Type of the extension header that follows",
+        )
+        .when(Presence::Flag { mask: 7, sets: 4 }),
     ],
     carries: &["ipv4", "ipv6"],
+    chooses: Some(Space::GtpExtension),
     proto: Proto::Gtpu,
     ..PLAIN
 };
@@ -752,7 +791,7 @@ static ICMP: HeaderDef = HeaderDef {
 static ICMPV6: HeaderDef = HeaderDef {
     name: "icmpv6",
     aliases: &["icmp6"],
-    title: "ICMP for IPv6 (RFC 4443), neighbour discovery (RFC 4861), MLD (RFC 2710)",
+    title: "ICMP for IPv6 (RFC 4443), neighbour discovery (RFC 4861), MLD (RFC 2710, RFC 3810)",
     min_len: 8,
     fields: &[
         field(
@@ -775,6 +814,7 @@ static ICMPV6: HeaderDef = HeaderDef {
                 ("neighbor-solicit", 135),
                 ("neighbor-advert", 136),
                 ("redirect", 137),
+                ("mld2-report", 143),
             ]),
             "Type; neighbor-solicit when target is set",
         )
@@ -834,14 +874,24 @@ static ICMPV6: HeaderDef = HeaderDef {
         field("retrans", &["retranstimer"], 0, 32, NUMBER, "Retransmission timer of it")
             .counts("ms")
             .when(Presence::FirstOctet(&[134])),
+        field("count", &[], 48, 16, Length, "Records of a report of MLDv2"),
         options(
             OptionSet::Tlv(&plain::ND_OPTIONS),
             "options",
             &["opts"],
             "Options of neighbour discovery",
-        ),
+        )
+        .when(Presence::FirstOctet(&[135, 133, 134, 136, 137])),
+        options(
+            OptionSet::Tlv(&plain::MLD_RECORDS),
+            "records",
+            &[],
+            "Records of a report of MLDv2 (RFC 3810); mld2-report when they are set",
+        )
+        .when(Presence::FirstOctet(&[143])),
     ],
-    carries: &["ipv6"],
+    carries: &["ipv6", "mld2_query"],
+    extent: Extent::List,
     proto: Proto::Icmpv6,
     chosen_by: &[(Space::Ip, 58)],
     ..PLAIN
@@ -850,7 +900,7 @@ static ICMPV6: HeaderDef = HeaderDef {
 static IGMP: HeaderDef = HeaderDef {
     name: "igmp",
     aliases: &[],
-    title: "Internet Group Management Protocol version 2 (RFC 2236); version 3 by payload",
+    title: "Internet Group Management Protocol (RFC 2236), reports of version 3 (RFC 3376)",
     min_len: 8,
     fields: &[
         field(
@@ -872,8 +922,17 @@ static IGMP: HeaderDef = HeaderDef {
             .counts("0.1 s"),
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over header and payload"),
         field("group", &["gaddr", "grp"], 32, 32, Ipv4, "Group").or(0xe900_0001),
+        field("count", &["numgrp"], 48, 16, Length, "Records of a report of version 3"),
+        options(
+            OptionSet::Tlv(&plain::IGMP_RECORDS),
+            "records",
+            &["grps"],
+            "Records of a report of version 3; v3-report when they are set",
+        )
+        .when(Presence::FirstOctet(&[0x22])),
     ],
-    carries: &[],
+    carries: &["igmp3_query"],
+    extent: Extent::List,
     proto: Proto::Igmp,
     chosen_by: &[(Space::Ip, 2)],
     ..PLAIN
@@ -938,20 +997,12 @@ impl OptionSet {
     /// What may stand in the list beside `hex(...)`.
     pub fn defs(self) -> &'static [OptionDef] {
         use OptionForm::*;
-        const fn option(
-            name: &'static str,
-            code: u16,
-            form: OptionForm,
-            doc: &'static str,
-        ) -> OptionDef {
-            OptionDef { name, code, form, doc }
-        }
         match self {
             Self::Ipv4 => {
                 const DEFS: &[OptionDef] = &[
                     option("eol", 0, Single, "End of list"),
                     option("nop", 1, Single, "No operation"),
-                    option("router-alert", 148, Numbers(&[2]), "Router alert (RFC 2113)"),
+                    option("router-alert", 148, Value(&[U16]), "Router alert (RFC 2113)"),
                     option("rr", 7, Slots, "Record route, room for so many addresses"),
                     option("timestamp", 68, Slots, "Time stamps, room for so many"),
                 ];
@@ -961,16 +1012,16 @@ impl OptionSet {
                 const DEFS: &[OptionDef] = &[
                     option("eol", 0, Single, "End of list"),
                     option("nop", 1, Single, "No operation"),
-                    option("mss", 2, Numbers(&[2]), "Maximum segment size"),
-                    option("wscale", 3, Numbers(&[1]), "Window scale (RFC 7323)"),
+                    option("mss", 2, Value(&[U16]), "Maximum segment size"),
+                    option("wscale", 3, Value(&[U8]), "Window scale (RFC 7323)"),
                     option(
                         "sackok",
                         4,
-                        Numbers(&[]),
+                        Value(&[]),
                         "Selective acknowledgment permitted (RFC 2018)",
                     ),
-                    option("sack", 5, Numbers(&[4, 4]), "One block: left and right edge"),
-                    option("timestamp", 8, Numbers(&[4, 4]), "Value and echo reply (RFC 7323)"),
+                    option("sack", 5, Value(&[U32, U32]), "One block: left and right edge"),
+                    option("timestamp", 8, Value(&[U32, U32]), "Value and echo reply (RFC 7323)"),
                 ];
                 DEFS
             }
@@ -978,9 +1029,18 @@ impl OptionSet {
                 const DEFS: &[OptionDef] = &[
                     option("pad1", 0, Single, "One octet of padding"),
                     option("padn", 1, Pad, "So many octets of padding, 2 or more"),
-                    option("router-alert", 5, Numbers(&[2]), "Router alert (RFC 2711)"),
-                    option("jumbo", 0xc2, Numbers(&[4]), "Jumbo payload length (RFC 2675)"),
-                    option("home-address", 0xc9, Numbers(&[16]), "Home address (RFC 6275)"),
+                    option(
+                        "tunnel-limit",
+                        4,
+                        Value(&[U8]),
+                        "Tunnel encapsulation limit (RFC 2473)",
+                    ),
+                    option("smf-dpd", 8, Value(&[U8, U16]), "Duplicate detection (RFC 6621)"),
+                    option("router-alert", 5, Value(&[U16]), "Router alert (RFC 2711)"),
+                    option("quick-start", 0x26, Value(&[U8, U8, U32]), "Quick-Start (RFC 4782)"),
+                    option("rpl", 0x63, Value(&[U8, U8, U16]), "RPL (RFC 6553)"),
+                    option("jumbo", 0xc2, Value(&[U32]), "Jumbo payload length (RFC 2675)"),
+                    option("home-address", 0xc9, Value(&[Part::Ipv6]), "Home address (RFC 6275)"),
                 ];
                 DEFS
             }

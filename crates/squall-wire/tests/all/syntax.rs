@@ -111,7 +111,7 @@ fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
             26..31,
             "\"70000\"",
             "a number of 2 octets",
-            "mss: Maximum",
+            "as in mss(n): Maximum segment size",
         ),
         (
             "eth/ipv4(options=[rr(9),rr(9)])",
