@@ -51,10 +51,10 @@ def frames(folder):
 
 def by_scapy(expression):
     import scapy.all as scapy
-    from scapy.contrib import bfd, erspan, geneve, gtp, gtp_v2, igmpv3, lldp, ospf, roce
+    from scapy.contrib import bfd, erspan, geneve, gtp, gtp_v2, igmpv3, lldp, mqtt, ospf, roce
 
     names = dict(vars(scapy))
-    for more in [bfd, erspan, geneve, gtp, gtp_v2, igmpv3, lldp, ospf, roce]:
+    for more in [bfd, erspan, geneve, gtp, gtp_v2, igmpv3, lldp, mqtt, ospf, roce]:
         names |= vars(more)
     packet = eval(expression, names)  # noqa: S307 (a file of ours)
     layer = packet

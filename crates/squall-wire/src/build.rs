@@ -5,6 +5,7 @@ use std::io;
 use crate::bits::put;
 use crate::frame::{Frame, LayerAt};
 use crate::header::{Extent, FieldDef, FieldKind, HeaderDef, Presence, Proto};
+use crate::messages;
 use crate::options::OptionSet;
 use crate::packet::{BuildError, Content, Layer, Opt, Packet, Value};
 use crate::syntax::{MAX_PAYLOAD, follows};
@@ -40,7 +41,9 @@ impl Packet {
         seed: u64,
     ) -> Result<Frame, BuildError> {
         self.check()?;
-        let headers = self.layers.iter().take_while(|l| !l.header.is_payload()).count();
+        // Octets in front of a header are a header that nobody knows.
+        let last = self.layers.iter().rposition(|layer| !layer.header.is_payload());
+        let headers = last.map_or(0, |last| last + 1);
         let mut frame = if headers == 0 {
             self.raw(len, load, seed)?
         } else {
@@ -147,6 +150,10 @@ impl Packet {
     fn header(&self, i: usize, bytes: &mut Vec<u8>) -> Result<(), BuildError> {
         let layer = &self.layers[i];
         let header = layer.header;
+        if let Content::Octets(octets) = &layer.content {
+            bytes.extend_from_slice(octets);
+            return Ok(());
+        }
         let next = self.layers.get(i + 1).map(|l| l.header).filter(|h| !h.is_payload());
         let offset = bytes.len();
         bytes.resize(offset + header.min_len, 0);
@@ -321,7 +328,12 @@ impl Packet {
             let fill = if last { room(bytes) } else { 0 };
             let mut rng = Rng(seed ^ (i as u64) << 32);
             match (&layer.content, layer.header.proto) {
-                (Content::Text(text), _) => bytes.extend_from_slice(text.as_bytes()),
+                (Content::Text(text), proto) => {
+                    let message = messages::octets(proto, text);
+                    bytes.extend(message.map_err(|expected| {
+                        BuildError::Invalid(format!("{layer}: expected {expected}"))
+                    })?);
+                }
                 (Content::Octets(o), Proto::Pattern) => {
                     bytes.extend(o.iter().cycle().take(o.len().max(fill)))
                 }

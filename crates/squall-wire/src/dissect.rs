@@ -13,9 +13,16 @@ const MAX_LAYERS: usize = 64;
 
 pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
     let range = 0..bytes.len();
-    let (mut frame, ends, _) = headers(bytes, range.clone(), range.end, Some(link()));
+    let first = if is_counted(&bytes) { find("dot3") } else { Some(link()) };
+    let (mut frame, ends, _) = headers(bytes, range.clone(), range.end, first);
     list_right_ones(&mut frame, &ends);
     frame
+}
+
+/// Whether a length stands in place of the EtherType (IEEE 802.3 §3.2.6), of a frame that has it.
+fn is_counted(bytes: &[u8]) -> bool {
+    let length = bytes.get(12..14).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    length.is_some_and(|length| (3..=1500).contains(&length) && 14 + length <= bytes.len())
 }
 
 /// Of a packet of any link: the headers behind that link's own.

@@ -142,6 +142,10 @@ pub(crate) enum Proto {
     Icmpv6,
     Igmp,
     Text,
+    Http,
+    Sip,
+    Mqtt,
+    Snmp,
     Hex,
     Pattern,
     Random,
@@ -238,7 +242,12 @@ impl HeaderDef {
     /// Whether it makes payload, and has no fields.
     pub fn is_payload(&self) -> bool {
         use Proto::*;
-        matches!(self.proto, Text | Hex | Pattern | Random | Zeros | Inc | File | Raw | Truncate)
+        let messages = matches!(self.proto, Http | Sip | Mqtt | Snmp);
+        messages
+            || matches!(
+                self.proto,
+                Text | Hex | Pattern | Random | Zeros | Inc | File | Raw | Truncate
+            )
     }
 
     /// Names of the headers that may follow; payload always may.

@@ -16,6 +16,7 @@ mod header;
 mod implied;
 mod inspect;
 pub mod link;
+mod messages;
 mod octets;
 mod options;
 mod packet;

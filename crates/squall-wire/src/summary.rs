@@ -97,6 +97,9 @@ impl Frame {
             front.payload = front.layers[first].offset;
             front.layers.truncate(first);
             return match first {
+                0 if self.layers[0].header.name == "dot3" => {
+                    summary(ETHERNET, &self.bytes, self.bytes.len())
+                }
                 0 => format!("{}, length {}", self.layers[0].header.name, self.bytes.len()),
                 _ => front.summary(),
             };

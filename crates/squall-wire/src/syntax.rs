@@ -6,6 +6,7 @@ use crate::header::{
     FieldDef, FieldKind, HeaderDef, Presence, Proto, Space, find, headers, list, nearest, number,
     payloads,
 };
+use crate::messages;
 use crate::options::{OptionDef, OptionForm, OptionSet, Part, U8, is_name, usage, written};
 use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 
@@ -354,7 +355,7 @@ impl<'a> Parser<'a> {
     fn payload(&mut self, header: &'static HeaderDef) -> Parsed<Content> {
         let usage = || header.title.to_string();
         match header.proto {
-            Proto::Text | Proto::File => {
+            Proto::Text | Proto::Http | Proto::Sip | Proto::Mqtt | Proto::Snmp | Proto::File => {
                 if self.peek() != Some('(') {
                     return Err(self.wrong_here("(", usage()));
                 }
@@ -378,12 +379,20 @@ impl<'a> Parser<'a> {
                         usage(),
                     ));
                 }
-                match header.proto {
-                    Proto::Text => Ok(Content::Text(text)),
-                    _ if text.is_empty() => {
+                if header.proto != Proto::File {
+                    return match messages::octets(header.proto, &text) {
+                        Ok(_) => Ok(Content::Text(text)),
+                        Err(expected) => {
+                            let at = start..self.pos - 1;
+                            Err(error(at.clone(), self.quote(at), expected, usage()))
+                        }
+                    };
+                }
+                match text.is_empty() {
+                    true => {
                         Err(error(start..self.pos, "no path".into(), "the path of a file", usage()))
                     }
-                    _ => Ok(Content::Path(text)),
+                    false => Ok(Content::Path(text)),
                 }
             }
             Proto::Hex | Proto::Pattern | Proto::Raw => {
@@ -580,7 +589,9 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
     if this.proto == Proto::Raw {
         return wrong("raw first".into(), "inside a packet, write hex(...)");
     }
-    if this.is_payload() || before.may_carry(this) {
+    // What octets stand for, nobody knows; so anything may follow them.
+    let unknown = before.proto == Proto::Hex && !this.is_payload();
+    if this.is_payload() || unknown || before.may_carry(this) {
         return Ok(());
     }
     if before.is_payload() {

@@ -81,8 +81,9 @@ pub(crate) static HEADERS: &[&HeaderDef] = &[
     &plain::LLDP,
 ];
 
-pub(crate) static PAYLOADS: &[&HeaderDef] =
-    &[&TEXT, &HEX, &PATTERN, &RANDOM, &ZEROS, &INC, &FILE, &RAW, &TRUNCATE];
+pub(crate) static PAYLOADS: &[&HeaderDef] = &[
+    &TEXT, &HTTP, &SIP, &MQTT, &SNMP, &HEX, &PATTERN, &RANDOM, &ZEROS, &INC, &FILE, &RAW, &TRUNCATE,
+];
 
 pub(crate) const MAC_1: u128 = 0x0200_0000_0001;
 pub(crate) const MAC_2: u128 = 0x0200_0000_0002;
@@ -953,7 +954,36 @@ static TEXT: HeaderDef = payload(
     Proto::Text,
     r#"`text("hello\n")`: UTF-8; escapes \n \r \t \0 \xHH \" \\"#,
 );
-static HEX: HeaderDef = payload("hex", &["bytes"], Proto::Hex, "`hex(dead beef)`: octets");
+static HTTP: HeaderDef = payload(
+    "http",
+    &[],
+    Proto::Http,
+    r#"`http("GET / HTTP/1.1\nHost: a.example")`: a start line and header fields, each ended by CR LF, and an empty line"#,
+);
+static SIP: HeaderDef = payload(
+    "sip",
+    &[],
+    Proto::Sip,
+    r#"`sip("OPTIONS sip:b@lab.example SIP/2.0\nCSeq: 1 OPTIONS")`: as http"#,
+);
+static MQTT: HeaderDef = payload(
+    "mqtt",
+    &[],
+    Proto::Mqtt,
+    r#"`mqtt("publish lab/t 21.5")`: a message of MQTT 3.1.1; connect CLIENT, connack, publish TOPIC MESSAGE, subscribe TOPIC, pingreq, pingresp, disconnect"#,
+);
+static SNMP: HeaderDef = payload(
+    "snmp",
+    &[],
+    Proto::Snmp,
+    r#"`snmp("get public 1.3.6.1.2.1.1.1.0")`: a request of SNMPv2c; get, getnext or getbulk, community, objects"#,
+);
+static HEX: HeaderDef = payload(
+    "hex",
+    &["bytes"],
+    Proto::Hex,
+    "`hex(dead beef)`: octets; a header may follow: `udp/hex(0102)/ipv4`",
+);
 static PATTERN: HeaderDef = payload(
     "pattern",
     &[],
