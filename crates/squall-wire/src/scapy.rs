@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::header::{FieldKind, find, list, nearest};
+use crate::header::{FieldDef, FieldKind, HeaderDef, find, list, nearest};
 use crate::options::{OptionForm, OptionSet, written};
 use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 use crate::syntax::{MAX_PAYLOAD, follows};
@@ -61,10 +61,17 @@ pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
 struct Class {
     names: &'static [&'static str],
     ours: &'static str,
-    /// Scapy's name of a field, and ours.
+    /// Scapy's name of a field, and ours; few or none: the others are names or aliases of ours.
     fields: &'static [(&'static str, &'static str)],
     /// Of our fields that are not set; `true`: only where nothing follows that names itself.
     defaults: &'static [(&'static str, u128, bool)],
+}
+
+/// A class whose fields have names of ours.
+macro_rules! plain {
+    ($name:literal, $ours:literal, [$($default:tt),* $(,)?] $(,)?) => {
+        Class { names: &[$name], ours: $ours, fields: &[], defaults: &[$($default),*] }
+    };
 }
 
 static CLASSES: &[Class] = &[
@@ -272,7 +279,68 @@ static CLASSES: &[Class] = &[
         ],
         defaults: &[("type", 0x11, false), ("max_resp", 20, false), ("group", 0, false)],
     },
+    plain!("ESP", "esp", [("spi", 1, false), ("seq", 0, false)]),
+    plain!("AH", "ah", [("spi", 1, false), ("seq", 0, false), ("next", 0, true)]),
+    plain!("PPPoE", "pppoe", [("session", 0, false)]),
+    plain!("PPPoED", "pppoed", [("session", 0, false)]),
+    plain!("PPP", "ppp", []),
+    plain!("GENEVE", "geneve", [("vni", 0, false), ("type", 0, true)]),
+    plain!("ERSPAN_II", "erspan", [("session", 0, false)]),
+    plain!("ERSPAN_III", "erspan3", [("session", 0, false), ("p", 0, false)]),
+    plain!("NSH", "nsh", [("spi", 0, false), ("next", 3, true)]),
+    plain!("LLC", "llc", [("dsap", 0, true), ("ssap", 0, true), ("control", 0, false)]),
+    plain!("Dot3", "dot3", []),
+    plain!("SNAP", "snap", [("type", 0, true)]),
+    plain!(
+        "BFD",
+        "bfd",
+        [
+            ("my", 0x1111_1111, false),
+            ("your", 0x2222_2222, false),
+            ("min_tx", 1_000_000_000, false),
+            ("min_rx", 1_000_000_000, false),
+            ("echo_rx", 1_000_000_000, false),
+        ],
+    ),
+    plain!("OSPF_Hdr", "ospf", [("router", 0x0101_0101, false)]),
+    Class {
+        fields: &[("router", "dr"), ("backup", "bdr")],
+        ..plain!("OSPF_Hello", "ospf_hello", [("options", 0, false)])
+    },
+    plain!("RTP", "rtp", []),
+    plain!("BTH", "bth", [("opcode", 0, true), ("dqpn", 0, false)]),
+    plain!("AETH", "aeth", []),
+    plain!("SCTP", "sctp", [("sport", 0, false), ("dport", 0, false), ("tag", 0, false)]),
+    plain!(
+        "SCTPChunkInit",
+        "sctp_init",
+        [("tag", 0, false), ("a_rwnd", 0, false), ("out", 0, false), ("in", 0, false)],
+    ),
+    plain!("SCTPChunkSACK", "sctp_sack", [("a_rwnd", 0, false)]),
+    plain!("GTPPDUSessionContainer", "pdu_session", [("qfi", 0, false)]),
 ];
+
+impl Class {
+    fn header(&self) -> &'static HeaderDef {
+        find(self.ours).expect("a class is one of our headers")
+    }
+
+    /// Our field for one of scapy's.
+    fn field(&self, name: &str) -> Option<(usize, &'static FieldDef)> {
+        match self.fields.iter().find(|(scapy, _)| *scapy == name) {
+            Some((_, ours)) => self.header().field(ours),
+            None if self.fields.len() > 2 => None,
+            None => self.header().field(name),
+        }
+    }
+
+    fn field_names(&self) -> Vec<&'static str> {
+        match self.fields {
+            [] => self.header().fields.iter().map(|field| field.name).collect(),
+            fields => fields.iter().map(|field| field.0).collect(),
+        }
+    }
+}
 
 /// Fields that ours have not, as they are 0.
 const RESERVED: &[&str] = &[
@@ -588,7 +656,7 @@ impl Parser<'_> {
     }
 
     fn push(&mut self, class: &Class, set: Vec<(usize, Value)>, at: Range<usize>) -> Parsed<()> {
-        let header = find(class.ours).expect("a class is one of our headers");
+        let header = class.header();
         self.append(Layer { header, content: Content::Fields(set) }, at)
     }
 
@@ -596,7 +664,7 @@ impl Parser<'_> {
         if self.layers.len() == MAX_LAYERS {
             return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "leave some out"));
         }
-        if self.layers.is_empty() && layer.header.name != "eth" {
+        if self.layers.is_empty() && follows(None, &layer).is_err() {
             let eth = Layer {
                 header: find("eth").expect("the table has it"),
                 content: Content::Fields(Vec::new()),
@@ -646,8 +714,8 @@ impl Parser<'_> {
         set: &mut Vec<(usize, Value)>,
     ) -> Parsed<()> {
         let name = &self.text[name_at.clone()];
-        let header = find(class.ours).expect("a class is one of our headers");
-        let Some((_, ours)) = class.fields.iter().find(|(scapy, _)| *scapy == name) else {
+        let header = class.header();
+        let Some((index, field)) = class.field(name) else {
             let nothing = match said {
                 Said::None => true,
                 Said::List(list) => list.is_empty(),
@@ -660,13 +728,13 @@ impl Parser<'_> {
             if nothing || zero || (class.ours, name) == ("vxlan", "NextProtocol") {
                 return Ok(());
             }
-            let hint = match nearest(name, class.fields.iter().map(|f| f.0)) {
+            let names = class.field_names();
+            let hint = match nearest(name, names.iter().copied()) {
                 Some(near) => format!("did you mean {near}?"),
-                None => format!("it has {}", list(class.fields.iter().map(|f| f.0))),
+                None => format!("it has {}", list(names.into_iter())),
             };
             return Err(self.wrong(name_at, &format!("a field of {}", class.names[0]), hint));
         };
-        let (index, field) = header.field(ours).expect("a class has fields of our header");
         if set.iter().any(|(i, _)| *i == index) {
             return Err(self.wrong(name_at, "each field once", "leave one out"));
         }
@@ -968,7 +1036,8 @@ impl Parser<'_> {
         }
         let mut addresses = false;
         for i in 0..self.layers.len() {
-            let next = self.layers.get(i + 1).map(|(layer, _)| layer.header.name);
+            let next_header = self.layers.get(i + 1).map(|(layer, _)| layer.header);
+            let next = next_header.map(|next| next.name);
             let neighbours = self
                 .layers
                 .get(i + 1)
@@ -983,7 +1052,7 @@ impl Parser<'_> {
                 continue;
             };
             let Content::Fields(set) = &mut layer.content else { continue };
-            let named = next.is_some_and(|next| header.carries.contains(&next));
+            let named = next_header.is_some_and(|next| header.may_carry(next));
             let special: &[(&str, u128, bool)] = match (class.names[0], next) {
                 // An outer tag is one of 802.1Q there.
                 ("Dot1Q", Some("vlan")) => &[("tpid", 0x8100, false)],
@@ -1093,7 +1162,7 @@ impl Parser<'_> {
 
 /// Payload that scapy has for a field.
 fn has_data(class: &Class, name: &str) -> bool {
-    class.ours == "icmpv6" && name == "data"
+    matches!(class.ours, "icmpv6" | "esp") && name == "data"
 }
 
 fn is_octets(name: &str) -> bool {
