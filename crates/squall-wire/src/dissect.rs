@@ -181,6 +181,11 @@ fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Op
     (end >= offset + len && end <= bytes.len() && !jumbo).then_some(end)
 }
 
+fn has_sources(rest: &[u8], each: usize) -> bool {
+    let count = rest.get(2..4).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    count.is_some_and(|count| rest.len() == 4 + count * each)
+}
+
 fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
     let octets = &bytes[layer.offset..layer.offset + layer.len];
     let rest = &bytes[layer.offset + layer.len..];
@@ -205,9 +210,9 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         {
             by_version()
         }
-        // Queries of IGMPv3 and MLDv2 are longer.
-        Proto::Igmp if octets[0] == 0x11 && rest.len() >= 4 => find("igmp3_query"),
-        Proto::Icmpv6 if octets[0] == 130 && rest.len() >= 4 => find("mld2_query"),
+        // Queries of IGMPv3 and MLDv2 are longer, by as many sources as they say.
+        Proto::Igmp if octets[0] == 0x11 && has_sources(rest, 4) => find("igmp3_query"),
+        Proto::Icmpv6 if octets[0] == 130 && has_sources(rest, 16) => find("mld2_query"),
         // What follows is the middle of a packet.
         Proto::Ipv4 if u16::from_be_bytes([octets[6], octets[7]]) & 0x1fff != 0 => None,
         Proto::Fragment if u16::from_be_bytes([octets[2], octets[3]]) & 0xfff8 != 0 => None,

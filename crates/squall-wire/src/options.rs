@@ -427,7 +427,8 @@ impl Tlv {
         });
         match known {
             Some(known) => Some((known, all)),
-            None if self.known => None,
+            // Zeros are what a frame is filled with.
+            None if self.known || zero(head) => None,
             None => Some((Opt::Hex(octets[..all].to_vec()), all)),
         }
     }
