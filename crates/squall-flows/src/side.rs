@@ -217,6 +217,8 @@ struct ClientTemplate {
     /// The first place in the order that no flow of this worker has had: where one was passed over,
     /// as it was busy, later flows have later ones.
     next: u64,
+    /// The stack has looked at places before this.
+    approached: u64,
     not_begun: NotBegun,
 }
 
@@ -229,6 +231,9 @@ struct Pool {
 
 /// Flows that may wait for their next hop at once.
 const PARKED: usize = 1 << 16;
+/// Flows whose places in the stack's table are read at once: as many misses of a cache as a core
+/// waits for at the same time.
+const AHEAD: u64 = 8;
 /// Tuples that are tried for one flow.
 const TRIES: u64 = 64;
 /// So long a conversation waits whose addresses and ports are in use, before it is tried again.
@@ -350,6 +355,7 @@ impl Side {
                     class,
                     program,
                     next: 0,
+                    approached: 0,
                     not_begun: NotBegun::default(),
                 });
             }
@@ -646,6 +652,9 @@ impl Side {
     #[inline]
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
+        if self.stack.is_far() {
+            clients.approach(&self.stack, due.template, place.position);
+        }
         let (class, program) = (clients.templates[due.template].class, clients.program(due));
         let state = self.stack.app().apps.client(program, due.number as u32, now);
         let mut tries = 1;
@@ -1055,6 +1064,20 @@ impl Clients {
         let places = (first..first.saturating_add(SOUGHT * self.seat.among().1))
             .map(|position| Place { tuple: template.tuple(servers, position), position });
         places.into_iter().find(|place| self.seat.has(&place.tuple))
+    }
+
+    /// Has the stack look ahead to the flows behind that at `position`, several at a time: the
+    /// table of a million flows is in no near cache, and its order is that of a hash.
+    #[inline]
+    fn approach(&mut self, stack: &Stack<Watched>, template: usize, position: u64) {
+        let at = &mut self.templates[template];
+        if position < at.approached || !self.seat.is_only() || template >= self.first_scripted {
+            return;
+        }
+        at.approached = position + AHEAD;
+        let (at, servers) =
+            (&self.templates[template], &self.servers[self.templates[template].servers]);
+        stack.approach_new((position + 1..=position + AHEAD).map(|next| at.tuple(servers, next)));
     }
 
     fn stop_arrivals(&mut self, now: Nanos) {

@@ -18,6 +18,9 @@ pub struct Stack<A: Application> {
     pub(crate) core: Core<A::State>,
 }
 
+/// Octets of a table: half of a small second-level cache.
+const NEAR: usize = 1 << 17;
+
 impl<A: Application> Stack<A> {
     /// # Panics
     /// If the application's state is longer than 32 octets, or more than 2^30 flows are wanted.
@@ -102,6 +105,21 @@ impl<A: Application> Stack<A> {
             Some(())
         };
         near[..n].iter().for_each(|near| _ = touch(near));
+    }
+
+    /// Flows that are about to [connect](Stack::connect): reads where the table has them, or has
+    /// nobody, so that the memory is waited for once and not flow by flow.
+    #[inline]
+    pub fn approach_new(&self, tuples: impl Iterator<Item = Tuple>) {
+        for key in tuples.filter_map(|tuple| Key::of(&tuple)) {
+            std::hint::black_box(self.core.table.peek(self.core.hash(&key)));
+        }
+    }
+
+    /// Whether its table is larger than what caches near the CPU hold.
+    #[inline]
+    pub fn is_far(&self) -> bool {
+        self.core.table.memory() > NEAR
     }
 
     /// When [`Stack::advance`] is to be called again at the latest, if nothing else happens before.
