@@ -23,6 +23,7 @@ from ._attack import (
     score as score,
 )
 from ._capture import capture as capture
+from ._compare import compare as compare
 from ._errors import (
     Diagnostic as Diagnostic,
     Error as Error,
@@ -48,6 +49,14 @@ from ._plan import (
     PlanStream as PlanStream,
     PlanWorker as PlanWorker,
 )
+from ._ports import (
+    Interface as Interface,
+    ports as ports,
+)
+from ._prep import (
+    Prepared as Prepared,
+    prep as prep,
+)
 from ._profile import (
     Attack as Attack,
     Pool as Pool,
@@ -70,6 +79,7 @@ from ._session import (
     Interrupted as Interrupted,
     Run as Run,
     Session as Session,
+    plan as plan,
     recv as recv,
     replay as replay,
     run as run,
@@ -80,3 +90,8 @@ from .remote import (
     Client as Client,
     connect as connect,
 )
+
+from . import _keywords
+
+# Once for all that is public, so that no function has to remember it.
+globals().update(_keywords.name_the_nearest(globals(), "squall."))

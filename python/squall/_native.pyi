@@ -13,6 +13,8 @@ __all__ = [
     "capture",
     "edit",
     "info",
+    "ports",
+    "prep",
     "score",
 ]
 
@@ -58,6 +60,18 @@ def info(
     duplicates: int,
     hash: bool,
 ) -> Info: ...
+def ports(interface: str | None) -> str: ...
+def prep(
+    file: str,
+    cache: str,
+    *,
+    split: tuple[str, str],
+    reverse: bool,
+    non_ip: bool,
+    include: str | None,
+    exclude: str | None,
+    comment: str,
+) -> tuple[int, int, int, str | None]: ...
 def score(labels: str, alerts: list[str], shift_s: float) -> tuple[str, str, str]: ...
 
 @final
@@ -103,6 +117,7 @@ class Otg:
 @final
 class Plan:
     def to_json(self) -> str: ...
+    def summary(self, frames: int, hex: bool) -> str: ...
     def frames(self, count: int) -> list[tuple[int, int, int, bytes, str]]: ...
 
 @final

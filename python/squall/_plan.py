@@ -157,3 +157,9 @@ class Plan:
             PlanFrame(self.streams[stream].name, index, due_ns, octets, summary)
             for stream, index, due_ns, octets, summary in self._inner.frames(count)
         ]
+
+    def summary(self, frames: int = 10, *, hex: bool = False) -> str:
+        """What ``squall plan`` prints: ports, workers, streams, flows, and the first `frames`
+        decoded, with their octets if `hex`.
+        """
+        return self._inner.summary(frames, hex)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     # That of typing came with Python 3.11.
     from typing_extensions import Unpack
 
-__all__ = ["Interrupted", "Run", "Session", "recv", "run", "send"]
+__all__ = ["Interrupted", "Run", "Session", "plan", "recv", "run", "send"]
 
 Progress: TypeAlias = Callable[[Sample], object]
 
@@ -347,6 +347,41 @@ def run(
     700000
     """
     return Session(profile, **options).run(every=every, progress=progress)
+
+
+def plan(
+    profile: Profile | str | os.PathLike[str],
+    **options: Unpack[RunOptions],
+) -> Plan:
+    """Show what a profile, or the file of one, would send. Nothing is sent.
+
+    Parameters
+    ----------
+    profile : Profile or path
+    **options
+        What the plan depends on: ``cores``, ``mult``, ``part``, ``seed`` ...; `RunOptions` has
+        them.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ProfileError
+        There are mistakes in the profile, or a port cannot carry what is asked for.
+    TypeError
+        There is no such option; the message has the nearest.
+
+    Examples
+    --------
+    >>> import squall
+    >>> profile = squall.Profile(ports={"A": "null:,virtual"}, duration="1 s")
+    >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
+    >>> squall.plan(profile, mult=2).streams["web"].asked_pps
+    2000.0
+    """
+    return Session(profile, **options).plan()
 
 
 def send(

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
+from . import _keywords
 from ._http import Http, Reply, Verify
 from ._options import RunOptions
 from ._profile import Frame, Profile, Stream, Vary, _plain
@@ -1012,3 +1013,6 @@ def _owner() -> str:
 
 def _quoted(part: str) -> str:
     return urllib.parse.quote(part, safe="")
+
+
+globals().update(_keywords.name_the_nearest(globals(), "squall.aio"))

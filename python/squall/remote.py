@@ -15,7 +15,7 @@ import types
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import aio
+from . import _keywords, aio
 from ._http import Http, Reply, Verify
 from ._options import RunOptions
 from ._profile import Frame, Profile, Vary
@@ -425,3 +425,6 @@ for _these, _those in [
     (Run, aio.Run),
 ]:
     _explain(_these, _those)
+
+
+globals().update(_keywords.name_the_nearest(globals(), "squall.remote"))

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Map, Value, json};
 use squall::{
-    Error, InterfaceInfo, InterfaceState, Permissions, XdpMode,
-    kinds::{KINDS, Kind, on_interface},
-    list_interfaces,
+    Error, InterfaceInfo, Permissions,
+    kinds::{KINDS, Kind},
+    listing::{Listed, Listing, state, xdp_mode},
     render::human,
     units::Nanos,
 };
@@ -44,35 +43,21 @@ pub struct Args {
     json: Option<String>,
 }
 
-/// An interface, and of each kind whether it works there.
-struct Listed {
-    interface: InterfaceInfo,
-    kinds: Vec<(&'static Kind, Result<String, String>)>,
-}
-
 pub fn ports(args: &Args) -> Result<ExitCode, Error> {
     if args.probe {
         return probe::probe(args.interface.as_deref(), args.time, args.json.as_deref());
     }
-    let rights = Permissions::of_this_process();
-    let found = list_interfaces()
-        .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
-    if let Some(name) = &args.interface {
-        find(name, &found)?;
-    }
-    let listed: Vec<Listed> = found
-        .into_iter()
-        .filter(|i| args.interface.as_ref().is_none_or(|name| *name == i.name))
-        .map(|interface| Listed { kinds: on_interface(&interface, &rights).collect(), interface })
-        .collect();
+    let listing = Listing::new(args.interface.as_deref())?;
+    let value = listing.to_value();
+    let Listing { interfaces, rights } = listing;
     if args.json.as_deref() != Some("-") {
         match args.interface {
-            Some(_) => output::print(&listed.iter().map(details).collect::<String>()),
-            None => output::print(&(overview(&listed) + "\n" + &process(&rights))),
+            Some(_) => output::print(&interfaces.iter().map(details).collect::<String>()),
+            None => output::print(&(overview(&interfaces) + "\n" + &process(&rights))),
         }
     }
     if let Some(name) = &args.json {
-        output::write_to(name, &format!("{:#}\n", value(&listed, &rights)))?;
+        output::write_to(name, &format!("{:#}\n", value))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,14 +65,6 @@ pub fn ports(args: &Args) -> Result<ExitCode, Error> {
 /// All of them.
 pub fn list() -> Result<ExitCode, Error> {
     ports(&Args { interface: None, probe: false, time: Nanos::ZERO, json: None })
-}
-
-/// The interface of that name.
-pub fn find<'a>(name: &str, found: &'a [InterfaceInfo]) -> Result<&'a InterfaceInfo, Error> {
-    found.iter().find(|i| i.name == name).ok_or_else(|| {
-        let names = found.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", ");
-        Error::Environment(format!("no interface {name:?}\n  there are {names}"))
-    })
 }
 
 fn overview(listed: &[Listed]) -> String {
@@ -287,14 +264,6 @@ fn queues(i: &InterfaceInfo) -> (u32, u32) {
     }
 }
 
-fn state(state: InterfaceState) -> &'static str {
-    match state {
-        InterfaceState::Down => "down",
-        InterfaceState::NoCarrier => "no carrier",
-        InterfaceState::Up => "up",
-    }
-}
-
 /// Of frames received: where the instant can come from at best.
 fn timestamps(interface: &InterfaceInfo) -> &'static str {
     if interface.timestamping.hardware_rx { "hardware" } else { "kernel" }
@@ -308,73 +277,4 @@ fn xdp(interface: &InterfaceInfo) -> &'static str {
         Some(f) if f.native => "native",
         Some(_) => "generic",
     }
-}
-
-fn xdp_mode(mode: XdpMode) -> &'static str {
-    match mode {
-        XdpMode::Generic => "generic",
-        XdpMode::Native => "native",
-        XdpMode::Hardware => "hardware",
-    }
-}
-
-fn value(listed: &[Listed], rights: &Permissions) -> Value {
-    let interfaces: Vec<Value> = listed.iter().map(interface_value).collect();
-    let kind = |kind: &Kind| json!({ "kind": kind.name, "address": kind.address, "what": kind.what, "needs": kind.needs, "why_not": (kind.here)().err() });
-    json!({
-        "schema": "squall-ports/1",
-        "interfaces": interfaces,
-        "kinds": KINDS.iter().map(kind).collect::<Vec<_>>(),
-        "process": {
-            "uid": rights.uid,
-            "user_namespace": rights.user_namespace,
-            "capabilities": rights.names().collect::<Vec<_>>(),
-            "memlock_octets": rights.memlock,
-            "unprivileged_bpf_disabled": rights.unprivileged_bpf_disabled,
-            "packet_sockets_why_not": rights.packet_sockets().err(),
-            "xdp_programs_why_not": rights.xdp_programs().err(),
-        },
-    })
-}
-
-fn interface_value(Listed { interface: i, kinds }: &Listed) -> Value {
-    let (t, f) = (&i.timestamping, i.xdp.features);
-    let offloads: Map<String, Value> = i
-        .offloads
-        .iter()
-        .map(|o| (o.name.to_owned(), json!({ "on": o.on, "fixed": o.fixed })))
-        .collect();
-    let channels = i.channels.map(|c| {
-        json!({
-            "rx": c.rx, "tx": c.tx, "combined": c.combined,
-            "max_rx": c.max_rx, "max_tx": c.max_tx, "max_combined": c.max_combined,
-        })
-    });
-    let features = f.map(|f| {
-        json!({
-            "native": f.native, "redirect": f.redirect, "redirect_target": f.redirect_target, "zero_copy": f.zero_copy,
-            "multi_buffer": f.multi_buffer, "hardware": f.hardware, "tx_timestamp": f.tx_timestamp,
-            "tx_checksum": f.tx_checksum, "launch_time": f.launch_time, "rx_timestamp": f.rx_timestamp,
-        })
-    });
-    let program = |(mode, id): &(XdpMode, u32)| json!({ "mode": xdp_mode(*mode), "id": id });
-    let working: Vec<_> =
-        kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
-    let why_not: Map<String, Value> = kinds
-        .iter()
-        .filter_map(|(kind, works)| Some((kind.name.to_owned(), works.clone().err()?.into())))
-        .collect();
-    json!({
-        "name": i.name, "driver": i.driver, "bus": i.bus, "numa_node": i.numa_node, "state": state(i.state),
-        "mtu": i.mtu, "max_mtu": i.max_mtu, "speed_bps": i.speed_bps, "mac": i.mac.map(|m| m.to_string()),
-        "tx_queues": i.tx_queues, "rx_queues": i.rx_queues, "channels": channels, "rss_entries": i.rss_entries,
-        "ethernet": i.ethernet, "offloads": offloads,
-        "timestamping": {
-            "software_tx": t.software_tx, "software_rx": t.software_rx,
-            "hardware_tx": t.hardware_tx, "hardware_rx": t.hardware_rx, "clock": t.clock,
-        },
-        "xdp": { "features": features, "programs": i.xdp.programs.iter().map(program).collect::<Vec<_>>() },
-        "ports": working,
-        "why_not": why_not,
-    })
 }

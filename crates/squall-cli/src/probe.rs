@@ -80,7 +80,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
 fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
     let found = list_interfaces()
         .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
-    crate::ports::find(name, &found).cloned()
+    squall::listing::find(name, &found).cloned()
 }
 
 /// What will be sent, before it is.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use squall_profile::{At, Mistakes, Profile, Said, SplitOf};
 use squall_replay::{
-    Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong,
-    split::{Auto, By},
-    stats::Settings,
+    Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong, split::By, stats::Settings,
 };
 use squall_units::{Picos, RateUnit};
 
@@ -210,24 +208,14 @@ fn faster(
 /// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`,
 /// `regex`, `mac` or `port` (of services, without a text); `reverse` exchanges the ports.
 fn split(kind: &str, text: &str, reverse: bool, assets: &dyn Assets) -> Result<SplitBy, String> {
-    let by = match kind {
-        "cache" if reverse => {
+    if kind == "cache" {
+        if reverse {
             return Err(format!("{text} says which port is whose\n  try to exchange the ports"));
         }
-        "cache" => {
-            let octets = assets.file(text).map_err(|error| format!("{text}: {error}"))?;
-            let cache = Cache::parse(&octets).map_err(|error| format!("{text}: {error}"))?;
-            return Ok(SplitBy::Cache(Arc::new(cache)));
-        }
-        "auto" => text.parse().map(|mode| By::Auto(Auto { mode, ..Auto::default() })),
-        "cidr" => By::cidr(text),
-        "regex" => By::regex(text),
-        "mac" => By::mac(text),
-        "port" => Ok(By::Port(Box::default())),
-        other => {
-            return Err(format!("{other:?}: expected cache, auto, cidr, regex, mac or port"));
-        }
-    };
-    let by = by.map_err(|error| error.to_string())?;
+        let octets = assets.file(text).map_err(|error| format!("{text}: {error}"))?;
+        let cache = Cache::parse(&octets).map_err(|error| format!("{text}: {error}"))?;
+        return Ok(SplitBy::Cache(Arc::new(cache)));
+    }
+    let by = By::parse(kind, text).map_err(|error| error.to_string())?;
     Ok(SplitBy::Rule(Box::new(Split { reverse, ..Split::new(by) })))
 }

@@ -11,6 +11,8 @@ mod edit;
 mod error;
 mod otg;
 mod plan;
+mod ports;
+mod prep;
 mod profile;
 mod report;
 mod score;
@@ -32,6 +34,10 @@ mod _native {
     use otg::Otg;
     #[pymodule_export]
     use plan::Plan;
+    #[pymodule_export]
+    use ports::ports;
+    #[pymodule_export]
+    use prep::prep;
     #[pymodule_export]
     use profile::Profile;
     #[pymodule_export]

@@ -2,12 +2,12 @@
 
 use pyo3::{prelude::*, types::PyBytes};
 use serde_json::{Value, json};
-use squall::explain;
+use squall::{explain, render};
 
 #[pyclass(frozen, module = "squall._native")]
 pub struct Plan {
-    pub plan: squall::Plan,
-    pub virtual_time: bool,
+    pub planned: squall::Planned,
+    pub profile: squall::Profile,
 }
 
 /// (stream's index, index in the stream, due in ns, octets, summary)
@@ -17,7 +17,7 @@ type Frame<'py> = (usize, u64, u64, Bound<'py, PyBytes>, String);
 impl Plan {
     /// The fields of Python's `Plan` but the frames.
     fn to_json(&self) -> String {
-        let p = &self.plan;
+        let p = &self.planned.plan;
         let queues = |queues: &[(usize, u32)]| -> Value {
             queues.iter().map(|&(port, queue)| json!([p.ports[port].name, queue])).collect()
         };
@@ -42,7 +42,7 @@ impl Plan {
             "duration_s": p.stop.duration.map(|d| d.as_secs_f64()),
             "packets": p.stop.packets,
             "octets": p.stop.octets,
-            "virtual_time": self.virtual_time,
+            "virtual_time": self.planned.virtual_time,
             "ports": p.ports.iter().map(|p| json!({ "name": p.name, "address": p.address })).collect::<Vec<_>>(),
             "streams": streams.collect::<Vec<_>>(),
             "workers": p.workers.iter().map(|w| json!({ "tx": queues(&w.tx), "rx": queues(&w.rx), "cpu": w.cpu })).collect::<Vec<_>>(),
@@ -51,8 +51,16 @@ impl Plan {
         .to_string()
     }
 
+    /// As `squall plan` prints it.
+    fn summary(&self, py: Python<'_>, frames: usize, hex: bool) -> String {
+        py.detach(|| {
+            let frames = explain::preview(&self.planned.plan, frames);
+            render::terminal(&self.planned.text(&self.profile, &frames, hex)).into_owned()
+        })
+    }
+
     fn frames<'py>(&self, py: Python<'py>, count: usize) -> Vec<Frame<'py>> {
-        let frames = py.detach(|| explain::preview(&self.plan, count));
+        let frames = py.detach(|| explain::preview(&self.planned.plan, count));
         frames
             .into_iter()
             .map(|f| {

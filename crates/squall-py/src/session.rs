@@ -72,7 +72,7 @@ impl Session {
 
     fn plan(&self, py: Python<'_>) -> PyResult<Plan> {
         let planned = py.detach(|| self.0.plan_only()).map_err(to_py)?;
-        Ok(Plan { plan: planned.plan, virtual_time: planned.virtual_time })
+        Ok(Plan { planned, profile: self.0.profile.clone() })
     }
 
     fn start(&self, py: Python<'_>) -> PyResult<Run> {

@@ -79,6 +79,21 @@ pub enum By {
 }
 
 impl By {
+    /// A rule by its name: `auto`, `cidr`, `regex`, `mac`, or `port` (of services, without a text).
+    ///
+    /// # Errors
+    /// There is no such rule, or with what is wrong with its text and what was expected.
+    pub fn parse(kind: &str, text: &str) -> Result<Self, SplitError> {
+        match kind {
+            "auto" => text.parse().map(|mode| Self::Auto(Auto { mode, ..Auto::default() })),
+            "cidr" => Self::cidr(text),
+            "regex" => Self::regex(text),
+            "mac" => Self::mac(text),
+            "port" => Ok(Self::Port(Box::default())),
+            other => Err(SplitError::new(other, "expected auto, cidr, regex, mac or port")),
+        }
+    }
+
     /// `10.0.0.0/8,[fe80::/16]`
     ///
     /// # Errors

@@ -35,6 +35,7 @@ mod flows;
 mod host;
 pub mod import;
 pub mod kinds;
+pub mod listing;
 mod offline;
 mod played;
 mod ports;

@@ -1,0 +1,13 @@
+//! What there is to send on.
+
+use pyo3::prelude::*;
+use squall::listing::Listing;
+
+use crate::error::to_py;
+
+/// The interfaces as JSON, as `squall ports --json` writes them.
+#[pyfunction]
+pub fn ports(py: Python<'_>, interface: Option<&str>) -> PyResult<String> {
+    py.detach(|| Listing::new(interface).map(|listing| listing.to_value().to_string()))
+        .map_err(to_py)
+}

@@ -1,0 +1,68 @@
+//! Which packet of a capture leaves by which of two ports.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use squall::{
+    Error,
+    prep::{
+        prepare,
+        split::{By, Select, Side, Split},
+    },
+};
+
+use crate::error::to_py;
+
+/// (packets of the primary side, of the secondary, of none, why the capture ended early)
+type Prepared = (u64, u64, u64, Option<String>);
+
+/// Writes a cache of tcpprep's.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (file, cache, *, split, reverse, non_ip, include, exclude, comment))]
+pub fn prep(
+    py: Python<'_>,
+    file: PathBuf,
+    cache: PathBuf,
+    split: (String, String),
+    reverse: bool,
+    non_ip: bool,
+    include: Option<String>,
+    exclude: Option<String>,
+    comment: &str,
+) -> PyResult<Prepared> {
+    let done = py.detach(|| {
+        let wrong = |key: &str, text: &str, error: &dyn std::fmt::Display| {
+            Error::Usage(format!("{key} = {text:?}: {error}"))
+        };
+        let (kind, text) = &split;
+        let by = By::parse(kind, text).map_err(|e| wrong("split", kind, &e))?;
+        let select = match (&include, &exclude) {
+            (Some(rule), None) => Some(("include", rule, false)),
+            (None, Some(rule)) => Some(("exclude", rule, true)),
+            (None, None) => None,
+            (Some(_), Some(_)) => {
+                return Err(Error::Usage("include and exclude: expected one at most".into()));
+            }
+        };
+        let select = select
+            .map(|(key, rule, exclude)| {
+                Select::parse(rule, exclude).map_err(|e| wrong(key, rule, &e))
+            })
+            .transpose()?;
+        let non_ip = if non_ip { Side::Primary } else { Side::Secondary };
+        let prepared =
+            prepare(&file, &Split { reverse, non_ip, select, ..Split::new(by) }, comment)?;
+        if prepared.cache.is_empty() && prepared.fault.is_none() {
+            return Err(Error::Usage(format!("{}: there is no packet in it", file.display())));
+        }
+        std::fs::write(&cache, prepared.cache.to_bytes()).map_err(|error| {
+            Error::Environment(format!("{} cannot be written: {error}", cache.display()))
+        })?;
+        Ok(prepared)
+    });
+    let done = done.map_err(to_py)?;
+    let counts = done.cache.counts();
+    let fault = done.fault.map(|fault| fault.to_string());
+    Ok((counts.primary, counts.secondary, counts.skipped, fault))
+}

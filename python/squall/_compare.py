@@ -1,0 +1,104 @@
+"""Capturing tools beside each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from ._errors import PortError, ProfileError
+from ._profile import Time, _plain
+
+__all__ = ["compare"]
+
+Several: TypeAlias = str | Iterable[str]
+
+
+def compare(
+    data: Several = "60,mixed,1514",
+    *,
+    tools: str | None = None,
+    tool: Mapping[str, str] | None = None,
+    steps: Several | None = None,
+    pps: Several | None = None,
+    rounds: int | None = None,
+    duration: Time | None = None,
+    write: Several | None = None,
+    search: float | str | None = None,
+    html: str | os.PathLike[str] | None = None,
+    executable: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Compare capturing tools: how much each loses of a data set at a rate, and what it costs.
+
+    ``squall compare captures`` does it, in a process of its own: it moves into a private lab, which
+    a process with threads cannot.
+
+    Parameters
+    ----------
+    data : str or iterable of str
+        Distributions of lengths and captures: ``"http"``, ``"60"``, ``"office.pcap"``.
+    tools : str, optional
+        ``"squall,tcpdump:-B 65536"``: names, with arguments after a colon.
+    tool : dict, optional
+        Other tools, by name: ``{"mine": "mytool -i {interface} -w {file}"}``.
+    steps, pps : str or iterable of str, optional
+        Rates: ``"100Mbps,1Gbps,max"``; in frames a second: ``"100k,400k"``.
+    rounds : int, optional
+        Repetitions, of which the median counts.
+    duration : seconds or str, optional
+        How long each step sends.
+    write : str or iterable of str, optional
+        Where tools write: ``"null"``, ``"tmpfs"``, ``"disk"``, or a folder.
+    search : float or str, optional
+        Searches for the largest rate with a loss ratio below this.
+    html : path, optional
+        Writes the result as one HTML file with plots, too.
+    executable : path, optional
+        The command line tool. Default: ``$SQUALL``, or ``squall`` of the search path.
+
+    Returns
+    -------
+    dict
+        As ``squall compare captures --json`` writes it.
+
+    Raises
+    ------
+    ProfileError
+        An argument is wrong.
+    PortError
+        There is no such tool, or no private lab can be made here.
+    """
+    program = executable or os.environ.get("SQUALL") or shutil.which("squall")
+    if program is None:
+        raise PortError(
+            "the program squall was not found\n  expected it in the search path, in $SQUALL, or as"
+            " executable"
+        )
+    given = {"data": data, "steps": steps, "pps": pps, "write": write}
+    command = [os.fspath(program), "compare", "captures", "--quiet", "--json", "-"]
+    for option, value in given.items():
+        if value is not None:
+            texts = [value] if isinstance(value, str) else value
+            command.append(f"--{option}={','.join(map(str, texts))}")
+    single = {"tools": tools, "rounds": rounds, "duration": _time(duration), "search": search}
+    command += [f"--{name}={value}" for name, value in single.items() if value is not None]
+    command += [f"--tool={name}={line}" for name, line in (tool or {}).items()]
+    if html is not None:
+        command.append(f"--report={os.fspath(html)}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise PortError(f"{program} does not run: {error}") from error
+    if done.returncode != 0:
+        kind = ProfileError if done.returncode == 2 else PortError
+        raise kind(done.stderr.strip().removeprefix("squall: ").removeprefix("error: "))
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def _time(value: Time | None) -> str | None:
+    plain = _plain(value)
+    return f"{plain}s" if isinstance(plain, int | float) and not isinstance(plain, bool) else plain

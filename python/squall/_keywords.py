@@ -1,0 +1,80 @@
+"""Keyword arguments that there are not: the error names the nearest."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: On functions that are checked.
+_MARK = "__names_the_nearest__"
+
+
+def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`function` with errors that name the nearest keyword, where it takes no others.
+
+    Python has that from 3.13 on; earlier versions only say that a keyword is unexpected.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    # Whoever takes the rest says what is wrong with it.
+    if any(p.kind is p.VAR_KEYWORD for p in parameters) or hasattr(function, _MARK):
+        return function
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    taken = frozenset(known)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        if not taken.issuperset(keywords):
+            raise TypeError(unknown(name, keywords, known))
+        return function(*args, **keywords)
+
+    # Callers ask whether a function is to be awaited.
+    @functools.wraps(function)
+    async def awaited(*args: Any, **keywords: Any) -> Any:
+        return await checked(*args, **keywords)
+
+    found = awaited if inspect.iscoroutinefunction(function) else checked
+    setattr(found, _MARK, True)
+    return found
+
+
+def unknown(name: str, keywords: Mapping[str, Any], known: list[str]) -> str:
+    """Which of `keywords` are not `known`, in words."""
+    wrong = next(keyword for keyword in keywords if keyword not in known)
+    names = [keyword for keyword in known if keyword != "self"]
+    close = difflib.get_close_matches(wrong, names, 1)
+    if close:
+        there_is = f"did you mean {close[0]!r}?"
+    else:
+        there_is = f"expected {', '.join(names)}" if names else "it takes none"
+    return f"{name}() got an unexpected keyword argument {wrong!r}: {there_is}"
+
+
+def name_the_nearest(public: Mapping[str, Any], package: str) -> dict[str, Any]:
+    """The functions of `public` that belong to `package`, checked; its classes are changed in
+    place: their constructors and public methods.
+    """
+    changed = {}
+    for name, value in public.items():
+        if name.startswith("_") or not getattr(value, "__module__", "").startswith(package):
+            continue
+        if inspect.isfunction(value):
+            changed[name] = near(value, name)
+        elif inspect.isclass(value) and not _is_result(value):
+            for method, function in list(vars(value).items()):
+                if method != "__init__" and method.startswith("_"):
+                    continue
+                shown = name if method == "__init__" else f"{name}.{method}"
+                if inspect.isfunction(function):
+                    setattr(value, method, near(function, shown))
+                elif isinstance(function, (classmethod, staticmethod)):
+                    setattr(value, method, type(function)(near(function.__func__, shown)))
+    return changed
+
+
+def _is_result(kind: type) -> bool:
+    """Values of reports: nobody but this package makes them, and thousands at a time."""
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)

@@ -1,0 +1,94 @@
+"""Captures split over two ports, as tcpprep does it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from . import _native
+
+__all__ = ["Prepared", "prep"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is in a cache that `prep` wrote.
+
+    Attributes
+    ----------
+    primary, secondary, skipped : int
+        Packets that leave by the port of the clients, by that of the servers, and not at all.
+    fault : str or None
+        Why the capture could not be read to its end; the cache has the packets before.
+    """
+
+    primary: int
+    secondary: int
+    skipped: int
+    fault: str | None
+
+
+def prep(
+    file: str | os.PathLike[str],
+    cache: str | os.PathLike[str],
+    *,
+    split: tuple[Literal["auto", "cidr", "regex", "mac", "port"], str] = ("auto", "first"),
+    reverse: bool = False,
+    non_ip: bool = False,
+    include: str | None = None,
+    exclude: str | None = None,
+    comment: str = "",
+) -> Prepared:
+    """Split a capture over two ports, and write which packet leaves by which to a cache of
+    tcpprep's.
+
+    Parameters
+    ----------
+    file : path
+        pcap or pcapng, compressed or not.
+    cache : path
+        What is written; `replay` takes it as ``split=("cache", path)``, `edit` as ``cache``.
+    split : (kind, text)
+        What tells the sides apart: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
+        ``("regex", "^10[.]")``, ``("mac", "02:00:00:00:00:01")``, ``("port", "")``.
+    reverse : bool
+        Exchanges the two ports.
+    non_ip : bool
+        Packets without IP leave by the primary port.
+    include, exclude : str, optional
+        At most one. Only these leave, or all but these: ``"S:10.0.0.0/8"``, ``"P:1-5,9"``,
+        ``"F:tcp port 80"``.
+    comment : str
+        Kept in the cache.
+
+    Returns
+    -------
+    Prepared
+
+    Raises
+    ------
+    ProfileError
+        The capture cannot be read, does not tell the sides of its hosts, or a rule is none.
+    PortError
+        The cache cannot be written.
+
+    Examples
+    --------
+    >>> import pathlib, squall, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> sent = squall.send(f"pcap:{folder}/in.pcap", "eth/ipv4/udp", rate="1 kpps", count=10)
+    >>> squall.prep(folder / "in.pcap", folder / "in.cache", include="P:1-4")
+    Prepared(primary=4, secondary=0, skipped=6, fault=None)
+    """
+    done = _native.prep(
+        os.fspath(file),
+        os.fspath(cache),
+        split=split,
+        reverse=reverse,
+        non_ip=non_ip,
+        include=include,
+        exclude=exclude,
+        comment=comment,
+    )
+    return Prepared(*done)
