@@ -27,5 +27,5 @@ pub use replay::Replayed;
 pub use squall_measure::Measure;
 pub use supervisor::{EngineError, MakeTap, Outcome, Running, Settings, Take, start};
 pub use worker::{
-    Command, Counters, PortRx, PortTx, QueueCounters, Snapshot, SourceKind, StreamTx,
+    Command, Counters, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot, SourceKind, StreamTx,
 };

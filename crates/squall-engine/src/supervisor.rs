@@ -22,7 +22,7 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, Snapshot,
+    Clock, Command, Counters, ReceivedFlows, Snapshot,
     after::{Afters, Waiting, is_awaited},
     clock::Watch,
     cut::Cutter,
@@ -32,7 +32,7 @@ use crate::{
     replay::{Feed, Replayed, Replayer},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
-    worker::{Inflow, Message, Receiving, Waker, Worker},
+    worker::{Inflow, Message, QueueFlows, Receiving, Waker, Worker},
 };
 
 /// How a plan is run.
@@ -200,6 +200,8 @@ pub struct Outcome {
     pub began: Vec<(squall_plan::Part, Option<Picos>)>,
 }
 
+/// Flows in one answer of a worker: some 100 us of its time.
+const FLOWS_AT_ONCE: usize = 2048;
 /// Ahead of the first departure: time for every worker to be there.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
@@ -570,6 +572,38 @@ impl Running {
     /// The counters alone of every worker, as [`Running::snapshot`].
     pub fn counters(&self) -> Vec<Counters> {
         self.ask(Message::Counters)
+    }
+
+    /// What every queue has counted of each flow so far: of each queue at most `most` flows, those
+    /// that came first. `None` where flows are not told apart.
+    ///
+    /// It is asked for in parts, as a worker that copies a million flows at once receives nothing
+    /// meanwhile, and its ring overflows.
+    pub fn received_flows(&self, most: usize) -> Option<ReceivedFlows> {
+        let mut all = None::<ReceivedFlows>;
+        for from in (0..most).step_by(FLOWS_AT_ONCE) {
+            let wanted = FLOWS_AT_ONCE.min(most - from);
+            let parts = self.ask(|reply| Message::Flows(from, wanted, reply));
+            let parts: Vec<QueueFlows> = parts.into_iter().flatten().collect();
+            let more = parts.iter().any(|part| part.total > from + wanted);
+            if parts.is_empty() {
+                break;
+            }
+            let sum = all.get_or_insert_default();
+            for part in parts {
+                // Each part says how many there are by then: they are counted once.
+                if from == 0 {
+                    sum.total += part.total;
+                    sum.rest = (sum.rest.0 + part.rest.0, sum.rest.1 + part.rest.1);
+                    sum.begin = sum.begin.into_iter().chain(part.begin).min();
+                }
+                sum.flows.extend(part.flows.into_iter().map(|flow| (part.port, flow)));
+            }
+            if !more {
+                break;
+            }
+        }
+        all
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {

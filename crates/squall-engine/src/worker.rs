@@ -14,7 +14,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::Load;
-use squall_measure::{Receiver, StreamCounters, track::Key};
+use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
 use squall_plan::{Part, PlanStream};
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
@@ -196,6 +196,31 @@ pub struct QueueCounters {
     pub beyond: u64,
 }
 
+/// A part of the flows that one receiving queue told apart.
+pub(crate) struct QueueFlows {
+    pub port: usize,
+    /// Flows of this queue so far.
+    pub total: usize,
+    /// When its first frame came; `None` before that.
+    pub begin: Option<Nanos>,
+    /// Frames and octets of flows that found no room.
+    pub rest: (u64, u64),
+    pub flows: Vec<FlowCount>,
+}
+
+/// Flows of all receiving queues, so far.
+#[derive(Clone, Debug, Default)]
+pub struct ReceivedFlows {
+    /// Flows that the queues know; more than `flows` where not all were wanted.
+    pub total: usize,
+    /// When the first frame of all came.
+    pub begin: Option<Nanos>,
+    /// Frames and octets of flows that found no room.
+    pub rest: (u64, u64),
+    /// With the port that each was received on; once for each queue that saw it.
+    pub flows: Vec<(usize, FlowCount)>,
+}
+
 impl From<&Snapshot> for Counters {
     fn from(snapshot: &Snapshot) -> Self {
         let seen = |rx: &PortRx| QueueCounters::of(rx.port, &rx.seen);
@@ -229,6 +254,8 @@ pub(crate) enum Message {
     Counters(Reply<Counters>),
     /// `true`: with histograms.
     Snapshot(bool, Reply<Snapshot>),
+    /// Of each queue at most so many flows (the second) from that number on (the first).
+    Flows(usize, usize, Reply<Vec<QueueFlows>>),
     /// The end: counters go home.
     Finish,
 }
@@ -806,6 +833,9 @@ impl Worker {
                 Message::Counters(reply) => {
                     let _ = reply.send(self.counters());
                 }
+                Message::Flows(from, most, reply) => {
+                    let _ = reply.send(self.flows(from, most));
+                }
                 Message::Finish => self.finish(now),
                 Message::Command(command) => self.apply(&command, now),
             }
@@ -920,6 +950,21 @@ impl Worker {
         let mut counters = Counters { rx, ..Counters::default() };
         self.sources.iter().for_each(|source| source.counters(&mut counters));
         counters
+    }
+
+    /// Queues that do not tell flows apart are left out.
+    fn flows(&self, from: usize, most: usize) -> Vec<QueueFlows> {
+        let part = |rx: &Receiving| {
+            let flows = rx.seen.flows.as_deref()?;
+            Some(QueueFlows {
+                port: rx.port,
+                total: flows.table.len(),
+                begin: (flows.total.packets > 0).then_some(flows.total.first),
+                rest: (flows.rest.packets, flows.rest.octets),
+                flows: flows.counts(from, most),
+            })
+        };
+        self.rx.iter().filter_map(part).collect()
     }
 
     /// `full`: with the histograms of what is sent; `seen` gives what is told of what was received.

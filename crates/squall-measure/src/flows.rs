@@ -104,6 +104,20 @@ pub struct TopFlow {
     pub missing: Option<u64>,
 }
 
+/// Counters of one flow, without its histograms.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowCount {
+    pub key: FlowKey,
+    pub packets: u64,
+    /// With FCS.
+    pub octets: u64,
+    /// Instants of the first and the last frame.
+    pub first: Nanos,
+    pub last: Nanos,
+    /// Sequence numbers that are missing; `None` where packets have none that is known.
+    pub missing: Option<u64>,
+}
+
 impl Flows {
     pub fn new(settings: &FlowSettings, bins: Option<&EqualBins>) -> Self {
         Self {
@@ -170,6 +184,23 @@ impl Flows {
     pub fn memory(&self) -> usize {
         let heap = |flow: &FlowRx| flow.gaps.memory() + flow.sequence.memory();
         self.table.memory() + self.table.iter().map(|flow| heap(&flow.value)).sum::<usize>()
+    }
+
+    /// Counters of at most `most` flows from number `from` on, in the order of their first frames.
+    /// Flows stay where they are in the table: who asks for one part after the other gets all.
+    pub fn counts(&self, from: usize, most: usize) -> Vec<FlowCount> {
+        let count = |flow: &crate::flow::Flow<FlowRx>| FlowCount {
+            key: flow.key,
+            packets: flow.value.traffic.packets,
+            octets: flow.value.traffic.octets,
+            first: flow.value.traffic.first,
+            last: flow.value.traffic.last,
+            missing: match &flow.value.sequence {
+                Recognised::Known(known) => Some(known.sequence.missing_so_far()),
+                _ => None,
+            },
+        };
+        self.table.iter().skip(from).take(most).map(count).collect()
     }
 
     /// What the time stamps are multiples of, nanoseconds, as far as it shows.
@@ -239,5 +270,20 @@ mod tests {
         let top = flows.top(1);
         assert_eq!((top.flows, top.top.len(), top.top[0].packets), (2, 1, 10));
         assert_eq!((flows.rest.first, flows.rest.last), (Nanos(200), Nanos(2900)));
+    }
+
+    #[test]
+    fn the_parts_of_the_table_together_are_all_flows() {
+        let mut flows = Flows::new(&FlowSettings::default(), None);
+        for k in 0..30u64 {
+            let mut frame = [0; 60];
+            frame[11] = (k % 5) as u8;
+            flows.observe(&frame, 64, Nanos(100 + k));
+        }
+        let parts: Vec<_> = (0..6).step_by(2).flat_map(|from| flows.counts(from, 2)).collect();
+        let seen: Vec<_> = parts.iter().map(|f| (f.key.src[5], f.packets, f.octets)).collect();
+        assert_eq!(seen, [0, 1, 2, 3, 4].map(|host| (host, 6, 6 * 64)));
+        assert_eq!((parts[4].first, parts[4].last), (Nanos(104), Nanos(129)));
+        assert!(flows.counts(5, 2).is_empty());
     }
 }

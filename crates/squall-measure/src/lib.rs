@@ -13,7 +13,7 @@ pub mod kinds;
 pub mod track;
 mod traffic;
 
-pub use flows::{By, FlowRx, FlowSettings, Flows, TopFlow, TopFlows, source};
+pub use flows::{By, FlowCount, FlowRx, FlowSettings, Flows, TopFlow, TopFlows, source};
 pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 
 use flow::Link;

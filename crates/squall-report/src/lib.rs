@@ -1,6 +1,7 @@
 //! Reports: what goes in are the figures of a run ([`report`]) or of captures ([`info`]), what
 //! comes out is a verdict on them ([`verdict`]), criteria that they meet or not
-//! ([`report::fail_if`]), and text, pages and live views ([`render`]).
+//! ([`report::fail_if`]), text, pages and live views ([`render`]), and received flows by
+//! conversation and by host ([`conversations`]).
 //!
 //! Knows no ports, plans, clocks or files, and of Squall but histograms: who has measured fills in
 //! the figures.
@@ -14,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod conversations;
 pub mod info;
 pub mod render;
 pub mod report;

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Run, Session,
+    conversations::Flows,
     driving::{Driven, LiveReport, Start},
     report::{EndedBy, ReasonCode, Report, VerdictStatus, fail_if::FailIf},
     units::Rate,
@@ -40,6 +41,10 @@ const CHECKPOINT: Duration = Duration::from_secs(5);
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 /// Leases that are over, of which it is known why.
 const LEASES_ENDED: usize = 1000;
+/// Flows of each receive queue that a run that goes on tells: some 12 MB of counters.
+const FLOWS: usize = 100_000;
+/// Those are not asked for again before this time: several pages may look at one run.
+const FLOWS_FRESH: Duration = Duration::from_millis(500);
 /// Runs at once.
 const MOST: usize = 64;
 
@@ -200,6 +205,8 @@ pub struct Live {
     listens: bool,
     /// Of a run that only reads files: what had come by the latest reports.
     quiet: Mutex<(u64, u32)>,
+    /// Flows that it received, as they were told last.
+    flows: Mutex<Option<(Instant, Arc<Flows>)>>,
 }
 
 /// Why a run ends before its time.
@@ -271,6 +278,25 @@ impl Live {
             report.series = series;
         }
         report
+    }
+
+    /// Flows that it has received so far; `None` where they are not told apart.
+    ///
+    /// # Errors
+    /// A run that has not begun, or is over.
+    pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        // Whoever else asks waits for the same answer: the workers are asked once.
+        let mut last = lock(&self.flows);
+        if let Some((taken, flows)) = &*last
+            && taken.elapsed() < FLOWS_FRESH
+        {
+            return Ok(Some(flows.clone()));
+        }
+        let flows = self.driving()?.with(|run| Ok(run.received_flows(FLOWS)));
+        // Nothing else is refused here: it has ended since.
+        let flows = flows.map_err(|_| over(&self.row().id))?.map(Arc::new);
+        *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));
+        Ok(flows)
     }
 
     pub fn is_over(&self) -> bool {
@@ -537,6 +563,7 @@ impl Service {
             checkpoint: Mutex::new(Instant::now() + FIRST_CHECKPOINT),
             listens: Kind::of(&session) == Kind::Capture,
             quiet: Mutex::default(),
+            flows: Mutex::default(),
             row: Mutex::new(row.clone()),
         });
         if let Err(error) = self.history.insert(&row, &live.text, format) {

@@ -32,6 +32,9 @@ pub struct Service {
     pub acting: Acting,
     /// Captures that were looked at.
     pub captures: squall_editor::Captures,
+    /// Flows of the run in the history that was looked at last, and its id: a report of a million
+    /// flows takes seconds to read, and whoever sorts them asks again and again.
+    pub flows: Mutex<Option<(String, Arc<squall::conversations::Flows>)>>,
     /// Rules that are solved, or were.
     #[cfg_attr(not(feature = "attacks"), expect(dead_code))]
     pub solving: design::Solving,
@@ -101,6 +104,7 @@ impl Service {
             otg: otg::Sessions::new(acting.clone()),
             acting,
             captures: squall_editor::Captures::default(),
+            flows: Mutex::default(),
             solving: Default::default(),
             bound: OnceLock::new(),
             ending: Sender::new(false),

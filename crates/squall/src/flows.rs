@@ -1,18 +1,20 @@
 //! From what the queues saw of flows to the report's.
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
 };
 
-use squall_engine::PortRx;
+use squall_engine::{PortRx, ReceivedFlows};
 use squall_measure::{
-    Bursts as SeenBursts, By, FlowRx, FlowSettings, Gaps, Traffic,
+    Bursts as SeenBursts, By, FlowCount, FlowRx, FlowSettings, Gaps, Traffic,
     flow::{Flow, FlowKey, ethertype_name, protocol},
     kinds::{Kind, Recognised, SenderClock, Sequenced},
     source,
 };
 use squall_plan::Plan;
+use squall_report::conversations::{self, HostAddress};
 use squall_stats::{EqualBins, Histogram, Patterns, seen_together};
 use squall_units::Nanos;
 
@@ -133,9 +135,9 @@ pub(crate) fn report(
     report.rest =
         (rest.packets > 0).then_some(RestReport { packets: rest.packets, octets: rest.octets });
     let source = |(key, (sum, traffic)): (FlowKey, (ReceivedSourceReport, Traffic))| {
-        let (pps, bps_l2) = mean(&traffic);
+        let (pps, bps_l2) = mean(traffic.packets, traffic.octets, traffic.span());
         ReceivedSourceReport {
-            name: addresses(&key).0,
+            name: hosts(&key).0.to_string(),
             packets: traffic.packets,
             octets: traffic.octets,
             pps,
@@ -146,6 +148,38 @@ pub(crate) fn report(
     report.sources = sources.into_iter().map(source).collect();
     report.sources.sort_by(|a, b| (b.octets, &a.name).cmp(&(a.octets, &b.name)));
     report
+}
+
+/// Of a run on its way: counters of all flows that the queues told.
+pub(crate) fn so_far(
+    settings: &FlowSettings,
+    plan: &Plan,
+    seen: &ReceivedFlows,
+) -> conversations::Flows {
+    let begin = seen.begin.unwrap_or_default();
+    let flow = |(port, flow): &(usize, FlowCount)| {
+        let (src, dst) = hosts(&flow.key);
+        let none = HostAddress::Other("".into());
+        conversations::Flow {
+            port: *port,
+            src,
+            dst: if settings.by == By::Source { none } else { dst },
+            ports: ports_of(settings, &flow.key),
+            protocol: protocol_of(settings, &flow.key),
+            packets: flow.packets,
+            octets: flow.octets,
+            first_s: flow.first.saturating_sub(begin).as_secs_f64(),
+            last_s: flow.last.saturating_sub(begin).as_secs_f64(),
+            bps: mean(flow.packets, flow.octets, flow.last.saturating_sub(flow.first)).1,
+            lost: flow.missing,
+        }
+    };
+    conversations::Flows {
+        ports: plan.ports.iter().map(|port| port.name.clone()).collect(),
+        flows: seen.flows.iter().map(flow).collect(),
+        total: seen.total as u64,
+        rest: (seen.rest.0 > 0).then_some(RestReport { packets: seen.rest.0, octets: seen.rest.1 }),
+    }
 }
 
 /// Counters alone.
@@ -189,7 +223,7 @@ fn merged(
             }
         }
     }
-    let (pps, bps_l2) = mean(&traffic);
+    let (pps, bps_l2) = mean(traffic.packets, traffic.octets, traffic.span());
     let (peak_pps, peak_bps_l2) = per_second(traffic.peak.highest(), settings.pace.interval);
     let report = ReceivedFlowReport {
         packets: traffic.packets,
@@ -279,34 +313,51 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
 
 /// A flow's names, and no figures.
 fn named(settings: &FlowSettings, key: &FlowKey) -> ReceivedFlowReport {
-    let (src, dst) = addresses(key);
+    let (src, dst) = hosts(key);
     if settings.by == By::Source {
+        let src = src.to_string();
         return ReceivedFlowReport { name: src.clone(), src, ..ReceivedFlowReport::default() };
     }
-    let ports = key.is_ip() && (key.src_port, key.dst_port) != (0, 0);
+    let ports = ports_of(settings, key);
     ReceivedFlowReport {
         name: key.to_string(),
-        src,
-        dst,
-        src_port: ports.then_some(key.src_port),
-        dst_port: ports.then_some(key.dst_port),
-        protocol: match key.is_ip() {
-            true => {
-                protocol::name(key.protocol).map_or_else(|| key.protocol.to_string(), str::to_owned)
-            }
-            false => ethertype_name(key.dst_port)
-                .map_or_else(|| format!("{:#06x}", key.dst_port), str::to_owned),
-        },
+        src: src.to_string(),
+        dst: dst.to_string(),
+        src_port: ports.map(|ports| ports.0),
+        dst_port: ports.map(|ports| ports.1),
+        protocol: protocol_of(settings, key).into_owned(),
         ..ReceivedFlowReport::default()
     }
 }
 
+fn ports_of(settings: &FlowSettings, key: &FlowKey) -> Option<(u16, u16)> {
+    let ports = (key.src_port, key.dst_port);
+    (settings.by == By::Flow && key.is_ip() && ports != (0, 0)).then_some(ports)
+}
+
+/// Without IP the EtherType.
+fn protocol_of(settings: &FlowSettings, key: &FlowKey) -> Cow<'static, str> {
+    let known = |name: Option<&'static str>, number: String| match name {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(number),
+    };
+    if settings.by == By::Source {
+        return Cow::Borrowed("");
+    }
+    match key.is_ip() {
+        true => known(protocol::name(key.protocol), key.protocol.to_string()),
+        false => known(ethertype_name(key.dst_port), format!("{:#06x}", key.dst_port)),
+    }
+}
+
 /// IP, or MAC where there is no IP.
-fn addresses(key: &FlowKey) -> (String, String) {
-    let mac =
-        |octets: &[u8; 16]| squall_units::MacAddr(std::array::from_fn(|i| octets[i])).to_string();
+fn hosts(key: &FlowKey) -> (HostAddress, HostAddress) {
+    let mac = |octets: &[u8; 16]| {
+        let mac = squall_units::MacAddr(std::array::from_fn(|i| octets[i]));
+        HostAddress::Other(mac.to_string().into())
+    };
     match (key.src_ip(), key.dst_ip()) {
-        (Some(src), Some(dst)) => (src.to_string(), dst.to_string()),
+        (Some(src), Some(dst)) => (HostAddress::Ip(src), HostAddress::Ip(dst)),
         _ => (mac(&key.src), mac(&key.dst)),
     }
 }
@@ -322,13 +373,13 @@ fn bursts(seen: &SeenBursts) -> Bursts {
 
 /// Frames and bits a second from the first to the last frame: n frames span n - 1 gaps, and the
 /// octets of as many.
-fn mean(traffic: &Traffic) -> (f64, f64) {
-    let span = traffic.span().as_secs_f64();
+fn mean(packets: u64, octets: u64, span: Nanos) -> (f64, f64) {
+    let span = span.as_secs_f64();
     if span <= 0.0 {
         return (0.0, 0.0);
     }
-    let pps = traffic.packets.saturating_sub(1) as f64 / span;
-    (pps, pps * 8.0 * traffic.octets as f64 / traffic.packets.max(1) as f64)
+    let pps = packets.saturating_sub(1) as f64 / span;
+    (pps, pps * 8.0 * octets as f64 / packets.max(1) as f64)
 }
 
 fn per_second((packets, octets): (u64, u64), interval: Nanos) -> (f64, f64) {

@@ -28,6 +28,7 @@ use crate::{
     Capture, Error, assemble,
     attacking::{self, Prepared},
     capture::{Capturing, accepted, filter_of},
+    conversations::Flows,
     cpus::Claim,
     kinds::{Use, Wanted},
     played,
@@ -731,6 +732,7 @@ impl Opened {
             fingerprint,
             measure: Measure {
                 count_only: capturing.is_some()
+                    && flows.is_none()
                     && !self.session.capture.as_ref().is_some_and(|c| c.beside),
                 fingerprint,
                 gap_bins: options.gap_bins.map(|gaps| EqualBins::new(gaps.bins, gaps.width.0.0)),
@@ -1128,6 +1130,14 @@ impl Run {
         let ports = self.running.plan().ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
         Totals::of(self.running.stream_names(), ports, wall_offset_ns, self.running.counters())
+    }
+
+    /// What each received flow has counted so far: of each receive queue at most `most` flows, those
+    /// that came first. `None` where flows are not told apart. No point of the report's series.
+    pub fn received_flows(&self, most: usize) -> Option<Flows> {
+        let settings = self.context.flows.as_ref()?;
+        let seen = self.running.received_flows(most)?;
+        Some(crate::flows::so_far(settings, self.running.plan(), &seen))
     }
 
     /// Waits for the end that the profile sets, then reports. Without such an end call

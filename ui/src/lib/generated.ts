@@ -1386,6 +1386,97 @@ export interface Memory {
   peak_rss_octets: number;
 }
 
+/** Rows, and of how many. Octets are L2, FCS included. */
+export interface ConversationPage {
+  /** Flows of the run; those beyond its limit have none of their own. */
+  flows: number;
+  /**
+   * Flows that were looked at: of a run that goes on at most some 100,000 of each receive queue.
+   */
+  flows_read: number;
+  /** Rows without a filter. */
+  total: number;
+  /** Rows that match the filter. */
+  matching: number;
+  /** All matching rows together. */
+  packets: number;
+  octets: number;
+  /** Frames of flows beyond the run's limit; they are in no row. */
+  rest: RestReport | null;
+  rows: Conversation[];
+}
+
+/** A conversation: frames between A and B. A sent the first frame that was received. */
+export interface Conversation {
+  /** IP address, or MAC address where there is no IP. */
+  a: string;
+  /** `null` where the protocol has no ports, or rows are address pairs. */
+  a_port: number | null;
+  b: string;
+  b_port: number | null;
+  /** `UDP`, `TCP`, ...; the EtherType's name or number without IP; empty of address pairs. */
+  protocol: string;
+  /** Ports of the run that received it. */
+  received_on: string[];
+  /** Directions of 5-tuples. */
+  flows: number;
+  packets: number;
+  octets: number;
+  /** From A to B. */
+  packets_ab: number;
+  octets_ab: number;
+  packets_ba: number;
+  octets_ba: number;
+  /** First frame, since the first frame that the run received. */
+  start_s: number;
+  /** From the first to the last frame. */
+  duration_s: number;
+  /** Mean of each direction from its first to its last frame, L2; 0 of one frame. */
+  bps_ab: number;
+  bps_ba: number;
+  /** Sequence numbers that are missing; `null` where packets have none that is known. */
+  lost: number | null;
+}
+
+/** Rows, and of how many. Octets are L2, FCS included. */
+export interface EndpointPage {
+  /** Flows of the run; those beyond its limit have none of their own. */
+  flows: number;
+  /**
+   * Flows that were looked at: of a run that goes on at most some 100,000 of each receive queue.
+   */
+  flows_read: number;
+  /** Rows without a filter. */
+  total: number;
+  /** Rows that match the filter. */
+  matching: number;
+  /** All matching rows together. */
+  packets: number;
+  octets: number;
+  /** Frames of flows beyond the run's limit; they are in no row. */
+  rest: RestReport | null;
+  rows: Endpoint[];
+}
+
+/** What one address sent and received. */
+export interface Endpoint {
+  address: string;
+  /** Directions of 5-tuples. */
+  flows: number;
+  packets: number;
+  octets: number;
+  /** Frames with this source address. */
+  tx_packets: number;
+  tx_octets: number;
+  /** Frames with this destination address. */
+  rx_packets: number;
+  rx_octets: number;
+  start_s: number;
+  duration_s: number;
+  /** Of what it sent; `null` where packets have no number that is known. */
+  lost: number | null;
+}
+
 export interface FileList {
   files: FileRow[];
 }

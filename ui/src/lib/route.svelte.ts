@@ -8,6 +8,7 @@ export const PAGES = [
   { id: "replay", title: "Replay", key: "y", icon: "replay" },
   { id: "attacks", title: "Attacks", key: "a", icon: "attacks" },
   { id: "capture", title: "Capture", key: "c", icon: "capture" },
+  { id: "conversations", title: "Conversations", key: "v", icon: "conversations" },
   { id: "runs", title: "Reports", key: "h", icon: "reports" },
   { id: "servers", title: "Servers", key: "d", icon: "servers" },
   { id: "log", title: "Log", key: "l", icon: "log" },

@@ -2,7 +2,11 @@
 // generated; here is what has no schema, or is looser than its own.
 
 export type {
+  Conversation,
+  ConversationPage,
   Distribution,
+  Endpoint,
+  EndpointPage,
   Entry as LoggedRequest,
   FieldInfo as HeaderField,
   FieldView as LayerField,

@@ -1,5 +1,6 @@
 //! `/squall/v1`: the native API.
 
+mod conversations;
 mod extract;
 mod files;
 mod info;
@@ -26,6 +27,7 @@ pub fn routes() -> Routes {
         .and(audit::routes())
         .and(ports::routes())
         .and(runs::routes())
+        .and(conversations::routes())
         .and(files::routes())
         .and(watch::routes())
         .and(metrics::routes())

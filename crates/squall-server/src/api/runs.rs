@@ -551,7 +551,7 @@ async fn list(
     .await
 }
 
-fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
+pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
     row.ok_or_else(|| Refusal::not_found(format!("there is no run {id:?}")))
 }
 
@@ -663,7 +663,7 @@ async fn stats(
     .await
 }
 
-fn read(text: &str) -> Result<Report, Refusal> {
+pub fn read(text: &str) -> Result<Report, Refusal> {
     serde_json::from_str(text)
         .map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
 }
