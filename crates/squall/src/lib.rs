@@ -35,6 +35,7 @@ mod flows;
 mod host;
 pub mod import;
 pub mod kinds;
+mod names;
 mod offline;
 mod played;
 mod ports;
@@ -49,6 +50,7 @@ pub use capture::Capture;
 pub use cpus::allowed as allowed_cpus;
 pub use error::Error;
 pub use host::{host, wall_offset};
+pub use names::Names;
 #[cfg(feature = "attacks")]
 pub use offline::scoring;
 pub use offline::{edit, info, prep};
