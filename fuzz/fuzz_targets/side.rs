@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing,
+    Arrival, Ends, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing,
     Template, Wrap,
 };
 use squall_tcp::Tunables;
@@ -63,6 +63,7 @@ fuzz_target!(|data: &[u8]| {
             tls: None,
             client_tunables: Tunables::default(),
             server_tunables: Tunables::default(),
+            ends: Ends::Both,
             arrival: Arrival::Open { cps: Cps::per_second(1000), spacing: Spacing::Constant },
             limit: None,
             start: Nanos::ZERO,

@@ -34,6 +34,7 @@ pub enum Checked {
     Length(u64),
     Sha256([u8; 32]),
     Regex(Regex),
+    NoRedirect,
 }
 
 /// A place in an answer that is ready to be looked for.
@@ -123,25 +124,44 @@ impl Kept {
             Checked::Sha256(hash) => {
                 (Sha256::digest(&self.octets)[..] == hash[..], ProtocolError::CheckHash)
             }
+            Checked::NoRedirect => (!self.redirects(), ProtocolError::CheckRedirect),
             Checked::Regex(regex) => (regex.is_match(&self.octets), ProtocolError::CheckRegex),
         };
         if holds { Ok(()) } else { Err(error) }
     }
 
+    fn redirects(&self) -> bool {
+        matches!(self.status, 301 | 302 | 303 | 307 | 308)
+    }
+
     /// Path and query of where the answer redirects to, on the same server; other servers are
-    /// other flows.
+    /// other flows. `host` may have a scheme in front, and then another scheme is another server,
+    /// too: `https://www.test`.
     pub fn redirection(&self, host: &[u8]) -> Option<Vec<u8>> {
-        if !matches!(self.status, 301 | 302 | 303 | 307 | 308) {
+        if !self.redirects() {
             return None;
         }
+        let (secure, host) = match (host.strip_prefix(b"http://"), host.strip_prefix(b"https://")) {
+            (Some(host), _) => (Some(false), host),
+            (_, Some(host)) => (Some(true), host),
+            _ => (None, host),
+        };
         let to = self.header("location")?;
         let to = &to[..memchr::memchr(b'#', to).unwrap_or(to.len())];
-        let rest =
-            [&b"http://"[..], b"https://"].iter().find_map(|scheme| to.strip_prefix(*scheme));
-        let path = match rest.or_else(|| to.strip_prefix(b"//")) {
+        let (of, rest) = match (to.strip_prefix(b"http://"), to.strip_prefix(b"https://")) {
+            (Some(rest), _) => (Some(false), Some(rest)),
+            (_, Some(rest)) => (Some(true), Some(rest)),
+            _ => (None, to.strip_prefix(b"//")),
+        };
+        if of.is_some_and(|of| secure.is_some_and(|secure| secure != of)) {
+            return None;
+        }
+        let path = match rest {
             Some(rest) => {
-                let at = memchr::memchr(b'/', rest).unwrap_or(rest.len());
-                if !rest[..at].eq_ignore_ascii_case(host) && !host.is_empty() {
+                let at = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
+                let same = without_port(&rest[..at], of.or(secure))
+                    .eq_ignore_ascii_case(without_port(host, secure.or(of)));
+                if !same && !host.is_empty() {
                     return None;
                 }
                 &rest[at..]
@@ -207,6 +227,12 @@ impl Kept {
     }
 }
 
+/// A host without the port that its scheme has anyway.
+fn without_port(host: &[u8], secure: Option<bool>) -> &[u8] {
+    let port: &[u8] = if secure == Some(true) { b":443" } else { b":80" };
+    host.strip_suffix(port).unwrap_or(host)
+}
+
 /// Where a head ends: behind the first line that is empty, of either kind.
 fn head_end(octets: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', octets).find_map(|at| match &octets[at + 1..] {
@@ -257,6 +283,7 @@ impl Checked {
     /// As text, if it is no regular expression.
     pub fn new(check: &Check) -> Result<Self, String> {
         Ok(match check {
+            Check::NoRedirect => Self::NoRedirect,
             Check::Status(status) => Self::Status(*status),
             Check::Length(octets) => Self::Length(*octets),
             Check::Sha256(hash) => Self::Sha256(*hash),
@@ -346,8 +373,25 @@ mod tests {
         assert_eq!(of(302, "/b?c#d"), Some("/b?c".into()));
         assert_eq!(of(308, "http://A.test:8080/b"), Some("/b".into()));
         assert_eq!(of(301, "http://a.test:8080"), Some("/".into()));
+        assert_eq!(of(301, "http://a.test:8080?x"), Some("/?x".into()));
         assert_eq!(of(301, "http://b.test/"), None);
         assert_eq!(of(200, "/b"), None);
         assert_eq!(of(304, "/b"), None);
+        let to = |host: &str, to: &str| {
+            let kept = answer(&format!("HTTP/1.1 301 x\r\nLocation: {to}\r\n\r\n"));
+            kept.redirection(host.as_bytes()).is_some()
+        };
+        for (host, location, same) in [
+            ("http://a.test", "http://a.test:80/", true),
+            ("http://a.test:80", "http://a.test/", true),
+            ("http://a.test", "https://a.test/", false),
+            ("https://a.test", "https://a.test:443/", true),
+            ("https://a.test", "http://a.test/", false),
+            ("https://a.test", "//a.test/x", true),
+            ("https://a.test", "//b.test/x", false),
+            ("https://a.test", "/x", true),
+        ] {
+            assert_eq!(to(host, location), same, "{host} {location}");
+        }
     }
 }

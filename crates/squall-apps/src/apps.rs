@@ -883,6 +883,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             len => len,
         });
+        // All that its marks stand for is empty.
+        if len == 0 {
+            return true;
+        }
         if !self.is(ASKED) && self.traits.role == Role::Client {
             self.state.at |= ASKED;
             self.state.at &= !ANSWERING;

@@ -3,8 +3,6 @@
 //!
 //! Those that are "like" something have its rhythm and its sizes; what they say is opaque.
 
-use std::sync::Arc;
-
 use squall_units::Nanos;
 
 use crate::{
@@ -104,6 +102,8 @@ pub struct HttpClient {
     pub paths: Vec<(u32, String)>,
     /// Of the Host field.
     pub host: String,
+    /// Redirections to `https` are to the same server, and those to `http` are not.
+    pub secure: bool,
     /// `None`: POST with a body, GET without.
     pub method: Option<String>,
     /// Names and values; they take the place of those that are sent otherwise.
@@ -112,15 +112,16 @@ pub struct HttpClient {
     pub post: Option<u32>,
     /// A body of these octets, before `post`.
     pub body: Option<Vec<u8>>,
-    /// Whose columns `{{NAME}}` in paths, headers and body stands for.
-    pub data: Option<Arc<Data>>,
+    /// Whose columns `${data:NAME}` in paths, headers and body stands for.
+    pub data: Option<Data>,
     /// What servers set is sent back.
     pub cookies: bool,
-    /// So many redirections of a request to the same host are followed, by GET.
+    /// So many redirections of a request to the same host are followed, by GET; with any, an answer
+    /// that redirects further, or to another host, fails the flow.
     pub redirects: u32,
     /// What each answer should be, behind its redirections.
     pub checks: Vec<Check>,
-    /// What is taken from each answer, for `{{NAME}}` in the requests behind it.
+    /// What is taken from each answer, for `${value:NAME}` in later requests.
     pub extracts: Vec<(String, Origin)>,
     /// Requests over one connection, at least 1.
     pub requests: u32,
@@ -139,6 +140,7 @@ impl Default for HttpClient {
         Self {
             paths: vec![(1, "/".into())],
             host: "squall".into(),
+            secure: false,
             method: None,
             headers: vec![],
             post: None,
@@ -166,21 +168,21 @@ impl HttpClient {
             Some(rest) => (rest, 443),
             None => (url.strip_prefix("http://")?, 80),
         };
-        let (host, path) = match rest.find('/') {
-            Some(at) => (&rest[..at], &rest[at..]),
-            None => (rest, "/"),
-        };
+        // What stands behind `#` is not sent (RFC 9110 §4.2.5).
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let path = if path.starts_with('/') { path.into() } else { format!("/{path}") };
         let behind = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
         let port = match host[behind..].split_once(':') {
             Some((_, port)) => port.parse().ok()?,
             None => usual,
         };
         let printable = |text: &str| text.bytes().all(|octet| octet.is_ascii_graphic());
-        if host.is_empty() || host.starts_with(':') || !printable(host) || !printable(path) {
+        if host.is_empty() || host.starts_with(':') || !printable(host) || !printable(&path) {
             return None;
         }
-        let paths = vec![(1, path.into())];
-        Some((Self { paths, host: host.into(), ..Self::default() }, port))
+        let (paths, secure) = (vec![(1, path)], usual == 443);
+        Some((Self { paths, host: host.into(), secure, ..Self::default() }, port))
     }
 
     /// The client's program.
@@ -288,13 +290,15 @@ impl HttpClient {
                 .then(self.fields(" HTTP/1.1\r\n", false, false)?)
                 .then(Message::octets(*b"\r\n"));
             for _ in 0..self.redirects {
-                let (label, host) = (label.clone(), self.host.clone());
+                let scheme = if self.secure { "https" } else { "http" };
+                let (label, host) = (label.clone(), format!("{scheme}://{}", self.host));
                 builder = builder
                     .push(Instruction::UnlessRedirect { label, host })
                     .send_message(request.clone().joined())
                     .push(response.clone());
             }
-            builder = builder.push(Instruction::Label(label));
+            let further = Instruction::Check(Check::NoRedirect);
+            builder = builder.push(Instruction::Label(label)).push(further);
         }
         let checks = self.checks.iter().cloned().map(Instruction::Check);
         let extracts = self.extracts.iter().cloned();
@@ -304,7 +308,7 @@ impl HttpClient {
 
     fn request(&self, path: &str, close: bool) -> Result<Message, MessageError> {
         let body = match (&self.body, self.post) {
-            (Some(body), _) => Some(self.with_places(body)?),
+            (Some(body), _) => Some(self.marked(body)?),
             (None, Some(0)) => Some(Message::default()),
             (None, Some(len)) => Some(filler(len)),
             (None, None) => None,
@@ -314,7 +318,7 @@ impl HttpClient {
             (None, Some(_)) => "POST",
             (None, None) => "GET",
         };
-        let first = self.with_places(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
+        let first = self.marked(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
         let head = first.then(self.fields("", close, body.is_some())?);
         let Some(body) = body else { return Ok(head.then(Message::octets(*b"\r\n"))) };
         let length = match body.fixed_len() {
@@ -346,7 +350,7 @@ impl HttpClient {
         for (name, value) in &self.headers {
             text += &format!("{name}: {value}\r\n");
         }
-        let fields = self.with_places(text.as_bytes())?;
+        let fields = self.marked(text.as_bytes())?;
         let cookies = Message { parts: vec![Part::Mark(Mark::Cookies)] };
         Ok(if self.cookies { fields.then(cookies) } else { fields })
     }
@@ -355,9 +359,12 @@ impl HttpClient {
         self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
     }
 
-    fn with_places(&self, text: &[u8]) -> Result<Message, MessageError> {
-        let names: Vec<&str> = self.extracts.iter().map(|(name, _)| name.as_str()).collect();
-        Message::with_places(text, self.data.as_ref(), &names)
+    fn marked(&self, text: &[u8]) -> Result<Message, MessageError> {
+        let message = Message::raw(text)?;
+        match &self.data {
+            Some(data) => message.with_data(data),
+            None => Ok(message),
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use squall_program::mix;
 use squall_units::Nanos;
 
 use crate::{
-    Compare, Condition, Delay, Instruction, Mark, Message, MessageRef, Mistake, Part, Program,
-    ProgramError, Role, Take, TakeForm, Times, Transport, Value,
+    Compare, Condition, DataOrder, Delay, Instruction, Mark, Message, MessageError, MessageRef,
+    Mistake, Part, Program, ProgramError, Role, Take, TakeForm, Times, Transport, Value,
     answers::{Checked, Source},
     message::{COOKIES, Ready, known},
 };
@@ -522,6 +522,11 @@ impl<'a> Compiler<'a> {
                 }
             },
         };
+        if let (Role::Server, Some((name, Some(data)))) = (self.program.role, message.data())
+            && data.order() != DataOrder::Random
+        {
+            return Err(MessageError::DataOfServer { name: name.into() }.into());
+        }
         let register = message.variable()?.map(|name| self.variable(name)).transpose()?;
         if let Some(&at) = name.and_then(|name| self.named.get(name)) {
             return Ok((at, self.code.messages[at as usize].fixed_len(), register));

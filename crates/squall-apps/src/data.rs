@@ -1,28 +1,35 @@
-//! Rows of a table, of which each flow has one: users and their passwords, say.
+//! Records of a CSV file, of which each flow has one: users and their passwords, say.
+
+use std::sync::Arc;
 
 use squall_program::{below, mix};
 
-/// A table with named columns. Which row a flow has is a function of its number, so that no worker
-/// asks another.
+/// Records with named columns, and which of them a flow has: a function of the flow's number, so
+/// that no worker asks another. A clone shares the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    columns: Vec<String>,
-    /// All cells behind each other, row by row.
-    cells: Vec<u8>,
-    /// Where each of them ends.
-    ends: Vec<u32>,
+    table: Arc<Table>,
     order: DataOrder,
 }
 
-/// Which row the next flow has.
+#[derive(Debug, PartialEq, Eq)]
+struct Table {
+    columns: Vec<String>,
+    /// All cells, record by record.
+    cells: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<u32>,
+}
+
+/// Which record the next flow has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataOrder {
-    /// One after the other, from the first again behind the last.
+    /// Flow k has record k; after the last record the first comes again.
     #[default]
-    Sequential,
-    /// Each once: a template has no more flows than there are rows.
+    Circular,
+    /// Flow k has record k, and no flow begins after the last.
     Once,
-    /// Drawn for each flow by the seed; rows may come again.
+    /// Drawn for each flow by the seed; records may come again.
     Random,
 }
 
@@ -34,8 +41,10 @@ pub enum DataError {
     NoName { column: usize },
     #[error("two columns are named {name:?}")]
     NameTwice { name: String },
-    #[error("there is no row below the names of the columns")]
-    NoRows,
+    #[error("there is no record after line 1, which names the columns")]
+    NoRecords,
+    #[error("line {line}: {found} cells; expected {expected}, as line 1 names so many columns")]
+    Cells { line: u64, found: u64, expected: u64 },
     #[error("there are {found} octets in the cells; expected 4 GiB at most")]
     TooLong { found: u64 },
 }
@@ -44,11 +53,11 @@ impl Data {
     /// Reads comma-separated values (RFC 4180), whose first line names the columns.
     ///
     /// # Errors
-    /// If a row has more or fewer cells than there are names, or there are no rows.
+    /// If a record has more or fewer cells than there are columns, or there are no records.
     pub fn from_csv(octets: &[u8], order: DataOrder) -> Result<Self, DataError> {
         // Spreadsheets write it in front of UTF-8.
         let octets = octets.strip_prefix(b"\xef\xbb\xbf").unwrap_or(octets);
-        let mut reader = csv::ReaderBuilder::new().from_reader(octets);
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(octets);
         let names = reader.headers()?;
         let columns: Vec<String> = names.iter().map(|name| name.trim().to_owned()).collect();
         for (i, name) in columns.iter().enumerate() {
@@ -60,52 +69,80 @@ impl Data {
             }
         }
         let (mut cells, mut ends) = (Vec::with_capacity(octets.len()), Vec::new());
-        for record in reader.byte_records() {
-            for cell in &record? {
+        let mut record = csv::ByteRecord::new();
+        while reader.read_byte_record(&mut record)? {
+            if record.len() != columns.len() {
+                return Err(DataError::Cells {
+                    line: line_of(&record, octets),
+                    found: record.len() as u64,
+                    expected: columns.len() as u64,
+                });
+            }
+            for cell in &record {
                 cells.extend_from_slice(cell);
                 let end = u32::try_from(cells.len());
                 ends.push(end.map_err(|_| DataError::TooLong { found: cells.len() as u64 })?);
             }
         }
         if ends.is_empty() {
-            return Err(DataError::NoRows);
+            return Err(DataError::NoRecords);
         }
-        Ok(Self { columns, cells, ends, order })
+        Ok(Self { table: Arc::new(Table { columns, cells, ends }), order })
+    }
+
+    /// The same records in another order.
+    #[must_use]
+    pub fn in_order(&self, order: DataOrder) -> Self {
+        Self { table: self.table.clone(), order }
     }
 
     #[must_use]
     pub fn columns(&self) -> &[String] {
-        &self.columns
+        &self.table.columns
     }
 
     /// At least 1.
     #[must_use]
-    pub fn rows(&self) -> u64 {
-        (self.ends.len() / self.columns.len()) as u64
+    pub fn records(&self) -> u64 {
+        (self.table.ends.len() / self.table.columns.len()) as u64
     }
 
-    /// How many flows there may be, where each row is used once.
+    #[must_use]
+    pub fn order(&self) -> DataOrder {
+        self.order
+    }
+
+    /// How many flows there may be, where each record is used once.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
-        (self.order == DataOrder::Once).then(|| self.rows())
+        (self.order == DataOrder::Once).then(|| self.records())
     }
 
     pub(crate) fn column(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|known| known == name)
+        self.table.columns.iter().position(|known| known == name)
     }
 
     /// The cell of flow number `flow` of a run of this seed.
     pub(crate) fn of_flow(&self, seed: u64, flow: u32, column: usize) -> &[u8] {
         /// Apart from what marks draw.
-        const ROWS: u64 = 0x726f_7773;
-        let row = match self.order {
-            DataOrder::Sequential | DataOrder::Once => u64::from(flow) % self.rows(),
-            DataOrder::Random => below(mix(mix(seed, ROWS), flow.into()), self.rows()),
+        const RECORDS: u64 = 0x726f_7773;
+        let record = match self.order {
+            DataOrder::Circular | DataOrder::Once => u64::from(flow) % self.records(),
+            DataOrder::Random => below(mix(mix(seed, RECORDS), flow.into()), self.records()),
         };
-        let at = row as usize * self.columns.len() + column;
-        let from = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.cells[from as usize..self.ends[at] as usize]
+        let Table { columns, cells, ends } = &*self.table;
+        let at = record as usize * columns.len() + column;
+        let from = at.checked_sub(1).map_or(0, |before| ends[before]);
+        &cells[from as usize..ends[at] as usize]
     }
+}
+
+/// Where a record begins, from 1. Its position is that of the empty lines before it.
+fn line_of(record: &csv::ByteRecord, octets: &[u8]) -> u64 {
+    let Some(position) = record.position() else { return 0 };
+    let rest = octets.get(position.byte() as usize..).unwrap_or_default();
+    let empty = rest.iter().take_while(|octet| matches!(octet, b'\r' | b'\n'));
+    position.line() + empty.filter(|octet| **octet == b'\n').count() as u64
 }
 
 #[cfg(test)]
@@ -116,17 +153,17 @@ mod tests {
 
     #[test]
     fn a_table_is_read_as_spreadsheets_write_it() {
-        let data = Data::from_csv(USERS, DataOrder::Sequential).expect("a table");
+        let data = Data::from_csv(USERS, DataOrder::Circular).expect("a table");
         let of = |flow, column| String::from_utf8_lossy(data.of_flow(1, flow, column)).into_owned();
-        assert_eq!((data.columns(), data.rows()), (&["user".into(), "password".into()][..], 3));
+        assert_eq!((data.columns(), data.records()), (&["user".into(), "password".into()][..], 3));
         assert_eq!((of(0, 0), of(0, 1)), ("ann".into(), "a1".into()));
         assert_eq!((of(1, 0), of(1, 1)), ("bob, jr".into(), "b\"2".into()));
         assert_eq!((of(2, 1), of(3, 0)), (String::new(), "ann".into()));
         for (text, told) in [
             ("user,\na,b\n", "column 2 has no name"),
             ("user,user\na,b\n", "two columns"),
-            ("user\n", "no row"),
-            ("a,b\n1\n", "1 field"),
+            ("user\n", "no record"),
+            ("a,b\n1,2\n\n1\n", "line 4: 1 cells; expected 2"),
         ] {
             let error = Data::from_csv(text.as_bytes(), DataOrder::Once).expect_err(text);
             assert!(error.to_string().contains(told), "{error}");
@@ -134,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_row_is_the_same_for_a_flow_and_all_rows_come() {
+    fn a_random_record_is_the_same_for_a_flow_and_all_records_come() {
         let data = Data::from_csv(USERS, DataOrder::Random).expect("a table");
         let mut seen = std::collections::HashMap::new();
         for flow in 0..3_000 {

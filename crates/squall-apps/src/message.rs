@@ -26,6 +26,7 @@ use crate::Data;
 /// | `${value:token}` | what `extract token = ...` took from an answer, as long as it is; before that nothing |
 /// | `${cookies}` | `Cookie: a=b; c=d\r\n`, what answers have set; without cookies nothing |
 /// | `${content_length}` | octets of the message behind its first empty line (`\r\n\r\n`), in decimal |
+/// | `${data:user}` | a column of the flow's record ([`Data`]), as long as it is ([`Message::with_data`]) |
 /// | `${template:name}` | what the template gives for `name` ([`crate::Program::with_values`]) |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
@@ -75,10 +76,10 @@ pub enum Mark {
     Choice(Vec<String>),
     UserAgent,
     Template(String),
-    /// A column of the flow's row ([`Message::with_places`]).
+    /// A column of the flow's record, once there is `data` ([`Message::with_data`]).
     Data {
         column: String,
-        table: Arc<Data>,
+        data: Option<Data>,
     },
     /// What was extracted from an answer.
     Value(String),
@@ -134,10 +135,17 @@ pub enum MessageError {
     TwoVariables { first: String, second: String },
     #[error("message: ${{template:{name}}} has no value; {hint}")]
     NoValue { name: String, hint: String },
+    #[error("message: ${{data:{name}}} is no column of the data; {hint}")]
+    NoColumn { name: String, hint: String },
     #[error(
-        "{{{{{name}}}}} is no column of the data, nor a mark such as {{{{random:hex:8}}}}; {hint}"
+        "message: ${{data:{name}}} without data; try data = {{ file = \"users.csv\" }} in the template"
     )]
-    NoPlace { name: String, hint: String },
+    NoData { name: String },
+    #[error(
+        "message: ${{data:{name}}} is sent by a server, which does not know the number of the \
+         client's flow; try order = \"random\""
+    )]
+    DataOfServer { name: String },
     #[error(
         "message: ${{value:{name}}} is never extracted; expected an `extract {name} = ...` in the \
          program; {hint}"
@@ -212,40 +220,61 @@ impl Message {
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
-    /// Text in which `{{NAME}}` is a place, and all else stands for itself: a column of `data`, or
-    /// one of `values` that are extracted from answers, or what would stand in `${...}`.
+    /// With columns of `data` in each `${data:COLUMN}`.
     ///
     /// # Errors
-    /// If what stands in braces is none of these.
-    pub fn with_places(
-        text: &[u8],
-        data: Option<&Arc<Data>>,
-        values: &[&str],
-    ) -> Result<Self, MessageError> {
-        let (mut parts, mut rest) = (vec![], text);
-        let octets = |octets: &[u8]| Part::Octets(octets.into());
-        while let Some(at) = memchr::memmem::find(rest, b"{{") {
-            let behind = &rest[at + 2..];
-            let Some(end) = memchr::memmem::find(behind, b"}}") else { break };
-            let name = String::from_utf8_lossy(behind[..end].trim_ascii()).into_owned();
-            if at > 0 {
-                parts.push(octets(&rest[..at]));
+    /// If there is no such column.
+    pub fn with_data(mut self, data: &Data) -> Result<Self, MessageError> {
+        for part in &mut self.parts {
+            let Part::Mark(Mark::Data { column, data: of }) = part else { continue };
+            if data.column(column).is_none() {
+                let hint = known(data.columns().iter());
+                return Err(MessageError::NoColumn { name: column.clone(), hint });
             }
-            parts.push(match data.filter(|data| data.column(&name).is_some()) {
-                Some(data) => Part::Mark(Mark::Data { column: name, table: data.clone() }),
-                None if values.contains(&name.as_str()) => Part::Mark(Mark::Value(name)),
-                None => mark(&name).map_err(|_| MessageError::NoPlace {
-                    hint: data.map_or_else(
-                        || "there is no data".into(),
-                        |data| known(data.columns().iter()),
-                    ),
-                    name,
-                })?,
-            });
-            rest = &behind[end + 2..];
+            *of = Some(data.clone());
         }
-        if !rest.is_empty() {
-            parts.push(octets(rest));
+        Ok(self)
+    }
+
+    /// The column that it has a mark of, the first of them.
+    #[must_use]
+    pub fn column(&self) -> Option<&str> {
+        self.data().map(|(column, _)| column)
+    }
+
+    pub(crate) fn data(&self) -> Option<(&str, Option<&Data>)> {
+        self.parts.iter().find_map(|part| match part {
+            Part::Mark(Mark::Data { column, data }) => Some((column.as_str(), data.as_ref())),
+            _ => None,
+        })
+    }
+
+    /// Octets in which only `${...}` is not itself, as in the text form; and `\${`, which stands
+    /// for `${`.
+    ///
+    /// # Errors
+    /// If what stands in the braces is no mark.
+    pub fn raw(octets: &[u8]) -> Result<Self, MessageError> {
+        let (mut parts, mut own, mut rest) = (vec![], Vec::new(), octets);
+        while let Some(at) = memchr::memmem::find(rest, b"${") {
+            if let Some(before) = rest[..at].strip_suffix(b"\\") {
+                own.extend_from_slice(before);
+                own.extend_from_slice(b"${");
+                rest = &rest[at + 2..];
+                continue;
+            }
+            let behind = &rest[at + 2..];
+            let end = memchr::memchr(b'}', behind).ok_or(MessageError::Open)?;
+            own.extend_from_slice(&rest[..at]);
+            if !own.is_empty() {
+                parts.push(Part::Octets(std::mem::take(&mut own).into()));
+            }
+            parts.push(mark(&String::from_utf8_lossy(&behind[..end]))?);
+            rest = &behind[end + 1..];
+        }
+        own.extend_from_slice(rest);
+        if !own.is_empty() {
+            parts.push(Part::Octets(own.into()));
         }
         Ok(Self { parts })
     }
@@ -349,7 +378,7 @@ enum What {
     Small(Small),
     Choice(Vec<Box<[u8]>>, u64),
     /// A column.
-    Data(Arc<Data>, usize),
+    Data(Data, usize),
     /// Of this slot.
     Value(usize),
     /// How long these are, in decimal.
@@ -515,9 +544,11 @@ fn mark_of(mark: &Mark, place: u64, slots: &[&str]) -> Result<What, MessageError
         }
         Mark::Choice(choices) => What::Choice(padded(choices), place),
         Mark::UserAgent => What::Choice(padded(USER_AGENTS), place),
-        Mark::Data { column, table } => {
-            let at = table.column(column).expect("`with_places` has looked for the column");
-            What::Data(table.clone(), at)
+        Mark::Data { column, data } => {
+            let no_data = || MessageError::NoData { name: column.clone() };
+            let data = data.as_ref().ok_or_else(no_data)?;
+            let at = data.column(column).expect("`with_data` has looked for the column");
+            What::Data(data.clone(), at)
         }
         Mark::Value(name) => What::Value(slot(name, slots)?),
         Mark::Cookies => What::Value(slot(COOKIES, slots)?),
@@ -820,8 +851,8 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, MessageError> {
 
 const MARKS: &str = "random:ALPHABET:WIDTH, counter:WIDTH, flow:WIDTH, client, client_port, \
                      server, server_port, variable:NAME, choice:A|B, user_agent, \
-                     repeat:LEN:PATTERN, value:NAME, cookies, content_length or \
-                     template:NAME";
+                     repeat:LEN:PATTERN, value:NAME, data:COLUMN, cookies, \
+                     content_length or template:NAME";
 
 /// What stands between the braces.
 fn mark(text: &str) -> Result<Part, MessageError> {
@@ -885,6 +916,8 @@ fn mark(text: &str) -> Result<Part, MessageError> {
         ("cookies", []) => Mark::Cookies,
         ("content_length", []) => Mark::ContentLength,
         ("value", [name]) => Mark::Value((*name).into()),
+        // A column may have any name.
+        ("data", [_, ..]) => Mark::Data { column: rest.trim().into(), data: None },
         ("variable", [name]) => Mark::Variable { name: (*name).into(), form: NumberForm::Decimal },
         ("variable", [name, how]) => Mark::Variable { name: (*name).into(), form: form(how)? },
         ("choice", [_, ..]) => Mark::Choice(rest.split('|').map(String::from).collect()),

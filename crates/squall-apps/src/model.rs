@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use squall_units::Nanos;
 
-use crate::{Message, MessageError};
+use crate::{Data, Message, MessageError};
 
 /// What one side of a flow does, from its first octet to its last.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,6 +135,8 @@ pub enum Check {
     Sha256([u8; 32]),
     /// Matches somewhere in the body.
     Regex(String),
+    /// It does not redirect: neither to another host nor after all that was followed.
+    NoRedirect,
 }
 
 /// A message in an instruction.
@@ -269,7 +271,7 @@ pub enum Mistake {
     SendAfterClose,
     #[error(
         "under a rate each message needs one length for all flows; expected no mark of address, \
-         port or variable in decimal"
+         port, data or variable in decimal"
     )]
     RateNeedsLength,
     #[error(
@@ -322,14 +324,55 @@ impl Program {
         instructions: impl IntoIterator<Item = &'a str>,
         messages: BTreeMap<String, Message>,
     ) -> Result<Self, ProgramError> {
+        Self::parse_with_data(name, role, transport, instructions, messages, None)
+    }
+
+    /// The same, with columns of `data` in what instructions send in quotes; those of `messages`
+    /// have theirs ([`Message::with_data`]).
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), or if there is no such column.
+    pub fn parse_with_data<'a>(
+        name: impl Into<String>,
+        role: Role,
+        transport: Transport,
+        instructions: impl IntoIterator<Item = &'a str>,
+        messages: BTreeMap<String, Message>,
+        data: Option<&Data>,
+    ) -> Result<Self, ProgramError> {
         let name = name.into();
         let mut program = Self { name, role, transport, instructions: vec![], messages };
         for (i, text) in instructions.into_iter().enumerate() {
-            let instruction = text.parse().map_err(|mistake| program.error(i + 1, mistake))?;
+            let wrong = |mistake| program.error(i + 1, mistake);
+            let mut instruction = text.parse().map_err(wrong)?;
+            if let (
+                Instruction::Send(MessageRef::Given(message))
+                | Instruction::SendPacket(MessageRef::Given(message)),
+                Some(data),
+            ) = (&mut instruction, data)
+            {
+                let filled = std::mem::take(message).with_data(data);
+                *message = filled.map_err(|error| wrong(error.into()))?;
+            }
             program.instructions.push(instruction);
         }
         program.check()?;
         Ok(program)
+    }
+
+    /// Whether it sends a column of data.
+    #[must_use]
+    pub fn uses_data(&self) -> bool {
+        self.instructions.iter().any(|instruction| match instruction {
+            Instruction::Send(message) | Instruction::SendPacket(message) => {
+                let message = match message {
+                    MessageRef::Given(message) => Some(message),
+                    MessageRef::Named(name) => self.messages.get(name),
+                };
+                message.is_some_and(|message| message.column().is_some())
+            }
+            _ => false,
+        })
     }
 
     /// The instructions as lines of text, which [`parse`](Self::parse) reads back.

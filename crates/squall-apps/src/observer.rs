@@ -103,6 +103,8 @@ pub enum ProtocolError {
     CheckHash,
     /// ... or one in which a regular expression matches nowhere.
     CheckRegex,
+    /// An answer still redirects: to another host, or after all redirections that are followed.
+    CheckRedirect,
     /// What is to be taken from an answer is not in it.
     NoValue,
     /// An answer that is to be looked at is longer than is kept (16 MiB).
@@ -122,7 +124,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
     pub const ALL: [Self; Self::COUNT] = [
         Self::UnexpectedData,
         Self::TooShort,
@@ -133,6 +135,7 @@ impl ProtocolError {
         Self::CheckLength,
         Self::CheckHash,
         Self::CheckRegex,
+        Self::CheckRedirect,
         Self::NoValue,
         Self::LongAnswer,
         Self::TlsAlert,
@@ -156,6 +159,7 @@ impl ProtocolError {
             Self::CheckLength => "check_length",
             Self::CheckHash => "check_hash",
             Self::CheckRegex => "check_regex",
+            Self::CheckRedirect => "check_redirect",
             Self::NoValue => "no_value",
             Self::LongAnswer => "long_answer",
             Self::TlsAlert => "tls_alert",

@@ -206,7 +206,10 @@ impl FromStr for Instruction {
                 Ok(Self::Extract { name: line.name(name.trim(), HINT)?, from })
             }
             "check" => {
-                const HINT: &str = r#"check status 200, check length 512, check sha256 HEX, check regex "welcome""#;
+                const HINT: &str = r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#;
+                if rest.trim() == "no_redirect" {
+                    return Ok(Self::Check(Check::NoRedirect));
+                }
                 let wrong = || line.wrong("what is to be checked, and how it should be", HINT);
                 let (kind, what) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
                 let what = what.trim();
@@ -456,6 +459,7 @@ impl fmt::Display for Instruction {
                 Origin::Header(field) => write!(f, " {name} = header {field}"),
                 Origin::Regex(pattern) => write!(f, " {name} = regex \"{pattern}\""),
             },
+            Self::Check(Check::NoRedirect) => f.write_str(" no_redirect"),
             Self::Check(Check::Status(status)) => write!(f, " status {status}"),
             Self::Check(Check::Length(octets)) => write!(f, " length {octets}"),
             Self::Check(Check::Regex(pattern)) => write!(f, " regex \"{pattern}\""),

@@ -24,6 +24,11 @@ Examples:
                   --cps 10k --duration 10s
   squall flows http --url http://10.0.0.2/big --port eth1 \
                   --clients 10.0.1.1 --users 100 --requests 10
+  squall flows http --url http://www.example.net/a --url 3:http://www.example.net/b --port eth1 \
+    --clients 10.0.1.1 --cps 100 --follow 5 --cookies --check 'status 200'
+  squall flows http --url http://10.0.0.2/users --method PUT --header 'Content-Type: application/json' \
+    --content '{\"name\": \"${data:user}\"}' --csv users.csv --csv-order once --port eth1 \
+    --clients 10.0.1.1-10.0.1.9 --cps 500
   squall flows serve --port eth1 --servers \
                   10.0.2.1-10.0.2.9 --body 32KiB
   squall flows http --url https://10.0.0.2/ --port \
@@ -65,18 +70,42 @@ enum What {
 /// HTTP clients of ours to somebody's server
 #[derive(Debug, clap::Args)]
 struct Http {
-    /// The server, by its address: http://10.0.0.2:8080/path, https://[fd00::2]/
-    #[arg(long, value_name = "URL")]
-    url: String,
+    /// What to request: http://10.0.0.2:8080/path, https://www.example.net/. Repeatable for one
+    /// server: each request draws one of them, by the weights in front: 3:http://10.0.0.2/b
+    #[arg(long, value_name = "[WEIGHT:]URL", required = true)]
+    url: Vec<String>,
+    /// Method of the requests [default: POST with a body, GET without]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+    /// A header field, in place of ours of the same name: 'X-Trace: ${random:hex:8}'; repeatable
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// Body of the requests: TEXT, or @FILE (as curl's --data)
+    #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "post")]
+    content: Option<String>,
+    /// Send POST requests with a body of this size: 100, 64KiB
+    #[arg(long, value_name = "OCTETS")]
+    post: Option<String>,
+    /// Send back the cookies that answers set, within a connection
+    #[arg(long)]
+    cookies: bool,
+    /// Follow up to N redirections to the same scheme, host and port; further ones fail the flow
+    #[arg(long, value_name = "N")]
+    follow: Option<u32>,
+    /// Fail a flow whose answer is not so: 'status 200', 'length 512', 'sha256 HEX', 'regex "ok"';
+    /// repeatable
+    #[arg(long, value_name = "CHECK")]
+    check: Vec<String>,
+    /// Take a value from each answer, for ${value:NAME} in later requests of the connection:
+    /// 'id = json data.id', 'id = regex "id=(\d+)"', 'tag = header ETag'; repeatable
+    #[arg(long, value_name = "NAME = WHERE")]
+    extract: Vec<String>,
     /// Requests over one connection
     #[arg(long, value_name = "N")]
     requests: Option<u32>,
     /// Requests sent before the first answer is waited for
     #[arg(long, value_name = "N")]
     pipeline: Option<u32>,
-    /// Send POST requests with a body of this size: 100, 64KiB
-    #[arg(long, value_name = "OCTETS")]
-    post: Option<String>,
     #[command(flatten)]
     clients: Clients,
     #[command(flatten)]
@@ -173,6 +202,13 @@ struct Clients {
     /// Increase the load linearly over this time
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     ramp_up: Option<String>,
+    /// A record of this CSV file for each flow, as ${data:COLUMN} in URLs, headers and --content; its
+    /// first line names the columns
+    #[arg(long, value_name = "FILE", help_heading = "Load")]
+    csv: Option<String>,
+    /// Order of the records: circular, once (stop when they are used up), random
+    #[arg(long, value_name = "ORDER", requires = "csv", help_heading = "Load")]
+    csv_order: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -225,7 +261,7 @@ impl Choice for OfFlows {
 pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     let (common, profile, title) = match &args.what {
         What::Http(http) => {
-            (&http.common, http.profile()?, format!("squall flows http {}", http.url))
+            (&http.common, http.profile()?, format!("squall flows http {}", http.url.join(" ")))
         }
         What::Serve(serve) => {
             (&serve.common, serve.profile()?, format!("squall flows serve {}", serve.app))
@@ -251,25 +287,56 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
 }
 
 /// What an HTTP client does, and what a server answers: of the application's options.
-const OF_HTTP_CLIENTS: [&str; 7] =
-    ["url", "post", "requests", "pipeline", "think", "close", "within"];
+const OF_HTTP_CLIENTS: [&str; 15] = [
+    "url",
+    "method",
+    "header",
+    "content",
+    "content_file",
+    "post",
+    "cookies",
+    "follow",
+    "check",
+    "extract",
+    "requests",
+    "pipeline",
+    "think",
+    "close",
+    "within",
+];
 const OF_HTTP_SERVERS: [&str; 1] = ["body"];
 
 impl Http {
     fn profile(&self) -> Result<Profile, Error> {
         let mut options = self.common.options()?;
+        let list = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
+        let (content, content_file) = match self.content.as_deref() {
+            Some(text) => match text.strip_prefix('@') {
+                Some(path) => (None, Some(json!(path))),
+                None => (Some(json!(text)), None),
+            },
+            None => (None, None),
+        };
         let said = [
-            ("url", true),
-            ("requests", self.requests.is_some()),
-            ("pipeline", self.pipeline.is_some()),
-            ("post", self.post.is_some()),
+            ("url", list(&self.url)),
+            ("method", self.method.as_ref().map(|method| json!(method))),
+            ("header", list(&self.header)),
+            ("content", content),
+            ("content_file", content_file),
+            ("post", self.post.as_ref().map(|octets| json!(octets))),
+            ("cookies", self.cookies.then(|| json!(true))),
+            ("follow", self.follow.map(|n| json!(n))),
+            ("check", list(&self.check)),
+            ("extract", list(&self.extract)),
+            ("requests", self.requests.map(|n| json!(n))),
+            ("pipeline", self.pipeline.map(|n| json!(n))),
         ];
         if let Some((name, _)) =
-            said.into_iter().find(|(name, given)| *given && options.contains_key(*name))
+            said.iter().find(|(name, given)| given.is_some() && options.contains_key(*name))
         {
             return Err(no_effect(
                 &format!("--option {name}"),
-                &format!("--{name} says it already"),
+                &format!("--{} says it already", name.trim_end_matches("_file")),
             ));
         }
         self.common.only(
@@ -278,14 +345,15 @@ impl Http {
             "the servers are somebody else's, and answer as they like",
         )?;
         self.common.only_clients()?;
-        options.insert("url".into(), json!(self.url));
-        options.extend(self.requests.map(|n| ("requests".into(), json!(n))));
-        options.extend(self.pipeline.map(|n| ("pipeline".into(), json!(n))));
-        options.extend(self.post.as_ref().map(|octets| ("post".into(), json!(octets))));
-        let (server, port) = authority(&self.url).ok_or_else(|| {
+        for (name, given) in said {
+            options.extend(given.map(|given| (name.to_owned(), given)));
+        }
+        // The others are held against it where all of them are read.
+        let first = self.url.first().map_or("", String::as_str);
+        let (server, port) = authority(first).ok_or_else(|| {
             Error::Usage(format!(
-                "--url {}: expected http://ADDRESS[:PORT]/PATH or https://ADDRESS[:PORT]/PATH\n  names are not looked up: try http://10.0.0.2/ or http://[fd00::2]/",
-                self.url
+                "--url {first}: expected [WEIGHT:]http://HOST[:PORT]/PATH or https://...\n  try \
+                 http://10.0.0.2/, http://[fd00::2]:8080/x or 3:https://www.example.net/"
             ))
         })?;
         let mut template = self.common.template("http", options)?;
@@ -372,8 +440,19 @@ fn no_effect(what: &str, why: &str) -> Error {
 }
 
 impl Common {
+    /// Those of one name are a list.
     fn options(&self) -> Result<Map<String, Value>, Error> {
-        pairs("--option", &self.option)
+        let mut options: Map<String, Value> = Map::new();
+        for text in &self.option {
+            for (name, value) in pairs("--option", std::slice::from_ref(text))? {
+                match options.get_mut(&name) {
+                    Some(Value::Array(list)) => list.push(value),
+                    Some(first) => *first = json!([first.take(), value]),
+                    None => drop(options.insert(name, value)),
+                }
+            }
+        }
+        Ok(options)
     }
 
     /// Refuses those of `strays` that are said.
@@ -474,6 +553,15 @@ impl Common {
         if let Some(load) = load {
             load.put(&mut template, &mut flows, &mut profile);
         }
+        // A word without a dot would be the name of a pool.
+        let word = template.get("servers").and_then(Value::as_str);
+        if let Some(host) = word.filter(|word| !word.contains(['.', ':'])) {
+            let pool = json!({ "name": "servers", "addresses": [host] });
+            if let Some(pools) = profile.get_mut("pool").and_then(Value::as_array_mut) {
+                pools.push(pool);
+            }
+            template.insert("servers".into(), json!("servers"));
+        }
         let network = network(&self.gateway, self.next_hop.as_ref(), &self.wrap);
         let side = if clients { "client_network" } else { "server_network" };
         flows.extend(network.map(|network| (side.into(), network)));
@@ -506,6 +594,11 @@ impl Clients {
         set("think", self.think.as_ref().map(|think| json!(think)));
         set("spacing", self.poisson.then_some(json!("poisson")));
         set("limit", self.flows.as_ref().map(|limit| json!(limit)));
+        let data = |file: &String| match &self.csv_order {
+            Some(order) => json!({ "file": file, "order": order }),
+            None => json!(file),
+        };
+        set("data", self.csv.as_ref().map(data));
         flows.extend(self.ramp_up.as_ref().map(|time| ("ramp_up".into(), json!(time))));
     }
 }
@@ -519,23 +612,29 @@ pub fn pairs(flag: &str, texts: &[String]) -> Result<Map<String, Value>, Error> 
     texts.iter().map(pair).collect()
 }
 
-/// Address and port of a server.
+/// Host and port of a server, of a URL with or without a weight in front.
 fn authority(url: &str) -> Option<(String, u16)> {
+    let url = match url.split_once(':') {
+        Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,
+        _ => url,
+    };
     let (rest, usual) = match url.strip_prefix("https://") {
         Some(rest) => (rest, 443),
         None => (url.strip_prefix("http://")?, 80),
     };
-    let authority = &rest[..rest.find('/').unwrap_or(rest.len())];
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let (host, port) = match authority.strip_prefix('[') {
         Some(v6) => {
             let (host, rest) = v6.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
             (host, rest.strip_prefix(':'))
         }
         None => {
             authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
         }
     };
-    host.parse::<std::net::IpAddr>().ok()?;
+    let name = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
+    (!host.is_empty() && host.bytes().all(name)).then_some(())?;
     Some((host.to_owned(), port.map_or(Some(usual), |port| port.parse().ok())?))
 }
 
@@ -550,7 +649,11 @@ mod tests {
             ("http://10.0.0.2:8080", Some(("10.0.0.2", 8080))),
             ("http://[fd00::2]/x", Some(("fd00::2", 80))),
             ("http://[fd00::2]:81/x", Some(("fd00::2", 81))),
-            ("http://example.net/", None),
+            ("http://example.net/", Some(("example.net", 80))),
+            ("3:http://example.net:81?x", Some(("example.net", 81))),
+            ("x:http://example.net/", None),
+            ("http:///x", None),
+            ("http://[fd00::z]/", None),
             ("https://10.0.0.2/", Some(("10.0.0.2", 443))),
             ("https://[fd00::2]:8443/", Some(("fd00::2", 8443))),
             ("ftp://10.0.0.2/", None),

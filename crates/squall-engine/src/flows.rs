@@ -43,8 +43,11 @@ pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
 pub(crate) fn hosts(side: &FlowSide, load: &Load, shared: bool, workers: u32) -> Hosts {
     let (clients, servers) = side.role.parts(side.clients, side.servers);
     let ours = |(number, template): (usize, &squall_flows::Template)| {
-        let clients = clients.has(load, number).then(|| &load.clients[template.clients]);
-        let servers = servers.has(load, number).then(|| &load.servers[template.servers]);
+        let (begins, serves) = (template.ends.has_clients(), template.ends.has_servers());
+        let clients = clients.has(load, number) && begins;
+        let clients = clients.then(|| &load.clients[template.clients]);
+        let servers = servers.has(load, number) && serves;
+        let servers = servers.then(|| &load.servers[template.servers]);
         clients
             .into_iter()
             .chain(servers)

@@ -6,7 +6,8 @@
 
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template, Think,
+    Arrival, Ends, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template,
+    Think,
 };
 use squall_tcp::{Near, Tunables};
 use squall_units::{Cut, MacAddr, Nanos};
@@ -59,6 +60,7 @@ fn main() {
             server: server.build().expect("a good program"),
             client_tunables: tunables.clone(),
             server_tunables: tunables,
+            ends: Ends::Both,
             arrival: Arrival::Closed { users: 64, think: Think::Fixed(Nanos::ZERO) },
             limit: None,
             start: Nanos::ZERO,

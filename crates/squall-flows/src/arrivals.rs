@@ -89,6 +89,9 @@ struct Line {
     /// workers.
     number: u64,
     by: u64,
+    /// Of a line of several templates by template: its next flow's number, and the step from one to
+    /// the next.
+    of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,
     /// Since when nothing of it begins.
@@ -420,7 +423,8 @@ impl Arrivals {
             }
             let due = Picos::from(at.saturating_sub(self.start)).0;
             let line = &mut self.lines[i];
-            let (number, template) = (line.number(), line.template(line.number));
+            let template = line.template(line.number);
+            let number = line.number_of(template);
             let (scripted, others) = (line.is_script(), line.is_open() && !mine(template, number));
             // Others' were slept through.
             let paced = line.is_scheduled() && !others;
@@ -433,6 +437,14 @@ impl Arrivals {
                 self.template_left[template] -= 1;
                 let counts = !scripted && (self.shared || !others);
                 self.left -= u64::from(self.left != u64::MAX && counts);
+            } else if let line @ Line { kind: Kind::Closed(_), .. } = &mut self.lines[i]
+                && line.templates.len() > 1
+            {
+                // Who drew a template that has no flows left draws again.
+                let seed = line.seed;
+                if let Kind::Closed(users) = &mut line.kind {
+                    users.think(seed, now);
+                }
             }
             self.schedule(i);
             if may && paced {
@@ -693,6 +705,7 @@ impl Line {
             kind,
             number,
             by,
+            of_template: Vec::new(),
             seed,
             due: None,
             paused: None,
@@ -741,7 +754,8 @@ impl Line {
                 line(weight, Kind::open(cps, spacing, seed), (0, 1))
             }
             Arrival::Closed { users, think } => {
-                line(0, Kind::closed(users.into(), think, worker, workers), (worker, workers))
+                let kind = Kind::closed(users.into(), think, worker, workers);
+                line(0, kind, (worker, step(template, users.into(), workers)))
             }
             Arrival::None => None,
         }
@@ -750,7 +764,12 @@ impl Line {
     /// So many flows at once, of all templates with a weight.
     fn active(load: &Load, flows: u64, (worker, workers): (u64, u64)) -> Self {
         let kind = Kind::closed(flows, Think::Fixed(Nanos::ZERO), worker, workers);
-        Self::new(weighted(load), kind, (worker, workers), mix(load.seed, 0x0061_6374))
+        let seed = mix(load.seed, 0x0061_6374);
+        let of_template = load.templates.iter().map(|t| (worker, step(t, flows, workers)));
+        Self {
+            of_template: of_template.collect(),
+            ..Self::new(weighted(load), kind, (worker, workers), seed)
+        }
     }
 
     /// Whether it is a template's own, or all are meant.
@@ -789,11 +808,16 @@ impl Line {
         Self::new(templates, kind, (worker, workers), 0)
     }
 
-    /// Of the flow that is due.
+    /// Of the flow of `template` that is due; of a line of several the next call gives another.
     #[inline]
-    fn number(&self) -> u64 {
-        match &self.kind {
-            Kind::Script(script) => script.number(),
+    fn number_of(&mut self, template: usize) -> u64 {
+        match (&self.kind, self.of_template.get_mut(template)) {
+            (Kind::Script(script), _) => script.number(),
+            (_, Some((next, by))) => {
+                let number = *next;
+                *next += *by;
+                number
+            }
             _ => self.number,
         }
     }
@@ -923,6 +947,12 @@ impl Kind {
         let share = total.saturating_sub(first).div_ceil(by);
         Self::Closed(Users { ready, think, here: 0, came: 0, share, total, first, thoughts: 0 })
     }
+}
+
+/// From the number of a closed loop's flow to that of the next on the same worker. Who has no users
+/// begins none: where there is a limit the numbers of the others are all below it.
+fn step(template: &Template, users: u64, workers: u64) -> u64 {
+    if template.limit.is_some() { workers.min(users.max(1)) } else { workers }
 }
 
 /// Passes over what is due before this instant; how many.

@@ -52,6 +52,7 @@ pub struct Template {
     /// How each side's flows behave (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
+    pub ends: Ends,
     pub arrival: Arrival,
     /// Flows of this template at most.
     pub limit: Option<u64>,
@@ -60,6 +61,26 @@ pub struct Template {
     pub duration: Option<Nanos>,
     /// None begins before [`crate::Side::begin_template`]; the start is counted from then.
     pub waits: bool,
+}
+
+/// Which ends of a template's flows the sides of a load play: each, or where the others are somebody
+/// else's those alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    #[default]
+    Both,
+    Clients,
+    Servers,
+}
+
+impl Ends {
+    pub fn has_clients(self) -> bool {
+        self != Self::Servers
+    }
+
+    pub fn has_servers(self) -> bool {
+        self != Self::Clients
+    }
 }
 
 /// When flows of a template begin.

@@ -41,7 +41,8 @@ impl Sharing {
         // Conversations of a script are known by both ends.
         let all = &load.templates[..load.own_templates()];
         let meet = |a: &Template, b: &Template| {
-            a.port == b.port
+            (a.ends.has_servers() && b.ends.has_servers())
+                && a.port == b.port
                 && a.server.transport == b.server.transport
                 && overlap(&load.servers[a.servers].ranges, &load.servers[b.servers].ranges)
         };

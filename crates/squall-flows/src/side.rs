@@ -211,6 +211,8 @@ struct ClientTemplate {
     tuples: Tuples,
     servers: usize,
     port: u16,
+    /// Its clients are played at all.
+    begins: bool,
     kind: FlowKind,
     class: ClassId,
     program: ProgramId,
@@ -261,18 +263,20 @@ impl Side {
         }
         let has_clients = settings.role != Role::Servers;
         let has_servers = settings.role != Role::Clients;
-        let ours =
-            |pools: &[Tuples], part: Part, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
-                let theirs = |i: &usize| {
-                    let mut all = load.templates.iter().enumerate();
-                    all.any(|(number, t)| part.has(load, number) && of(t) == *i)
-                };
-                (0..pools.len()).filter(theirs).map(|i| pools[i].clone()).collect()
+        let ours = |pools: &[Tuples],
+                    part: Part,
+                    of: fn(&crate::Template) -> Option<usize>|
+         -> Vec<Tuples> {
+            let theirs = |i: &usize| {
+                let mut all = load.templates.iter().enumerate();
+                all.any(|(number, t)| part.has(load, number) && of(t) == Some(*i))
             };
+            (0..pools.len()).filter(theirs).map(|i| pools[i].clone()).collect()
+        };
         let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
-        let mut own = ours(&clients, of_clients, |t| t.clients);
+        let mut own = ours(&clients, of_clients, |t| t.ends.has_clients().then_some(t.clients));
         let divided = own.len();
-        own.extend(ours(&servers, of_servers, |t| t.servers));
+        own.extend(ours(&servers, of_servers, |t| t.ends.has_servers().then_some(t.servers)));
         let link = Link::new(network, own).of_part(settings.part, divided);
 
         let watched = Watched::new(Apps::new(load.seed, Recorder::default()));
@@ -326,7 +330,8 @@ impl Side {
             };
             side.classes.push([client, server]);
             let Share { rank, of } = sharing.shares[i];
-            let serves = of_servers.templates && i < load.own_templates();
+            let own = of_servers.templates && i < load.own_templates();
+            let serves = own && template.ends.has_servers();
             if let Some((class, program)) = server.filter(|_| serves) {
                 let addresses = load.clients[template.clients]
                     .ranges
@@ -351,6 +356,7 @@ impl Side {
                     tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
                     servers: template.servers,
                     port: template.port,
+                    begins: template.ends.has_clients(),
                     kind: kind_of(&template.client),
                     class,
                     program,
@@ -364,6 +370,7 @@ impl Side {
             let udp = load
                 .templates
                 .iter()
+                .filter(|template| template.ends.has_clients())
                 .filter(|template| template.client.transport == Transport::Udp);
             let ends = udp.map(|template| {
                 (clients[template.clients].clone(), servers[template.servers].clone())
@@ -439,7 +446,7 @@ impl Side {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
         for (number, template) in clients.templates.iter().enumerate() {
-            if !part.plays(clients.is_scripted(number)) {
+            if !part.plays(clients.is_scripted(number)) || !template.begins {
                 continue;
             }
             let servers = &clients.servers[template.servers];

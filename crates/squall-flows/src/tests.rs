@@ -4,7 +4,7 @@ use squall_apps::Program;
 use squall_tcp::Tunables;
 use squall_units::Nanos;
 
-use crate::{Arrival, Template};
+use crate::{Arrival, Ends, Template};
 
 pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
     let client = Program::client(name).send("ping").recv(4).build().expect("a good program");
@@ -19,6 +19,7 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         tls: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
+        ends: Ends::Both,
         arrival,
         limit: None,
         start: Nanos::ZERO,

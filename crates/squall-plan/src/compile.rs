@@ -128,6 +128,7 @@ pub fn compile(
         })
         .collect();
     notes.extend(warnings.into_notes());
+    notes.extend(flows.iter().flat_map(|flows| flows.notes.iter().cloned()));
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
     let (mut stop, mut counted) = (profile.stop, false);

@@ -142,6 +142,19 @@ pub(crate) fn table(entries: &[(String, Said)]) -> Option<Json> {
     (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
 }
 
+/// Those of one name are a list.
+pub(crate) fn options_table(entries: &[(String, Said)]) -> Option<Json> {
+    let mut table: Map<String, Json> = Map::new();
+    for (name, said) in entries {
+        match table.get_mut(name) {
+            Some(Json::Array(list)) => list.push(json!(said.text)),
+            Some(first) => *first = json!([first.take(), said.text]),
+            None => drop(table.insert(name.clone(), json!(said.text))),
+        }
+    }
+    (!table.is_empty()).then_some(Json::Object(table))
+}
+
 fn packet(source: &PacketSource) -> (&'static str, String) {
     match source {
         PacketSource::Layers(packet) => ("packet", packet.to_string()),

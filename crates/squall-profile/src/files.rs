@@ -53,6 +53,11 @@ fn text(octets: Vec<u8>) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
 }
 
+/// Whether an option of an application names a file.
+pub(crate) fn is_file(option: &str) -> bool {
+    option.ends_with("_file")
+}
+
 /// A file, as the profile names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedFile<'a> {
@@ -87,8 +92,16 @@ impl Profile {
                 add("capture of [flows.replay]", &replay.capture.text);
             }
             for template in &flows.templates {
-                if let Says::Capture { path, .. } = &template.says {
-                    add("capture of [[template]]", &path.text);
+                match &template.says {
+                    Says::Capture { path, .. } => add("capture of [[template]]", &path.text),
+                    Says::App { options, .. } => options
+                        .iter()
+                        .filter(|(name, _)| is_file(name))
+                        .for_each(|(_, said)| add("file in options of [[template]]", &said.text)),
+                    Says::Programs { .. } => {}
+                }
+                if let Some(data) = &template.data {
+                    add("file of data", &data.file.text);
                 }
                 if let Some(tls) = &template.tls {
                     let named = [

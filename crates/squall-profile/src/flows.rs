@@ -6,7 +6,7 @@ use squall_units::{Nanos, Rate};
 
 use crate::{
     At,
-    emit::{count, duration, table, texts},
+    emit::{count, duration, options_table, table, texts},
 };
 
 /// Text, and where it stands.
@@ -85,6 +85,9 @@ pub struct Template {
     pub port: Option<u16>,
     pub udp: bool,
     pub says: Says,
+    /// Whose records messages have columns of.
+    pub data: Option<Data>,
+    pub play: Play,
     pub arrival: Arrival,
     /// Flows of this template at most.
     pub limit: Option<u64>,
@@ -99,10 +102,41 @@ pub struct Template {
     pub at: At,
 }
 
+/// Records of a CSV file, one for each flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    pub file: Said,
+    pub order: DataOrder,
+}
+
+/// Which record the next flow has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataOrder {
+    /// One after the other, and the first again after the last.
+    #[default]
+    Circular,
+    /// One after the other; no flow begins after the last.
+    Once,
+    /// Drawn for each flow.
+    Random,
+}
+
+/// Which ends of a template's flows are played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Play {
+    /// Those that [`Flows`] has a port for.
+    #[default]
+    Both,
+    /// Somebody else's servers answer.
+    Clients,
+    /// Somebody else's clients come.
+    Servers,
+}
+
 /// What is said.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Says {
-    /// An application that is built in, and its options.
+    /// An application that is built in, and its options; one that is a list has several entries.
     App { app: Said, options: Vec<(String, Said)> },
     /// Instructions of both sides; a side that somebody else plays may have none. Messages by name.
     Programs { client: Vec<Said>, server: Vec<Said>, messages: Vec<(String, Said)> },
@@ -408,7 +442,26 @@ impl Tls {
     }
 }
 
+impl Data {
+    fn to_value(&self) -> Json {
+        match self.order {
+            DataOrder::Circular => json!(self.file.text),
+            DataOrder::Once => json!({ "file": self.file.text, "order": "once" }),
+            DataOrder::Random => json!({ "file": self.file.text, "order": "random" }),
+        }
+    }
+}
+
 impl Template {
+    /// Whether its clients are played, in a profile whose `flows` have ports for these ends.
+    pub fn plays_clients(&self, flows: &Flows) -> bool {
+        flows.clients.is_some() && self.play != Play::Servers
+    }
+
+    pub fn plays_servers(&self, flows: &Flows) -> bool {
+        flows.servers.is_some() && self.play != Play::Clients
+    }
+
     fn to_value(&self, pools: &[Pool]) -> Json {
         let mut entries = Map::new();
         let mut set = |key: &str, value: Option<Json>| {
@@ -423,7 +476,7 @@ impl Template {
         match &self.says {
             Says::App { app, options } => {
                 set("app", Some(json!(app.text)));
-                set("options", table(options));
+                set("options", options_table(options));
             }
             Says::Programs { client, server, messages } => {
                 // One of them is there, or there would be nothing to say.
@@ -436,6 +489,15 @@ impl Template {
                 set("delays", (*delays != Delays::Keep).then(|| delays.to_value()));
             }
         }
+        set("data", self.data.as_ref().map(Data::to_value));
+        set(
+            "play",
+            match self.play {
+                Play::Both => None,
+                Play::Clients => Some(json!("clients")),
+                Play::Servers => Some(json!("servers")),
+            },
+        );
         let spacing = |random: bool| random.then_some(json!("poisson"));
         match self.arrival {
             Arrival::Cps { cps, poisson } => {

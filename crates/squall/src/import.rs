@@ -6,7 +6,7 @@ use squall_apps::{
     Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where,
 };
 use squall_pcap::{CaptureReader, Packet};
-use squall_profile::{Arrival, Flows, Order, Pool, Profile, Said, Says, Tcp, Template};
+use squall_profile::{Arrival, Flows, Order, Play, Pool, Profile, Said, Says, Tcp, Template};
 
 use crate::Error;
 
@@ -83,6 +83,8 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             port: Some(conversation.server_end.1),
             udp: conversation.client.transport == Transport::Udp,
             says: says(conversation),
+            data: None,
+            play: Play::default(),
             arrival: Arrival::Cps { cps, poisson: false },
             limit: None,
             start: Default::default(),

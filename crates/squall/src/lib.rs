@@ -36,6 +36,7 @@ mod host;
 pub mod import;
 pub mod kinds;
 pub mod listing;
+mod names;
 mod offline;
 mod played;
 mod ports;
@@ -50,6 +51,7 @@ pub use capture::Capture;
 pub use cpus::allowed as allowed_cpus;
 pub use error::Error;
 pub use host::{host, wall_offset};
+pub use names::Names;
 #[cfg(feature = "attacks")]
 pub use offline::scoring;
 pub use offline::{edit, info, prep};

@@ -31,6 +31,7 @@ use crate::{
     conversations::Flows,
     cpus::Claim,
     kinds::{Use, Wanted},
+    names::Names,
     played,
     report::{
         Asked, EndedBy, Report, Sample,
@@ -50,6 +51,8 @@ pub struct Session {
     /// Streams are told apart by what stands there in the frames that come:
     /// [`crate::counters::StreamLook::tracked`].
     pub places: Arc<[Place]>,
+    /// Of hosts, as they were looked up.
+    pub names: Names,
     /// What is written to files of what is received; `None`: what the options say.
     pub capture: Option<Capture>,
     /// Each flow is measured for itself; `None`: if the options say so.
@@ -215,6 +218,7 @@ impl Session {
             options: profile.run.clone(),
             profile,
             places: Arc::default(),
+            names: Names::default(),
             capture: None,
             flows: None,
             replays: Vec::new(),
@@ -330,7 +334,7 @@ impl Session {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = self.compile_for(&limits, None, None)?;
+        let mut plan = self.compile_for(&limits, None, None, false)?;
         plan.notes.splice(0..0, notes);
         let load = plan.explain_flows(&self.profile);
         let ports = vec![None; limits.len()];
@@ -565,15 +569,17 @@ impl Session {
             true => None,
             false => Some(crate::cpus::choose(self.cpus(), self.options.cores)?),
         };
-        self.compile_for(limits, pin, None)
+        self.compile_for(limits, pin, None, true)
     }
 
-    /// `opened`: the replays of the profile that a run began with.
+    /// `opened`: the replays of the profile that a run began with; `look_up`: names of hosts have to
+    /// have addresses.
     fn compile_for(
         &self,
         limits: &[PortLimits],
         pin: Option<Vec<Cpu>>,
         opened: Option<&[squall_profile::Replay]>,
+        look_up: bool,
     ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
@@ -588,7 +594,10 @@ impl Session {
             opened,
             spoken: self.attacks.as_ref().and_then(|attacks| attacks.spoken(&self.profile)),
         };
-        Ok(squall_plan::compile(&self.profile, limits, inputs, &options)?)
+        let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
+        let mut plan = squall_plan::compile(&profile, limits, inputs, &options)?;
+        plan.notes.splice(0..0, notes);
+        Ok(plan)
     }
 
     /// An address error, with the place of the port in the profile.
@@ -993,7 +1002,7 @@ impl Run {
             return Err(Error::Usage("[run] cannot change while running\n  try a new run".into()));
         }
         self.attacks_at_other_rates(&mut session)?;
-        let mut new = session.compile_for(&self.limits, None, Some(&self.opened))?;
+        let mut new = session.compile_for(&self.limits, None, Some(&self.opened), true)?;
         if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows)
             && self.session.spoken().is_some()
         {

@@ -1,9 +1,7 @@
 //! Programs that look at whole answers, over two real stacks.
 
-use std::sync::Arc;
-
 use squall_apps::{
-    Check, Data, DataOrder, Instruction, Message, Origin, Program, ProtocolError,
+    Check, Data, DataOrder, Instruction, Message, Origin, Program, ProtocolError, Role, Transport,
     builtin::HttpClient,
 };
 use squall_tcp::FlowKind;
@@ -12,8 +10,8 @@ use crate::common::{Pair, secs};
 
 const USERS: &str = "user,password\nann,a1\nbartholomew,b2b2\neve,\n";
 
-fn users(order: DataOrder) -> Arc<Data> {
-    Arc::new(Data::from_csv(USERS.as_bytes(), order).expect("a table"))
+fn users(order: DataOrder) -> Data {
+    Data::from_csv(USERS.as_bytes(), order).expect("a table")
 }
 
 fn server(lines: &[&str]) -> Program {
@@ -30,15 +28,16 @@ fn heard(pair: &mut Pair) -> Vec<String> {
     heard.values().map(|octets| String::from_utf8_lossy(octets).into_owned()).collect()
 }
 
-const LOGIN: &str = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: {{content_length}}\r\n\r\n\
-                     user={{user}}&password={{password}}";
-const PAGE: &str = "GET /{{user}} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {{token}}\r\n\r\n";
+const LOGIN: &str = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: ${content_length}\r\n\r\n\
+                     user=${data:user}&password=${data:password}";
+const PAGE: &str =
+    "GET /${data:user} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${value:token}\r\n\r\n";
 
 #[test]
 fn a_token_of_an_answer_is_in_the_next_request_whatever_is_lost() {
-    let data = users(DataOrder::Sequential);
+    let data = users(DataOrder::Circular);
     let message = |text: &str| {
-        Message::with_places(text.as_bytes(), Some(&data), &["token"]).expect("right places")
+        Message::raw(text.as_bytes()).expect("right marks").with_data(&data).expect("right columns")
     };
     let client = Program::client("test")
         .send_message(message(LOGIN))
@@ -159,16 +158,34 @@ fn redirections_are_followed_with_the_cookies_that_they_set() {
 }
 
 #[test]
+fn a_redirection_that_is_not_followed_fails_the_flow() {
+    for location in ["http://b.test/", "https://a.test/", "/again"] {
+        let client = HttpClient { host: "a.test".into(), redirects: 1, ..HttpClient::default() };
+        let answer = format!(
+            r#"send "HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n""#
+        );
+        let server = server(&["loop forever", r#"recv_until "\r\n\r\n""#, &answer, "end"]);
+        let mut pair = Pair::new(1, &[(client.program("test").expect("right"), server)]);
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(60));
+        assert_eq!(error(&pair, ProtocolError::CheckRedirect), 1, "{location}");
+        let asked = if location == "/again" { 2 } else { 1 };
+        assert_eq!(pair.counts(0).statuses[3], asked, "{location}");
+        pair.nothing_is_left();
+    }
+}
+
+#[test]
 fn a_request_has_the_method_headers_and_body_that_are_given() {
     let client = HttpClient {
-        paths: vec![(1, "/{{user}}?n={{flow:4}}".into())],
+        paths: vec![(1, "/${data:user}?n=${flow:4}".into())],
         method: Some("PUT".into()),
         headers: vec![
             ("user-agent".into(), "tester".into()),
-            ("X-User".into(), "{{ user }}".into()),
+            ("X-User".into(), "${data:user}".into()),
         ],
-        body: Some(br#"{"user": "{{user}}"}"#.to_vec()),
-        data: Some(users(DataOrder::Sequential)),
+        body: Some(br#"{"user": "${data:user}"}"#.to_vec()),
+        data: Some(users(DataOrder::Circular)),
         ..HttpClient::default()
     };
     let server = squall_apps::builtin::http_server("test", 10).expect("right");
@@ -260,19 +277,42 @@ fn what_cannot_be_looked_at_is_a_mistake() {
         "extract a = header ETag",
         "check status 404",
         "check length 1024",
+        "check no_redirect",
         r#"check regex "a|b""#,
         "check sha256 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
         "unless_redirect done",
         "unless_redirect done www.test:8080",
+        "unless_redirect done https://www.test",
     ] {
         let read: Instruction = line.parse().expect(line);
         assert_eq!(read.to_string(), line);
     }
-    let places = |text: &str| {
-        let data = users(DataOrder::Once);
-        Message::with_places(text.as_bytes(), Some(&data), &["token"]).map(|m| m.to_string())
+    let raw = |text: &str| {
+        let message = Message::raw(text.as_bytes())?;
+        message.with_data(&users(DataOrder::Once)).map(|message| message.to_string())
     };
-    assert_eq!(places("a{{user}}{{ token }}}b{").expect("right"), "a${data:user}${value:token}}b{");
-    let error = places("{{usr}}").expect_err("no column").to_string();
-    assert!(error.contains("{{usr}} is no column") && error.contains("user, password"), "{error}");
+    assert_eq!(
+        raw(r#"a${data:user}${value:token}}b{$ "\n" \${x}"#).expect("right"),
+        r#"a${data:user}${value:token}}b{\$ \"\\n\" \${x}"#
+    );
+    let error = raw("${data:usr}").expect_err("no column").to_string();
+    assert!(
+        error.contains("${data:usr} is no column") && error.contains("user, password"),
+        "{error}"
+    );
+    assert!(raw("${usr}").expect_err("no mark").to_string().contains("data:COLUMN"));
+}
+
+#[test]
+fn columns_need_data_and_a_server_draws_its_record() {
+    let parse = |role, data: Option<&Data>| {
+        let line = [r#"send "${data:user}""#];
+        let none = Default::default();
+        Program::parse_with_data("p", role, Transport::Tcp, line, none, data)
+    };
+    let error = |role, data: Option<&Data>| parse(role, data).expect_err("wrong").to_string();
+    assert!(error(Role::Client, None).contains("data = { file ="));
+    assert!(error(Role::Server, Some(&users(DataOrder::Once))).contains("order = \"random\""));
+    assert!(parse(Role::Client, Some(&users(DataOrder::Once))).expect("right").uses_data());
+    parse(Role::Server, Some(&users(DataOrder::Random))).expect("right");
 }

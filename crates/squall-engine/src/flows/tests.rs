@@ -1,7 +1,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use squall_apps::Program;
-use squall_flows::{Arrival, Cps, Limits, Network, Order, Part, Pool, Spacing, Template};
+use squall_flows::{Arrival, Cps, Ends, Limits, Network, Order, Part, Pool, Spacing, Template};
 use squall_plan::{Plan, PlanPort, PlanWorker};
 use squall_port::{Port, RxQueue, TxQueue};
 use squall_profile::Stop;
@@ -35,6 +35,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         tls: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
+        ends: Ends::Both,
         arrival,
         limit: None,
         start: Nanos::ZERO,

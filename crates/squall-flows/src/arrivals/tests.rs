@@ -354,3 +354,54 @@ fn a_pause_moves_what_is_still_to_come() {
     assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
     assert_eq!((a.late(0), a.late(1)), (0, 0));
 }
+
+#[test]
+fn the_numbers_of_a_limited_closed_loop_are_each_below_the_limit_once() {
+    // Users, workers: fewer, as many, and more.
+    for (users, workers) in [(1, 3), (2, 2), (5, 3), (7, 2)] {
+        for limit in [1, 2, 7, 10] {
+            let closed = Arrival::Closed { users, think: Think::Fixed(Nanos::ZERO) };
+            let mut load = load([closed]);
+            load.templates[0].limit = Some(limit);
+            let mut numbers = Vec::new();
+            for worker in 0..workers {
+                let mut arrivals =
+                    Arrivals::new(&load, SidePart::ALL, seat((worker, workers)), Nanos::ZERO);
+                for due in until(&mut arrivals, 1) {
+                    numbers.push(due.number);
+                }
+                while let Some(due) = {
+                    arrivals.ended(0, Nanos(1));
+                    arrivals.take(Nanos(1), every)
+                } {
+                    numbers.push(due.number);
+                }
+            }
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..limit).collect::<Vec<_>>(), "{users} {workers}");
+        }
+    }
+}
+
+#[test]
+fn templates_that_share_open_flows_each_count_their_own_and_one_that_ends_leaves_the_rest() {
+    let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
+    let mut load = load([weight(3), weight(1)]);
+    load.target = Some(Target::Active(6));
+    load.templates[0].limit = Some(20);
+    let mut numbers = [Vec::new(), Vec::new()];
+    for worker in 0..2 {
+        let mut arrivals = Arrivals::new(&load, SidePart::ALL, seat((worker, 2)), Nanos::ZERO);
+        let mut open = VecDeque::from(until(&mut arrivals, 1));
+        for turn in 1..200 {
+            let Some(due) = open.pop_front() else { break };
+            numbers[due.template].push(due.number);
+            arrivals.ended(due.template, Nanos(turn));
+            open.extend(arrivals.take(Nanos(turn), every));
+        }
+        assert_eq!(open.len(), 3, "nobody has gone home");
+    }
+    numbers.iter_mut().for_each(|numbers| numbers.sort_unstable());
+    assert_eq!(numbers[0], (0..20).collect::<Vec<_>>());
+    assert!(numbers[1].windows(2).all(|pair| pair[0] < pair[1]), "{:?}", numbers[1]);
+}

@@ -3,17 +3,38 @@
 use std::fmt::Write;
 
 use squall_apps::{
-    Instruction, Program, ProgramError,
+    Data, Instruction, Program, ProgramError,
     builtin::{self, Application, HttpClient},
 };
 use squall_profile::{Mistakes, Said};
 use squall_units::{Nanos, parse_octets};
 
 use super::Ends;
+use crate::Assets;
 
 /// An application's name, what it takes, and one line about it.
 const OPTIONS: [(&str, &[&str]); 14] = [
-    ("http", &["url", "body", "post", "requests", "pipeline", "think", "close", "within"]),
+    (
+        "http",
+        &[
+            "url",
+            "method",
+            "header",
+            "content",
+            "content_file",
+            "post",
+            "cookies",
+            "follow",
+            "check",
+            "extract",
+            "requests",
+            "pipeline",
+            "think",
+            "close",
+            "within",
+            "body",
+        ],
+    ),
     ("http-get", &[]),
     ("http-post", &[]),
     ("exchange", &["request", "response", "count"]),
@@ -28,6 +49,9 @@ const OPTIONS: [(&str, &[&str]); 14] = [
     ("video", &["chunks", "chunk", "pause"]),
     ("browse", &[]),
 ];
+
+/// Those that may be given several times.
+const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
 
 /// An application that is built in.
 pub struct ApplicationInfo {
@@ -78,6 +102,7 @@ fn library_name(name: &str) -> &str {
 pub fn ends(
     app: &Said,
     options: &[(String, Said)],
+    (data, assets): (Option<&Data>, &dyn Assets),
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     if app.text == "mix" {
@@ -109,8 +134,16 @@ pub fn ends(
         mistakes.note(said, &format!("options.{name} is none of {:?}", app.text), &hint);
         right = false;
     }
+    for (i, (name, said)) in options.iter().enumerate() {
+        let again = options[..i].iter().any(|(known, _)| known == name);
+        if again && !LISTS.contains(&name.as_str()) {
+            let hint = format!("lists may have {}", LISTS.join(", "));
+            mistakes.note(said, &format!("options.{name} has several values, expected one"), &hint);
+            right = false;
+        }
+    }
     let before = mistakes.len();
-    let given = Given { options };
+    let given = Given { options, data, assets };
     let made = make(&app.text, &given, mistakes);
     let made = match made {
         Ok(made) => made,
@@ -163,20 +196,101 @@ fn make(
 
 fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, ProgramError> {
     let (mut client, mut port) = (HttpClient::default(), 80);
-    if let Some(url) = given.of("url") {
-        match HttpClient::from_url(&url.text) {
-            Some(found) => (client, port) = found,
+    let mut first: Option<(HttpClient, u16)> = None;
+    for said in given.all("url") {
+        let Some((weight, found, of)) = weighted_url(&said.text) else {
+            let says = format!("{:?} is no URL", said.text);
+            let hint = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH; of several \
+                        each may have a weight in front: 3:http://HOST/PATH";
+            mistakes.note(said, &says, hint);
+            continue;
+        };
+        match &mut first {
             None => {
-                let says = format!("{:?} is no URL", url.text);
-                mistakes.note(
-                    url,
-                    &says,
-                    "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH",
-                );
+                let paths = found.paths.iter().map(|(_, path)| (weight, path.clone())).collect();
+                first = Some((HttpClient { paths, ..found }, of));
+            }
+            Some((one, port))
+                if (&one.host, one.secure, *port) == (&found.host, found.secure, of) =>
+            {
+                one.paths.extend(found.paths.into_iter().map(|(_, path)| (weight, path)));
+            }
+            Some((one, _)) => {
+                let says =
+                    format!("{:?} has another scheme, host or port than the first URL", said.text);
+                let hint = format!("expected {}; try a template for each server", one.host);
+                mistakes.note(said, &says, &hint);
             }
         }
     }
+    if let Some(found) = first {
+        (client, port) = found;
+    }
+    if let Some(said) = given.of("method") {
+        let token =
+            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+        match !said.text.is_empty() && said.text.bytes().all(token) {
+            true => client.method = Some(said.text.clone()),
+            false => {
+                mistakes.note(said, &format!("{:?} is no method of HTTP", said.text), "try \"PUT\"")
+            }
+        }
+    }
+    for said in given.all("header") {
+        match header(&said.text) {
+            Some((name, value)) => client.headers.push((name.into(), value.into())),
+            None => {
+                let says = format!("{:?} is no header field", said.text);
+                mistakes.note(said, &says, "expected \"Name: value\": try \"X-Trace: 1\"");
+            }
+        }
+    }
+    let bodies = ["content", "content_file", "post"].map(|name| given.of(name));
+    if let [Some(_), Some(said), _] | [Some(_), None, Some(said)] | [None, Some(_), Some(said)] =
+        bodies
+    {
+        let hint = "expected one of content, content_file and post";
+        mistakes.note(said, "options have several bodies of a request", hint);
+    }
     client.post = given.of("post").map(|_| given.octets("post", 0, mistakes));
+    client.body = given.of("content").map(|said| said.text.clone().into_bytes());
+    if let Some(said) = given.of("content_file") {
+        match given.assets.file(&said.text) {
+            Ok(octets) => client.body = Some(octets),
+            Err(error) => {
+                mistakes.note(said, &format!("{}: {error}", said.text), "expected a file to send");
+            }
+        }
+    }
+    client.data = given.data.cloned();
+    if let Some(said) = given.of("cookies") {
+        mistakes.truth(said, &mut client.cookies);
+    }
+    if let Some(said) = given.of("follow") {
+        // Each is several instructions for each request.
+        match said.text.parse() {
+            Ok(redirects @ 0..=20) => client.redirects = redirects,
+            _ => {
+                let says = format!("{:?} is no number of redirections", said.text);
+                mistakes.note(said, &says, "expected 0 to 20: try 5");
+            }
+        }
+    }
+    for (name, hint) in [
+        ("check", r#"try "status 200", "length 512", "sha256 HEX" or "regex \"welcome\"""#),
+        (
+            "extract",
+            r#"try "token = json data.token", "id = regex \"id=(\d+)\"" or "tag = header ETag""#,
+        ),
+    ] {
+        for said in given.all(name) {
+            match format!("{name} {}", said.text).parse() {
+                Ok(Instruction::Check(check)) => client.checks.push(check),
+                Ok(Instruction::Extract { name, from }) => client.extracts.push((name, from)),
+                _ => mistakes.note(said, &format!("options.{name}: {:?} is none", said.text), hint),
+            }
+        }
+    }
     client.requests = given.number("requests", 1, mistakes);
     client.pipeline = given.number("pipeline", 1, mistakes);
     for (name, asked, needed) in [
@@ -210,12 +324,44 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
     Ok(Some(Ends { client, server: builtin::http_server("http", body)?, port }))
 }
 
+/// A URL, and the weight in front of it: `3:http://host/path`. No scheme begins with a digit (RFC
+/// 3986 §3.1).
+fn weighted_url(text: &str) -> Option<(u32, HttpClient, u16)> {
+    let (weight, url) = match text.split_once(':') {
+        Some((weight, url)) if weight.starts_with(|c: char| c.is_ascii_digit()) => {
+            (weight.parse().ok().filter(|weight| (1..=1_000_000).contains(weight))?, url)
+        }
+        _ => (1, text),
+    };
+    let (client, port) = HttpClient::from_url(url)?;
+    Some((weight, client, port))
+}
+
+/// Name and value of a header field (RFC 9110 §5).
+fn header(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once(':')?;
+    let (name, value) = (name.trim(), value.trim());
+    let token = |octet: u8| octet.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(&octet);
+    let right = !name.is_empty()
+        && name.bytes().all(token)
+        && value.bytes().all(|octet| octet == b'\t' || (octet >= b' ' && octet != 0x7f));
+    right.then_some((name, value))
+}
+
 /// What was said of an application.
 struct Given<'a> {
     options: &'a [(String, Said)],
+    data: Option<&'a Data>,
+    assets: &'a dyn Assets,
 }
 
-impl Given<'_> {
+impl<'a> Given<'a> {
+    /// All values of an option that may be a list.
+    fn all(&self, name: &'static str) -> impl Iterator<Item = &'a Said> + use<'a> {
+        let options = self.options;
+        options.iter().filter(move |(option, _)| option == name).map(|(_, said)| said)
+    }
+
     fn of(&self, name: &str) -> Option<&Said> {
         self.options.iter().find(|(option, _)| option == name).map(|(_, said)| said)
     }
@@ -249,18 +395,51 @@ impl Given<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use squall_profile::Profile;
 
     use super::*;
+
+    struct NoFiles;
+
+    impl Assets for NoFiles {
+        fn file(&self, _: &str) -> io::Result<Vec<u8>> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
+            self.file(path)
+        }
+        fn capture_frame(&self, path: &str, _: u64) -> Result<Vec<u8>, String> {
+            Err(format!("no {path}"))
+        }
+        fn capture(&self, _: &str) -> squall_replay::Input {
+            unreachable!("no application names a capture")
+        }
+        fn conversations(
+            &self,
+            path: &str,
+            _: Option<&str>,
+            _: &squall_apps::ImportOptions,
+        ) -> Result<squall_apps::Import, String> {
+            Err(format!("no {path}"))
+        }
+        fn filter(&self, expression: &str) -> Result<squall_bpf::classic::Filter, String> {
+            Err(format!("no {expression}"))
+        }
+    }
 
     #[test]
     fn each_application_is_built_with_its_defaults() {
         let profile = Profile::default();
         let mut mistakes = Mistakes::of(&profile);
         for (name, _) in OPTIONS {
-            assert!(ends(&Said::from(name), &[], &mut mistakes).is_some(), "{name}");
+            assert!(
+                ends(&Said::from(name), &[], (None, &NoFiles), &mut mistakes).is_some(),
+                "{name}"
+            );
         }
-        let shares: u32 = ends(&Said::from("mix"), &[], &mut mistakes)
+        let shares: u32 = ends(&Said::from("mix"), &[], (None, &NoFiles), &mut mistakes)
             .expect("a mix")
             .iter()
             .map(|end| end.0)
@@ -272,12 +451,91 @@ mod tests {
         }
     }
 
+    /// Ends of `http` with these options, or what is wrong.
+    fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
+        let profile = Profile::default();
+        let mut mistakes = Mistakes::of(&profile);
+        let said = |(name, text): &(&str, &str)| ((*name).to_owned(), Said::from(*text));
+        let options: Vec<_> = options.iter().map(said).collect();
+        let made = ends(&Said::from("http"), &options, (data, &NoFiles), &mut mistakes);
+        mistakes.check().map_err(|error| error.to_string())?;
+        Ok(made.expect("nothing is wrong").remove(0).2)
+    }
+
+    #[test]
+    fn urls_have_weights_and_one_server() {
+        let ends = http(
+            &[
+                ("url", "http://a.test:81/a"),
+                ("url", "3:http://a.test:81/b?c"),
+                ("url", "http://a.test:81"),
+            ],
+            None,
+        );
+        let ends = ends.expect("right");
+        let lines = ends.client.lines().join("\n");
+        assert_eq!(ends.port, 81);
+        assert!(lines.contains("set url random 0 4") && lines.contains("if url >= 4"), "{lines}");
+        for part in ["GET /a HTTP", "GET /b?c HTTP", "GET / HTTP", "Host: a.test:81"] {
+            assert!(lines.contains(part), "{lines}");
+        }
+        for other in ["https://a.test:81/", "http://b.test:81/", "http://a.test/"] {
+            let error = http(&[("url", "http://a.test:81/"), ("url", other)], None).err();
+            let error = error.expect("another server");
+            assert!(error.contains("another scheme, host or port"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_what_options_say() {
+        let data = Data::from_csv(b"user\nann\n", squall_apps::DataOrder::Once).expect("a table");
+        let options = [
+            ("url", "https://a.test/${data:user}"),
+            ("method", "PATCH"),
+            ("header", "Authorization: Bearer ${value:token}"),
+            ("content", r#"{"user": "${data:user}\n"}"#),
+            ("cookies", "true"),
+            ("follow", "2"),
+            ("check", "status 200"),
+            ("check", r#"regex "a b""#),
+            ("extract", "token = json token"),
+        ];
+        let ends = http(&options, Some(&data)).expect("right");
+        let lines = ends.client.lines().join("\n");
+        for part in [
+            r#"send "PATCH /${data:user} HTTP/1.1\r\nHost: a.test\r\n"#,
+            "Authorization: Bearer ${value:token}\\r\\n${cookies}Content-Length: ${content_length}",
+            r#"\r\n\r\n{\"user\": \"${data:user}\\n\"}""#,
+            "unless_redirect answer-2 https://a.test",
+            "check no_redirect",
+            "check status 200",
+            r#"check regex "a b""#,
+            "extract token = json token",
+        ] {
+            assert!(lines.contains(part), "{part} in\n{lines}");
+        }
+        assert_eq!(lines.matches("unless_redirect").count(), 2);
+    }
+
     #[test]
     fn what_is_wrong_with_an_option_is_told() {
         for (name, option, value, told) in [
             ("htpp", "", "", "did you mean \"http\""),
             ("http", "bdy", "1", "did you mean \"body\""),
             ("http", "url", "ftp://x", "expected http://"),
+            ("http", "url", "0:http://x/", "is no URL"),
+            ("http", "url", "x:http://x/", "is no URL"),
+            ("http", "url", "http://x/${datum:x}", "is no mark"),
+            ("http", "url", "http://x/${data:x}", "without data"),
+            ("http", "method", "PUT IT", "is no method"),
+            ("http", "header", "X-A", "expected \"Name: value\""),
+            ("http", "header", "X A: 1", "is no header field"),
+            ("http", "header", "X-A: 1\r\nX-B: 2", "is no header field"),
+            ("http", "follow", "21", "expected 0 to 20"),
+            ("http", "check", "status OK", "try \"status 200\""),
+            ("http", "extract", "token", "try \"token = json data.token\""),
+            ("http", "content_file", "none.json", "none.json: "),
+            ("http", "cookies", "some", "is not true or false"),
             ("http", "requests", "0", "no number above 0"),
             ("http", "think", "never", "is not a delay"),
             ("rtp", "packets", "x", "no number above 0"),
@@ -287,7 +545,8 @@ mod tests {
             let mut mistakes = Mistakes::of(&profile);
             let options = [(option.to_owned(), Said::from(value))];
             let options = if option.is_empty() { &options[..0] } else { &options[..] };
-            assert!(ends(&Said::from(name), options, &mut mistakes).is_none(), "{name} {option}");
+            let made = ends(&Said::from(name), options, (None, &NoFiles), &mut mistakes);
+            assert!(made.is_none(), "{name} {option}");
             let text = mistakes.check().expect_err("something is wrong").to_string();
             assert!(text.contains(told), "{text}");
         }

@@ -13,11 +13,12 @@ mod tunables;
 use std::{collections::BTreeMap, sync::Arc};
 
 use squall_apps::{
-    Delays, Import, ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport,
+    Data, DataOrder, Delays, Import, ImportOptions, Imported, Message, Program,
+    Role as ProgramRole, Transport,
 };
 use squall_flows::{
-    AddrRange, Arrival, Cps, Limits, Load, Network, Order, PORTS, Part, Pool, Ramp, Role, Spacing,
-    Target, Template, Think,
+    AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
+    Ramp, Role, Spacing, Target, Template, Think,
 };
 use squall_profile::{Flows, Mistakes, Profile, Said, Says};
 use squall_report::report::flows::ConversationsReport;
@@ -59,6 +60,8 @@ pub struct PlanFlows {
     /// Of a capture that is played, what is known before; and of each conversation its number in
     /// the capture.
     pub conversations: Option<(ConversationsReport, Vec<u64>)>,
+    /// What bounds templates beside their own words.
+    pub(crate) notes: Vec<String>,
 }
 
 /// What a port carries of a load.
@@ -121,10 +124,11 @@ pub(crate) fn compile(
     let none = Flows::default();
     let flows = own.unwrap_or(&none);
     let mut pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, mistakes)).collect();
-    let mut captures = Captures { assets, read: Vec::new() };
+    let mut captures = Captures { assets, read: Vec::new(), tables: Vec::new() };
+    let mut notes = Vec::new();
     let (mut templates, mut of_profile): (Vec<Template>, Vec<usize>) = Default::default();
     for (number, said) in flows.templates.iter().enumerate() {
-        templates.extend(self::templates(said, flows, &mut captures, mistakes));
+        templates.extend(self::templates(said, flows, &mut captures, &mut notes, mistakes));
         of_profile.resize(templates.len(), number);
     }
     let (mut script, mut conversations) = (None, None);
@@ -253,7 +257,13 @@ pub(crate) fn compile(
             .map(|said| said.at);
         mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
     }
-    (mistakes.len() == before).then_some(PlanFlows { load, sides, of_profile, conversations })
+    (mistakes.len() == before).then_some(PlanFlows {
+        load,
+        sides,
+        of_profile,
+        conversations,
+        notes,
+    })
 }
 
 /// The side plays `part` in this role, too.
@@ -298,12 +308,31 @@ fn templates(
     said: &squall_profile::Template,
     flows: &Flows,
     captures: &mut Captures<'_>,
+    notes: &mut Vec<String>,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Template> {
-    let Some(ends) = ends(said, flows, captures, mistakes) else { return Vec::new() };
+    let data = match said.data.as_ref().map(|data| captures.data(data, mistakes)) {
+        Some(None) => return Vec::new(),
+        data => data.flatten(),
+    };
+    let Some(ends) = ends(said, flows, data.as_ref(), captures, mistakes) else {
+        return Vec::new();
+    };
     no_effect(said, flows, &ends, mistakes);
+    let most = data.as_ref().and_then(Data::limit);
+    if let (Some(data), Some(records)) = (&said.data, most) {
+        let effect = match said.limit {
+            Some(limit) if limit < records => format!("limit = {limit} uses so many of them"),
+            _ => format!("no more than {records} flows begin"),
+        };
+        notes.push(format!(
+            "template {:?}: {} has {records} records, each for one flow: {effect}",
+            said.name, data.file.text
+        ));
+    }
+    let limit = said.limit.into_iter().chain(most).min();
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
-    let tls = tls::tls(said, flows.servers.is_some(), captures.assets, mistakes);
+    let tls = tls::tls(said, said.plays_servers(flows), captures.assets, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
     // Where those who speak HTTP inside of TLS look for it.
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
@@ -317,8 +346,13 @@ fn templates(
         tls: tls.clone(),
         client_tunables: tunables.clone(),
         server_tunables: tunables.clone(),
+        ends: match said.play {
+            squall_profile::Play::Both => PlayedEnds::Both,
+            squall_profile::Play::Clients => PlayedEnds::Clients,
+            squall_profile::Play::Servers => PlayedEnds::Servers,
+        },
         arrival: arrival(said.arrival, share, shares),
-        limit: said.limit.map(|limit| (limit * u64::from(share)).div_ceil(u64::from(shares))),
+        limit: limit.map(|limit| (limit * u64::from(share)).div_ceil(u64::from(shares))),
         start: said.start,
         duration: said.duration,
         waits: said.after.is_some(),
@@ -343,6 +377,15 @@ fn no_effect(
             &text,
             "each of its applications has a port of its own: try a template for each",
         );
+    }
+    if let Some(data) = &said.data
+        && !ends.iter().any(|(.., ends)| ends.client.uses_data() || ends.server.uses_data())
+    {
+        let text =
+            format!("template {name:?}: data has no effect: nothing that is sent has a column");
+        let hint =
+            "try ${data:COLUMN} in a message, or in url, header or content of app = \"http\"";
+        mistakes.note(&data.file, &text, hint);
     }
     if said.udp && !matches!(said.says, Says::Programs { .. }) && !over(Transport::Udp) {
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
@@ -403,11 +446,12 @@ fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     }
 }
 
-/// Captures that were read, by name and what becomes of delays: each is read once, however many
-/// templates name it.
+/// Captures that were read, by name and what becomes of delays, and tables of data: each is read
+/// once, however many templates name it.
 struct Captures<'a> {
     assets: &'a dyn Assets,
     read: Vec<(String, squall_profile::Delays, Result<Import, String>)>,
+    tables: Vec<(String, Data)>,
 }
 
 /// Programs of both ends of a flow, and the port on which servers wait for it.
@@ -420,6 +464,7 @@ struct Ends {
 fn ends(
     said: &squall_profile::Template,
     flows: &Flows,
+    data: Option<&Data>,
     captures: &mut Captures<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
@@ -429,13 +474,17 @@ fn ends(
         Says::Programs { client, server, messages } => {
             let mut named = BTreeMap::new();
             for (message, text) in messages {
-                match text.text.parse::<Message>() {
+                let parsed = text.text.parse::<Message>().and_then(|parsed| match data {
+                    Some(data) => parsed.with_data(data),
+                    None => Ok(parsed),
+                });
+                match parsed {
                     Ok(parsed) => drop(named.insert(message.clone(), parsed)),
                     Err(error) => mistakes.told(text, &error),
                 }
             }
-            if (client.is_empty() && flows.clients.is_some())
-                || (server.is_empty() && flows.servers.is_some())
+            if (client.is_empty() && said.plays_clients(flows))
+                || (server.is_empty() && said.plays_servers(flows))
             {
                 let side = if client.is_empty() { "client" } else { "server" };
                 let nowhere = Said { text: String::new(), at: said.at };
@@ -445,19 +494,26 @@ fn ends(
                 mistakes.note(
                     &nowhere,
                     &text,
-                    &format!("add {side} = [...], or leave out the port of {side}s in [flows]"),
+                    &format!(
+                        "add {side} = [...], or leave out the port of {side}s in [flows], or say \
+                         which end is played: play = {:?}",
+                        if client.is_empty() { "servers" } else { "clients" }
+                    ),
                 );
                 return None;
             }
-            let client = program(name, ProgramRole::Client, transport, client, &named, mistakes);
-            let server = program(name, ProgramRole::Server, transport, server, &named, mistakes);
+            let mut program = |role, lines: &[Said]| {
+                program(name, role, transport, lines, (&named, data), mistakes)
+            };
+            let client = program(ProgramRole::Client, client);
+            let server = program(ProgramRole::Server, server);
             Some(vec![(
                 1,
                 said.name.clone(),
                 Ends { client: client?, server: server?, port: said.port? },
             )])
         }
-        Says::App { app, options } => apps::ends(app, options, mistakes),
+        Says::App { app, options } => apps::ends(app, options, (data, captures.assets), mistakes),
         Says::Capture { path, number, delays } => {
             match captures.conversations(&path.text, *delays) {
                 Ok(found) => match usize::try_from(number - 1)
@@ -490,6 +546,33 @@ fn ends(
 }
 
 impl Captures<'_> {
+    /// `None`: `mistakes` say why not.
+    fn data(&mut self, said: &squall_profile::Data, mistakes: &mut Mistakes<'_>) -> Option<Data> {
+        let path = &said.file.text;
+        let order = match said.order {
+            squall_profile::DataOrder::Circular => DataOrder::Circular,
+            squall_profile::DataOrder::Once => DataOrder::Once,
+            squall_profile::DataOrder::Random => DataOrder::Random,
+        };
+        if let Some((_, known)) = self.tables.iter().find(|(of, _)| of == path) {
+            return Some(known.in_order(order));
+        }
+        let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
+        let read = self.assets.file(path).map_err(|error| wrong(&error));
+        match read.and_then(|octets| Data::from_csv(&octets, order).map_err(|e| wrong(&e))) {
+            Ok(data) => {
+                self.tables.push((path.clone(), data.clone()));
+                Some(data)
+            }
+            Err(error) => {
+                let hint = "expected comma-separated values: a line that names the columns, such as \
+                            user,password, and a line for each record";
+                mistakes.note(&said.file, &error, hint);
+                None
+            }
+        }
+    }
+
     fn conversations(
         &mut self,
         path: &str,
@@ -522,13 +605,13 @@ fn program(
     role: ProgramRole,
     transport: Transport,
     lines: &[Said],
-    messages: &BTreeMap<String, Message>,
+    (messages, data): (&BTreeMap<String, Message>, Option<&Data>),
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Program> {
     let nothing = [Said::from("wait_peer_close")];
     let lines = if lines.is_empty() { &nothing } else { lines };
     let texts = lines.iter().map(|line| line.text.as_str());
-    match Program::parse(name, role, transport, texts, messages.clone()) {
+    match Program::parse_with_data(name, role, transport, texts, messages.clone(), data) {
         Ok(program) => Some(program),
         Err(error) => {
             let line =

@@ -1,6 +1,6 @@
 //! What a load would be, before anything is sent.
 
-use squall_flows::{Arrival, Load, Spacing, Think, Tuples};
+use squall_flows::{Arrival, Ends, Load, Spacing, Think, Tuples};
 use squall_profile::{Flows, Profile, Says};
 use squall_report::{render::human, report::flows::ConversationsReport};
 use squall_units::Nanos;
@@ -110,7 +110,8 @@ impl PlannedLoad {
                     .templates
                     .iter()
                     .find(|t| t.name == template.name)
-                    .map_or_else(String::new, says),
+                    .map_or_else(String::new, says)
+                    + played(template.ends),
                 transport: match (template.tls.is_some(), template.client.transport) {
                     (true, _) => "tls",
                     (_, squall_apps::Transport::Tcp) => "tcp",
@@ -146,7 +147,22 @@ impl PlannedLoad {
     }
 }
 
+/// Behind what is said.
+fn played(ends: Ends) -> &'static str {
+    match ends {
+        Ends::Both => "",
+        Ends::Clients => " (clients)",
+        Ends::Servers => " (servers)",
+    }
+}
+
 fn says(template: &squall_profile::Template) -> String {
+    let data = template.data.as_ref();
+    let data = data.map_or_else(String::new, |data| format!(", data {}", data.file.text));
+    what(template) + &data
+}
+
+fn what(template: &squall_profile::Template) -> String {
     match &template.says {
         Says::App { app, options } => {
             let options = options.iter().map(|(name, value)| format!(" {name}={}", value.text));
@@ -168,6 +184,9 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
     }
     if let Some(lasts) = template.duration {
         times += &format!(", for {lasts}");
+    }
+    if let Some(limit) = template.limit {
+        times += &format!(", at most {} flows", human::count(limit));
     }
     let of = match template.arrival {
         Arrival::Open { cps, spacing } => {

@@ -485,6 +485,7 @@ fn placeholder(
         tls: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables.clone(),
+        ends: squall_flows::Ends::Both,
         arrival: Arrival::None,
         limit: None,
         start: Nanos::ZERO,

@@ -17,7 +17,7 @@ pub fn tls(
 ) -> Option<Tls> {
     let url = match &template.says {
         Says::App { options, .. } => {
-            options.iter().find(|(name, said)| name == "url" && is_https(&said.text))
+            options.iter().find(|(name, said)| name == "url" && is_https(url_of(&said.text)))
         }
         _ => None,
     };
@@ -47,7 +47,7 @@ pub fn tls(
     let settings = TlsSettings {
         server_name: match &said.server_name {
             Some(name) => Some(name.text.clone()),
-            None => url.and_then(|(_, url)| host(&url.text)),
+            None => url.and_then(|(_, url)| host(url_of(&url.text))),
         },
         alpn: said.alpn.iter().map(|name| name.text.clone()).collect(),
         ca,
@@ -82,6 +82,14 @@ pub fn tls(
             mistakes.told(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
             None
         }
+    }
+}
+
+/// Without the weight in front.
+fn url_of(text: &str) -> &str {
+    match text.split_once(':') {
+        Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,
+        _ => text,
     }
 }
 

@@ -9,8 +9,8 @@ use super::{
     read::{Count, Given, Place, Placed, Read, Reader, table},
 };
 use crate::{
-    Arrival, Begin, Conversations, Delays, Flows, Incomplete, Network, Order, Pool, Port, Ramp,
-    Said, Says, Target, Tcp, Template, Tls,
+    Arrival, At, Begin, Conversations, Data, DataOrder, Delays, Flows, Incomplete, Network, Order,
+    Play, Pool, Port, Ramp, Said, Says, Target, Tcp, Template, Tls, files::is_file,
 };
 
 table! {
@@ -125,7 +125,7 @@ table! {
         /// What templates call it.
         name: String,
         /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of such; of one
-        /// family.
+        /// family. Of servers also names of hosts, looked up when the run is opened.
         addresses: OneOrMore,
         /// Of clients: "1024-65535", the default.
         ports: PortRange,
@@ -144,7 +144,8 @@ table! {
         name: String,
         /// A pool's name, or addresses as those of a pool.
         clients: OneOrMore,
-        /// A pool's name, or addresses as those of a pool.
+        /// A pool's name, or addresses as those of a pool, or the name of a host, looked up when
+        /// the run is opened: "www.example.net".
         servers: OneOrMore,
         /// Where servers listen. Default: where the application usually does.
         port: Count,
@@ -152,8 +153,9 @@ table! {
         transport: Transport,
         /// An application that is built in: http, dns, ...
         app: Said,
-        /// Of the application.
-        options: TextTable,
+        /// Of the application; a list where an option may be given several times. Those whose names
+        /// end in "_file" are files, relative to the profile.
+        options: OptionsTable,
         /// Instructions of the client, one each: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms"
         /// ...
         client: Vec<Said>,
@@ -162,6 +164,12 @@ table! {
         /// Messages that instructions send by their names, with marks for what differs from flow to
         /// flow.
         messages: TextTable,
+        /// A CSV file whose columns messages have as ${data:COLUMN}, a record for each flow; or a
+        /// table that also says in which order.
+        data: DataSaid,
+        /// Which end is played where [flows] has ports for both: "clients" (somebody else's servers
+        /// answer), or "servers" (somebody else's clients come: a proxy's). Default: both.
+        play: Play,
         /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first.
         /// Relative to the profile.
         capture: Said,
@@ -197,6 +205,17 @@ table! {
         tls: TlsSaid,
         /// false: as if the template were not there. Default true.
         enabled: bool,
+    }
+}
+
+table! {
+    /// Records of a CSV file, one for each flow.
+    DataTable {
+        /// Comma-separated values whose first line names the columns. Relative to the profile.
+        file: Said,
+        /// circular: flow k has record k, and the first comes again after the last. once: no flow
+        /// begins after the last record. random: drawn for each flow. Default "circular".
+        order: DataOrder,
     }
 }
 
@@ -254,6 +273,50 @@ impl Read for TlsSaid {
     }
     fn schema() -> Json {
         json!({ "anyOf": [{ "type": "boolean" }, TlsTable::schema()] })
+    }
+}
+
+/// A file, or a table.
+#[derive(Debug)]
+pub(super) enum DataSaid {
+    File(Said),
+    Table(Box<DataTable>),
+}
+
+impl Read for DataSaid {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Table(_) => DataTable::read(node, cx).map(|table| Self::Table(Box::new(table))),
+            Value::Text(_) => Said::read(node, cx).map(Self::File),
+            _ => cx.wrong_type(
+                node,
+                "a CSV file or a table",
+                "\"users.csv\", or { file = \"users.csv\", order = \"once\" }",
+            ),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "string" }, DataTable::schema()] })
+    }
+}
+
+impl Read for DataOrder {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let words = [("circular", Self::Circular), ("once", Self::Once), ("random", Self::Random)];
+        word(node, cx, "an order of records", &words)
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["circular", "once", "random"] })
+    }
+}
+
+impl Read for Play {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let words = [("both", Self::Both), ("clients", Self::Clients), ("servers", Self::Servers)];
+        word(node, cx, "an end of flows", &words)
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["both", "clients", "servers"] })
     }
 }
 
@@ -324,6 +387,33 @@ impl Read for TextTable {
     }
     fn schema() -> Json {
         json!({ "type": "object", "additionalProperties": { "type": ["string", "number", "boolean"] } })
+    }
+}
+
+/// Any names, with a text or several each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OptionsTable(pub Vec<(String, Said)>);
+
+impl Read for OptionsTable {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let (mut texts, mut right) = (Vec::new(), true);
+        for entry in cx.table(node)? {
+            let found = cx.below(&entry.key, |cx| OneOrMore::read(&entry.node, cx));
+            right &= found.is_some();
+            let file = is_file(&entry.key);
+            for Said { text, at } in found.into_iter().flat_map(|OneOrMore(texts)| texts) {
+                let text = if file { cx.beside(&text) } else { text };
+                texts.push((entry.key.clone(), Said { text, at }));
+            }
+        }
+        right.then_some(Self(texts))
+    }
+    fn schema() -> Json {
+        let scalar = json!(["string", "number", "boolean"]);
+        json!({ "type": "object", "additionalProperties": { "anyOf": [
+            { "type": scalar },
+            { "type": "array", "items": { "type": "string" } },
+        ] } })
     }
 }
 
@@ -725,9 +815,22 @@ fn a_template(
         .as_ref()
         .map_or_else(|| format!("template {}", number + 1), |name| name.value.clone());
     let says = says(&table, cx);
-    let arrival = arrival(&table, flows, cx);
-    let clients = pool(&table.place, "clients", table.clients, &name, flows, cx);
+    let play = table.play.as_ref().map_or(Play::default(), |play| play.value);
+    for (only, port, key) in
+        [(Play::Clients, flows.clients, "clients"), (Play::Servers, flows.servers, "servers")]
+    {
+        if let (Some(given), None) = (table.play.as_ref().filter(|play| play.value == only), port) {
+            let says = format!("= {key:?}, for which [flows] has no port");
+            cx.report(&given.place, &says, &[format!("add to [flows]: {key} = \"A\"")]);
+        }
+    }
+    let arrival = arrival(&table, flows, play, cx);
+    let data = table.data.map(|Placed { value, .. }| data(value, cx));
     let servers = pool(&table.place, "servers", table.servers, &name, flows, cx);
+    let clients = match (table.clients, play) {
+        (None, Play::Servers) => servers.map(|servers| whoever_comes(servers, &name, at, flows)),
+        (given, _) => pool(&table.place, "clients", given, &name, flows, cx),
+    };
     let port = table.port.as_ref().and_then(|port| {
         let fits = u16::try_from(port.value.0).ok().filter(|port| *port > 0);
         cx.must(
@@ -748,6 +851,8 @@ fn a_template(
         port,
         udp: table.transport.is_some_and(|transport| transport.value == Transport::Udp),
         says: says?,
+        data: data.flatten(),
+        play,
         arrival: arrival?,
         limit: table.limit.map(|limit| limit.value.0),
         start: table.start.map_or(Nanos::ZERO, |start| start.value),
@@ -757,6 +862,31 @@ fn a_template(
         tls: table.tls.and_then(|said| tls(said.value, cx)),
         at,
     })
+}
+
+fn data(said: DataSaid, cx: &mut Reader<'_>) -> Option<Data> {
+    let (file, order) = match said {
+        DataSaid::File(file) => (file, DataOrder::default()),
+        DataSaid::Table(table) => {
+            cx.need(&table.place, &table.given, "file", r#"file = "users.csv""#)?;
+            (table.file?.value, table.order.map_or(DataOrder::default(), |order| order.value))
+        }
+    };
+    Some(Data { file: Said { text: cx.beside(&file.text), at: file.at }, order })
+}
+
+/// The pool of clients that are somebody else's, of the family of the pool of `servers`.
+fn whoever_comes(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize {
+    let first = flows.pools[servers].addresses.first();
+    let address = if first.is_some_and(|one| one.text.contains(':')) { "::1" } else { "0.0.0.1" };
+    flows.pools.push(Pool {
+        name: format!("{name} clients"),
+        addresses: vec![Said { text: address.into(), at }],
+        ports: None,
+        order: Order::default(),
+        at,
+    });
+    flows.pools.len() - 1
 }
 
 fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
@@ -823,11 +953,12 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     let texts = |texts: &Option<Placed<TextTable>>| {
         texts.as_ref().map_or_else(Vec::new, |t| t.value.0.clone())
     };
+    let options = table.options.as_ref().map_or_else(Vec::new, |t| t.value.0.clone());
     let lines = |lines: &Option<Placed<Vec<Said>>>| {
         lines.as_ref().map_or_else(Vec::new, |l| l.value.clone())
     };
     if let Some(app) = &table.app {
-        return Some(Says::App { app: app.value.clone(), options: texts(&table.options) });
+        return Some(Says::App { app: app.value.clone(), options });
     }
     if programs {
         let (client, server) = (lines(&table.client), lines(&table.server));
@@ -852,8 +983,20 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     Some(Says::Capture { path: Said { text: cx.beside(path), at: *at }, number, delays })
 }
 
-fn arrival(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Option<Arrival> {
+fn arrival(
+    table: &TemplateTable,
+    flows: &Flows,
+    play: Play,
+    cx: &mut Reader<'_>,
+) -> Option<Arrival> {
     let kinds = [table.given.has("cps"), table.given.has("weight"), table.given.has("users")];
+    if play == Play::Servers {
+        if kinds.contains(&true) {
+            let hint = "leave out cps, weight or users, or play = \"servers\"";
+            cx.report(&table.place, "plays servers alone, which begin no flows", &[hint.into()]);
+        }
+        return Some(Arrival::None);
+    }
     if kinds.into_iter().filter(|given| *given).count() > 1 {
         cx.report(&table.place, "has several of cps, weight and users, expected one", &[]);
         return None;
@@ -914,11 +1057,14 @@ fn pool(
     };
     if let [one] = &texts[..] {
         let index = flows.pools.iter().position(|pool| pool.name == one.text);
-        let address = one.text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':')
-            && one.text.contains(['.', ':']);
+        // Addresses, or a name of a host, which is looked up later.
+        let address = one.text.contains(['.', ':']);
         if index.is_none() && !address {
             let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));
-            let hints = [hint, "or give addresses: \"16.0.0.1-16.0.0.254\"".into()];
+            let hints = [
+                hint,
+                "or give addresses, or a host: \"16.0.0.1-16.0.0.254\", \"www.example.net\"".into(),
+            ];
             cx.report(&place, &format!("= {:?} is no pool", one.text), &hints);
         }
         if index.is_some() || !address {

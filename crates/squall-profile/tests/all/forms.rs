@@ -553,6 +553,12 @@ fn template() -> impl Strategy<Value = Template> {
             port: Some(port),
             udp,
             says,
+            data: limit.map(|number| Data {
+                file: said("users.csv"),
+                order: [DataOrder::Circular, DataOrder::Once, DataOrder::Random]
+                    [(number % 3) as usize],
+            }),
+            play: Play::default(),
             start: match arrival {
                 Arrival::Weight { .. } => Nanos::ZERO,
                 _ => Nanos(port.into()),
@@ -742,7 +748,7 @@ fn attack() -> impl Strategy<Value = Attack> {
 
 /// Of captures, by one port or two.
 fn replay() -> impl Strategy<Value = Replay> {
-    use squall_profile::{SpeedOf, SplitOf, TooLong};
+    use squall_profile::{Data, DataOrder, Play, SpeedOf, SplitOf, TooLong};
     let speed = prop_oneof![
         Just(None),
         Just(Some((SpeedOf::Captured, said("2.5")))),
