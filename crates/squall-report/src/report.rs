@@ -802,6 +802,8 @@ pub struct Distribution {
     /// Percentiles are those of the histogram: at most 0.8 % above the exact value.
     pub p50: u64,
     pub p90: u64,
+    #[serde(default)]
+    pub p95: u64,
     pub p99: u64,
     pub p999: u64,
     /// The largest value.
@@ -819,6 +821,7 @@ pub fn distribution(h: &Histogram) -> Option<Distribution> {
         stddev: h.stddev(),
         p50: h.quantile(0.5),
         p90: h.quantile(0.9),
+        p95: h.quantile(0.95),
         p99: h.quantile(0.99),
         p999: h.quantile(0.999),
         max: h.max(),

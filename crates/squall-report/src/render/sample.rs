@@ -356,6 +356,7 @@ fn distribution(samples: usize, median: f64, sigma: f64, chance: &mut Chance) ->
         stddev: variance.sqrt(),
         p50: at(0.5),
         p90: at(0.9),
+        p95: at(0.95),
         p99: at(0.99),
         p999: at(0.999),
         max: values[samples - 1],

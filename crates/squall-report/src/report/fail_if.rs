@@ -4,12 +4,14 @@
 //! ```text
 //! expression = all { "or" all }
 //! all        = one { "and" one }
-//! one        = "not" one | "(" expression ")" | term [ operator value ]
+//! one        = "not" one | "(" expression ")" | [ name "." ] term [ operator value ]
+//! name       = letters, digits and "_" | '"' anything '"' | "'" anything "'"
 //! operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
 //! ```
 //! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other
 //! needs a comparison. A value is a number and the unit of its term: counts `0`, `10k`; shares
-//! `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
+//! `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`. Classes
+//! of responses (`http.5xx`) are a count, or a share of all responses: `1 %`, `50 ppm`.
 //!
 //! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each
 //! stream, and on each flow that was looked at, and fails if it holds on any; terms of the run have
@@ -20,6 +22,11 @@
 //! at each end that was ours, and `total.` before them is all templates together, at the clients'
 //! end if there were clients. Where `or` joins terms of streams and of templates, each part of it
 //! is a criterion of its own: neither has the other's figures.
+//!
+//! A name before a term (`web.failed`, `"my web".http.5xx`) makes it that of one stream, template or
+//! flow. A part whose terms all have the same name is evaluated there alone, at each end that was
+//! ours; otherwise a named term has the same value on every stream and template: of the clients' end
+//! if there were clients.
 
 use std::fmt;
 
@@ -67,10 +74,11 @@ impl FailIf {
         if report.capture.is_some() {
             return self.once(&self.root, &run);
         }
-        let mixed =
-            self.root.any_term(&Term::is_of_stream) && self.root.any_term(&Term::is_of_template);
+        let (streams, templates) =
+            (self.root.any_term(&Asked::is_of_stream), self.root.any_term(&Asked::is_of_template));
+        let apart = streams && templates || self.root.any_term(&|asked| asked.name.is_some());
         let parts = match &self.root {
-            Expr::Or(parts) if mixed => &parts[..],
+            Expr::Or(parts) if apart => &parts[..],
             root => std::slice::from_ref(root),
         };
         let mut violations: Vec<String> = Vec::new();
@@ -80,7 +88,7 @@ impl FailIf {
         if more > 0 {
             let what = match report {
                 Report { received_flows: Some(_), .. } => "flows",
-                _ if self.root.any_term(&Term::is_of_template) => "templates",
+                _ if templates => "templates",
                 _ => "streams",
             };
             violations.push(format!("{more} more {what} (fail if {})", self.text));
@@ -99,18 +107,24 @@ impl FailIf {
 
     /// On each stream and flow, or on each template, whatever the terms are of.
     fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
-        let (of_streams, of_templates) =
-            (part.any_term(&Term::is_of_stream), part.any_term(&Term::is_of_template));
+        let report = run.report;
+        let names = names_of(report);
+        if let Some(name) = part.names().into_iter().find(|name| !names.contains(name)) {
+            return vec![format!("cannot tell whether {}: {}", self.text, nobody(name, &names))];
+        }
+        let only = part.only_name();
+        let anywhere = |asked: &Asked| asked.name.is_none() || only.is_some();
+        let of_streams = part.any_term(&|asked| asked.is_of_stream() && anywhere(asked));
+        let of_templates = part.any_term(&|asked| asked.is_of_template() && anywhere(asked));
         if !of_streams && !of_templates {
             return self.once(part, run);
         }
-        let report = run.report;
         let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
         let streams =
             report.streams.iter().map(Subject::Stream).chain(flows).filter(|_| of_streams);
         let templates = report.flows.iter().flat_map(subjects).filter(|_| of_templates);
         let (mut violations, mut decided) = (Vec::new(), false);
-        for subject in streams.chain(templates) {
+        for subject in streams.chain(templates).filter(|s| only.is_none_or(|n| n == s.name())) {
             let why = match (part.holds(run, Some(subject)), subject) {
                 (Some(true), _) => {
                     let values = part.values(run, Some(subject));
@@ -143,6 +157,19 @@ impl FailIf {
     }
 }
 
+impl FailIf {
+    /// Whether what it asks for by name is there, before anything runs.
+    ///
+    /// # Errors
+    /// With a name that is none of `names`, and the nearest of them.
+    pub fn find_names(&self, names: &[&str]) -> Result<(), String> {
+        match self.root.names().into_iter().find(|name| !names.contains(name)) {
+            Some(name) => Err(format!("{}: {}", self.text, nobody(name, names))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for FailIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -172,6 +199,33 @@ fn subjects(load: &FlowsReport) -> impl Iterator<Item = Subject<'_>> {
         let silent = begun && template.roles.client.is_none() && template.roles.server.is_none();
         ends.chain(silent.then_some(Subject::Silent(&template.name)))
     })
+}
+
+impl<'a> Subject<'a> {
+    fn name(self) -> &'a str {
+        match self {
+            Self::Stream(stream) => &stream.name,
+            Self::Flow(flow) => &flow.name,
+            Self::Template(name, ..) | Self::Silent(name) => name,
+        }
+    }
+}
+
+/// What a term may be asked of by its name.
+fn names_of(report: &Report) -> Vec<&str> {
+    let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(|f| f.name.as_str());
+    let templates = report.flows.iter().flat_map(|f| &f.templates).map(|t| t.name.as_str());
+    report.streams.iter().map(|s| s.name.as_str()).chain(templates).chain(flows).collect()
+}
+
+/// That nothing has that name, with the nearest.
+fn nobody(name: &str, names: &[&str]) -> String {
+    let mut near: Vec<_> = names.iter().map(|n| (edits(name, n), *n)).collect();
+    near.sort_unstable();
+    near.dedup();
+    let near: Vec<_> = near.iter().take(3).map(|(_, name)| format!("{name:?}")).collect();
+    let there_is = if near.is_empty() { "nothing".to_owned() } else { near.join(", ") };
+    format!("no stream or template is called {name:?}; the nearest: {there_is}")
 }
 
 impl fmt::Display for Subject<'_> {
@@ -283,6 +337,11 @@ const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
     ("retransmit_ratio", Kind::Share, "retransmits / segments sent"),
     ("tls_failed", Kind::Count, "TLS sessions that failed, in the handshake or later"),
     ("resets", Kind::Count, "flows that the other end reset"),
+    ("http.1xx", Kind::CountOrShare, "responses of HTTP by class; > 1 % is a share of all of them"),
+    ("http.2xx", Kind::CountOrShare, "the same"),
+    ("http.3xx", Kind::CountOrShare, "the same"),
+    ("http.4xx", Kind::CountOrShare, "the same"),
+    ("http.5xx", Kind::CountOrShare, "the same"),
 ];
 
 const TEMPLATE_SPREADS: &[(&str, &str)] = &[
@@ -294,7 +353,7 @@ const TEMPLATE_SPREADS: &[(&str, &str)] = &[
     ("duration_from_due", "the same from the instant at which it was due"),
 ];
 
-const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p99", "p999", "max"];
+const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
 
 /// All terms with what they mean, a line each, for `--help` and the reference.
 pub fn reference() -> String {
@@ -316,6 +375,7 @@ pub fn reference() -> String {
         line(name, what);
     }
     line("total.TERM", "the same of all templates together: attempted, completed, failed, cps ...");
+    line("NAME.TERM", "of one stream or template: web.failed, \"my web\".latency.p99");
     text += &format!("{:<22} {}\n", "STAT", STATISTICS.join(", "));
     text
 }
@@ -366,11 +426,11 @@ impl Term {
         }
     }
 
-    fn is_of_stream(&self) -> bool {
+    fn is_of_stream(self) -> bool {
         matches!(self, Self::Stream(_) | Self::Spread(..))
     }
 
-    fn is_of_template(&self) -> bool {
+    fn is_of_template(self) -> bool {
         matches!(self, Self::Template(_) | Self::TemplateSpread(..))
     }
 
@@ -379,10 +439,7 @@ impl Term {
         match (self, subject) {
             (Self::Run(name), _) => run.value(name),
             (Self::Stream(name), None) => capture_value(name, run.report.capture.as_ref()?),
-            (Self::Total(name), _) => {
-                let total = &run.report.flows.as_ref()?.total;
-                template_value(name, total.client.as_ref().or(total.server.as_ref())?)
-            }
+            (Self::Total(name), _) => template_value(name, run.total()?),
             (Self::Template(name), Some(Subject::Template(_, _, role))) => {
                 template_value(name, role)
             }
@@ -417,6 +474,50 @@ impl fmt::Display for Term {
     }
 }
 
+/// A term as a criterion asks for it.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    /// Of the stream, template or flow of that name alone.
+    name: Option<String>,
+    term: Term,
+    /// Of a count: as a share of all that it is a part of.
+    share: bool,
+}
+
+impl Asked {
+    fn is_of_stream(&self) -> bool {
+        self.term.is_of_stream()
+    }
+
+    fn is_of_template(&self) -> bool {
+        self.term.is_of_template()
+    }
+
+    fn value(&self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> Option<f64> {
+        let subject = match (&self.name, subject) {
+            (Some(name), Some(subject)) if name == subject.name() => Some(subject),
+            (Some(name), _) => Some(run.named(name, self.is_of_template())?),
+            (None, subject) => subject,
+        };
+        let value = self.term.value(run, subject)?;
+        if !self.share {
+            return Some(value);
+        }
+        let role = match (self.term, subject) {
+            (Term::Template(_), Some(Subject::Template(_, _, role))) => role,
+            (Term::Total(_), _) => run.total()?,
+            _ => return None,
+        };
+        let all: u64 = role.http.values().sum();
+        (all > 0).then(|| value / all as f64)
+    }
+
+    fn print(&self, value: f64) -> String {
+        let kind = if self.share { Kind::Share } else { self.term.kind() };
+        kind.print(value)
+    }
+}
+
 /// Sums over 10,000 streams, made once and not on each of them.
 struct RunTotals<'a> {
     report: &'a Report,
@@ -438,6 +539,22 @@ impl<'a> RunTotals<'a> {
             .chain(flows.map(|s| [s.unique_packets + s.lost, s.lost, s.duplicates, s.reordered]))
             .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
         Self { report, measured }
+    }
+
+    /// All templates together, at the clients' end if there were clients.
+    fn total(&self) -> Option<&'a RoleReport> {
+        let total = &self.report.flows.as_ref()?.total;
+        total.client.as_ref().or(total.server.as_ref())
+    }
+
+    /// What has that name; of a template, the clients' end if there were clients.
+    fn named(&self, name: &str, template: bool) -> Option<Subject<'a>> {
+        let report = self.report;
+        if template {
+            return report.flows.iter().flat_map(subjects).find(|s| s.name() == name);
+        }
+        let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
+        report.streams.iter().map(Subject::Stream).chain(flows).find(|s| s.name() == name)
     }
 
     fn value(&self, name: &str) -> Option<f64> {
@@ -555,6 +672,10 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
         }
         "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
         "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
+        // Without any response nobody can tell how they were.
+        _ if name.starts_with("http.") => {
+            (!role.http.is_empty()).then(|| role.http.get(&name[5..]).copied().unwrap_or(0) as f64)
+        }
         _ => unreachable!("{name} is in TEMPLATE_TERMS and has no value"),
     }
 }
@@ -581,6 +702,8 @@ fn statistic_of(statistic: &str, d: &Distribution) -> Option<f64> {
         "stddev" => d.stddev,
         "p50" => d.p50 as f64,
         "p90" => d.p90 as f64,
+        // Reports of earlier versions have none.
+        "p95" => Some(d.p95).filter(|p95| *p95 > 0 || d.p90 == 0)? as f64,
         "p99" => d.p99 as f64,
         "p999" => d.p999 as f64,
         "max" => d.max as f64,
@@ -596,6 +719,8 @@ enum Kind {
     Bool,
     Count,
     Share,
+    /// A count, or with `%` or `ppm` its share of the whole.
+    CountOrShare,
     Time,
     Rate,
     Cps,
@@ -609,6 +734,9 @@ impl Kind {
             Self::Bool => &[],
             Self::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)],
             Self::Share => &[("", 1.0), ("%", 1e-2), ("ppm", 1e-6)],
+            Self::CountOrShare => {
+                &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("%", 1e-2), ("ppm", 1e-6)]
+            }
             Self::Time => {
                 &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9)]
             }
@@ -627,6 +755,9 @@ impl Kind {
             Self::Share => {
                 ("a share", "loss_ratio > 0.1 %, rate_error > 100 ppm, loss_ratio > 1e-3")
             }
+            Self::CountOrShare => {
+                ("a count, or a share in % or ppm", "http.5xx > 0, http.4xx > 1 %")
+            }
             Self::Time => ("a time with its unit (ns, us, ms, s)", "latency.p99 > 50us"),
             Self::Rate => ("a rate in pps, kpps or Mpps", "tx_pps < 10 kpps"),
             Self::Cps => (
@@ -641,7 +772,7 @@ impl Kind {
         use crate::render::human;
         match self {
             Self::Bool => (value != 0.0).to_string(),
-            Self::Count => human::count(value as u64),
+            Self::Count | Self::CountOrShare => human::count(value as u64),
             Self::Share => human::ratio(value),
             Self::Time => human::ns(value),
             Self::Rate => human::si(value, "pps"),
@@ -683,7 +814,7 @@ enum Expr {
     Or(Vec<Expr>),
     And(Vec<Expr>),
     Not(Box<Expr>),
-    Compare(Term, Op, f64),
+    Compare(Asked, Op, f64),
 }
 
 impl Expr {
@@ -709,31 +840,54 @@ impl Expr {
         }
     }
 
-    fn visit(&self, f: &mut impl FnMut(Term)) {
+    fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Asked)) {
         match self {
             Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|p| p.visit(f)),
             Self::Not(inner) => inner.visit(f),
-            Self::Compare(term, ..) => f(*term),
+            Self::Compare(asked, ..) => f(asked),
         }
     }
 
-    fn any_term(&self, test: &impl Fn(&Term) -> bool) -> bool {
+    fn any_term(&self, test: &impl Fn(&Asked) -> bool) -> bool {
         let mut any = false;
-        self.visit(&mut |term| any |= test(&term));
+        self.visit(&mut |asked| any |= test(asked));
         any
+    }
+
+    /// Whom it asks by name.
+    fn names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.visit(&mut |asked| names.extend(asked.name.as_deref()));
+        names
+    }
+
+    /// The name that all its terms of streams and templates have.
+    fn only_name(&self) -> Option<&str> {
+        let mut names = self.names();
+        names.dedup();
+        let [name] = names[..] else { return None };
+        let unnamed = self.any_term(&|asked| {
+            asked.name.is_none() && (asked.is_of_stream() || asked.is_of_template())
+        });
+        (!unnamed).then_some(name)
     }
 
     /// `loss = 12, latency.p99 = 60.0 µs`
     fn values(&self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> String {
-        let mut seen: Vec<(Term, String)> = Vec::new();
-        self.visit(&mut |term| {
-            if seen.iter().all(|(t, _)| *t != term) {
-                let value =
-                    term.value(run, subject).map_or("unknown".into(), |v| term.kind().print(v));
-                seen.push((term, value));
+        let mut seen: Vec<(&Asked, String)> = Vec::new();
+        let only = self.only_name();
+        self.visit(&mut |asked| {
+            if seen.iter().all(|(other, _)| *other != asked) {
+                let value = asked.value(run, subject);
+                seen.push((asked, value.map_or("unknown".into(), |v| asked.print(v))));
             }
         });
-        seen.iter().map(|(term, value)| format!("{term} = {value}")).collect::<Vec<_>>().join(", ")
+        let shown = seen.iter().map(|(asked, value)| match &asked.name {
+            // The sentence has begun with its name.
+            Some(name) if only.is_none() => format!("{name:?}.{} = {value}", asked.term),
+            _ => format!("{} = {value}", asked.term),
+        });
+        shown.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -780,49 +934,82 @@ impl<'a> Parser<'a> {
             }
             return Ok(inner);
         }
-        let term = self.term()?;
+        let (name, term) = self.term()?;
+        let asked = |share| Asked { name: name.map(str::to_owned), term, share };
         self.space();
         let Some((symbol, op)) = OPS.iter().find(|(symbol, _)| self.rest().starts_with(symbol))
         else {
             if term.kind() == Kind::Bool {
-                return Ok(Expr::Compare(term, Op::Ne, 0.0));
+                return Ok(Expr::Compare(asked(false), Op::Ne, 0.0));
             }
             let hint =
                 if self.rest().starts_with('=') { "==, not =" } else { term.kind().expected().1 };
             return Err(self.error_here("a comparison: > >= < <= == !=", hint));
         };
         self.at += symbol.len();
-        Ok(Expr::Compare(term, *op, self.value(term.kind())?))
+        let (bound, unit) = self.value(term.kind())?;
+        let share = term.kind() == Kind::CountOrShare && matches!(unit, "%" | "ppm");
+        Ok(Expr::Compare(asked(share), *op, bound))
     }
 
-    fn term(&mut self) -> Result<Term, FailIfError> {
+    /// A term, and the name before it.
+    fn term(&mut self) -> Result<(Option<&'a str>, Term), FailIfError> {
         self.space();
-        let name = self.take(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
-        if name.is_empty() {
+        let quoted = self.quoted()?;
+        let word = self.take(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        if word.is_empty() {
             return Err(self.error_here("a term", "loss > 0"));
         }
-        Term::find(name).ok_or_else(|| {
-            self.at -= name.len();
-            let (expected, hint) =
-                match SPREADS.iter().chain(TEMPLATE_SPREADS).find(|(s, _)| *s == name) {
-                    Some(_) => (
-                        "a statistic of it".to_owned(),
-                        STATISTICS.iter().map(|s| format!("{name}.{s}")).collect(),
-                    ),
-                    None => ("a term".to_owned(), nearest(name)),
-                };
-            self.error(name, &expected, &(hint.join(", ") + &known()))
-        })
+        let of_one = |term: &Term| term.is_of_stream() || term.is_of_template();
+        let (name, term) = match (quoted, word.split_once('.')) {
+            (Some(_), _) => (quoted, word),
+            // What is a term by itself is no name: who calls a stream "total" quotes it.
+            (None, Some((name, term))) if Term::find(word).is_none() => (Some(name), term),
+            (None, _) => (None, word),
+        };
+        if let Some(found) = Term::find(term).filter(|found| name.is_none() || of_one(found)) {
+            return Ok((name, found));
+        }
+        self.at -= word.len();
+        let spreads = || SPREADS.iter().chain(TEMPLATE_SPREADS);
+        let (expected, hint) = match spreads().find(|(s, _)| *s == word || *s == term) {
+            Some(_) => (
+                "a statistic of it".to_owned(),
+                STATISTICS.iter().map(|s| format!("{word}.{s}")).collect(),
+            ),
+            None if quoted.is_some() => {
+                ("a term of a stream or template".to_owned(), nearest(word, None))
+            }
+            None => ("a term".to_owned(), nearest(word, name)),
+        };
+        Err(self.error(word, &expected, &(hint.join(", ") + &known())))
     }
 
-    fn value(&mut self, kind: Kind) -> Result<f64, FailIfError> {
+    /// A name in quotation marks and the point after it.
+    fn quoted(&mut self) -> Result<Option<&'a str>, FailIfError> {
+        let Some(mark) = self.rest().chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+            return Ok(None);
+        };
+        self.at += 1;
+        let name = self.take(|c| c != mark);
+        let end = format!("{mark}.");
+        if !self.rest().starts_with(&end) {
+            let expected = format!("{end} and a term after the name");
+            return Err(self.error_here(&expected, "\"my web\".failed > 0"));
+        }
+        self.at += end.len();
+        Ok(Some(name))
+    }
+
+    /// A value, and its unit.
+    fn value(&mut self, kind: Kind) -> Result<(f64, &'a str), FailIfError> {
         self.space();
         let start = self.at;
         let (expected, hint) = kind.expected();
         if kind == Kind::Bool {
             return match self.take(|c| c.is_ascii_alphanumeric()) {
-                "true" => Ok(1.0),
-                "false" => Ok(0.0),
+                "true" => Ok((1.0, "")),
+                "false" => Ok((0.0, "")),
                 other => {
                     self.at = start;
                     Err(self.error(
@@ -851,8 +1038,8 @@ impl<'a> Parser<'a> {
             number.replace('_', "").parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
         let factor = kind.units().iter().find(|(u, _)| *u == unit).map(|(_, factor)| *factor);
         match (value, factor) {
-            (Some(0.0), None) if unit.is_empty() => Ok(0.0),
-            (Some(value), Some(factor)) => Ok(value * factor),
+            (Some(0.0), None) if unit.is_empty() => Ok((0.0, "")),
+            (Some(value), Some(factor)) => Ok((value * factor, unit)),
             _ => {
                 let end = self.at;
                 self.at = start;
@@ -943,7 +1130,8 @@ fn known() -> String {
     };
     format!(
         "\n  of a stream: {}\n  of a template: {}\n  of the run: {}, and total. before terms of a \
-         template\n  STAT is {}",
+         template\n  STAT is {}; before a term may stand the name of a stream or template: \
+         web.failed, \"my web\".failed",
         listed(STREAM_TERMS, SPREADS),
         listed(TEMPLATE_TERMS, TEMPLATE_SPREADS),
         listed(RUN_TERMS, &[]),
@@ -951,9 +1139,13 @@ fn known() -> String {
     )
 }
 
-/// The three names with the fewest edits to `name`.
-fn nearest(name: &str) -> Vec<String> {
-    let mut names: Vec<_> = Term::all_names().map(|n| (edits(name, &n), n)).collect();
+/// The three names with the fewest edits to `word`, which may begin with the `name` of a stream or
+/// template.
+fn nearest(word: &str, name: Option<&str>) -> Vec<String> {
+    let named = name.into_iter().flat_map(|name| {
+        Term::all_names().filter(|n| !n.starts_with("total.")).map(move |n| format!("{name}.{n}"))
+    });
+    let mut names: Vec<_> = Term::all_names().chain(named).map(|n| (edits(word, &n), n)).collect();
     names.sort();
     names.into_iter().take(3).map(|(_, n)| n).collect()
 }
@@ -1229,6 +1421,111 @@ mod tests {
         assert!(
             check("transaction.p99 > 1 s")[0]
                 .starts_with("cannot tell whether transaction.p99 > 1 s: no template")
+        );
+    }
+
+    #[test]
+    fn classes_of_responses_are_a_count_or_a_share() {
+        let mut report = loaded();
+        let http = [("2xx".to_owned(), 995), ("5xx".into(), 5)];
+        if let Some(role) = &mut report.flows.as_mut().unwrap().templates[0].roles.client {
+            role.http = http.clone().into();
+        }
+        report.flows.as_mut().unwrap().total.client.as_mut().unwrap().http = http.into();
+        let check =
+            |text: &str| FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report);
+        assert_eq!(
+            check("http.5xx > 4"),
+            ["template \"web\" (client): http.5xx = 5 (fail if http.5xx > 4)"]
+        );
+        assert_eq!(check("http.5xx > 5 or http.4xx > 0"), [""; 0]);
+        assert_eq!(
+            check("http.5xx > 0.4 %"),
+            ["template \"web\" (client): http.5xx = 0.500 % (fail if http.5xx > 0.4 %)"]
+        );
+        assert_eq!(check("http.5xx > 0.6 % or total.http.5xx > 5001 ppm"), [""; 0]);
+        assert_eq!(check("total.http.5xx > 0.1 % and total.http.2xx < 1 k").len(), 1);
+        assert!(
+            check("dns.http.5xx > 0")[0]
+                .starts_with("cannot tell whether dns.http.5xx > 0: no template measured it")
+        );
+        let e = FailIf::parse("http.5xx > 1 ms").unwrap_err();
+        assert_eq!(
+            (e.found.as_str(), e.expected.as_str()),
+            ("1 ms", Kind::CountOrShare.expected().0)
+        );
+    }
+
+    #[test]
+    fn a_name_before_a_term_asks_one_stream_or_template() {
+        let mut both = Report { streams: report().streams, ..loaded() };
+        both.flows.as_mut().unwrap().templates[1].name = "my dns".into();
+        both.streams[1].name = "and more".into();
+        let check = |text: &str| FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&both);
+        assert_eq!(
+            check("web.failed > 0"),
+            ["template \"web\" (client): failed = 10 (fail if web.failed > 0)"]
+        );
+        assert_eq!(check("\"my dns\".failed > 0"), [""; 0]);
+        assert_eq!(check("'my dns'.attempted == 10").len(), 1);
+        // The stream of that name has other terms.
+        assert_eq!(check("web.loss > 9"), ["stream \"web\": loss = 10 (fail if web.loss > 9)"]);
+        assert_eq!(check("web.latency.p99 > 1ms"), [""; 0]);
+        assert_eq!(check("\"and more\".loss > 0"), [""; 0]);
+        // Of two names each is looked up, and what has none is looked at on each.
+        assert_eq!(
+            check("web.failed > 9 and \"my dns\".failed == 0"),
+            ["\"web\".failed = 10, \"my dns\".failed = 0 (fail if web.failed > 9 and \
+                 \"my dns\".failed == 0)"]
+        );
+        assert_eq!(check("web.failed > 9 and completed > 0").len(), 2);
+        assert_eq!(check("web.failed > 10 or \"my dns\".completed == 10").len(), 1);
+        assert_eq!(check("web.failed > 9 and total.failed > 9").len(), 1);
+        assert_eq!(
+            check("wbe.failed > 0 or web.failed > 0"),
+            [
+                "cannot tell whether wbe.failed > 0 or web.failed > 0: no stream or template is \
+                 called \"wbe\"; the nearest: \"web\", \"my dns\", \"and more\"",
+                "template \"web\" (client): failed = 10 (fail if wbe.failed > 0 or web.failed > 0)",
+            ]
+        );
+        let parsed = |text: &str| FailIf::parse(text).unwrap();
+        assert_eq!(parsed("web.failed > 0 and loss > 0").find_names(&["dns", "web"]), Ok(()));
+        assert_eq!(
+            parsed("wbe.failed > 0").find_names(&["dns", "web"]).unwrap_err(),
+            "wbe.failed > 0: no stream or template is called \"wbe\"; the nearest: \"web\", \"dns\""
+        );
+    }
+
+    #[test]
+    fn what_follows_a_name_must_be_a_term_of_a_stream_or_template() {
+        let error = |text: &str| FailIf::parse(text).unwrap_err();
+        assert!(
+            error("web.faild > 0").hint.starts_with("web.failed, "),
+            "{}",
+            error("web.faild > 0")
+        );
+        assert!(error("web.latency > 5us").hint.starts_with("web.latency.min"));
+        assert_eq!(error("\"web\".valid").found, "valid");
+        assert_eq!(error("web.total.failed > 0").found, "web.total.failed");
+        assert_eq!(error("\"web > 0").column, 9);
+        assert_eq!(error("\"web\" > 0").expected, "\". and a term after the name");
+    }
+
+    #[test]
+    fn p95_is_that_of_the_report_or_unknown() {
+        let mut report = report();
+        let latency = report.streams[0].rx.as_mut().unwrap().latency_ns.as_mut().unwrap();
+        (latency.p90, latency.p95) = (40_000, 55_000);
+        let old = Report { streams: vec![report.streams[0].clone()], ..Report::default() };
+        assert_eq!(
+            FailIf::parse("web.latency.p95 > 50us").unwrap().check(&report),
+            ["stream \"web\": latency.p95 = 55.0 µs (fail if web.latency.p95 > 50us)"]
+        );
+        let mut old = old;
+        old.streams[0].rx.as_mut().unwrap().latency_ns.as_mut().unwrap().p95 = 0;
+        assert!(
+            FailIf::parse("latency.p95 > 50us").unwrap().check(&old)[0].starts_with("cannot tell")
         );
     }
 
