@@ -92,6 +92,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         start: Nanos::ZERO,
         duration: None,
         waits: false,
+        ends: squall_flows::Ends::Both,
     };
     Load {
         clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
@@ -114,7 +115,13 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     };
     let of = Load { drain: Nanos(100_000_000), ..load(arrival, life, answer) };
     let sides = vec![side(0, Role::Clients), side(1, Role::Servers)];
-    let flows = PlanFlows { load: of, sides, of_profile: Vec::new(), conversations: None };
+    let flows = PlanFlows {
+        load: of,
+        sides,
+        of_profile: Vec::new(),
+        conversations: None,
+        notes: Vec::new(),
+    };
     let address = "loop:flows".parse().expect("an address");
     let ports: Vec<_> =
         (0..2).map(|_| squall_port::open(&address).expect("it opens").expect("a loop")).collect();

@@ -65,6 +65,7 @@ fn flows_of(load: Load) -> PlanFlows {
         sides: vec![side(0, Role::Clients), side(1, Role::Servers)],
         of_profile: Vec::new(),
         conversations: None,
+        notes: Vec::new(),
     }
 }
 

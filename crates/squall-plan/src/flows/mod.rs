@@ -61,7 +61,7 @@ pub struct PlanFlows {
     /// the capture.
     pub conversations: Option<(ConversationsReport, Vec<u64>)>,
     /// What bounds templates beside their own words.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// What a port carries of a load.

@@ -748,7 +748,7 @@ fn attack() -> impl Strategy<Value = Attack> {
 
 /// Of captures, by one port or two.
 fn replay() -> impl Strategy<Value = Replay> {
-    use squall_profile::{Data, DataOrder, Play, SpeedOf, SplitOf, TooLong};
+    use squall_profile::{SpeedOf, SplitOf, TooLong};
     let speed = prop_oneof![
         Just(None),
         Just(Some((SpeedOf::Captured, said("2.5")))),
