@@ -96,7 +96,10 @@ fn is_name(text: &str) -> bool {
     };
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);
+    // Two numbers in front are those of an address with a mistake in it.
+    let numbers = text.split('.').take(2).filter(|label| label.bytes().all(|o| o.is_ascii_digit()));
     text.len() < 254
+        && numbers.count() < 2
         && text.split('.').all(label)
         && last.starts_with(|first: char| first.is_ascii_alphabetic())
 }
@@ -147,6 +150,8 @@ mod tests {
             ("10.0.0.0/24", false),
             ("10.0.0.1O", false),
             ("fd00::1", false),
+            ("48.0.0.x", false),
+            ("163.example", true),
             ("a..b", false),
             ("a b", false),
             ("", false),
