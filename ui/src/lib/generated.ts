@@ -553,6 +553,7 @@ export interface Distribution {
   /** Percentiles are those of the histogram: at most 0.8 % above the exact value. */
   p50: number;
   p90: number;
+  p95: number;
   p99: number;
   p999: number;
   /** The largest value. */
