@@ -448,7 +448,7 @@ class Distribution(DistributionMethods, Arrays):
         The smallest value.
     mean, stddev : float
         Exact; the deviation is that of the population.
-    p50, p90, p99, p999 : int
+    p50, p90, p95, p99, p999 : int
         Percentiles are those of the histogram: at most 0.8 % above the exact value.
     max : int
         The largest value.
@@ -462,6 +462,7 @@ class Distribution(DistributionMethods, Arrays):
     stddev: float
     p50: int
     p90: int
+    p95: int
     p99: int
     p999: int
     max: int
