@@ -544,7 +544,11 @@ const steps = {
     await until(async () => (await lines.count()) === 1 && `${await column("b_port")}` === "80", "the one of TCP");
     assert.equal(await page.locator(".bar .problem").count(), 0);
     assert.match((await shown.textContent()).replace(/\s+/g, " "), /1 of 1 matching conversations shown, \d+ in all/);
-    // By a link, as by typing.
+    // By a link, as by typing: nothing was shown before that could stay.
+    await page.goto(`${url}/#/ports`);
+    await page.goto(`${url}/#/conversations?id=${run.id}&q=port+x`);
+    await page.locator(".bar .problem", { hasText: "column 6: expected a port" }).waitFor();
+    assert.equal(await page.getByText("Asking the daemon").count(), 0, "nothing more is waited for");
     await page.goto(`${url}/#/conversations?id=${run.id}&q=port+53`);
     await until(async () => (await filter.inputValue()) === "port 53" && (await lines.count()) === 3, "a link brings its filter");
     await filter.fill("net 10.0.0.0/8");
