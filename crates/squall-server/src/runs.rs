@@ -285,6 +285,8 @@ impl Live {
     /// # Errors
     /// A run that has not begun, or is over.
     pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        // Before the last answer is given again: once it is over its report has other figures.
+        let driven = self.driving()?;
         // Whoever else asks waits for the same answer: the workers are asked once.
         let mut last = lock(&self.flows);
         if let Some((taken, flows)) = &*last
@@ -292,7 +294,7 @@ impl Live {
         {
             return Ok(Some(flows.clone()));
         }
-        let flows = self.driving()?.with(|run| Ok(run.received_flows(FLOWS)));
+        let flows = driven.with(|run| Ok(run.received_flows(FLOWS)));
         // Nothing else is refused here: it has ended since.
         let flows = flows.map_err(|_| over(&self.row().id))?.map(Arc::new);
         *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));

@@ -1357,6 +1357,58 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
 }
 
 #[test]
+fn what_a_port_received_is_told_by_conversation_and_host_and_written_to_no_file() {
+    let daemon = Daemon::of("conversations");
+    let sent = format!(
+        "packets = 5\n{}",
+        PROFILE.replace("A = \"loop:NAME\"", "A = \"pcap:in.pcap\"").replace("B = ", "# ")
+    );
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": sent }));
+    assert_eq!(status, 201, "{reply}");
+    let sender = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    daemon.until(&sender, |run| run["state"] == "done");
+    let listen = |more: Value| {
+        let mut body = json!({ "ports": ["pcap:in.pcap,read"], "received_flows": true });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        daemon.json("POST", "/squall/v1/captures", body)
+    };
+    let (status, reply) = listen(json!({ "write": false, "snaplen": 60 }));
+    assert_eq!(status, 400, "{reply}");
+    let files = daemon.get("/squall/v1/files")["files"].as_array().unwrap().len();
+    let (status, reply) = listen(json!({ "write": false }));
+    assert_eq!(status, 201, "{reply}");
+    let run = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    daemon.until(&run, |run| run["state"] == "done");
+    assert_eq!(daemon.get("/squall/v1/files")["files"].as_array().unwrap().len(), files);
+
+    let report = daemon.get(&format!("{run}/report"));
+    let flow = &report["received_flows"]["flows"][0];
+    let page = daemon.get(&format!("{run}/conversations?filter=udp"));
+    let row = &page["rows"][0];
+    assert_eq!(
+        (&page["total"], &page["packets"], &row["packets_ab"]),
+        (&json!(1), &json!(5), &json!(5))
+    );
+    assert_eq!(
+        (&row["a"], &row["b"], &row["octets"]),
+        (&flow["src"], &flow["dst"], &flow["octets"])
+    );
+    let hosts = daemon.get(&format!("{run}/endpoints?sort=tx_packets&limit=1"));
+    assert_eq!((&hosts["rows"][0]["address"], &hosts["total"]), (&flow["src"], &json!(2)));
+    assert_eq!(hosts["rows"].as_array().unwrap().len(), 1);
+
+    let code = |path: &str| {
+        let (status, reply) = daemon.json("GET", path, Value::Null);
+        (status, reply["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(code(&format!("{run}/endpoints?filter=port+x")), (400, "bad_filter".into()));
+    assert_eq!(code(&format!("{sender}/conversations")), (404, "no_received_flows".into()));
+    // Its flows are still in memory: they go with it.
+    assert_eq!(daemon.json("DELETE", &run, Value::Null).0, 204);
+    assert_eq!(code(&format!("{run}/conversations")).0, 404);
+}
+
+#[test]
 fn what_is_described_is_there() {
     let daemon = Daemon::of("openapi");
     let document = daemon.get("/squall/v1/openapi.json");

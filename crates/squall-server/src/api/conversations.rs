@@ -144,13 +144,14 @@ fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
         service.heard_of(&live);
         return live.received_flows()?.ok_or_else(none);
     }
+    // A run that was deleted has no conversations any more.
+    known(id, service.history.run(id)?)?;
     let mut last = service.flows.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((of, flows)) = &*last
         && of == id
     {
         return Ok(flows.clone());
     }
-    known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?;
     let text =
         text.ok_or_else(|| Refusal::not_found(format!("run {id} has no report: it failed")))?;

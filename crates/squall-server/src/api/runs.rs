@@ -230,6 +230,12 @@ struct NewCapture {
     rotate_packets: Option<u64>,
     ring: Option<u32>,
     compress: Option<String>,
+    /// Counts each flow, too: `/runs/{id}/conversations` and `/runs/{id}/endpoints`.
+    #[serde(default)]
+    received_flows: bool,
+    /// `false`: packets are counted, and written to no file.
+    #[serde(default = "yes")]
+    write: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -428,6 +434,10 @@ async fn start(
     .await
 }
 
+fn yes() -> bool {
+    true
+}
+
 fn has_end(session: &Session) -> bool {
     let profile = &session.profile;
     let sends =
@@ -490,9 +500,23 @@ async fn capture(
             ring: new.ring,
             compress: new.compress,
         };
-        kept(service, &mut capture)?;
-        let options =
-            RunOptions { capture: Some(capture), filter: new.filter, ..RunOptions::default() };
+        let capture = if new.write {
+            kept(service, &mut capture)?;
+            Some(capture)
+        } else if capture == CaptureOptions::default() {
+            None
+        } else {
+            return Err(bad(
+                "write = false: no file is written\n  try no file, snaplen, packets, \
+                            octets, rotate_*, ring and compress, or write = true",
+            ));
+        };
+        let options = RunOptions {
+            capture,
+            filter: new.filter,
+            received_flows: new.received_flows.then_some(true),
+            ..RunOptions::default()
+        };
         let mut session = Session::listen_on(&new.ports)?.with(options)?;
         session.command = "squall serve".into();
         let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
