@@ -1058,7 +1058,13 @@ impl Run {
         };
         let known: Vec<_> = flows.templates.iter().map(|template| template.name.clone()).collect();
         match flows.templates.iter_mut().find(|template| template.name == name) {
-            Some(template) => amount.put(name, &mut template.arrival)?,
+            Some(template) => {
+                let before = template.arrival;
+                amount.put(name, &mut template.arrival)?;
+                // Stages are levels of it.
+                let by = template.arrival.amount() / before.amount();
+                template.stages.iter_mut().for_each(|stage| stage.to *= by);
+            }
             None => {
                 let hint = squall_units::suggest(name, known.iter().map(String::as_str));
                 return Err(Error::Engine(squall_engine::EngineError::UnknownStream {
@@ -1203,7 +1209,8 @@ impl Run {
             let load = &flows.load;
             let limited = load.limits.flows.is_some() || load.limits.duration.is_some();
             let own = &load.templates[..load.own_templates()];
-            limited || own.iter().all(|template| template.limit.is_some())
+            let ends = |t: &squall_flows::Template| t.limit.is_some() || t.shape.is_some();
+            limited || load.shape.end().is_some() || own.iter().all(ends)
         });
         asked
             || self.expected != Asked::default()
