@@ -199,15 +199,20 @@ class Verdict:
         that was asked for was reached), ``octets`` (the number of octets that was asked for was
         reached), ``stopped`` (somebody stopped it: a user of the library, of the daemon),
         ``sigint`` (a signal: SIGINT), ``sigterm`` (a signal: SIGTERM), ``sighup`` (a signal:
-        SIGHUP), ``killed`` (the process was killed; this is what had been written until then).
+        SIGHUP), ``criterion`` (a criterion of ``abort_if`` that holds; ``failed`` has it),
+        ``killed`` (the process was killed; this is what had been written until then).
     reasons : tuple of Reason
         Why it is not valid.
+    failed : tuple of str
+        What of ``abort_if`` holds, with figures: the criterion that ended the run, or all that hold
+        at its end.
     """
 
     status: str
     valid: bool
     ended_by: str
     reasons: tuple[Reason, ...]
+    failed: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ class RunOptions(TypedDict, total=False):
         Stop after N frames, counted over all ports: 1000, 1M
     octets : int | str
         Stop after this many octets of frames with FCS, counted over all ports: 1500, 1GB
+    abort_if : str | Sequence[str]
+        Stop as soon as EXPR holds, and end with exit status 1: 'failed_ratio > 5 % and attempted >
+        100'; also where it holds at the end; repeatable
     mult : float | str
         Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
         2gbps)
@@ -59,6 +62,7 @@ class RunOptions(TypedDict, total=False):
     duration: float | str | datetime.timedelta | None
     packets: int | str | None
     octets: int | str | None
+    abort_if: str | Sequence[str] | None
     mult: float | str | None
     cores: int | None
     cpus: Sequence[int] | str | None

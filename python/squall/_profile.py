@@ -240,6 +240,9 @@ class Template:
         (closed loop).
     spacing : str
         ``"constant"`` or ``"poisson"``.
+    stages : list of dict
+        How ``cps`` or ``users`` change: ``[{"duration": "10 s", "to": 500}, {"duration": "1 min"}]``
+        rises to 500 in 10 s and stays for a minute; without ``duration`` at once.
     limit : int
         Flows of this template at most.
     start, duration : str, seconds or timedelta
@@ -281,6 +284,7 @@ class Template:
     users: int | None = None
     think: Time | None = None
     spacing: Literal["constant", "poisson"] | None = None
+    stages: Iterable[Mapping[str, Any]] | None = None
     limit: int | None = None
     start: Time | None = None
     duration: Time | None = None

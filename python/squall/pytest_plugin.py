@@ -99,7 +99,7 @@ def assert_latency(
     Parameters
     ----------
     **limits
-        ``min``, ``mean``, ``p50``, ``p90``, ``p99``, ``p999``, ``max``, ``stddev``: ``"<50us"``,
+        ``min``, ``mean``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``, ``stddev``: ``"<50us"``,
         ``"<= 1 ms"``, ``">100ns"``, ``"50us"`` (at most), or a number of nanoseconds (at most).
 
     Raises

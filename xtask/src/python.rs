@@ -77,6 +77,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("PartOf", "str"),
     ("Clock", "Literal[\"real\", \"virtual\"]"),
     ("GapBins", "tuple[int, int] | str"),
+    ("OneOrMore", "str | Sequence[str]"),
     ("FileOrOptions", "str | os.PathLike[str] | CaptureOptions"),
     ("RunOptions.labels", "str | os.PathLike[str]"),
     ("CaptureOptions.file", "str | os.PathLike[str]"),

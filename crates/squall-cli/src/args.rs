@@ -71,8 +71,8 @@ pub struct Output {
     /// Writes the report as one HTML file with plots
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Ends with exit status 1 if EXPR holds on any stream: 'loss > 0', 'latency.p99 > 50us', 'not
-    /// valid'; repeatable
+    /// End with exit status 1 if EXPR holds on any stream or template: 'loss > 0', 'latency.p99 >
+    /// 50us', 'web.http.5xx > 1 %', 'not valid'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = FailIf::parse)]
     pub fail_if: Vec<FailIf>,
     /// Ends with exit status 0, not 4, where the verdict is NOT VALID

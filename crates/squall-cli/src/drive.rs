@@ -100,6 +100,7 @@ pub fn drive_until(
             .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
     }
     let opened = session.open()?;
+    output.fail_if.iter().try_for_each(|criterion| opened.find_names(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
     // On virtual time there is nothing to watch: it takes as long as the machine needs.
@@ -163,7 +164,8 @@ fn watch(
                 } else if end.received.is_some_and(|count| run.received() >= count) {
                     Some(Some(EndedBy::Packets))
                 } else {
-                    (run.captured() || run.is_deaf()).then_some(Some(EndedBy::Done))
+                    let over = run.captured() || run.is_deaf() || run.aborted();
+                    over.then_some(Some(EndedBy::Done))
                 }
             }
         };

@@ -62,8 +62,8 @@ impl Output {
             false => print(&text),
         }
         json.iter().for_each(|json| print_data(json));
-        let violations: Vec<String> =
-            self.fail_if.iter().flat_map(|criterion| criterion.check(&report)).collect();
+        let mut violations = report.verdict.failed.clone();
+        violations.extend(self.fail_if.iter().flat_map(|criterion| criterion.check(&report)));
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
         let lost = report.verdict.has(ReasonCode::PortLost);

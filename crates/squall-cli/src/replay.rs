@@ -261,7 +261,7 @@ pub struct OfReplays;
 
 impl Choice for OfReplays {
     fn has(name: &str) -> bool {
-        ["duration", "cpus", "clock", "fingerprint"].contains(&name)
+        ["duration", "abort_if", "cpus", "clock", "fingerprint"].contains(&name)
     }
 
     fn adapt(arg: Arg) -> Arg {

@@ -92,6 +92,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         start: Nanos::ZERO,
         duration: None,
         waits: false,
+        shape: None,
         ends: squall_flows::Ends::Both,
     };
     Load {

@@ -66,6 +66,7 @@ fn main() {
             start: Nanos::ZERO,
             duration: None,
             waits: false,
+            shape: None,
             tls: None,
         }],
         seed: 5,

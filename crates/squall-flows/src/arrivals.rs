@@ -5,8 +5,9 @@
 //! their numbers.
 //!
 //! An open loop's instants are computed as if there were no ramp, in whole picoseconds and a
-//! fraction ([`Timeline`]), then put where the ramp has let as much load pass: nothing drifts, and
-//! a Poisson process stays one.
+//! fraction ([`Timeline`]), then put where the load's [`Shape`] has let as much pass: nothing
+//! drifts, and a Poisson process stays one. A template's own stages begin with the template, the
+//! shape of the load with the load.
 
 use std::{
     cmp::Reverse,
@@ -14,14 +15,14 @@ use std::{
 };
 
 use squall_program::{
-    Timeline, mix,
+    Shape, Timeline, mix,
     pace::{Audit, Pace, Pacing},
 };
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Arrival, Cps, Load, Ramp, Script, Spacing, Target, Think,
-    load::{Limits, Template},
+    Arrival, Cps, Load, Script, Spacing, Target, Think,
+    load::Template,
     side::{Part as SidePart, Seat},
 };
 
@@ -35,7 +36,6 @@ impl<F: Fn(usize, u64) -> bool> Mine for F {}
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     lines: Vec<Line>,
-    ramp: Ramp,
     start: Nanos,
     /// Nothing is due at this instant or behind it.
     end: Nanos,
@@ -100,6 +100,10 @@ struct Line {
     waits: bool,
     /// Its own beginning, from that of the load or of what it waited for.
     begin: Nanos,
+    /// How its load changes, and from when on that is counted.
+    shape: Shape,
+    origin: Nanos,
+    own_shape: bool,
     /// Nothing is due at this instant or behind it, so long after its beginning.
     until: Nanos,
     lasts: Option<Nanos>,
@@ -147,10 +151,11 @@ struct Part {
 struct Users {
     ready: Ready,
     think: Think,
-    /// Who has come and not gone home, of all who come here.
+    /// Who has come and not gone home, of all who may be here.
     here: u64,
-    came: u64,
     share: u64,
+    /// Nobody comes before, by the line's shape.
+    since: Nanos,
     /// Of all workers; ours are user `first`, `first + by` ...
     total: u64,
     first: u64,
@@ -215,9 +220,8 @@ impl Arrivals {
         };
         let mut arrivals = Self {
             lines: Vec::new(),
-            ramp: load.ramp,
             start,
-            end: end_of(load.limits, load.ramp, start),
+            end: end_of(load, start),
             patience: load.patience,
             left: load.limits.flows.map_or(u64::MAX, |total| flows_left(total, shared, most_users)),
             shared,
@@ -253,7 +257,7 @@ impl Arrivals {
                 });
             }
             Some(Target::Active(flows)) if part.templates => {
-                arrivals.lines.push(Line::active(load, flows, (worker, workers)));
+                arrivals.lines.push(Line::active(load, flows, (worker, workers), start));
             }
             Some(Target::Active(_)) | None => {}
         }
@@ -302,7 +306,7 @@ impl Arrivals {
                     timeline.advance(0);
                     number += line.by;
                 }
-                Some(self.start + self.ramp.instant(timeline.due()?)?)
+                line.at(timeline.due()?)
             }
             _ => line.due,
         });
@@ -323,7 +327,7 @@ impl Arrivals {
             }
             line.waits = false;
             line.begin = at.max(self.start).saturating_sub(self.start) + line.begin;
-            line.move_to_begin(self.ramp, self.start);
+            line.move_to_begin(self.start);
             if let Some(since) = &mut line.paused {
                 *since = (*since).max(self.start + line.begin);
             }
@@ -376,7 +380,7 @@ impl Arrivals {
             // What is left here says nothing of others' arrivals.
             let here = line.is_open() && !self.shared;
             let most = if line.is_script() || here { u64::MAX } else { left };
-            let due = line.due_before(before.min(line.until), self.ramp, self.start).min(most);
+            let due = line.due_before(before.min(line.until), self.start).min(most);
             match line.templates[..] {
                 [(_, only)] => {
                     let due = due.min(self.template_left[only]);
@@ -431,7 +435,7 @@ impl Arrivals {
             if paced {
                 self.pace.owing(real, due);
             }
-            line.advance(self.ramp, self.start);
+            line.advance();
             let may = self.template_left[template] > 0;
             if may {
                 self.template_left[template] -= 1;
@@ -465,9 +469,10 @@ impl Arrivals {
             Kind::Open { .. } => {}
             // While the load goes down users go home.
             Kind::Closed(users)
-                if users.here > self.ramp.falling(users.share, now.saturating_sub(self.start)) =>
+                if users.here > users.asked(&line.shape, line.origin, now, line.by) =>
             {
                 users.here -= 1;
+                users.since = now.saturating_sub(line.origin);
             }
             Kind::Closed(users) => users.think(line.seed, now),
             Kind::Script(script) => script.ended(now.saturating_sub(self.start)),
@@ -513,7 +518,7 @@ impl Arrivals {
         if self.stopped {
             return;
         }
-        self.end = end_of(load.limits, load.ramp, self.start);
+        self.end = end_of(load, self.start);
         let active = match load.target {
             Some(Target::Active(flows)) => Some(flows),
             _ => None,
@@ -529,18 +534,11 @@ impl Arrivals {
             let Some(&(_, template)) = line.templates.first() else { continue };
             match (&mut line.kind, &load.templates[template].arrival) {
                 (Kind::Closed(users), Arrival::Closed { users: total, .. }) => {
-                    users.become_total(
-                        (*total).into(),
-                        line.by,
-                        now >= self.start + self.ramp.falls_at(),
-                    );
+                    users.become_total((*total).into(), line.by, now.saturating_sub(line.origin));
                 }
                 (Kind::Closed(users), _) => {
-                    users.become_total(
-                        active.unwrap_or(users.total),
-                        line.by,
-                        now >= self.start + self.ramp.falls_at(),
-                    );
+                    let total = active.unwrap_or(users.total);
+                    users.become_total(total, line.by, now.saturating_sub(line.origin));
                     line.templates = weighted(load);
                 }
                 (Kind::Open { .. }, Arrival::Weight { weight, .. }) => {
@@ -574,9 +572,10 @@ impl Arrivals {
                 continue;
             };
             self.lines[i].paused = None;
-            match &mut self.lines[i].kind {
+            let line = &mut self.lines[i];
+            match &mut line.kind {
                 Kind::Open { timeline, .. } => {
-                    let passed = |at: Nanos| self.ramp.passed(at.saturating_sub(self.start)).0;
+                    let passed = |at: Nanos| line.shape.passed(at.saturating_sub(line.origin)).0;
                     timeline.shift(Picos(passed(now).saturating_sub(passed(since))));
                 }
                 Kind::Script(script) => script.base = script.base + now.saturating_sub(since),
@@ -589,7 +588,7 @@ impl Arrivals {
     /// When the next flow of an open loop would be due if there were no limits.
     pub fn behind_last(&self) -> Option<Nanos> {
         let open = || self.lines.iter().filter(|line| line.gives_up());
-        let next = |line: &Line| line.next(self.ramp, self.start).map(|next| next.min(line.until));
+        let next = |line: &Line| line.next(self.start).map(|next| next.min(line.until));
         // Where each has come to an end of its own, it is that of the last.
         let goes_on = open().filter(|line| !line.is_over(&self.template_left));
         goes_on.filter_map(next).min().or_else(|| open().filter_map(next).max())
@@ -603,7 +602,7 @@ impl Arrivals {
         timeline.set_gap(gap);
         // What was far away comes within a gap of the new rate.
         let (passed, gap) = (
-            self.ramp.passed(now.saturating_sub(self.start)),
+            line.shape.passed(now.saturating_sub(line.origin)),
             Picos((gap.seconds(0.0) * 1e12) as u64),
         );
         if timeline.due().is_some_and(|due| due.0 > passed.0.saturating_add(gap.0)) {
@@ -629,9 +628,9 @@ impl Arrivals {
         // What would have been due behind the end was not asked for.
         let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
-        let skipped = line.skip(self.ramp.passed(bound.saturating_sub(self.start)));
+        let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
         // The bound is rounded up on its way through the ramp: never without progress.
-        let skipped = if skipped == 0 { line.advance(self.ramp, self.start) } else { skipped };
+        let skipped = if skipped == 0 { line.advance() } else { skipped };
         let skipped = skipped.min(self.template_left[template]);
         let skipped = if self.shared { skipped.min(self.left) } else { skipped };
         let ours = self.ours(&self.lines[i], first, skipped, mine);
@@ -662,7 +661,7 @@ impl Arrivals {
         let line = &mut self.lines[i];
         let over = line.is_over(&self.template_left);
         let waits = over || line.waits || line.paused.is_some();
-        let next = line.next(self.ramp, self.start).filter(|_| !waits);
+        let next = line.next(self.start).filter(|_| !waits);
         line.ended |= next.is_some_and(|next| next >= line.until);
         line.due = next.filter(|&due| due < self.end && !line.ended);
         let none_left = self.left == 0;
@@ -684,10 +683,9 @@ impl Arrivals {
     }
 }
 
-fn end_of(limits: Limits, ramp: Ramp, start: Nanos) -> Nanos {
-    let of_ramp =
-        ramp.hold.map(|hold| ramp.up.0.saturating_add(hold.0).saturating_add(ramp.down.0));
-    let end = of_ramp.unwrap_or(u64::MAX).min(limits.duration.map_or(u64::MAX, |d| d.0));
+fn end_of(load: &Load, start: Nanos) -> Nanos {
+    let ends = load.shape.end().into_iter().chain(load.limits.duration);
+    let end = ends.min().map_or(u64::MAX, |end| end.0);
     Nanos(start.0.saturating_add(end))
 }
 
@@ -711,6 +709,9 @@ impl Line {
             paused: None,
             waits: false,
             begin: Nanos::ZERO,
+            shape: Shape::default(),
+            origin: Nanos::ZERO,
+            own_shape: false,
             until: Nanos(u64::MAX),
             lasts: None,
             ended: false,
@@ -718,13 +719,25 @@ impl Line {
     }
 
     /// Its schedule is counted from its own beginning.
-    fn move_to_begin(&mut self, ramp: Ramp, start: Nanos) {
-        if let Kind::Open { timeline, .. } = &mut self.kind {
-            timeline.shift(ramp.passed(self.begin));
-        }
+    fn move_to_begin(&mut self, start: Nanos) {
         let begin = start.0.saturating_add(self.begin.0);
-        let lasts = self.lasts.map_or(u64::MAX, |lasts| lasts.0);
+        if self.own_shape {
+            self.origin = Nanos(begin);
+        } else if let Kind::Open { timeline, .. } = &mut self.kind {
+            timeline.shift(self.shape.passed(self.begin));
+        }
+        if let Kind::Closed(users) = &mut self.kind {
+            users.since = Nanos(begin).saturating_sub(self.origin);
+        }
+        let shaped = self.shape.end().filter(|_| self.own_shape);
+        let lasts = self.lasts.into_iter().chain(shaped).min().map_or(u64::MAX, |lasts| lasts.0);
         self.until = Nanos(begin.saturating_add(lasts));
+    }
+
+    /// When what is due at `load` under a full load is due.
+    #[inline]
+    fn at(&self, load: Picos) -> Option<Nanos> {
+        self.shape.instant(load).map(|at| self.origin + at.as_nanos())
     }
 
     fn of(
@@ -740,10 +753,13 @@ impl Line {
                 waits: template.waits,
                 begin: template.start,
                 lasts: template.duration,
+                shape: template.shape.as_ref().unwrap_or(&load.shape).clone(),
+                origin: start,
+                own_shape: template.shape.is_some(),
                 ..Self::new(vec![(weight.into(), i)], kind, (number, by), seed)
             };
             if !line.waits {
-                line.move_to_begin(load.ramp, start);
+                line.move_to_begin(start);
             }
             Some(line)
         };
@@ -762,12 +778,14 @@ impl Line {
     }
 
     /// So many flows at once, of all templates with a weight.
-    fn active(load: &Load, flows: u64, (worker, workers): (u64, u64)) -> Self {
+    fn active(load: &Load, flows: u64, (worker, workers): (u64, u64), start: Nanos) -> Self {
         let kind = Kind::closed(flows, Think::Fixed(Nanos::ZERO), worker, workers);
         let seed = mix(load.seed, 0x0061_6374);
         let of_template = load.templates.iter().map(|t| (worker, step(t, flows, workers)));
         Self {
             of_template: of_template.collect(),
+            shape: load.shape.clone(),
+            origin: start,
             ..Self::new(weighted(load), kind, (worker, workers), seed)
         }
     }
@@ -849,7 +867,7 @@ impl Line {
         let none_left = || self.templates.iter().all(|(_, t)| left[*t] == 0);
         match &self.kind {
             _ if self.ended => true,
-            Kind::Closed(users) if users.here == 0 && users.came >= users.share => true,
+            Kind::Closed(users) if users.here == 0 => users.comes(&self.shape, self.by).is_none(),
             Kind::Script(script) => script.is_over() || none_left(),
             _ => none_left(),
         }
@@ -874,11 +892,12 @@ impl Line {
     }
 
     #[inline]
-    fn next(&self, ramp: Ramp, start: Nanos) -> Option<Nanos> {
+    fn next(&self, start: Nanos) -> Option<Nanos> {
         match &self.kind {
-            Kind::Open { timeline, .. } => Some(start + ramp.instant(timeline.due()?)?),
+            Kind::Open { timeline, .. } => self.at(timeline.due()?),
             Kind::Closed(users) => {
-                match (users.comes(ramp, start + self.begin, self.by), users.ready.first()) {
+                let comes = users.comes(&self.shape, self.by).map(|at| self.origin + at);
+                match (comes, users.ready.first()) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (one, other) => one.or(other),
                 }
@@ -889,14 +908,15 @@ impl Line {
 
     /// Behind the flow that is due; how many that were: 1.
     #[inline]
-    fn advance(&mut self, ramp: Ramp, start: Nanos) -> u64 {
+    fn advance(&mut self) -> u64 {
         self.number += self.by;
         match &mut self.kind {
             Kind::Open { timeline, .. } => timeline.advance(0),
             Kind::Closed(users) => {
-                match (users.comes(ramp, start + self.begin, self.by), users.ready.first()) {
-                    (Some(a), b) if b.is_none_or(|b| a <= b) => {
-                        users.came += 1;
+                let comes = users.comes(&self.shape, self.by);
+                match (comes.map(|at| (at, self.origin + at)), users.ready.first()) {
+                    (Some((at, a)), b) if b.is_none_or(|b| a <= b) => {
+                        users.since = at;
                         users.here += 1;
                     }
                     _ => users.ready.pop(),
@@ -917,16 +937,21 @@ impl Line {
 
     /// How many arrivals there are before `before`, the next of which is.
     #[cold]
-    fn due_before(&self, before: Nanos, ramp: Ramp, start: Nanos) -> u64 {
+    fn due_before(&self, before: Nanos, start: Nanos) -> u64 {
         match &self.kind {
             // Instants are rounded on their way through the ramp: the one that is due counts.
             Kind::Open { timeline, .. } => {
-                skip(&mut timeline.clone(), ramp.passed(before.saturating_sub(start))).max(1)
+                let passed = self.shape.passed(before.saturating_sub(self.origin));
+                skip(&mut timeline.clone(), passed).max(1)
             }
             Kind::Closed(users) => {
-                let coming = (users.came..users.share).take_while(|i| {
-                    start + self.begin + ramp.comes(users.first + i * self.by, users.total) < before
-                });
+                let by = before.saturating_sub(self.origin);
+                let comes = |i: &u64| {
+                    let index = users.first + i * self.by;
+                    let at = self.shape.rises(index, users.total, users.since);
+                    at.is_some_and(|at| at < by)
+                };
+                let coming = (users.here..users.share).take_while(comes);
                 users.ready.before(before) + coming.count() as u64
             }
             Kind::Script(script) => script.due_before(before.saturating_sub(start)),
@@ -945,7 +970,8 @@ impl Kind {
             Think::Exponential(_) => Ready::Any(BinaryHeap::new()),
         };
         let share = total.saturating_sub(first).div_ceil(by);
-        Self::Closed(Users { ready, think, here: 0, came: 0, share, total, first, thoughts: 0 })
+        let since = Nanos::ZERO;
+        Self::Closed(Users { ready, think, here: 0, share, since, total, first, thoughts: 0 })
     }
 }
 
@@ -1017,20 +1043,23 @@ fn weighted(load: &Load) -> Vec<(u64, usize)> {
 }
 
 impl Users {
-    /// From now on there are so many, over all workers. Who is too many goes home when his flow has
-    /// ended.
-    fn become_total(&mut self, total: u64, by: u64, falling: bool) {
+    /// From `since` on (by the line's shape) there are so many, over all workers. Who is too many
+    /// goes home when their flow has ended.
+    fn become_total(&mut self, total: u64, by: u64, since: Nanos) {
         (self.total, self.share) = (total, total.saturating_sub(self.first).div_ceil(by));
-        // Who went home may come again, unless the load is coming down.
-        if !falling {
-            self.came = self.here;
-        }
+        self.since = self.since.max(since);
     }
 
-    /// When the next comes for the first time.
-    fn comes(&self, ramp: Ramp, start: Nanos, by: u64) -> Option<Nanos> {
-        (self.came < self.share)
-            .then(|| start + ramp.comes(self.first + self.came * by, self.total))
+    /// When the next of them comes, by the line's shape.
+    fn comes(&self, shape: &Shape, by: u64) -> Option<Nanos> {
+        let index = self.first + self.here * by;
+        if self.here < self.share { shape.rises(index, self.total, self.since) } else { None }
+    }
+
+    /// How many of ours are asked for at `now`.
+    fn asked(&self, shape: &Shape, origin: Nanos, now: Nanos, by: u64) -> u64 {
+        let of_all = shape.count(self.total, now.saturating_sub(origin));
+        of_all.saturating_sub(self.first).div_ceil(by)
     }
 
     fn think(&mut self, seed: u64, now: Nanos) {
@@ -1069,77 +1098,6 @@ impl Ready {
         match self {
             Self::InOrder(all) => all.push_back(at),
             Self::Any(all) => all.push(Reverse(at)),
-        }
-    }
-}
-
-impl Ramp {
-    /// When the load that has passed by then is what a full load passes in `load`; `None`: never.
-    #[inline]
-    fn instant(self, load: Picos) -> Option<Nanos> {
-        if self.up == Nanos::ZERO && self.hold.is_none() {
-            return Some(load.as_nanos());
-        }
-        let up = u128::from(Picos::from(self.up).0);
-        let load = u128::from(load.0);
-        // Rising, t²/2T of it has passed at t.
-        if load * 2 < up {
-            return Some(Picos((2 * up * load).isqrt() as u64).as_nanos());
-        }
-        let steady = load + up / 2;
-        let Some(hold) = self.hold else {
-            return Some(Picos(steady.min(u64::MAX.into()) as u64).as_nanos());
-        };
-        let top = up + u128::from(Picos::from(hold).0);
-        if steady <= top {
-            return Some(Picos(steady as u64).as_nanos());
-        }
-        // Falling, x - x²/2T at x behind the top.
-        let down = u128::from(Picos::from(self.down).0);
-        let rest = (down * down).checked_sub(2 * down * (steady - top))?;
-        Some(Picos((top + down - rest.isqrt()) as u64).as_nanos())
-    }
-
-    /// How long a full load takes to pass what has passed at `elapsed`; the inverse of
-    /// [`Ramp::instant`].
-    fn passed(self, elapsed: Nanos) -> Picos {
-        let t = u128::from(Picos::from(elapsed).0);
-        let up = u128::from(Picos::from(self.up).0);
-        if t < up {
-            return Picos((t * t / (2 * up)) as u64);
-        }
-        let steady = t - up / 2;
-        let Some(hold) = self.hold else { return Picos(steady as u64) };
-        let top = up + u128::from(Picos::from(hold).0);
-        if t <= top {
-            return Picos(steady as u64);
-        }
-        let down = u128::from(Picos::from(self.down).0);
-        let x = (t - top).min(down);
-        Picos((top - up / 2 + x - if down == 0 { 0 } else { x * x / (2 * down) }) as u64)
-    }
-
-    /// When user `i` of `total` comes for the first time.
-    fn comes(self, i: u64, total: u64) -> Nanos {
-        Nanos((u128::from(self.up.0) * u128::from(i) / u128::from(total.max(1))) as u64)
-    }
-
-    /// Since the beginning: when it begins to fall.
-    fn falls_at(self) -> Nanos {
-        self.hold.map_or(Nanos(u64::MAX / 2), |hold| self.up + hold)
-    }
-
-    /// How many of `total` users stay at `elapsed`.
-    fn falling(self, total: u64, elapsed: Nanos) -> u64 {
-        let Some(hold) = self.hold else { return total };
-        let behind = elapsed.saturating_sub(self.up).saturating_sub(hold);
-        match self.down.0 {
-            _ if behind == Nanos::ZERO => total,
-            0 => 0,
-            down => {
-                (u128::from(total) * u128::from(down.saturating_sub(behind.0)) / u128::from(down))
-                    as u64
-            }
         }
     }
 }

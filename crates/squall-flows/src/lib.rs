@@ -30,8 +30,7 @@ mod watched;
 
 pub use link::Whose;
 pub use load::{
-    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template,
-    Think,
+    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Spacing, Target, Template, Think,
 };
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use squall_apps::{Program, Tls, Transport};
-use squall_program::{Gap, GapLaw, Pattern, Timeline};
+use squall_program::{Gap, GapLaw, Pattern, Shape, Timeline};
 use squall_tcp::Tunables;
 use squall_units::{Nanos, Picos};
 
@@ -22,7 +22,8 @@ pub struct Load {
     pub templates: Vec<Template>,
     /// What templates with a weight come to together.
     pub target: Option<Target>,
-    pub ramp: Ramp,
+    /// How it changes, from its beginning on.
+    pub shape: Shape,
     pub limits: Limits,
     /// How long flows that are open at the end may go on, before they are aborted and counted so.
     pub drain: Nanos,
@@ -61,6 +62,8 @@ pub struct Template {
     pub duration: Option<Nanos>,
     /// None begins before [`crate::Side::begin_template`]; the start is counted from then.
     pub waits: bool,
+    /// How its own load changes, from its beginning on, in place of the load's shape.
+    pub shape: Option<Shape>,
 }
 
 /// Which ends of a template's flows the sides of a load play: each, or where the others are somebody
@@ -134,15 +137,6 @@ pub enum Target {
     Bandwidth(u64),
 }
 
-/// How the load grows and ends: linearly from nothing, steady, linearly to nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ramp {
-    pub up: Nanos,
-    /// Between `up` and `down`; `None`: to the end of the run, and `down` does not come.
-    pub hold: Option<Nanos>,
-    pub down: Nanos,
-}
-
 /// When no more flows begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -167,7 +161,7 @@ impl Default for Load {
             servers: Vec::new(),
             templates: Vec::new(),
             target: None,
-            ramp: Ramp::default(),
+            shape: Shape::default(),
             limits: Limits::default(),
             drain: DRAIN,
             patience: PATIENCE,
@@ -387,6 +381,40 @@ impl Load {
         }
     }
 
+    /// The longest time within the run's duration in which the load of no template changes: from,
+    /// to. `None`: there is none, or it is not known before the run.
+    pub fn plateau(&self) -> Option<(Nanos, Nanos)> {
+        let own = || self.templates[..self.own_templates()].iter();
+        if own().any(|template| template.waits && template.shape.is_some()) {
+            return None;
+        }
+        // Of thousands of templates most have the same stages.
+        let mut shaped: Vec<(&Shape, Nanos)> = Vec::new();
+        for template in own() {
+            let one = template.shape.as_ref().map(|shape| (shape, template.start));
+            shaped.extend(one.filter(|one| !shaped.contains(one)));
+        }
+        let all = own().any(|t| t.shape.is_none()) || self.own_templates() == 0;
+        let of_all = all.then_some((&self.shape, Nanos::ZERO));
+        let end = self.limits.duration.unwrap_or(Nanos(u64::MAX));
+        Shape::plateau(shaped.into_iter().chain(of_all), end)
+    }
+
+    /// What [`Load::asked`] comes to in that [`Load::plateau`].
+    pub fn asked_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
+        let asked = self.asked(template)?;
+        let (from, _) = plateau?;
+        let of = &self.templates[template];
+        match &of.shape {
+            Some(shape) => {
+                let elapsed = from.0.checked_sub(of.start.0);
+                let (part, whole) = elapsed.map_or((0, 1), |at| shape.share(Nanos(at)));
+                Some(asked.share(part, whole))
+            }
+            None => Some(asked),
+        }
+    }
+
     /// The same load, `num / den` times as much of it.
     pub fn times(mut self, num: u64, den: u64) -> Self {
         let whole = |n: u64| {
@@ -440,6 +468,13 @@ impl Load {
                 ));
             }
         }
+        let alike = |(old, new): (&Template, &Template)| match (&old.shape, &new.shape) {
+            (Some(old), Some(new)) => old.is_like(new),
+            (old, new) => old == new,
+        };
+        if !self.templates.iter().zip(&new.templates).all(alike) {
+            return Err("stages, but for all levels by the same factor".into());
+        }
         let script = |load: &Self| load.script.as_ref().map(Arc::as_ptr);
         if script(self) != script(new) {
             return Err("the script".into());
@@ -448,8 +483,9 @@ impl Load {
         if kind(self) != kind(new) {
             return Err("what is aimed at: a total of CPS, of open flows, or a bandwidth".into());
         }
-        let fixed =
-            |load: &Self| (load.ramp, load.limits.flows, load.drain, load.patience, load.seed);
+        let fixed = |load: &Self| {
+            (load.shape.clone(), load.limits.flows, load.drain, load.patience, load.seed)
+        };
         if (&self.clients, &self.servers) != (&new.clients, &new.servers)
             || fixed(self) != fixed(new)
         {

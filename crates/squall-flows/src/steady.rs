@@ -1,5 +1,5 @@
-//! How many flows began and ended in each second, and while the load was whole: neither rising nor
-//! falling, nor over.
+//! How many flows began and ended in each second, and while the load was steady: in the longest time
+//! in which it neither rises nor falls.
 //!
 //! All of it is made of counters that are there anyway, looked at when an instant has come: once a
 //! second, and at both ends.
@@ -30,7 +30,7 @@ pub(crate) type Tallies = Vec<[Tally; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Steady {
-    /// The load is whole from then on ...
+    /// The load is steady from then on ...
     from: Nanos,
     /// ... until then; the end of time if that is not known yet.
     to: Nanos,
@@ -55,8 +55,8 @@ impl Steady {
     /// Of a load that begins at `start`.
     pub fn new(load: &Load, start: Nanos) -> Self {
         Self {
-            from: start + load.ramp.up,
-            to: whole_until(load, start),
+            from: steady(load, start).0,
+            to: steady(load, start).1,
             told: false,
             next: start,
             second: start + SECOND,
@@ -87,7 +87,7 @@ impl Steady {
     /// The load has changed while running.
     pub fn change(&mut self, load: &Load, start: Nanos) {
         if !self.told && self.last.is_none() {
-            self.to = whole_until(load, start);
+            self.to = steady(load, start).1;
             self.next = self.next.min(self.to);
         }
     }
@@ -146,9 +146,9 @@ impl Steady {
     }
 }
 
-/// The end of the time in which all of the load is asked for, as far as the load says it.
-fn whole_until(load: &Load, start: Nanos) -> Nanos {
-    let of_ramp = load.ramp.hold.map_or(u64::MAX, |hold| load.ramp.up.0.saturating_add(hold.0));
-    let end = of_ramp.min(load.limits.duration.map_or(u64::MAX, |duration| duration.0));
-    Nanos(start.0.saturating_add(end))
+/// The time in which the load is steady, as far as the load says it; an empty one if there is none.
+fn steady(load: &Load, start: Nanos) -> (Nanos, Nanos) {
+    let Some((from, to)) = load.plateau() else { return (NEVER, NEVER) };
+    let at = |elapsed: Nanos| Nanos(start.0.saturating_add(elapsed.0));
+    (at(from), at(to))
 }

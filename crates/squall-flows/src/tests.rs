@@ -25,5 +25,6 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         start: Nanos::ZERO,
         duration: None,
         waits: false,
+        shape: None,
     }
 }

@@ -43,6 +43,12 @@ pub struct RunOptions {
     /// Stop after this many octets of frames with FCS, counted over all ports: 1500, 1GB
     #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE"))]
     pub octets: Option<Octets>,
+    /// Stop as soon as EXPR holds, and end with exit status 1: 'failed_ratio > 5 % and attempted >
+    /// 100'; also where it holds at the end; repeatable
+    #[serde(deserialize_with = "one_or_more")]
+    #[schemars(with = "Option<OneOrMore>")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "EXPR"))]
+    pub abort_if: Option<Vec<String>>,
     /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
     /// 2gbps)
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "FACTOR|RATE"))]
@@ -246,6 +252,22 @@ fn without_nulls(value: Value) -> Value {
         }
         other => other,
     }
+}
+
+/// One text, or a list of them.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let said = Option::<OneOrMore>::deserialize(from)?;
+    Ok(said.map(|said| match said {
+        OneOrMore::One(text) => vec![text],
+        OneOrMore::More(texts) => texts,
+    }))
 }
 
 /// The name of a file says it all.

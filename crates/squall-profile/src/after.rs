@@ -143,7 +143,8 @@ impl Profile {
                     ));
                 }
                 let limit = flows.limit.or(template.limit);
-                if limit.is_none() && template.duration.is_none() && flows.ramp.hold.is_none() {
+                let shaped = flows.ramp.hold.is_some() || !template.stages.is_empty();
+                if limit.is_none() && template.duration.is_none() && !shaped {
                     return endless("that template", "limit or duration");
                 }
             }

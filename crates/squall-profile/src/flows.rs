@@ -89,6 +89,8 @@ pub struct Template {
     pub data: Option<Data>,
     pub play: Play,
     pub arrival: Arrival,
+    /// How `cps` or `users` change from its start on; empty: not. It ends with the last.
+    pub stages: Vec<Stage>,
     /// Flows of this template at most.
     pub limit: Option<u64>,
     /// No flow begins before, from the beginning of the run or the end of what it comes `after`;
@@ -100,6 +102,35 @@ pub struct Template {
     /// Its flows are TLS sessions.
     pub tls: Option<Tls>,
     pub at: At,
+}
+
+impl Arrival {
+    /// Flows a second, users, or the weight.
+    pub fn amount(&self) -> f64 {
+        match *self {
+            Self::Cps { cps, .. } => cps,
+            Self::Users { users, .. } => users.into(),
+            Self::Weight { weight, .. } => weight.into(),
+            Self::None => 0.0,
+        }
+    }
+}
+
+/// A level that is reached in a time, linearly from the one before; at once where that is 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    pub lasts: Nanos,
+    /// Flows a second, or users.
+    pub to: f64,
+}
+
+impl Stage {
+    /// A level that rises or falls for longer is refused: see `squall_program::Shape`.
+    pub const LONGEST: Nanos = Nanos(24 * 3600 * 1_000_000_000);
+
+    fn to_value(self) -> Json {
+        json!({ "duration": duration(self.lasts), "to": self.to })
+    }
 }
 
 /// Records of a CSV file, one for each flow.
@@ -515,6 +546,8 @@ impl Template {
             }
             Arrival::None => {}
         }
+        let stages: Vec<_> = self.stages.iter().map(|stage| stage.to_value()).collect();
+        set("stages", (!stages.is_empty()).then(|| json!(stages)));
         set("limit", self.limit.map(count));
         set("start", (self.start != Nanos::ZERO).then(|| duration(self.start)));
         set("duration", self.duration.map(duration));

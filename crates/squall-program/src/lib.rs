@@ -14,6 +14,7 @@ mod law;
 pub mod pace;
 mod ring;
 mod rng;
+mod shape;
 pub mod signature;
 mod sizes;
 
@@ -22,6 +23,7 @@ pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};
 pub use fill::{Cursor, Places, Run, Scratch};
 pub use law::Law;
 pub use rng::{below, mix, unit};
+pub use shape::{Shape, ShapeError, Stage};
 pub use sizes::Sizes;
 
 /// Frames filled in one call at most.

@@ -212,6 +212,10 @@ pub struct Verdict {
     pub ended_by: EndedBy,
     /// Why it is not valid.
     pub reasons: Vec<Reason>,
+    /// What of `abort_if` holds, with figures: the criterion that ended the run, or all that hold
+    /// at its end.
+    #[serde(default)]
+    pub failed: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -249,6 +253,8 @@ pub enum EndedBy {
     Sigterm,
     /// A signal: SIGHUP.
     Sighup,
+    /// A criterion of `abort_if` that holds; `failed` has it.
+    Criterion,
     /// The process was killed; this is what had been written until then.
     Killed,
 }
@@ -327,6 +333,7 @@ impl Default for Verdict {
             valid: true,
             ended_by: EndedBy::Running,
             reasons: Vec::new(),
+            failed: Vec::new(),
         }
     }
 }
@@ -343,6 +350,7 @@ impl fmt::Display for EndedBy {
             Self::Sigint => "SIGINT",
             Self::Sigterm => "SIGTERM",
             Self::Sighup => "SIGHUP",
+            Self::Criterion => "criterion",
             Self::Killed => "killed",
         })
     }

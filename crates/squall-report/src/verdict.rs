@@ -49,8 +49,9 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
     report.sources.iter().for_each(|source| judge_source(source, duration, &mut verdict));
-    let stopped = matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped)
-        || facts.ended_by.signal().is_some();
+    let stopped =
+        matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped | EndedBy::Criterion)
+            || facts.ended_by.signal().is_some();
     if !stopped && nothing_sent(report) {
         verdict.say(
             ReasonCode::NotDone,

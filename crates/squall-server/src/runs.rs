@@ -59,7 +59,7 @@ pub struct RunRow {
     pub state: State,
     /// Whether the generator did as it was told; `null` before the end.
     pub verdict: Option<RunVerdict>,
-    /// Whether nothing of `fail_if` holds; `null` without such.
+    /// Whether nothing of `fail_if` and `abort_if` holds; `null` without such.
     pub passed: Option<bool>,
     pub error: Option<String>,
     pub owner: String,
@@ -94,7 +94,7 @@ pub struct RunVerdict {
     /// What ended the run.
     #[serde(default)]
     pub ended_by: EndedBy,
-    /// Why it is not; what of `fail_if` holds.
+    /// Why it is not; what of `fail_if` and `abort_if` holds.
     pub reasons: Vec<String>,
 }
 
@@ -190,6 +190,8 @@ pub struct Live {
     driven: OnceLock<Arc<Driven>>,
     pub text: String,
     fail_if: Vec<FailIf>,
+    /// Its options have criteria, too.
+    aborts: bool,
     since: Instant,
     ends_at: Option<Instant>,
     /// It made its lease itself, and takes it along.
@@ -556,6 +558,7 @@ impl Service {
             driven: OnceLock::new(),
             text,
             fail_if,
+            aborts: session.options.abort_if.as_ref().is_some_and(|all| !all.is_empty()),
             since: Instant::now(),
             ends_at: ends_after.map(|after| Instant::now() + after),
             own_lease,
@@ -720,9 +723,10 @@ impl Service {
                 Ok(report) => {
                     let mut reasons: Vec<_> =
                         report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
-                    let failed: Vec<_> =
-                        live.fail_if.iter().flat_map(|rule| rule.check(report)).collect();
-                    row.passed = (!live.fail_if.is_empty()).then_some(failed.is_empty());
+                    let mut failed = report.verdict.failed.clone();
+                    failed.extend(live.fail_if.iter().flat_map(|rule| rule.check(report)));
+                    let asked = live.aborts || !live.fail_if.is_empty();
+                    row.passed = asked.then_some(failed.is_empty());
                     reasons.extend(failed);
                     let told = &report.verdict;
                     let (status, valid, ended_by) = (told.status, told.valid, told.ended_by);

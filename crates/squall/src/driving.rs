@@ -120,7 +120,12 @@ impl Driven {
             let mut run = lock(&self.run);
             // To the engine, who sends nothing has sent all at once.
             let done = run.as_mut().is_none_or(|run| match run.listening() {
-                true => self.stopped.load(Ordering::Acquire) || run.captured() || run.is_deaf(),
+                true => {
+                    self.stopped.load(Ordering::Acquire)
+                        || run.captured()
+                        || run.is_deaf()
+                        || run.aborted()
+                }
                 false => run.wait(Duration::ZERO),
             });
             if done {

@@ -86,6 +86,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             data: None,
             play: Play::default(),
             arrival: Arrival::Cps { cps, poisson: false },
+            stages: Vec::new(),
             limit: None,
             start: Default::default(),
             duration: None,

@@ -40,7 +40,8 @@ pub fn report<'a>(
     for one in all {
         links.entry(one.port).or_default().link.merge(&one.statistics.link);
     }
-    let asked = |i: usize| load.asked(i).map(squall_flows::Cps::value);
+    let plateau = load.plateau();
+    let asked = |i: usize| load.asked_in(plateau, i).map(squall_flows::Cps::value);
     let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
         name: load.templates[i].name.clone(),
         roles: roles(statistics, seconds, asked(i)),

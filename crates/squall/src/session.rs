@@ -35,6 +35,7 @@ use crate::{
     played,
     report::{
         Asked, EndedBy, Report, Sample,
+        fail_if::FailIf,
         flows::{ALL, FlowsReport},
     },
     sources,
@@ -161,6 +162,10 @@ pub struct Run {
     labels: Option<attacking::LabelFile>,
     /// Who stopped it, if somebody did.
     stopped_by: OnceLock<EndedBy>,
+    /// `abort_if`, when it was last looked at, and what of it held.
+    criteria: Vec<FailIf>,
+    looked: Instant,
+    failed: Vec<String>,
     expected: Asked,
     /// Until the workers are gone.
     _claim: Claim,
@@ -208,6 +213,10 @@ impl Series {
 /// How long receiving goes on when everything is sent, unless the options say so.
 const LINGER: Duration = Duration::from_millis(200);
 
+/// How often `abort_if` is looked at. A look costs a snapshot of each worker, so it is as seldom as
+/// a live view's.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
+
 /// Streams and templates up to here have histograms in the live view; with more, watching would
 /// disturb what is watched.
 const WATCHED: usize = 64;
@@ -253,6 +262,7 @@ impl Session {
     /// What the options say of captures and flows, unless that is known.
     fn resolve(&mut self) -> Result<(), Error> {
         self.options.check().map_err(Error::Usage)?;
+        self.criteria()?;
         if let (None, Some(capture)) = (&self.capture, &self.options.capture) {
             self.capture = Some(Capture::of(capture, &self.profile)?);
         }
@@ -260,6 +270,16 @@ impl Session {
             self.flows.get_or_insert_default();
         }
         Ok(())
+    }
+
+    /// `abort_if`, read.
+    fn criteria(&self) -> Result<Vec<FailIf>, Error> {
+        let texts = self.options.abort_if.iter().flatten();
+        let read = |text: &String| {
+            FailIf::parse_abort(text)
+                .map_err(|error| Error::Usage(format!("abort_if = {text:?}: {error}")))
+        };
+        texts.map(read).collect()
     }
 
     /// Whether ports receive too.
@@ -704,11 +724,28 @@ impl Opened {
         self.ports.iter().map(|p| p.facts())
     }
 
+    /// Whether the run has what a criterion asks for by name. Whoever only receives, or tells
+    /// received flows apart, learns the names on the way.
+    ///
+    /// # Errors
+    /// No stream or template has that name; with the nearest.
+    pub fn find_names(&self, criterion: &FailIf) -> Result<(), Error> {
+        if self.plan.only_receives() || self.session.flows.is_some() {
+            return Ok(());
+        }
+        let templates = self.plan.flows.iter().flat_map(|flows| &flows.load.templates);
+        let streams = self.plan.streams.iter().map(|stream| stream.name.as_str());
+        let names: Vec<_> = streams.chain(templates.map(|one| one.name.as_str())).collect();
+        criterion.find_names(&names).map_err(Error::Usage)
+    }
+
     /// Starts the workers; the first frame is due some 20 ms later.
     ///
     /// # Errors
     /// A queue that does not open.
     pub fn start(mut self) -> Result<Run, Error> {
+        let criteria = self.session.criteria()?;
+        criteria.iter().try_for_each(|criterion| self.find_names(criterion))?;
         let capture = self.session.capture.as_ref();
         let options = &self.session.options;
         let filter = options.filter.as_deref();
@@ -786,6 +823,9 @@ impl Opened {
             heard,
             labels: self.labels,
             stopped_by: OnceLock::new(),
+            criteria,
+            looked: Instant::now(),
+            failed: Vec::new(),
             expected: Asked::default(),
             _claim: self.claim,
         })
@@ -813,7 +853,37 @@ impl Run {
 
     /// Waits at most `timeout` for all frames to be sent; whether they are.
     pub fn wait(&mut self, timeout: Duration) -> bool {
-        self.running.wait_sent(timeout)
+        let mut left = timeout;
+        loop {
+            self.watch();
+            let part = if self.criteria.is_empty() { left } else { left.min(WATCH_EVERY) };
+            left -= part;
+            let done = self.running.wait_sent(part);
+            if done || left.is_zero() {
+                return done;
+            }
+        }
+    }
+
+    /// Stops the run if a criterion of `abort_if` holds. Workers only lend the snapshot that a live
+    /// view gets, too.
+    fn watch(&mut self) {
+        let over = self.stopped_by.get().is_some();
+        if over || self.criteria.is_empty() || self.looked.elapsed() < WATCH_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let full = self.criteria.iter().any(FailIf::needs_histograms);
+        let (_, report) = self.report_so_far(self.running.snapshot(full));
+        self.failed.extend(self.criteria.iter().filter_map(|one| one.holds_so_far(&report)));
+        if !self.failed.is_empty() {
+            self.stop_because(EndedBy::Criterion);
+        }
+    }
+
+    /// Whether a criterion of `abort_if` ended it.
+    pub fn aborted(&self) -> bool {
+        self.stopped_by.get() == Some(&EndedBy::Criterion)
     }
 
     /// Frames received so far, on all ports.
@@ -851,28 +921,15 @@ impl Run {
     /// Rates since the last call, and the report so far. Each call is a point of the report's
     /// series.
     pub fn sample(&mut self) -> (Sample, Report) {
+        self.watch();
         let flows = self.running.plan().flows.clone();
         let templates = flows.as_ref().map_or(0, |flows| flows.load.templates.len());
         let full = self.running.stream_names().count() + templates <= WATCHED;
         let snapshots = self.running.snapshot(full);
         let elapsed = self.running.elapsed();
-        let accepted = accepted(&snapshots);
         let stats = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
-        let kept = kept(&snapshots);
-        let load = loaded(self.running.plan(), &snapshots);
         let loading = flows.as_ref().map(|flows| self.last_load.sample(&flows.load, stats()));
-        let merged = assemble::Merged::of(&self.running, snapshots);
-        let mut report =
-            merged.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
-        assemble::tell_links(&mut report, &self.running.links(), self.running.start());
-        if let Some(load) = &load {
-            let first = self.first_attack();
-            report.sources.extend(sources::flows(load, &kept, first));
-        }
-        report.verdict = verdict::judge(&report, &merged.facts(EndedBy::Running, &report));
-        report.flows = load;
-        report.capture =
-            self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
+        let (merged, mut report) = self.report_so_far(snapshots);
         let mut sample = merged.sample(&mut self.last, elapsed, &report);
         sample.flows = loading.unwrap_or_default();
         if self.listening() {
@@ -895,6 +952,26 @@ impl Run {
             ..sample
         });
         (sample, report)
+    }
+
+    fn report_so_far(&self, snapshots: Vec<squall_engine::Snapshot>) -> (assemble::Merged, Report) {
+        let elapsed = self.running.elapsed();
+        let accepted = accepted(&snapshots);
+        let kept = kept(&snapshots);
+        let load = loaded(self.running.plan(), &snapshots);
+        let merged = assemble::Merged::of(&self.running, snapshots);
+        let mut report =
+            merged.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+        assemble::tell_links(&mut report, &self.running.links(), self.running.start());
+        if let Some(load) = &load {
+            let first = self.first_attack();
+            report.sources.extend(sources::flows(load, &kept, first));
+        }
+        report.verdict = verdict::judge(&report, &merged.facts(EndedBy::Running, &report));
+        report.flows = load;
+        report.capture =
+            self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
+        (merged, report)
     }
 
     /// The points of the report's series so far.
@@ -981,7 +1058,13 @@ impl Run {
         };
         let known: Vec<_> = flows.templates.iter().map(|template| template.name.clone()).collect();
         match flows.templates.iter_mut().find(|template| template.name == name) {
-            Some(template) => amount.put(name, &mut template.arrival)?,
+            Some(template) => {
+                let before = template.arrival;
+                amount.put(name, &mut template.arrival)?;
+                // Stages are levels of it.
+                let by = template.arrival.amount() / before.amount();
+                template.stages.iter_mut().for_each(|stage| stage.to *= by);
+            }
             None => {
                 let hint = squall_units::suggest(name, known.iter().map(String::as_str));
                 return Err(Error::Engine(squall_engine::EngineError::UnknownStream {
@@ -1126,7 +1209,8 @@ impl Run {
             let load = &flows.load;
             let limited = load.limits.flows.is_some() || load.limits.duration.is_some();
             let own = &load.templates[..load.own_templates()];
-            limited || own.iter().all(|template| template.limit.is_some())
+            let ends = |t: &squall_flows::Template| t.limit.is_some() || t.shape.is_some();
+            limited || load.shape.end().is_some() || own.iter().all(ends)
         });
         asked
             || self.expected != Asked::default()
@@ -1160,7 +1244,7 @@ impl Run {
 
     /// As [`Run::finish`], and the last totals.
     pub(crate) fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
-        while !self.running.wait_sent(Duration::from_secs(1)) {}
+        while !self.wait(Duration::from_secs(1)) {}
         let plan = self.running.plan().clone();
         let names: Vec<String> = self.running.stream_names().map(str::to_owned).collect();
         let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
@@ -1247,7 +1331,8 @@ impl Run {
             Some(why) => why,
             None => ended_by(&report, elapsed, self.virtual_time),
         };
-        let stopped = ended_by == EndedBy::Stopped || ended_by.signal().is_some();
+        let stopped = matches!(ended_by, EndedBy::Stopped | EndedBy::Criterion)
+            || ended_by.signal().is_some();
         for source in report.sources.iter_mut().filter(|source| source.ended_by.is_empty()) {
             source.ended_by = ended_by.to_string();
         }
@@ -1256,6 +1341,10 @@ impl Run {
         }
         report.cut_short = stopped && would_end;
         report.verdict = verdict::judge(&report, &merged.facts(ended_by, &report));
+        if self.failed.is_empty() {
+            self.failed.extend(self.criteria.iter().flat_map(|one| one.check(&report)));
+        }
+        report.verdict.failed = self.failed;
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
         if let Some(capturing) = self.capturing {

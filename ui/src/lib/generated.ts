@@ -160,7 +160,7 @@ export interface RunRow {
   state: State;
   /** Whether the generator did as it was told; `null` before the end. */
   verdict: RunVerdict | null;
-  /** Whether nothing of `fail_if` holds; `null` without such. */
+  /** Whether nothing of `fail_if` and `abort_if` holds; `null` without such. */
   passed: boolean | null;
   error: string | null;
   owner: string;
@@ -192,7 +192,7 @@ export interface RunVerdict {
   valid: boolean;
   /** What ended the run. */
   ended_by: EndedBy;
-  /** Why it is not; what of `fail_if` holds. */
+  /** Why it is not; what of `fail_if` and `abort_if` holds. */
   reasons: string[];
 }
 
@@ -208,6 +208,7 @@ export type EndedBy =
   | "sigint"
   | "sigterm"
   | "sighup"
+  | "criterion"
   | "killed";
 
 export interface RunPort {
@@ -370,6 +371,11 @@ export interface Verdict {
   ended_by: EndedBy;
   /** Why it is not valid. */
   reasons: Reason[];
+  /**
+   * What of `abort_if` holds, with figures: the criterion that ended the run, or all that hold at
+   * its end.
+   */
+  failed: string[];
 }
 
 /** Why a run is not valid: `generator-bound: port A: ...` */

@@ -176,7 +176,7 @@ pub struct OfAttacks;
 
 impl Choice for OfAttacks {
     fn has(name: &str) -> bool {
-        ["duration", "cpus", "seed", "clock", "labels", "fingerprint"].contains(&name)
+        ["duration", "abort_if", "cpus", "seed", "clock", "labels", "fingerprint"].contains(&name)
     }
 }
 

@@ -1,4 +1,7 @@
+use squall_program::Stage;
+
 use super::*;
+use crate::load::Limits;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -51,7 +54,7 @@ fn workers_together_are_due_as_one() {
     let poisson = Arrival::Open { cps: Cps::per_second(700), spacing: Spacing::Poisson };
     let closed = Arrival::Closed { users: 7, think: Think::Fixed(Nanos(1)) };
     let mut of = load([open(1000), poisson, closed]);
-    of.ramp = Ramp { up: Nanos(SECOND / 2), hold: Some(Nanos(SECOND)), down: Nanos(SECOND / 4) };
+    of.shape = Shape::ramp(Nanos(SECOND / 2), Some(Nanos(SECOND)), Nanos(SECOND / 4)).unwrap();
     let run = |worker, workers| {
         let mut arrivals = Arrivals::new(&of, SidePart::ALL, seat((worker, workers)), Nanos(9));
         until_of(&mut arrivals, 5 * SECOND, (worker, workers))
@@ -82,7 +85,7 @@ fn a_poisson_process_has_its_rate_and_its_spread() {
 #[test]
 fn a_ramp_rises_holds_and_falls() {
     let mut of = load([open(1000)]);
-    of.ramp = Ramp { up: Nanos(2 * SECOND), hold: Some(Nanos(3 * SECOND)), down: Nanos(SECOND) };
+    of.shape = Shape::ramp(Nanos(2 * SECOND), Some(Nanos(3 * SECOND)), Nanos(SECOND)).unwrap();
     let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let due = until(&mut a, u64::MAX);
     let between = |from: f64, to: f64| {
@@ -103,10 +106,10 @@ fn a_ramp_rises_holds_and_falls() {
 
 #[test]
 fn what_passes_and_when_it_passes_belong_together() {
-    let ramp = Ramp { up: Nanos(SECOND), hold: Some(Nanos(SECOND)), down: Nanos(2 * SECOND) };
+    let ramp = Shape::ramp(Nanos(SECOND), Some(Nanos(SECOND)), Nanos(2 * SECOND)).unwrap();
     for ms in 0..4000 {
         let at = Nanos(ms * 1_000_000 + 7);
-        let back = ramp.instant(ramp.passed(at)).expect("within the run");
+        let back = ramp.instant(ramp.passed(at)).expect("within the run").as_nanos();
         // Near both ends a picosecond of load takes long to pass.
         let far = (10..3990).contains(&ms);
         assert!(back.0.abs_diff(at.0) <= if far { 2 } else { 5000 }, "{at:?} {back:?}");
@@ -157,7 +160,7 @@ fn users_of_a_closed_loop_come_again_when_they_have_thought() {
 fn users_come_and_go_with_the_ramp() {
     let closed = Arrival::Closed { users: 100, think: Think::Exponential(Nanos(10)) };
     let mut of = load([closed]);
-    of.ramp = Ramp { up: Nanos(1000), hold: Some(Nanos(1000)), down: Nanos(1000) };
+    of.shape = Shape::ramp(Nanos(1000), Some(Nanos(1000)), Nanos(1000)).unwrap();
     let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
@@ -404,4 +407,70 @@ fn templates_that_share_open_flows_each_count_their_own_and_one_that_ends_leaves
     numbers.iter_mut().for_each(|numbers| numbers.sort_unstable());
     assert_eq!(numbers[0], (0..20).collect::<Vec<_>>());
     assert!(numbers[1].windows(2).all(|pair| pair[0] < pair[1]), "{:?}", numbers[1]);
+}
+
+/// Up, steady, down to a step, a pause, and up again.
+fn staged(users: u64) -> Shape {
+    let stage = |ms: u64, to: u64| Stage { lasts: Nanos(ms * 1_000_000), to };
+    let stages = [
+        stage(500, users),
+        stage(300, users),
+        stage(0, users / 3),
+        stage(700, users / 2),
+        stage(0, 0),
+    ];
+    let stages: Vec<_> = stages.into_iter().chain([stage(250, 0), stage(250, users)]).collect();
+    Shape::new(&stages, users).unwrap()
+}
+
+#[test]
+fn workers_together_begin_by_stages_what_one_does() {
+    let poisson = Arrival::Open { cps: Cps::per_second(700), spacing: Spacing::Poisson };
+    let closed = Arrival::Closed { users: 9, think: Think::Fixed(Nanos(1)) };
+    let mut of = load([open(3333), poisson, open(100), closed]);
+    of.templates[0].shape = Some(staged(3333));
+    of.templates[1].shape = Some(staged(700));
+    of.templates[1].start = Nanos(SECOND / 7);
+    of.templates[3].shape = Some(staged(9));
+    let run = |worker, workers| {
+        let mut arrivals = Arrivals::new(&of, SidePart::ALL, seat((worker, workers)), Nanos(9));
+        until_of(&mut arrivals, 5 * SECOND, (worker, workers))
+    };
+    let key = |due: &Due| (due.template, due.number, due.at);
+    let mut one = run(0, 1);
+    one.sort_by_key(key);
+    for workers in [2, 3, 5] {
+        let mut many: Vec<_> = (0..workers).flat_map(|worker| run(worker, workers)).collect();
+        many.sort_by_key(key);
+        assert_eq!(one, many, "{workers}");
+    }
+    // Half of 500 ms, 300 ms, 700 ms from a third to a half, half of 250 ms; the others go on.
+    let count = |template| one.iter().filter(|due| due.template == template).count();
+    let exact: f64 = 3333.0 * (0.25 + 0.3 + 0.7 * (1111.0 + 1666.0) / 2.0 / 3333.0 + 0.125);
+    assert!((count(0) as f64 - exact).abs() <= 1.0, "{} {exact}", count(0));
+    assert_eq!((count(2), count(3)), (500, 9));
+    // The second template's stages begin with it.
+    let first = one.iter().find(|due| due.template == 1).unwrap();
+    assert!(first.at.0 > SECOND / 7, "{first:?}");
+}
+
+#[test]
+fn users_go_in_one_stage_and_come_again_in_another() {
+    let closed = Arrival::Closed { users: 4, think: Think::Fixed(Nanos(10)) };
+    let mut of = load([closed]);
+    let stage = |lasts: u64, to: u64| Stage { lasts: Nanos(lasts), to };
+    let stages = [stage(0, 4), stage(1000, 4), stage(0, 1), stage(1000, 1), stage(1000, 4)];
+    of.templates[0].shape = Some(Shape::new(&stages, 4).unwrap());
+    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
+    assert_eq!(take(&mut a, 0), 4);
+    (0..4).for_each(|_| a.ended(0, Nanos(1500)));
+    // One thinks, three have gone home until the load rises: one comes each 333 ns.
+    assert_eq!(take(&mut a, 1999), 1);
+    assert_eq!([2001, 2334, 2667].map(|now| take(&mut a, now)), [1, 1, 1]);
+    // The last stage is over, and so is the template.
+    assert!(!a.over(Nanos(2999)));
+    (0..4).for_each(|_| a.ended(0, Nanos(2995)));
+    assert_eq!(take(&mut a, 9999), 0);
+    assert!(a.over(Nanos(9999)));
 }

@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 
 use squall_apps::Program;
-use squall_program::mix;
+use squall_program::{Shape, mix};
 
 use super::*;
 use crate::{
-    Arrival, Conversation, Cps, Failure, Limits, NextHop, Order, Pool as PoolOf, Ramp, Spacing,
-    Target, Template, Think, Wrap, tests::template,
+    Arrival, Conversation, Cps, Failure, Limits, NextHop, Order, Pool as PoolOf, Spacing, Target,
+    Template, Think, Wrap, tests::template,
 };
 
 const MS: u64 = 1_000_000;
@@ -339,7 +339,7 @@ fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
 #[test]
 fn the_steady_part_is_without_ramps_and_drain() {
     let mut of = load(open(1000));
-    of.ramp = Ramp { up: Nanos(1000 * MS), hold: Some(Nanos(3000 * MS)), down: Nanos(1000 * MS) };
+    of.shape = Shape::ramp(Nanos(1000 * MS), Some(Nanos(3000 * MS)), Nanos(1000 * MS)).unwrap();
     let mut lab = Lab::new(&of);
     lab.run(Nanos(60_000 * MS));
     let all = lab.end();

@@ -18,9 +18,10 @@ use squall_apps::{
 };
 use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
-    Ramp, Role, Spacing, Target, Template, Think,
+    Role, Spacing, Target, Template, Think,
 };
-use squall_profile::{Flows, Mistakes, Profile, Said, Says};
+use squall_profile::{At, Flows, Mistakes, Profile, Said, Says};
+use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_tcp::Tunables;
 use squall_units::{MacAddr, Nanos, Segmentation};
@@ -167,7 +168,7 @@ pub(crate) fn compile(
         clients: pools,
         templates,
         target: flows.target.map(target),
-        ramp: Ramp { up: flows.ramp.up, hold: flows.ramp.hold, down: flows.ramp.down },
+        shape: ramp(flows.ramp, mistakes),
         limits: Limits {
             flows: flows.limit,
             duration: profile.stop.duration,
@@ -333,6 +334,7 @@ fn templates(
     let limit = said.limit.into_iter().chain(most).min();
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
     let tls = tls::tls(said, said.plays_servers(flows), captures.assets, mistakes);
+    let shape = stages(said, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
     // Where those who speak HTTP inside of TLS look for it.
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
@@ -356,6 +358,7 @@ fn templates(
         start: said.start,
         duration: said.duration,
         waits: said.after.is_some(),
+        shape: shape.clone(),
     };
     ends.into_iter().map(template).collect()
 }
@@ -424,6 +427,44 @@ fn no_effect(
         let hint =
             "a flow begins here when another has ended: try think = \"100 ms\" with users, or cps";
         mistakes.at(said.at, &text, hint);
+    }
+}
+
+/// How the load changes as a whole.
+fn ramp(said: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
+    let shape = Shape::ramp(said.up, said.hold, said.down);
+    shape.unwrap_or_else(|error| {
+        let text = match error {
+            ShapeError::TooLong(_) => "ramp_up and ramp_down take at most 24 h each",
+            ShapeError::Nothing | ShapeError::Endless => "ramp_up, hold and ramp_down have no time",
+        };
+        mistakes.at(At::default(), text, "try ramp_up = \"10 s\", hold = \"1 min\"");
+        Shape::default()
+    })
+}
+
+/// How the load of a template changes by itself.
+fn stages(said: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Option<Shape> {
+    let full = match said.arrival {
+        squall_profile::Arrival::Cps { cps, .. } => cps,
+        squall_profile::Arrival::Users { users, .. } => users.into(),
+        squall_profile::Arrival::Weight { .. } | squall_profile::Arrival::None => return None,
+    };
+    if said.stages.is_empty() {
+        return None;
+    }
+    // As exact as a number of flows a second.
+    let level = |level: f64| (level * 1e6).round() as u64;
+    let stage = |stage: &squall_profile::Stage| Stage { lasts: stage.lasts, to: level(stage.to) };
+    let stages: Vec<_> = said.stages.iter().map(stage).collect();
+    match Shape::new(&stages, level(full)) {
+        Ok(shape) => Some(shape),
+        Err(_) => {
+            let text =
+                format!("template {:?}: its stages never come to a level above 0", said.name);
+            mistakes.at(said.at, &text, "try [{ duration = \"10 s\", to = 500 }]");
+            None
+        }
     }
 }
 

@@ -202,5 +202,21 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
         },
         Arrival::None => "served".into(),
     };
+    let most = match template.arrival {
+        Arrival::Open { cps, .. } => cps.value(),
+        Arrival::Closed { users, .. } => users.into(),
+        Arrival::Weight { .. } | Arrival::None => 0.0,
+    };
+    if let Some(shape) = &template.shape {
+        let pieces = shape.pieces().map(|(lasts, from, to)| {
+            let (from, to) = (human::si(from * most, ""), human::si(to * most, ""));
+            if from == to {
+                format!("{to} for {lasts}")
+            } else {
+                format!("{from} to {to} in {lasts}")
+            }
+        });
+        times += &format!(", in stages: {}", pieces.collect::<Vec<_>>().join(", "));
+    }
     of + &times
 }

@@ -491,6 +491,7 @@ fn placeholder(
         start: Nanos::ZERO,
         duration: None,
         waits: false,
+        shape: None,
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Arrival, At, Begin, Conversations, Data, DataOrder, Delays, Flows, Incomplete, Network, Order,
-    Play, Pool, Port, Ramp, Said, Says, Target, Tcp, Template, Tls, files::is_file,
+    Play, Pool, Port, Ramp, Said, Says, Stage, Target, Tcp, Template, Tls, files::is_file,
 };
 
 table! {
@@ -187,6 +187,10 @@ table! {
         /// How flows (of `cps` and `weight`) or the users' thinking spread: "constant" or "poisson"
         /// (exponential). Default "constant".
         spacing: Spacing,
+        /// How `cps` or `users` change, one stage after the other: each reaches `to` linearly from
+        /// the level before, which is 0 at first. Without `cps` and `users` the levels are flows a
+        /// second. The template ends with its last stage.
+        stages: Vec<StageTable>,
         /// So many flows of this template.
         limit: Count,
         /// When the first flow may begin, from the start of the run, or from the end of what it
@@ -205,6 +209,17 @@ table! {
         tls: TlsSaid,
         /// false: as if the template were not there. Default true.
         enabled: bool,
+    }
+}
+
+table! {
+    /// A level, and how long it takes to reach it.
+    StageTable {
+        /// How long the level changes, or stays. Default 0: it is reached at once.
+        duration: Nanos,
+        /// The level at the end: flows a second, or users; at most `cps` or `users`. Default: as
+        /// before.
+        to: Level,
     }
 }
 
@@ -336,6 +351,25 @@ impl Read for PerSecond {
     }
     fn schema() -> Json {
         json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "examples": [10000, "10k", 0.5] })
+    }
+}
+
+/// A number, also 0: 500, "1k", 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Level(pub f64);
+
+impl Read for Level {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let text = node.scalar().unwrap_or_default();
+        let plain = text.parse::<f64>().ok();
+        let value = plain.or_else(|| squall_units::parse_count(&text).ok().map(|n| n as f64));
+        match value.filter(|x| x.is_finite() && *x >= 0.0) {
+            Some(value) => Some(Self(value)),
+            None => cx.wrong_type(node, "a number, 0 or more", r#"500, "1k" or 0"#),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": ["number", "string"], "minimum": 0, "examples": [500, "1k", 0] })
     }
 }
 
@@ -824,7 +858,8 @@ fn a_template(
             cx.report(&given.place, &says, &[format!("add to [flows]: {key} = \"A\"")]);
         }
     }
-    let arrival = arrival(&table, flows, play, cx);
+    let stages = stages(&table, flows, cx);
+    let arrival = arrival(&table, &stages, flows, play, cx);
     let data = table.data.map(|Placed { value, .. }| data(value, cx));
     let servers = pool(&table.place, "servers", table.servers, &name, flows, cx);
     let clients = match (table.clients, play) {
@@ -854,6 +889,7 @@ fn a_template(
         data: data.flatten(),
         play,
         arrival: arrival?,
+        stages,
         limit: table.limit.map(|limit| limit.value.0),
         start: table.start.map_or(Nanos::ZERO, |start| start.value),
         duration: table.duration.map(|duration| duration.value),
@@ -983,8 +1019,60 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     Some(Says::Capture { path: Said { text: cx.beside(path), at: *at }, number, delays })
 }
 
+/// How the load of a template changes; empty where that is not said, or not right.
+fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stage> {
+    let Some(Placed { value: tables, place }) = &table.stages else { return Vec::new() };
+    if table.given.has("weight") {
+        let hint = "try cps or users in place of weight, or ramp_up and hold in [flows]";
+        cx.report(place, "is of a template whose load is a share of [flows]", &[hint.into()]);
+        return Vec::new();
+    }
+    if flows.ramp != Ramp::default() {
+        let hint = "try stages in each template, or ramp_up, hold and ramp_down in [flows] alone";
+        cx.report(place, "and ramp_up or hold of [flows] both shape the load", &[hint.into()]);
+        return Vec::new();
+    }
+    let full = match (&table.users, &table.cps) {
+        (Some(users), _) => Some(("users", users.value.0 as f64)),
+        (None, Some(cps)) => Some(("cps", cps.value.0)),
+        (None, None) => None,
+    };
+    let (mut stages, mut level, mut passes): (Vec<Stage>, f64, bool) = (Vec::new(), 0.0, false);
+    for stage in tables {
+        let lasts = stage.duration.as_ref().map_or(Nanos::ZERO, |duration| duration.value);
+        let to = stage.to.as_ref().map_or(level, |to| to.value.0);
+        if stage.duration.is_none() && stage.to.is_none() {
+            let hint = r#"try { duration = "10 s", to = 500 }"#;
+            cx.report(&stage.place, "says nothing", &[hint.into()]);
+        }
+        if let (Some(said), Some((key, full))) = (&stage.to, full)
+            && to > full
+        {
+            let says = format!("= {to} is more than {key} = {full}, the highest level");
+            cx.report(&said.place, &says, &[format!("try {key} = {to}")]);
+        }
+        if let Some(said) = &stage.duration
+            && to != level
+            && lasts > Stage::LONGEST
+        {
+            let says = format!("= {lasts} is too long for a level that rises or falls");
+            let hint = "expected at most 24 h: try several stages";
+            cx.report(&said.place, &says, &[hint.into()]);
+        }
+        passes |= lasts > Nanos::ZERO && (level > 0.0 || to > 0.0);
+        level = to;
+        stages.push(Stage { lasts, to });
+    }
+    if !passes {
+        let hint = r#"try [{ duration = "10 s", to = 500 }, { duration = "1 min" }]"#;
+        cx.report(place, "never comes to a level above 0", &[hint.into()]);
+    }
+    stages
+}
+
 fn arrival(
     table: &TemplateTable,
+    stages: &[Stage],
     flows: &Flows,
     play: Play,
     cx: &mut Reader<'_>,
@@ -1028,6 +1116,10 @@ fn arrival(
     match &table.cps {
         Some(cps) => Some(Arrival::Cps { cps: cps.value.0, poisson }),
         None if table.given.has("cps") => None,
+        None if !stages.is_empty() => {
+            let cps = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
+            (cps > 0.0).then_some(Arrival::Cps { cps, poisson })
+        }
         // The servers of somebody else's clients.
         None if flows.clients.is_none() => Some(Arrival::None),
         None => {

@@ -565,6 +565,12 @@ fn template() -> impl Strategy<Value = Template> {
             },
             duration: limit.filter(|_| !matches!(arrival, Arrival::Weight { .. })).map(Nanos),
             after: None,
+            stages: match arrival {
+                Arrival::Cps { cps, .. } => [(0, 0.5), (port.into(), 1.0), (7, 0.0)]
+                    .map(|(lasts, share)| Stage { lasts: Nanos(lasts), to: cps * share })
+                    .into(),
+                _ => Vec::new(),
+            },
             arrival,
             limit,
             tcp,
@@ -602,6 +608,9 @@ fn flows() -> impl Strategy<Value = Flows> {
                 .iter_mut()
                 .enumerate()
                 .for_each(|(i, template)| template.name = format!("t{i}"));
+            if ramp != Ramp::default() {
+                templates.iter_mut().for_each(|template| template.stages.clear());
+            }
             let pool = |name: &str, address: &str, ports, order| Pool {
                 name: name.into(),
                 addresses: vec![said(address)],

@@ -378,6 +378,31 @@ fn what_a_template_lacks_is_told() {
 }
 
 #[test]
+fn stages_that_cannot_be_are_refused_where_they_stand() {
+    let refused = |load: &str, stages: &str| {
+        let text = format!(
+            "[ports]\nA = \"loop:0\"\nB = \"loop:0\"\n[flows]\nclients = \"A\"\nservers = \
+             \"B\"\n{load}\n[[template]]\nname = \"web\"\nclients = \"16.0.0.1\"\nservers = \
+             \"48.0.0.1\"\napp = \"http\"\nstages = {stages}\n"
+        );
+        mistakes(&text, Format::Toml)
+    };
+    for (load, stages, said) in [
+        ("", "[{ duration = \"10 s\", to = 0 }]", "never comes to a level above 0"),
+        ("", "[{ to = 5 }]", "never comes to a level above 0"),
+        ("", "[{}, { duration = 1, to = 5 }]", "stages[0] says nothing"),
+        ("", "[{ duration = \"25 h\", to = 5 }]", "is too long for a level that rises or falls"),
+        ("", "[{ duration = 1, to = -5 }]", "expected a number, 0 or more"),
+        ("", "[{ duration = 9, to = 50 }]\ncps = 20", "= 50 is more than cps = 20"),
+        ("", "[{ duration = 9, to = 50 }]\nusers = 20", "= 50 is more than users = 20"),
+        ("cps = 9", "[{ duration = 9, to = 50 }]\nweight = 2", "whose load is a share of [flows]"),
+        ("ramp_up = 2", "[{ duration = 9, to = 50 }]", "both shape the load"),
+    ] {
+        says(&refused(load, stages), said);
+    }
+}
+
+#[test]
 fn a_load_that_cannot_be_is_told() {
     let ends = "clients = \"users\"\nservers = \"48.0.0.1\"\napp = \"http\"\n";
     let pool = "[[pool]]\nname = \"user\"\naddresses = \"16.0.0.1\"\n";

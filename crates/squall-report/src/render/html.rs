@@ -82,6 +82,12 @@ fn header(report: &Report, page: &mut String) {
             .for_each(|r| *page += &format!("<li>{}</li>", escape(&r.to_string())));
         *page += "</ul>";
     }
+    let ended = |criterion: &&String| {
+        !report.cut_short || !text::cut_short(report).contains(criterion.as_str())
+    };
+    for criterion in verdict.failed.iter().filter(ended) {
+        *page += &format!("<p>Failed: {}.</p>", escape(criterion));
+    }
     *page += &format!(
         "</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">",
         escape(&report.command)

@@ -144,6 +144,7 @@ pub fn report(streams: usize) -> Report {
         verdict: Verdict {
             status: VerdictStatus::NotValid,
             valid: false,
+            failed: Vec::new(),
             ended_by: EndedBy::Duration,
             reasons: vec![
                 Reason {

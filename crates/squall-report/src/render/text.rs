@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
 use crate::report::{
-    Distribution, LinkEvent, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord,
+    Distribution, EndedBy, LinkEvent, PortReport, Report, StreamReport, VerdictStatus,
+    source::SourceRecord,
 };
 
 /// Rows that fit a screen or two; the rest is in the JSON.
@@ -312,7 +313,13 @@ pub fn cut_short(report: &Report) -> String {
     ];
     let of: Vec<_> = of.into_iter().flatten().collect();
     let of = if of.is_empty() { String::new() } else { format!(" of {}", of.join(", ")) };
-    format!("by {} after {}{of}", report.verdict.ended_by, human::seconds(report.duration_s))
+    let after = format!("after {}{of}", human::seconds(report.duration_s));
+    match report.verdict.failed.first() {
+        Some(criterion) if report.verdict.ended_by == EndedBy::Criterion => {
+            format!("{after} because {criterion}")
+        }
+        _ => format!("by {} {after}", report.verdict.ended_by),
+    }
 }
 
 /// How a source kept its schedule; `None`: it has none.

@@ -51,6 +51,25 @@ use super::{
 pub struct FailIf {
     text: String,
     root: Expr,
+    /// What violations say before the text.
+    verb: &'static str,
+}
+
+/// What one look at a report found.
+struct Finding {
+    text: String,
+    /// The criterion holds; otherwise nobody can tell.
+    holds: bool,
+}
+
+impl Finding {
+    fn holds(text: String) -> Self {
+        Self { text, holds: true }
+    }
+
+    fn unknown(text: String) -> Self {
+        Self { text, holds: false }
+    }
 }
 
 impl FailIf {
@@ -63,12 +82,72 @@ impl FailIf {
         if parser.at < text.len() {
             return Err(parser.error_here("\"and\", \"or\" or the end", "loss > 0 or not valid"));
         }
-        Ok(Self { text: text.trim().into(), root })
+        Ok(Self { text: text.trim().into(), root, verb: "fail if" })
+    }
+
+    /// A criterion that ends a run as soon as it holds.
+    ///
+    /// ```
+    /// use squall_report::report::fail_if::FailIf;
+    ///
+    /// assert!(FailIf::parse_abort("failed_ratio > 5 % and attempted > 100").is_ok());
+    /// let refused = FailIf::parse_abort("loss > 0").unwrap_err();
+    /// assert!(refused.to_string().contains("only known at the end"));
+    /// ```
+    ///
+    /// # Errors
+    /// As [`FailIf::parse`], and with a term whose value is not known before the run has ended.
+    pub fn parse_abort(text: &str) -> Result<Self, FailIfError> {
+        let criterion = Self { verb: "abort if", ..Self::parse(text)? };
+        let mut refused = None;
+        criterion.root.visit(&mut |asked| {
+            let late = AT_THE_END.iter().find(|(names, ..)| names.contains(&asked.term.name()));
+            refused = refused.take().or(late.map(|late| (asked.term, late)));
+        });
+        let Some((term, (_, why, hint))) = refused else {
+            return Ok(criterion);
+        };
+        let name = term.to_string();
+        let at = text.find(&name).unwrap_or(0);
+        let expected =
+            format!("a term that is known during the run ({name} is only known at the end: {why})");
+        let parser = Parser { text, at };
+        Err(parser.error(
+            &name,
+            &expected,
+            &format!("{hint}; or --fail-if, which looks at the end"),
+        ))
+    }
+
+    /// The first violation in the report of a run that goes on. What nobody can tell yet is none.
+    pub fn holds_so_far(&self, report: &Report) -> Option<String> {
+        self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
+    }
+
+    /// Whether it asks for percentiles and the like, which only whole histograms have.
+    pub fn needs_histograms(&self) -> bool {
+        self.root.any_term(&|a| matches!(a.term, Term::Spread(..) | Term::TemplateSpread(..)))
     }
 
     /// One sentence for each violation, at most ten and a count of the rest; none when the report
     /// passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
+        let findings = self.find(report);
+        let more = findings.len().saturating_sub(10);
+        let mut violations: Vec<String> =
+            findings.into_iter().take(10).map(|finding| finding.text).collect();
+        if more > 0 {
+            let what = match report {
+                Report { received_flows: Some(_), .. } => "flows",
+                _ if self.root.any_term(&Asked::is_of_template) => "templates",
+                _ => "streams",
+            };
+            violations.push(format!("{more} more {what} ({} {})", self.verb, self.text));
+        }
+        violations
+    }
+
+    fn find(&self, report: &Report) -> Vec<Finding> {
         let run = RunTotals::new(report);
         // A capture has no streams: what is asked of one is asked of it.
         if report.capture.is_some() {
@@ -81,36 +160,31 @@ impl FailIf {
             Expr::Or(parts) if apart => &parts[..],
             root => std::slice::from_ref(root),
         };
-        let mut violations: Vec<String> = Vec::new();
-        parts.iter().for_each(|part| violations.extend(self.each(part, &run)));
-        let more = violations.len().saturating_sub(10);
-        violations.truncate(10);
-        if more > 0 {
-            let what = match report {
-                Report { received_flows: Some(_), .. } => "flows",
-                _ if templates => "templates",
-                _ => "streams",
-            };
-            violations.push(format!("{more} more {what} (fail if {})", self.text));
-        }
-        violations
+        parts.iter().flat_map(|part| self.each(part, &run)).collect()
     }
 
     /// Terms of the run, or of a capture.
-    fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
+    fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         match part.holds(run, None) {
-            Some(true) => vec![format!("{} (fail if {})", part.values(run, None), self.text)],
+            Some(true) => {
+                let values = part.values(run, None);
+                vec![Finding::holds(format!("{values} ({} {})", self.verb, self.text))]
+            }
             Some(false) => Vec::new(),
-            None => vec![format!("cannot tell whether {}: no value was measured", self.text)],
+            None => {
+                let why = format!("cannot tell whether {}: no value was measured", self.text);
+                vec![Finding::unknown(why)]
+            }
         }
     }
 
     /// On each stream and flow, or on each template, whatever the terms are of.
-    fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
+    fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         let report = run.report;
         let names = names_of(report);
         if let Some(name) = part.names().into_iter().find(|name| !names.contains(name)) {
-            return vec![format!("cannot tell whether {}: {}", self.text, nobody(name, &names))];
+            let why = nobody(name, &names);
+            return vec![Finding::unknown(format!("cannot tell whether {}: {why}", self.text))];
         }
         let only = part.only_name();
         let anywhere = |asked: &Asked| asked.name.is_none() || only.is_some();
@@ -128,7 +202,8 @@ impl FailIf {
             let why = match (part.holds(run, Some(subject)), subject) {
                 (Some(true), _) => {
                     let values = part.values(run, Some(subject));
-                    violations.push(format!("{subject}: {values} (fail if {})", self.text));
+                    let text = format!("{subject}: {values} ({} {})", self.verb, self.text);
+                    violations.push(Finding::holds(text));
                     continue;
                 }
                 (Some(false), _) => {
@@ -144,14 +219,15 @@ impl FailIf {
                 (None, Subject::Silent(_)) => "it had no flow".into(),
                 (None, _) => continue,
             };
-            violations.push(format!("{subject}: cannot tell whether {}: {why}", self.text));
+            let text = format!("{subject}: cannot tell whether {}: {why}", self.text);
+            violations.push(Finding::unknown(text));
         }
         if violations.is_empty() && !decided {
             let why = match of_streams {
                 true => "no stream measured it; set latency = true on a stream and receive it",
                 false => "no template measured it; a [[template]] has to begin or serve flows",
             };
-            return vec![format!("cannot tell whether {}: {why}", self.text)];
+            return vec![Finding::unknown(format!("cannot tell whether {}: {why}", self.text))];
         }
         violations
     }
@@ -256,7 +332,7 @@ impl fmt::Display for FailIfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let found =
             if self.found.is_empty() { "the end".into() } else { format!("{:?}", self.found) };
-        writeln!(f, "--fail-if:{}  found {found}, expected {}", self.column, self.expected)?;
+        writeln!(f, "column {}: found {found}, expected {}", self.column, self.expected)?;
         writeln!(f, "  {}", self.text)?;
         let marks = self.found.chars().count().clamp(1, 40);
         writeln!(f, "  {}{}", " ".repeat(self.column - 1), "^".repeat(marks))?;
@@ -280,6 +356,7 @@ enum Term {
 
 /// Name, kind, meaning: the reference for users.
 const RUN_TERMS: &[(&str, Kind, &str)] = &[
+    ("elapsed", Kind::Time, "how long the run has taken"),
     ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
     ("errors", Kind::Count, "frames that a port refused with an error, all ports"),
     ("rx.drops", Kind::Count, "frames lost between an interface and the process, all ports"),
@@ -355,6 +432,21 @@ const TEMPLATE_SPREADS: &[(&str, &str)] = &[
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
 
+/// Terms that have no value before the run has ended, why, and what to ask instead.
+const AT_THE_END: &[(&[&str], &str, &str)] = &[
+    (
+        &["loss", "loss_ratio", "total.loss", "total.loss_ratio"],
+        "frames in flight count as lost until they arrive",
+        "rx.drops > 0, reordered > 0, rx < 900 and tx > 1000",
+    ),
+    (&["valid"], "the verdict judges the whole run", "not_sent > 0, departure_error.p99 > 1ms"),
+    (
+        &["rate_error", "cps", "completed_cps", "cps_error"],
+        "the rate is that of the whole run, or of its steady part",
+        "not_sent > 0, tx_pps < 10 kpps, not_begun > 0",
+    ),
+];
+
 /// All terms with what they mean, a line each, for `--help` and the reference.
 pub fn reference() -> String {
     let mut text = String::new();
@@ -404,6 +496,14 @@ impl Term {
         }
         let (spread, _) = SPREADS.iter().find(|(n, _)| *n == spread)?;
         Some(Self::Spread(spread, statistic))
+    }
+
+    /// Without `total.` of templates, and without the statistic.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Run(name) | Self::Stream(name) | Self::Template(name) | Self::Total(name) => name,
+            Self::Spread(name, _) | Self::TemplateSpread(name, _) => name,
+        }
     }
 
     fn all_names() -> impl Iterator<Item = String> {
@@ -562,6 +662,7 @@ impl<'a> RunTotals<'a> {
         let sum = |f: fn(&super::PortReport) -> u64| Some(ports.iter().map(f).sum::<u64>() as f64);
         let measured = |i: usize| self.measured.map(|m| m[i] as f64);
         match name {
+            "elapsed" => Some(self.report.duration_s * 1e9),
             "valid" => Some(f64::from(u8::from(self.report.verdict.valid))),
             "errors" => sum(|p| p.tx.errors),
             "rx.drops" => sum(|p| p.rx.drops.values().sum()),
@@ -1510,6 +1611,30 @@ mod tests {
         assert_eq!(error("web.total.failed > 0").found, "web.total.failed");
         assert_eq!(error("\"web > 0").column, 9);
         assert_eq!(error("\"web\" > 0").expected, "\". and a term after the name");
+    }
+
+    #[test]
+    fn a_criterion_that_ends_a_run_asks_only_what_is_known_by_then() {
+        for text in ["loss > 0", "tx > 0 and valid", "failed > 1 or total.loss_ratio > 0"] {
+            assert!(FailIf::parse_abort(text).is_err(), "{text}");
+        }
+        let refused = FailIf::parse_abort("tx > 10 and cps_error > 1 %").unwrap_err();
+        assert_eq!((refused.column, refused.found.as_str()), (13, "cps_error"));
+        assert!(refused.to_string().contains("only known at the end"), "{refused}");
+        let abort = |text: &str| FailIf::parse_abort(text).unwrap_or_else(|e| panic!("{e}"));
+        assert!(abort("latency.p99 > 1ms and elapsed > 2 s").needs_histograms());
+        assert!(!abort("failed > 0").needs_histograms());
+
+        let report = Report { duration_s: 2.5, ..report() };
+        assert_eq!(
+            abort("rx < 1000 and elapsed > 2 s").holds_so_far(&report).unwrap(),
+            "stream \"web\": rx = 990, elapsed = 2.50 s (abort if rx < 1000 and elapsed > 2 s)"
+        );
+        assert_eq!(abort("rx < 1000 and elapsed > 3 s").holds_so_far(&report), None);
+        // What nobody can tell yet ends nothing, and fails at the end.
+        let nothing = Report::default();
+        assert_eq!(abort("failed > 0").holds_so_far(&nothing), None);
+        assert_eq!(abort("failed > 0").check(&nothing).len(), 1);
     }
 
     #[test]

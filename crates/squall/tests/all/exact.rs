@@ -50,6 +50,25 @@ fn two_hours_at_odd_rates_are_exact_to_the_frame_and_the_nanosecond() {
 }
 
 #[test]
+fn a_criterion_of_abort_if_that_holds_at_the_end_fails_the_run() {
+    let text = "duration = \"1 s\"\n[ports]\nA = \"null:virtual\"\n[run]\nabort_if = \"tx > 999\"\n\
+                [[stream]]\nname = \"web\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+    let profile = |text: &str| Profile::parse(text, "exact.toml", Format::Toml).unwrap();
+    let judged = |text: &str| {
+        Session::new(profile(text)).open().unwrap().start().unwrap().finish().unwrap().verdict
+    };
+    let verdict = judged(text);
+    assert_eq!(verdict.failed, ["stream \"web\": tx = 1,000 (abort if tx > 999)"]);
+    assert!(judged(&text.replace("999", "1000")).failed.is_empty());
+
+    let refused = |text: &str| Session::new(profile(text)).open().and_then(|o| o.start()).err();
+    let unnamed = refused(&text.replace("tx >", "wbe.tx >")).unwrap().to_string();
+    assert!(unnamed.contains("nearest: \"web\""), "{unnamed}");
+    let early = refused(&text.replace("tx >", "loss >")).unwrap().to_string();
+    assert!(early.contains("only known at the end"), "{early}");
+}
+
+#[test]
 fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
     for (rate, extra, cores) in [("1.7 Mbps l1", 20, 1), ("1.7 Mbps l1", 20, 2), ("1.3 Mbps", 0, 1)]
     {

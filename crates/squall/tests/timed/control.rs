@@ -8,7 +8,7 @@ use std::{
 
 use squall::{
     Amount, Format, Profile, Run, Session,
-    report::{StreamReport, flows::RoleReport},
+    report::{EndedBy, StreamReport, flows::RoleReport},
 };
 
 fn profile(link: &str, streams: &str) -> Profile {
@@ -426,4 +426,24 @@ fn streams_and_flows_change_in_one_run() {
     assert!(steady.duration_s > 0.0 && steady.completed_cps > 0.0, "{steady:?}");
     let sample = report.series.last().expect("it was looked at");
     assert_eq!((sample.flows.len(), sample.streams.len()), (2, 1), "{sample:?}");
+}
+
+#[test]
+fn a_criterion_that_holds_ends_a_run_that_would_go_on() {
+    let text =
+        stream("web", "1 kpps", "") + "[run]\nabort_if = [\"web.tx > 20\", \"errors > 0\"]\n";
+    let mut run = start(profile("abort", &text));
+    let begun = Instant::now();
+    while !run.wait(Duration::from_millis(100)) {
+        // Nothing else would end it.
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody ended it");
+    }
+    assert!(run.aborted());
+    let report = run.finish().unwrap();
+    assert_eq!(report.verdict.ended_by, EndedBy::Criterion);
+    let [criterion] = &report.verdict.failed[..] else { panic!("{:?}", report.verdict.failed) };
+    assert!(criterion.starts_with("stream \"web\": tx = "), "{criterion}");
+    // It stops cleanly: what has left is received.
+    assert!(report.streams[0].tx_packets > 20);
+    complete(&report.streams[0]);
 }
