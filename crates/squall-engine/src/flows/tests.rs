@@ -41,6 +41,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         start: Nanos::ZERO,
         duration: None,
         waits: false,
+        shape: None,
     };
     Load {
         clients: vec![pool("16.0.0.1-16.0.0.250")],
