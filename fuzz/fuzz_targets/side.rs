@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Ends, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing,
-    Template, Wrap,
+    Arrival, Cps, Ends, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings,
+    Spacing, Template, Wrap,
 };
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
@@ -69,6 +69,7 @@ fuzz_target!(|data: &[u8]| {
             start: Nanos::ZERO,
             duration: None,
             waits: false,
+            shape: None,
         }],
         ..Load::default()
     };

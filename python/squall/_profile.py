@@ -112,7 +112,10 @@ class Stream:
         are those of the frames on the wire. Without a size, as many whole segments as fit.
     rate : str or number
         ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a
-        number is frames a second. There is no default.
+        number is frames a second. There is no default but the highest of ``stages``.
+    stages : list of dict
+        How the rate changes: ``[{"duration": "10 s", "to": "10 kpps"}, {"duration": "1 min"}]`` rises
+        to 10 kpps in 10 s and stays for a minute; without ``duration`` at once.
     departures : str or dict
         The law of the gaps: ``"constant"``, ``"exponential"``, ``{"pareto": 1.5}`` ...
     mode : str or dict
@@ -160,6 +163,7 @@ class Stream:
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None
     segment: int | None = None
     rate: float | str | None = None
+    stages: Iterable[Mapping[str, Any]] | None = None
     departures: str | Mapping[str, Any] | None = None
     mode: str | Mapping[str, Any] | None = None
     start_delay: Time | None = None
@@ -231,6 +235,13 @@ class Template:
     capture, delays : str, str or float
         A conversation ``"file.pcap#3"``, and what becomes of its delays: ``"keep"``, ``"drop"``, or
         a factor.
+    play : str
+        ``"clients"`` or ``"servers"``: only these are Squall's, as with a proxy between the two.
+        Default ``"both"``.
+    data : dict
+        Records of a CSV file with a header, one for each flow: ``{"file": "users.csv", "order":
+        "once"}``; instructions and options have their columns as ``${data:name}``. Orders are
+        ``"circular"``, ``"once"``, ``"random"``.
     cps : float
         Flows that begin in a second, whatever becomes of those before (open loop).
     weight : int
@@ -279,6 +290,8 @@ class Template:
     messages: Mapping[str, str] | None = None
     capture: str | os.PathLike[str] | None = None
     delays: Literal["keep", "drop"] | float | None = None
+    play: Literal["both", "clients", "servers"] | None = None
+    data: Mapping[str, Any] | None = None
     cps: float | str | None = None
     weight: int | None = None
     users: int | None = None

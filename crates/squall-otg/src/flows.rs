@@ -255,6 +255,7 @@ impl<'a> Flows<'a> {
                 size: size.law.clone(),
                 segment: None,
                 rate,
+                stages: Vec::new(),
                 departures: Departures::Constant,
                 mode,
                 start_delay: timing.start(turn),

@@ -7,7 +7,7 @@ use squall_profile::{
     SizeLaw, Stop, Stream, Vary,
 };
 use squall_program::{
-    Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature,
+    Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, mix, signature,
 };
 use squall_units::{Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
 use squall_wire::{BuildError, Frame};
@@ -763,6 +763,12 @@ fn schedule(
         Some(gap) => gap,
         None => rate::gap(stream, asked, &program, limits, port, notes)?,
     };
+    let shape = rate::shape(stream)?;
+    let ends = shape.as_ref().and_then(Shape::end);
+    let law = match shape {
+        Some(shape) => GapLaw::Shaped { law: Box::new(law), shape },
+        None => law,
+    };
     let seconds = gap.seconds(program.sizes().mean());
     let segments = f64::from(program.segments());
     let pattern = match stream.mode {
@@ -785,7 +791,7 @@ fn schedule(
         pattern,
         seed: seed_of(seed, &stream.name, GAP_SEED),
         start: Picos::from(stream.start_delay),
-        lasts: stream.duration.map(Picos::from),
+        lasts: stream.duration.into_iter().chain(ends).min().map(Picos::from),
         waits: stream.after.is_some(),
         self_start: stream.self_start,
         next: stream.next,

@@ -24,7 +24,7 @@ use squall_bpf::classic::Filter;
 use squall_profile::{Late, Stop};
 use squall_program::{Gap, GapLaw, Pattern, Program, Timeline};
 use squall_replay::Input;
-use squall_units::{Division, L1_OVERHEAD, MacAddr, Picos, Segmentation};
+use squall_units::{Division, L1_OVERHEAD, MacAddr, Nanos, Picos, Segmentation};
 
 pub use after::{After, Part};
 pub use compile::compile;
@@ -227,6 +227,16 @@ impl PlanStream {
     /// Asked bits a second with preamble, SFD and gap; none: as fast as the port goes.
     pub fn bps_l1(&self) -> Option<f64> {
         Some(self.asked_pps? * 8.0 * (self.mean_len + f64::from(L1_OVERHEAD)))
+    }
+
+    /// Frames a second that are asked for on average from the first frame on, for so long; in stages
+    /// that is less than the highest rate.
+    pub fn asked_within(&self, span: Nanos) -> Option<f64> {
+        let asked = self.asked_pps?;
+        let GapLaw::Shaped { shape, .. } = &self.law else { return Some(asked) };
+        let first = shape.instant(Picos(0))?.as_nanos();
+        let passed = shape.passed(first + span).0 as f64 / 1e12;
+        Some(if span == Nanos::ZERO { asked } else { asked * passed / span.as_secs_f64() })
     }
 
     /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends

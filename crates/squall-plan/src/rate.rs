@@ -1,7 +1,7 @@
 //! From rates to gaps.
 
 use squall_profile::{Diagnostic, Stream};
-use squall_program::{Gap, Program};
+use squall_program::{Gap, Program, Shape, ShapeError, Stage};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit};
 
 use crate::{Multiplier, PortLimits};
@@ -61,6 +61,46 @@ pub(crate) fn scaled(
             Ok(rates)
         }
     }
+}
+
+/// How the rate of a stream changes by itself.
+pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
+    if s.stages.is_empty() {
+        return Ok(None);
+    }
+    let rates = || s.stages.iter().map(|stage| stage.to).chain([s.rate]);
+    // Levels are exact where their fractions have a common denominator.
+    let most = u128::from(u64::MAX);
+    let common = rates().try_fold(1u128, |common, rate| {
+        let den = u128::from(rate.den);
+        Some(common / gcd(common, den) * den).filter(|common| *common <= most)
+    });
+    let whole =
+        |rate: Rate| u64::try_from(u128::from(rate.num) * (common? / u128::from(rate.den))).ok();
+    let share = |rate: Rate| {
+        let of = |rate: Rate| rate.num as f64 / rate.den as f64;
+        (of(rate) / of(s.rate) * 1e9).round() as u64
+    };
+    let exact = rates().all(|rate| whole(rate).is_some());
+    let level = |rate: Rate| whole(rate).filter(|_| exact).unwrap_or_else(|| share(rate));
+    let stage =
+        |stage: &squall_profile::Stage<Rate>| Stage { lasts: stage.lasts, to: level(stage.to) };
+    let stages: Vec<_> = s.stages.iter().map(stage).collect();
+    Shape::new(&stages, level(s.rate)).map(Some).map_err(|error| {
+        let text = match error {
+            ShapeError::TooLong(i) => format!("stage {}: a rate changes for more than 24 h", i + 1),
+            ShapeError::Nothing | ShapeError::Endless => "stages have no rate or no end".into(),
+        };
+        Diagnostic::at(
+            s.rate_at,
+            format!("stream {:?}: {text}", s.name),
+            vec![r#"try stages = [{ duration = "10 s", to = "10 kpps" }]"#.into()],
+        )
+    })
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The gap of a stream at `rate`, or why the port cannot carry it.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use squall_profile::{Profile, Replay, SpeedOf, Stream};
+use squall_program::{GapLaw, Shape};
 use squall_report::render::{
     columns::{Side, printable, table},
     conversations, human,
@@ -321,6 +322,9 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
     if departures != "constant" {
         text += &format!(", {departures} departures");
     }
+    if let GapLaw::Shaped { shape, .. } = &planned.law {
+        text += &in_stages(shape, planned.asked_pps.unwrap_or_default(), "pps");
+    }
     if stream.start_delay != Nanos::ZERO {
         text += &format!(", starts after {}", stream.start_delay);
     }
@@ -334,6 +338,15 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
         text += &format!(", then {:?}", next.name);
     }
     text
+}
+
+/// The pieces of a shape whose full level is `full`.
+pub(crate) fn in_stages(shape: &Shape, full: f64, unit: &str) -> String {
+    let pieces = shape.pieces().map(|(lasts, from, to)| {
+        let (from, to) = (human::si(from * full, unit), human::si(to * full, unit));
+        if from == to { format!("{to} for {lasts}") } else { format!("{from} to {to} in {lasts}") }
+    });
+    format!(", in stages: {}", pieces.collect::<Vec<_>>().join(", "))
 }
 
 fn packet(stream: &Value) -> String {

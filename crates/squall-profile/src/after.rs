@@ -122,7 +122,8 @@ impl Profile {
                 let stream = &self.streams[i];
                 let again =
                     stream.next.is_some_and(|next| next.stream == i && next.times.is_none());
-                if again || (stream.mode == Mode::Continuous && stream.duration.is_none()) {
+                let unbounded = stream.mode == Mode::Continuous && stream.stages.is_empty();
+                if again || (unbounded && stream.duration.is_none()) {
                     return endless("that stream", "duration, or mode = { burst = 1000 }");
                 }
             }

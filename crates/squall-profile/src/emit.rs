@@ -9,7 +9,7 @@ use squall_wire::{FieldKind, to_hex};
 
 use crate::{
     Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary,
-    source::SCHEMA,
+    source::SCHEMA, stage,
 };
 
 impl Profile {
@@ -107,6 +107,7 @@ impl Profile {
         set("size", size(&stream.size));
         set("segment", stream.segment.map(|segment| json!(segment)));
         set("rate", Some(json!(stream.rate.to_string())));
+        set("stages", stage::to_value(&stream.stages, |to| json!(to.to_string())));
         set("departures", departures(&stream.departures));
         set("mode", mode(stream.mode));
         set(

@@ -5,8 +5,9 @@ use serde_json::{Map, Value as Json, json};
 use squall_units::{Nanos, Rate};
 
 use crate::{
-    At,
+    At, Stage,
     emit::{count, duration, options_table, table, texts},
+    stage,
 };
 
 /// Text, and where it stands.
@@ -90,7 +91,7 @@ pub struct Template {
     pub play: Play,
     pub arrival: Arrival,
     /// How `cps` or `users` change from its start on; empty: not. It ends with the last.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<Stage<f64>>,
     /// Flows of this template at most.
     pub limit: Option<u64>,
     /// No flow begins before, from the beginning of the run or the end of what it comes `after`;
@@ -113,23 +114,6 @@ impl Arrival {
             Self::Weight { weight, .. } => weight.into(),
             Self::None => 0.0,
         }
-    }
-}
-
-/// A level that is reached in a time, linearly from the one before; at once where that is 0.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stage {
-    pub lasts: Nanos,
-    /// Flows a second, or users.
-    pub to: f64,
-}
-
-impl Stage {
-    /// A level that rises or falls for longer is refused: see `squall_program::Shape`.
-    pub const LONGEST: Nanos = Nanos(24 * 3600 * 1_000_000_000);
-
-    fn to_value(self) -> Json {
-        json!({ "duration": duration(self.lasts), "to": self.to })
     }
 }
 
@@ -546,8 +530,7 @@ impl Template {
             }
             Arrival::None => {}
         }
-        let stages: Vec<_> = self.stages.iter().map(|stage| stage.to_value()).collect();
-        set("stages", (!stages.is_empty()).then(|| json!(stages)));
+        set("stages", stage::to_value(&self.stages, |to| json!(to)));
         set("limit", self.limit.map(count));
         set("start", (self.start != Nanos::ZERO).then(|| duration(self.start)));
         set("duration", self.duration.map(duration));

@@ -16,6 +16,7 @@ mod mistakes;
 mod model;
 mod replay;
 mod source;
+mod stage;
 
 pub use after::{After, Part};
 pub use attacks::*;
@@ -26,3 +27,4 @@ pub use mistakes::Mistakes;
 pub use model::*;
 pub use replay::*;
 pub use source::{Files, Format, schema};
+pub use stage::Stage;

@@ -6,7 +6,7 @@ use squall_options::RunOptions;
 use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
-use crate::{Attack, Flows, Replay, Said};
+use crate::{Attack, Flows, Replay, Said, Stage};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -59,6 +59,8 @@ pub struct Stream {
     /// Frames are GSO frames, to be cut into frames of so many octets of payload, 1 to 65,535.
     pub segment: Option<u32>,
     pub rate: Rate,
+    /// How the rate changes from its start on; empty: not. It ends with the last.
+    pub stages: Vec<Stage<Rate>>,
     pub departures: Departures,
     pub mode: Mode,
     /// From the start of the run, the end of what it comes `after`, or that of the stream that named

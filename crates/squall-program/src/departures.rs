@@ -5,7 +5,10 @@ use std::{f64::consts::PI, sync::Arc};
 
 use squall_units::{L1_OVERHEAD, Picos};
 
-use crate::rng::{mix, normal, unit};
+use crate::{
+    Shape,
+    rng::{mix, normal, unit},
+};
 
 /// The nominal gap behind a frame, as an exact fraction of picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +22,8 @@ pub enum Gap {
     PerOctet { num: u64, den: u64, extra: u32 },
 }
 
-/// How gaps spread around the nominal one; the mean is the nominal one.
+/// How gaps spread around the nominal one; the mean is the nominal one but where a shape asks for
+/// less.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GapLaw {
     Constant,
@@ -48,6 +52,12 @@ pub enum GapLaw {
     },
     /// Multiples of the nominal gap, over and over.
     List(Arc<[f64]>),
+    /// Instants by `law` as if the full rate were asked for all the time, then put where `shape` has
+    /// let as much pass; over where the shape is. Of one burst, with gaps.
+    Shaped {
+        law: Box<GapLaw>,
+        shape: Shape,
+    },
 }
 
 /// Bursts: `bursts` times `packets` frames, `gap` behind each burst beside the frames' own gap.
@@ -112,6 +122,17 @@ struct Rest {
     k: u64,
     bursts_left: u64,
     on_since: u64,
+    bent: Option<Box<Bent>>,
+}
+
+/// What bends a timeline.
+#[derive(Clone, Debug)]
+struct Bent {
+    shape: Shape,
+    /// The next frame's instant under the full rate, from the beginning on.
+    load: u64,
+    /// The beginning.
+    origin: u64,
 }
 
 impl Gap {
@@ -217,10 +238,37 @@ fn reduced(mut n: u128, mut d: u128) -> (u64, u64) {
 impl Timeline {
     /// The first frame is due at `start`. `seed` feeds random laws.
     pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
-        let rest =
-            Rest { gap, law, pattern, seed, k: 0, bursts_left: pattern.bursts, on_since: start.0 };
+        let (law, bent) = match law {
+            GapLaw::Shaped { law, shape } => {
+                (*law, Some(Box::new(Bent { shape, load: 0, origin: start.0 })))
+            }
+            law => (law, None),
+        };
+        // Within a shape, time is counted from the beginning.
+        let on_since = if bent.is_some() { 0 } else { start.0 };
+        let bursts_left = pattern.bursts;
+        let rest = Rest { gap, law, pattern, seed, k: 0, bursts_left, on_since, bent };
         let even = rest.even();
-        Self { due: start.0, fraction: 0, left: pattern.packets, even, rest: Box::new(rest) }
+        let mut line =
+            Self { due: start.0, fraction: 0, left: pattern.packets, even, rest: Box::new(rest) };
+        line.under_full_rate(|_| {});
+        line
+    }
+
+    /// Does something to a bent timeline as if the full rate were asked for all the time, and puts
+    /// the next frame where it belongs. Of others nothing; whether it was bent.
+    fn under_full_rate(&mut self, then: impl FnOnce(&mut Self)) -> bool {
+        let Some(mut bent) = self.rest.bent.take() else { return false };
+        self.due = bent.load;
+        then(self);
+        bent.load = self.due;
+        let at = bent.shape.instant(Picos(bent.load)).unwrap_or_else(|| {
+            (self.left, self.rest.bursts_left) = (0, 0);
+            bent.shape.end().map_or(Picos(u64::MAX), Picos::from)
+        });
+        self.due = bent.origin.saturating_add(at.0);
+        self.rest.bent = Some(bent);
+        true
     }
 
     /// The part that one of `by` workers has in a continuous or single burst: frames `first`,
@@ -234,7 +282,10 @@ impl Timeline {
             // Whoever is ready sends next: there is nothing between to wait for.
             Gap::Zero => {}
             Gap::PerFrame { num, den } if num.checked_mul(by)? >> 62 == 0 => {
-                (0..first).for_each(|_| self.add(num, den));
+                let before = |line: &mut Self| (0..first).for_each(|_| line.add(num, den));
+                if !self.under_full_rate(before) {
+                    before(&mut self);
+                }
                 self.set(Gap::PerFrame { num: num * by, den });
             }
             _ => return None,
@@ -304,7 +355,7 @@ impl Timeline {
     /// No law spreads the gaps or interrupts them.
     #[inline]
     pub fn is_steady(&self) -> bool {
-        self.rest.law == GapLaw::Constant
+        self.rest.law == GapLaw::Constant && self.rest.bent.is_none()
     }
 
     /// Takes consecutive frames of any one length as long as they are due before `bound` (the first
@@ -396,15 +447,25 @@ impl Timeline {
             self.add_parts(whole, rest, den);
         } else {
             let (num, den) = self.rest.gap.behind(len);
-            if self.rest.law == GapLaw::Constant {
-                self.add(num, den);
-            } else {
-                self.advance_by_law(num, den);
+            if !self.under_full_rate(|line| line.add_by_law(num, den)) {
+                self.add_by_law(num, den);
+            }
+            // At the end of its shape.
+            if self.left == 0 {
+                return;
             }
         }
         self.left = self.left.wrapping_sub(u64::from(self.left != u64::MAX));
         if self.left == 0 {
             self.next_burst();
+        }
+    }
+
+    fn add_by_law(&mut self, num: u64, den: u64) {
+        if self.rest.law == GapLaw::Constant {
+            self.add(num, den);
+        } else {
+            self.advance_by_law(num, den);
         }
     }
 
@@ -469,6 +530,7 @@ impl Timeline {
             GapLaw::Weibull { shape } => (-u().ln()).powf(1.0 / shape) / gamma(1.0 + 1.0 / shape),
             GapLaw::Gamma { shape } => gamma_draw(*shape, seed, k) / shape,
             GapLaw::List(gaps) => gaps[(k % gaps.len() as u64) as usize],
+            GapLaw::Shaped { .. } => unreachable!("a timeline takes it apart"),
         };
         self.rest.k += 1;
         self.due = self.due.saturating_add((nominal * factor).round() as u64);
@@ -488,7 +550,10 @@ impl Timeline {
     /// Moves what is still to come by `by` (a pause, a stretch).
     pub fn shift(&mut self, by: Picos) {
         self.due = self.due.saturating_add(by.0);
-        self.rest.on_since = self.rest.on_since.saturating_add(by.0);
+        match &mut self.rest.bent {
+            Some(bent) => bent.origin = bent.origin.saturating_add(by.0),
+            None => self.rest.on_since = self.rest.on_since.saturating_add(by.0),
+        }
     }
 
     /// The next frame is due at `due`, where a time of sending begins, too.
@@ -531,8 +596,8 @@ impl Timeline {
 
 impl Rest {
     fn even(&self) -> Even {
-        match (self.gap, &self.law) {
-            (Gap::PerFrame { num, den }, GapLaw::Constant) => {
+        match (self.gap, &self.law, &self.bent) {
+            (Gap::PerFrame { num, den }, GapLaw::Constant, None) => {
                 Even { whole: num / den, rest: num % den, den }
             }
             _ => Even::default(),
@@ -583,7 +648,81 @@ fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use squall_units::Nanos;
+
     use super::*;
+    use crate::Stage;
+
+    fn shaped(law: GapLaw) -> GapLaw {
+        let stage = |ms: u64, to| Stage { lasts: Nanos(ms * 1_000_000), to };
+        // To all in 1 s, steady for 1 s, half at once for 1 s, nothing for 1 s, all for 1 s.
+        let stages = [
+            stage(1000, 10),
+            stage(1000, 10),
+            stage(0, 5),
+            stage(1000, 5),
+            stage(0, 0),
+            stage(1000, 0),
+            stage(0, 10),
+            stage(1000, 10),
+        ];
+        GapLaw::Shaped { law: Box::new(law), shape: Shape::new(&stages, 10).unwrap() }
+    }
+
+    #[test]
+    fn stages_put_frames_where_as_much_has_passed() {
+        let mut t = Timeline::new(
+            Gap::from_pps(1000, 1),
+            shaped(GapLaw::Constant),
+            Pattern::CONTINUOUS,
+            0,
+            Picos(7),
+        );
+        let mut dues = Vec::new();
+        while let Some(due) = t.due() {
+            dues.push((due.0 - 7) / 1_000_000);
+            t.advance(60);
+        }
+        let within = |from: u64, to: u64| {
+            dues.iter().filter(|us| (from * 1000..to * 1000).contains(*us)).count()
+        };
+        let counts = [(0, 1000), (1000, 2000), (2000, 3000), (3000, 4000), (4000, 5000)];
+        assert_eq!(counts.map(|(from, to)| within(from, to)), [500, 1000, 500, 0, 1000]);
+        assert_eq!((dues[0], dues[125], dues[500], dues[1500]), (0, 500_000, 1_000_000, 2_000_000));
+        assert_eq!(t.end(), Picos(5_000_000_000_000 + 7));
+    }
+
+    #[test]
+    fn workers_share_stages_and_a_pause_moves_them() {
+        for law in [GapLaw::Constant, GapLaw::Exponential] {
+            let mut whole = Timeline::new(
+                Gap::from_pps(777, 2),
+                shaped(law.clone()),
+                Pattern { bursts: 1, packets: 900, gap: Picos(0) },
+                5,
+                Picos(3),
+            );
+            let mut shares: Vec<_> =
+                (0..3).filter_map(|first| whole.clone().share(first, 3)).collect();
+            assert_eq!(shares.len(), if law == GapLaw::Constant { 3 } else { 0 });
+            let mut k = 0;
+            while let Some(due) = whole.due() {
+                if !shares.is_empty() {
+                    assert_eq!(shares[k % 3].due(), Some(due), "{k}");
+                    shares[k % 3].advance(60);
+                }
+                let mut moved = whole.clone();
+                moved.shift(Picos(500));
+                assert_eq!(moved.due(), Some(Picos(due.0 + 500)));
+                moved.advance(60);
+                whole.advance(60);
+                assert_eq!(moved.end(), Picos(whole.end().0 + 500));
+                k += 1;
+            }
+            assert!((850..=900).contains(&k), "{law:?}: {k}");
+            assert!(shares.iter().all(|share| share.due().is_none()));
+        }
+    }
 
     fn line(gap: Gap, law: GapLaw) -> Timeline {
         Timeline::new(gap, law, Pattern::CONTINUOUS, 42, Picos(0))

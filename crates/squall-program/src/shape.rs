@@ -462,7 +462,7 @@ mod tests {
             let Ok(shape) = Shape::new(&stages(&list), full) else { return Ok(()) };
             let all = shape.passed(shape.end().unwrap()).0;
             let mut loads: Vec<u64> =
-                loads.iter().map(|l| (u128::from(*l) * u128::from(all) >> 32) as u64).collect();
+                loads.iter().map(|l| ((u128::from(*l) * u128::from(all)) >> 32) as u64).collect();
             loads.sort_unstable();
             let mut before = Picos(0);
             for load in loads {

@@ -348,7 +348,7 @@ impl Merged {
         let span = t.first.map_or(Nanos::ZERO, |first| {
             t.last.saturating_sub(first).saturating_sub(Nanos(silence))
         });
-        let span = span.as_secs_f64();
+        let seconds = span.as_secs_f64();
         let listening = self.rx.iter().any(|queues| !queues.is_empty());
         let signed = planned.map_or(!self.seen[i].is_empty(), |s| s.program.signature().is_some());
         StreamReport {
@@ -358,8 +358,11 @@ impl Merged {
             tx_packets: t.packets,
             tx_octets: t.octets,
             // n frames span n-1 gaps.
-            tx_pps: if span > 0.0 { t.packets.saturating_sub(segments) as f64 / span } else { 0.0 },
-            asked_pps: planned.and_then(|s| s.asked_pps),
+            tx_pps: match seconds {
+                0.0 => 0.0,
+                _ => t.packets.saturating_sub(segments) as f64 / seconds,
+            },
+            asked_pps: planned.and_then(|s| s.asked_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
             rx: (signed && listening).then(|| self.received(i, plan)),

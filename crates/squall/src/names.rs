@@ -15,7 +15,10 @@ use crate::Error;
 /// What was looked up so far, and how many addresses each name has. Clones share it: a run that
 /// changes goes on with the addresses that it began with.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Arc<Mutex<BTreeMap<(String, bool), (IpAddr, usize)>>>);
+pub struct Names(Arc<Mutex<Known>>);
+
+/// By a name and whether IPv4 is asked for.
+type Known = BTreeMap<(String, bool), (IpAddr, usize)>;
 
 impl Names {
     /// `profile` with addresses in the place of names, and a note for each. Without `look_up` a

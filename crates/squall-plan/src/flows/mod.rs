@@ -455,7 +455,8 @@ fn stages(said: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     }
     // As exact as a number of flows a second.
     let level = |level: f64| (level * 1e6).round() as u64;
-    let stage = |stage: &squall_profile::Stage| Stage { lasts: stage.lasts, to: level(stage.to) };
+    let stage =
+        |stage: &squall_profile::Stage<f64>| Stage { lasts: stage.lasts, to: level(stage.to) };
     let stages: Vec<_> = said.stages.iter().map(stage).collect();
     match Shape::new(&stages, level(full)) {
         Ok(shape) => Some(shape),

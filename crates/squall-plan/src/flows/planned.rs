@@ -6,7 +6,7 @@ use squall_report::{render::human, report::flows::ConversationsReport};
 use squall_units::Nanos;
 
 use super::PlanFlows;
-use crate::Plan;
+use crate::{Plan, text::in_stages};
 
 /// Templates and pools of a load that is not begun.
 #[derive(Clone, Debug)]
@@ -208,15 +208,7 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
         Arrival::Weight { .. } | Arrival::None => 0.0,
     };
     if let Some(shape) = &template.shape {
-        let pieces = shape.pieces().map(|(lasts, from, to)| {
-            let (from, to) = (human::si(from * most, ""), human::si(to * most, ""));
-            if from == to {
-                format!("{to} for {lasts}")
-            } else {
-                format!("{from} to {to} in {lasts}")
-            }
-        });
-        times += &format!(", in stages: {}", pieces.collect::<Vec<_>>().join(", "));
+        times += &in_stages(shape, most, "");
     }
     of + &times
 }

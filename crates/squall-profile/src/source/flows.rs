@@ -7,6 +7,7 @@ use super::{
     node::{Node, Value},
     raw::{ProfileTable, word},
     read::{Count, Given, Place, Placed, Read, Reader, table},
+    stages::{Levels, Row},
 };
 use crate::{
     Arrival, At, Begin, Conversations, Data, DataOrder, Delays, Flows, Incomplete, Network, Order,
@@ -1020,7 +1021,7 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
 }
 
 /// How the load of a template changes; empty where that is not said, or not right.
-fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stage> {
+fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stage<f64>> {
     let Some(Placed { value: tables, place }) = &table.stages else { return Vec::new() };
     if table.given.has("weight") {
         let hint = "try cps or users in place of weight, or ramp_up and hold in [flows]";
@@ -1037,42 +1038,18 @@ fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stag
         (None, Some(cps)) => Some(("cps", cps.value.0)),
         (None, None) => None,
     };
-    let (mut stages, mut level, mut passes): (Vec<Stage>, f64, bool) = (Vec::new(), 0.0, false);
-    for stage in tables {
-        let lasts = stage.duration.as_ref().map_or(Nanos::ZERO, |duration| duration.value);
-        let to = stage.to.as_ref().map_or(level, |to| to.value.0);
-        if stage.duration.is_none() && stage.to.is_none() {
-            let hint = r#"try { duration = "10 s", to = 500 }"#;
-            cx.report(&stage.place, "says nothing", &[hint.into()]);
-        }
-        if let (Some(said), Some((key, full))) = (&stage.to, full)
-            && to > full
-        {
-            let says = format!("= {to} is more than {key} = {full}, the highest level");
-            cx.report(&said.place, &says, &[format!("try {key} = {to}")]);
-        }
-        if let Some(said) = &stage.duration
-            && to != level
-            && lasts > Stage::LONGEST
-        {
-            let says = format!("= {lasts} is too long for a level that rises or falls");
-            let hint = "expected at most 24 h: try several stages";
-            cx.report(&said.place, &says, &[hint.into()]);
-        }
-        passes |= lasts > Nanos::ZERO && (level > 0.0 || to > 0.0);
-        level = to;
-        stages.push(Stage { lasts, to });
-    }
-    if !passes {
-        let hint = r#"try [{ duration = "10 s", to = 500 }, { duration = "1 min" }]"#;
-        cx.report(place, "never comes to a level above 0", &[hint.into()]);
-    }
-    stages
+    let rows = tables.iter().map(|stage| Row {
+        place: &stage.place,
+        lasts: stage.duration.as_ref(),
+        to: stage.to.as_ref().map(|to| (to.value.0, &to.place)),
+    });
+    let levels = Levels { full, zero: 0.0, example: "500", number: |to: f64| to };
+    levels.read(place, rows, cx)
 }
 
 fn arrival(
     table: &TemplateTable,
-    stages: &[Stage],
+    stages: &[Stage<f64>],
     flows: &Flows,
     play: Play,
     cx: &mut Reader<'_>,

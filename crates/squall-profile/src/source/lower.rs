@@ -6,16 +6,17 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use squall_units::{Nanos, Rate, suggest};
+use squall_units::{Nanos, Rate, RateUnit, suggest};
 
 use super::{
     law::Number,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
     read::{Count, Given, Place, Placed, Reader},
+    stages::{Levels, Row},
 };
 use crate::{
-    At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stop,
-    Stream, Vary,
+    At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stage,
+    Stop, Stream, Vary,
 };
 
 /// The version of profiles that is read and written.
@@ -189,7 +190,10 @@ fn stream(
 ) -> Stream {
     let at = |placed: Option<&Place>, cx: &Reader<'_>| cx.at(placed.unwrap_or(&table.place).start);
     let port = port(&table, ports, cx).unwrap_or(0);
-    cx.need(&table.place, &table.given, "rate", r#"rate = "1 kpps", or rate = "max""#);
+    let stages = stages(&table, cx);
+    if stages.is_empty() {
+        cx.need(&table.place, &table.given, "rate", r#"rate = "1 kpps", or rate = "max""#);
+    }
     let rate_at = at(table.rate.as_ref().map(|p| &p.place), cx);
     let segment_at = at(table.segment.as_ref().map(|p| &p.place), cx);
     let segment = table.segment.as_ref().and_then(|segment| {
@@ -213,7 +217,8 @@ fn stream(
             .unwrap_or_else(|| PacketSource::Octets(Arc::default())),
         size: table.size.map_or(SizeLaw::Natural, |size| size.value),
         segment,
-        rate: table.rate.map_or(Rate::MAX, |rate| rate.value),
+        rate: table.rate.map_or_else(|| highest(&stages), |rate| rate.value),
+        stages,
         departures: table.departures.map_or(Departures::Constant, |departures| departures.value),
         mode: table.mode.map_or(Mode::Continuous, |mode| mode.value),
         start_delay: table.start_delay.map_or(Nanos::ZERO, |delay| delay.value),
@@ -230,6 +235,52 @@ fn stream(
         segment_at,
         rate_at,
     }
+}
+
+/// How the rate of a stream changes; empty where that is not said, or not right.
+fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
+    let Some(Placed { value: rows, place }) = &table.stages else { return Vec::new() };
+    let full = table.rate.as_ref().map(|rate| rate.value);
+    let first = rows.iter().find_map(|row| row.to.as_ref()).map(|to| to.value);
+    let unit = full.or(first).map_or(RateUnit::Pps, |rate| rate.unit);
+    if unit == RateUnit::Max {
+        let hint = r#"try rate = "10 kpps", or a share of the port's speed: rate = "50 %""#;
+        cx.report(place, "need a rate of which there can be less: \"max\" is none", &[hint.into()]);
+        return Vec::new();
+    }
+    if let Some(mode) = &table.mode
+        && matches!(mode.value, Mode::Bursts { .. })
+    {
+        let hint = "try stages that pause, { to = 0 }, in place of the gap of mode";
+        cx.report(place, "and several bursts both say when frames leave", &[hint.into()]);
+        return Vec::new();
+    }
+    for to in rows.iter().filter_map(|row| row.to.as_ref()) {
+        // A bare 0 is none of anything.
+        if to.value.unit != unit && !to.value.is_zero() {
+            let says = format!("= {} is in another unit than the other rates", to.value);
+            cx.report(&to.place, &says, &["try one unit, or 0".into()]);
+            return Vec::new();
+        }
+    }
+    let zero = Rate { num: 0, den: 1, unit };
+    let rows = rows.iter().map(|row| Row {
+        place: &row.place,
+        lasts: row.duration.as_ref(),
+        to: row.to.as_ref().map(|to| (Rate { unit, ..to.value }, &to.place)),
+    });
+    let full = full.map(|full| ("rate", full));
+    let number = |rate: Rate| rate.num as f64 / rate.den as f64;
+    Levels { full, zero, example: "\"10 kpps\"", number }.read(place, rows, cx)
+}
+
+/// The highest rate of `stages`; without them as fast as possible.
+fn highest(stages: &[Stage<Rate>]) -> Rate {
+    let above = |a: Rate, b: Rate| {
+        u128::from(a.num) * u128::from(b.den) > u128::from(b.num) * u128::from(a.den)
+    };
+    let higher = |a: Rate, b: Rate| if above(b, a) { b } else { a };
+    stages.iter().map(|stage| stage.to).reduce(higher).unwrap_or(Rate::MAX)
 }
 
 fn port(table: &StreamTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {

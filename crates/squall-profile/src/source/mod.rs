@@ -10,6 +10,7 @@ mod node;
 mod raw;
 mod read;
 mod replay;
+mod stages;
 mod toml;
 mod yaml;
 

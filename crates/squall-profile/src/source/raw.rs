@@ -119,8 +119,11 @@ table! {
         /// (af_packet), by Squall elsewhere. Rates and counters are those of the frames on the
         /// wire. Without a size, as many whole segments as fit.
         segment: Count,
-        /// How fast.
+        /// How fast; with `stages`, the highest rate of all.
         rate: Rate,
+        /// How the rate changes, one stage after the other: each reaches `to` linearly from the rate
+        /// before, which is 0 at first. The stream ends with its last stage.
+        stages: Vec<RateStageTable>,
         /// The law of the gaps between departures; their mean is what the rate says. Default
         /// "constant".
         departures: Departures,
@@ -145,6 +148,16 @@ table! {
         enabled: bool,
         /// Fields that change from frame to frame.
         vary: Vec<VaryTable>,
+    }
+}
+
+table! {
+    /// A rate, and how long it takes to reach it.
+    RateStageTable {
+        /// How long the rate changes, or stays. Default 0: it is reached at once.
+        duration: Nanos,
+        /// The rate at the end, in the unit of the others; at most `rate`. Default: as before.
+        to: Rate,
     }
 }
 

@@ -473,10 +473,18 @@ prop_compose! {
         next in prop::option::of((any::<prop::sample::Index>(), prop::option::of(1u64..))),
         vary in vary(),
         port in 0usize..2,
+        stages in prop::collection::vec((1u64..1 << 40, 0u64..3), 0..3),
     ) -> (Stream, Option<(prop::sample::Index, Option<u64>)>) {
         let at = At::default();
+        let of = |of: u64| match of { 0 => Rate { num: 0, den: 1, ..rate }, _ => rate };
+        let mut stages: Vec<_> =
+            stages.into_iter().map(|(lasts, to)| Stage { lasts: Nanos(lasts), to: of(to) }).collect();
+        let shaped = stages.iter().any(|stage| !stage.to.is_zero());
+        if rate.unit == RateUnit::Max || rate.is_zero() || matches!(mode, Mode::Bursts { .. }) || !shaped {
+            stages.clear();
+        }
         let stream = Stream {
-            name: String::new(), port, group, packet, size, rate, departures, mode, start_delay: Nanos(delay), latency,
+            name: String::new(), port, group, packet, size, rate, stages, departures, mode, start_delay: Nanos(delay), latency,
             self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, at, packet_at: at, size_at: at, segment_at: at,
             rate_at: at, segment,
         };

@@ -392,13 +392,37 @@ fn stages_that_cannot_be_are_refused_where_they_stand() {
         ("", "[{ to = 5 }]", "never comes to a level above 0"),
         ("", "[{}, { duration = 1, to = 5 }]", "stages[0] says nothing"),
         ("", "[{ duration = \"25 h\", to = 5 }]", "is too long for a level that rises or falls"),
-        ("", "[{ duration = 1, to = -5 }]", "expected a number, 0 or more"),
+        ("", "[{ duration = 1, to = -5 }]", "is not a number, 0 or more"),
         ("", "[{ duration = 9, to = 50 }]\ncps = 20", "= 50 is more than cps = 20"),
         ("", "[{ duration = 9, to = 50 }]\nusers = 20", "= 50 is more than users = 20"),
         ("cps = 9", "[{ duration = 9, to = 50 }]\nweight = 2", "whose load is a share of [flows]"),
         ("ramp_up = 2", "[{ duration = 9, to = 50 }]", "both shape the load"),
     ] {
         says(&refused(load, stages), said);
+    }
+}
+
+#[test]
+fn stages_of_a_stream_have_one_unit_and_an_end() {
+    let refused = |keys: &str| {
+        let text = format!(
+            "ports = {{ A = \"loop:0\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\n{keys}\n"
+        );
+        mistakes(&text, Format::Toml)
+    };
+    for (keys, said) in [
+        ("stages = [{ duration = 1, to = 5 }]\nrate = \"max\"", "of which there can be less"),
+        ("stages = [{ duration = 1, to = \"max\" }]", "of which there can be less"),
+        ("stages = [{ duration = 1, to = \"5 %\" }]\nrate = 5", "is in another unit"),
+        ("stages = [{ duration = 1, to = 6 }]\nrate = 5", "is more than rate = 5 pps"),
+        ("stages = [{ duration = 1 }]\nrate = 5", "never comes to a level above 0"),
+        (
+            "stages = [{ duration = 1, to = 5 }]\nmode = { bursts = 2, packets = 1, gap = 1 }",
+            "and several bursts both say when frames leave",
+        ),
+        ("stages = [{ duration = 1, at = 5 }]", "stages[0]"),
+    ] {
+        says(&refused(keys), said);
     }
 }
 

@@ -1,0 +1,73 @@
+//! Stages of a load or a rate, as they are written.
+
+use std::fmt::Display;
+
+use squall_units::Nanos;
+
+use super::read::{Place, Placed, Reader};
+use crate::{Stage, stage::LONGEST};
+
+/// One stage.
+pub(super) struct Row<'a, T> {
+    pub place: &'a Place,
+    pub lasts: Option<&'a Placed<Nanos>>,
+    pub to: Option<(T, &'a Place)>,
+}
+
+/// What levels are.
+pub(super) struct Levels<T> {
+    /// The key that says the highest level, and what it says.
+    pub full: Option<(&'static str, T)>,
+    pub zero: T,
+    /// A level, for messages.
+    pub example: &'static str,
+    pub number: fn(T) -> f64,
+}
+
+impl<T: Copy + Display> Levels<T> {
+    /// The stages from these rows of the list at `place`; what is wrong is reported.
+    pub fn read<'a>(
+        &self,
+        place: &Place,
+        rows: impl Iterator<Item = Row<'a, T>>,
+        cx: &mut Reader<'_>,
+    ) -> Vec<Stage<T>>
+    where
+        T: 'a,
+    {
+        let (number, example) = (self.number, self.example);
+        let (mut stages, mut level, mut passes) = (Vec::new(), self.zero, false);
+        for row in rows {
+            let lasts = row.lasts.map_or(Nanos::ZERO, |lasts| lasts.value);
+            let to = row.to.map_or(level, |(to, _)| to);
+            if row.lasts.is_none() && row.to.is_none() {
+                let hint = format!(r#"try {{ duration = "10 s", to = {example} }}"#);
+                cx.report(row.place, "says nothing", &[hint]);
+            }
+            if let (Some((_, at)), Some((key, full))) = (row.to, self.full)
+                && number(to) > number(full)
+            {
+                let says = format!("= {to} is more than {key} = {full}, the highest level");
+                cx.report(at, &says, &[format!("try {key} = {to}")]);
+            }
+            if let Some(said) = row.lasts
+                && number(to) != number(level)
+                && lasts > LONGEST
+            {
+                let says = format!("= {lasts} is too long for a level that rises or falls");
+                let hint = "expected at most 24 h: try several stages";
+                cx.report(&said.place, &says, &[hint.into()]);
+            }
+            passes |= lasts > Nanos::ZERO && (number(level) > 0.0 || number(to) > 0.0);
+            level = to;
+            stages.push(Stage { lasts, to });
+        }
+        if !passes {
+            let hint = format!(
+                r#"try [{{ duration = "10 s", to = {example} }}, {{ duration = "1 min" }}]"#
+            );
+            cx.report(place, "never comes to a level above 0", &[hint]);
+        }
+        stages
+    }
+}
