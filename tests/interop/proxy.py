@@ -1,0 +1,464 @@
+#!/usr/bin/env python3
+"""One profile with haproxy between our clients and our servers, with logins at a Python server
+whose tokens and cookies the next request has to carry, and with 10,000 users of a CSV file, each of
+whom comes once. It runs by af_packet, with one worker a port and with two, and by af_xdp. What
+haproxy, the Python server and both of our sides count is the same. A login that takes the wrong
+value from an answer fails the run.
+
+Needs root and haproxy; $SQUALL is target/debug/squall unless said.
+"""
+
+import collections
+import contextlib
+import csv
+import http.server
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+from flows import inside, wait
+from mix import link
+from tools import Failed, beside, run, same
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
+OURS = f"sq-proxy-{os.getpid()}"
+THEIRS = f"{OURS}-peer"
+VIP = "16.0.1.1"  # of haproxy, and of the Python server
+USERS, LOGINS, WEB, PAGES = 10_000, 300, 200, 5
+
+HAPROXY = """
+global
+  # Of two threads that write to the log at the same instant one loses its line.
+  nbthread 1
+  log stdout format raw local0
+  stats socket {folder}/haproxy.sock level admin
+defaults
+  mode http
+  # It keeps connections with clients, and asks servers to close theirs.
+  option http-server-close
+  timeout connect 30s
+  timeout client 30s
+  timeout server 30s
+frontend web
+  bind {vip}:80
+  default_backend ours
+frontend users
+  bind {vip}:81
+  http-request capture req.hdr(X-User) len 32
+  log global
+  log-format "%ST %[capture.req.hdr(0)]"
+  default_backend ours
+backend ours
+  balance roundrobin
+  server one 48.0.0.1:80
+  server two 48.0.0.2:80
+"""
+
+PORTS = """
+[ports]
+A = "{kind}:va"
+B = "{kind}:vb"
+
+[flows]
+clients  = "A"
+servers  = "B"
+patience = "60 s"
+
+[[pool]]
+name      = "inside"
+addresses = "16.0.0.0/24"
+"""
+
+PROXIED = """
+[[template]]
+name    = "web"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+app     = "http"
+cps     = 200
+limit   = {web}
+options = {{ url = "http://{vip}/page", requests = {pages}, check = ["status 200", "length 1000"] }}
+
+[[template]]
+name    = "users"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+app     = "http"
+users   = 20
+data    = {{ file = "users.csv", order = "once" }}
+options = {{ url = "http://{vip}:81/${{data:user}}", header = "X-User: ${{data:user}}", check = "status 200" }}
+
+[[template]]
+name    = "backends"
+play    = "servers"
+servers = "48.0.0.1-48.0.0.2"
+app     = "http"
+options = {{ body = 1000 }}
+"""
+
+LOGIN = """
+[[template]]
+name    = "login"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+port    = 8080
+users   = 5
+limit   = {logins}
+data    = "users.csv"
+client  = [
+    "send login", "http_response", "check status 200", 'extract token = {extract}',
+    "send page", "http_response", "check status 200", 'check regex "welcome"',
+]
+
+[template.messages]
+login = '''
+POST /login HTTP/1.1\\r\\nHost: ${{server}}\\r\\nContent-Type: application/json\\r\\n\
+Content-Length: ${{content_length}}\\r\\n\\r\\n\
+{{"user": "${{data:user}}", "password": "${{data:password}}"}}'''
+page = '''
+GET /of/${{data:user}} HTTP/1.1\\r\\nHost: ${{server}}\\r\\n\
+Authorization: Bearer ${{value:token}}\\r\\n${{cookies}}\\r\\n'''
+"""
+CLIENTS_FAILED = "web.failed > 0 or users.failed > 0 or login.failed > 0"
+# Reasons against a run that a machine with other work gives. They change nothing of what is counted.
+BUSY = {"generator-bound", "starved", "port-bound", "receiver-bound", "burst"}
+
+
+def network():
+    for namespace in [OURS, THEIRS]:
+        run("ip", "netns", "add", namespace)
+        for which in ["all", "default"]:
+            run(*inside(namespace, "sysctl", "-qw", f"net.ipv6.conf.{which}.disable_ipv6=1"))
+    link("va", OURS, "ra", THEIRS)
+    link("vb", OURS, "rb", THEIRS)
+    run("ip", "-n", THEIRS, "addr", "add", f"{VIP}/16", "dev", "ra")
+    run("ip", "-n", THEIRS, "addr", "add", "48.0.1.1/16", "dev", "rb")
+    for name in ["ra", "rb"]:
+        # The kernel asks for no address a second time: that could come at the end of a run.
+        known = f"net.ipv4.neigh.{name}.base_reachable_time_ms=600000"
+        run(*inside(THEIRS, "sysctl", "-qw", known))
+    # Each request is a connection of haproxy to our servers.
+    run(*inside(THEIRS, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535"))
+
+
+class Haproxy:
+    def __init__(self, folder):
+        self.folder, self.log = folder, folder / "haproxy.log"
+        (folder / "haproxy.cfg").write_text(HAPROXY.format(folder=folder, vip=VIP))
+
+    def __enter__(self):
+        command = pathlib.Path(shutil.which("haproxy")).resolve()
+        # Where it was unpacked, its libraries are beside it.
+        libraries = ":".join(map(str, command.parents[1].glob("lib/*-linux-gnu")))
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                inside(THEIRS, command, "-db", "-f", self.folder / "haproxy.cfg"),
+                env={**os.environ, "LD_LIBRARY_PATH": libraries},
+                stdout=log,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        listening = lambda: f"{VIP}:81 " in run(*inside(THEIRS, "ss", "-ltn")).stdout
+        wait("haproxy listens", lambda: self.process.poll() is not None or listening())
+        if self.process.poll() is not None:
+            raise Failed(f"haproxy: {self.process.communicate()[1]}")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate(timeout=10)
+
+    def ask(self, command):
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(str(self.folder / "haproxy.sock"))
+            asked.sendall(f"{command}\n".encode())
+            return asked.makefile().read()
+
+    def begin(self):
+        """Counters and log begin anew."""
+        self.ask("clear counters all")
+        self.old = self.log.stat().st_size
+
+    def lines(self):
+        return self.log.read_text()[self.old :].splitlines()
+
+    def counts(self):
+        """By (proxy, server): what it has counted, once nothing is open any more."""
+        counts = {}
+
+        def quiet():
+            rows = csv.DictReader(self.ask("show stat").removeprefix("# ").splitlines())
+            counts.update({(row["pxname"], row["svname"]): row for row in rows})
+            return all(int(row["scur"]) == 0 for row in counts.values())
+
+        wait("haproxy has ended all", quiet, 10)
+        return counts
+
+
+class LoginHandler(http.server.BaseHTTPRequestHandler):
+    """A connection. Its first request is a login, and the answer gives a token and a cookie. The
+    next request, whatever it is, has to carry both, and uses them up.
+    """
+
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+    given = None
+
+    def do_POST(self):
+        login = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = self.server.passwords.get(login["user"]) == login["password"]
+        if (
+            self.path != "/login"
+            or not known
+            or not (self.given is None or self.carried(login["user"]))
+        ):
+            return self.refuse()
+        token, session = secrets.token_hex(16), secrets.token_hex(8)
+        self.given = (login["user"], token, session)
+        with self.server.lock:
+            self.server.counts["issued"].append(token)
+            self.server.counts["users"].append(login["user"])
+        answer = {"auth": {"user": login["user"], "token": token}}
+        self.answer(200, json.dumps(answer), ("Set-Cookie", f"session={session}; Path=/; HttpOnly"))
+
+    def do_GET(self):
+        user = self.path.removeprefix("/of/")
+        if self.carried(user):
+            self.answer(200, json.dumps({"text": f"welcome, {user}"}))
+        else:
+            self.refuse()
+
+    def carried(self, user):
+        """Whether the request has what the last answer gave to the same user."""
+        said = (self.headers["Authorization"], self.headers["Cookie"])
+        (whose, token, session), self.given = self.given or ("", "", ""), None
+        if whose != user or said != (f"Bearer {token}", f"session={session}"):
+            return False
+        with self.server.lock:
+            self.server.counts["used"].append(token)
+        return True
+
+    def refuse(self):
+        with self.server.lock:
+            self.server.counts["refused"] += 1
+        self.answer(401, json.dumps({"auth": {"user": "nobody"}}))
+
+    def answer(self, status, text, *headers):
+        self.send_response(status)
+        for name, value in [*headers, ("Content-Type", "application/json")]:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+class LoginServer(http.server.ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 128
+
+    def __init__(self, users):
+        super().__init__((VIP, 8080), LoginHandler)
+        with open(users, newline="") as file:
+            self.passwords = {one["user"]: one["password"] for one in csv.DictReader(file)}
+        self.lock = threading.Lock()
+        # Tokens that were issued and used, who logged in, and how many requests were refused.
+        self.counts = {"issued": [], "used": [], "users": [], "refused": 0}
+
+    def handle_error(self, *_):
+        """A client whose flow failed, as it should, has reset its connection."""
+
+
+def serve_logins(users):
+    """For the other namespace: serves until its input ends, then prints what it has counted."""
+    server = LoginServer(users)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print("ready", flush=True)
+    sys.stdin.read()
+    with server.lock:
+        print(json.dumps(server.counts), flush=True)
+
+
+@contextlib.contextmanager
+def logins(folder):
+    """A server of logins beside the block. What it gives has its counts when the block has ended."""
+    counts = {}
+    argv = inside(THEIRS, sys.executable, __file__, "logins", folder / "users.csv")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with beside(argv, **pipes) as server:
+        same("the server of logins", server.stdout.readline(), "ready\n")
+        yield counts
+        server.stdin.close()
+        counts.update(json.loads(server.stdout.readline()))
+
+
+def squall(folder, *argv, ok=0):
+    report = folder / "report.json"
+    report.unlink(missing_ok=True)
+    said = run(*inside(OURS, SQUALL, *argv, "-q", "--json", report), ok=(ok,)).stderr
+    return json.loads(report.read_text()), said
+
+
+def done(what, role, flows, requests):
+    """All flows are complete, with all their answers, and nothing failed."""
+    keys = ["attempted", "established", "completed", "active", "failed", "protocol_errors", "http"]
+    found = {key: role[key] for key in keys}
+    clean = {"active": 0, "failed": {}, "protocol_errors": {}, "http": {"2xx": requests}}
+    same(what, found, {"attempted": flows, "established": flows, "completed": flows} | clean)
+    same(f"{what}: not begun", role["not_begun"], {})
+
+
+def proxied(folder, haproxy, kind, *argv):
+    what = " ".join([kind, *argv])
+    profile = folder / "proxy.toml"
+    values = {"kind": kind, "vip": VIP, "web": WEB, "pages": PAGES, "logins": LOGINS}
+    text = PORTS + PROXIED + LOGIN
+    profile.write_text(text.format(**values, extract="json auth.token"))
+    haproxy.begin()
+    with logins(folder) as at_logins:
+        report, _ = squall(folder, "run", profile, *argv, "--fail-if", CLIENTS_FAILED)
+    theirs = haproxy.counts()
+    verdict = report["verdict"]
+    same(f"{what}: it ended by itself", verdict["ended_by"], "done")
+    reasons = [reason for reason in verdict["reasons"] if reason["code"] not in BUSY]
+    same(f"{what}: reasons against it", reasons, [])
+
+    by_name = {one["name"]: one for one in report["flows"]["templates"]}
+    requests = {"web": WEB * PAGES, "users": USERS}
+    for name, flows in [("web", WEB), ("users", USERS)]:
+        done(f"{what}, {name}", by_name[name]["client"], flows, requests[name])
+        frontend = theirs[name, "FRONTEND"]
+        found = [int(frontend[key]) for key in ["stot", "req_tot", "hrsp_2xx"]]
+        same(f"{what}, {name}: haproxy says", found, [flows, requests[name], requests[name]])
+    both = sum(requests.values())
+    backends = by_name["backends"]["server"]
+    # Of thousands of connections haproxy resets a few whose answer and FIN it has acknowledged: it
+    # closes before it has read the end of the file, and then avoids TIME-WAIT.
+    reset = backends["failed"].pop("reset", 0)
+    same(f"{what}, backends: few are reset", reset <= both // 100, True)
+    backends["completed"] += reset
+    done(f"{what}, backends", backends, both, both)
+    backend = theirs["ours", "BACKEND"]
+    errors = [int(backend[key]) for key in ["econ", "eresp", "wretr", "wredis"]]
+    same(f"{what}, backends: haproxy says", (int(backend["hrsp_2xx"]), errors), (both, [0] * 4))
+    shares = [int(theirs["ours", name]["hrsp_2xx"]) for name in ["one", "two"]]
+    same(f"{what}, backends: each has its share", shares, [both // 2] * 2)
+    total = report["flows"]["total"]
+    same(f"{what}: answers of our servers", total["server"]["http"], {"2xx": both})
+    same(f"{what}: answers to our clients", total["client"]["http"], {"2xx": both + 2 * LOGINS})
+    once_each(what, haproxy)
+
+    done(f"{what}, login", by_name["login"]["client"], LOGINS, 2 * LOGINS)
+    same(f"{what}, login: tokens", len(set(at_logins["issued"])), LOGINS)
+    same(f"{what}, login: used", sorted(at_logins["used"]), sorted(at_logins["issued"]))
+    same(f"{what}, login: users", sorted(at_logins["users"]), [user(i) for i in range(LOGINS)])
+    same(f"{what}, login: refused", at_logins["refused"], 0)
+    print(f"ok: {what}: haproxy, logins and {USERS} users by one profile")
+
+
+def once_each(what, haproxy):
+    """Haproxy has logged each user of the file, and nobody twice."""
+    wait(f"{what}: users in the log", lambda: len(haproxy.lines()) >= USERS, 10)
+    logged = collections.Counter(haproxy.lines())
+    same(f"{what}: logged twice", [line for line, count in logged.items() if count > 1], [])
+    same(f"{what}: users", sorted(logged), [f"200 {user(i)}" for i in range(USERS)])
+
+
+def wrong_values(folder):
+    """A value that is not there, or that is no token, fails the flows, and these fail the run."""
+    profile = folder / "login.toml"
+    values = {"kind": "af_packet", "vip": VIP, "logins": 20}
+    for extract, error, refused in [
+        ("json auth.tokn", "no_value", 0),
+        ("json auth.user", "check_status", 20),
+    ]:
+        profile.write_text((PORTS + LOGIN).format(**values, extract=extract))
+        with logins(folder) as at_logins:
+            report, said = squall(folder, "run", profile, "--fail-if", "login.failed > 0", ok=1)
+        role = report["flows"]["total"]["client"]
+        found = (role["attempted"], role["completed"], role["protocol_errors"])
+        same(f"{extract}: flows", found, (20, 0, {error: 20}))
+        criterion = "failed = 20 (fail if login.failed > 0)"
+        same(
+            f"{extract}: why it failed",
+            said.strip(),
+            f'squall: failed: template "login" (client): {criterion}',
+        )
+        found = [len(at_logins["issued"]), len(at_logins["used"]), at_logins["refused"]]
+        same(f"{extract}: the server says", found, [20, 0, refused])
+
+    # The same by options: of three logins over a connection each carries the token of the one before.
+    login = '{"user": "${data:user}", "password": "${data:password}"}'
+    common = ["--url", f"http://{VIP}:8080/login", "--content", login, "--requests", 3, "--cookies"]
+    common += ["-H", "Authorization: Bearer ${value:token}", "--clients", "16.0.0.0/24"]
+    common += ["--csv", folder / "few.csv", "--csv-order", "once", "--users", 5]
+    common += ["--port", "af_packet:va"]
+    for path, check, (completed, errors, answers), told in [
+        ("auth.token", ["--check", "status 200"], (50, {}, {"2xx": 150}), [150, 100, 0]),
+        ("auth.user", [], (50, {}, {"2xx": 100, "4xx": 50}), [100, 0, 50]),
+        (
+            "auth.user",
+            ["--check", "status 200"],
+            (0, {"check_status": 50}, {"2xx": 50, "4xx": 50}),
+            [50, 0, 50],
+        ),
+    ]:
+        criterion = ["--fail-if", "total.failed > 0 or total.http.4xx > 0"]
+        good = path == "auth.token"
+        argv = ["flows", "http", *common, *check, "--extract", f"token = json {path}", *criterion]
+        with logins(folder) as at_logins:
+            report, said = squall(folder, *argv, ok=0 if good else 1)
+        role = report["flows"]["total"]["client"]
+        same(f"{path} {check}: criteria", said.count("squall: failed: "), 0 if good else 1)
+        found = (role["completed"], role["protocol_errors"], role["http"])
+        same(f"{path} {check}: flows", found, (completed, errors, answers))
+        found = [len(at_logins["issued"]), len(at_logins["used"]), at_logins["refused"]]
+        same(f"{path} {check}: the server says", found, told)
+    print("ok: a login with the wrong value fails the run")
+
+
+def user(number):
+    return f"user{number:05}"
+
+
+def main():
+    match sys.argv[1:]:
+        case ["logins", users]:
+            return serve_logins(users)
+    if os.geteuid() != 0:
+        return print("SKIPPED: needs root")
+    for tool in ["haproxy", "ss"]:
+        if shutil.which(tool) is None:
+            return print(f"SKIPPED: needs {tool}")
+    with tempfile.TemporaryDirectory(prefix="squall-proxy-") as name:
+        folder = pathlib.Path(name)
+        for file, count in [("users.csv", USERS), ("few.csv", 50)]:
+            records = [f"{user(i)},{i * 7919 % 100_003:05}" for i in range(count)]
+            (folder / file).write_text("\n".join(["user,password", *records, ""]))
+        try:
+            network()
+            with Haproxy(folder) as haproxy:
+                proxied(folder, haproxy, "af_packet")
+                proxied(folder, haproxy, "af_packet", "--cores", "4")
+                proxied(folder, haproxy, "af_xdp")
+            wrong_values(folder)
+        except Failed as failed:
+            sys.exit(f"FAILED: {failed}")
+        finally:
+            for namespace in [OURS, THEIRS]:
+                subprocess.run(["ip", "netns", "del", namespace], check=False)
+
+
+if __name__ == "__main__":
+    main()
