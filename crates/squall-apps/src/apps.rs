@@ -3,7 +3,9 @@
 use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
 use squall_program::{below, mix, unit};
-use squall_tcp::{Application, ClassId, Event, FlowId, FlowKind, Piece, SendError, Socket, Tuple};
+use squall_tcp::{
+    Application, ClassId, Event, FlowId, FlowKind, Piece, Reason, SendError, Socket, Tuple,
+};
 use squall_units::Nanos;
 
 use crate::{
@@ -549,6 +551,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Event::Timer => self.timer(),
             Event::Gone(reason) => {
                 let finished = self.has_finished();
+                // Nothing was lost to the peer's reset: all that was said is acknowledged, and
+                // nothing is waited for but the peer's close.
+                let complete = reason == Reason::Reset
+                    && self.socket.unacknowledged() == 0
+                    && (finished || self.is_idle());
+                let (reason, finished) =
+                    if complete { (Reason::Closed, true) } else { (reason, finished) };
                 self.release();
                 let program = self.program;
                 self.apps.observer.gone(program, reason, finished);
@@ -908,11 +917,28 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
+    /// Whether a server is where a client may close: before a request, or before a pass of its
+    /// endless loop.
+    fn is_idle(&self) -> bool {
+        if self.traits.role == Role::Client || !self.is(STARTED) || self.has_failed() {
+            return false;
+        }
+        match self.op() {
+            Op::HttpServe { .. } => {
+                Parser::load(self.state.have, (self.state.sent >> 16) as u16).at_start()
+            }
+            _ => self.is_between_passes(),
+        }
+    }
+
+    fn is_between_passes(&self) -> bool {
+        let idle = self.traits.idle.map(|idle| self.traits.start + idle);
+        idle == Some(self.state.at & AT) && self.state.have == 0
+    }
+
     fn wait_for_peer(&mut self) -> Step {
         if self.is(PEER_CLOSED) {
-            let between_passes =
-                self.traits.idle.map(|idle| self.traits.start + idle) == Some(self.state.at & AT);
-            if between_passes && self.state.have == 0 {
+            if self.is_between_passes() {
                 return self.jump_to_end();
             }
             self.fail(ProtocolError::TooShort);

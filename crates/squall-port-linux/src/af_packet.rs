@@ -54,6 +54,7 @@ use squall_units::Nanos;
 
 use self::frames::FrameRing;
 use crate::{
+    counted::Counted,
     filter::{self, SLL2, Sight},
     interface::{Ethtool, InterfaceInfo, describe},
     link::{PortLink, Watched},
@@ -122,6 +123,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let watched = (link.index > 0)
         .then(|| PortLink::new(&link.name, link.index, on_link_down))
         .transpose()?;
+    let counted = Arc::new(Counted::new(netlink, link.index));
     Ok(Box::new(PacketPort {
         facts,
         options,
@@ -129,7 +131,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         link,
         watched,
         shape,
-        netlink,
+        counted,
         fanout: None,
         workers: 1,
         filter: None,
@@ -342,8 +344,7 @@ struct PacketPort {
     /// `None` where the port is of all interfaces.
     watched: Option<PortLink>,
     shape: Shape,
-    /// Stays in the namespace of the thread that opened the port.
-    netlink: Netlink,
+    counted: Arc<Counted>,
     /// The group of the receive queues, once there is one.
     fanout: Option<u16>,
     /// Queue i is that of worker i, of so many, and gets what belongs to its flows.
@@ -388,6 +389,7 @@ impl Port for PacketPort {
         };
         let socket = packet_socket_of(&self.address, kind)?;
         let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
+        let counted = self.counted.clone();
         let ring: Box<dyn Receives> = match self.options.frames {
             true => {
                 let longest = self.facts.max_frame;
@@ -398,9 +400,12 @@ impl Port for PacketPort {
                     &self.shape,
                     snaplen,
                     longest,
+                    counted,
                 )?)
             }
-            false => Box::new(Ring::new(socket, link, &self.options, &self.shape, snaplen)?),
+            false => {
+                Box::new(Ring::new(socket, link, &self.options, &self.shape, snaplen, counted)?)
+            }
         };
         let (socket, level) = (ring.socket(), libc::SOL_PACKET);
         if self.ignores_outgoing() {
@@ -464,7 +469,7 @@ impl Port for PacketPort {
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        self.netlink.link(self.link.index).ok().map(|link| link.counters)
+        self.counted.counters(|| (0, 0))
     }
 
     fn link(&self) -> Option<Arc<squall_port::Link>> {
@@ -865,6 +870,7 @@ impl Receives for Ring {
 struct Ring {
     map: Map,
     socket: Socket,
+    counted: Arc<Counted>,
     blocks: usize,
     block_octets: usize,
     /// The block that is ours, or the next to become it.
@@ -923,6 +929,7 @@ impl Ring {
         options: &Options,
         shape: &Shape,
         snaplen: u32,
+        counted: Arc<Counted>,
     ) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
         socket.set(
@@ -959,6 +966,7 @@ impl Ring {
         Ok(Self {
             map,
             socket,
+            counted,
             blocks,
             block_octets,
             block: 0,
@@ -1064,6 +1072,7 @@ impl RxQueue for Ring {
     }
 
     fn stop(&mut self) -> io::Result<()> {
+        self.counted.stop(|| (0, 0));
         // What is in the open block is given when its time is up.
         self.socket.attach_deaf_filter()
     }

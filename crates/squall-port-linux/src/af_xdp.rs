@@ -36,6 +36,7 @@ use self::{
 use crate::{
     af_packet::{ETHERNET_HEADER, VLAN_TAG, ethernet_link, packet_socket},
     bpf::XdpMode,
+    counted::Counted,
     interface::Channels,
     link::PortLink,
     netlink::{Link, Netlink},
@@ -142,13 +143,14 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         ahead: Nanos::ZERO,
     };
     let departures = options.tx_stamps.then(Arc::default);
+    let counted = Arc::new(Counted::new(netlink, link.index));
     Ok(Box::new(XdpPort {
         address: address.clone(),
         facts,
         options,
         link,
         watched,
-        netlink,
+        counted,
         device_queues,
         loaded,
         receiving: Weak::new(),
@@ -224,8 +226,7 @@ struct XdpPort {
     options: Options,
     link: Link,
     watched: PortLink,
-    /// Stays in the namespace of the thread that opened the port.
-    netlink: Netlink,
+    counted: Arc<Counted>,
     /// Those that are received from.
     device_queues: std::ops::Range<u32>,
     /// Not yet on the interface.
@@ -290,6 +291,7 @@ impl Port for XdpPort {
             self.watched.watch()?,
             self.options.busy_poll_us > 0,
             receiving.clone(),
+            self.counted.clone(),
         )?;
         self.listen(&receiving)?;
         self.unclaimed = receiving.counters().unclaimed();
@@ -311,12 +313,7 @@ impl Port for XdpPort {
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        let mut counters = self.netlink.link(self.link.index).ok()?.counters;
-        // What passed on was the host's to read, not the port's.
-        let (frames, octets) = self.passed();
-        counters.rx_packets = counters.rx_packets.wrapping_sub(frames);
-        counters.rx_octets = counters.rx_octets.wrapping_sub(octets);
-        Some(counters)
+        self.counted.counters(|| self.passed())
     }
 
     fn link(&self) -> Option<Arc<squall_port::Link>> {

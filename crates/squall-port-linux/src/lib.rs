@@ -10,6 +10,7 @@ pub mod af_xdp;
 mod bpf;
 pub mod bypass;
 pub mod child;
+mod counted;
 pub mod filter;
 mod interface;
 pub mod lab;

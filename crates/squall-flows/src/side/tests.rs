@@ -337,6 +337,28 @@ fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
 }
 
 #[test]
+fn a_reset_where_a_client_may_close_is_no_failure_of_the_server() {
+    // In the place of a FIN, between requests; and in the middle of an answer.
+    let get = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    for (client, whole) in [
+        (Program::client("get").send(get).http_response().delay("50 ms").reset(), true),
+        (Program::client("get").send(get).recv(10).reset(), false),
+    ] {
+        let mut of = load(open(1000));
+        of.limits.flows = Some(100);
+        of.templates[0].client = client.build().expect("a good program");
+        let body = if whole { 100 } else { 1 << 20 };
+        let server = Program::server("serve").line(&format!("http_serve 200 text/plain {body}"));
+        of.templates[0].server = server.build().expect("a good program");
+        let mut lab = Lab::new(&of);
+        lab.run(Nanos(60_000 * MS));
+        let server = lab.end().total().server;
+        let reset = server.failed.get(Failure::Reset);
+        assert_eq!((server.completed, reset), if whole { (100, 0) } else { (0, 100) });
+    }
+}
+
+#[test]
 fn the_steady_part_is_without_ramps_and_drain() {
     let mut of = load(open(1000));
     of.shape = Shape::ramp(Nanos(1000 * MS), Some(Nanos(3000 * MS)), Nanos(1000 * MS)).unwrap();

@@ -179,6 +179,8 @@ pub(crate) fn compile(
         seed: profile.seed,
         script,
     };
+    let begins = load.script.is_some()
+        || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
     let mut sides: Vec<FlowSide> = Vec::new();
     let (first, second) = match (own, &attacks) {
         (Some(own), Some(attacks)) => (
@@ -193,6 +195,10 @@ pub(crate) fn compile(
             (of.servers, Role::Servers, &of.server_network, SERVER_MAC),
         ] {
             let Some(port) = port else { continue };
+            // Where nobody begins a flow, servers serve until the run ends.
+            if role == Role::Clients && !begins {
+                continue;
+            }
             if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
                 if number > 0 && side.role != role && side.role != Role::Both {
                     let at = spoken_at.unwrap_or_default();

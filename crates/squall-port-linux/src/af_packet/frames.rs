@@ -19,6 +19,7 @@ use super::{
     half, make_frame, word,
 };
 use crate::{
+    counted::Counted,
     link::Watched,
     sys::{self, Map, Socket},
     watch::Watch,
@@ -27,6 +28,7 @@ use crate::{
 pub(super) struct FrameRing {
     map: Map,
     socket: Socket,
+    counted: Arc<Counted>,
     slots: usize,
     slot_octets: usize,
     /// The slot that is ours next.
@@ -67,6 +69,7 @@ impl FrameRing {
         shape: &Shape,
         snaplen: u32,
         longest: u32,
+        counted: Arc<Counted>,
     ) -> io::Result<Self> {
         socket.set(
             libc::SOL_PACKET,
@@ -101,6 +104,7 @@ impl FrameRing {
         Ok(Self {
             map: Map::new(&socket, octets)?,
             socket,
+            counted,
             slots,
             slot_octets,
             next: 0,
@@ -245,6 +249,7 @@ impl RxQueue for FrameRing {
     }
 
     fn stop(&mut self) -> io::Result<()> {
+        self.counted.stop(|| (0, 0));
         self.socket.attach_deaf_filter()
     }
 

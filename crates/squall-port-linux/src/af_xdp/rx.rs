@@ -11,7 +11,7 @@ use super::{
     program::{Receiving, STAMP},
     umem::{Side, Umem},
 };
-use crate::{link::Watched, sys, watch::Watch};
+use crate::{counted::Counted, link::Watched, sys, watch::Watch};
 
 /// Where a chunk begins; how far in it the frame does is in the bits above
 /// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
@@ -31,6 +31,7 @@ pub struct XdpRx {
     /// Frames given out so far.
     given: u64,
     receiving: Arc<Receiving>,
+    counted: Arc<Counted>,
     watch: Watch,
     /// When the sockets were asked last whether the interface has gone.
     asked: Nanos,
@@ -59,6 +60,7 @@ impl XdpRx {
         link: Arc<Watched>,
         busy_poll: bool,
         receiving: Arc<Receiving>,
+        counted: Arc<Counted>,
     ) -> io::Result<Self> {
         let mut queues = Vec::new();
         for (number, side) in sides {
@@ -75,6 +77,7 @@ impl XdpRx {
             busy_poll,
             given: 0,
             receiving,
+            counted,
             watch: Watch::new(Some(link), PATIENCE),
             asked: monotonic(),
         })
@@ -293,6 +296,7 @@ impl RxQueue for XdpRx {
     }
 
     fn stop(&mut self) -> io::Result<()> {
+        self.counted.stop(|| self.receiving.counters().passed());
         self.queues.iter().for_each(|queue| queue.receiving.remove(queue.number));
         Ok(())
     }
