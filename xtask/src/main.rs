@@ -11,6 +11,7 @@ mod python;
 mod tidy;
 mod types;
 mod typescript;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +22,8 @@ usage: cargo xtask TASK
   layers               who may depend on whom, and which crates may hold unsafe code
   dependencies         licences, sources and versions as deny.toml allows them; none that no code \
                      uses
-  tidy                 no unfinished marks, no paths of one machine, no dead links in the documents
+  tidy                 no unfinished marks, no paths of one machine, no dead links and none of the words
+                       that docs/style-words.md bans in the documents
   generate             write the schemas, types and references that the code defines
   generate --check     whether they are what the code says
 ";

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::words::Words;
+
 /// Split, so that this file does not find itself.
 const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "finish it, or write an issue"),
@@ -12,10 +14,15 @@ const FORBIDDEN: &[(&str, &str)] = &[
 ];
 
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
-    let mut wrong = vec![];
+    let (mut wrong, words) = (vec![], Words::read(root)?);
     for file in files(root)? {
         // What is no text holds no words: captures, fuzz seeds.
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
+        if Words::covers(&file) {
+            for (line, phrase) in words.find(&text) {
+                wrong.push(format!("{file}:{line}: \"{phrase}\"\n  see docs/style-words.md"));
+            }
+        }
         for (number, line) in text.lines().enumerate() {
             for (word, advice) in FORBIDDEN.iter().filter(|(word, _)| line.contains(word)) {
                 wrong.push(format!("{file}:{}: `{word}`\n  {advice}", number + 1));
