@@ -22,7 +22,7 @@ use crate::{
     drive::{End, drive_until},
 };
 
-/// Captures what arrives into pcapng or pcap files; what is lost is counted, with the reason
+/// Capture to pcapng or pcap files and count every lost packet, with the reason
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -10,7 +10,7 @@ use squall_compare::{self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, T
 
 use crate::{args::command_line, drive::Signals, output};
 
-/// Compares programs that do the same
+/// Benchmark capture tools and generators
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -22,8 +22,8 @@ enum What {
     Captures(Box<Captures>),
 }
 
-/// How much capturing tools lose at a bit rate, what they cost, and whether they tell the truth
-/// about it
+/// Measure the loss and cost of capture tools at a bit rate, and whether they report their loss
+/// correctly
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

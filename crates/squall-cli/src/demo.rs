@@ -13,7 +13,7 @@ use crate::{
 const PROFILE: &str = include_str!("demo.toml");
 const REPORT: &str = "squall-report.html";
 
-/// A private lab with traffic both ways: a live table, a summary and squall-report.html
+/// Run traffic both ways in a private lab: a live table, a summary and squall-report.html
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -12,7 +12,7 @@ use squall::Error;
 
 use crate::{command, output};
 
-/// Prints the completions for a shell
+/// Print shell completions
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the manual page, or writes one for each command into a folder
+/// Print the manual page, or write one for each command into a folder
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

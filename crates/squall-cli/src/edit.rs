@@ -18,7 +18,7 @@ use squall::{
 
 use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
 
-/// Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits them
+/// Rewrite captures: addresses, ports, tags, lengths, link types, times; merge and split them
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "squall edit [OPTIONS] <IN>... <OUT>",

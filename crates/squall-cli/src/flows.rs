@@ -13,7 +13,7 @@ use crate::{
     output,
 };
 
-/// Begins or serves flows of an application, over a TCP and UDP of our own
+/// Run application clients or servers on Squall's own TCP/UDP stack
 #[derive(Debug, clap::Args)]
 #[command(
     subcommand_required = true,
@@ -63,11 +63,11 @@ enum What {
     Http(Http),
     Serve(Serve),
     App(App),
-    /// Lists the applications that are built in, and their options
+    /// List the built-in applications and their options
     Apps,
 }
 
-/// HTTP clients of ours to somebody's server
+/// Run HTTP clients against an external server
 #[derive(Debug, clap::Args)]
 struct Http {
     /// What to request: http://10.0.0.2:8080/path, https://www.example.net/. Repeatable for one
@@ -112,7 +112,7 @@ struct Http {
     common: Common,
 }
 
-/// Servers of ours for somebody's clients
+/// Run servers for external clients
 #[derive(Debug, clap::Args)]
 struct Serve {
     /// The application
@@ -131,7 +131,7 @@ struct Serve {
     common: Common,
 }
 
-/// Clients and servers of ours, with a device between two ports
+/// Run clients and servers with a device between two ports
 #[derive(Debug, clap::Args)]
 struct App {
     /// As `squall flows apps` lists them

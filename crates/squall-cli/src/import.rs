@@ -12,7 +12,7 @@ use squall::{
 
 use crate::output;
 
-/// Turns the conversations of a capture into a profile of flows
+/// Turn the conversations of a capture into a profile of flows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -16,7 +16,7 @@ use squall::{
 
 use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
 
-/// Tells what is in captures: packets, rates, protocols, lengths, gaps, flows
+/// Summarize captures: packets, rates, protocols, lengths, gaps, flows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

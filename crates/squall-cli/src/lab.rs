@@ -13,7 +13,7 @@ use crate::{
     table::{Side, table},
 };
 
-/// A private network to try things in, without root: two interfaces that are each other's peer
+/// Create a private network for experiments, without root: two interfaces, peers of each other
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Makes a lab, which stays until taken down
+    /// Create a lab that stays until it is removed
     Up {
         #[arg(default_value = "lab")]
         name: String,
@@ -41,19 +41,19 @@ enum Action {
         #[arg(long, default_value_t = LabOptions::default().queues, value_parser = clap::value_parser!(u32).range(1..=64))]
         queues: u32,
     },
-    /// Runs a command in a lab; its exit status is passed on
+    /// Run a command in a lab and pass on its exit status
     Exec {
         #[arg(default_value = "lab")]
         name: String,
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<std::ffi::OsString>,
     },
-    /// Takes a lab down
+    /// Remove a lab
     Down {
         #[arg(default_value = "lab")]
         name: String,
     },
-    /// Lists the labs that are up
+    /// List the labs that are up
     List,
 }
 

@@ -64,7 +64,7 @@ use squall::Error;
 
 pub use docs::{man_pages, reference};
 
-/// Generates network traffic at exact rates, and measures what arrives.
+/// Generate network traffic at exact rates and measure what arrives
 #[derive(Debug, Parser)]
 #[command(
     name = "squall",

@@ -15,7 +15,7 @@ use crate::{
     output,
 };
 
-/// Shows what a profile would send, and sends nothing; needs no permissions
+/// Show what a profile would send, without sending; needs no permissions
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -15,7 +15,7 @@ use crate::{
     table::{Side, table},
 };
 
-/// Lists the interfaces of this machine, which kinds of ports work on them, and how fast
+/// List this machine's interfaces, the kinds of ports that work on them, and their speed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -18,8 +18,7 @@ use squall::{
 
 use crate::{args::command_line, output};
 
-/// Tells which packet of a capture leaves by which of two ports, and keeps it in a file, as tcpprep
-/// does
+/// Split a capture over two ports (tcpprep)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -18,8 +18,8 @@ use crate::{
     table::{Side, table},
 };
 
-/// Receives without sending: rates, gaps, loss, order and delay of whatever comes, in total, by
-/// source and by flow
+/// Receive without sending: measure rates, gaps, loss, order and delay, in total, by source and
+/// by flow
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -19,7 +19,7 @@ use crate::{
     stateful::{Stateful, stateful},
 };
 
-/// Sends captures again: with their own timing, at a rate, or as fast as the port goes
+/// Replay captures: with their own timing, at a rate, or as fast as the port allows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -10,7 +10,7 @@ use crate::{
     progress::ProgressLine,
 };
 
-/// Runs a profile, and reports what was sent and what arrived
+/// Run a profile and report what was sent and what arrived
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -13,7 +13,7 @@ use crate::{
     output,
 };
 
-/// Sends one stream of frames
+/// Send one stream of frames
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("frame").required(true).args(["packet", "hex", "pcap"]),

@@ -16,8 +16,8 @@ use crate::{
     run::solve,
 };
 
-/// Makes traffic from rules of Snort and Suricata that raises exactly their alerts, with the ground
-/// truth of it
+/// Make traffic from Snort or Suricata rules that raises exactly their alerts, with its ground
+/// truth
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -9,7 +9,7 @@ use squall::{
 
 use crate::{args::command_line, output};
 
-/// Compares the alerts of an intrusion detection with the ground truth of attacks
+/// Score the alerts of an intrusion detection system against the ground truth of attacks
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -9,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::logging;
 
-/// Runs traffic for many users: an HTTPS API, Open Traffic Generator (HTTPS and gRPC), and a web
+/// Run traffic for many users: an HTTPS API, Open Traffic Generator (HTTPS and gRPC) and a web
 /// page
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

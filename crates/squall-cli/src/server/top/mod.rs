@@ -26,7 +26,7 @@ use picture::Picture;
 use raw::Raw;
 use view::{Act, Request, View};
 
-/// Shows what a daemon runs, live, and changes rates, pauses and stops by keys
+/// Show the runs of a daemon live; change rates, pause and stop them by key
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
