@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from ._binary import find_binary
 from ._errors import PortError, ProfileError
 from ._profile import Time, _plain
 
@@ -57,7 +57,8 @@ def compare(
     html : path, optional
         Writes the result as one HTML file with plots, too.
     executable : path, optional
-        The command line tool. Default: ``$SQUALL``, or ``squall`` of the search path.
+        The command line tool. Default: ``$SQUALL``, the one of this installation, or ``squall`` of
+        the search path.
 
     Returns
     -------
@@ -71,12 +72,7 @@ def compare(
     PortError
         There is no such tool, or no private lab can be made here.
     """
-    program = executable or os.environ.get("SQUALL") or shutil.which("squall")
-    if program is None:
-        raise PortError(
-            "the program squall was not found\n  expected it in the search path, in $SQUALL, or as"
-            " executable"
-        )
+    program = executable or find_binary()
     given = {"data": data, "steps": steps, "pps": pps, "write": write}
     command = [os.fspath(program), "compare", "captures", "--quiet", "--json", "-"]
     for option, value in given.items():

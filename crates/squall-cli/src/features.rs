@@ -9,12 +9,22 @@ const FEATURES: [(&str, bool); 4] = [
     ("tls", cfg!(feature = "tls")),
 ];
 
-/// What `--version` prints: the version, and a line of features that are there and that are not.
+/// The commit that it was built from, 12 digits; empty where nothing tells.
+pub const COMMIT: &str = env!("SQUALL_COMMIT");
+
+/// What `--version` prints: version and commit, C library, and a line of features that are there
+/// and that are not.
 pub fn version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mark = |(name, there)| format!(" {}{name}", if there { '+' } else { '-' });
         let features: String = FEATURES.into_iter().map(mark).collect();
-        format!("{}\nfeatures:{features}", env!("CARGO_PKG_VERSION"))
+        let commit = if COMMIT.is_empty() { String::new() } else { format!(" ({COMMIT})") };
+        let library = if cfg!(target_env = "musl") { "musl, static" } else { "glibc" };
+        format!(
+            "{}{commit}\nfeatures:{features}\nlibrary: {library}, {}",
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::ARCH
+        )
     });
     &TEXT
 }

@@ -27,6 +27,7 @@ mod capture;
 mod compare;
 mod demo;
 mod docs;
+mod doctor;
 mod drive;
 mod edit;
 mod features;
@@ -100,6 +101,7 @@ enum Command {
     Import(import::Args),
     Plan(plan::Args),
     Ports(ports::Args),
+    Doctor(doctor::Args),
     Lab(lab::Args),
     #[command(flatten)]
     Server(server::Command),
@@ -141,6 +143,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::import(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Lab(args) => lab::lab(&args),
         Command::Server(command) => server::run(&command),
         Command::Compare(args) => compare::compare(&args),

@@ -3,6 +3,8 @@
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
+    path::Path,
+    process::{Command, Stdio},
     sync::{Arc, OnceLock},
 };
 
@@ -16,8 +18,8 @@ pub const SNAPLEN: u32 = 262_144;
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     #[error(
-        "capture filters are compiled by libpcap, which is not here: {0}\n  try: apt install \
-         libpcap0.8"
+        "capture filters are compiled by libpcap or tcpdump, and neither is here: {0}\n  try apt \
+         install libpcap0.8 (a static binary can use tcpdump alone: apt install tcpdump)"
     )]
     NoLibrary(String),
     #[error(
@@ -104,7 +106,13 @@ struct Libpcap {
 /// # Errors
 /// [`FilterError`].
 pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter, FilterError> {
-    let pcap = libpcap()?;
+    let pcap = match libpcap() {
+        Ok(pcap) => pcap,
+        Err(missing) => {
+            let Some(tcpdump) = tcpdump() else { return Err(missing) };
+            return by_tcpdump(tcpdump, Frames::Of(link_type), expression, snaplen);
+        }
+    };
     // SAFETY: both arguments are plain numbers.
     let handle = unsafe { (pcap.open_dead)(data_link_type(link_type), snaplen as c_int) };
     if handle.is_null() {
@@ -139,7 +147,13 @@ pub(crate) fn compile_for(
     expression: &str,
     snaplen: u32,
 ) -> Result<Filter, FilterError> {
-    let pcap = libpcap()?;
+    let pcap = match libpcap() {
+        Ok(pcap) => pcap,
+        Err(missing) => {
+            let Some(tcpdump) = tcpdump() else { return Err(missing) };
+            return by_tcpdump(tcpdump, Frames::On(interface), expression, snaplen);
+        }
+    };
     let bad = |problem: String| FilterError::Interface {
         expression: expression.to_owned(),
         interface: interface.to_owned(),
@@ -182,18 +196,32 @@ struct Handle {
     pcap: &'static Libpcap,
 }
 
+/// libpcap's time grows with the square of an expression's length.
+fn check_length(expression: &str) -> Result<(), FilterError> {
+    if expression.len() <= LONGEST {
+        return Ok(());
+    }
+    let problem = format!("{} octets, expected at most {LONGEST}", expression.len());
+    let start = expression.chars().take(60).collect::<String>() + "...";
+    Err(FilterError::Expression { expression: start, problem })
+}
+
+/// A hint for an expression in the wrong order, after libpcap's own words.
+fn explained(mut problem: String, expression: &str) -> String {
+    if problem.contains("rejects all") && says_vlan(expression) {
+        problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan and \
+                    udp', not 'udp and vlan'";
+    }
+    problem
+}
+
 impl Handle {
     fn compile(&self, expression: &str) -> Result<Filter, FilterError> {
         let bad = |problem: String| FilterError::Expression {
             expression: expression.to_owned(),
             problem,
         };
-        // libpcap's time grows with the square of an expression's length.
-        if expression.len() > LONGEST {
-            let problem = format!("{} octets, expected at most {LONGEST}", expression.len());
-            let start = expression.chars().take(60).collect::<String>() + "...";
-            return Err(FilterError::Expression { expression: start, problem });
-        }
+        check_length(expression)?;
         let text =
             CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
         let mut program = Program { len: 0, insns: std::ptr::null_mut() };
@@ -203,12 +231,7 @@ impl Handle {
             (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 1, u32::MAX)
         };
         if status != 0 {
-            let mut problem = self.error();
-            if problem.contains("rejects all") && says_vlan(expression) {
-                problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan \
-                            and udp', not 'udp and vlan'";
-            }
-            return Err(bad(problem));
+            return Err(bad(explained(self.error(), expression)));
         }
         // SAFETY: so many instructions are there until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
@@ -232,6 +255,101 @@ impl Drop for Handle {
         // SAFETY: open until now, and closed once.
         unsafe { (self.pcap.close)(self.handle) };
     }
+}
+
+/// What frames a filter is compiled for.
+#[derive(Clone, Copy, Debug)]
+enum Frames<'a> {
+    /// Of a link type, with their tags in place.
+    Of(u16),
+    /// Of an interface, where the kernel has taken the outer tag off.
+    On(&'a str),
+}
+
+/// Only where packages put it: what is found is run, by root as well.
+fn tcpdump() -> Option<&'static Path> {
+    ["/usr/bin/tcpdump", "/usr/sbin/tcpdump", "/usr/local/bin/tcpdump", "/usr/local/sbin/tcpdump"]
+        .into_iter()
+        .map(Path::new)
+        .find(|program| program.is_file())
+}
+
+/// By `tcpdump -ddd`, which prints the program and captures nothing: a static binary cannot load
+/// libpcap.
+fn by_tcpdump(
+    tcpdump: &Path,
+    frames: Frames<'_>,
+    expression: &str,
+    snaplen: u32,
+) -> Result<Filter, FilterError> {
+    check_length(expression)?;
+    let bad = |problem: String| match frames {
+        Frames::Of(_) => FilterError::Expression { expression: expression.to_owned(), problem },
+        Frames::On(interface) => FilterError::Interface {
+            expression: expression.to_owned(),
+            interface: interface.to_owned(),
+            problem,
+        },
+    };
+    let mut command = Command::new(tcpdump);
+    command.args(["-ddd", "-s", &snaplen.to_string()]).stdin(Stdio::null());
+    match frames {
+        Frames::On(interface) => command.args(["-i", interface]),
+        Frames::Of(link_type) => {
+            let name = LINK_NAMES.iter().find(|(number, _)| *number == link_type);
+            let name = name.ok_or_else(|| {
+                bad(format!("tcpdump has no name for link type {link_type}; libpcap is not here"))
+            })?;
+            command.args(["-y", name.1])
+        }
+    };
+    let output = command
+        .args(["--", expression])
+        .output()
+        .map_err(|e| bad(format!("cannot run {}: {e}", tcpdump.display())))?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let last = words.lines().last().unwrap_or_default();
+        let problem = last.strip_prefix("tcpdump: ").unwrap_or(last).to_owned();
+        return Err(bad(explained(problem, expression)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let program = decimal(&text).ok_or_else(|| bad("tcpdump -ddd printed no program".into()))?;
+    Filter::new(program).map_err(|e| bad(e.to_string()))
+}
+
+/// Link types by the names that tcpdump -y takes.
+const LINK_NAMES: [(u16, &str); 12] = [
+    (0, "NULL"),
+    (1, "EN10MB"),
+    (9, "PPP"),
+    (101, "RAW"),
+    (105, "IEEE802_11"),
+    (108, "LOOP"),
+    (113, "LINUX_SLL"),
+    (127, "IEEE802_11_RADIO"),
+    (192, "PPI"),
+    (228, "IPV4"),
+    (229, "IPV6"),
+    (276, "LINUX_SLL2"),
+];
+
+/// A line with the number of instructions, then one for each: code, jumps and operand.
+fn decimal(text: &str) -> Option<Vec<Instruction>> {
+    let mut lines = text.lines();
+    let number: usize = lines.next()?.trim().parse().ok()?;
+    let instruction = |line: &str| {
+        let mut words = line.split_whitespace();
+        let insn = Instruction {
+            code: words.next()?.parse().ok()?,
+            jt: words.next()?.parse().ok()?,
+            jf: words.next()?.parse().ok()?,
+            k: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(insn)
+    };
+    let program: Vec<_> = lines.map(instruction).collect::<Option<_>>()?;
+    (program.len() == number).then_some(program)
 }
 
 /// What a packet socket is to let through, beside what a program takes.
@@ -370,6 +488,40 @@ mod tests {
         assert_eq!(filter.run(&frame, 60), 0);
         let error = compile("udp prot 53", 1, 96).unwrap_err().to_string();
         assert!(error.contains("udp prot 53") && error.contains("syntax error"), "{error}");
+    }
+
+    #[test]
+    fn tcpdump_compiles_what_libpcap_does() {
+        let Some(tcpdump) = tcpdump() else { return println!("SKIPPED: no tcpdump") };
+        if let Err(missing) = libpcap() {
+            return println!("SKIPPED: {missing}");
+        }
+        for expression in ["udp port 53", "", "tcp[13] & 2 != 0 and net 10/8", "vlan and ip6"] {
+            for (link_type, snaplen) in [(1, 96), (276, SNAPLEN), (101, SNAPLEN)] {
+                let theirs = by_tcpdump(tcpdump, Frames::Of(link_type), expression, snaplen);
+                let ours = compile(expression, link_type, snaplen);
+                match (ours, theirs) {
+                    (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{expression}"),
+                    (Err(ours), Err(theirs)) => {
+                        assert_eq!(ours.to_string(), theirs.to_string());
+                    }
+                    (ours, theirs) => panic!("{expression}: {ours:?} {theirs:?}"),
+                }
+            }
+        }
+        let error = by_tcpdump(tcpdump, Frames::Of(1), "udp prot 53", 96).unwrap_err().to_string();
+        assert!(error.contains("udp prot 53") && error.contains("syntax error"), "{error}");
+        let unknown = by_tcpdump(tcpdump, Frames::Of(999), "udp", 96).unwrap_err().to_string();
+        assert!(unknown.contains("link type 999"), "{unknown}");
+    }
+
+    #[test]
+    fn a_program_in_decimal_is_read_whole_or_not_at_all() {
+        let one = Instruction { code: 6, jt: 0, jf: 0, k: 262_144 };
+        assert_eq!(decimal("1\n6 0 0 262144\n"), Some(vec![one]));
+        for bad in ["", "1\n", "2\n6 0 0 262144\n", "1\n6 0 0\n", "1\n6 0 0 1 1\n", "x\n"] {
+            assert_eq!(decimal(bad), None, "{bad}");
+        }
     }
 
     /// A random program, most of which are good.

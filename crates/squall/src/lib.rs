@@ -29,6 +29,7 @@ mod assemble;
 pub mod attacking;
 pub mod capture;
 mod cpus;
+pub mod doctor;
 pub mod driving;
 mod error;
 mod flows;

@@ -50,11 +50,14 @@ fn outcome(output: &Output) -> (i32, String, String) {
 #[test]
 fn the_version_names_what_a_build_has() {
     let (status, out, _) = outcome(&squall(&["--version"]).output().unwrap());
-    let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(
-        (status, out),
-        (0, format!("squall {version}\nfeatures: +attacks +dpdk +server +tls\n"))
-    );
+    assert_eq!(status, 0);
+    let lines: Vec<_> = out.lines().collect();
+    let version = lines[0].strip_prefix(concat!("squall ", env!("CARGO_PKG_VERSION"))).unwrap();
+    // A source archive has no commit.
+    let commit = version.trim_start_matches(" (").trim_end_matches(')');
+    assert!(commit.chars().all(|c| c.is_ascii_hexdigit()), "{out}");
+    assert_eq!(lines[1], "features: +attacks +dpdk +server +tls");
+    assert!(lines[2].starts_with("library: "), "{out}");
 }
 
 /// As the dynamic linker lists them; a static binary has none. What is in a library of the system's
@@ -1004,6 +1007,33 @@ fn nobody_waits_for_frames_on_a_port_that_cannot_receive() {
                 "{address}: {status} {err}"
             );
         }
+    }
+}
+
+#[test]
+fn the_doctor_tries_each_kind_of_port_and_what_should_work_does() {
+    let (status, out, err) = run(&["doctor", "--json", "-"]);
+    assert_eq!(status, 0, "{out}{err}");
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value["schema"], "squall-doctor/1");
+    let findings = value["findings"].as_array().unwrap();
+    let of = |topic: &str| -> Vec<(&str, &str)> {
+        let of_topic = findings.iter().filter(|finding| finding["topic"] == topic);
+        of_topic.map(|f| (f["name"].as_str().unwrap(), f["state"].as_str().unwrap())).collect()
+    };
+    let ports = of("ports");
+    let kinds: Vec<_> = squall::kinds::KINDS.iter().map(|kind| kind.name).collect();
+    assert_eq!(ports.iter().map(|(name, _)| *name).collect::<Vec<_>>(), kinds);
+    for kind in ["loop", "null", "pcap"] {
+        assert!(ports.contains(&(kind, "ok")), "{out}");
+    }
+    // Packet sockets work wherever a lab does.
+    if of("permissions").contains(&("private lab", "ok")) {
+        assert!(ports.contains(&("af_packet", "ok")), "{out}");
+    }
+    let text = run(&["doctor"]).1;
+    for word in ["CPU and clock", "Permissions", "Kernel", "Libraries", "Ports", "loop"] {
+        assert!(text.contains(word), "{text}");
     }
 }
 

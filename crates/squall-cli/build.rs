@@ -1,0 +1,27 @@
+//! Which commit this is, for `squall --version`: of the repository, or from `SQUALL_COMMIT` where
+//! there is none (a source archive).
+
+use std::{path::Path, process::Command};
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=SQUALL_COMMIT");
+    let commit = std::env::var("SQUALL_COMMIT").ok().or_else(of_repository).unwrap_or_default();
+    println!("cargo::rustc-env=SQUALL_COMMIT={commit}");
+}
+
+fn of_repository() -> Option<String> {
+    // Both change with a commit: HEAD with the branch, its log with what the branch is at.
+    for file in ["HEAD", "logs/HEAD"] {
+        let path = git(&["rev-parse", "--git-path", file])?;
+        if Path::new(&path).exists() {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}

@@ -1,0 +1,88 @@
+//! `squall doctor`: what works here, what is missing, and how to get it.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use squall::{
+    Error,
+    doctor::{FRAMES, Finding, State, Trial, examine},
+    lab,
+};
+
+use crate::{features, output};
+
+/// Check what works on this machine, and try each kind of port
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall doctor
+  sudo squall doctor          # with root's permissions
+  squall doctor --json -
+
+Reads facts about CPUs, clock, permissions, kernel and libraries and changes nothing. Then sends \
+                        1000 frames by each kind of
+port: in memory, into a temporary file, and through a private network namespace. No frame reaches \
+                        an interface of the machine.
+
+Exit status: 3 if a port that should work here does not.")]
+pub struct Args {
+    /// Write the findings as JSON; - is standard output
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+/// Headings, in the order of the output.
+const TOPICS: [(&str, &str); 5] = [
+    ("cpu", "CPU and clock"),
+    ("permissions", "Permissions"),
+    ("kernel", "Kernel"),
+    ("libraries", "Libraries"),
+    ("ports", "Ports"),
+];
+
+pub fn doctor(args: &Args) -> Result<ExitCode, Error> {
+    let mut findings = examine();
+    // With one thread still: only such a process can enter a user namespace.
+    let lab = lab::enter_private(&lab::LabOptions::default()).map_err(|e| e.to_string());
+    Trial { lab, folder: std::env::temp_dir() }.run(|finding| findings.push(finding.clone()));
+    if args.json.as_deref() != Some("-") {
+        output::print(&text(&findings));
+    }
+    if let Some(file) = &args.json {
+        let value = json!({
+            "schema": "squall-doctor/1",
+            "squall_version": env!("CARGO_PKG_VERSION"),
+            "commit": features::COMMIT,
+            "findings": findings,
+        });
+        output::write_to(file, &format!("{value:#}\n"))?;
+    }
+    let failed = findings.iter().any(|finding| finding.state == State::Failed);
+    Ok(ExitCode::from(if failed { 3 } else { 0 }))
+}
+
+fn text(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    let mut text = format!("squall {}\n", features::version());
+    for (topic, heading) in TOPICS {
+        text += &format!("\n{heading}");
+        text += &if topic == "ports" {
+            format!(": {FRAMES} frames by each kind\n")
+        } else {
+            "\n".to_owned()
+        };
+        for finding in findings.iter().filter(|finding| finding.topic == topic) {
+            let state = match finding.state {
+                State::Ok => "ok",
+                State::Limited => "limited",
+                State::Missing => "missing",
+                State::Failed => "FAILED",
+            };
+            text += &format!("  {state:7}  {:width$}  {}\n", finding.name, finding.found);
+            if let Some(advice) = &finding.advice {
+                text += &format!("  {:7}  {:width$}  try {advice}\n", "", "");
+            }
+        }
+    }
+    text + "\nInterfaces and the ports that work on them: squall ports\n"
+}

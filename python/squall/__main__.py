@@ -1,0 +1,29 @@
+"""``python -m squall ARGUMENTS``: the command line tool, from where it was installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from squall._binary import find_binary
+from squall._errors import PortError
+
+
+def main() -> None:
+    """Replace this process by the tool.
+
+    Raises
+    ------
+    SystemExit
+        With status 3 and a message if it is not installed.
+    """
+    try:
+        program = find_binary()
+    except PortError as error:
+        print(f"squall: {error}", file=sys.stderr)
+        sys.exit(3)
+    os.execv(program, [program, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Where the command line tool is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
+from ._errors import PortError
+
+
+def find_binary() -> str:
+    """Path of the program ``squall``.
+
+    ``$SQUALL``, else the one that this package installed, else that of the search path.
+
+    Raises
+    ------
+    PortError
+        There is none, as in a package that was built from source.
+    """
+    if named := os.environ.get("SQUALL"):
+        return named
+    schemes = [sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")]
+    for scheme in schemes:
+        program = Path(sysconfig.get_path("scripts", scheme)) / "squall"
+        if os.access(program, os.X_OK):
+            return os.fspath(program)
+    if found := shutil.which("squall"):
+        return found
+    raise PortError(
+        "cannot find the program squall: it is neither in this installation nor in the search path"
+        "\n  try pip install squall from a wheel, cargo install --path crates/squall-cli, or set"
+        " $SQUALL"
+    )
