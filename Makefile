@@ -2,14 +2,16 @@
 # each first installs what it lacks, or says what is missing and how to get it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test release bench campaign dpdk ui docs fmt lint fuzz generate
+.PHONY: help demo test release install dist bench campaign dpdk ui docs fmt lint fuzz generate
+
+PREFIX ?= /usr/local
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## a private lab, traffic both ways for ten seconds, a live table and squall-report.html
 	@scripts/setup rust
-	cargo run --release --package squall-cli --bin squall -- demo
+	cargo run --profile demo --package squall-cli --bin squall --no-default-features -- demo
 
 test: ## every check and test (what the CI runs)
 	@scripts/test --setup
@@ -18,6 +20,13 @@ release: ## the daemon's page and the binary that is installed: target/dist/squa
 	@scripts/setup rust node
 	@scripts/ui
 	@scripts/release
+
+install: release ## the binary, its manual pages, completions and systemd unit: PREFIX (/usr/local), DESTDIR
+	@scripts/install "$(PREFIX)" "$(DESTDIR)"
+
+dist: ## what is published, in target/dist: static binary, deb, rpm, wheel, sdist, SBOM; scripts/dist-check tries them
+	@scripts/setup rust python node dist
+	@scripts/dist
 
 bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
 	@scripts/setup rust python dpdk peers
