@@ -2,7 +2,7 @@
 # each first installs what it lacks, or says what is missing and how to get it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test release install dist bench campaign dpdk ui docs fmt lint fuzz generate
+.PHONY: help demo test release install dist bench campaign dpdk ui docs site fmt lint fuzz generate
 
 PREFIX ?= /usr/local
 
@@ -49,6 +49,10 @@ docs: ## the generated references and the API documentation
 	cargo xtask generate
 	cargo doc --no-deps --workspace --exclude squall-py
 
+site: ## the documentation as a site that works from a folder: target/site/index.html
+	@scripts/setup python
+	@scripts/site
+
 fmt: ## format all code
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
@@ -57,7 +61,7 @@ fmt: ## format all code
 
 lint: ## formatting, clippy, layers, dependencies, tidiness, generated files
 	@scripts/setup rust python
-	@scripts/test fmt clippy layers dependencies tidy generated
+	@scripts/test fmt clippy layers dependencies tidy generated words site forge
 
 fuzz: ## fuzz each target for SECONDS (60): make fuzz SECONDS=600 TARGETS=dissect
 	@scripts/setup rust

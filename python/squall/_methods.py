@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import _notebook
 from ._errors import printable
 from ._values import ByName
 
@@ -52,6 +53,32 @@ class DistributionMethods:
         counts = np.zeros(len(edges) - 1, np.uint64)
         counts[np.searchsorted(edges, lower)] = count
         return counts, edges
+
+    def plot(self, ax: Any = None, cumulative: bool = False, **kwargs: Any) -> Any:
+        """Plot the histogram, or the share of values up to each.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Default: the current one.
+        cumulative : bool
+            The empirical distribution function instead of counts.
+        **kwargs
+            Passed to ``Axes.stairs`` or ``Axes.step``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        return _notebook.plot_distribution(self, ax, cumulative, kwargs)  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        return _notebook.distribution_html(self)  # type: ignore[arg-type]
 
 
 class ColumnMethods:

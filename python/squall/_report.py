@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _native
+from . import _native, _notebook
 from ._generated import (
     CaptureSeries,
     PortSeries,
@@ -53,6 +53,42 @@ class Series:
     streams: Mapping[str, StreamSeries]
     capture: CaptureSeries | None
     flows: Mapping[str, TemplateSeries]
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``: rows by `t_s`, columns by kind, name and quantity, as in
+        ``frame["ports", "A", "tx_pps"]``.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        return _notebook.series_frame(self)
+
+    def plot(self, quantity: str = "tx_pps", ax: Any = None, **kwargs: Any) -> Any:
+        """Plot a quantity over time: of each port, or of each stream or template that has it.
+
+        Parameters
+        ----------
+        quantity : str
+            A field of `PortSeries`, `StreamSeries` or `TemplateSeries`.
+        ax : matplotlib.axes.Axes, optional
+            Default: the current one.
+        **kwargs
+            Passed to ``Axes.plot``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ValueError
+            Nothing has that quantity.
+        ImportError
+            matplotlib is not installed.
+        """
+        return _notebook.plot_series(self, quantity, ax, kwargs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,6 +147,23 @@ class Report(ReportFigures, Figures[_native.Report]):
     def summary(self, width: int = 100, color: bool = False) -> str:
         """The report as text tables, `width` columns (at least 60), with ANSI colours or without."""
         return self._inner.summary(width, color)
+
+    def plot(self) -> Any:
+        """Plot the rates over time and, of streams with `latency`, the one-way delay.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        return _notebook.plot_report(self)
+
+    def _repr_html_(self) -> str:
+        return _notebook.report_html(self)
 
     def __str__(self) -> str:
         return self.summary()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
+from . import _notebook
 from ._errors import UnknownStream
 
 __all__ = ["ByName"]
@@ -139,6 +140,30 @@ class ByName(Generic[N]):
 
     def __hash__(self) -> int:
         return hash(self._items)
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``: a row for each, by name; columns are the figures, as
+        ``rx.latency_ns.p99``.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        return _notebook.frame(self)
+
+    def to_arrow(self) -> Any:
+        """A ``pyarrow.Table`` with the columns of `to_pandas`.
+
+        Raises
+        ------
+        ImportError
+            pyarrow is not installed.
+        """
+        return _notebook.arrow(self)
+
+    def _repr_html_(self) -> str:
+        return _notebook.items_html(self[:])
 
     def __repr__(self) -> str:
         return repr(self._items)

@@ -127,7 +127,9 @@ pub fn examine() -> Vec<Finding> {
 }
 
 fn cpus() -> Finding {
-    let (allowed, all) = (crate::allowed_cpus().len(), online());
+    let allowed = crate::allowed_cpus().len();
+    // Without /sys, as in a bare chroot, those that are allowed are all that is known.
+    let all = online().max(allowed);
     let found = match allowed == all {
         true => format!("{all} CPUs, {}", crate::host().cpu_model),
         false => format!("{allowed} of {all} CPUs allowed, {}", crate::host().cpu_model),
@@ -203,7 +205,8 @@ fn clock() -> Finding {
     }
     let each = (last - begin).0 as f64 / f64::from(READS);
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let finding = Finding::ok("cpu", "clock", format!("{}, {each:.0} ns to read", source.trim()));
+    let source = if source.trim().is_empty() { "source unknown" } else { source.trim() };
+    let finding = Finding::ok("cpu", "clock", format!("{source}, {each:.0} ns to read"));
     // By a system call it takes some 200 ns and more.
     match each < 150.0 {
         true => finding,
