@@ -20,6 +20,10 @@ def on_page_markdown(markdown, page, **_):
         if path == "README.md":
             home = posixpath.relpath("index.md", folder or ".")
             return f"[{match['text']}]({home})"
-        return match[0] if path.startswith("docs/") and "." in posixpath.basename(path) else match["text"]
+        return (
+            match[0]
+            if path.startswith("docs/") and "." in posixpath.basename(path)
+            else match["text"]
+        )
 
     return LINK.sub(inside, markdown)
