@@ -453,7 +453,8 @@ pub fn mount_sysfs() -> io::Result<()> {
 /// Of the calling thread, as signals want it.
 pub fn thread_id() -> c_int {
     // SAFETY: takes and changes nothing.
-    unsafe { libc::gettid() }
+    // By its number: the function came with glibc 2.30, and packages are linked for 2.28.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
 /// Lets the calling thread run on the CPUs that the process may use and the thread may not, if
