@@ -328,7 +328,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         ),
         (
             send(&["-p", "null:", "-r", "1kpps", "--capture", "x.pcapng"]),
-            "--capture is of what is received, and nothing is",
+            "--capture has no effect, because nothing is received",
         ),
         (vec!["recv"], "--port"),
         (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
