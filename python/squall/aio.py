@@ -899,7 +899,7 @@ class Run:
     async def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end, at most `timeout` seconds (None: for ever); whether it came."""
         if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout = {timeout!r}: that is no time to wait")
+            raise ValueError(f"timeout = {timeout!r}: not a time to wait")
         end = None if timeout is None else time.monotonic() + timeout
         nap = SOON
         while True:

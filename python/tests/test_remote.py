@@ -197,7 +197,7 @@ def test_mistakes_are_those_of_a_run_in_process(
             run.change(profile(loop(), stream(rate="fast")))
         with pytest.raises(ValueError, match="one of cps"):
             run.set_load()
-        with pytest.raises(ValueError, match="no time to wait"):
+        with pytest.raises(ValueError, match="not a time to wait"):
             run.wait(-1)
     with pytest.raises(squall.Error, match="over"):
         run.pause()

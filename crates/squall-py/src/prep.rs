@@ -42,7 +42,7 @@ pub fn prep(
             (None, Some(rule)) => Some(("exclude", rule, true)),
             (None, None) => None,
             (Some(_), Some(_)) => {
-                return Err(Error::Usage("include and exclude: expected one at most".into()));
+                return Err(Error::Usage("include and exclude: expected at most one".into()));
             }
         };
         let select = select
