@@ -1,5 +1,4 @@
-"""Requests to a daemon: connections that are kept, certificates that are known, tokens that are
-found.
+"""Requests to a daemon: kept connections, known certificates, and finding the token.
 """
 
 from __future__ import annotations
