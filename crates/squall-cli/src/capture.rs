@@ -39,8 +39,8 @@ Examples:
   squall capture --port eth1 -w out.pcapng --duration 1m --fail-if 'loss > 0'
 
 Every packet that matches the filter is written, or counted as lost with a reason, or counted as \
-                        unwanted (before a
-trigger, after --count). --pre-trigger without --trigger waits for the signal USR1.")]
+                        unwanted (before a trigger, after --count). --pre-trigger without \
+                        --trigger waits for the signal USR1.")]
 pub struct Args {
     /// Receive on ADDR; repeatable
     #[arg(short = 'i', long, value_name = "ADDR", required = true)]

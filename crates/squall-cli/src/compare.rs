@@ -41,8 +41,7 @@ Tools: squall, squall-af_xdp (takes the frames away from the host), tcpdump, dum
 Data: http, video, voip, mixed, imix; a length without FCS such as 60; NAME=60*7,590*4,1514*1; a \
                         capture, which is repeated.
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
-                        comparison and still
-reports the finished measurements.")]
+                        comparison and still reports the finished measurements.")]
 struct Captures {
     /// Compare these tools, with arguments after a colon: tcpdump,tcpdump:-B 65536
     #[arg(long, value_name = "LIST", default_value = DEFAULT_TOOLS)]

@@ -21,8 +21,8 @@ Examples:
   squall demo --duration 60s --mult 2 --report today.html
 
 Creates a private network namespace with two interfaces, so that nothing else sees the traffic; \
-                        needs no root.
-If the kernel forbids this, the demo prints the reason and sends in memory.")]
+                        needs no root. If the kernel forbids this, the demo prints the reason and \
+                        sends in memory.")]
 pub struct Args {
     #[command(flatten)]
     options: Options<OfDemos>,

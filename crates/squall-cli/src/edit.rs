@@ -35,10 +35,9 @@ Examples:
   squall edit big.pcap out.pcap --fragment 576 --json -
 
 Options that tcprewrite has keep their names and meanings. Only outer headers are edited: packets \
-                  quoted in ICMP errors
-and packets in tunnels stay. Checksums are updated: a correct one stays correct, a wrong one stays \
-                  wrong, unless --fixcsum.
-A damaged file is edited up to the damage; the exit status is then 2."
+                  quoted in ICMP errors and packets in tunnels stay. Checksums are updated: a \
+                  correct one stays correct, a wrong one stays wrong, unless --fixcsum. A damaged \
+                  file is edited up to the damage; the exit status is then 2."
 )]
 pub struct Args {
     /// IN, one or several: pcap or pcapng, compressed or not; - is standard input. The last is OUT,

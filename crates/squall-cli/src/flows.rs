@@ -50,8 +50,8 @@ Addresses of clients and servers belong to Squall: no interface has them, and Sq
 For several applications, or your own, write a profile: --print-profile prints one to start from.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
-                  (unless --allow-invalid),
-129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
+                  (unless --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, \
+                  SIGINT, SIGTERM."
 )]
 pub struct Args {
     #[command(subcommand)]

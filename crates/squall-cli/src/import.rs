@@ -21,9 +21,8 @@ Examples:
   squall run flows.toml --port clients=eth1 --port servers=eth2
 
 Each TCP and UDP conversation becomes a template: the data that its client and its server send, \
-                        with their pauses.
-Retransmissions, duplicates and reordering are removed; octets that are missing in the capture are \
-                        reported.")]
+                        with their pauses. Retransmissions, duplicates and reordering are removed; \
+                        octets that are missing in the capture are reported.")]
 pub struct Args {
     /// Capture to read: pcap or pcapng, compressed or not
     #[arg(value_name = "FILE")]

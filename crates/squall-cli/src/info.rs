@@ -28,9 +28,9 @@ Examples:
   zcat old.pcap.gz | squall info -
 
 Lengths and rates are those of the capture: on the wire, without FCS. Reads pcap and pcapng, also \
-                        compressed. Memory use
-does not grow with the file. A damaged file is summarized up to the damage, whose offset is \
-                        reported; the exit status is then 2.")]
+                        compressed. Memory use does not grow with the file. A damaged file is \
+                        summarized up to the damage, whose offset is reported; the exit status is \
+                        then 2.")]
 pub struct Args {
     /// Capture to read: pcap or pcapng, compressed or not; - is standard input
     #[arg(value_name = "FILE", required = true)]

@@ -31,8 +31,8 @@ Examples:
   squall prep -S web.cache                                    # statistics of a cache, also of tcpprep's
 
 Packets of clients, and those that --cidr, --regex, --mac or --port matches, leave on the primary \
-                        port, all others on the
-secondary one. The caches are the same as tcpprep's, octet for octet. Reads pcap and pcapng, also compressed.")]
+                        port, all others on the secondary one. The caches are the same as \
+                        tcpprep's, octet for octet. Reads pcap and pcapng, also compressed.")]
 #[command(group(clap::ArgGroup::new("by").args(["auto", "cidr", "regex", "port", "mac"])))]
 #[command(group(clap::ArgGroup::new("print").args(["print_info", "print_comment", "print_stats"])))]
 pub struct Args {

@@ -36,12 +36,11 @@ Examples:
   squall recv --port eth1 --src 10.0.0.0/8 --fail-if 'loss_ratio > 0.1 % or gap.stddev > 50us'
 
 Sequence numbers are those of Squall's signature (latency = true in a profile, --latency with \
-                        squall send), or of MGEN,
-RUDE, TRex, iperf3 -u and RTP senders, which are detected (--sequence). Numbers missing between the \
-                        first and the last one
-are lost frames. One-way delay needs sender and receiver on one machine, or on synchronized ones. A \
-                        burst is two or more
-frames, each at most --burst-gap after the one before.")]
+                        squall send), or of MGEN, RUDE, TRex, iperf3 -u and RTP senders, which are \
+                        detected (--sequence). Numbers missing between the first and the last one \
+                        are lost frames. One-way delay needs sender and receiver on one machine, \
+                        or on synchronized ones. A burst is two or more frames, each at most \
+                        --burst-gap after the one before.")]
 pub struct Args {
     /// Receive on ADDR; repeatable
     #[arg(short, long, value_name = "ADDR", required_unless_present = "self_test")]

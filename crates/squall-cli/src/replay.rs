@@ -46,9 +46,8 @@ Options that tcpreplay has keep their names and meanings. A frame counts as sent
 -M counts octets as captures do, without FCS; --rate 100Mbps includes the FCS.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (sent up to the \
-                        damage),
-3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by \
-                        SIGHUP, SIGINT, SIGTERM.")]
+                        damage), 3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, \
+                        143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// Captures to send, one after the other: pcap or pcapng, compressed or not; - is standard
     /// input

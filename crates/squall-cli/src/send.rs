@@ -32,8 +32,8 @@ Examples:
   with :step=N :init=V (increment, decrement), :limit=N :seed=N (random), :after=OTHER (changes when OTHER wraps);
   ipv4.src+udp.sport=tuple:ADDRESS-ADDRESS,PORT-PORT goes through all pairs
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless --allow-invalid),
-129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless \
+            --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
 )]
 pub struct Args {
     /// Send on this port: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:

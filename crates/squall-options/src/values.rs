@@ -176,7 +176,8 @@ impl GapBins {
 /// # Errors
 /// As text: what is no such list, or names a CPU twice.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
-    let wrong = |part: &str| format!("{part:?} is not a CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
+    let wrong =
+        |part: &str| format!("{part:?} is not a CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|&n| n < 4096);

@@ -36,16 +36,15 @@ Examples:
   squall attack --template syn-scan -i pcap:scan.pcap --option ports=1-1024
   squall score --labels out.csv --alerts eve.json            # what an engine found
 
-Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave only \
-                        on the ports that you
-name; without a port they go into attacks.pcap. Inside addresses are those of RFC 1918, outside \
-                        addresses 198.18.0.0/15
-(RFC 2544), unless the rules or options require others. Without --labels, the labels of pcap:NAME.pcap \
-                        go into NAME.labels.csv.
+Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave only on the \
+                        ports that you name; without a port they go into attacks.pcap. Inside \
+                        addresses are those of RFC 1918, outside addresses 198.18.0.0/15 (RFC \
+                        2544), unless the rules or options require others. Without --labels, the \
+                        labels of pcap:NAME.pcap go into NAME.labels.csv.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
-                        (unless --allow-invalid),
-129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
+                        (unless --allow-invalid), 129, 130, 143 interrupted before its end by \
+                        SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// Read rules (Snort 2, Snort 3, Suricata) from these files, or folders of files
     #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]

@@ -19,12 +19,11 @@ Examples:
                         'false_positive > 0'
 
 Reads Suricata's eve.json and fast.log, Snort's alert_fast and alert_csv, and the output of \
-                        u2spewfoo; the content decides.
-Alerts are matched by addresses, ports and time. Figures for --fail-if: detection, precision, f1, \
-                        accuracy, false_positive,
-benign_false_positive, attacks, hit, missed, near_misses_alerted, benign_alerted, collateral, \
-                        duplicates, outside,
-latency_median_s, latency_max_s.
+                        u2spewfoo; the content decides. Alerts are matched by addresses, ports and \
+                        time. Figures for --fail-if: detection, precision, f1, accuracy, \
+                        false_positive, benign_false_positive, attacks, hit, missed, \
+                        near_misses_alerted, benign_alerted, collateral, duplicates, outside, \
+                        latency_median_s, latency_max_s.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment.")]
 pub struct Args {

@@ -43,9 +43,8 @@ Examples:
   squall top --once                              # the current state only
 
 Keys: arrows select a port or stream; + and - change the stream's rate by 10 %, > and < double and \
-                        halve it; p pauses the run
-and resumes it; s, then y, stops it; tab shows the next run; ? shows help; q ends the view, but no \
-                        run.
+                        halve it; p pauses the run and resumes it; s, then y, stops it; tab shows \
+                        the next run; ? shows help; q ends the view, but no run.
 If the output is not a terminal, it prints JSON. Watching does not keep a lease.")]
 pub struct Args {
     /// Watch the daemon at https://HOST[:PORT], at http://... (one that is --plain), or at
