@@ -480,7 +480,7 @@ class Replay:
 
 @dataclass
 class Profile:
-    """What to send, on which ports, and when.
+    """A profile: what to send, on which ports, and when.
 
     Parameters
     ----------

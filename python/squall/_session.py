@@ -99,7 +99,7 @@ class Session:
                     raise
 
     def plan(self) -> Plan:
-        """What would be sent. Opens the ports only as far as necessary, and closes them.
+        """Plan the run without sending. Opens the ports only as far as necessary, and closes them.
 
         Raises
         ------

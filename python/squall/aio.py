@@ -60,8 +60,8 @@ SOON, SELDOM = 0.02, 0.25
 
 
 class Channel(Protocol):
-    """How requests go out and how time passes: blocking, or beside an event loop. All else is said
-    once, here.
+    """How requests are sent and how time passes: blocking, or with an event loop. All else is in
+    this module only.
     """
 
     http: Http
@@ -71,7 +71,7 @@ class Channel(Protocol):
 
 
 class Held(Protocol):
-    """A lease: what counts of it is its name."""
+    """A lease, of which only the id is used."""
 
     @property
     def id(self) -> str: ...
@@ -605,7 +605,7 @@ class Client:
         return table
 
     async def plan(self, profile: Profile | Path) -> str:
-        """What would be sent, as ``squall plan`` prints it."""
+        """The plan of a profile, as ``squall plan`` prints it."""
         return str((await self._ask("POST", "/plan", _profile(profile)))["text"])
 
     async def solve(self, rules: str, *, every: float = 0.2, **options: Any) -> dict[str, Any]:
