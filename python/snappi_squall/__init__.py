@@ -1,6 +1,6 @@
 """snappi without a server: ``snappi.api(ext="squall")`` runs Squall's engine in this process.
 
-A port's ``location`` is an address as the rest of Squall has them: ``veth-a``, ``af_packet:eth1``,
+A port's ``location`` is an address as elsewhere in Squall: ``veth-a``, ``af_packet:eth1``,
 ``loop:0``.
 
 >>> import snappi

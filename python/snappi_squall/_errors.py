@@ -1,8 +1,8 @@
-"""What a session refuses."""
+"""Requests that a session refuses."""
 
 
 class Refused(Exception):
-    """``code``, ``kind`` and ``errors`` as snappi's ``Error`` has them."""
+    """``code``, ``kind`` and ``errors`` as in snappi's ``Error``."""
 
     def __init__(self, code: int, kind: str, errors: list[str]) -> None:
         super().__init__(code, kind, errors)

@@ -1,4 +1,4 @@
-"""The class that ``snappi.api(ext="squall")`` makes an instance of."""
+"""The class that ``snappi.api(ext="squall")`` instantiates."""
 
 import io
 import json
@@ -17,7 +17,7 @@ class Api(snappi.Api):  # type: ignore[misc]  # snappi has no types
     """Squall in this process. Payloads are snappi's objects, or their JSON or YAML.
 
     Every method raises an ``Exception`` with a ``snappi.Error``, as over HTTP. ``location`` and
-    what else ``snappi.api()`` takes for a server is not looked at.
+    other arguments of ``snappi.api()`` for a server are ignored.
     """
 
     def __init__(self, **kwargs: Any) -> None:

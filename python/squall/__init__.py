@@ -1,6 +1,6 @@
 """Generate and measure network traffic from Python.
 
-Everything is decided by the engine in Rust; this package converts what goes in and what comes out.
+The engine in Rust does all the work; this package converts its inputs and results.
 
 >>> import squall
 >>> profile = squall.Profile(ports={"A": "loop:squall,virtual"})
@@ -9,10 +9,10 @@ Everything is decided by the engine in Rust; this package converts what goes in 
 >>> report.ports["A"].tx.packets, report.streams["web"].rx.lost
 (1000, 0)
 
-What `squall serve` runs on another machine, `connect` drives with the same words; `squall.aio` for
-asyncio, `squall.trex` in TRex's words, and a plugin of pytest with the fixture ``squall``.
+`connect` gives the same functions for a daemon (`squall serve`) on another machine. `squall.aio` is
+for asyncio, `squall.trex` has TRex's API, and a pytest plugin has the fixture ``squall``.
 
-A packet may be one of scapy, or any other object whose ``bytes()`` is a frame. Histograms and
+A packet can be a scapy packet, or any other object whose ``bytes()`` is a frame. Histograms and
 series are numpy arrays.
 """
 

@@ -1,4 +1,4 @@
-"""Attacks from rules, and how an engine did on them."""
+"""Attacks from rules, and the score of an engine."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def attack(
     progress: Progress | None = None,
     **more: Any,
 ) -> Report:
-    """Makes traffic from rules that raises their alerts, and sends it.
+    """Make traffic from rules that raises their alerts, and send it.
 
     Parameters
     ----------
     rules : path or iterable of paths
-        Files of rules of Snort 2, Snort 3 or Suricata, or folders of such.
+        Files of rules of Snort 2, Snort 3 or Suricata, or folders of files.
     port, port2 : str
-        Addresses: clients stand at `port`, servers at `port2` if there is one. Default: a file,
+        Addresses: clients run on `port`, servers on `port2` if it is given. Default: a file,
         ``attacks.pcap``.
     labels : path, optional
-        Where the ground truth is written: as JSONL if it ends so, else as CSV.
+        Write the ground truth to this file: JSONL if its name ends in .jsonl or .json, else CSV.
     duration, seed
         As those of `Profile`.
     clock, progress
@@ -51,14 +51,14 @@ def attack(
     Returns
     -------
     Report
-        ``report.attacks[0]`` tells what was solved and, with `port2`, what passed.
+        ``report.attacks[0]`` has the solved rules and, with `port2`, the attacks that passed.
 
     Raises
     ------
     ProfileError
-        An argument is wrong, no rule is chosen.
+        An argument is wrong, or no rule is selected.
     PortError
-        A file cannot be read, a port does not open.
+        A file cannot be read, or a port cannot be opened.
     """
     ports = {"A": port} if port2 is None else {"A": port, "B": port2}
     one = Attack(name="attack", rules=rules, port="A", port2=None if port2 is None else "B", **more)
@@ -70,7 +70,7 @@ def attack(
 
 @dataclass(frozen=True)
 class Score:
-    """What an engine found of attacks.
+    """The attacks that an engine found and missed.
 
     Attributes
     ----------
@@ -78,10 +78,10 @@ class Score:
         Conversations: ``attacks``, ``hit``, ``missed``, ``near_misses``, ``near_misses_alerted``,
         ``benign``, ``benign_alerted`` ...; alerts: ``alerts_own``, ``collateral``, ``duplicates``.
     rates : dict of str to float or None
-        ``detection``, ``precision``, ``f1``, ``false_positive`` ..., 0 to 1; None where there was
-        nothing to divide by.
+        ``detection``, ``precision``, ``f1``, ``false_positive`` ..., 0 to 1; None if the divisor is
+        0.
     rules : tuple of dict
-        The same by rule, with ``gid``, ``sid``, ``msg`` and latencies in nanoseconds.
+        The same for each rule, with ``gid``, ``sid``, ``msg`` and latencies in nanoseconds.
     """
 
     counts: Mapping[str, int]
@@ -99,26 +99,26 @@ class Score:
         return self._texts[1]
 
     def summary(self) -> str:
-        """What the command line prints."""
+        """The text that the command line prints."""
         return self._texts[0]
 
 
 def score(labels: Path, alerts: Path | Iterable[Path], *, shift: float = 0.0) -> Score:
-    """Compares the alerts of an intrusion detection with the ground truth of attacks.
+    """Compare the alerts of an intrusion detection system with the ground truth of attacks.
 
     Parameters
     ----------
     labels : path
-        What `attack` wrote.
+        The file that `attack` wrote.
     alerts : path or iterable of paths
         Suricata's eve.json or fast.log, Snort's alert_fast or alert_csv.
     shift : seconds
-        Added to the times of alerts, where clocks differ.
+        Added to the times of alerts, if clocks differ.
 
     Raises
     ------
     ProfileError
-        A file is no such file.
+        A file has another format.
     PortError
         A file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Captures: what arrives goes to files."""
+"""Capturing received packets into files."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ def capture(
     buffer: int = 64 << 20,
     on_full: Literal["drop-newest", "drop-oldest"] = "drop-newest",
 ) -> Report:
-    """Captures what arrives on one port or several into a file. Without `count` and `duration_s`,
-    until Ctrl-C, or until the files that are read end.
+    """Capture the packets that arrive on one or more ports into a file. Without `count` and
+    `duration_s`, until Ctrl-C, or until the files that are read end.
 
     Parameters
     ----------
     port : str or iterable of str
         Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``.
     file : path
-        With `rotate_octets`, `rotate_s` or `rotate_count`, of several numbered ones.
+        With `rotate_octets`, `rotate_s` or `rotate_count`, the name for several numbered files.
     filter : str, optional
-        In the language of tcpdump: ``"udp port 53"``.
+        Capture only matching packets (tcpdump's language): ``"udp port 53"``.
     count : int, optional
         Stop after this number of packets.
     snaplen : int, optional
-        Octets of a packet to keep.
+        Keep at most this many octets of each packet.
     compress : str, optional
         ``"zstd"``, ``"gz"`` or ``"lz4"``, with a level: ``"zstd:3"``.
     rotate_octets, rotate_s, rotate_count : optional
-        Another file begins after so much.
+        Start a new file after this many bytes, seconds or packets.
     ring_files : int, optional
-        So many files are kept, the newest.
+        Keep only this number of files, the newest.
     buffer : int
-        Octets of memory between the wire and the file.
+        Size in bytes of the buffer between the wire and the file.
     on_full : str
-        Whether what comes is lost when the buffer is full, or what has waited longest.
+        Packets to lose when the buffer is full: new ones, or those that have waited longest.
 
     Returns
     -------
     Report
-        ``report.capture`` says what was written, and what was lost and why.
+        ``report.capture`` has the packets written, and those lost with the reason.
 
     Raises
     ------
     PortError
-        A port or a file that does not open.
+        A port or a file cannot be opened.
     ProfileError
-        A filter or an address that says nothing.
+        A filter or an address is wrong.
 
     Examples
     --------

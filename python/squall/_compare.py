@@ -1,4 +1,4 @@
-"""Capturing tools beside each other."""
+"""Benchmarks of capture tools."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def compare(
     html: str | os.PathLike[str] | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Compare capturing tools: how much each loses of a data set at a rate, and what it costs.
+    """Benchmark capture tools: the loss and the cost of each for a data set at a rate.
 
-    ``squall compare captures`` does it, in a process of its own: it moves into a private lab, which
-    a process with threads cannot.
+    Runs ``squall compare captures`` in a separate process: it enters a private lab, and a process
+    with threads cannot do that.
 
     Parameters
     ----------
     data : str or iterable of str
-        Distributions of lengths and captures: ``"http"``, ``"60"``, ``"office.pcap"``.
+        Distributions of lengths, and captures: ``"http"``, ``"60"``, ``"office.pcap"``.
     tools : str, optional
         ``"squall,tcpdump:-B 65536"``: names, with arguments after a colon.
     tool : dict, optional
@@ -47,15 +47,15 @@ def compare(
     steps, pps : str or iterable of str, optional
         Rates: ``"100Mbps,1Gbps,max"``; in frames a second: ``"100k,400k"``.
     rounds : int, optional
-        Repetitions, of which the median counts.
+        Number of repetitions; the result is their median.
     duration : seconds or str, optional
-        How long each step sends.
+        Time for which each step sends.
     write : str or iterable of str, optional
-        Where tools write: ``"null"``, ``"tmpfs"``, ``"disk"``, or a folder.
+        Where the tools write: ``"null"``, ``"tmpfs"``, ``"disk"``, or a folder.
     search : float or str, optional
-        Searches for the largest rate with a loss ratio below this.
+        Search for the highest rate with a loss ratio below this.
     html : path, optional
-        Writes the result as one HTML file with plots, too.
+        Also write the result as one HTML file with plots.
     executable : path, optional
         The command line tool. Default: ``$SQUALL``, the one of this installation, or ``squall`` of
         the search path.
@@ -63,14 +63,14 @@ def compare(
     Returns
     -------
     dict
-        As ``squall compare captures --json`` writes it.
+        The result, as ``squall compare captures --json`` writes it.
 
     Raises
     ------
     ProfileError
         An argument is wrong.
     PortError
-        There is no such tool, or no private lab can be made here.
+        A tool is missing, or a private lab cannot be created.
     """
     program = executable or find_binary()
     given = {"data": data, "steps": steps, "pps": pps, "write": write}
@@ -87,7 +87,7 @@ def compare(
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
-        raise PortError(f"{program} does not run: {error}") from error
+        raise PortError(f"cannot run {program}: {error}") from error
     if done.returncode != 0:
         kind = ProfileError if done.returncode == 2 else PortError
         raise kind(done.stderr.strip().removeprefix("squall: ").removeprefix("error: "))

@@ -1,4 +1,4 @@
-"""Captures to captures: rewritten, merged, split."""
+"""Rewriting, merging and splitting captures."""
 
 from __future__ import annotations
 
@@ -35,27 +35,26 @@ def edit(
     split_flows: bool = False,
     cache: str | os.PathLike[str] | None = None,
 ) -> Edited:
-    """Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits
-    them.
+    """Rewrite captures: addresses, ports, tags, lengths, link types, times; merge and split them.
 
-    A faulty file raises nothing: it ends there, what was before is written, and ``inputs[i].fault``
-    says what is wrong and where.
+    A damaged file raises no exception: packets before the damage are written, and
+    ``inputs[i].fault`` has the error and its place.
 
     Parameters
     ----------
     files : path or iterable of paths
-        pcap or pcapng, compressed or not; one after the other, or by their time stamps with
+        pcap or pcapng, compressed or not; one after the other, or by their timestamps with
         `merge`.
     out : path
     edits : dict, optional
-        Names and values as the options of ``squall edit --help``, ``_`` for ``-``: ``{"ttl": "-1",
-        "fixcsum": True, "portmap": ["80:8080", "443:8443"]}``.
+        Names and values of the options of ``squall edit --help``, with ``_`` for ``-``:
+        ``{"ttl": "-1", "fixcsum": True, "portmap": ["80:8080", "443:8443"]}``.
     merge : bool
     split_count, split_time, split_flows
         At most one: start a new file after this number of packets, after these seconds, or for each
         conversation.
     cache : path, optional
-        Who sends each packet: written by ``squall prep`` or tcpprep.
+        The sender of each packet, client or server: written by ``squall prep`` or tcpprep.
 
     Returns
     -------
@@ -64,9 +63,9 @@ def edit(
     Raises
     ------
     ProfileError
-        An edit that there is not, or a value that is none; the text says what was expected.
+        An edit is unknown, or a value is wrong; the text has the expected ones.
     PortError
-        A file that cannot be opened or written.
+        A file cannot be opened or written.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What can go wrong."""
+"""Exceptions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Diagnostic(NamedTuple):
     origin : str
         File name, or ``<python>``.
     line, column : int
-        From 1; 0 where there is no text to point into.
+        From 1; 0 if there is no text.
     path : str
-        The key: ``stream[3].rate``. Empty where no single key is wrong.
+        The key: ``stream[3].rate``. Empty if no single key is wrong.
     message : str
-        What was found.
+        The error.
     details : list of str
-        What there is, what to try.
+        What exists, and what to try.
     """
 
     origin: str
@@ -49,9 +49,9 @@ def printable(text: str) -> str:
 
 
 class Error(Exception):
-    """Base of all errors of this package but those of Python itself (wrong types, say).
+    """Base of all errors of this package except those of Python itself (such as wrong types).
 
-    ``args`` has the message as it came; as text it does not steer a terminal.
+    ``args`` has the original message; ``str()`` replaces characters that control a terminal.
     """
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class ProfileError(Error, ValueError):
     Attributes
     ----------
     diagnostics : list of Diagnostic
-        All mistakes, in the order of the text. The message has them all, too.
+        All mistakes, in the order of the text. The message also has all of them.
 
     Examples
     --------
@@ -96,19 +96,19 @@ class ProfileError(Error, ValueError):
 
 
 class PortError(Error):
-    """A port does not open or is lost: permission, interface, driver. The message says what to try."""
+    """A port cannot be opened or is lost: permission, interface, driver. The message has a hint."""
 
 
 class ServerError(Error):
-    """A daemon does not answer, or refuses for another reason than a profile, a port or a stream.
+    """A daemon does not answer, or refuses for a reason other than a profile, a port or a stream.
 
     Attributes
     ----------
     status : int
-        Of HTTP: 401 without the right token; 0 where there was no answer.
+        HTTP status: 401 without the right token; 0 without an answer.
     code : str
-        The daemon's word for it: ``unauthorized``, ``not_found`` ...; ``unreachable`` and ``tls``
-        are ours.
+        The daemon's error code: ``unauthorized``, ``not_found`` ...; this package adds
+        ``unreachable`` and ``tls``.
     """
 
     status: int
@@ -120,12 +120,12 @@ class ServerError(Error):
 
 
 class UnknownStream(Error, LookupError):
-    """No stream or template has that name; the message lists the nearest.
+    """No stream or template has this name; the message lists the nearest.
 
     Attributes
     ----------
     name : str
-        What was asked for.
+        The requested name.
     """
 
     name: str

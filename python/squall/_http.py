@@ -1,5 +1,4 @@
-"""Requests to a daemon: connections that are kept, certificates that are known, tokens that are
-found.
+"""Requests to a daemon: kept connections, known certificates, and finding the token.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Reply:
             return json.loads(self.body)
         except ValueError as error:
             raise ServerError(
-                f"the daemon's answer is no JSON: {self.body[:80]!r}", self.status, "no_json"
+                f"the daemon's answer is not JSON: {self.body[:80]!r}", self.status, "no_json"
             ) from error
 
 
@@ -109,7 +108,7 @@ class Http:
             )
         if parts.path.rstrip("/") or parts.query or parts.username:
             raise ValueError(
-                f"url {url!r}: expected no more than https://HOST:PORT; a token is given as token="
+                f"url {url!r}: expected only https://HOST:PORT; try token= for the token"
             )
         self.host, self.port = host, PORT if port is None else port
         self.url = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
@@ -262,7 +261,7 @@ class Http:
         if isinstance(verify, str):
             if not hmac.compare_digest(_fingerprint(verify) or "", found):
                 raise ServerError(
-                    f"{self.url} has another certificate than it should\n  found    sha256:{found}\n"
+                    f"{self.url} has an unexpected certificate\n  found    sha256:{found}\n"
                     f"  expected sha256:{_fingerprint(verify)}",
                     0,
                     "tls",
@@ -345,8 +344,8 @@ def remember(name: str, found: str) -> None:
             if hmac.compare_digest(_fingerprint(fingerprint.strip()) or "", found):
                 return
             raise ServerError(
-                f"{name} has another certificate than when it was first seen: somebody may be listening in\n"
-                f"  found sha256:{found}\n  if the daemon was set up anew, remove line {number} of {path}",
+                f"the certificate of {name} has changed since it was first seen: someone may be eavesdropping\n"
+                f"  found sha256:{found}\n  if the daemon was set up again, remove line {number} of {path}",
                 0,
                 "tls",
             )

@@ -1,4 +1,4 @@
-"""What is in captures; octets are on the wire **without** FCS."""
+"""Figures of captures; octets are on the wire **without** FCS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Info", "info"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Info(InfoFigures, Figures[_native.Info]):
-    """What is in some captures. Its figures are those of `InfoFigures`."""
+    """Figures of one or more captures: those of `InfoFigures`."""
 
     _inner: _native.Info = field(init=False, repr=False, compare=False)
     _core = _native.Info
@@ -30,7 +30,7 @@ class Info(InfoFigures, Figures[_native.Info]):
 
     @property
     def traffic(self) -> Traffic:
-        """Of all files: the total, or the only one's."""
+        """Figures of all files: the total, or those of the only file."""
         return self.total or self.files[0].traffic
 
     def summary(self) -> str:
@@ -38,7 +38,7 @@ class Info(InfoFigures, Figures[_native.Info]):
         return self._inner.summary()
 
     def table(self) -> str:
-        """A line for each file."""
+        """One line for each file."""
         return self._inner.table()
 
     def __eq__(self, other: object) -> bool:
@@ -77,30 +77,30 @@ def info(
 ) -> Info:
     """Summarize captures: packets, rates, protocols, lengths, gaps, flows.
 
-    A faulty file raises nothing: it is summarized as far as it can be read, and ``files[i].fault``
-    says what is wrong and where.
+    A damaged file raises no exception: it is summarized up to the damage, and ``files[i].fault``
+    has the error and its place.
 
     Parameters
     ----------
     path : path or iterable of paths
         pcap or pcapng, compressed or not.
     filter : str, optional
-        Looks only at what this takes, in the language of tcpdump: ``"udp port 53"``.
+        Read only matching packets (tcpdump's language): ``"udp port 53"``.
     bins : str
-        Of lengths: ``"rmon"`` (RFC 2819), ``"wireshark"``, a width (``"100"``), or edges
+        Bins of lengths: ``"rmon"`` (RFC 2819), ``"wireshark"``, a width (``"100"``), or edges
         (``"64,128,1500"``).
     flow_expiry_s : float, optional
-        A flow that is idle for longer has ended, and its next packet begins another.
+        End a flow that is idle for longer; its next packet starts another one.
     max_flows : int
-        Maximum number of flows tracked: 88 octets of memory each.
+        Maximum number of flows tracked: 88 bytes of memory each.
     top : int
-        Rows in the lists of flows, hosts and ports.
+        Number of rows in the lists of flows, hosts and ports.
     checksums : bool
-        Verifies those of IPv4, TCP, UDP, ICMP and ICMPv6.
+        Verify the checksums of IPv4, TCP, UDP, ICMP and ICMPv6.
     duplicates : int
         Count packets identical to one of this number of packets before them.
     hash : bool
-        The SHA-256 of each file, for which it is read once more.
+        Compute the SHA-256 of each file, for which it is read once more.
 
     Returns
     -------
@@ -109,9 +109,9 @@ def info(
     Raises
     ------
     OSError
-        A file that is not there or cannot be read.
+        A file is missing or cannot be read.
     ProfileError
-        A filter that says nothing.
+        The filter is wrong.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Keyword arguments that there are not: the error names the nearest."""
+"""Unknown keyword arguments: the error names the nearest."""
 
 from __future__ import annotations
 

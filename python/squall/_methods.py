@@ -1,4 +1,4 @@
-"""What figures can do beyond being read: bases of the classes in ``_generated``."""
+"""Methods of figures: bases of the classes in ``_generated``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class DistributionMethods:
     bins: Counts
 
     def histogram(self) -> tuple[Counts, Counts]:
-        """As ``numpy.histogram`` gives it, and ``matplotlib.pyplot.stairs`` takes it.
+        """The histogram in the form of ``numpy.histogram``, for ``matplotlib.pyplot.stairs``.
 
         Returns
         -------
         counts : ndarray of uint64, shape (n,)
-            Between bins that touch not there is one with count 0.
+            Between bins that are not adjacent there is one with count 0.
         edges : ndarray of uint64, shape (n + 1,)
             ns, ascending.
 
@@ -85,8 +85,8 @@ class ColumnMethods:
     flows: ByName[Any]
 
     def column(self, name: str) -> Floats:
-        """A field of all flows, float64[n]; NaN where it is None. ``sequence.lost`` and such reach
-        into what they have.
+        """A field of all flows, float64[n]; NaN if it is None. Names such as ``sequence.lost``
+        select nested fields.
 
         Raises
         ------

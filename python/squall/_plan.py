@@ -1,4 +1,4 @@
-"""Plans: what would be sent."""
+"""Plans: the frames that a session would send."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class PlanStream:
     Attributes
     ----------
     asked_pps : float or None
-        Mean frames a second while active, under the session's multiplier; None for ``max``.
+        Mean frames per second while active, under the session's multiplier; None for ``max``.
     mean_size : float
         Octets with FCS.
     packets : int or None
-        Frames in all, each time it runs; None: without end.
+        Frames in total, each time it runs; None: without end.
     start_ns : int
-        From the start of the run, or from the end of the stream before it.
+        Delay from the start of the run, or from the end of the stream before it.
     self_start : bool
         False: another stream starts it.
     latency : bool
@@ -40,7 +40,7 @@ class PlanStream:
     variables : int
         Fields that change from frame to frame.
     workers : tuple of int
-        Who sends it: indices into `Plan.workers`.
+        The workers that send it: indices into `Plan.workers`.
     """
 
     name: str
@@ -58,14 +58,14 @@ class PlanStream:
 
 @dataclass(frozen=True)
 class PlanWorker:
-    """A thread on a core of its own.
+    """A thread on a separate core.
 
     Attributes
     ----------
     tx, rx : tuple of (str, int)
         Ports and their queues that it sends to, and receives from.
     cpu : int or None
-        The CPU that it has to itself; None: the system moves it as it likes.
+        The CPU that it is bound to; None: the system chooses.
     """
 
     tx: tuple[tuple[str, int], ...]
@@ -80,15 +80,15 @@ class PlanFrame:
     Attributes
     ----------
     stream : str
-        Its name.
+        Name of its stream.
     index : int
-        In its stream, from 0.
+        Number in its stream, from 0.
     due_ns : int
-        Since the start of the run.
+        Time since the start of the run.
     octets : bytes
-        Without FCS. A signature carries the due instant in place of the true one.
+        The frame without FCS. A signature has the due time instead of the actual one.
     summary : str
-        As ``tcpdump -n`` would show it.
+        The frame as ``tcpdump -n`` would show it.
     """
 
     stream: str
@@ -103,20 +103,20 @@ class PlanFrame:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a session would send. Nothing is open, nothing was sent.
+    """The plan of a session: what it would send. No port is open, and nothing was sent.
 
     Attributes
     ----------
     seed : int
     duration_s, packets, octets : number or None
-        What ends the run, whichever is first.
+        The limits of the run; the first one that is reached ends it.
     virtual_time : bool
-        The run goes as fast as the machine does, and is the same each time.
+        The run is as fast as the machine allows, and is the same each time.
     ports : ByName of PlanPort
     streams : ByName of PlanStream
     workers : tuple of PlanWorker
     notes : tuple of str
-        What the user should know: a rate that was replaced, a core that has nothing to do.
+        Notes for the user: a rate that was replaced, a core without work.
 
     Examples
     --------
@@ -148,10 +148,10 @@ class Plan:
         return plan
 
     def frames(self, count: int) -> list[PlanFrame]:
-        """The first `count` frames in the order of their departures; fewer if the plan has fewer.
+        """The first `count` frames in order of departure; fewer if the plan has fewer.
 
-        Streams that send as fast as possible take turns at instant 0; those that others start are
-        not followed.
+        Streams that send as fast as possible take turns at time 0; streams that other streams start
+        are not included.
         """
         return [
             PlanFrame(self.streams[stream].name, index, due_ns, octets, summary)
@@ -159,7 +159,7 @@ class Plan:
         ]
 
     def summary(self, frames: int = 10, *, hex: bool = False) -> str:
-        """What ``squall plan`` prints: ports, workers, streams, flows, and the first `frames`
-        decoded, with their octets if `hex`.
+        """The text of ``squall plan``: ports, workers, streams, flows, and the first `frames`
+        frames decoded, with their octets if `hex`.
         """
         return self._inner.summary(frames, hex)

@@ -1,4 +1,4 @@
-"""What there is to send on."""
+"""Interfaces to send on."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Interface:
     Attributes
     ----------
     name : str
-        What an address has after its kind: ``"af_packet:eth1"``.
+        The part of an address after the kind: ``"af_packet:eth1"``.
     driver, mac : str or None
     state : {"up", "down", "no carrier"}
     mtu : int
-        Octets of a packet.
+        The largest packet, in octets.
     speed_bps : int or None
-        Of the link, where the driver tells it.
+        Speed of the link, if the driver reports it.
     tx_queues, rx_queues : int
     ports : tuple of str
         Kinds that work: ``("xdp_live", "af_packet")``.
     why_not : dict of str to str
-        The other kinds, and what each is missing.
+        The other kinds, and the reason why each does not work.
     """
 
     name: str

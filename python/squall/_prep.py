@@ -13,14 +13,14 @@ __all__ = ["Prepared", "prep"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is in a cache that `prep` wrote.
+    """Contents of a cache that `prep` wrote.
 
     Attributes
     ----------
     primary, secondary, skipped : int
-        Packets that leave by the port of the clients, by that of the servers, and not at all.
+        Number of packets that leave on the clients' port, on the servers' port, and not at all.
     fault : str or None
-        Why the capture could not be read to its end; the cache has the packets before.
+        Why the capture could not be read to its end; the cache has the packets before that.
     """
 
     primary: int
@@ -40,27 +40,27 @@ def prep(
     exclude: str | None = None,
     comment: str = "",
 ) -> Prepared:
-    """Split a capture over two ports, and write which packet leaves by which to a cache of
-    tcpprep's.
+    """Split a capture over two ports, and write the port of each packet to a cache in tcpprep's
+    format.
 
     Parameters
     ----------
     file : path
         pcap or pcapng, compressed or not.
     cache : path
-        What is written; `replay` takes it as ``split=("cache", path)``, `edit` as ``cache``.
+        The file to write; `replay` takes it as ``split=("cache", path)``, `edit` as ``cache``.
     split : (kind, text)
-        What tells the sides apart: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
+        The rule that decides the side: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
         ``("regex", "^10[.]")``, ``("mac", "02:00:00:00:00:01")``, ``("port", "")``.
     reverse : bool
-        Exchanges the two ports.
+        Exchange the two ports.
     non_ip : bool
-        Packets without IP leave by the primary port.
+        Send packets without IP on the primary port.
     include, exclude : str, optional
-        At most one. Only these leave, or all but these: ``"S:10.0.0.0/8"``, ``"P:1-5,9"``,
-        ``"F:tcp port 80"``.
+        At most one. Send only these packets, or all except these: ``"S:10.0.0.0/8"``,
+        ``"P:1-5,9"``, ``"F:tcp port 80"``.
     comment : str
-        Kept in the cache.
+        Text to store in the cache.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def prep(
     Raises
     ------
     ProfileError
-        The capture cannot be read, does not tell the sides of its hosts, or a rule is none.
+        The capture cannot be read, a host cannot be classified, or a rule is wrong.
     PortError
         The cache cannot be written.
 

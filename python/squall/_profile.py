@@ -1,4 +1,4 @@
-"""Profiles: what to send."""
+"""Profiles: descriptions of what to send."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ._options import RunOptions
 __all__ = ["Attack", "Pool", "Profile", "Stream", "Template", "Vary", "vary"]
 
 Number: TypeAlias = int | str | ipaddress.IPv4Address | ipaddress.IPv6Address
-"""A number, an address, a MAC."""
+"""A number, an IP address or a MAC address."""
 Time: TypeAlias = float | str | datetime.timedelta
 """Seconds, or text with a unit: ``"10 s"``, ``"1.5 ms"``."""
 Frame: TypeAlias = str | bytes | bytearray | memoryview | SupportsBytes
-"""Layers as text, or anything whose ``bytes()`` is a frame without FCS: octets, a packet of scapy."""
+"""Layers as text, or anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet."""
 
 
 @dataclass(kw_only=True)
 class Vary:
-    """A field that changes from frame to frame: ``[[stream.vary]]`` of the schema, where each key
-    is explained.
+    """A field that changes from frame to frame: ``[[stream.vary]]`` of the schema, which explains
+    each key.
 
-    Give ``field``, or ``offset`` and ``octets``. See `vary` for a shorter way to write it.
+    Give ``field``, or ``offset`` and ``octets``. `vary` is a shorter way to write it.
     """
 
     op: Literal["increment", "decrement", "list", "random", "weighted", "file", "tuple"]
@@ -66,11 +66,11 @@ def vary(
     Parameters
     ----------
     field : str or None
-        As in the packet: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``, and with
-        ``offset``.
+        Name of a field of the packet: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``,
+        and with ``offset``.
     op : str
-        How values follow each other: ``"increment"``, ``"decrement"``, ``"list"``, ``"random"``,
-        ``"weighted"``, ``"file"`` or ``"tuple"``.
+        Operation that gives the next value: ``"increment"``, ``"decrement"``, ``"list"``,
+        ``"random"``, ``"weighted"``, ``"file"`` or ``"tuple"``.
     **more
         The other keys of `Vary`: ``min``, ``max``, ``step``, ``values`` ...
 
@@ -88,21 +88,21 @@ def vary(
 class Stream:
     """Frames of one kind, at one rate, on one port: ``[[stream]]`` of the schema. None: left out.
 
-    Nothing is checked before the profile is used, as much depends on what else is in it.
+    The values are checked when the profile is used, because they depend on its other parts.
 
     Attributes
     ----------
     name : str
         Unique; reports and ``next`` use it. Default ``"stream 1"`` and so on.
     port : str
-        A name from the profile's ports. May be left out where there is only one.
+        A name from the profile's ports. Optional if there is only one.
     group : str
         Reports add up the streams of a group.
     packet : str, bytes or packet
         The headers as text, outermost first (``"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"``), or
-        anything whose ``bytes()`` is a frame without FCS: octets, a packet of scapy.
+        anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet.
     hex, pcap : str
-        In place of ``packet``: a frame as hexadecimal digits; a frame of a capture,
+        Instead of ``packet``: a frame as hexadecimal digits; a frame of a capture,
         ``"file.pcap#3"``.
     size : int, str, list or dict
         Octets with FCS: ``64``, ``[64, 1518]``, ``"imix"``, ``"64-1518"``, ``{"weights": [[64, 7],
@@ -112,33 +112,33 @@ class Stream:
         are those of the frames on the wire. Without a size, as many whole segments as fit.
     rate : str or number
         ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a
-        number is frames a second. There is no default but the highest of ``stages``.
+        number is frames per second. The only default is the highest rate of ``stages``.
     stages : list of dict
-        How the rate changes: ``[{"duration": "10 s", "to": "10 kpps"}, {"duration": "1 min"}]`` rises
-        to 10 kpps in 10 s and stays for a minute; without ``duration`` at once.
+        Changes of the rate: ``[{"duration": "10 s", "to": "10 kpps"}, {"duration": "1 min"}]``
+        rises to 10 kpps in 10 s and stays for a minute; without ``duration`` at once.
     departures : str or dict
         The law of the gaps: ``"constant"``, ``"exponential"``, ``{"pareto": 1.5}`` ...
     mode : str or dict
         ``"continuous"``, ``{"burst": 1000}``, or ``{"bursts": 5, "packets": 4, "gap": "1 s"}``.
     start_delay : str, seconds or timedelta
-        From the start of the run, from the end of what it comes ``after``, or from that of the
-        stream that names this one as ``next``.
+        Delay from the start of the run, from the end of the source that it comes ``after``, or from
+        the end of the stream that has this one as ``next``.
     duration : str, seconds or timedelta
-        Ends so long after its start.
+        Stop the stream this long after its start.
     after : str
-        Begins when that stream, replay, template or attack has ended, of whatever port.
+        Start when this stream, replay, template or attack has ended, on any port.
     self_start : bool
-        False: waits until a stream names this one as ``next``.
+        False: wait until a stream has this one as ``next``.
     next : str or dict
-        The stream of the same port that starts when this one has ended, or ``{"stream": "web",
+        The stream on the same port that starts when this one has ended, or ``{"stream": "web",
         "times": 3}``.
     latency : bool
-        Signs the frames, so that the receiver measures loss, order and delay.
+        Sign the frames, so that the receiver measures loss, order and delay.
     late : str
-        What happens to a frame whose instant has passed: ``"smooth"``, ``"catch-up"``, ``"drop"``,
+        What to do with late frames: ``"smooth"``, ``"catch-up"``, ``"drop"``,
         ``"stretch"``.
     enabled : bool
-        False: as if the stream were not there.
+        False: ignore the stream.
     vary : list of Vary
         Fields that change from frame to frame.
 
@@ -180,7 +180,7 @@ class Stream:
         table = _table(self)
         if self.packet is not None and not isinstance(self.packet, str):
             if "hex" in table:
-                raise TypeError("a stream has a packet or hex, not both")
+                raise TypeError("a stream has packet or hex, not both")
             table["hex"] = table.pop("packet")
         return table
 
@@ -192,14 +192,14 @@ class Pool:
     Attributes
     ----------
     name : str
-        What templates call it.
+        Name that templates use.
     addresses : str or list of str
         ``"16.0.0.1-16.0.0.254"``, ``"16.0.0.0/24"``, ``"fd00::1-fd00::ff"``, or several of one
         family.
     ports : str
-        Of clients: ``"1024-65535"``, the default.
+        Ports of clients. Default ``"1024-65535"``.
     order : str
-        Which address and port the next flow has: ``"sequential"``, ``"random"`` (shuffled) or
+        Order in which flows use addresses and ports: ``"sequential"``, ``"random"`` (shuffled) or
         ``"hash"``.
     """
 
@@ -213,8 +213,8 @@ class Pool:
 class Template:
     """A kind of flows: ``[[template]]`` of the schema. None: left out.
 
-    What is said is ``app`` (built in), or ``client`` and ``server`` (instructions), or ``capture``;
-    how often is ``cps``, ``weight`` or ``users``.
+    The contents of a flow are ``app`` (built in), or ``client`` and ``server`` (instructions), or
+    ``capture``; the load is ``cps``, ``weight`` or ``users``.
 
     Attributes
     ----------
@@ -223,51 +223,52 @@ class Template:
     clients, servers : str or list of str
         A pool's name, or addresses.
     port : int
-        Where servers listen. Default: where the application usually does.
+        TCP or UDP port of the servers. Default: the application's usual one.
     transport : str
         ``"tcp"`` or ``"udp"``, for instructions.
     app, options : str, dict
-        ``"http"``, ``"dns"`` ..., and what can be said of it.
+        ``"http"``, ``"dns"`` ..., and its options.
     client, server : list of str
         Instructions, one each: ``'send "hello"'``, ``"recv 100"``, ``"delay 10 ms"`` ...
     messages : dict
-        What instructions send by name, with marks such as ``${random:hex:8}``.
+        Data that instructions send by name, with marks such as ``${random:hex:8}``.
     capture, delays : str, str or float
-        A conversation ``"file.pcap#3"``, and what becomes of its delays: ``"keep"``, ``"drop"``, or
-        a factor.
+        A conversation ``"file.pcap#3"``, and how to treat its delays: ``"keep"``, ``"drop"``, or a
+        factor.
     play : str
-        ``"clients"`` or ``"servers"``: only these are Squall's, as with a proxy between the two.
+        ``"clients"`` or ``"servers"``: Squall runs only these, for example with a proxy in between.
         Default ``"both"``.
     data : dict
         Records of a CSV file with a header, one for each flow: ``{"file": "users.csv", "order":
-        "once"}``; instructions and options have their columns as ``${data:name}``. Orders are
+        "once"}``; instructions and options can use the columns as ``${data:name}``. Orders are
         ``"circular"``, ``"once"``, ``"random"``.
     cps : float
-        Flows that begin in a second, whatever becomes of those before (open loop).
+        Flows to start per second, however many are still open (open loop).
     weight : int
-        A share of what the profile's ``flows`` say of all.
+        Share of the total load that the profile's ``flows`` sets.
     users, think : int, time
-        So many users, each of whom begins a flow when the last has ended and the time has passed
+        Number of users; each starts a flow when their last one has ended and this time has passed
         (closed loop).
     spacing : str
         ``"constant"`` or ``"poisson"``.
     stages : list of dict
-        How ``cps`` or ``users`` change: ``[{"duration": "10 s", "to": 500}, {"duration": "1 min"}]``
-        rises to 500 in 10 s and stays for a minute; without ``duration`` at once.
+        Changes of ``cps`` or ``users``:
+        ``[{"duration": "10 s", "to": 500}, {"duration": "1 min"}]`` rises to 500 in 10 s and
+        stays for a minute; without ``duration`` at once.
     limit : int
-        Flows of this template at most.
+        Maximum number of flows of this template.
     start, duration : str, seconds or timedelta
-        When the first flow may begin; so long after that no other does.
+        When the first flow can start; how long after that flows can still start.
     after : str
-        Flows begin when that stream, replay, template or attack has ended; ``start`` is counted
-        from then.
+        Start when this stream, replay, template or attack has ended; ``start`` is counted from
+        then.
     tcp : dict
-        How TCP behaves: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
+        Options of TCP: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
     tls : bool or dict
-        True: its flows are TLS 1.3 sessions. A dict says more: ``{"server_name": "a.test",
+        True: its flows are TLS 1.3 sessions. A dict has options: ``{"server_name": "a.test",
         "resumption": True}``; the schema has the names.
     enabled : bool
-        False: as if the template were not there.
+        False: ignore the template.
 
     Examples
     --------
@@ -309,7 +310,7 @@ class Template:
 
 @dataclass(kw_only=True)
 class Attack:
-    """Attacks that begin one after the other: made from rules of intrusion detection, or from a
+    """Attacks that start one after the other: made from intrusion detection rules, or from a
     template.
 
     Parameters
@@ -317,48 +318,48 @@ class Attack:
     name : str, optional
         Unique; reports use it.
     rules : path or iterable of paths
-        Files of rules of Snort 2, Snort 3 or Suricata, or folders of such.
+        Files of rules of Snort 2, Snort 3 or Suricata, or folders of files.
     config : path
-        A suricata.yaml or snort.conf, whose variables count.
+        A suricata.yaml or snort.conf from which to take variables.
     variables : dict
         ``{"HOME_NET": "10.0.0.0/8"}``
     sid, classtype, msg
-        Only these rules: ``"1000-1999"``, a class or several, an expression.
+        Use only these rules: ``"1000-1999"``, one or more classes, a regular expression.
     engine : {"suricata", "snort"}
-        Whose alerts are promised, where engines are known to differ.
+        Engine whose alerts the labels promise, where engines are known to differ.
     template, options
-        In place of rules: ``"syn-scan"``, with ``{"ports": "1-1024"}``.
+        Instead of rules: ``"syn-scan"``, with ``{"ports": "1-1024"}``.
     port, port2 : str, optional
-        Names of the profile's ports: clients stand at `port`, servers at `port2` if there is one.
+        Names of the profile's ports: clients run on `port`, servers on `port2` if it is given.
     live : bool, optional
-        With `port2`: conversations are spoken by TCP and UDP of our own (the default), or all
-        leaves as frames.
+        With `port2`: run conversations on Squall's own TCP/UDP stack (the default), or send all
+        attacks as prepared frames.
     rate : number or str
-        Attacks that begin a second. Default 100.
+        Attacks to start per second. Default 100.
     share : str
-        With `background`: attacks are so much of all octets, ``"1 %"``.
+        With `background`: the attacks' share of all octets, ``"1 %"``.
     start, gap : str, seconds or timedelta
-        When the first begins; between the frames of an attack.
+        When the first attack starts; the gap between the frames of an attack.
     duration : str, seconds or timedelta, optional
-        None begins so long after the start.
+        No attack starts later than this after the start.
     after : str
-        They begin when that stream, replay, template or attack has ended; ``start`` is counted from
-        then. Not of attacks that are spoken live.
+        Start when this stream, replay, template or attack has ended; ``start`` is counted from
+        then. Not for live attacks.
     repeat, samples : int
         How often to repeat all attacks; how many different attacks to send for each rule.
     shuffle, every_branch : bool
     near_miss : {"no", "also", "only"}
-        Twins that are one octet off and must not alert.
+        Twins that differ in one octet and must not raise the alert.
     evasion, inside, outside, wrap
         ``"segments=8"``; hosts of the protected network and others; ``"vlan 7"``. One or several.
     family : int
         4 or 6.
     background : path
-        A capture of what is no attack, mixed in.
+        A capture without attacks to mix in.
     client_network, server_network : dict
-        As those of ``[flows]``.
+        As in ``[flows]``.
     enabled : bool
-        False: as if it were not there.
+        False: ignore these attacks.
     """
 
     name: str | None = None
@@ -398,50 +399,50 @@ class Attack:
 
 @dataclass(kw_only=True)
 class Replay:
-    """Captures that are sent again, beside whatever else the profile sends.
+    """Captures to send again, together with the other sources of the profile.
 
     Parameters
     ----------
     name : str, optional
         Unique; reports, `Run.pause` and `Run.resume` use it.
     files : path or iterable of paths
-        pcap or pcapng, compressed or not; one after the other, or by their time stamps with
+        pcap or pcapng, compressed or not; one after the other, or by their timestamps with
         `merge`.
     port, port2 : str, optional
-        Names of the profile's ports: what clients send leaves by `port`, what servers send by
-        `port2` if there is one.
+        Names of the profile's ports: packets of clients leave on `port`, packets of servers on
+        `port2` if it is given.
     multiplier, rate, mbps, ramp
         At most one; by default as captured. ``rate`` is ``"10 kpps"``, ``"1 Gbps"`` (with FCS) or
         ``"max"``; ``mbps`` counts frames without FCS; ``ramp`` is ``"1kpps..10kpps:30s"``.
     together : int
-        At a rate: frames sent back to back.
+        With a rate: number of frames sent at once.
     longest_gap : str, seconds or timedelta
-        Captured gaps are no longer.
+        Shorten captured gaps to at most this.
     start, duration, loop_delay, flow_expiry : str, seconds or timedelta
-        When the first frame is due, and how long after that it ends; between two loops; idle time
-        after which a flow has ended.
+        When the first frame is due; how long after that to stop; the time between two loops; the
+        idle time after which a flow has ended.
     after : str
-        Begins when that stream, replay, template or attack has ended; ``start`` is counted from
+        Start when this stream, replay, template or attack has ended; ``start`` is counted from
         then.
     loops, limit : int
-        How often (0 is without end); frames in all.
+        How often to send (0: without end); frames in total.
     preload, held, reverse, flow_stats : bool
-        Reads everything before; frames leave step by step (over the daemon's API); exchanges the
-        ports; counts flows.
+        Read everything into memory first; send frames step by step (over the daemon's API);
+        exchange the ports; count flows.
     split : dict
-        What tells two ports' packets apart: ``{"auto": "first"}``, ``{"cidr": "10.0.0.0/8"}``.
+        Rule that splits packets over two ports: ``{"auto": "first"}``, ``{"cidr": "10.0.0.0/8"}``.
     unique_ip : int
-        Other addresses with every so-many-th loop.
+        Change the addresses in every N-th loop.
     max_flows : int
-        Flows that are counted separately, at most.
+        Maximum number of flows counted separately.
     filter, include, exclude : str
-        Which packets: in the language of tcpdump, and by number (``"1-5,9"``).
+        Packets to send: by a filter (tcpdump's language), and by number (``"1-5,9"``).
     too_long : {"skip", "truncate", "fragment"}
-        What is done with frames longer than the port takes.
+        How to treat frames longer than the port allows.
     edit : dict
-        What is changed in frames: names and values as those of `squall.edit`.
+        Edits of the frames: names and values as in `squall.edit`.
     enabled : bool
-        False: as if it were not there.
+        False: ignore the replay.
     """
 
     name: str | None = None
@@ -479,33 +480,33 @@ class Replay:
 
 @dataclass
 class Profile:
-    """What to send, on which ports, when.
+    """A profile: what to send, on which ports, and when.
 
     Parameters
     ----------
     ports : mapping of str to str
         Names for addresses: ``{"A": "af_packet:eth1", "B": "loop:0"}``.
     streams : iterable of Stream
-        What to send; `add` and ``profile.streams`` change it.
+        Streams to send; `add` and ``profile.streams`` change the list.
     templates : iterable of Template
-        What applications say to each other, and how often.
+        Kinds of flows, and their load.
     pools : iterable of Pool
-        Addresses that templates name.
+        Addresses that templates use.
     flows : mapping, optional
-        What all templates have in common: ``[flows]`` of the schema.
+        Settings of all templates: ``[flows]`` of the schema.
     attacks : iterable of Attack
-        Made from rules of intrusion detection.
+        Attacks made from intrusion detection rules.
     replays : iterable of Replay
-        Captures that are sent again.
+        Captures to send again.
     seed : int
-        Feeds every random choice: same profile and seed, same octets. Default 1.
+        Seed of all random choices: the same profile and seed send the same octets. Default 1.
     duration : str, seconds or timedelta
         Stop the run after this time.
     packets, octets : int or str
         Stop the run after this number of frames, or octets of frames with FCS, counted over all
         ports.
     run : RunOptions
-        How it is run where nothing else says so: ``{"cores": 2, "linger": "1 s"}``.
+        Default options of its runs: ``{"cores": 2, "linger": "1 s"}``.
 
     Examples
     --------
@@ -556,36 +557,36 @@ class Profile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """The profile in a file: TOML, YAML or JSON, by its extension. Streams that are not enabled
-        are left out.
+        """Read a profile from a file: TOML, YAML or JSON, by its extension. Streams that are not
+        enabled are left out.
 
         Raises
         ------
         ProfileError
-            The file cannot be read, or there are mistakes in it.
+            The file cannot be read, or has mistakes.
         """
         return cls._from(_native.Profile.load(os.fspath(path)))
 
     @classmethod
     def from_toml(cls, text: str, origin: str = "<python>") -> Profile:
-        """The profile that `text` says; messages call it `origin`, and files that it names are
-        sought beside that.
+        """Read a profile from text. Messages call it `origin`, and relative names of files are
+        looked up in the folder of `origin`.
 
         Raises
         ------
         ProfileError
-            There are mistakes in it.
+            The profile has mistakes.
         """
         return cls._from(_native.Profile.parse(text, origin, "toml"))
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Profile:
-        """The profile that a table of the schema says, as `to_dict` gives it.
+        """Make a profile from a table of the schema, as `to_dict` returns it.
 
         Raises
         ------
         ProfileError
-            There are mistakes in it.
+            The profile has mistakes.
         """
         return cls._from(_native.Profile.from_json(json.dumps(_plain(table)), "<python>"))
 
@@ -612,7 +613,7 @@ class Profile:
         return profile
 
     def add(self, *more: Stream | Template | Pool | Attack | Replay) -> None:
-        """Adds streams, templates, pools, attacks and replays, each behind its like."""
+        """Add streams, templates, pools, attacks and replays, each at the end of its list."""
         for one in more:
             match one:
                 case Stream():
@@ -627,22 +628,22 @@ class Profile:
                     self.replays.append(one)
 
     def check(self) -> None:
-        """Checks all that can be checked before the ports are known; a `Session` does the same.
+        """Check everything that can be checked without the ports; a `Session` does the same.
 
         Raises
         ------
         ProfileError
-            With all mistakes.
+            The profile has mistakes; the exception has all of them.
         """
         self._checked()
 
     def to_toml(self) -> str:
-        """The profile as a file, every value in the form in which a person would write it.
+        """The profile as TOML, with every value as a person would write it.
 
         Raises
         ------
         ProfileError
-            There are mistakes in it.
+            The profile has mistakes.
         """
         return self._checked().to_toml()
 
@@ -664,7 +665,7 @@ class Profile:
         Raises
         ------
         ProfileError
-            There are mistakes in it.
+            The profile has mistakes.
         """
         return self._checked().to_python()
 
@@ -674,7 +675,7 @@ class Profile:
         Raises
         ------
         ProfileError
-            There are mistakes in it.
+            The profile has mistakes.
         """
         table: dict[str, Any] = json.loads(self._checked().to_json())
         return table
@@ -744,4 +745,4 @@ def _plain(value: Any) -> Any:
         return _plain(operator.index(value))
     if hasattr(value, "__float__"):
         return _plain(float(value))
-    raise TypeError(f"a profile has no {type(value).__name__}: {value!r}")
+    raise TypeError(f"a profile cannot contain {type(value).__name__}: {value!r}")

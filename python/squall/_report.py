@@ -1,5 +1,5 @@
-"""Results: the figures of ``_generated`` and what can be done with them. Units are in the names,
-octets are L2 with FCS.
+"""Results: the figures of ``_generated`` and their methods. Units are in the names, octets are L2
+with FCS.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Series:
         Seconds since the first frame was due, ascending.
     ports : dict of str to PortSeries
     streams : dict of str to StreamSeries
-        Of two streams of one name (removed and added again) the later counts.
+        Of two streams with one name (removed and added again), the later one.
     capture : CaptureSeries or None
-        Only of a capture.
+        Only for a capture.
     flows : dict of str to TemplateSeries
-        Only of flows: by template and end, ``"web (client)"``.
+        Only for flows: by template and end, ``"web (client)"``.
     """
 
     t_s: Floats
@@ -93,7 +93,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report(ReportFigures, Figures[_native.Report]):
-    """What a run came to. Its figures are those of `ReportFigures`.
+    """The results of a run: the figures of `ReportFigures`.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class Report(ReportFigures, Figures[_native.Report]):
 
     @functools.cached_property
     def series(self) -> tuple[Sample, ...]:
-        """The samples taken during the run. Many of them are handier as `series_arrays`."""
+        """The samples taken during the run. For many samples, use `series_arrays`."""
         return tuple(read(Sample, sample) for sample in self.to_dict()["series"])
 
     def series_arrays(self) -> Series:
@@ -145,7 +145,7 @@ class Report(ReportFigures, Figures[_native.Report]):
         )
 
     def summary(self, width: int = 100, color: bool = False) -> str:
-        """The report as text tables, `width` columns (at least 60), with ANSI colours or without."""
+        """The report as text tables, `width` columns (at least 60), with or without ANSI colors."""
         return self._inner.summary(width, color)
 
     def plot(self) -> Any:

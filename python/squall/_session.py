@@ -29,8 +29,7 @@ Progress: TypeAlias = Callable[[Sample], object]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came during a blocking run. It was stopped cleanly, and there is a report of what was
-    sent.
+    """Ctrl-C interrupted a blocking run. The run was stopped cleanly, and there is a report of it.
 
     Attributes
     ----------
@@ -40,31 +39,31 @@ class Interrupted(KeyboardInterrupt):
     report: Report
 
     def __init__(self, report: Report) -> None:
-        super().__init__("the run was interrupted; the report of what was sent is in the exception")
+        super().__init__("the run was interrupted; the exception has the report so far")
         self.report = report
 
 
 class Session:
-    """A profile and how it is to be run.
+    """A profile with the options of its runs.
 
-    Leaving it as a context manager ends the runs that were started and not finished.
+    As a context manager, it ends unfinished runs on exit.
 
     Parameters
     ----------
     profile : Profile or path
-        What to send, or the file that says it. Taken as it is now; later changes to it are not
-        seen.
+        What to send, or the file of a profile. The session keeps a copy; later changes have no
+        effect.
     **options
-        How it is run: `RunOptions` has them.
+        Options of the runs: see `RunOptions`.
 
     Raises
     ------
     ProfileError
-        There are mistakes in the profile.
+        The profile has mistakes.
     TypeError
-        There is no such option; the message has the nearest.
+        An option is unknown; the message has the nearest.
     ValueError
-        An option has a value that none can have.
+        An option has a wrong value.
 
     Examples
     --------
@@ -100,57 +99,57 @@ class Session:
                     raise
 
     def plan(self) -> Plan:
-        """What would be sent. Opens the ports as far as it must, and closes them.
+        """Plan the run without sending. Opens the ports only as far as necessary, and closes them.
 
         Raises
         ------
         ProfileError
-            An address is wrong, a port cannot carry what is asked for.
+            An address is wrong, or a port cannot send the profile.
         """
         return Plan._from(self._native.plan())
 
     def start(self) -> Run:
-        """Opens the ports and starts; the first frame is due some 20 ms later.
+        """Open the ports and start; the first frame is due about 20 ms later.
 
         Raises
         ------
         ProfileError
-            An address is wrong, a port cannot carry what is asked for.
+            An address is wrong, or a port cannot send the profile.
         PortError
-            A port does not open.
+            A port cannot be opened.
         """
         run = Run(self._native.start())
         self._runs.add(run)
         return run
 
     def run(self, *, every: float = 0.25, progress: Progress | None = None) -> Report:
-        """Starts, waits for the end that the profile sets, and reports. Other threads go on
+        """Start, wait for the end that the profile sets, and report. Other threads keep running
         meanwhile.
 
         Parameters
         ----------
         every : seconds
-            Between samples for the report's series. On virtual time there are none.
+            Interval between samples for the report's series. With virtual time there are none.
         progress : callable, optional
             Called with each `Sample`.
 
         Raises
         ------
         Interrupted
-            Ctrl-C: a `KeyboardInterrupt` with the report of what was sent. The way to end a profile
+            Ctrl-C: a `KeyboardInterrupt` with the report so far. This is how to end a profile
             without an end.
         ProfileError, PortError
-            As `start`, and where a port is lost.
+            As `start`, and if a port is lost.
         """
         with self:
             return _watched(self.start(), every, progress)
 
 
 class Run:
-    """A run on its way: `Session.start` gives it.
+    """A run in progress: `Session.start` returns it.
 
-    All methods may be called from any thread. After `finish` they raise `Error`, but `finish`
-    itself, which gives the same report again.
+    All methods can be called from any thread. After `finish` they raise `Error`, except `finish`
+    itself, which returns the same report again.
 
     Examples
     --------
@@ -177,12 +176,12 @@ class Run:
 
     @property
     def virtual_time(self) -> bool:
-        """Whether it goes as fast as the machine does."""
+        """Whether the run uses virtual time, and is as fast as the machine allows."""
         return self._native.virtual_time
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the first frame was due; 0 on virtual time."""
+        """Seconds since the first frame was due; 0 with virtual time."""
         return self._native.elapsed_s
 
     def sample(self) -> Sample:
@@ -198,10 +197,10 @@ class Run:
         return Report._from(report)
 
     def pause(self, stream: str | None = None) -> None:
-        """Pauses a stream, the streams of a group, a template, a replay, or all. What would have
-        been due meanwhile is due later.
+        """Pause a stream, the streams of a group, a template, a replay, or all. Frames that would
+        have been due meanwhile are due later.
 
-        No more flows of a paused template begin; those that are open go on.
+        A paused template starts no more flows; open flows continue.
 
         Raises
         ------
@@ -211,7 +210,7 @@ class Run:
         self._native.pause(stream)
 
     def resume(self, stream: str | None = None) -> None:
-        """Lets a paused stream, the streams of a group, a template, or all go on.
+        """Resume a paused stream, the streams of a group, a template, a replay, or all.
 
         Raises
         ------
@@ -221,26 +220,26 @@ class Run:
         self._native.resume(stream)
 
     def change(self, profile: Profile) -> None:
-        """Makes the run that of another profile, which has the same ports.
+        """Change the run to another profile, which has the same ports.
 
-        Streams of the same name and frames go on, at their new rate; others are added and removed.
-        Of templates only the rates may differ: `cps`, `weight`, `users`, `active_limit`, and what
-        ``[flows]`` aims at.
+        Streams with the same name and frames continue, at their new rate; others are added and
+        removed. Of templates only the rates can differ: `cps`, `weight`, `users`, `active_limit`,
+        and the load in ``[flows]``.
 
         Raises
         ------
         ProfileError
-            There are mistakes in it; nothing is changed then.
+            The profile has mistakes; nothing is changed then.
         """
         self._native.change(profile._checked())
 
     def multiply(self, by: float | str) -> None:
-        """All rates are those of the profile times `by`, as `Session`'s ``mult`` says it.
+        """Set all rates to those of the profile times `by`, as with `Session`'s ``mult``.
 
         Raises
         ------
         ProfileError
-            It cannot be; nothing is changed then.
+            The rates cannot be scaled by `by`; nothing is changed then.
         """
         if isinstance(by, int | float):
             by = format(decimal.Decimal(repr(by)), "f")
@@ -256,42 +255,42 @@ class Run:
         users: int | None = None,
         weight: int | None = None,
     ) -> None:
-        """Flows begin as often as this says from now on: those of `template`, or (None) of all that
-        have a weight together.
+        """Change the load from now on: of `template`, or (None) of all templates with a weight
+        together.
 
         Parameters
         ----------
         cps, active, bandwidth, users, weight
-            One of them, and of the kind that the profile has: of a template `cps`, `users` or
-            `weight`, of all `cps`, `active` (open at once) or `bandwidth` (``"1 Gbps"``).
+            One of them, of the kind that the profile has: for a template `cps`, `users` or
+            `weight`, for all `cps`, `active` (open at once) or `bandwidth` (``"1 Gbps"``).
 
         Raises
         ------
         UnknownStream
             There is no such template.
         ProfileError
-            It is of another kind; nothing is changed.
+            The profile has another kind; nothing is changed then.
         """
         self._native.set_load(
             template, cps=cps, active=active, bandwidth=bandwidth, users=users, weight=weight
         )
 
     def stop(self) -> None:
-        """Nothing more is sent. `finish` then gives the report."""
+        """Stop sending. `finish` then returns the report."""
         self._native.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for everything to be sent, at most `timeout` seconds (None: for ever); whether it
-        is.
+        """Wait until everything is sent, at most `timeout` seconds (None: without limit); returns
+        whether it is.
 
-        Ctrl-C raises `KeyboardInterrupt` and leaves the run as it is.
+        Ctrl-C raises `KeyboardInterrupt` and does not change the run.
         """
         return self._native.wait(timeout)
 
     def finish(self) -> Report:
-        """Waits for the end that the profile sets, then for frames on their way, and reports.
+        """Wait for the end that the profile sets, then for frames in transit, and report.
 
-        Without such an end, `stop` first.
+        If the profile has no end, call `stop` first.
 
         Raises
         ------
@@ -303,7 +302,7 @@ class Run:
         return self._report
 
     def close(self) -> None:
-        """Ends the run if it goes on. `finish` still gives the report."""
+        """End the run if it has not ended. `finish` still returns the report."""
         if self._report is None:
             self.stop()
             self.finish()
@@ -335,8 +334,8 @@ def run(
     progress: Progress | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Runs a profile, or the file of one, to its end: `RunOptions` explains how, `Session.run` the
-    other two.
+    """Run a profile, or the file of one, to its end: see `RunOptions` for the options, and
+    `Session.run` for `every` and `progress`.
 
     Examples
     --------
@@ -359,8 +358,8 @@ def plan(
     ----------
     profile : Profile or path
     **options
-        What the plan depends on: ``cores``, ``mult``, ``part``, ``seed`` ...; `RunOptions` has
-        them.
+        Options that affect the plan: ``cores``, ``mult``, ``part``, ``seed`` ...: see
+        `RunOptions`.
 
     Returns
     -------
@@ -369,9 +368,9 @@ def plan(
     Raises
     ------
     ProfileError
-        There are mistakes in the profile, or a port cannot carry what is asked for.
+        The profile has mistakes, or a port cannot send it.
     TypeError
-        There is no such option; the message has the nearest.
+        An option is unknown; the message has the nearest.
 
     Examples
     --------
@@ -397,20 +396,20 @@ def send(
     progress: Progress | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Sends frames of one kind to one port. Without `count` and ``duration``, until Ctrl-C.
+    """Send frames of one kind on one port. Without `count` and ``duration``, until Ctrl-C.
 
     Parameters
     ----------
     port : str
         Its address: ``"af_packet:eth1"``, ``"loop:0"``, ``"pcap:out.pcap"``.
     packet, rate, size, segment, vary, latency
-        As those of `Stream`.
+        As in `Stream`.
     count : int, optional
-        So many frames; with `segment`, GSO frames.
+        Number of frames; with `segment`, of GSO frames.
     progress
-        As that of `Session.run`.
+        As in `Session.run`.
     **options
-        ``duration``, ``seed``, ``clock`` ...: `RunOptions` has them.
+        ``duration``, ``seed``, ``clock`` ...: see `RunOptions`.
 
     Examples
     --------
@@ -462,48 +461,48 @@ def replay(
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
-    """Sends captures again: with their own timing, at a rate, or as fast as the port goes.
+    """Replay captures: with their own timing, at a rate, or as fast as the port allows.
 
     Parameters
     ----------
     files : path or sequence of paths
-        pcap or pcapng, compressed or not; one after the other, or by their time stamps with
+        pcap or pcapng, compressed or not; one after the other, or by their timestamps with
         `merge`.
     port, port2 : str
-        Addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``; with `port2`, clients' packets leave
-        by `port` and servers' by `port2`, in the order of the captures.
+        Addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``; with `port2`, packets of
+        clients leave on `port` and packets of servers on `port2`, in the order of the captures.
     multiplier, pps, mbps, rate, ramp, topspeed
-        At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a text
-        such as ``"10 kpps"`` or ``"1 Gbps"`` (with FCS), ``ramp`` one such as
+        At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a
+        string such as ``"10 kpps"`` or ``"1 Gbps"`` (with FCS), ``ramp`` one such as
         ``"1kpps..10kpps:30s"``.
     pps_multi : int
         With `pps`, the number of frames sent back to back.
     max_gap : seconds, optional
-        Captured gaps are no longer.
+        Shorten captured gaps to at most this.
     loops : int
-        0 is without end.
+        0: without end.
     loop_delay : seconds
     limit : int, optional
-        Frames in all.
+        Frames in total.
     duration : seconds, optional
     preload : bool
-        Reads everything before the first frame leaves, and once for all loops.
+        Read everything into memory before the first frame leaves, once for all loops.
     unique_ip : bool or int
-        Other addresses in each loop, or with every so-many-th.
+        Change the addresses in each loop, or in every N-th.
     flow_stats, flow_expiry
-        Whether flows are counted, and after how many idle seconds (as captured) one has ended.
+        Whether to count flows, and after how many idle seconds (as captured) one has ended.
     split : (kind, text), optional
-        What tells the two ports apart: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
+        Rule that splits packets over the ports: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
         ``("cache", "file.cache")``, ``("port", "")``; by default ``("auto", "first")``. `reverse`
         exchanges them.
     filter, include, exclude : str, optional
-        Which packets: in the language of tcpdump, and by number (``"1-5,9"``).
+        Packets to send: by a filter (tcpdump's language), and by number (``"1-5,9"``).
     too_long
-        What is done with frames longer than the port takes.
+        How to treat frames longer than the port allows.
     edits : dict, optional
-        What is changed in frames on their way: names and values as those of `edit`.
+        Edits of the frames: names and values as in `edit`.
     cpus, clock, fingerprint, every, progress
-        As those of `Session` and `Session.run`.
+        As in `Session` and `Session.run`.
 
     Returns
     -------
@@ -513,9 +512,9 @@ def replay(
     Raises
     ------
     ValueError
-        More than one speed, or one that is none.
+        More than one speed, or a wrong one.
     Error
-        A capture that cannot be opened. One that is damaged is sent as far as it can be read:
+        A capture cannot be opened. A damaged one is sent up to the damage, see
         ``report.replays[0].fault``.
 
     Examples
@@ -534,7 +533,7 @@ def replay(
     if topspeed:
         asked["topspeed"] = "max"
     if len(asked) > 1:
-        raise ValueError(f"{' and '.join(asked)} were given: expected one speed at most")
+        raise ValueError(f"{' and '.join(asked)} were given: expected at most one speed")
     if "pps" in asked:
         asked = {"rate": f"{asked['pps']} pps"}
     elif topspeed:
@@ -594,39 +593,40 @@ def recv(
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
-    """Receives and sends nothing. Without `duration` and `count`, until Ctrl-C; a file ends by
-    itself.
+    """Receive without sending. Without `duration` and `count`, until Ctrl-C, or until the end of a
+    file.
 
     Parameters
     ----------
     port : str or sequence of str
-        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``; the report calls ports so.
+        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``; they are the names of the
+        ports in the report.
     duration : seconds, optional
     count : int, optional
         Stop soon after this number of frames.
     filter : str, optional
-        Receives only what it takes, in the language of tcpdump.
+        Receive only matching frames (tcpdump's language).
     by : {"flow", "source", "none"}
         What to count separately.
     flows : int
-        Flows at most in each receive queue; others are counted as one.
+        Maximum number of flows in each receive queue; further ones are counted as one.
     sequence
-        How packets are numbered: ``auto`` waits for evidence, a kind is taken from the first packet
-        on.
+        Kind of sequence numbers to read, from the first packet on; ``auto`` detects the kind
+        first.
     interval, burst_gap : seconds
-        Peak rates are those of the busiest interval; frames of a burst are no further apart.
+        Length of the intervals for peak rates; maximum gap between the frames of a burst.
     cores, cpus, gap_bins, every, progress
-        As those of `Session` and `Session.run`.
+        As in `Session` and `Session.run`.
 
     Returns
     -------
     Report
-        Its ``flows`` has what was measured of each.
+        Its ``received_flows`` has the measurements of each flow.
 
     Raises
     ------
     Interrupted
-        Ctrl-C: a `KeyboardInterrupt` with the report of what came until then.
+        Ctrl-C: a `KeyboardInterrupt` with the report so far.
 
     Examples
     --------

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Figures(Generic[C]):
-    """Figures that the core holds: as JSON, as plain values, as a page."""
+    """Figures as JSON, as plain values, as a page."""
 
     _inner: C
     #: The core's class.
@@ -49,27 +49,27 @@ class Figures(Generic[C]):
 
     @classmethod
     def from_json(cls: type[F], text: str) -> F:
-        """What `to_json` or the command line wrote.
+        """The figures from the JSON of `to_json` or of the command line.
 
         Raises
         ------
         ValueError
-            It is something else, or of another version.
+            The text is not such JSON, or has another version.
         """
         figures: F = cls._from(cls._core.from_json(text))
         return figures
 
     def to_json(self) -> str:
-        """As the command line's ``--json`` has it."""
+        """The figures as JSON, as ``--json`` of the command line writes them."""
         return self._inner.to_json()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, with all that is built on demand."""
+        """The figures as plain values, including those that are computed on demand."""
         table: dict[str, Any] = json.loads(self.to_json())
         return table
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes one HTML file with plots that needs no other.
+        """Write one self-contained HTML file with plots.
 
         Raises
         ------
@@ -88,10 +88,10 @@ class Figures(Generic[C]):
 # No Sequence, though it has what makes one: that `"web" in streams` asks for a name would be an
 # error to type checkers.
 class ByName(Generic[N]):
-    """A sequence whose items are found by name, too.
+    """A sequence whose items can also be looked up by name.
 
-    Of two with the same name (a stream that was removed and added again while running) the later is
-    found.
+    Of two items with the same name (a stream that was removed and added again while running), the
+    later one is found.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class ByName(Generic[N]):
 
 
 class Streams(ByName[N]):
-    """As `ByName`; `UnknownStream` where there is no such stream."""
+    """As `ByName`, but raises `UnknownStream` if there is no such stream."""
 
     def _unknown(self, name: str) -> typing.NoReturn:
         raise UnknownStream(name, self._index)

@@ -1,5 +1,5 @@
-"""A daemon's sessions for asyncio: `connect`. What waits for the daemon is a coroutine; all else is
-as with `squall.connect`, which says the same without ``await``.
+"""A daemon's sessions for asyncio: `connect`. Methods that wait for the daemon are coroutines; the
+rest is the same as with `squall.connect`, which needs no ``await``.
 
 >>> import squall.aio
 >>> async def web(url: str) -> int:
@@ -60,8 +60,8 @@ SOON, SELDOM = 0.02, 0.25
 
 
 class Channel(Protocol):
-    """How requests go out and how time passes: blocking, or beside an event loop. All else is said
-    once, here.
+    """How requests are sent and how time passes: blocking, or with an event loop. All else is in
+    this module only.
     """
 
     http: Http
@@ -71,7 +71,7 @@ class Channel(Protocol):
 
 
 class Held(Protocol):
-    """A lease: what counts of it is its name."""
+    """A lease, of which only the id is used."""
 
     @property
     def id(self) -> str: ...
@@ -92,7 +92,7 @@ class _Beside:
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """A run in the daemon's words, live or of the history.
+    """A run as the daemon lists it, live or from the history.
 
     Attributes
     ----------
@@ -102,9 +102,9 @@ class RunInfo:
     state : str
         ``starting``, ``running``, ``paused``, ``stopping``, ``done`` or ``failed``.
     verdict : dict or None
-        As a report's: whether its figures can be trusted.
+        As in a report: whether its figures can be trusted.
     passed : bool or None
-        By what it was to be failed; None where nothing was said.
+        Result of `fail_if`; None if it was not given.
     error : str or None
     owner, lease : str or None
     started, ended : str or None
@@ -136,13 +136,13 @@ class RunInfo:
 
     @property
     def over(self) -> bool:
-        """Whether nothing comes any more."""
+        """Whether the run has ended."""
         return self.state in ("done", "failed", "interrupted")
 
 
 @dataclasses.dataclass(frozen=True)
 class LeaseInfo:
-    """Who holds which ports, and for how long if it is not renewed."""
+    """A lease: its owner, its ports, and when it expires if it is not renewed."""
 
     id: str
     owner: str | None
@@ -158,7 +158,7 @@ class DaemonPort:
     Attributes
     ----------
     address : str
-        As profiles have it: ``"af_packet:eth1"``.
+        Address as in profiles: ``"af_packet:eth1"``.
     interface, kind, mac, note : str or None
     state : str
         ``up``, ``down`` or ``unknown``.
@@ -167,7 +167,7 @@ class DaemonPort:
     lease : dict or None
         ``id``, ``owner`` and ``expires_s``.
     run : str or None
-        Which run uses it.
+        The run that uses it.
     """
 
     address: str
@@ -185,7 +185,7 @@ class DaemonPort:
 
 @dataclasses.dataclass(frozen=True)
 class StoredFile:
-    """A file that the daemon keeps: ``name``, ``size`` in octets, ``modified`` (RFC 3339),
+    """A file that the daemon keeps: ``name``, ``size`` in bytes, ``modified`` (RFC 3339),
     ``kind``.
     """
 
@@ -263,8 +263,8 @@ class _Keeper:
 
 
 class Client:
-    """A daemon. `connect` makes it; as a context manager it is closed at the end, and what it holds
-    is given back.
+    """A connection to a daemon, made by `connect`. As a context manager, it is closed on exit, and
+    its leases are released.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -283,8 +283,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Gives back the leases that were acquired, and closes connections. Runs without such a
-        lease go on to its end.
+        """Release the leases that were acquired, and close connections. Runs without such a lease
+        continue until their own lease ends.
         """
         held, self._leases = self._leases, {}
         for reference in held.values():
@@ -302,7 +302,7 @@ class Client:
         info = await self.info()
         if not info.get("authorized", True):
             raise ServerError(
-                f"{self.url} wants a token\n  give token=, or set SQUALL_TOKEN to what the daemon's token file has",
+                f"{self.url} needs a token\n  try token=, or set SQUALL_TOKEN to the contents of the daemon's token file",
                 401,
                 "unauthorized",
             )
@@ -310,7 +310,7 @@ class Client:
         self._lease_s = float(info.get("lease_s") or self._lease_s)
 
     async def info(self) -> dict[str, Any]:
-        """What the daemon says of itself: ``version``, ``uptime_s``, ``lease_s``, ``otg`` ..."""
+        """Information about the daemon: ``version``, ``uptime_s``, ``lease_s``, ``otg`` ..."""
         table: dict[str, Any] = await self._ask("GET", "/info")
         return table
 
@@ -327,26 +327,25 @@ class Client:
         fail_if: Sequence[str] = (),
         **options: Unpack[RunOptions],
     ) -> Session:
-        """A profile and how it is to be run by the daemon: `squall.Session` explains what is not
-        here.
+        """A profile with options for its run by the daemon; see also `squall.Session`.
 
         Parameters
         ----------
         profile : Profile or path
-            A path is that of a file here; files that the profile names are the daemon's (`upload`).
+            A path names a local file; files that the profile names are the daemon's (`upload`).
         name : str, optional
-            What the history calls the run.
+            Name of the run in the history.
         lease : Lease or its id, optional
-            Its ports are used. Default: the run has its own, which is renewed as long as the `Run`
-            is held.
+            The run uses its ports. Default: the run has its own lease, which is renewed as long as
+            the `Run` object exists.
         detached : bool
-            The run goes on to its end, whoever is there; it needs an end.
+            The run continues to its end without a client; it must have an end.
         ttl : seconds, optional
-            How long the run's own lease outlives its client. Default: what the daemon says.
+            How long the run's own lease outlives its client. Default: the daemon's setting.
         fail_if : sequence of str
-            What must not hold when it is over: ``["loss > 0"]``; `RunInfo` says whether it does.
+            Conditions that must not hold at the end: ``["loss > 0"]``; `RunInfo` has the result.
         **options
-            As those of `squall.Session`: `RunOptions` has them. Files are the daemon's.
+            As in `squall.Session`: see `RunOptions`. Files are the daemon's.
         """
         body: dict[str, Any] = {
             **_profile(profile),
@@ -370,7 +369,7 @@ class Client:
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
-        """Runs a profile to its end; `more` as `session`."""
+        """Run a profile to its end; `more` as in `session`."""
         return await self.session(profile, **more).run(every=every, progress=progress)
 
     async def send(
@@ -387,7 +386,7 @@ class Client:
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
-        """Sends frames of one kind to one port, as `squall.send`; `more` as `session`."""
+        """Send frames of one kind on one port, as `squall.send`; `more` as in `session`."""
         stream = Stream(
             packet=packet,
             rate=rate,
@@ -420,11 +419,11 @@ class Client:
         file : str, optional
             Its name among the daemon's files.
         filter : str, optional
-            In the language of tcpdump.
+            Capture only matching packets (tcpdump's language).
         snaplen, count, duration_s, lease
-            As those of `squall.capture`, and of `session`.
+            As in `squall.capture` and `session`.
         **more
-            As the daemon's API has it: ``rotate_octets``, ``ring_files`` ...
+            As in the daemon's API: ``rotate_octets``, ``ring_files`` ...
         """
         body = {
             "ports": [port] if isinstance(port, str) else list(port),
@@ -468,35 +467,35 @@ class Client:
         )
 
     async def attach(self, id: str) -> Run:
-        """A run of somebody, live or over. Letting go of it does not end it."""
+        """Any run, live or ended. It continues when the object is discarded."""
         return Run(self, await self._ask("GET", f"/runs/{_quoted(id)}"), renewed=False)
 
     async def report(self, id: str) -> Report:
-        """The report of a run, of the history, too."""
+        """The report of a run, also from the history."""
         reply = await self._channel.send("GET", f"{API}/runs/{_quoted(id)}/report")
         return Report.from_json(reply.body.decode())
 
     async def rename(self, id: str, name: str | None = None, note: str | None = None) -> RunInfo:
-        """Gives a run another name, or a note."""
+        """Change the name or the note of a run."""
         body = {
             key: value for key, value in {"name": name, "note": note}.items() if value is not None
         }
         return _known(RunInfo, await self._ask("PATCH", f"/runs/{_quoted(id)}", body))
 
     async def forget(self, id: str) -> None:
-        """Takes a run that is over out of the history."""
+        """Remove an ended run from the history."""
         await self._ask("DELETE", f"/runs/{_quoted(id)}")
 
     # Ports and leases
 
     async def ports(self) -> tuple[DaemonPort, ...]:
-        """The ports of the daemon's machine, and who holds them."""
+        """The ports of the daemon's machine, and their leases."""
         return tuple(
             _known(DaemonPort, port) for port in (await self._ask("GET", "/ports"))["ports"]
         )
 
     async def leases(self) -> tuple[LeaseInfo, ...]:
-        """All leases, of others, too."""
+        """All leases, including those of other users."""
         return tuple(
             _known(LeaseInfo, lease) for lease in (await self._ask("GET", "/leases"))["leases"]
         )
@@ -504,25 +503,25 @@ class Client:
     async def acquire(
         self, *ports: str, owner: str | None = None, ttl: float | None = None, force: bool = False
     ) -> Lease:
-        """Holds ports for runs to come; renewed in the background until it is released, or the
-        process ends.
+        """Lease ports for later runs. The lease is renewed in the background until it is released,
+        or the process ends.
 
         Parameters
         ----------
         *ports : str
             Addresses.
         owner : str, optional
-            Who holds them, for others to read. Default: the user and the host.
+            Name of the holder that others see. Default: the user and the host.
         ttl : seconds, optional
-            How long others wait for the ports after this process has died. Default: what the daemon
-            says.
+            How long the ports stay leased after this process has died. Default: the daemon's
+            setting.
         force : bool
-            Takes them from whoever has them, and stops the run that uses them.
+            Take the ports from their holder, and stop the run that uses them.
 
         Raises
         ------
         PortError
-            Somebody else has one; the message says who.
+            Another holder has one; the message names it.
         """
         if force:
             await self.release(*ports)
@@ -533,27 +532,27 @@ class Client:
         return lease
 
     async def release(self, *ports: str) -> None:
-        """Takes ports from whoever has them. The run that uses them stops."""
+        """Take ports away from their holder. The run that uses them stops."""
         await self._ask("POST", "/leases/release", {"ports": list(ports)})
 
     # Files
 
     async def files(self) -> tuple[StoredFile, ...]:
-        """What profiles, replays and attacks of the daemon can name, and what captures have
-        written.
+        """The files that profiles, replays and attacks of the daemon can use, and that captures
+        have written.
         """
         return tuple(
             _known(StoredFile, file) for file in (await self._ask("GET", "/files"))["files"]
         )
 
     async def upload(self, file: Path, name: str | None = None) -> str:
-        """Gives the daemon a file; returns what it is called there.
+        """Upload a file to the daemon; returns its name there.
 
         Parameters
         ----------
         file : path
         name : str, optional
-            Default: that of the file, without its folders.
+            Default: the name of the file, without its folders.
         """
         name = name or pathlib.Path(file).name
         with open(file, "rb") as source:
@@ -561,7 +560,7 @@ class Client:
         return name
 
     async def download(self, name: str, to: Path | None = None) -> pathlib.Path:
-        """Fetches a file of the daemon; returns where it is.
+        """Download a file of the daemon; returns its local path.
 
         Parameters
         ----------
@@ -583,7 +582,7 @@ class Client:
         return target
 
     async def remove(self, name: str) -> None:
-        """Deletes a file of the daemon."""
+        """Delete a file of the daemon."""
         await self._ask("DELETE", f"/files/{_quoted(name)}")
 
     async def packets(
@@ -601,26 +600,26 @@ class Client:
     # Profiles and attacks
 
     async def check(self, profile: Profile | Path) -> dict[str, Any]:
-        """What the daemon thinks of a profile: ``ok``, ``problems``, ``profile``, ``summary``."""
+        """Let the daemon check a profile: ``ok``, ``problems``, ``profile``, ``summary``."""
         table: dict[str, Any] = await self._ask("POST", "/profiles/check", _profile(profile))
         return table
 
     async def plan(self, profile: Profile | Path) -> str:
-        """What would be sent, as ``squall plan`` says it."""
+        """The plan of a profile, as ``squall plan`` prints it."""
         return str((await self._ask("POST", "/plan", _profile(profile)))["text"])
 
     async def solve(self, rules: str, *, every: float = 0.2, **options: Any) -> dict[str, Any]:
-        """Solves rules of intrusion detection: which attacks could be made of them, and why of
-        others not.
+        """Solve intrusion detection rules: the attacks that can be made from them, and the reason
+        for each of the others.
 
         Parameters
         ----------
         rules : str
             The text of rules, or the name of one of the daemon's files.
         every : seconds
-            Between two looks.
+            Interval between requests for the result.
         **options
-            As the daemon's API has them.
+            As in the daemon's API.
 
         Returns
         -------
@@ -636,7 +635,7 @@ class Client:
             await self._channel.sleep(every)
 
     async def score(self, labels: str, alerts: str) -> dict[str, Any]:
-        """Compares alerts with the ground truth of attacks: both are names of the daemon's files."""
+        """Compare alerts with the ground truth of attacks: both are names of the daemon's files."""
         table: dict[str, Any] = await self._ask(
             "POST", "/attacks/score", {"labels": labels, "alerts": alerts}
         )
@@ -644,8 +643,7 @@ class Client:
 
 
 class Lease:
-    """Ports that are held: `Client.acquire` gives it. Leaving it as a context manager releases
-    them.
+    """Leased ports: `Client.acquire` returns it. As a context manager, it releases them on exit.
     """
 
     def __init__(self, client: Client, info: LeaseInfo) -> None:
@@ -663,11 +661,11 @@ class Lease:
         await self.release()
 
     async def renew(self) -> None:
-        """Renews it now; in the background that happens three times in its life."""
+        """Renew the lease now. In the background this happens three times during its lifetime."""
         await self._client._ask("POST", f"/leases/{_quoted(self.id)}/renew")
 
     async def release(self) -> None:
-        """Gives the ports back; runs that use them stop. Once more does nothing."""
+        """Release the ports; runs that use them stop. Further calls have no effect."""
         self._client._keeper.drop(self.id)
         self._client._leases.pop(self.id, None)
         with contextlib.suppress(ServerError):
@@ -675,10 +673,9 @@ class Lease:
 
 
 class Session:
-    """A profile and how the daemon is to run it: `Client.session` gives it.
+    """A profile with options for its runs by the daemon: `Client.session` returns it.
 
-    Leaving it as a context manager ends the runs that were started and not finished, but detached
-    ones.
+    As a context manager, it ends unfinished runs on exit, except detached ones.
     """
 
     def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
@@ -702,14 +699,14 @@ class Session:
                     raise
 
     async def start(self) -> Run:
-        """The daemon opens the ports and starts.
+        """Let the daemon open the ports and start.
 
         Raises
         ------
         ProfileError
-            There are mistakes in the profile.
+            The profile has mistakes.
         PortError
-            A port does not open, or somebody else holds it.
+            A port cannot be opened, or another holder has it.
         """
         table = await self._client._ask("POST", self._path, self._body)
         own = "lease" not in self._body and not self._body.get("detached")
@@ -718,13 +715,13 @@ class Session:
         return run
 
     async def run(self, *, every: float = 0.5, progress: Progress | None = None) -> Report:
-        """Starts, waits for the end that the profile sets, and reports.
+        """Start, wait for the end that the profile sets, and report.
 
         Raises
         ------
         Interrupted
-            Ctrl-C, without asyncio: a `KeyboardInterrupt` with the report of what was sent. A task
-            that is cancelled stops the run, and is cancelled.
+            Ctrl-C, without asyncio: a `KeyboardInterrupt` with the report so far. A task that is
+            canceled stops the run, and is canceled.
         """
         async with self:
             run = await self.start()
@@ -739,10 +736,10 @@ class Session:
 
 
 class Run:
-    """A run of the daemon: `Session.start` and `Client.attach` give it.
+    """A run of the daemon: `Session.start` and `Client.attach` return it.
 
-    What it can do is what one in process can. As long as this object lives, the run's lease is
-    renewed; when the process dies the daemon stops the run.
+    It has the methods of `squall.Run`. As long as this object exists, the run's lease is renewed;
+    when the process dies, the daemon stops the run.
     """
 
     def __init__(
@@ -756,11 +753,11 @@ class Run:
 
     @property
     def id(self) -> str:
-        """What the daemon calls it."""
+        """The run's id in the daemon."""
         return self._info.id
 
     async def info(self) -> RunInfo:
-        """How it stands."""
+        """The current state of the run."""
         self._info = _known(RunInfo, await self._ask("GET", ""))
         if self._info.over:
             self._client._keeper.drop(self._info.lease)
@@ -771,8 +768,8 @@ class Run:
         return float((await self.info()).elapsed_s or 0.0)
 
     async def sample(self) -> Sample:
-        """The newest rates that the daemon has taken, four times a second; before the first, of
-        nothing.
+        """The newest rates; the daemon takes them four times per second. Empty before the first
+        ones.
         """
         table = (await self._ask("GET", "/stats"))["sample"]
         if table is None:
@@ -800,7 +797,7 @@ class Run:
             await self._client._channel.sleep(SOON)
 
     async def pause(self, stream: str | None = None) -> None:
-        """Pauses a stream, the streams of a group, a template, or all.
+        """Pause a stream, the streams of a group, a template, or all.
 
         Raises
         ------
@@ -810,7 +807,7 @@ class Run:
         await self._ask("POST", "/pause", {} if stream is None else {"stream": stream})
 
     async def resume(self, stream: str | None = None) -> None:
-        """Lets a paused stream, the streams of a group, a template, or all go on.
+        """Resume a paused stream, the streams of a group, a template, or all.
 
         Raises
         ------
@@ -820,23 +817,23 @@ class Run:
         await self._ask("POST", "/resume", {} if stream is None else {"stream": stream})
 
     async def change(self, profile: Profile | Path) -> None:
-        """Makes the run that of another profile, which has the same ports.
+        """Change the run to another profile, which has the same ports.
 
         Raises
         ------
         ProfileError
-            There are mistakes in it; nothing is changed then.
+            The profile has mistakes; nothing is changed then.
         """
         await self._ask("POST", "/change", _profile(profile))
 
     async def multiply(self, by: float | str) -> None:
-        """All rates are those of the profile times `by` (``2``, ``"50 %"``), or come to it (``"1
-        Mpps"``).
+        """Set all rates to those of the profile times `by` (``2``, ``"50 %"``), or to this total
+        (``"1 Mpps"``).
 
         Raises
         ------
         ProfileError
-            It cannot be; nothing is changed then.
+            The rates cannot be scaled by `by`; nothing is changed then.
         """
         if isinstance(by, int | float):
             # repr would write 1e-05.
@@ -844,15 +841,15 @@ class Run:
         await self._ask("POST", "/rate", {"mult": by})
 
     async def set_rate(self, stream: str, rate: float | str) -> None:
-        """A stream's rate from now on, times what `multiply` said: ``"1 Mpps"``; a number is frames
-        a second.
+        """Set a stream's rate, before the factor of `multiply`: ``"1 Mpps"``; a number is frames
+        per second.
 
         Raises
         ------
         UnknownStream
             There is no such stream.
         ProfileError
-            It is no rate, or a port cannot carry it; nothing is changed.
+            The rate is wrong, or a port cannot send it; nothing is changed then.
         """
         text = rate if isinstance(rate, str) else f"{rate} pps"
         await self._ask("POST", "/rate", {"stream": stream, "rate": text})
@@ -867,14 +864,14 @@ class Run:
         users: int | None = None,
         weight: int | None = None,
     ) -> None:
-        """Flows begin as often as this says from now on: as `squall.Run.set_load`.
+        """Change the load from now on: as `squall.Run.set_load`.
 
         Raises
         ------
         UnknownStream
             There is no such template.
         ProfileError
-            It is of another kind; nothing is changed.
+            The profile has another kind; nothing is changed then.
         """
         asked = {
             "cps": cps,
@@ -885,21 +882,21 @@ class Run:
         }
         given = {key: value for key, value in asked.items() if value is not None}
         if len(given) != 1:
-            raise ValueError("expected one of cps, active, bandwidth, users, weight")
+            raise ValueError("expected exactly one of cps, active, bandwidth, users and weight")
         await self._ask("POST", "/rate", {"template": template, **given})
 
     async def trigger(self) -> None:
-        """What a capture waits for is now."""
+        """Trigger a capture that waits for its trigger."""
         await self._ask("POST", "/trigger")
 
     async def stop(self) -> None:
-        """Nothing more is sent. `finish` then gives the report."""
+        """Stop sending. `finish` then returns the report."""
         await self._ask("POST", "/stop")
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end, at most `timeout` seconds (None: for ever); whether it came."""
+        """Wait for the end, at most `timeout` seconds (None: without limit). True if it came."""
         if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout = {timeout!r}: that is no time to wait")
+            raise ValueError(f"timeout = {timeout!r}: not a time to wait")
         end = None if timeout is None else time.monotonic() + timeout
         nap = SOON
         while True:
@@ -912,12 +909,12 @@ class Run:
             nap = min(nap * 1.5, SELDOM)
 
     async def finish(self) -> Report:
-        """Waits for the end that the profile sets, and reports. Without such an end, `stop` first.
+        """Wait for the end that the profile sets, and report. If it has no end, call `stop` first.
 
         Raises
         ------
         PortError
-            The run failed without a report; the message says why.
+            The run failed without a report; the message has the reason.
         """
         if self._report is None:
             await self.wait()
@@ -925,7 +922,7 @@ class Run:
             # was one.
             if self._info.verdict is None:
                 raise PortError(
-                    self._info.error or f"run {self.id} failed, and the daemon does not say why"
+                    self._info.error or f"run {self.id} failed, and the daemon has no reason"
                 )
             report = await self._client.report(self.id)
             # A daemon may say that a run is over a moment before it has the report of its end.
@@ -937,7 +934,7 @@ class Run:
         return self._report
 
     async def close(self) -> None:
-        """Ends the run if it goes on. `finish` still gives the report."""
+        """End the run if it has not ended. `finish` still returns the report."""
         if self._report is None:
             if not (await self.info()).over:
                 with contextlib.suppress(ServerError):
@@ -953,7 +950,7 @@ class Run:
         return reply.body.decode()
 
     async def profile(self) -> str:
-        """The profile's text, as it was started."""
+        """The text of the profile that was started."""
         reply = await self._client._channel.send("GET", f"{API}/runs/{_quoted(self.id)}/profile")
         return reply.body.decode()
 
@@ -973,7 +970,7 @@ async def connect(
     Raises
     ------
     ServerError
-        There is no daemon, its certificate is not the one it should be, or it wants another token.
+        No daemon answers, it has an unexpected certificate, or the token is wrong.
     """
     return await _connected(_Beside(await asyncio.to_thread(Http, url, token, verify, timeout)))
 
@@ -992,7 +989,7 @@ def _profile(profile: Profile | Path) -> dict[str, Any]:
     kinds = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
     if path.suffix not in kinds:
         raise ValueError(
-            f"profile {os.fspath(path)!r}: expected a file that ends in {', '.join(kinds)}"
+            f"profile {os.fspath(path)!r}: expected a file name that ends in {', '.join(kinds)}"
         )
     return {"profile": path.read_text(encoding="utf-8"), "format": kinds[path.suffix]}
 

@@ -1,10 +1,9 @@
-"""Plugin of pytest: traffic in tests, and what it came to beside a failure. pytest finds it by
-itself.
+"""Pytest plugin: traffic in tests, with the reports of its runs next to a failure. pytest loads it
+automatically.
 
-Fixtures: ``squall`` (this package, whose runs are remembered; those of a daemon with
-``--squall-url``), ``veth_pair`` (two interfaces that are each other's peer, in a network of the
-test's own). Functions: `assert_no_loss`, `assert_latency`, `assert_rate`, methods of the fixture,
-too.
+Fixtures: ``squall`` (this package, with its runs recorded; runs of a daemon with ``--squall-url``),
+``veth_pair`` (two interfaces that are each other's peer, in a separate network of the test).
+Functions: `assert_no_loss`, `assert_latency`, `assert_rate`, which are also methods of the fixture.
 
 >>> def test_nothing_is_lost(squall, veth_pair):
 ...     profile = squall.Profile(ports={"A": veth_pair.a, "B": veth_pair.b}, duration="1 s")
@@ -58,17 +57,17 @@ class _Reporting(Protocol):
 
 
 def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
-    """Of `stream`, or of all streams with ``latency``, every frame that was sent has arrived.
+    """Assert that every sent frame of `stream`, or of all streams with ``latency``, has arrived.
 
     Parameters
     ----------
     of : Report or run
-        Of a run that goes on, frames on their way are not lost: those in its report are.
+        During a run, frames in transit are not lost; lost are those that its report has as lost.
 
     Raises
     ------
     AssertionError
-        With what was sent, received and lost of each stream.
+        The message has the frames sent, received and lost of each stream.
     UnknownStream
         There is no such stream.
     ValueError
@@ -94,7 +93,7 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
 def assert_latency(
     of: Report | _Reporting, stream: str | None = None, **limits: str | float
 ) -> None:
-    """One-way delay keeps to limits, of `stream` or of each stream with ``latency``.
+    """Assert limits of the one-way delay of `stream`, or of each stream with ``latency``.
 
     Parameters
     ----------
@@ -105,9 +104,9 @@ def assert_latency(
     Raises
     ------
     AssertionError
-        With what was found and what was allowed.
+        The message has the measured and the allowed values.
     UnknownStream, ValueError
-        As `assert_no_loss`; a limit says nothing.
+        As `assert_no_loss`; or a limit is wrong.
 
     Examples
     --------
@@ -147,25 +146,25 @@ def assert_rate(
     *,
     pps: float | None = None,
 ) -> None:
-    """Streams left at the rate that was asked for, and those with ``latency`` arrived at it.
+    """Assert that streams left at the requested rate, and those with ``latency`` arrived at it.
 
     Parameters
     ----------
     tol : float
-        Relative: 0.01 is one per cent more or less.
+        Relative: 0.01 is one percent more or less.
     stream : str, optional
         Default: all.
     pps : float, optional
-        In place of the rate that the profile asks for.
+        Expected rate, instead of that of the profile.
 
     Raises
     ------
     AssertionError
-        With what was found and what was expected.
+        The message has the measured and the expected rates.
     UnknownStream
         There is no such stream.
     ValueError
-        A stream has no rate that was asked for (``max``).
+        A stream has no requested rate (``max``).
 
     Examples
     --------
@@ -184,7 +183,7 @@ def assert_rate(
     for one in _streams(of, stream):
         expected = one.asked_pps if pps is None else pps
         if expected is None:
-            raise ValueError(f"stream {one.name!r} asks for no rate (max)\n  try pps=")
+            raise ValueError(f"stream {one.name!r} has no requested rate (max)\n  try pps=")
         found = [("sent", one.tx_pps)]
         if one.rx is not None and one.tx_packets:
             # What arrives of what leaves, as the receiver's own clock has no beginning.
@@ -211,17 +210,17 @@ _ASSERTS: dict[str, Any] = {
 
 
 class Traffic:
-    """The package ``squall`` as a fixture: all that it has, the asserts of this module, and runs
-    that a failure shows.
+    """The package ``squall`` as a fixture, with the asserts of this module, and with runs that a
+    failure shows.
 
     Attributes
     ----------
     client : Client or None
-        Of the daemon that ``--squall-url`` names.
+        Client of the daemon of ``--squall-url``.
     reports : list of Report
-        Of the test so far.
+        Reports of the test so far.
     name : str
-        No other test, and no other worker of xdist, has it.
+        Unique among all tests and xdist workers.
     """
 
     def __init__(self, name: str, client: package.Client | None) -> None:
@@ -235,19 +234,19 @@ class Traffic:
         return _ASSERTS.get(name) or getattr(package, name)
 
     def Session(self, profile: Any, **options: Any) -> Any:  # noqa: N802: as the package has it
-        """`squall.Session`, or the daemon's; what it starts is ended with the test."""
+        """`squall.Session`, or the daemon's; its runs end with the test."""
         if self.client is None:
             return _Watched(package.Session(profile, **options), self)
         return _Watched(self.client.session(profile, **{"name": self.name, **options}), self)
 
     def start(self, profile: Any, **options: Any) -> Any:
-        """Starts a run, which ends with the test if nobody ends it before."""
+        """Start a run, which ends with the test at the latest."""
         return self.Session(profile, **options).start()
 
     def run(
         self, profile: Any, *, every: float = 0.25, progress: Any = None, **options: Any
     ) -> Report:
-        """Runs a profile to its end, as `squall.run`."""
+        """Run a profile to its end, as `squall.run`."""
         return self._kept(
             self.Session(profile, **options)._session.run(every=every, progress=progress)
         )
@@ -257,8 +256,7 @@ class Traffic:
         return self._kept((self.client or package).send(port, packet, **options))
 
     def loop(self, *flags: str, **options: object) -> str:
-        """The address of a link in memory that nobody else has: ``squall.loop("virtual",
-        drop="1/10")``.
+        """The address of an unused link in memory: ``squall.loop("virtual", drop="1/10")``.
         """
         name = f"loop:{self.name}-{next(self._number)}"
         return ",".join([name, *flags, *(f"{key}={value}" for key, value in options.items())])
@@ -336,7 +334,7 @@ class VethPair:
     a, b : str
         Addresses for profiles: ``"af_packet:veth-a"``.
     interfaces : tuple of str
-        Their names, for other tools; empty where a daemon has them.
+        Names of the interfaces, for other tools; empty if they are a daemon's.
     """
 
     a: str
@@ -347,34 +345,34 @@ class VethPair:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("squall", "traffic (squall)")
     group.addoption(
-        "--squall-url", metavar="URL", help="runs are those of this daemon: https://host:8443"
+        "--squall-url", metavar="URL", help="run on this daemon: https://host:8443"
     )
     group.addoption(
         "--squall-token", metavar="TOKEN", help="the daemon's token (default: $SQUALL_TOKEN)"
     )
     group.addoption(
-        "--squall-verify", metavar="WHAT", help="its certificate: sha256:..., a file, or 'no'"
+        "--squall-verify", metavar="WHAT", help="certificate check: sha256:..., a file, or 'no'"
     )
     group.addoption(
         "--squall-ports",
         metavar="A,B",
-        help="two ports of the daemon that are linked: veth_pair has them",
+        help="two linked ports of the daemon, for veth_pair",
     )
     group.addoption(
         "--squall-artifacts",
         metavar="FOLDER",
-        help="keeps reports (JSON, HTML) and captures of tests that fail",
+        help="keep reports (JSON, HTML) and captures of failed tests",
     )
     group.addoption(
         "--squall-capture",
         action="store_true",
-        help="records both ends of veth_pair, for --squall-artifacts",
+        help="capture both ends of veth_pair, for --squall-artifacts",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "squall_capture: records both ends of veth_pair, as --squall-capture does"
+        "markers", "squall_capture: capture both ends of veth_pair, as --squall-capture does"
     )
 
 
@@ -394,7 +392,7 @@ def _squall_client(request: pytest.FixtureRequest) -> Iterator[package.Client | 
 def squall(
     request: pytest.FixtureRequest, _squall_client: package.Client | None
 ) -> Iterator[Traffic]:
-    """The package ``squall``; its runs end with the test, and a failure shows what they came to."""
+    """The package ``squall``; its runs end with the test, and a failure shows their reports."""
     traffic = Traffic(_unique(request.node.nodeid), _squall_client)
     request.node.stash[KEY] = traffic
     try:
@@ -405,10 +403,10 @@ def squall(
 
 @pytest.fixture
 def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethPair]:
-    """Two interfaces that are each other's peer, in a network of the test's own: no other test sees
-    their frames.
+    """Two interfaces that are each other's peer, in a separate network of the test: no other test
+    sees their frames.
 
-    The test's own thread is in that network, and so are the programs and threads that it starts.
+    The test's thread is in this network, and so are the programs and threads that it starts.
     With ``--squall-url`` they are the two ports of ``--squall-ports``. Skips where the kernel does
     not let this user make networks.
     """
@@ -416,7 +414,7 @@ def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethP
     if squall.client is not None:
         if ports is None or ports.count(",") != 1:
             pytest.skip(
-                "veth_pair: the daemon's ports are not this process's: --squall-ports=A,B names two that are linked"
+                "veth_pair: a daemon's ports are needed\n  try --squall-ports=A,B with two linked ports"
             )
         a, b = ports.split(",")
         with squall.client.acquire(a, b, owner=squall.name):
@@ -444,13 +442,13 @@ def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethP
 def _network() -> Iterator[str | None]:
     """This thread in a network of its own; yields why not."""
     if shutil.which("ip") is None:
-        yield "there is no `ip` (iproute2)"
+        yield "cannot find `ip` (iproute2)"
         return
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if libc.unshare(CLONE_NEWNET) != 0:
-            yield f"no network of its own: {os.strerror(ctypes.get_errno())}"
+            yield f"cannot create a network: {os.strerror(ctypes.get_errno())}"
             return
         try:
             # The kernel's own packets would be counted with ours.
@@ -460,7 +458,7 @@ def _network() -> Iterator[str | None]:
             yield None
         finally:
             if libc.setns(home, CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "the thread does not come back to its network")
+                raise OSError(ctypes.get_errno(), "cannot return to the thread's network")
     finally:
         os.close(home)
 
@@ -532,7 +530,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     if folder is None:
         if reports:
             result.sections.append(
-                ("squall artifacts", "--squall-artifacts=FOLDER keeps reports and captures")
+                ("squall artifacts", "try --squall-artifacts=FOLDER to keep reports and captures")
             )
         return
     try:
@@ -611,12 +609,12 @@ def _limit(name: str, limit: str | float) -> tuple[Callable[[float, float], bool
         if field.name not in ("count", "bins")
     ]
     if name not in known:
-        raise ValueError(f"assert_latency: no figure {name!r}: expected {', '.join(known)}")
+        raise ValueError(f"assert_latency: unknown figure {name!r}: expected {', '.join(known)}")
     if isinstance(limit, int | float):
         return _HOLDS["<="], float(limit), f"<= {_time(float(limit))}"
     said = re.fullmatch(r"\s*(<=|>=|<|>|)\s*([0-9.]+(?:e-?\d+)?)\s*(\w+)\s*", limit)
     if not said or said[3] not in _UNITS:
-        raise ValueError(f'{name} = {limit!r}: expected such as "<50us", "<= 1 ms", ">100ns"')
+        raise ValueError(f'{name} = {limit!r}: expected "<50us", "<= 1 ms", ">100ns" ...')
     how = said[1] or "<="
     return _HOLDS[how], float(said[2]) * _UNITS[said[3]], f"{how} {said[2]} {said[3]}"
 

@@ -1,5 +1,5 @@
-"""A daemon's sessions: `squall.connect`. They are those of `squall.aio`, which has all that is
-decided here, waited for.
+"""A daemon's sessions: `squall.connect`. They have the methods of `squall.aio`, but wait for each
+result.
 
 >>> import squall
 >>> def lost(url: str) -> int:
@@ -49,32 +49,32 @@ def connect(
     verify: Verify = None,
     timeout: float = 30.0,
 ) -> Client:
-    """A daemon (``squall serve``), whose runs are like those in process: ``client.run(profile)``
-    for ``squall.run(profile)``.
+    """Connect to a daemon (``squall serve``). Its runs are used like local ones:
+    ``client.run(profile)`` for ``squall.run(profile)``.
 
     Parameters
     ----------
     url : str
-        ``https://HOST:PORT``, ``http://...`` of a daemon that is plain, or ``unix:PATH``: the
+        ``https://HOST:PORT``, ``http://...`` (a daemon with ``--plain``), or ``unix:PATH``: the
         socket of a daemon on this machine, where the user who started it and root need no token.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the one in its folder, where that
+        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its folder, if it
         can be read.
     verify : optional
-        How its certificate is checked. None: by that in the folder of a daemon on this machine, by
-        the system's authorities, else it is trusted when first seen and has to be the same from
-        then on (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: it has this
-        fingerprint. A path: by the certificates in this file (PEM). True: by the system's
-        authorities alone. False: not at all.
+        How to check the daemon's certificate. None: by the one in the folder of a daemon on this
+        machine, or by the system's authorities; otherwise it is trusted when first seen, and must
+        stay the same from then on (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: by
+        this fingerprint. A path: by the certificates in this file (PEM). True: by the system's
+        authorities only. False: not at all.
     timeout : seconds
-        For connecting, and for each wait for an answer.
+        Limit for connecting, and for each wait for an answer.
 
     Raises
     ------
     ServerError
-        There is no daemon, its certificate is not the one it should be, or it wants another token.
+        No daemon answers, it has an unexpected certificate, or the token is wrong.
     ValueError
-        `url` or `verify` says nothing.
+        `url` or `verify` is wrong.
     """
     return Client(_now(aio._connected(_Blocking(Http(url, token, verify, timeout)))))
 

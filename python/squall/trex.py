@@ -1,8 +1,7 @@
-"""TRex's stateless verbs over Squall: scripts that were written for ``trex.stl.api`` run with few
-changes.
+"""TRex's stateless API with Squall: scripts for ``trex.stl.api`` run with few changes.
 
-In process (``server="local"``), or over a daemon (``server="https://host:8443"``). Ports are what
-``ports=`` names, in order.
+It runs in this process (``server="local"``), or on a daemon (``server="https://host:8443"``). The
+ports are those of ``ports=``, in order.
 
 >>> from squall.trex import *
 >>> client = STLClient(ports=["loop:trex-a", "loop:trex-b"])
@@ -17,9 +16,9 @@ In process (``server="local"``), or over a daemon (``server="https://host:8443"`
 (100, 6400)
 >>> client.disconnect()
 
-What differs from TRex: ports count only while traffic is on (a port that sends nothing receives as
-long as another sends); checksums are right in each frame, so ``STLVmFixIpv4`` and its like do
-nothing; source and destination MAC are those of the packet; `STLFlowStats` needs room for a
+Differences from TRex: ports count only during traffic (a port that sends nothing receives as long
+as another sends); checksums are correct in each frame, so ``STLVmFixIpv4`` and similar instructions
+do nothing; source and destination MAC are those of the packet; `STLFlowStats` needs room for a
 signature of 16 octets at the end of the payload; latency is measured on every frame of a stream
 with statistics.
 """
@@ -78,7 +77,7 @@ __all__ = [
 
 
 class TRexError(Error):
-    """What went wrong; ``msg`` has it as text, as TRex's errors do."""
+    """An error; ``msg`` has its text, as in TRex."""
 
     @property
     def msg(self) -> str:
@@ -90,11 +89,11 @@ class TRexError(Error):
 
 
 class TRexArgumentError(TRexError, ValueError):
-    """An argument says nothing that can be done."""
+    """An argument is wrong."""
 
 
 class TRexTimeoutError(TRexError, TimeoutError):
-    """Traffic went on beyond the time that was given."""
+    """Traffic did not end within the timeout."""
 
 
 STLError = TRexError
@@ -106,8 +105,8 @@ STLTimeoutError = TRexTimeoutError
 
 
 class STLTXMode:
-    """How often: one of frames a second, bits a second (with or without gap and preamble), per cent
-    of the port.
+    """The rate: one of frames per second, bits per second (with or without gap and preamble), or
+    percent of the port.
     """
 
     def __init__(
@@ -132,11 +131,11 @@ class STLTXMode:
 
 
 class STLTXCont(STLTXMode):
-    """On and on."""
+    """Send without end."""
 
 
 class STLTXSingleBurst(STLTXMode):
-    """So many frames."""
+    """Send `total_pkts` frames."""
 
     def __init__(self, total_pkts: int = 1, **rate: Any) -> None:
         super().__init__(**rate)
@@ -147,7 +146,7 @@ class STLTXSingleBurst(STLTXMode):
 
 
 class STLTXMultiBurst(STLTXMode):
-    """`count` bursts of `pkts_per_burst` frames, `ibg` microseconds apart."""
+    """Send `count` bursts of `pkts_per_burst` frames, `ibg` microseconds apart."""
 
     def __init__(
         self, pkts_per_burst: int = 1, ibg: float = 0.0, count: int = 1, **rate: Any
@@ -169,7 +168,7 @@ class STLTXMultiBurst(STLTXMode):
 
 
 class STLFlowStats:
-    """Frames and octets sent and received of the streams with this number."""
+    """Count frames and octets sent and received, for the streams with this number."""
 
     _latency = False
 
@@ -178,7 +177,7 @@ class STLFlowStats:
 
 
 class STLFlowLatencyStats(STLFlowStats):
-    """As `STLFlowStats`, and latency, jitter, loss and order."""
+    """As `STLFlowStats`, with latency, jitter, loss and order."""
 
     _latency = True
 
@@ -191,7 +190,7 @@ class _Instruction:
 
 
 class STLVmFlowVar(_Instruction):
-    """A number that goes up, down, or at random, with each frame. Addresses may be text."""
+    """A number that increases, decreases or is random, with each frame. Addresses can be text."""
 
     def __init__(
         self,
@@ -239,7 +238,7 @@ class STLVmFlowVar(_Instruction):
 
 
 class STLVmFlowVarRepeatableRandom(STLVmFlowVar):
-    """Random numbers: `limit` of them, then the same again."""
+    """Random numbers: `limit` of them, which then repeat."""
 
     def __init__(
         self,
@@ -278,7 +277,7 @@ class STLVmTupleGen(_Instruction):
 
 
 class STLVmWrFlowVar(_Instruction):
-    """Writes a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
+    """Write a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
 
     def __init__(
         self,
@@ -301,7 +300,7 @@ class STLVmWrFlowVar(_Instruction):
 
 
 class STLVmWrMaskFlowVar(STLVmWrFlowVar):
-    """As `STLVmWrFlowVar`, with a size and a mask of its own, and the variable shifted to the left."""
+    """As `STLVmWrFlowVar`, with its own size and mask, and the variable shifted to the left."""
 
     def __init__(
         self,
@@ -323,21 +322,21 @@ class STLVmWrMaskFlowVar(STLVmWrFlowVar):
 
 
 class STLVmFixIpv4(_Instruction):
-    """Does nothing: checksums are right in each frame."""
+    """Does nothing: checksums are correct in each frame."""
 
     def __init__(self, offset: int | str | None = None) -> None:
         pass
 
 
 class STLVmFixChecksumHw(_Instruction):
-    """Does nothing: checksums are right in each frame."""
+    """Does nothing: checksums are correct in each frame."""
 
     def __init__(self, l3_offset: Any = None, l4_offset: Any = None, l4_type: Any = None) -> None:
         pass
 
 
 class STLVmTrimPktSize(_Instruction):
-    """Not supported: give the stream a law of sizes, ``STLStream(size="64-1518")``."""
+    """Not supported: set the sizes in the stream, ``STLStream(size="64-1518")``."""
 
     def __init__(self, fv_name: str) -> None:
         raise TRexArgumentError(
@@ -401,14 +400,14 @@ class STLScVmRaw:
 
 
 class STLPktBuilder:
-    """A frame, and what changes in it.
+    """A frame, and the fields that change in it.
 
     Parameters
     ----------
-    pkt : packet of scapy, bytes or str
-        A str is our own text: ``"eth/ipv4(dst=48.0.0.1)/udp"``.
+    pkt : scapy packet, bytes or str
+        A str is Squall's packet text: ``"eth/ipv4(dst=48.0.0.1)/udp"``.
     pkt_buffer : bytes
-        In place of `pkt`.
+        Instead of `pkt`.
     vm : STLScVmRaw or list of instructions
     """
 
@@ -433,7 +432,7 @@ class STLPktBuilder:
             return place
         if not hasattr(self.packet, "fields_desc"):
             raise TRexArgumentError(
-                f"{place!r}: names of fields need a packet of scapy; expected an offset in octets"
+                f"{place!r}: field names need a scapy packet; expected an offset in octets"
             )
         named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
         if not named:
@@ -463,25 +462,25 @@ class STLPktBuilder:
 
 
 class STLStream:
-    """A stream: a packet, how often, what is measured of it, and what follows.
+    """A stream: a packet, its rate, its statistics, and the next stream.
 
     Parameters
     ----------
     name : str, optional
-        What ``next`` of others names.
+        Name for ``next`` of other streams.
     packet : STLPktBuilder, optional
         Default: 60 octets of UDP.
     mode : STLTXCont, STLTXSingleBurst or STLTXMultiBurst
     enabled, self_start : bool
     isg : float
-        Microseconds before the first frame.
+        Delay before the first frame, in microseconds.
     flow_stats : STLFlowStats or STLFlowLatencyStats, optional
     next : str, optional
         The stream that starts when this one has ended.
     action_count : int
-        How often `next` is started; 0: always.
+        Number of times that `next` is started; 0: without limit.
     size
-        Ours: a law of sizes as that of `squall.Stream`.
+        Only in Squall: sizes as in `squall.Stream`.
     """
 
     def __init__(
@@ -518,7 +517,7 @@ class STLStream:
 
 
 class STLProfile:
-    """Several streams, and files that have such."""
+    """Several streams, also from files."""
 
     def __init__(self, streams: STLStream | Sequence[STLStream] | None = None) -> None:
         self.streams = [streams] if isinstance(streams, STLStream) else list(streams or ())
@@ -530,15 +529,15 @@ class STLProfile:
     def load_py(
         python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
     ) -> STLProfile:
-        """The streams of one of TRex's Python profiles: what its ``register().get_streams`` gives.
+        """The streams of a TRex Python profile, from its ``register().get_streams``.
 
-        ``trex_stl_lib.api`` and ``trex.stl.api`` are this module while it is read, with scapy's
-        names, as there.
+        While it is read, ``trex_stl_lib.api`` and ``trex.stl.api`` are this module, with scapy's
+        names as in TRex.
 
         Raises
         ------
         TRexError
-            The file cannot be read, or is no such profile.
+            The file cannot be read, or is not such a profile.
         """
         path = pathlib.Path(python_file)
         spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
@@ -607,16 +606,16 @@ class STLClient:
     Parameters
     ----------
     username : str
-        Who holds the ports of a daemon, for others to read.
+        Holder of the daemon's ports, as other users see it.
     server : str
-        ``"local"``: in this process. Else a daemon: ``"https://host:8443"``, ``"host"``.
+        ``"local"``: in this process. Otherwise a daemon: ``"https://host:8443"``, ``"host"``.
     ports : sequence of str
-        Addresses; a port's number is its place: ``["af_packet:eth1", "af_packet:eth2"]``. Of a
-        daemon, all of its ports that are up, by default.
+        Addresses; a port's number is its place: ``["af_packet:eth1", "af_packet:eth2"]``. Default
+        for a daemon: all of its ports that are up.
     token, verify
-        As those of `squall.connect`.
+        As in `squall.connect`.
     **ignored
-        What else TRex's has: ``sync_port``, ``async_port``, ``verbose_level`` ...
+        Further arguments of TRex's client: ``sync_port``, ``async_port``, ``verbose_level`` ...
     """
 
     def __init__(
@@ -659,7 +658,7 @@ class STLClient:
     # Ports
 
     def connect(self) -> None:
-        """Connects to the daemon; in process there is nothing to do."""
+        """Connect to the daemon; does nothing in process."""
         if self._server != "local":
             try:
                 self._daemon = remote.connect(self._server, self._token, verify=self._verify)
@@ -675,13 +674,13 @@ class STLClient:
             }
         if not self._addresses:
             raise TRexArgumentError(
-                'STLClient: which ports?\n  try ports=["af_packet:eth1", "af_packet:eth2"]'
+                'STLClient: expected ports\n  try ports=["af_packet:eth1", "af_packet:eth2"]'
             )
         self._streams = {port: {} for port in self.get_all_ports()}
         self._connected = True
 
     def disconnect(self, stop_traffic: bool = True, release_ports: bool = True) -> None:
-        """Stops what sends, and gives the ports back."""
+        """Stop all traffic, and release the ports."""
         if not self._connected:
             return
         if stop_traffic:
@@ -705,7 +704,7 @@ class STLClient:
         return self.get_all_ports() if self._daemon is None else sorted(self._leases)
 
     def get_active_ports(self) -> list[int]:
-        """Ports that send, or are paused."""
+        """The ports that send or are paused."""
         self._look()
         return sorted(self._active)
 
@@ -719,13 +718,13 @@ class STLClient:
         return bool(set(self._ports(ports, self.get_all_ports())) & set(self.get_active_ports()))
 
     def get_warnings(self) -> list[str]:
-        """None are kept: what is wrong is raised."""
+        """Always empty: errors are raised."""
         return []
 
     def acquire(
         self, ports: int | Iterable[int] | None = None, force: bool = False, **_: Any
     ) -> None:
-        """Holds ports of a daemon; with `force` whoever has them."""
+        """Lease ports of a daemon; with `force` take them from their holder."""
         if self._daemon is None:
             return
         for port in self._ports(ports, self.get_all_ports()):
@@ -739,14 +738,14 @@ class STLClient:
                 raise TRexError(f"port {port}: {error}") from error
 
     def release(self, ports: int | Iterable[int] | None = None) -> None:
-        """Gives ports back."""
+        """Release ports."""
         for port in self._ports(ports, list(self._leases)):
             lease = self._leases.pop(port, None)
             if lease is not None:
                 lease.release()
 
     def reset(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Takes the ports, stops what they send, forgets their streams, and clears their
+        """Acquire the ports, stop their traffic, remove their streams, and clear their
         statistics.
         """
         chosen = self._ports(ports, self.get_all_ports())
@@ -756,7 +755,7 @@ class STLClient:
         self.clear_stats(chosen)
 
     def set_port_attr(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Does nothing: ports receive what is sent to others, too, as their addresses say."""
+        """Does nothing: a port's address decides whether it receives frames for other hosts."""
 
     def set_service_mode(
         self, ports: int | Iterable[int] | None = None, enabled: bool = True, **_: Any
@@ -770,7 +769,7 @@ class STLClient:
         streams: STLStream | STLProfile | Sequence[STLStream],
         ports: int | Iterable[int] | None = None,
     ) -> list[int] | int:
-        """Adds streams to ports; returns their numbers, or the number if there is one."""
+        """Add streams to ports; returns a list of their numbers, or the number of a single one."""
         if isinstance(streams, STLProfile):
             streams = streams.get_streams()
         given = [streams] if isinstance(streams, STLStream) else list(streams)
@@ -778,7 +777,7 @@ class STLClient:
             raise TRexArgumentError(f"add_streams: expected STLStream, found {given!r}")
         chosen = self._ports(ports, self.get_acquired_ports())
         if set(chosen) & set(self.get_active_ports()):
-            raise TRexError(f"ports {chosen} are sending: streams are added before start")
+            raise TRexError(f"ports {chosen} are sending: add streams before start()")
         ids = []
         for stream in given:
             ids.append(stream.id if stream.id is not None else next(self._numbers))
@@ -801,7 +800,7 @@ class STLClient:
     def load_profile(
         self, filename: str, ports: int | Iterable[int] | None = None, **tunables: Any
     ) -> list[int] | int:
-        """The streams of one of TRex's Python profiles."""
+        """The streams of a TRex Python profile."""
         return self.add_streams(STLProfile.load_py(filename, **tunables).get_streams(), ports)
 
     # Traffic
@@ -815,20 +814,20 @@ class STLClient:
         total: bool = False,
         **_: Any,
     ) -> None:
-        """Sends the streams of ports.
+        """Send the streams of ports.
 
         Parameters
         ----------
         ports : int or list of int, optional
         mult : str
             ``"2"``: twice the streams' rates. ``"1mpps"``, ``"50%"``, ``"2gbps"`` (L2),
-            ``"2gbpsl1"``: what they come to on each port.
+            ``"2gbpsl1"``: their total on each port.
         force : bool
-            Stops what the ports send.
+            Stop the ports' traffic first.
         duration : seconds
             -1: until `stop`, or all bursts are sent.
         total : bool
-            `mult` is what all ports come to.
+            `mult` is the total of all ports.
         """
         chosen = self._ports(ports, self.get_acquired_ports())
         with self._lock:
@@ -849,7 +848,7 @@ class STLClient:
             if self._run is not None:
                 if limit is not None or self._duration is not None:
                     raise TRexError(
-                        "other ports are sending, and a duration is that of all\n  try one start(), or stop() first"
+                        "other ports are sending, and a duration applies to all ports\n  try one start(), or stop() first"
                     )
                 self._change({**self._active, **factors})
                 return
@@ -870,7 +869,7 @@ class STLClient:
         total: bool = False,
         **_: Any,
     ) -> None:
-        """Another rate while sending; ``"5kpps+"`` and ``"10%-"`` are more and less than now."""
+        """Change the rate while sending; ``"5kpps+"`` and ``"10%-"`` are relative to the current."""
         chosen = self._ports(ports, self.get_active_ports())
         with self._lock:
             silent = set(chosen) - set(self.get_active_ports())
@@ -889,7 +888,7 @@ class STLClient:
             )
 
     def pause(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """What would have been due meanwhile is due later."""
+        """Pause ports. Frames that would have been due meanwhile are due later."""
         for port in self._ports(ports, self.get_transmitting_ports()):
             self._running().pause(_group(port))
             self._paused.add(port)
@@ -902,7 +901,7 @@ class STLClient:
     def stop(
         self, ports: int | Iterable[int] | None = None, rx_delay_ms: int | None = None
     ) -> None:
-        """Ports send nothing more. What is on its way is still counted."""
+        """Stop ports. Frames in transit are still counted."""
         with self._lock:
             active = self.get_active_ports()
             left = {
@@ -924,18 +923,18 @@ class STLClient:
         timeout: float | None = None,
         rx_delay_ms: int | None = None,
     ) -> None:
-        """Until all is sent, and has been received.
+        """Wait until everything is sent and received.
 
         Raises
         ------
         TRexTimeoutError
-            It goes on after `timeout` seconds.
+            Traffic has not ended after `timeout` seconds.
         """
         run = self._run
         if run is None or not set(self._ports(ports, self.get_active_ports())) & set(self._active):
             return
         if not run.wait(timeout):
-            raise TRexTimeoutError(f"traffic goes on after {timeout} s")
+            raise TRexTimeoutError(f"traffic has not ended after {timeout} s")
         with self._lock:
             if self._run is run:
                 self._end()
@@ -945,7 +944,7 @@ class STLClient:
     def get_stats(
         self, ports: int | Iterable[int] | None = None, sync_now: bool = True
     ) -> dict[Any, Any]:
-        """Counters since `clear_stats`, and rates, in TRex's shape.
+        """Counters since `clear_stats`, and rates, in TRex's format.
 
         Returns
         -------
@@ -966,7 +965,7 @@ class STLClient:
             )
 
     def get_pgid_stats(self, pgid_list: Sequence[int] | None = None) -> dict[str, Any]:
-        """Only those by ``pg_id``."""
+        """Only the statistics by ``pg_id``."""
         stats = self.get_stats()
         return {
             kind: {
@@ -990,7 +989,7 @@ class STLClient:
         }
 
     def clear_stats(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Counters are 0 from now on; those by ``pg_id`` of all ports. Latencies go on until the
+        """Reset the counters to 0; those by ``pg_id`` for all ports. Latencies continue until the
         traffic ends.
         """
         with self._lock:
@@ -1013,7 +1012,7 @@ class STLClient:
         )
         for port in chosen:
             if port not in range(len(self._addresses)):
-                raise TRexArgumentError(f"port {port!r}: there are 0 to {len(self._addresses) - 1}")
+                raise TRexArgumentError(f"port {port!r}: expected 0 to {len(self._addresses) - 1}")
         return chosen
 
     def _session(self, profile: Profile) -> Any:
@@ -1051,7 +1050,7 @@ class STLClient:
         said = re.fullmatch(r"([0-9.]+(?:e-?\d+)?)([kmgt]?)(pps|bps|bpsl1|%)?([+-]?)", text)
         if not said or (said[2] and not said[3]) or (said[2] and said[3] == "%"):
             raise TRexArgumentError(
-                f'mult = {mult!r}: expected such as "2", "1mpps", "10gbps", "10gbpsl1", "50%"'
+                f'mult = {mult!r}: expected "2", "1mpps", "10gbps", "10gbpsl1", "50%" ...'
             )
         value = float(said[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[said[2]]
         unit = {None: None, "pps": "pps", "bps": "bps_L2", "bpsl1": "bps_L1", "%": "percentage"}[
@@ -1066,7 +1065,7 @@ class STLClient:
             factor = value / share / own
         factor = {"": factor, "+": now + factor, "-": now - factor}[said[4]]
         if not factor > 0:
-            raise TRexArgumentError(f"mult = {mult!r}: the rate would not be above 0")
+            raise TRexArgumentError(f"mult = {mult!r}: the rate must be above 0")
         return factor
 
     def _in(self, unit: str, port: int, stream: STLStream) -> float:
@@ -1078,7 +1077,7 @@ class STLClient:
         if octets is None or stream.size is not None:
             raise TRexArgumentError(
                 f"a rate in {unit} and streams in {mode.unit}: the length of frames is needed\n"
-                "  try streams in the same unit, or a packet of scapy"
+                "  try streams in the same unit, or a scapy packet"
             )
         bits = {"pps": 1.0, "bps_L2": 8.0 * octets, "bps_L1": 8.0 * (octets + 20)}
 
@@ -1403,7 +1402,7 @@ def _field(place: int | str) -> str:
     layer, _, field = str(place).partition(".")
     if layer not in layers or not field:
         raise TRexArgumentError(
-            f"{place!r}: of a tuple, expected one of {', '.join(layers)} and a field, such as IP.src"
+            f"{place!r}: expected one of {', '.join(layers)} and a field, such as IP.src"
         )
     return f"{layers[layer]}.{field}"
 

@@ -151,9 +151,9 @@ def test_addresses_of_ipv6_keep_all_their_digits() -> None:
 
 
 def test_a_value_that_no_profile_has_is_refused() -> None:
-    with pytest.raises(TypeError, match="a profile has no object"):
+    with pytest.raises(TypeError, match="a profile cannot contain object"):
         of(web(rate=object())).check()
-    with pytest.raises(TypeError, match="a packet or hex, not both"):
+    with pytest.raises(TypeError, match="packet or hex, not both"):
         of(web(packet=bytes(60), hex="00")).check()
 
 

@@ -197,7 +197,7 @@ def test_mistakes_are_those_of_a_run_in_process(
             run.change(profile(loop(), stream(rate="fast")))
         with pytest.raises(ValueError, match="one of cps"):
             run.set_load()
-        with pytest.raises(ValueError, match="no time to wait"):
+        with pytest.raises(ValueError, match="not a time to wait"):
             run.wait(-1)
     with pytest.raises(squall.Error, match="over"):
         run.pause()
@@ -352,7 +352,7 @@ def test_the_daemon_looks_into_profiles_captures_and_rules(
 
 def test_without_the_token_nothing_is_told(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     for token in (None, "wrong"):
-        with pytest.raises(squall.ServerError, match="wants a token") as refused:
+        with pytest.raises(squall.ServerError, match="needs a token") as refused:
             squall.connect(daemon.url, token, verify=daemon.fingerprint())
         assert refused.value.status == 401
     monkeypatch.setenv("SQUALL_TOKEN", daemon.token)
@@ -383,7 +383,7 @@ def test_a_certificate_is_trusted_when_first_seen_and_has_to_stay(
 
 
 def test_a_certificate_that_is_not_the_one_is_refused(daemon: Daemon) -> None:
-    with pytest.raises(squall.ServerError, match="another certificate"):
+    with pytest.raises(squall.ServerError, match="unexpected certificate"):
         squall.connect(daemon.url, daemon.token, verify="sha256:" + "AB:" * 31 + "CD")
     with pytest.raises(squall.ServerError, match="verify"):
         squall.connect(daemon.url, daemon.token, verify=True)
@@ -536,7 +536,7 @@ def odd() -> Iterator[str]:
 def test_answers_that_are_none_of_a_daemon_are_errors(odd: str) -> None:
     with squall.connect(odd) as client:
         assert client.version == "9"
-        with pytest.raises(squall.ServerError, match="no JSON") as error:
+        with pytest.raises(squall.ServerError, match="not JSON") as error:
             client.files()
         with pytest.raises(squall.ServerError, match="answered 500") as error:
             client.ports()

@@ -108,7 +108,7 @@ def test_a_report_is_the_same_after_json(report: squall.Report) -> None:
     assert again.to_dict() == report.to_dict()
     assert again.streams["bare"] == report.streams["bare"]
     assert str(again) == str(report)
-    with pytest.raises(ValueError, match="this is no report"):
+    with pytest.raises(ValueError, match="this is not a report"):
         squall.Report.from_json(json.dumps({"schema": "squall-report/1"}))
 
 

@@ -65,20 +65,20 @@ pub fn named_ports(port: &str, port2: Option<&str>) -> Map<String, Value> {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Result")]
 pub struct Output {
-    /// Writes the report as JSON; - is the standard output
+    /// Write the report as JSON; - is standard output
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<String>,
-    /// Writes the report as one HTML file with plots
+    /// Write the report as one HTML file with plots
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
     /// End with exit status 1 if EXPR holds on any stream or template: 'loss > 0', 'latency.p99 >
     /// 50us', 'web.http.5xx > 1 %', 'not valid'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = FailIf::parse)]
     pub fail_if: Vec<FailIf>,
-    /// Ends with exit status 0, not 4, where the verdict is NOT VALID
+    /// End with exit status 0 instead of 4 if the verdict is NOT VALID
     #[arg(long, env = "SQUALL_ALLOW_INVALID", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub allow_invalid: bool,
-    /// Shows nothing on the way and no summary
+    /// Show no progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
     /// The summary goes there because packets are on the standard output.
@@ -194,10 +194,10 @@ pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
 /// A profile, and its ports over again.
 #[derive(Args, Clone, Debug)]
 pub struct ProfileFile {
-    /// .toml, .yaml or .json; - reads TOML from the standard input
+    /// Profile in TOML, YAML or JSON, by the name's ending; - reads TOML from standard input
     #[arg(value_name = "PROFILE")]
     pub profile: PathBuf,
-    /// Puts the profile's port NAME elsewhere: A=af_packet:eth1, A=loop:0; repeatable
+    /// Use ADDR for the profile's port NAME: A=af_packet:eth1, A=loop:0; repeatable
     #[arg(short, long, value_name = "NAME=ADDR")]
     pub port: Vec<String>,
 }
@@ -206,7 +206,7 @@ impl ProfileFile {
     pub fn load(&self) -> Result<Profile, Error> {
         let mut profile = if self.profile == Path::new("-") {
             let text = squall::read_open(std::io::stdin())
-                .map_err(|e| Error::Usage(format!("the standard input cannot be read: {e}")))?;
+                .map_err(|e| Error::Usage(format!("cannot read standard input: {e}")))?;
             Profile::parse(&text, "<stdin>", Format::Toml)?
         } else {
             Profile::load(&self.profile)?

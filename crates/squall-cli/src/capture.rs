@@ -28,45 +28,45 @@ use crate::{
 Examples:
   squall capture --port eth1 -w out.pcapng                       # until Ctrl-C
   squall capture --port eth1 -w out.pcapng --filter 'udp port 53' --duration 10s
-  squall capture --port eth1 --port eth2 -w both.pcapng          # interfaces of one file, in \
-                        order of time
+  squall capture --port eth1 --port eth2 -w both.pcapng          # both in one file, in order \
+                        of time
   squall capture --port eth1 -w log.pcapng.zst --rotate-size 1GB --ring-files 10
   squall capture --port eth1 -w crash.pcapng --pre-trigger 30s --trigger 'tcp[tcpflags] & tcp-rst \
                         != 0' --post-trigger 5s
-  squall capture --port eth1 -c 20                               # shows 20 packets, as tcpdump -n \
+  squall capture --port eth1 -c 20                               # show 20 packets, as tcpdump -n \
                         does
   squall capture --port eth1 -w - | tshark -r -
   squall capture --port eth1 -w out.pcapng --duration 1m --fail-if 'loss > 0'
 
-Every packet that the filter takes is written, or counted as lost with the reason, or not wanted \
-                        (before a trigger, after a
-count). --pre-trigger without --trigger waits for the signal USR1.")]
+Every packet that matches the filter is written, or counted as lost with a reason, or counted as \
+                        unwanted (before a trigger, after --count). --pre-trigger without \
+                        --trigger waits for the signal USR1.")]
 pub struct Args {
-    /// Where to receive; repeatable
+    /// Receive on ADDR; repeatable
     #[arg(short = 'i', long, value_name = "ADDR", required = true)]
     port: Vec<String>,
-    /// Writes to FILE; - is the standard output. Without it packets are shown, not written
+    /// Write to FILE; - is standard output. Without it, packets are shown, not written
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Which packets: those that come in, those that this host sends, or both. Frames of Squall's
-    /// own senders are captured only over af_packet with bypass=0
+    /// Capture packets that come in, packets that this host sends, or both. Frames of Squall's own
+    /// senders are captured only over af_packet with bypass=0
     #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
     direction: Option<Direction>,
-    /// Leaves the interfaces as they are: what is for other stations does not come
+    /// Do not set the interfaces to promiscuous mode: frames for other hosts do not arrive
     #[arg(short = 'p', long)]
     no_promiscuous_mode: bool,
-    /// Octets of a packet to keep [default: 262144]
+    /// Keep at most this many octets of each packet [default: 262144]
     #[arg(short, long, value_name = "OCTETS", value_parser = snaplen)]
     snaplen: Option<u32>,
-    /// Shows each packet in a line, as tcpdump -n does, also with --write
+    /// Show each packet in a line, as tcpdump -n does, also with --write
     #[arg(long)]
     print: bool,
-    /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none
+    /// Begin each line with a time: clock, date (UTC), epoch, relative or delta (seconds), or none
     /// [default: clock]
     #[arg(long, value_name = "STAMP", value_parser = stamps(), hide_possible_values = true)]
     print_time: Option<Stamp>,
-    /// What becomes of several frames that the kernel or the NIC has joined: cut into the frames of
-    /// the wire, or kept
+    /// Cut GSO frames (several frames that the kernel or the NIC has joined) into the frames of the
+    /// wire, or keep them
     #[arg(
         long,
         value_enum,
@@ -93,10 +93,10 @@ struct EndArgs {
     /// Stop after N packets
     #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
     count: Option<u64>,
-    /// Ends before all files together have more octets: 100MB
+    /// Stop before all files together have more bytes than this: 100MB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
-    /// Ends when so many files are full
+    /// Stop when N files are full
     #[arg(long, value_name = "N", value_parser = parse_some)]
     files: Option<u64>,
 }
@@ -104,29 +104,29 @@ struct EndArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 struct FileArgs {
-    /// pcapng, pcap
+    /// Write files of this format: pcapng, pcap [default: by the name of the file]
     #[arg(short = 'F', long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     format: Option<FileFormat>,
-    /// Resolution of the time stamps of a pcap; a pcapng has nanoseconds [default: ns]
+    /// Resolution of the timestamps of a pcap; a pcapng has nanoseconds [default: ns]
     #[arg(long, value_enum, value_name = "ns|us", hide_possible_values = true)]
     precision: Option<Precision>,
-    /// Compresses on the fly: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
+    /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
     /// the file, at the fastest level]
     #[arg(long, value_name = "METHOD[:LEVEL]")]
     compress: Option<Compression>,
-    /// Begins another file before one has more octets than this: 1GB
+    /// Start a new file before one has more bytes than this: 1GB
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
     rotate_size: Option<u64>,
-    /// Begins another file each so long, by the time of the packets
+    /// Start a new file each time TIME has passed, by the time of the packets
     #[arg(short = 'G', long, value_name = "TIME", value_parser = parse_time)]
     rotate_time: Option<Nanos>,
-    /// Begins another file after so many packets
+    /// Start a new file after N packets
     #[arg(long, value_name = "N", value_parser = parse_some)]
     rotate_count: Option<u64>,
-    /// Keeps only so many files, the newest
+    /// Keep only the N newest files
     #[arg(short = 'W', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     ring_files: Option<u32>,
-    /// Packets go to the file as soon as they come, not some 100 ms later
+    /// Write packets to the file as soon as they come, not up to 100 ms later
     #[arg(short = 'U', long)]
     packet_buffered: bool,
 }
@@ -134,22 +134,22 @@ struct FileArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Memory")]
 struct MemoryArgs {
-    /// Memory between the wire and the file
+    /// Size of the buffer between the wire and the file
     #[arg(short = 'B', long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
     buffer: u64,
-    /// When the file is slower than the wire and the buffer is full: drop-newest (lose what comes),
-    /// drop-oldest (lose what has waited longest), truncate[:OCTETS] (from half full on keep 128
-    /// octets of a packet) [default: drop-newest]
+    /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
+    /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
+    /// half full on, keep 128 octets of each packet) [default: drop-newest]
     #[arg(long, value_name = "POLICY", value_parser = on_full)]
     on_full: Option<OnFull>,
-    /// Writes nothing until a trigger comes, and then begins so long before it, as far as the
-    /// buffer holds that
+    /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
+    /// reaches back
     #[arg(long, value_name = "TIME")]
     pre_trigger: Option<Nanos>,
-    /// The trigger: the first packet that EXPR takes; else the signal USR1
+    /// Use the first packet that matches EXPR as the trigger, instead of the signal USR1
     #[arg(long, value_name = "EXPR", requires = "pre_trigger")]
     trigger: Option<String>,
-    /// Ends so long after the trigger
+    /// Stop this long after the trigger
     #[arg(long, value_name = "TIME", requires = "pre_trigger")]
     post_trigger: Option<Nanos>,
 }
@@ -222,7 +222,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     let stdout = args.write.as_deref() == Some(Path::new("-"));
     if stdout && output.json.as_deref() == Some("-") {
         return Err(Error::Usage(
-            "the standard output takes packets or the report, not both\n  try --json FILE".into(),
+            "standard output takes packets or the report, not both\n  try --json FILE".into(),
         ));
     }
     output.to_stderr |= stdout || args.print || args.write.is_none();
@@ -242,7 +242,7 @@ fn options(args: &Args) -> Result<capturing::Options, Error> {
     let prints = args.print || args.write.is_none();
     if prints && name == "-" {
         return Err(Error::Usage(
-            "packets are shown on the standard output, or written there, not both".into(),
+            "standard output takes packets or lines about packets, not both".into(),
         ));
     }
     let files = &args.files;
@@ -254,21 +254,21 @@ fn options(args: &Args) -> Result<capturing::Options, Error> {
     };
     if rotate.is_asked_for() && matches!(name.as_str(), "" | "-") {
         return Err(Error::Usage(
-            "only files that have a name can change\n  try -w out.pcapng".into(),
+            "only a file with a name can be rotated\n  try -w out.pcapng".into(),
         ));
     }
     if (rotate.ring.is_some() || args.end.files.is_some())
         && (Rotate { ring: None, ..rotate }) == Rotate::default()
     {
         return Err(Error::Usage(
-            "nothing says when a file is full\n  try --rotate-size 1GB, --rotate-time 1m or \
+            "no option sets when a file is full\n  try --rotate-size 1GB, --rotate-time 1m or \
              --rotate-count 1M"
                 .into(),
         ));
     }
     if !prints && args.print_time.is_some() {
         return Err(Error::Usage(
-            "--print-time is of lines, and none are shown\n  try it with --print".into(),
+            "--print-time has no effect, because no lines are shown\n  try it with --print".into(),
         ));
     }
     let is_pcap = || {
@@ -288,7 +288,7 @@ fn options(args: &Args) -> Result<capturing::Options, Error> {
     let format = match files.precision {
         Some(Precision::Us) if pcapng => {
             return Err(Error::Usage(
-                "--precision us is of a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
+                "--precision us needs a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
                  leave it out"
                     .into(),
             ));
@@ -343,14 +343,16 @@ fn told(capture: &CaptureReport) -> String {
         + &line("dropped by kernel", &capture.dropped_by_kernel)
         + &line("dropped by squall", &capture.dropped);
     if !capture.dropped_by_interface.is_empty() {
-        text += &line("counted by the interface as not received", &capture.dropped_by_interface);
+        text += &line("dropped by the interface", &capture.dropped_by_interface);
     }
     if !capture.unwanted.is_empty() {
-        text += &line("not wanted", &capture.unwanted);
+        text += &line("unwanted", &capture.unwanted);
     }
     if capture.truncated > 0 {
-        text +=
-            &format!("{} truncated, because the buffer was filling\n", count(capture.truncated));
+        text += &format!(
+            "{} truncated, because the buffer was more than half full\n",
+            count(capture.truncated)
+        );
     }
     text += &format!(
         "{} packets written, {} octets of them",

@@ -27,7 +27,7 @@ enum What {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  squall compare captures                                           # some minutes: says how many
+  squall compare captures                                           # takes some minutes, prints how many
   squall compare captures --tools tcpdump,dumpcap --data http --steps 100Mbps,500Mbps,max --rounds \
                         3
   squall compare captures --tools 'squall,tcpdump:-B 65536' --data 60,1514 --write null,tmpfs,disk \
@@ -37,19 +37,19 @@ Examples:
   squall compare captures --data 60 --pps 100k,200k,400k,max --json compare.json
 
 Tools: squall, squall-af_xdp (takes the frames away from the host), tcpdump, dumpcap, netsniff-ng; \
-                        arguments behind a colon.
-Data: http, video, voip, mixed, imix; octets without FCS such as 60; NAME=60*7,590*4,1514*1; a \
-                        capture, which is looped.
-Everything runs in a private lab: a veth pair in a network namespace of its own. Ctrl-C ends it \
-                        with what was measured.")]
+                        arguments after a colon.
+Data: http, video, voip, mixed, imix; a length without FCS such as 60; NAME=60*7,590*4,1514*1; a \
+                        capture, which is repeated.
+Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
+                        comparison and still reports the finished measurements.")]
 struct Captures {
-    /// The tools, with arguments behind a colon: tcpdump,tcpdump:-B 65536
+    /// Compare these tools, with arguments after a colon: tcpdump,tcpdump:-B 65536
     #[arg(long, value_name = "LIST", default_value = DEFAULT_TOOLS)]
     tools: String,
-    /// Another tool: 'mine=mytool -i {interface} -w {file}'; repeatable
+    /// Add a tool: 'mine=mytool -i {interface} -w {file}'; repeatable
     #[arg(long, value_name = "NAME=COMMAND")]
     tool: Vec<String>,
-    /// Distributions of lengths and captures; repeatable
+    /// Send these distributions of lengths, or captures; repeatable
     #[arg(
         long,
         value_name = "DIST|FILE",
@@ -58,33 +58,33 @@ struct Captures {
         num_args = 1
     )]
     data: Vec<String>,
-    /// Rates, L2 with FCS: 100Mbps,1Gbps,max [default: 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max;
-    /// with --search none]
+    /// Send at these rates, L2 with FCS: 100Mbps,1Gbps,max [default:
+    /// 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max; with --search none]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     steps: Vec<Rate>,
-    /// Rates in frames a second, added to --steps: 100k,400k
+    /// Add rates in frames per second to --steps: 100k,400k
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = pps)]
     pps: Vec<Rate>,
-    /// Repetitions, of which the median counts
+    /// Repeat each measurement N times, and report the median
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How long each step sends
+    /// Send for this time at each step
     #[arg(short, long, value_name = "TIME", default_value = "2s")]
     duration: Nanos,
-    /// Where the tools write: null, tmpfs (/dev/shm), disk (the working directory), a folder;
-    /// several by commas
+    /// Let the tools write to: null, tmpfs (/dev/shm), disk (the working directory), or a folder;
+    /// several separated by commas
     #[arg(long, value_name = "WHERE", default_value = "tmpfs", value_delimiter = ',')]
     write: Vec<String>,
-    /// Searches for the largest rate with a loss ratio below PLR
+    /// Search for the highest rate with a loss ratio below PLR
     #[arg(long, value_name = "PLR", num_args = 0..=1, default_missing_value = "0.1%", value_parser = ratio)]
     search: Option<f64>,
-    /// Writes the result as JSON; - is the standard output
+    /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE|-", help_heading = "Result")]
     json: Option<String>,
-    /// Writes the result as one HTML file with plots
+    /// Write the result as one HTML file with plots
     #[arg(long, value_name = "FILE.html", help_heading = "Result")]
     report: Option<PathBuf>,
-    /// Shows nothing on the way and no tables
+    /// Show no progress and no tables
     #[arg(short, long, help_heading = "Result")]
     quiet: bool,
 }
@@ -141,15 +141,16 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
 
 impl Captures {
     fn settings(&self) -> Result<Settings, Error> {
-        let squall = std::env::current_exe()
-            .map_err(|e| Error::Environment(format!("this program does not find itself: {e}")))?;
+        let squall = std::env::current_exe().map_err(|e| {
+            Error::Environment(format!("cannot find the path of this program: {e}"))
+        })?;
         let mut tools = Tool::parse_list(&self.tools, &squall)?;
         for template in &self.tool {
             tools.push(Tool::parse_template(template)?);
         }
         for (i, tool) in tools.iter().enumerate() {
             if tools[..i].iter().any(|other| other.name == tool.name) {
-                return Err(Error::Usage(format!("two tools are named {:?}", tool.name)));
+                return Err(Error::Usage(format!("two tools have the name {:?}", tool.name)));
             }
         }
         let mut steps: Vec<Rate> = self.steps.iter().chain(&self.pps).copied().collect();

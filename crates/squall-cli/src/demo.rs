@@ -20,9 +20,9 @@ Examples:
   squall demo
   squall demo --duration 60s --mult 2 --report today.html
 
-Makes a network namespace of its own with two interfaces, so that nothing else sees the traffic; \
-                        needs no root.
-Where the kernel forbids that, it says so and sends in memory.")]
+Creates a private network namespace with two interfaces, so that nothing else sees the traffic; \
+                        needs no root. If the kernel forbids this, the demo prints the reason and \
+                        sends in memory.")]
 pub struct Args {
     #[command(flatten)]
     options: Options<OfDemos>,
@@ -51,7 +51,7 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
             format!("{} and {} in a private lab", interfaces[0], interfaces[1])
         }
         Err(error) => {
-            eprintln!("squall: {error}\n  the demo goes on in memory (loop ports)");
+            eprintln!("squall: {error}\n  the demo continues in memory (loop ports)");
             "two ports in memory".to_owned()
         }
     };
@@ -69,7 +69,7 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
         |_| {},
         |_| {
             format!(
-                "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- \
+                "\nReport with plots: {}\nNext: squall lab up, then squall lab exec -- \
                  squall send --help\n",
                 std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
             )

@@ -20,6 +20,7 @@ Examples:
   squall completions zsh  > ~/.zfunc/_squall
   squall completions fish > ~/.config/fish/completions/squall.fish")]
 pub struct CompletionsArgs {
+    /// Write completions for this shell
     shell: Shell,
 }
 
@@ -30,6 +31,7 @@ Examples:
   squall man | man -l -
   squall man ~/.local/share/man/man1")]
 pub struct ManArgs {
+    /// Write the pages into this folder
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }

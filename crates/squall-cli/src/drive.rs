@@ -173,7 +173,7 @@ fn watch(
             run.trigger();
         }
         if signals.came() {
-            live.note("stopping; once more to abort");
+            live.note("stopping; press Ctrl-C again to abort");
             return signals.ended_by();
         }
         if let Some(ended_by) = done {

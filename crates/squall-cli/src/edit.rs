@@ -28,27 +28,26 @@ Examples:
   squall edit in.pcap out.pcap --endpoints 10.1.0.1:10.2.0.1 --portmap 80:8080 --ttl=-1
   squall edit office.pcapng shared.pcapng --anonymize 'my secret' --snaplen 96
   squall edit old.pcap out.pcap --dlt enet --fixlen pad --fixcsum
-  squall edit a.pcap b.pcap both.pcapng --merge                # in the order of time
+  squall edit a.pcap b.pcap both.pcapng --merge                # in order of time
   squall edit big.pcapng part.pcapng --packets 1000-2000
   squall edit big.pcap hour.pcap --split-time 1h               # hour-00001.pcap, hour-00002.pcap \
                   ...
   squall edit big.pcap out.pcap --fragment 576 --json -
 
-Options that tcprewrite has are called as there, and mean the same. Only outer headers are edited: \
-                  what ICMP errors quote
-and tunnels carry stays. Checksums follow what changes: a right one stays right, a wrong one stays \
-                  wrong, unless --fixcsum.
-A faulty file is edited as far as it can be read; the exit status is then 2."
+Options that tcprewrite has keep their names and meanings. Only outer headers are edited: packets \
+                  quoted in ICMP errors and packets in tunnels stay. Checksums are updated: a \
+                  correct one stays correct, a wrong one stays wrong, unless --fixcsum. A damaged \
+                  file is edited up to the damage; the exit status is then 2."
 )]
 pub struct Args {
-    /// IN, one or several: pcap or pcapng, compressed or not; - is the standard input. The last is
-    /// OUT: by its name's end a pcapng or a pcap; - is the standard output
+    /// IN, one or several: pcap or pcapng, compressed or not; - is standard input. The last is OUT,
+    /// a pcapng or a pcap by its name's ending; - is standard output
     #[arg(value_name = "FILE", required_unless_present_any = ["infile", "outfile"], num_args = 2..)]
     files: Vec<PathBuf>,
-    /// The same as IN, as tcprewrite has it
+    /// The same as IN, as in tcprewrite
     #[arg(short, long, value_name = "IN", requires = "outfile", conflicts_with = "files")]
     infile: Option<PathBuf>,
-    /// The same as OUT
+    /// The same as OUT, as in tcprewrite
     #[arg(short, long, value_name = "OUT", requires = "infile", conflicts_with = "files")]
     outfile: Option<PathBuf>,
     #[command(flatten)]
@@ -57,10 +56,10 @@ pub struct Args {
     select: SelectArgs,
     #[command(flatten)]
     several: SeveralArgs,
-    /// Writes what was done as JSON; - is the standard output
+    /// Write the summary as JSON; - is standard output
     #[arg(long, value_name = "FILE|-", help_heading = "Result")]
     json: Option<String>,
-    /// Shows nothing on the way and no summary
+    /// Show no progress and no summary
     #[arg(short, long, help_heading = "Result")]
     quiet: bool,
 }
@@ -69,123 +68,125 @@ pub struct Args {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Link")]
 pub struct EditArgs {
-    /// Destination MAC addresses: for what clients send, and with a comma for what servers send
+    /// Set the destination MAC address: of packets from clients, and after a comma of packets from
+    /// servers
     #[arg(long, value_name = "MAC[,MAC]")]
     enet_dmac: Option<MacPair>,
-    /// Source MAC addresses, likewise
+    /// Set the source MAC address, likewise
     #[arg(long, value_name = "MAC[,MAC]")]
     enet_smac: Option<MacPair>,
-    /// Puts the second in the place of the first, in either place; repeatable
+    /// Replace the first MAC address with the second, as source and as destination; repeatable
     #[arg(long, value_name = "MAC,MAC")]
     enet_subsmac: Vec<MacSwap>,
-    /// Random MAC addresses, the same for the same
+    /// Replace MAC addresses with random ones, each always with the same one
     #[arg(long, value_name = "SEED")]
     enet_mac_seed: Option<u64>,
-    /// Octets of an address that stay
+    /// Keep the first N octets of each address
     #[arg(long, value_name = "N", requires = "enet_mac_seed", value_parser = clap::value_parser!(u8).range(1..=6))]
     enet_mac_seed_keep_bytes: Option<u8>,
-    /// Leaves multicast and broadcast MAC addresses
+    /// Do not change multicast and broadcast MAC addresses
     #[arg(long, visible_alias = "skip-l2broadcast")]
     skipl2broadcast: bool,
-    /// VLAN tags: add (before those that are there), del (the outer one), rewrite (the outer one)
+    /// Change VLAN tags: add (before existing ones), del (the outer one), rewrite (the outer one)
     #[arg(long, value_name = "add|del|rewrite", value_parser = parse_vlan_mode)]
     enet_vlan: Option<VlanMode>,
-    /// VLAN id of the tag
+    /// Set the VLAN id of the tag
     #[arg(long, value_name = "0-4095", requires = "enet_vlan", value_parser = clap::value_parser!(u16).range(0..=4095))]
     enet_vlan_tag: Option<u16>,
-    /// CFI (DEI) of the tag
+    /// Set the CFI (DEI) of the tag
     #[arg(long, value_name = "0-1", requires = "enet_vlan", value_parser = clap::value_parser!(u8).range(0..=1))]
     enet_vlan_cfi: Option<u8>,
-    /// Priority of the tag
+    /// Set the priority of the tag
     #[arg(long, value_name = "0-7", requires = "enet_vlan", value_parser = clap::value_parser!(u8).range(0..=7))]
     enet_vlan_pri: Option<u8>,
-    /// Kind of a tag that is added
+    /// Add a tag of this kind
     #[arg(long, value_name = "802.1q|802.1ad", requires = "enet_vlan", default_value = "802.1q", value_parser = ["802.1q", "802.1ad"], hide_possible_values = true)]
     enet_vlan_proto: String,
-    /// Link type to write: enet, raw, hdlc, pppserial; packets that have no network packet are
+    /// Write this link type: enet, raw, hdlc, pppserial; packets without a network packet are
     /// dropped
     #[arg(long, value_name = "LINK")]
     dlt: Option<Encapsulation>,
-    /// Takes the last four octets of frames, an FCS that was captured
+    /// Remove the last four octets of frames (a captured FCS)
     #[arg(short = 'E', long)]
     efcs: bool,
 
-    /// Maps netblocks to others, the first that fits:
-    /// 10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/32]. Given twice: the client's address by
-    /// the first, the server's by the second
+    /// Map networks to others, the first that fits:
+    /// 10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/32]. Given twice: the first maps the
+    /// client's address, the second the server's
     #[arg(short = 'N', long, value_name = "MAP", help_heading = "Network")]
     pnat: Vec<AddressMap>,
-    /// Maps source addresses alone
+    /// Map source addresses only
     #[arg(short = 'S', long, value_name = "MAP", help_heading = "Network")]
     srcipmap: Option<AddressMap>,
-    /// Maps destination addresses alone
+    /// Map destination addresses only
     #[arg(short = 'D', long, value_name = "MAP", help_heading = "Network")]
     dstipmap: Option<AddressMap>,
-    /// Addresses of all clients and all servers: 10.0.0.1:10.0.0.2, [fd00::1]:[fd00::2]
+    /// Set the addresses of all clients and of all servers: 10.0.0.1:10.0.0.2, [fd00::1]:[fd00::2]
     #[arg(short = 'e', long, value_name = "IP:IP", help_heading = "Network")]
     endpoints: Option<Endpoints>,
-    /// Random addresses, the same for the same, of the same kind
+    /// Replace IP addresses with random ones of the same kind, each always with the same one
     #[arg(short = 's', long, value_name = "SEED", help_heading = "Network")]
     seed: Option<u64>,
-    /// Prefix-preserving addresses (Crypto-PAn): of any text, or of a key of 64 hexadecimal digits
+    /// Replace IP addresses and preserve prefixes (Crypto-PAn); the key is made from any text, or
+    /// is 64 hexadecimal digits
     #[arg(long, value_name = "SEED|KEY", help_heading = "Network")]
     anonymize: Option<Key>,
-    /// Leaves multicast and broadcast IP addresses
+    /// Do not change multicast and broadcast IP addresses
     #[arg(short = 'b', long, visible_alias = "skip-broadcast", help_heading = "Network")]
     skipbroadcast: bool,
-    /// TTL and hop limit: a number, or a change: --ttl=+7, --ttl=-64
+    /// Set the TTL or hop limit to a number, or change it: --ttl=+7, --ttl=-64
     #[arg(long, value_name = "N", allow_hyphen_values = true, help_heading = "Network")]
     ttl: Option<Ttl>,
-    /// TOS octet of IPv4 (DSCP and ECN)
+    /// Set the TOS octet of IPv4 (DSCP and ECN)
     #[arg(long, value_name = "0-255", help_heading = "Network")]
     tos: Option<u8>,
-    /// Traffic class of IPv6
+    /// Set the traffic class of IPv6
     #[arg(long, value_name = "0-255", help_heading = "Network")]
     tclass: Option<u8>,
-    /// Flow label of IPv6
+    /// Set the flow label of IPv6
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=0xf_ffff), help_heading = "Network")]
     flowlabel: Option<u32>,
 
-    /// Maps ports: 80:8080, 8000-8999:80, 1-10:11-20; repeatable
+    /// Map TCP and UDP ports: 80:8080, 8000-8999:80, 1-10:11-20; repeatable
     #[arg(short = 'r', long, value_name = "MAP", help_heading = "Transport")]
     portmap: Vec<PortMap>,
-    /// Shifts TCP's sequence and acknowledgement numbers, by another amount for each direction of a
+    /// Shift TCP sequence and acknowledgment numbers, by a separate amount for each direction of a
     /// connection
     #[arg(long, value_name = "SEED", help_heading = "Transport")]
     tcp_sequence: Option<u64>,
-    /// Computes the checksums of IPv4, TCP, UDP, ICMP, IGMP and ICMPv6
+    /// Recompute the checksums of IPv4, TCP, UDP, ICMP, IGMP and ICMPv6
     #[arg(short = 'C', long, help_heading = "Transport")]
     fixcsum: bool,
-    /// Changes some packets at random: drops, shortens, writes octets of the payload
+    /// Change some packets at random: drop or shorten them, or overwrite octets of the payload
     #[arg(long, value_name = "SEED", help_heading = "Transport")]
     fuzz_seed: Option<u64>,
-    /// One of so many packets [default: 8]
+    /// Change one of N packets [default: 8]
     #[arg(long, value_name = "N", requires = "fuzz_seed", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Transport")]
     fuzz_factor: Option<u32>,
 
-    /// Packets of which less was captured than IP's header says: pad (zeros), trunc (the header
-    /// says what there is), del
+    /// Repair packets that are shorter than their IP header states: pad (with zeros), trunc
+    /// (correct the header), del (drop the packet)
     #[arg(short = 'F', long, value_name = "pad|trunc|del", help_heading = "Length")]
     fixlen: Option<FixLen>,
-    /// Octets of an IP packet at most, for --mtu-trunc and --fixlen pad [default: 1500]
+    /// Limit IP packets to this many octets, for --mtu-trunc and --fixlen pad [default: 1500]
     #[arg(short = 'm', long, value_name = "OCTETS", help_heading = "Length")]
     mtu: Option<u32>,
-    /// Cuts IP packets to the MTU
+    /// Cut IP packets to the MTU
     #[arg(long, help_heading = "Length")]
     mtu_trunc: bool,
-    /// Cuts frames to so many octets (without FCS); IP's lengths follow
+    /// Cut frames to this many octets (without FCS), and correct IP's lengths
     #[arg(long, value_name = "OCTETS", help_heading = "Length")]
     truncate: Option<u32>,
-    /// Fills frames up with zeros to so many octets (without FCS): 60 is the least of Ethernet
+    /// Pad frames with zeros to this many octets (without FCS): 60 is Ethernet's minimum
     #[arg(long, value_name = "OCTETS", help_heading = "Length")]
     pad: Option<u32>,
-    /// Fills up with zeros what was not captured, to the length on the wire
+    /// Pad truncated packets with zeros to their length on the wire
     #[arg(long, help_heading = "Length")]
     unfold: bool,
-    /// Keeps so many octets of a packet; its length on the wire stays
+    /// Keep at most this many octets of each packet; its length on the wire stays
     #[arg(long, value_name = "OCTETS", help_heading = "Length")]
     snaplen: Option<u32>,
-    /// Makes fragments of IP packets that are longer than MTU, even where they say not to
+    /// Fragment IP packets that are longer than MTU, even if they forbid it (DF)
     #[arg(long, value_name = "MTU", help_heading = "Length")]
     fragment: Option<u32>,
 }
@@ -193,26 +194,28 @@ pub struct EditArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Selection and time")]
 struct SelectArgs {
-    /// Who sends each packet, the client (primary) or the server: the cache of squall prep or
-    /// tcpprep. Packets that it leaves out stay as they are [default: found out where it matters]
+    /// Read from FILE, a cache of squall prep or tcpprep, whether the client (primary) or the
+    /// server sends each packet. Packets that it skips stay as they are [default: determined from
+    /// the packets where needed]
     #[arg(short, long, value_name = "FILE")]
     cachefile: Option<PathBuf>,
-    /// Only packets of these numbers: 1-5,9,100-
+    /// Keep only packets with these numbers: 1-5,9,100-
     #[arg(long, value_name = "LIST")]
     packets: Option<Numbers>,
-    /// Only packets from then on: +10s after the first, 2026-11-22T10:00:00Z, or seconds since 1970
+    /// Keep only packets from this time on: +10s after the first, 2026-11-22T10:00:00Z, or seconds
+    /// since 1970
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     from: Option<When>,
-    /// Only packets until then
+    /// Keep only packets until this time
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     to: Option<When>,
-    /// Drops a packet that is octet for octet one of the N - 1 before it [default: 5]
+    /// Drop a packet that equals one of the N - 1 packets before it [default: 5]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     dedup: Option<u32>,
-    /// Shifts all times: 1h, -30s
+    /// Shift all times: 1h, -30s
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_shift)]
     time_shift: Option<i64>,
-    /// Stretches times from the first packet on: 2 is half as fast, 0.5 twice as fast
+    /// Stretch times from the first packet on: 2 is half as fast, 0.5 twice as fast
     #[arg(long, value_name = "FACTOR")]
     time_scale: Option<Factor>,
 }
@@ -220,16 +223,16 @@ struct SelectArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Several files")]
 struct SeveralArgs {
-    /// Merges the files in the order of time; else one follows the other
+    /// Merge the files in order of time, instead of one after the other
     #[arg(long)]
     merge: bool,
-    /// Begins another file after so many packets: OUT-00001.pcap, OUT-00002.pcap ...
+    /// Start a new file after N packets: OUT-00001.pcap, OUT-00002.pcap ...
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["split_time", "split_flows"])]
     split_count: Option<u64>,
-    /// Begins another file each so long, by the time of the packets
+    /// Start a new file each time TIME has passed, by the time of the packets
     #[arg(long, value_name = "TIME", conflicts_with = "split_flows")]
     split_time: Option<Nanos>,
-    /// Writes a file for each conversation: addresses, protocol and ports, both directions
+    /// Write a file for each conversation: addresses, protocol and ports, both directions
     #[arg(long)]
     split_flows: bool,
 }
@@ -314,7 +317,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     let to_stdout = args.json.as_deref() == Some("-");
     if to_stdout && out.as_os_str() == "-" {
         return Err(Error::Usage(
-            "the standard output takes packets or the summary, not both\n  try --json FILE".into(),
+            "standard output takes packets or the summary, not both\n  try --json FILE".into(),
         ));
     }
     let signals = Signals::catch()?;
@@ -346,7 +349,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     for input in &edited.inputs {
         if let Some(fault) = &input.fault {
             eprintln!(
-                "squall: {} at octet {}, behind packet {}: {}",
+                "squall: {} at octet {}, after packet {}: {}",
                 input.path, fault.offset, input.packets, fault.text
             );
             faulty = true;
@@ -387,7 +390,7 @@ fn told(edited: &Edited) -> String {
     }
     edited.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
     if edited.stopped {
-        text += "note: stopped; what was read until then is written\n";
+        text += "note: stopped; all packets read until then are written\n";
     }
     text
 }

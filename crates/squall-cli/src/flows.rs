@@ -43,15 +43,15 @@ Examples:
                   --flows 10k
   squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 \
                   --cps 50k
-  squall flows apps                                          # what is built in, and its options
+  squall flows apps                                          # the built-in applications and their options
 
-Addresses of clients and servers are ours: they are in no interface, and ARP and ND are answered \
-                  for them.
-More than one application, or one of your own, is a profile: --print-profile shows how it begins.
+Addresses of clients and servers belong to Squall: no interface has them, and Squall answers ARP \
+                  and ND for them.
+For several applications, or your own, write a profile: --print-profile prints one to start from.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
-                  (unless --allow-invalid),
-129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
+                  (unless --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, \
+                  SIGINT, SIGTERM."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -70,17 +70,19 @@ enum What {
 /// Run HTTP clients against an external server
 #[derive(Debug, clap::Args)]
 struct Http {
-    /// What to request: http://10.0.0.2:8080/path, https://www.example.net/. Repeatable for one
-    /// server: each request draws one of them, by the weights in front: 3:http://10.0.0.2/b
+    /// Request this URL: http://10.0.0.2:8080/path, https://www.example.net/. Repeatable for one
+    /// server: each request uses one of the URLs at random, with the weights in front:
+    /// 3:http://10.0.0.2/b
     #[arg(long, value_name = "[WEIGHT:]URL", required = true)]
     url: Vec<String>,
-    /// Method of the requests [default: POST with a body, GET without]
+    /// Use this request method [default: POST with a body, GET without]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
-    /// A header field, in place of ours of the same name: 'X-Trace: ${random:hex:8}'; repeatable
+    /// Add a header field, or replace Squall's own of the same name: 'X-Trace: ${random:hex:8}';
+    /// repeatable
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// Body of the requests: TEXT, or @FILE (as curl's --data)
+    /// Send this request body: TEXT, or the contents of FILE (as curl's --data)
     #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "post")]
     content: Option<String>,
     /// Send POST requests with a body of this size: 100, 64KiB
@@ -92,18 +94,18 @@ struct Http {
     /// Follow up to N redirections to the same scheme, host and port; further ones fail the flow
     #[arg(long, value_name = "N")]
     follow: Option<u32>,
-    /// Fail a flow whose answer is not so: 'status 200', 'length 512', 'sha256 HEX', 'regex "ok"';
-    /// repeatable
+    /// Fail a flow if an answer does not match CHECK: 'status 200', 'length 512', 'sha256 HEX',
+    /// 'regex "ok"'; repeatable
     #[arg(long, value_name = "CHECK")]
     check: Vec<String>,
     /// Take a value from each answer, for ${value:NAME} in later requests of the connection:
     /// 'id = json data.id', 'id = regex "id=(\d+)"', 'tag = header ETag'; repeatable
     #[arg(long, value_name = "NAME = WHERE")]
     extract: Vec<String>,
-    /// Requests over one connection
+    /// Send N requests over each connection
     #[arg(long, value_name = "N")]
     requests: Option<u32>,
-    /// Requests sent before the first answer is waited for
+    /// Send up to N requests before the first answer arrives
     #[arg(long, value_name = "N")]
     pipeline: Option<u32>,
     #[command(flatten)]
@@ -115,16 +117,16 @@ struct Http {
 /// Run servers for external clients
 #[derive(Debug, clap::Args)]
 struct Serve {
-    /// The application
+    /// Serve this application
     #[arg(long, default_value = "http", value_name = "NAME")]
     app: String,
-    /// Addresses of the servers: 10.0.2.1-10.0.2.9, 10.0.2.0/24, fd00::1
+    /// Use these addresses for the servers: 10.0.2.1-10.0.2.9, 10.0.2.0/24, fd00::1
     #[arg(long, visible_alias = "address", value_name = "RANGE")]
     servers: Vec<String>,
-    /// Where they listen [default: where the application usually does]
+    /// Listen on this TCP or UDP port [default: the application's usual one]
     #[arg(long, value_name = "PORT")]
     listen: Option<u16>,
-    /// With http, octets of each answer's body
+    /// With http, send an answer body of this size
     #[arg(long, value_name = "OCTETS")]
     body: Option<String>,
     #[command(flatten)]
@@ -134,22 +136,22 @@ struct Serve {
 /// Run clients and servers with a device between two ports
 #[derive(Debug, clap::Args)]
 struct App {
-    /// As `squall flows apps` lists them
+    /// Name of the application, as in the list of `squall flows apps`
     #[arg(value_name = "NAME")]
     app: String,
-    /// Addresses of the servers
+    /// Use these addresses for the servers
     #[arg(long, value_name = "RANGE")]
     servers: Vec<String>,
-    /// Where servers listen [default: where the application usually does]
+    /// Let servers listen on this TCP or UDP port [default: the application's usual one]
     #[arg(long, value_name = "PORT")]
     listen: Option<u16>,
-    /// Where the servers are; without it nobody answers here, and the servers are somebody else's
+    /// Run the servers on this port; without it, the servers are external
     #[arg(long, value_name = "ADDR")]
     port2: Option<String>,
-    /// A router that the servers hand all packets to; once for each of IPv4 and IPv6
+    /// Send all packets of the servers to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "port2", help_heading = "Network")]
     gateway2: Vec<String>,
-    /// The MAC address that all packets of the servers go to; nobody is asked
+    /// Send all packets of the servers to this MAC address, without ARP or ND
     #[arg(
         long,
         value_name = "MAC",
@@ -158,7 +160,7 @@ struct App {
         help_heading = "Network"
     )]
     next_hop2: Option<String>,
-    /// Around packets of the servers, from outside in, as --wrap; repeatable
+    /// Encapsulate packets of the servers, from outside in, as --wrap; repeatable
     #[arg(long, value_name = "LAYER", requires = "port2", help_heading = "Network")]
     wrap2: Vec<String>,
     #[command(flatten)]
@@ -169,16 +171,17 @@ struct App {
 
 #[derive(Debug, clap::Args)]
 struct Clients {
-    /// Addresses of the clients: 16.0.0.1-16.0.0.254, 16.0.0.0/24, fd00::1-fd00::ff; repeatable
+    /// Use these addresses for the clients: 16.0.0.1-16.0.0.254, 16.0.0.0/24, fd00::1-fd00::ff;
+    /// repeatable
     #[arg(long, value_name = "RANGE", required = true, help_heading = "Load")]
     clients: Vec<String>,
-    /// Their ports
+    /// Use these TCP or UDP ports for the clients
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Load")]
     client_ports: Option<String>,
-    /// Which address and port the next flow has: sequential, random, hash
+    /// Choose the address and port of the next flow in this order: sequential, random, hash
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     order: Option<String>,
-    /// Flows to start per second, however many are still open: 10k, 0.5
+    /// Start N flows per second, however many are still open: 10k, 0.5
     #[arg(
         long,
         value_name = "N",
@@ -187,13 +190,13 @@ struct Clients {
         conflicts_with = "users"
     )]
     cps: Option<String>,
-    /// Number of users; each starts a flow when their last one has ended
+    /// Simulate N users; each starts a flow when their last one has ended
     #[arg(long, value_name = "N", help_heading = "Load")]
     users: Option<u32>,
-    /// Think time of a user between two flows
+    /// Let users think for this time between two flows
     #[arg(long, value_name = "TIME", requires = "users", help_heading = "Load")]
     think: Option<String>,
-    /// Draw gaps between flows (and think times) as of a Poisson process
+    /// Draw the gaps between flows (and think times) from a Poisson process
     #[arg(long, help_heading = "Load")]
     poisson: bool,
     /// Stop after N flows: 1000, 10k
@@ -202,44 +205,44 @@ struct Clients {
     /// Increase the load linearly over this time
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     ramp_up: Option<String>,
-    /// A record of this CSV file for each flow, as ${data:COLUMN} in URLs, headers and --content; its
-    /// first line names the columns
+    /// Use one record of this CSV file for each flow, as ${data:COLUMN} in URLs, headers and
+    /// --content; its first line names the columns
     #[arg(long, value_name = "FILE", help_heading = "Load")]
     csv: Option<String>,
-    /// Order of the records: circular, once (stop when they are used up), random
+    /// Use the records in this order: circular, once (stop when all are used), random
     #[arg(long, value_name = "ORDER", requires = "csv", help_heading = "Load")]
     csv_order: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Where it runs: eth1, af_packet:eth1, loop:NAME
+    /// Run on this port: eth1, af_packet:eth1, loop:NAME
     #[arg(short, long, value_name = "ADDR")]
     port: String,
-    /// An option of the application, as `squall flows apps` lists them; repeatable
+    /// Set an option of the application, as in the list of `squall flows apps`; repeatable
     #[arg(short, long, value_name = "NAME=VALUE")]
     option: Vec<String>,
-    /// How TCP behaves: mss=1400, time_wait=1s, sack=false; repeatable
+    /// Set an option of TCP: mss=1400, time_wait=1s, sack=false; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tcp: Vec<String>,
-    /// Flows are TLS 1.3 sessions, at both ends that are ours (https URLs need it not)
+    /// Use TLS 1.3, at each end that Squall runs (https URLs do not need this option)
     #[arg(long)]
     tls: bool,
-    /// Of these: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE, key=FILE,
-    /// client_certificate=FILE, client_key=FILE, client_ca=FILE, resumption=true, versions=1.2,1.3;
-    /// repeatable
+    /// Set an option of TLS: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE,
+    /// key=FILE, client_certificate=FILE, client_key=FILE, client_ca=FILE, resumption=true,
+    /// versions=1.2,1.3; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
-    /// A router to hand all packets to; once for each of IPv4 and IPv6
+    /// Send all packets to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", help_heading = "Network")]
     gateway: Vec<String>,
-    /// The MAC address that all packets go to; nobody is asked
+    /// Send all packets to this MAC address, without ARP or ND
     #[arg(long, value_name = "MAC", conflicts_with = "gateway", help_heading = "Network")]
     next_hop: Option<String>,
-    /// Around packets, from outside in: 'vlan 7', 'mpls 1000', 'gre FROM TO'; repeatable
+    /// Encapsulate packets, from outside in: 'vlan 7', 'mpls 1000', 'gre FROM TO'; repeatable
     #[arg(long, value_name = "LAYER", help_heading = "Network")]
     wrap: Vec<String>,
-    /// Prints the profile that does the same, and begins nothing
+    /// Print the equivalent profile, and start nothing
     #[arg(long, help_heading = "Result")]
     print_profile: bool,
     #[command(flatten)]
@@ -275,7 +278,7 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     if common.options.run.packets.is_some() {
         return Err(no_effect(
             "--count",
-            "it counts frames of streams; try --flows to end after so many flows",
+            "it counts frames of streams; try --flows to stop after N flows",
         ));
     }
     let session = common.options.session(profile)?;
@@ -336,13 +339,13 @@ impl Http {
         {
             return Err(no_effect(
                 &format!("--option {name}"),
-                &format!("--{} says it already", name.trim_end_matches("_file")),
+                &format!("--{} sets it already", name.trim_end_matches("_file")),
             ));
         }
         self.common.only(
             &options,
             &OF_HTTP_SERVERS,
-            "the servers are somebody else's, and answer as they like",
+            "the servers are external, and decide it themselves",
         )?;
         self.common.only_clients()?;
         for (name, given) in said {
@@ -370,11 +373,11 @@ impl Serve {
             self.common.only(
                 &options,
                 &OF_HTTP_CLIENTS,
-                "the clients are somebody else's, and ask as they like",
+                "the clients are external, and decide it themselves",
             )?;
         }
         if self.body.is_some() && options.contains_key("body") {
-            return Err(no_effect("--option body", "--body says it already"));
+            return Err(no_effect("--option body", "--body sets it already"));
         }
         self.common.only_servers()?;
         options.extend(self.body.as_ref().map(|octets| ("body".into(), json!(octets))));
@@ -406,7 +409,7 @@ impl App {
             self.common.only(
                 &options,
                 servers,
-                "the servers are somebody else's; --port2 is where they would be ours",
+                "the servers are external; try --port2 to run them as well",
             )?;
             self.common.only_clients()?;
         }
@@ -469,7 +472,7 @@ impl Common {
         match said.contains_key("client_ca") {
             true => Err(no_effect(
                 "--tls-option client_ca",
-                "servers verify clients by it, and none are ours",
+                "servers verify clients with it, and Squall runs no servers here",
             )),
             false => Ok(()),
         }
@@ -479,19 +482,22 @@ impl Common {
     fn only_servers(&self) -> Result<(), Error> {
         let said = pairs("--tls-option", &self.tls_option)?;
         for (name, why) in [
-            ("ca", "clients verify servers by it, and none are ours; try client_ca"),
-            ("client_certificate", "clients show it, and none are ours; try certificate"),
-            ("client_key", "it is of clients, and none are ours; try key"),
+            (
+                "ca",
+                "clients verify servers with it, and Squall runs no clients here; try client_ca",
+            ),
+            (
+                "client_certificate",
+                "clients present it, and Squall runs no clients here; try certificate",
+            ),
+            ("client_key", "clients use it, and Squall runs no clients here; try key"),
         ] {
             if said.contains_key(name) {
                 return Err(no_effect(&format!("--tls-option {name}"), why));
             }
         }
         if said.contains_key("server_name") && said.contains_key("certificate") {
-            return Err(no_effect(
-                "--tls-option server_name",
-                "the certificate says whom it is for",
-            ));
+            return Err(no_effect("--tls-option server_name", "the certificate contains the name"));
         }
         Ok(())
     }

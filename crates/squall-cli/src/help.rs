@@ -123,7 +123,7 @@ const ELSEWHERE: [(&[&str], &str, &str); 3] = [
             "ttl", "udp", "tcp", "payload",
         ],
         "packet",
-        "headers are a part of the packet: --packet \
+        "headers are part of the packet: --packet \
          'eth/vlan(id=7)/ipv4(dst=10.0.0.2)/udp(dport=53)'",
     ),
 ];

@@ -20,34 +20,33 @@ Examples:
   squall import capture.pcapng -o flows.toml --delays drop --cps 100
   squall run flows.toml --port clients=eth1 --port servers=eth2
 
-Each TCP and UDP conversation becomes a template: what its client says, what its server says, with \
-                        the pauses of each.
-Retransmissions, duplicates and packets out of order are gone; where the capture lacks octets, \
-                        that is told.")]
+Each TCP and UDP conversation becomes a template: the data that its client and its server send, \
+                        with their pauses. Retransmissions, duplicates and reordering are removed; \
+                        octets that are missing in the capture are reported.")]
 pub struct Args {
-    /// pcap or pcapng, compressed or not
+    /// Capture to read: pcap or pcapng, compressed or not
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Writes the profile there; - is the standard output
+    /// Write the profile to FILE; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: String,
-    /// What becomes of pauses: keep, drop, or a factor such as 0.5
+    /// Keep the pauses, drop them, or multiply them by a factor such as 0.5
     #[arg(long, value_name = "keep|drop|FACTOR", default_value = "keep", value_parser = delays)]
     delays: Delays,
-    /// Shorter pauses are left out: they are the network's rather than the application's
+    /// Drop pauses shorter than this, which come from the network rather than the application
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     shortest_delay: Nanos,
-    /// Zeros stand for octets that the capture lacks; else a conversation ends where the first is
-    /// missing
+    /// Replace octets that are missing in the capture with zeros, instead of ending a conversation
+    /// at the first one
     #[arg(long)]
     zeros: bool,
-    /// Flows of each template that begin in a second
+    /// Start N flows of each template per second
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = a_second)]
     cps: f64,
-    /// Conversations at most
+    /// Import at most N conversations
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     most: u32,
-    /// Tells nothing of the conversations
+    /// Do not list the conversations
     #[arg(short, long)]
     quiet: bool,
 }
@@ -77,8 +76,7 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
     let found = conversations(&args.file, &options)?;
     if found.conversations.is_empty() {
         return Err(Error::Usage(format!(
-            "{}: there is no conversation over TCP or UDP in it\n  try squall info to see what \
-             there is",
+            "{}: it has no TCP or UDP conversation\n  try squall info to see its contents",
             args.file.display()
         )));
     }
@@ -103,9 +101,9 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
             (left.other_protocols, "of other protocols"),
             (left.damaged, "damaged"),
             (left.fragments, "fragments"),
-            (left.multicast, "to groups"),
+            (left.multicast, "to multicast or broadcast addresses"),
             (left.port_zero, "from or to port 0"),
-            (left.silent, "of conversations in which nobody said anything"),
+            (left.silent, "of conversations without data"),
         ] {
             if n > 0 {
                 eprintln!("left out: {} packets {what}", human::count(n));
@@ -118,15 +116,15 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
 fn told(report: &ConversationReport) -> String {
     let (client, server) = (report.of_client, report.of_server);
     let mut text = format!(
-        "{} octets there, {} back, {}",
+        "{} octets from the client, {} from the server, {}",
         human::count(client.octets),
         human::count(server.octets),
         human::seconds(report.duration.as_secs_f64())
     );
     for (n, what) in [
-        (client.again + server.again, "octets came again"),
+        (client.again + server.again, "octets were sent again"),
         (client.out_of_order + server.out_of_order, "segments were out of order"),
-        (report.cut, "octets are left out, behind a hole"),
+        (report.cut, "octets after a hole are left out"),
     ] {
         if n > 0 {
             text += &format!(", {} {what}", human::count(n));

@@ -28,47 +28,48 @@ Examples:
   zcat old.pcap.gz | squall info -
 
 Lengths and rates are those of the capture: on the wire, without FCS. Reads pcap and pcapng, also \
-                        compressed. Memory does
-not grow with the file. A faulty file is told as far as it can be read, and where it is faulty; \
-                        the exit status is then 2.")]
+                        compressed. Memory use does not grow with the file. A damaged file is \
+                        summarized up to the damage, whose offset is reported; the exit status is \
+                        then 2.")]
 pub struct Args {
-    /// pcap or pcapng, compressed or not; - is the standard input
+    /// Capture to read: pcap or pcapng, compressed or not; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Looks only at what EXPR takes, in the language of tcpdump: 'tcp and port 80'
+    /// Read only packets that match EXPR (tcpdump's language): 'tcp and port 80'
     #[arg(short, long, value_name = "EXPR")]
     filter: Option<String>,
-    /// Bins of lengths: rmon (RFC 2819), wireshark, a width (100), or edges (64,128,1500)
+    /// Sort lengths into these bins: rmon (RFC 2819), wireshark, a width (100), or edges
+    /// (64,128,1500)
     #[arg(long, value_name = "BINS", default_value = "rmon")]
     bins: Bins,
-    /// A flow that is idle for longer has ended, and its next packet begins another
+    /// End a flow that is idle for longer; its next packet starts another one
     #[arg(long, value_name = "TIME")]
     flow_expiry: Option<Nanos>,
-    /// Flows that are told apart at most: 88 octets of memory each
+    /// Count at most N flows separately: 88 bytes of memory each
     #[arg(long, value_name = "N", default_value_t = 1 << 19, value_parser = clap::value_parser!(u32).range(2..=1 << 30))]
     max_flows: u32,
-    /// Rows in the lists of flows, hosts and ports
+    /// Show N rows in the lists of flows, hosts and ports
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Verifies the checksums of IPv4, TCP, UDP, ICMP and ICMPv6
+    /// Verify the checksums of IPv4, TCP, UDP, ICMP and ICMPv6
     #[arg(long)]
     checksums: bool,
-    /// Counts packets that are octet for octet one of the N before them [default: 5]
+    /// Count packets that equal one of the N packets before them [default: 5]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     duplicates: Option<u32>,
-    /// Tells the SHA-256 of each file, for which it is read once more
+    /// Show the SHA-256 of each file, for which it is read once more
     #[arg(long)]
     hash: bool,
-    /// A line for each file
+    /// Show one line for each file
     #[arg(long)]
     table: bool,
-    /// Writes the figures as JSON; - is the standard output
+    /// Write the figures as JSON; - is standard output
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
-    /// Writes the figures as one HTML file with plots
+    /// Write the figures as one HTML file with plots
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Shows nothing on the way and no figures
+    /// Show no progress and no figures
     #[arg(short, long)]
     quiet: bool,
 }

@@ -21,7 +21,7 @@ Examples:
   squall lab exec -- squall ports
   squall lab exec -- squall send --port veth-a --to veth-b --packet eth/ipv4/udp --rate 10kpps -d \
                         5s --latency
-  squall lab exec -- sh          # a shell in there: tcpdump -i veth-b, ip link ...
+  squall lab exec -- sh          # a shell in the lab: tcpdump -i veth-b, ip link ...
   squall lab down")]
 pub struct Args {
     #[command(subcommand)]
@@ -32,24 +32,28 @@ pub struct Args {
 enum Action {
     /// Create a lab that stays until it is removed
     Up {
+        /// Name of the lab
         #[arg(default_value = "lab")]
         name: String,
-        /// Octets of an IP packet
+        /// MTU of the interfaces: the largest IP packet, in octets
         #[arg(long, default_value_t = LabOptions::default().mtu, value_parser = clap::value_parser!(u32).range(68..=65_535))]
         mtu: u32,
-        /// Of each interface, in each direction
+        /// Number of queues of each interface, in each direction
         #[arg(long, default_value_t = LabOptions::default().queues, value_parser = clap::value_parser!(u32).range(1..=64))]
         queues: u32,
     },
     /// Run a command in a lab and pass on its exit status
     Exec {
+        /// Name of the lab
         #[arg(default_value = "lab")]
         name: String,
+        /// Command to run, with its arguments
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<std::ffi::OsString>,
     },
     /// Remove a lab
     Down {
+        /// Name of the lab
         #[arg(default_value = "lab")]
         name: String,
     },
@@ -64,8 +68,8 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
             let [a, b] = INTERFACES;
             let named = if lab.name == "lab" { String::new() } else { format!(" {}", lab.name) };
             output::print(&format!(
-                "lab {} is up: {a} and {b} are each other's peer\n  use it:   squall lab \
-                 exec{named} -- squall ports\n  end it:   squall lab down{named}\n",
+                "lab {} is up: {a} and {b} are each other's peer\n  use it:     squall lab \
+                 exec{named} -- squall ports\n  remove it:  squall lab down{named}\n",
                 lab.name
             ));
         }

@@ -73,7 +73,7 @@ pub use docs::{man_pages, reference};
     long_version = features::version(),
     after_help = "Start with:  squall demo\nThen:        squall send --help, squall run \
                   --help\n\nExit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 \
-                  environment (permission, interface),\n4 NOT VALID (unless --allow-invalid), \
+                  environment (permission, interface), 4 NOT VALID (unless --allow-invalid), \
                   129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.",
     arg_required_else_help = true,
     disable_help_subcommand = true,

@@ -146,7 +146,7 @@ fn write_on(text: &str) -> bool {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
         Err(error) => {
-            eprintln!("squall: the standard output cannot be written: {error}");
+            eprintln!("squall: standard output cannot be written: {error}");
             std::process::exit(3);
         }
     }

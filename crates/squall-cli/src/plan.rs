@@ -25,13 +25,13 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     file: ProfileFile,
-    /// Decodes so many frames, in the order of their departures
+    /// Decode the first N frames, in order of departure
     #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     frames: u32,
-    /// Shows the octets of those frames, too
+    /// Also show the octets of those frames
     #[arg(long)]
     hex: bool,
-    /// Writes the plan as JSON; - is the standard output
+    /// Write the plan as JSON; - is standard output
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
     #[command(flatten)]

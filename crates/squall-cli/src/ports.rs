@@ -20,25 +20,25 @@ use crate::{
 #[command(after_help = "\
 Examples:
   squall ports
-  squall ports eth1                  # everything that is known of eth1
+  squall ports eth1                  # all details of eth1
   squall ports --json -
-  squall ports --probe               # how fast each kind is, in a private lab
-  sudo squall ports --probe eth1     # how fast each kind is on eth1: sends frames that nobody \
-                        takes
+  squall ports --probe               # the speed of each kind, in a private lab
+  sudo squall ports --probe eth1     # the speed of each kind on eth1: sends frames that no host \
+                        accepts
   squall lab exec -- squall ports")]
 pub struct Args {
-    /// Shows all that is known of this interface alone
+    /// Show all details of this interface only
     #[arg(value_name = "IFACE")]
     interface: Option<String>,
-    /// Measures each kind that works: in a private lab, or on IFACE. What is sent there is told
-    /// first: frames from the interface's own address to that address, of EtherType 0x88B5, as many
-    /// as go
+    /// Measure each kind that works: in a private lab, or on IFACE. There, it first prints what it
+    /// sends: frames from the interface's own address to that address, of EtherType 0x88B5, as fast
+    /// as possible
     #[arg(long)]
     probe: bool,
-    /// Of each measurement of --probe
+    /// Let each measurement of --probe take this time
     #[arg(long, value_name = "TIME", default_value = "500ms", requires = "probe")]
     time: Nanos,
-    /// Writes the list as JSON; - is the standard output
+    /// Write the list as JSON; - is standard output
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
 }
@@ -112,8 +112,8 @@ fn overview(listed: &[Listed]) -> String {
             }
         }
     }
-    text += "\nQUEUES: sending/receiving. XDP: where programs run. More of one: squall ports \
-             IFACE. Addresses of ports:\n";
+    text += "\nQUEUES: sending/receiving. XDP: where programs run. Details: squall ports IFACE. \
+             Addresses of ports:\n";
     let width = KINDS.iter().map(|kind| kind.address.len()).max().unwrap_or(0);
     for kind in KINDS {
         text += &format!("  {:width$}  {}\n", kind.address, kind.what);
@@ -149,7 +149,7 @@ fn process(rights: &Permissions) -> String {
     };
     text += &line("packet sockets (af_packet)", packets);
     text += &line("XDP programs", programs);
-    text + "Needs of each kind: docs/reference/ports.md, docs/guide/permissions.md\n"
+    text + "Requirements of each kind: docs/reference/ports.md, docs/guide/permissions.md\n"
 }
 
 fn details(Listed { interface: i, kinds }: &Listed) -> String {
@@ -194,12 +194,13 @@ fn details(Listed { interface: i, kinds }: &Listed) -> String {
         ),
         (
             "speed",
-            i.speed_bps.map_or("unknown, or means nothing".into(), |s| human::si(s as f64, "b/s")),
+            i.speed_bps
+                .map_or("unknown, or without meaning".into(), |s| human::si(s as f64, "b/s")),
         ),
         ("queues", format!("{tx} sending, {rx} receiving{}", channels.unwrap_or_default())),
         ("RSS", rss),
         ("offloads on", dash(on(true).join(", "))),
-        ("could be on", dash(on(false).join(", "))),
+        ("offloads off", dash(on(false).join(", "))),
         (
             "timestamps",
             format!(
@@ -233,14 +234,14 @@ fn xdp_details(i: &InterfaceInfo) -> String {
         .map(|(mode, id)| format!(", program {id} attached ({})", xdp_mode(*mode)));
     let attached: String = attached.collect();
     let Some(f) = i.xdp.features else {
-        return format!("the kernel does not tell what the driver can{attached}");
+        return format!("the kernel does not report the driver's XDP features{attached}");
     };
     let words = [
         (f.native, "native"),
         (f.redirect, "redirect"),
-        (f.redirect_target, "redirect to it"),
+        (f.redirect_target, "redirect target"),
         (f.zero_copy, "zero-copy sockets"),
-        (f.multi_buffer, "several buffers a frame"),
+        (f.multi_buffer, "several buffers per frame"),
         (f.hardware, "in hardware"),
         (f.tx_timestamp, "transmit timestamps"),
         (f.tx_checksum, "transmit checksums"),

@@ -22,45 +22,45 @@ use crate::{args::command_line, output};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  squall prep web.pcap -o web.cache --auto first              # who sends first is a client
-  squall prep web.pcap -o web.cache --auto bridge -R 1.5      # who opens connections is a client
+  squall prep web.pcap -o web.cache --auto first              # the first sender is the client
+  squall prep web.pcap -o web.cache --auto bridge -R 1.5      # clients open connections
   squall prep web.pcap -o web.cache --cidr 10.0.0.0/8         # by source address
   squall prep web.pcap -o web.cache --regex '^10\\.[12]\\.'
   squall prep web.pcap -o web.cache --port -s /etc/services   # by destination port
-  squall prep web.pcap -o web.cache --auto client -x 'F:tcp'  # others do not leave at all
-  squall prep -S web.cache                                    # what is in it; also of tcpprep's
+  squall prep web.pcap -o web.cache --auto client -x 'F:tcp'  # skip all other packets
+  squall prep -S web.cache                                    # statistics of a cache, also of tcpprep's
 
-Clients, and what --cidr, --regex, --mac and --port match, leave by the primary port, all others \
-                        by the secondary one:
-as in tcpprep's caches, which are the same octets. Reads pcap and pcapng, also compressed.")]
+Packets of clients, and those that --cidr, --regex, --mac or --port matches, leave on the primary \
+                        port, all others on the secondary one. The caches are the same as \
+                        tcpprep's, octet for octet. Reads pcap and pcapng, also compressed.")]
 #[command(group(clap::ArgGroup::new("by").args(["auto", "cidr", "regex", "port", "mac"])))]
 #[command(group(clap::ArgGroup::new("print").args(["print_info", "print_comment", "print_stats"])))]
 pub struct Args {
-    /// pcap or pcapng, compressed or not; - is the standard input
+    /// Capture to read: pcap or pcapng, compressed or not; - is standard input
     #[arg(value_name = "IN", required_unless_present_any = ["print", "pcap"])]
     input: Option<PathBuf>,
-    /// The same as IN
+    /// The same as IN, as in tcpprep
     #[arg(short = 'i', long, value_name = "FILE", conflicts_with = "input")]
     pcap: Option<PathBuf>,
-    /// Where the cache goes
+    /// Write the cache to this file
     #[arg(short = 'o', long, value_name = "CACHE", required_unless_present = "print")]
     cachefile: Option<PathBuf>,
-    /// A text that is kept in the cache
+    /// Store this text in the cache
     #[arg(short = 'C', long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Does not keep the command line in the cache
+    /// Do not store the command line in the cache
     #[arg(long)]
     no_arg_comment: bool,
-    /// Prints the side of each packet of a cache
+    /// Print the side of each packet of a cache
     #[arg(short = 'I', long, value_name = "CACHE", conflicts_with_all = ["input", "pcap", "cachefile", "by"])]
     print_info: Option<PathBuf>,
-    /// Prints the comment of a cache
+    /// Print the comment of a cache
     #[arg(short = 'P', long, value_name = "CACHE", conflicts_with_all = ["input", "pcap", "cachefile", "by"])]
     print_comment: Option<PathBuf>,
-    /// Prints how many packets of a cache are on which side
+    /// Print the number of packets of a cache on each side
     #[arg(short = 'S', long, value_name = "CACHE", conflicts_with_all = ["input", "pcap", "cachefile", "by"])]
     print_stats: Option<PathBuf>,
-    /// Says nothing of what was done
+    /// Print no summary
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -71,49 +71,51 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sides")]
 pub struct Rules {
-    /// By what hosts do: who opens TCP connections or asks DNS is a client, who answers a server.
-    /// Hosts that do neither are an error (bridge), a client, a server, or a server if in a network
-    /// of servers (router). Or first: who sends before it is sent to is a client
+    /// Classify hosts by their behavior: hosts that open TCP connections or send DNS queries are
+    /// clients, hosts that answer are servers. Hosts that do neither are an error (bridge),
+    /// clients, servers, or servers if they are in a network of servers (router). With first, hosts
+    /// that send before they receive are clients
     #[arg(short = 'a', long, value_name = "MODE", value_parser = parse_mode)]
     auto: Option<AutoMode>,
-    /// By source addresses in networks: 10.0.0.0/8,[fe80::/16]
+    /// Classify packets by source networks: 10.0.0.0/8,[fe80::/16]
     #[arg(short = 'c', long, value_name = "NETWORKS", value_parser = text(By::cidr))]
     cidr: Option<By>,
-    /// By source addresses as text
+    /// Classify packets by a regular expression for the source address as text
     #[arg(short = 'r', long, value_name = "EXPRESSION", value_parser = text(By::regex))]
     regex: Option<By>,
-    /// By destination ports of TCP and UDP: those of services, below 1024
+    /// Classify packets by TCP or UDP destination port: those to services, below 1024, are of
+    /// clients
     #[arg(short = 'p', long)]
     port: bool,
-    /// By source MAC addresses: 02:00:00:00:00:01,02:00:00:00:00:02
+    /// Classify packets by source MAC address: 02:00:00:00:00:01,02:00:00:00:00:02
     #[arg(short = 'e', long, value_name = "MACS", value_parser = text(By::mac))]
     mac: Option<By>,
-    /// Exchanges the two ports, but not of packets without IP
+    /// Exchange the two ports, but not for packets without IP
     #[arg(long)]
     reverse: bool,
-    /// Packets without IP leave by the primary port, not by the secondary
+    /// Send packets without IP on the primary port instead of the secondary
     #[arg(short = 'N', long)]
     nonip: bool,
-    /// The ports of services: lines such as 'http 80/tcp', as in /etc/services
+    /// Read the ports of services from FILE, with lines such as 'http 80/tcp', as in /etc/services
     #[arg(short = 's', long, value_name = "FILE", requires = "port")]
     services: Option<PathBuf>,
-    /// With --auto: a host is a server that is so many times as often one as a client [default:
-    /// 2.0]
+    /// With --auto: take a host for a server if it behaves at least RATIO times as often like a
+    /// server as like a client [default: 2.0]
     #[arg(short = 'R', long, value_name = "RATIO", requires = "auto", value_parser = parse_ratio)]
     ratio: Option<f64>,
-    /// With --auto router: the longest prefix of networks that is tried; four times as long in IPv6
+    /// With --auto router: try networks up to this prefix length; four times as long in IPv6
     /// [default: 30]
     #[arg(short = 'm', long, value_name = "BITS", requires = "auto", value_parser = clap::value_parser!(u8).range(0..=32))]
     minmask: Option<u8>,
-    /// With --auto router: the shortest prefix of networks that is tried; four times as long in
-    /// IPv6 [default: 8]
+    /// With --auto router: try networks from this prefix length on; four times as long in IPv6
+    /// [default: 8]
     #[arg(short = 'M', long, value_name = "BITS", requires = "auto", value_parser = clap::value_parser!(u8).range(0..=32))]
     maxmask: Option<u8>,
-    /// Only these leave: S: source, D: destination, B: both, E: either in networks (S:10.0.0.0/8),
-    /// P: packets by number (P:1-5,9,72-), F: a filter (F:tcp port 80)
+    /// Send only packets that match RULE: S: source, D: destination, B: both, E: either in networks
+    /// (S:10.0.0.0/8), P: packets by number (P:1-5,9,72-), F: a filter (F:tcp port 80)
     #[arg(short = 'x', long, value_name = "RULE", conflicts_with = "exclude", value_parser = text(|rule| Select::parse(rule, false)))]
     include: Option<Select>,
-    /// All but these leave
+    /// Send only packets that do not match RULE
     #[arg(short = 'X', long, value_name = "RULE", value_parser = text(|rule| Select::parse(rule, true)))]
     exclude: Option<Select>,
 }
@@ -140,7 +142,7 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
     };
     let Some(split) = args.split.split()? else {
         return Err(Error::Usage(
-            "what tells the side of a packet?\n  expected one of --auto MODE, --cidr, --regex, \
+            "cannot split without a rule\n  expected one of --auto MODE, --cidr, --regex, \
              --port, --mac\n  try --auto first"
                 .into(),
         ));
@@ -151,7 +153,7 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
     let own = args.comment.as_ref().map_or_else(String::new, |text| format!("\n{text}"));
     let Prepared { cache, fault } = prepare(input, &split, &(line.unwrap_or_default() + &own))?;
     if cache.is_empty() && fault.is_none() {
-        return Err(Error::Usage(format!("{}: there is no packet in it", input.display())));
+        return Err(Error::Usage(format!("{}: it has no packets", input.display())));
     }
     write(out, &cache)?;
     if !args.quiet {
@@ -181,7 +183,7 @@ impl Rules {
                     "--maxmask {shortest} --minmask {longest}: the shortest prefix is longer than \
                      the longest"
                 );
-                return Err(Error::Usage(text + "\n  try them the other way round"));
+                return Err(Error::Usage(text + "\n  try to exchange the two values"));
             }
             By::Auto(Auto { mode, ratio: self.ratio.unwrap_or(default.ratio), prefix })
         } else if self.port {

@@ -38,7 +38,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
                 lab::enter_private(&lab::LabOptions { mtu: 1500, ..lab::LabOptions::default() })
                     .map_err(|e| {
                         Error::Environment(format!(
-                            "{e}\n  or name an interface: squall ports --probe eth1"
+                            "{e}\n  try an interface instead: squall ports --probe eth1"
                         ))
                     })?;
             (a, Some(b))
@@ -71,7 +71,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
         )?;
     }
     if signals.came() {
-        eprintln!("squall: stopped; what was measured until then is told");
+        eprintln!("squall: stopped; the finished measurements are shown");
     }
     Ok(ExitCode::from(if rows.is_empty() { 3 } else { 0 }))
 }
@@ -93,10 +93,10 @@ fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<S
     let [small, large] = sizes(at);
     Ok(match peer {
         Some(peer) => {
-            format!("squall: probing in a private lab, {} and {peer}, for some {length}", at.name)
+            format!("squall: probing in a private lab, {} and {peer}, for about {length}", at.name)
         }
         None => format!(
-            "squall: probing on {}, for some {length}: frames of {small} and {large} octets as \
+            "squall: probing on {}, for about {length}: frames of {small} and {large} octets as \
              fast as they go,\n  {}: the interface's own address, which a switch does not pass \
              on, and no IP",
             at.name,

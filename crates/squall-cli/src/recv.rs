@@ -24,71 +24,69 @@ use crate::{
 #[command(after_help = "\
 Examples:
   squall recv --port eth1                                    # until Ctrl-C
-  squall recv --port eth1 --udp 5001 --duration 10s          # iperf3, MGEN, RTP, ...: whatever \
-                        numbers its packets
+  squall recv --port eth1 --udp 5001 --duration 10s          # iperf3, MGEN, RTP, ...: any sender \
+                        that numbers its packets
   squall recv --port veth-b --duration 10s --json recv.json
-  squall recv --port pcap:capture.pcap,read                  # what a capture holds
+  squall recv --port pcap:capture.pcap,read                  # the contents of a capture
   squall recv --port eth1 -n 100k --histogram 50:10us        # gaps between frames, 0 to 500 us
   squall recv --port eth1 --by source --top 50
-  squall recv --self-test --json floor.json                  # what deviations are this machine's \
-                        own
+  squall recv --self-test --json floor.json                  # measure this machine's own \
+                        deviations
   squall recv --port eth1 --floor floor.json
   squall recv --port eth1 --src 10.0.0.0/8 --fail-if 'loss_ratio > 0.1 % or gap.stddev > 50us'
 
-Frames are numbered by the signature of ours (latency = true in a profile, --latency with squall \
-                        send), or as MGEN, RUDE,
-TRex, iperf3 -u and RTP senders do; that is found out by itself (--sequence). Lost is what is \
-                        missing between the first and
-the last number. One-way delay needs sender and receiver on one clock, that is on one machine or \
-                        synchronised ones.
-A burst is two frames or more, each at most --burst-gap behind the one before.")]
+Sequence numbers are those of Squall's signature (latency = true in a profile, --latency with \
+                        squall send), or of MGEN, RUDE, TRex, iperf3 -u and RTP senders, which are \
+                        detected (--sequence). Numbers missing between the first and the last one \
+                        are lost frames. One-way delay needs sender and receiver on one machine, \
+                        or on synchronized ones. A burst is two or more frames, each at most \
+                        --burst-gap after the one before.")]
 pub struct Args {
-    /// Where to receive; repeatable
+    /// Receive on ADDR; repeatable
     #[arg(short, long, value_name = "ADDR", required_unless_present = "self_test")]
     port: Vec<String>,
-    /// Only frames from or to this address or network: 10.0.0.1, 2001:db8::/32
+    /// Receive only frames from or to this address or network: 10.0.0.1, 2001:db8::/32
     #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
     host: Option<String>,
-    /// Only frames from this address or network
+    /// Receive only frames from this address or network
     #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
     src: Option<String>,
-    /// Only frames to this address or network
+    /// Receive only frames to this address or network
     #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
     dst: Option<String>,
-    /// Only UDP from or to this port; repeatable
+    /// Receive only UDP from or to this port; repeatable
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Filter (all together, with --filter)")]
     udp: Vec<u16>,
-    /// Only TCP from or to this port; repeatable
+    /// Receive only TCP from or to this port; repeatable
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Filter (all together, with --filter)")]
     tcp: Vec<u16>,
-    /// What is told apart
+    /// Measure separately by this
     #[arg(long, value_enum, value_name = "WHAT", default_value = "flow", help_heading = "Flows")]
     by: ByWhat,
-    /// Rows of the tables of flows and sources; the JSON has all
+    /// Show N rows in the tables of flows and sources; the JSON has all
     #[arg(long, value_name = "N", value_parser = parse_some, default_value = "20", help_heading = "Flows")]
     top: u64,
-    /// Flows at most in each receive queue (some 0.4 KiB each, 3 to 12 KiB with histograms); others
-    /// are counted as one
+    /// Measure at most N flows in each receive queue (about 0.4 KiB each, 3 to 12 KiB with
+    /// histograms); further ones are counted as one
     #[arg(long, value_name = "N", value_parser = parse_some, default_value = "10k", help_heading = "Flows")]
     flows: u64,
-    /// How packets are numbered: a kind is taken from the first packet on, auto waits for evidence
+    /// Read sequence numbers of this kind, from the first packet on; auto detects the kind first
     #[arg(long, value_enum, value_name = "KIND", default_value = "auto", help_heading = "Flows")]
     sequence: Sequence,
-    /// Peak rates are those of the busiest interval of this length
+    /// Measure peak rates over intervals of this length
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "100ms", help_heading = "Flows")]
     interval: Nanos,
-    /// Frames of a burst are no further apart
+    /// Take frames that are at most this far apart as a burst
     #[arg(long, value_name = "TIME", default_value = "10us", help_heading = "Flows")]
     burst_gap: Nanos,
-    /// Leaves the interfaces as they are: what is for other stations does not come
+    /// Do not set the interfaces to promiscuous mode: frames for other hosts do not arrive
     #[arg(long)]
     no_promiscuous_mode: bool,
-    /// Measures this machine's noise floor with a steady stream of our own, in a private lab or
-    /// from the first --port to the second; --json writes the file for --floor
+    /// Measure this machine's noise floor with a steady Squall stream, in a private lab or from the
+    /// first --port to the second; --json writes the file for --floor
     #[arg(long, help_heading = "Noise floor")]
     self_test: bool,
-    /// Says of the gaps' deviations what is not the receiver's own, by a file that --self-test
-    /// wrote
+    /// Also report the gaps' deviations without the noise floor that --self-test wrote to FILE
     #[arg(long, value_name = "FILE", conflicts_with = "self_test", help_heading = "Noise floor")]
     floor: Option<String>,
     #[command(flatten)]
@@ -141,7 +139,7 @@ impl Args {
                 || len.is_some_and(|len| !len.parse::<u8>().is_ok_and(|len| i32::from(len) <= bits))
             {
                 return Err(Error::Usage(format!(
-                    "{value:?} is no address or network\n  try 10.0.0.1, 10.0.0.0/8 or \
+                    "{value:?} is not an address or network\n  try 10.0.0.1, 10.0.0.0/8 or \
                      2001:db8::/32"
                 )));
             }
@@ -283,7 +281,7 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
         false => print(&format!("{text}\n")),
     };
     say(&format!(
-        "squall recv --self-test from {} to {}, {} a rate\n",
+        "squall recv --self-test from {} to {}, {} per rate\n",
         ports[0],
         ports[1],
         Nanos(time.as_nanos() as u64)
@@ -320,7 +318,7 @@ fn read_floor(name: &str) -> Result<Floor, Error> {
         .map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
     Floor::from_json(&text).map_err(|why| {
         Error::Usage(format!(
-            "--floor {name} is no noise floor: {why}\n  try squall recv --self-test --json {name}"
+            "--floor {name} is not a noise floor: {why}\n  try squall recv --self-test --json {name}"
         ))
     })
 }
@@ -343,7 +341,7 @@ fn bars(port: &str, bins: &EqualBins) -> String {
     let columns = [("GAP", Side::Right), ("FRAMES", Side::Right), ("", Side::Left)];
     let width = Nanos(bins.width_ns);
     format!(
-        "\n{port}: gaps between frames, bins of {width}; empty ones are left out\n{}",
+        "\n{port}: gaps between frames, bins of {width}; without empty ones\n{}",
         table(&columns, &rows)
     )
 }

@@ -28,33 +28,33 @@ Examples:
   squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames a second, ten times, \
                         from memory
   squall replay capture.pcap -i eth1 -t -K -l 0 --duration 60
-  squall replay a.pcap b.pcap -i eth1 --merge             # both at once, by their time stamps
+  squall replay a.pcap b.pcap -i eth1 --merge             # interleaved by their timestamps
   squall replay capture.pcap -i eth1 --ramp 1kpps..100kpps:30s -l 0 --duration 40
   squall replay capture.pcap -i eth1 --unique-ip -l 1000 -K -t
-  squall replay capture.pcap -i eth1 -I eth2              # clients by eth1, servers by eth2, in \
+  squall replay capture.pcap -i eth1 -I eth2              # clients on eth1, servers on eth2, in \
                         the capture's order
   squall replay capture.pcap --stateful -i eth1 --server 10.0.0.2 --clients 10.0.1.0/24   # its \
                         clients, over real TCP
   squall replay capture.pcap --stateful -i eth1 -I eth2 -x 10                            # and its \
                         servers, ten times as fast
   zstdcat capture.pcap.zst | squall replay - -i eth1 -M 100
-  squall replay capture.pcap -i pcap:out.pcap -p 10       # into a file: instants are those of the \
+  squall replay capture.pcap -i pcap:out.pcap -p 10       # into a file, with the times of the \
                         schedule
 
-Options are called as in tcpreplay, and mean the same. What is counted as sent was taken by the \
-                        port for good.
--M counts octets as captures do, without FCS; --rate 100Mbps counts them with it.
+Options that tcpreplay has keep their names and meanings. A frame counts as sent once the port has \
+                        taken it.
+-M counts octets as captures do, without FCS; --rate 100Mbps includes the FCS.
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (what is before the \
-                        damage is sent),
-3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by \
-                        SIGHUP, SIGINT, SIGTERM.")]
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (sent up to the \
+                        damage), 3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, \
+                        143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
-    /// pcap or pcapng, compressed or not, one after the other; - is the standard input
+    /// Captures to send, one after the other: pcap or pcapng, compressed or not; - is standard
+    /// input
     #[arg(required_unless_present = "listnics", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, what clients
-    /// send
+    /// Send on this port: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, packets
+    /// of clients
     #[arg(
         short = 'i',
         long,
@@ -63,21 +63,21 @@ pub struct Args {
         required_unless_present = "listnics"
     )]
     port: Option<String>,
-    /// Where to send what servers send
+    /// Send packets of servers on this port
     #[arg(short = 'I', long, visible_alias = "intf2", value_name = "ADDR")]
     pub port2: Option<String>,
-    /// Interleaves several files by their time stamps
+    /// Interleave several files by their timestamps
     #[arg(long)]
     merge: bool,
-    /// Two files, one for each direction as of a tap: the first leaves by -i, the second by -I,
-    /// interleaved by time stamps
+    /// Send two files, one for each direction, as recorded by a tap: the first on -i, the second on
+    /// -I, interleaved by their timestamps
     #[arg(short = '2', long, requires = "port2", conflicts_with = "merge", group = "split")]
     dualfile: bool,
-    /// Reads everything before the first frame leaves, and once for all loops
+    /// Read everything into memory before the first frame leaves, once for all loops
     #[arg(short = 'K', long, visible_alias = "preload-pcap")]
     preload: bool,
 
-    /// So many times as fast as captured: 2, 0.5
+    /// Send FACTOR times as fast as captured: 2, 0.5
     #[arg(
         short = 'x',
         long,
@@ -88,35 +88,35 @@ pub struct Args {
         help_heading = "Speed"
     )]
     pub multiplier: Option<String>,
-    /// Frames a second: 100, 0.5
+    /// Send this many frames per second: 100, 0.5
     #[arg(short = 'p', long, value_name = "PPS", group = "speed", value_parser = as_said::<Decimal>, help_heading = "Speed")]
     pps: Option<String>,
-    /// With --pps, so many frames at once
+    /// With --pps, send N frames at once
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pps", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Speed")]
     pps_multi: u32,
-    /// Mb/s of the frames without FCS, as tcpreplay counts
+    /// Send at this rate in Mb/s, counted without FCS, as in tcpreplay
     #[arg(short = 'M', long, value_name = "MBPS", group = "speed", value_parser = as_said::<Decimal>, help_heading = "Speed")]
     mbps: Option<String>,
-    /// As fast as the port goes
+    /// Send as fast as the port allows
     #[arg(short = 't', long, group = "speed", help_heading = "Speed")]
     pub topspeed: bool,
-    /// So many frames each time Enter is pressed; another number may be typed, q ends
+    /// Send N frames each time you press Enter; type another number to change N, q to quit
     #[arg(short = 'o', long, value_name = "N", num_args = 0..=1, default_missing_value = "1", group = "speed", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Speed")]
     oneatatime: Option<u64>,
-    /// With --oneatatime, shows each frame in the manner of tcpdump before it leaves
+    /// With --oneatatime, show each frame in tcpdump's format before it leaves
     #[arg(short = 'v', long, requires = "oneatatime", help_heading = "Speed")]
     verbose: bool,
-    /// 10kpps, 1.5Gbps (L2 with FCS), '2 Gbps l1', max
+    /// Send at this rate: 10kpps, 1.5Gbps (L2 with FCS), '2 Gbps l1', max
     #[arg(long, value_name = "RATE", group = "speed", value_parser = as_said::<Rate>, help_heading = "Speed")]
     rate: Option<String>,
-    /// From one rate evenly to another, and on at that: 1kpps..100kpps:30s
+    /// Change the rate linearly, then keep the last one: 1kpps..100kpps:30s
     #[arg(long, value_name = "FROM..TO:TIME", group = "speed", value_parser = as_said::<Ramp>, help_heading = "Speed")]
     ramp: Option<String>,
-    /// Captured gaps are no longer than this, milliseconds
+    /// Shorten captured gaps to at most this, in milliseconds
     #[arg(long, value_name = "MS", help_heading = "Speed")]
     maxsleep: Option<u64>,
 
-    /// So many times; 0: until Ctrl-C
+    /// Send the captures N times; 0: until Ctrl-C
     #[arg(
         short = 'l',
         long = "loop",
@@ -125,7 +125,7 @@ pub struct Args {
         help_heading = "Loops and ends"
     )]
     pub loops: u64,
-    /// Between loops
+    /// Wait for this time between loops, in milliseconds
     #[arg(
         long,
         value_name = "MS",
@@ -133,10 +133,10 @@ pub struct Args {
         help_heading = "Loops and ends"
     )]
     loopdelay_ms: Option<u64>,
-    /// Between loops
+    /// Wait for this time between loops, in nanoseconds
     #[arg(long, value_name = "NS", help_heading = "Loops and ends")]
     loopdelay_ns: Option<u64>,
-    /// Ends after so many frames
+    /// Stop after N frames
     #[arg(short = 'L', long, visible_short_alias = 'n', visible_alias = "count", value_name = "N", value_parser = parse_count, help_heading = "Loops and ends")]
     limit: Option<u64>,
     /// tcpreplay's level of debugging. Taken for a duration, it would end the run after some
@@ -144,7 +144,7 @@ pub struct Args {
     #[arg(short = 'd', long = "dbug", hide = true, num_args = 0..=1, default_missing_value = "0", value_parser = no_debugging)]
     dbug: Option<String>,
 
-    /// What tells the two ports' packets apart: a file of tcpprep or of squall prep
+    /// Split packets over the two ports by a cache of tcpprep or squall prep
     #[arg(
         short,
         long,
@@ -154,75 +154,77 @@ pub struct Args {
         help_heading = "Two ports"
     )]
     cache: Option<PathBuf>,
-    /// ... or what hosts do in the capture: bridge, router, client, server (which read it twice),
-    /// first [default: first]
+    /// Split by the behavior of hosts in the capture: bridge, router, client, server (which read it
+    /// twice), or first [default: first]
     #[arg(long, value_name = "MODE", group = "split", help_heading = "Two ports")]
     auto: Option<AutoMode>,
-    /// ... or source addresses, which leave by the first port: 10.0.0.0/8,[fe80::/16]
+    /// Split by source address: send packets from these networks on the first port:
+    /// 10.0.0.0/8,[fe80::/16]
     #[arg(long, value_name = "NETWORKS", group = "split", help_heading = "Two ports")]
     cidr: Option<String>,
-    /// ... or source addresses as text, of which those that match leave by the first port
+    /// Split by source address as text: send packets that match EXPR on the first port
     #[arg(long, value_name = "EXPR", group = "split", help_heading = "Two ports")]
     regex: Option<String>,
-    /// ... or destination ports: to services (0-1023) by the first port
+    /// Split by destination port: send packets to services (0-1023) on the first port
     #[arg(long, group = "split", help_heading = "Two ports")]
     by_port: bool,
-    /// ... or source MAC addresses, which leave by the first port
+    /// Split by source MAC address: send packets from these on the first port
     #[arg(long, value_name = "MACS", group = "split", help_heading = "Two ports")]
     mac: Option<String>,
-    /// Exchanges the two ports
+    /// Exchange the two ports
     #[arg(long, help_heading = "Two ports")]
     reverse: bool,
 
-    /// Other addresses in each loop, so that each loop has its own flows
+    /// Change the addresses in each loop, so that each loop has its own flows
     #[arg(long, help_heading = "Flows")]
     unique_ip: bool,
-    /// With --unique-ip, other addresses with every N-th loop only
+    /// With --unique-ip, change the addresses only in every N-th loop
     #[arg(long, value_name = "N", default_value_t = 1, requires = "unique_ip", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flows")]
     unique_ip_loops: u64,
-    /// A flow that was idle for so long (seconds, as captured) has ended, and its next packet
-    /// begins another
+    /// End a flow that was idle for longer than this (as captured); its next packet starts another
+    /// one
     #[arg(long, value_name = "TIME", help_heading = "Flows")]
     flow_expiry: Option<Nanos>,
-    /// Counts no flows
+    /// Do not count flows
     #[arg(long, help_heading = "Flows")]
     no_flow_stats: bool,
-    /// Flows of the captures that are counted separately, at most [default: 1M]
+    /// Count at most N flows of the captures separately [default: 1M]
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = MAX_FLOWS, hide_default_value = true, help_heading = "Flows")]
     max_flows: u64,
 
-    /// Sends only what EXPR takes, in the language of tcpdump: 'tcp port 80'
+    /// Send only packets that match EXPR (tcpdump's language): 'tcp port 80'
     #[arg(short = 'f', long, value_name = "EXPR", help_heading = "Which packets")]
     pub filter: Option<String>,
-    /// Sends only these packets, by their numbers over all files: 1-5,9,20-
+    /// Send only these packets, by their numbers over all files: 1-5,9,20-
     #[arg(long, value_name = "LIST", value_parser = as_said::<Numbers>, help_heading = "Which packets")]
     include: Option<String>,
-    /// Leaves these out
+    /// Do not send these packets
     #[arg(long, value_name = "LIST", value_parser = as_said::<Numbers>, help_heading = "Which packets")]
     exclude: Option<String>,
-    /// Sends frames as long as they were on the wire: what was not captured is zeros (--unfold)
+    /// Send frames with their length on the wire: octets that were not captured become zeros
+    /// (--unfold)
     #[arg(long, help_heading = "Which packets")]
     pktlen: bool,
-    /// Prints a line of figures each N seconds
+    /// Print a line of figures every N seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "As tcpreplay")]
     stats: Option<u32>,
-    /// Prints the number of the process at the start
+    /// Print the process ID at the start
     #[arg(short = 'P', long, help_heading = "As tcpreplay")]
     pid: bool,
-    /// Accepted, and changes nothing: there is one way to wait for an instant
+    /// Accepted for compatibility, without effect: Squall has only one way to wait
     #[arg(short = 'T', long, value_name = "METHOD", value_parser = ["nano", "select", "ioport", "gtod", "rdtsc", "abstime"], hide_possible_values = true, help_heading = "As tcpreplay")]
     timer: Option<String>,
-    /// Lists the interfaces, as squall ports does
+    /// List the interfaces, as squall ports does
     #[arg(long, help_heading = "As tcpreplay")]
     listnics: bool,
-    /// Of a frame that is longer than the port takes
+    /// Treat frames that are longer than the port allows in this way
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     too_long: Long,
     #[command(flatten)]
     pub stateful: Stateful,
     #[command(flatten)]
     edits: Texts<EditArgs>,
-    /// Prints the profile that does the same, and sends nothing
+    /// Print the equivalent profile, and send nothing
     #[arg(long)]
     pub print_profile: bool,
     #[command(flatten)]
@@ -236,11 +238,11 @@ const MAX_FLOWS: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Long {
-    /// It is left out, and counted
+    /// Leave it out, and count it
     Skip,
-    /// Its end is left out, and counted
+    /// Cut it off, and count it
     Truncate,
-    /// An IP packet leaves as fragments; others are left out
+    /// Send an IP packet as fragments; leave out others
     Fragment,
 }
 
@@ -250,8 +252,8 @@ fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
 }
 
 fn no_debugging(_: &str) -> Result<String, String> {
-    Err("-d is tcpreplay's level of debugging, which there is none of here; to end after a time, \
-         try --duration 10s"
+    Err("-d is tcpreplay's debugging level, which Squall does not have; to stop after a time, try \
+         --duration 10s"
         .into())
 }
 
@@ -282,7 +284,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     }
     if args.dualfile && args.files.len() != 2 {
         return Err(Error::Usage(format!(
-            "--dualfile sends two files, one by each port, and there are {}\n  try squall replay \
+            "--dualfile sends two files, one on each port, and there are {}\n  try squall replay \
              --dualfile in.pcap out.pcap -i eth1 -I eth2",
             args.files.len()
         )));

@@ -16,12 +16,12 @@ use crate::{
 Examples:
   squall run load.toml
   squall run load.toml --port A=af_packet:eth1 --port B=af_packet:eth2 --duration 60s --mult 50%
-  squall run load.toml --port A=pcap:out.pcap --count 1000     # writes the frames that would leave
-  squall run scenario.toml --labels truth.csv                  # attacks among clean load, and \
-                        what they were
+  squall run load.toml --port A=pcap:out.pcap --count 1000     # write the frames to a file
+  squall run scenario.toml --labels truth.csv                  # attacks among clean load, with \
+                        their ground truth
   squall run load.toml --json - --quiet --fail-if 'loss > 0' --fail-if 'latency.p99 > 100us'
 
-SIGINT (Ctrl-C) stops sending and still reports; a second one aborts.")]
+SIGINT (Ctrl-C) stops sending, and the report still follows; a second one aborts.")]
 pub struct Args {
     #[command(flatten)]
     file: ProfileFile,

@@ -27,33 +27,34 @@ Examples:
   squall send --port loop:0 --pcap capture.pcap#3 --rate max --count 1M
   squall send --port eth1 --packet eth/ipv4/udp --rate 1kpps --print-profile > stream.toml
 
---vary FIELD=OP, where FIELD is a name (ipv4.src, vlan[1].id) or @OFFSET:OCTETS[&MASK], and OP one of
+--vary FIELD=OP, where FIELD is a name (ipv4.src, vlan[1].id) or @OFFSET:OCTETS[&MASK], and OP is one of
   increment:MIN-MAX  decrement:MIN-MAX  random:MIN-MAX  list:A,B,C  weighted:A*3,B*1  file:PATH
-  with :step=N :init=V (increment, decrement), :limit=N :seed=N (random), :after=FIELD (changes when that one wraps);
+  with :step=N :init=V (increment, decrement), :limit=N :seed=N (random), :after=OTHER (changes when OTHER wraps);
   ipv4.src+udp.sport=tuple:ADDRESS-ADDRESS,PORT-PORT goes through all pairs
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless --allow-invalid),
-129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless \
+            --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
 )]
 pub struct Args {
-    /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:
+    /// Send on this port: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:
     #[arg(short, long, value_name = "ADDR")]
     port: String,
     /// Also receive on ADDR and measure what arrives (the sending ADDR, for frames that a device
     /// reflects)
     #[arg(long, visible_alias = "port2", value_name = "ADDR")]
     to: Option<String>,
-    /// The headers, outermost first: 'eth(dst=02:00:00:00:00:09)/ipv4(dst=10.0.0.2)/udp(dport=53)'
+    /// Send this packet, given as headers, outermost first:
+    /// 'eth(dst=02:00:00:00:00:09)/ipv4(dst=10.0.0.2)/udp(dport=53)'
     #[arg(long, value_name = "TEXT", help_heading = "Frame")]
     packet: Option<String>,
-    /// The octets of the frame, without FCS; or a dump of it by tcpdump -xx or Wireshark: "$(cat
-    /// dump.txt)"
+    /// Send the octets of this frame, without FCS; or a dump of it by tcpdump -xx or Wireshark:
+    /// "$(cat dump.txt)"
     #[arg(long, value_name = "HEX", help_heading = "Frame")]
     hex: Option<String>,
-    /// Frame N of a capture, from 1
+    /// Send frame N of a capture, counted from 1
     #[arg(long, value_name = "FILE#N", help_heading = "Frame")]
     pcap: Option<String>,
-    /// Frame length in octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518,
+    /// Set the frame length in octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518,
     /// uniform=64-1518, mean=512,sd=100, weights=64*7,594*4
     #[arg(short, long, value_name = "SIZE", help_heading = "Frame")]
     size: Option<String>,
@@ -67,7 +68,7 @@ pub struct Args {
     /// Sign frames, so that the receiver measures loss, order and delay
     #[arg(short, long, help_heading = "Frame")]
     latency: bool,
-    /// 10kpps, 1.5Gbps (L2), '2 Gbps l1', 30%, max; with --count alone: max
+    /// Send at this rate: 10kpps, 1.5Gbps (L2), '2 Gbps l1', 30%, max; with --count alone: max
     #[arg(
         short,
         long,
@@ -76,20 +77,20 @@ pub struct Args {
         help_heading = "Schedule"
     )]
     rate: Option<Rate>,
-    /// continuous, burst=1000, bursts=5,packets=4,gap=1s
+    /// Send continuously or in bursts: continuous, burst=1000, bursts=5,packets=4,gap=1s
     #[arg(long, value_name = "MODE", help_heading = "Schedule")]
     mode: Option<String>,
-    /// constant, exponential, uniform=0.5, normal=0.1, pareto=1.5, weibull=2, gamma=2,
-    /// on=10ms,off=90ms, file=gaps.txt
+    /// Draw the gaps between frames from this law: constant, exponential, uniform=0.5, normal=0.1,
+    /// pareto=1.5, weibull=2, gamma=2, on=10ms,off=90ms, file=gaps.txt
     #[arg(long, value_name = "LAW", help_heading = "Schedule")]
     departures: Option<String>,
-    /// What to do with late frames: smooth, catch-up, drop, stretch [default: smooth]
+    /// Treat late frames in this way: smooth, catch-up, drop, stretch [default: smooth]
     #[arg(long, value_name = "POLICY", help_heading = "Schedule")]
     late: Option<String>,
-    /// Name of the stream in reports
+    /// Name the stream in reports
     #[arg(long, default_value = "stream 1")]
     name: String,
-    /// Prints the profile that does the same, and sends nothing
+    /// Print the equivalent profile, and send nothing
     #[arg(long, help_heading = "Result")]
     print_profile: bool,
     #[command(flatten)]
@@ -128,7 +129,7 @@ pub fn send(args: &Args) -> Result<ExitCode, Error> {
     ];
     if let Some((name, _)) = received.iter().find(|(_, given)| *given && !receive) {
         return Err(Error::Usage(format!(
-            "{name} is of what is received, and nothing is\n  try it with --to ADDR"
+            "{name} has no effect, because nothing is received\n  try it with --to ADDR"
         )));
     }
     session.options.receive = Some(receive);

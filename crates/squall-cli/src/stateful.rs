@@ -12,49 +12,49 @@ use crate::{args::named_ports, drive::drive, output, replay::Args};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Conversations (--stateful)")]
 pub struct Stateful {
-    /// Plays the capture's conversations over TCP and UDP of our own: by -i as clients against live
-    /// servers, with -I also as the servers, with a device between
+    /// Play the capture's conversations over Squall's own TCP/UDP stack: on -i as clients of live
+    /// servers, with -I also as the servers, with a device in between
     #[arg(long, conflicts_with_all = REFUSED)]
     pub stateful: bool,
-    /// The server that all conversations go to: 10.0.0.2, 10.0.0.2:8080, [fd00::2]:80 [default:
-    /// where they went]
+    /// Send all conversations to this server: 10.0.0.2, 10.0.0.2:8080, [fd00::2]:80 [default: the
+    /// captured servers]
     #[arg(long, value_name = "ADDR[:PORT]", requires = "stateful")]
     server: Option<String>,
-    /// Addresses that stand for the captured clients', one for each in turn: 10.0.1.0/24;
-    /// repeatable [default: the captured ones]
+    /// Replace the captured clients' addresses with these, one for each in turn: 10.0.1.0/24;
+    /// repeatable [default: the captured addresses]
     #[arg(long, value_name = "RANGE", requires = "stateful")]
     clients: Vec<String>,
-    /// So many conversations begin a second, in their order
+    /// Start N conversations per second, in their order
     #[arg(long, value_name = "N", requires = "stateful", group = "speed")]
     cps: Option<String>,
-    /// What becomes of pauses inside conversations: keep, drop, or a factor such as 0.5 [default:
-    /// as --multiplier says, keep with --cps, drop with --topspeed]
+    /// Keep the pauses inside conversations, drop them, or multiply them by a factor such as 0.5
+    /// [default: as set by --multiplier, keep with --cps, drop with --topspeed]
     #[arg(long, value_name = "keep|drop|FACTOR", requires = "stateful")]
     delays: Option<String>,
-    /// Pauses below this are left out: they are the network's [default: 1ms]
+    /// Drop pauses shorter than this, which come from the network [default: 1ms]
     #[arg(long, value_name = "TIME", requires = "stateful")]
     shortest_delay: Option<String>,
-    /// So many conversations are open at once at most; others wait
+    /// Open at most N conversations at once; others wait
     #[arg(long, value_name = "N", requires = "stateful")]
     at_once: Option<String>,
-    /// Conversations of which the capture lacks the beginning or octets: skip them, cut them at the
-    /// first hole, or put zeros there [default: skip]
+    /// Skip conversations whose beginning or octets are missing in the capture, cut them at the
+    /// first hole, or fill holes with zeros [default: skip]
     #[arg(long, value_name = "skip|cut|zeros", requires = "stateful")]
     incomplete: Option<String>,
-    /// A conversation is given up when nothing came for so long, and for as long as the other side
-    /// paused; 0: never [default: 10s]
+    /// Give up a conversation when nothing arrived for this time plus the captured pause of the
+    /// other side; 0: never [default: 10s]
     #[arg(long, value_name = "TIME", requires = "stateful")]
     within: Option<String>,
-    /// How TCP behaves: mss=1400, time_wait=0s; repeatable
+    /// Set an option of TCP: mss=1400, time_wait=0s; repeatable
     #[arg(long, value_name = "NAME=VALUE", requires = "stateful")]
     tcp: Vec<String>,
-    /// A router that clients hand all packets to; once for each of IPv4 and IPv6
+    /// Send all packets of clients to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "stateful")]
     gateway: Vec<String>,
-    /// ... and one for servers
+    /// Send all packets of servers to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "stateful")]
     gateway2: Vec<String>,
-    /// The MAC address that all packets of clients go to; nobody is asked
+    /// Send all packets of clients to this MAC address, without ARP or ND
     #[arg(long, value_name = "MAC", requires = "stateful", conflicts_with = "gateway")]
     next_hop: Option<String>,
 }
@@ -96,8 +96,8 @@ const REFUSED: [&str; 30] = [
 pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
     let [file] = &args.files[..] else {
         return Err(Error::Usage(format!(
-            "--stateful plays one capture, and there are {}\n  try mergecap before, or a run for \
-             each",
+            "--stateful plays one capture, and there are {}\n  try squall edit --merge first, or \
+             one run for each",
             args.files.len()
         )));
     };
@@ -113,8 +113,8 @@ pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
 fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
     if file == "-" {
         return Err(Error::Usage(
-            "--stateful reads its capture before the first packet leaves\n  try a file in the \
-             place of -"
+            "--stateful reads its capture before the first packet leaves\n  try a file instead \
+             of -"
                 .into(),
         ));
     }

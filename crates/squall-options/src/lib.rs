@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 pub use multiplier::Multiplier;
 pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Time, parse_cpus};
 
-/// How a run goes. What is left out is as the profile says, or the default.
+/// Options of a run. An option that is left out has the profile's value, or else its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Running"))]
 #[serde(deny_unknown_fields, default)]
@@ -43,80 +43,82 @@ pub struct RunOptions {
     /// Stop after this many octets of frames with FCS, counted over all ports: 1500, 1GB
     #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE"))]
     pub octets: Option<Octets>,
-    /// Stop as soon as EXPR holds, and end with exit status 1: 'failed_ratio > 5 % and attempted >
-    /// 100'; also where it holds at the end; repeatable
+    /// Stop as soon as EXPR holds, and end with exit status 1 (also if EXPR holds only at the end):
+    /// 'failed_ratio > 5 % and attempted > 100'; repeatable
     #[serde(deserialize_with = "one_or_more")]
     #[schemars(with = "Option<OneOrMore>")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "EXPR"))]
     pub abort_if: Option<Vec<String>>,
-    /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
+    /// Multiply all rates (2, 0.5), or scale the streams of each port to a total rate (1mpps, 50%,
     /// 2gbps)
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "FACTOR|RATE"))]
     pub mult: Option<Multiplier>,
-    /// Workers [default: one for each sending port, and one to receive if there is a CPU left]
+    /// Use N workers [default: one for each sending port, and one to receive if a CPU is left]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = values::workers))]
     pub cores: Option<usize>,
-    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without cores as many workers [default:
-    /// CPUs to which no other run has bound a worker]
+    /// Bind the workers to these CPUs, one each: 2-5, 0,2,4; without cores, start one worker for
+    /// each CPU [default: CPUs to which no other run has bound a worker]
     #[cfg_attr(feature = "clap", arg(long, value_name = "LIST"))]
     pub cpus: Option<Cpus>,
-    /// Send one part of the whole, 2/3 for the second of three: the runs of all parts, each on a
-    /// machine of its own, together send what one run would
+    /// Send part I of N (2/3: the second of three): the runs of all N parts, on separate machines,
+    /// together send what one run would
     #[cfg_attr(feature = "clap", arg(long, value_name = "I/N"))]
     pub part: Option<PartOf>,
-    /// Feeds every random choice: same profile and seed, same octets
+    /// Seed all random choices: the same profile and seed send the same octets
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub seed: Option<u64>,
-    /// Time that passes (real), or that leaps from departure to departure (virtual: files, tests)
-    /// [default: virtual if every port is a file, else real]
+    /// Use the real clock, or a virtual one that jumps from departure to departure (for files and
+    /// tests) [default: virtual if every port is a file, else real]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)
     )]
     pub clock: Option<Clock>,
-    /// Receive on ports that send, too; false: they only send [default: true]
+    /// Receive on ports that send, too; with false, only send on them [default: true]
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL"))]
     pub receive: Option<bool>,
-    /// How long to receive when everything is sent [default: 200ms]
+    /// Keep receiving for this time after everything is sent [default: 200ms]
     #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
     pub linger: Option<Time>,
-    /// Receive only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
+    /// Receive only frames that match EXPR (tcpdump's language): 'udp and port 5001'
     #[cfg_attr(feature = "clap", arg(long, value_name = "EXPR"))]
     pub filter: Option<String>,
     /// Measure each received flow separately
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", hide_possible_values = true))]
     pub received_flows: Option<bool>,
-    /// Add a hash of all frames to the report, the same for the same frames in any order
+    /// Add a hash of all frames to the report; their order does not change it
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", hide_possible_values = true))]
     pub fingerprint: Option<bool>,
-    /// Count the gaps between the frames of each port in so many bins of so much each: 100:10us
+    /// Add a histogram of the gaps between the frames of each port: BINS bins of WIDTH each:
+    /// 100:10us
     #[cfg_attr(feature = "clap", arg(long = "histogram", value_name = "BINS:WIDTH"))]
     pub gap_bins: Option<GapBins>,
-    /// Write what is received to FILE, too: pcapng, or pcap by its name
+    /// Also write received frames to FILE: pcap if its name ends in .pcap, else pcapng
     #[serde(deserialize_with = "file_or_options")]
     #[schemars(with = "Option<FileOrOptions>")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", value_parser = CaptureOptions::of))]
     pub capture: Option<CaptureOptions>,
-    /// Write the ground truth of the profile's attacks to FILE: as JSONL if it ends so, else as CSV
+    /// Write the ground truth of the profile's attacks to FILE: JSONL if its name ends in .jsonl or
+    /// .json, else CSV
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub labels: Option<PathBuf>,
 }
 
-/// What is written of the frames that a run receives.
+/// Options of the capture of a run's received frames.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureOptions {
-    /// Where to write [default: capture-TIME.pcapng]
+    /// File to write [default: capture-TIME.pcapng]
     pub file: Option<PathBuf>,
-    /// Octets of a packet to keep [default: 262144]
+    /// Keep at most this many octets of each packet [default: 262144]
     pub snaplen: Option<u32>,
     /// Stop after this many packets
     pub packets: Option<u64>,
-    /// Stop after this many octets of file
+    /// Stop before the files have more bytes than this
     pub octets: Option<u64>,
-    /// Start a new file after this many octets
+    /// Start a new file before one has more bytes than this
     pub rotate_octets: Option<u64>,
     /// Start a new file after this many seconds, by the time of the packets
     pub rotate_s: Option<f64>,
@@ -254,9 +256,9 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// One text, or a list of them.
+/// One string, or a list of them.
 #[derive(Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a text, or a list of texts")]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 enum OneOrMore {
     One(String),
     More(Vec<String>),
@@ -270,7 +272,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>
     }))
 }
 
-/// The name of a file says it all.
+/// The name of a file, or options.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]

@@ -53,7 +53,7 @@ impl FromStr for Multiplier {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.trim().trim_end_matches(['x', 'X']).trim_end();
         match (decimal(number), text.parse::<Rate>()) {
-            (Some((0, _)), _) => Err("sends nothing; try a factor above 0".into()),
+            (Some((0, _)), _) => Err("a factor of 0 sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
             // A number in another form (1e3) would be a rate in frames a second, which nobody means
             // here.

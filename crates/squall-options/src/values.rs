@@ -43,7 +43,7 @@ pub struct GapBins {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartOf(pub Division);
 
-/// Time that passes, or that leaps from departure to departure.
+/// The real clock, or a virtual one that jumps from departure to departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -176,7 +176,8 @@ impl GapBins {
 /// # Errors
 /// As text: what is no such list, or names a CPU twice.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
-    let wrong = |part: &str| format!("{part:?} is no CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
+    let wrong =
+        |part: &str| format!("{part:?} is not a CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|&n| n < 4096);
@@ -207,7 +208,7 @@ pub(crate) fn workers(text: &str) -> Result<usize, String> {
 
 /// A value of JSON that stands for a text.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a number or a text")]
+#[serde(untagged, expecting = "expected a number or a string")]
 enum Said {
     Integer(u64),
     // Never with an exponent, which the text forms do not have.

@@ -25,7 +25,7 @@ pub struct Info(facade::Info);
 impl Info {
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
-        let wrong = |e| PyValueError::new_err(format!("these are no figures of captures: {e}"));
+        let wrong = |e| PyValueError::new_err(format!("these are not figures of captures: {e}"));
         serde_json::from_str(text).map(Self).map_err(wrong)
     }
 

@@ -90,7 +90,7 @@ impl Otg {
             let message = serde_json::from_str(message).map_err(|error| Refusal {
                 code: 400,
                 kind: "validation".into(),
-                errors: vec![format!("no JSON: {error}")],
+                errors: vec![format!("not JSON: {error}")],
             })?;
             let mut controller = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             what(&mut controller, &message)

@@ -42,7 +42,7 @@ pub fn prep(
             (None, Some(rule)) => Some(("exclude", rule, true)),
             (None, None) => None,
             (Some(_), Some(_)) => {
-                return Err(Error::Usage("include and exclude: expected one at most".into()));
+                return Err(Error::Usage("include and exclude: expected at most one".into()));
             }
         };
         let select = select
@@ -54,7 +54,7 @@ pub fn prep(
         let prepared =
             prepare(&file, &Split { reverse, non_ip, select, ..Split::new(by) }, comment)?;
         if prepared.cache.is_empty() && prepared.fault.is_none() {
-            return Err(Error::Usage(format!("{}: there is no packet in it", file.display())));
+            return Err(Error::Usage(format!("{}: it has no packets", file.display())));
         }
         std::fs::write(&cache, prepared.cache.to_bytes()).map_err(|error| {
             Error::Environment(format!("{} cannot be written: {error}", cache.display()))

@@ -26,7 +26,7 @@ impl Profile {
             "json" => Format::Json,
             _ => {
                 return Err(PyValueError::new_err(format!(
-                    "no format {format:?}: expected toml, yaml or json"
+                    "unknown format {format:?}: expected toml, yaml or json"
                 )));
             }
         };

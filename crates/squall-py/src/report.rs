@@ -14,7 +14,7 @@ impl Report {
     fn from_json(text: &str) -> PyResult<Self> {
         serde_json::from_str(text)
             .map(Self)
-            .map_err(|e| PyValueError::new_err(format!("this is no report: {e}")))
+            .map_err(|e| PyValueError::new_err(format!("this is not a report: {e}")))
     }
 
     fn to_json(&self, py: Python<'_>) -> String {

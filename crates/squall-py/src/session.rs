@@ -165,7 +165,7 @@ impl Run {
         let mut amounts = amounts.into_iter().flatten();
         let (Some(amount), None) = (amounts.next(), amounts.next()) else {
             return Err(PyValueError::new_err(
-                "one of cps, active, bandwidth, users and weight is to be given",
+                "expected exactly one of cps, active, bandwidth, users and weight",
             ));
         };
         let (result, names) =
@@ -280,7 +280,7 @@ fn wrong(text: &str, error: impl std::fmt::Display) -> PyErr {
 
 fn seconds(s: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(s)
-        .map_err(|e| PyValueError::new_err(format!("{s} s is no time to wait: {e}")))
+        .map_err(|e| PyValueError::new_err(format!("{s} s is not a time to wait: {e}")))
 }
 
 fn ended() -> PyErr {

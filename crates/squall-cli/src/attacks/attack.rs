@@ -21,42 +21,43 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  squall attack local.rules                                  # into attacks.pcap, labels beside it
+  squall attack local.rules                                  # into attacks.pcap, labels next to it
   squall attack community.rules -i pcap:out.pcap --labels out.csv --near-miss also
-  squall attack rules/ --list                                # what can be attacked with, and why \
-                        what cannot
+  squall attack rules/ --list                                # the rules: solved, or the reason why \
+                        not
   squall attack local.rules --explain 2019401                # how a rule was solved, and where \
                         each octet comes from
-  squall attack local.rules -i eth1 -I eth2 --rate 50        # both ends, a device between: passed \
-                        or blocked, by sid
+  squall attack local.rules -i eth1 -I eth2 --rate 50        # through a device: passed or blocked, \
+                        by sid
   squall attack local.rules -i eth1 --sid 1000-1999 --rate 10 --shuffle --repeat 100
   squall attack local.rules --background clean.pcap --share '1 %' --labels truth.jsonl
   squall attack local.rules --var HOME_NET=10.0.0.0/8 --inside 10.1.0.1-10.1.0.9 --evasion \
                         segments=8
   squall attack --template syn-scan -i pcap:scan.pcap --option ports=1-1024
-  squall score --labels out.csv --alerts eve.json            # what an engine found of it
+  squall score --labels out.csv --alerts eve.json            # what an engine found
 
-Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave by the \
-                        ports that are named and
-nowhere else; without a port they go into attacks.pcap. Addresses are RFC 1918 inside and \
-                        198.18.0.0/15 (RFC 2544)
-outside, unless the rules or you say otherwise. Without --labels, those of pcap:NAME.pcap are in NAME.labels.csv.
+Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave only on the \
+                        ports that you name; without a port they go into attacks.pcap. Inside \
+                        addresses are those of RFC 1918, outside addresses 198.18.0.0/15 (RFC \
+                        2544), unless the rules or options require others. Without --labels, the \
+                        labels of pcap:NAME.pcap go into NAME.labels.csv.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
-                        (unless --allow-invalid),
-129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
+                        (unless --allow-invalid), 129, 130, 143 interrupted before its end by \
+                        SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
-    /// Files of rules (Snort 2, Snort 3, Suricata), or folders of them
+    /// Read rules (Snort 2, Snort 3, Suricata) from these files, or folders of files
     #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]
     rules: Vec<PathBuf>,
-    /// Where clients stand, and servers if there is no --port2: eth1, af_packet:eth1, pcap:FILE,
-    /// loop:NAME, null:
+    /// Run clients on this port, and servers if there is no --port2: eth1, af_packet:eth1,
+    /// pcap:FILE, loop:NAME, null:
     #[arg(short = 'i', long, value_name = "ADDR", default_value = "pcap:attacks.pcap")]
     port: String,
-    /// Where servers stand: a device, or an IDS, is between
+    /// Run servers on this port, with a device or an IDS in between
     #[arg(short = 'I', long, value_name = "ADDR")]
     port2: Option<String>,
-    /// With --port2, sends prepared frames; else conversations are spoken by TCP and UDP of our own
+    /// With --port2, send prepared frames instead of running conversations on Squall's own TCP/UDP
+    /// stack
     #[arg(long, requires = "port2")]
     frames: bool,
 
@@ -75,15 +76,15 @@ pub struct Args {
     /// Take variables from a suricata.yaml or snort.conf
     #[arg(long, value_name = "FILE", help_heading = "Which rules")]
     config: Option<PathBuf>,
-    /// Engine whose alerts the labels promise, where engines differ: suricata, snort [default:
-    /// suricata]
+    /// Promise the alerts of this engine in the labels, where engines differ: suricata, snort
+    /// [default: suricata]
     #[arg(long, value_name = "ENGINE", help_heading = "Which rules")]
     engine: Option<String>,
-    /// List the rules, each as solved or with the reason why not; sends nothing
+    /// List the rules, each as solved or with the reason why not; send nothing
     #[arg(long, help_heading = "Which rules")]
     list: bool,
     /// Show how the rule was solved and which option set each octet; for an unsolved rule, the
-    /// option that failed and the closest attempt. Sends nothing
+    /// option that failed and the closest attempt. Send nothing
     #[arg(long, value_name = "SID", help_heading = "Which rules")]
     explain: Option<u32>,
 
@@ -97,10 +98,10 @@ pub struct Args {
     #[arg(long, help_heading = "Templates")]
     templates: bool,
 
-    /// Attacks to start per second [default: 100]
+    /// Start N attacks per second [default: 100]
     #[arg(long, value_name = "N", help_heading = "How much")]
     rate: Option<String>,
-    /// With --background, the share of attacks in all octets: '1 %'
+    /// With --background, set the attacks' share of all octets: '1 %'
     #[arg(
         long,
         value_name = "PERCENT",
@@ -112,7 +113,7 @@ pub struct Args {
     /// Repeat all attacks N times, each time from other addresses
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "How much")]
     repeat: Option<u64>,
-    /// Shuffle the order of attacks (the seed decides)
+    /// Shuffle the order of attacks (depends on the seed)
     #[arg(long, help_heading = "How much")]
     shuffle: bool,
     /// Send N different attacks for each rule
@@ -135,33 +136,32 @@ pub struct Args {
     /// List the evasions
     #[arg(long, help_heading = "How")]
     evasions: bool,
-    /// Hosts inside the protected network: 10.0.0.1-10.0.0.9; repeatable
+    /// Use these hosts inside the protected network: 10.0.0.1-10.0.0.9; repeatable
     #[arg(long, value_name = "RANGE", help_heading = "How")]
     inside: Vec<String>,
-    /// Hosts outside; repeatable
+    /// Use these hosts outside; repeatable
     #[arg(long, value_name = "RANGE", help_heading = "How")]
     outside: Vec<String>,
     /// Use IPv6 where rules leave it open
     #[arg(short = '6', long, help_heading = "How")]
     ipv6: bool,
-    /// Around packets, from outside in: 'vlan 7', 'gre 192.0.2.1 192.0.2.2'; repeatable
+    /// Encapsulate packets, from outside in: 'vlan 7', 'gre 192.0.2.1 192.0.2.2'; repeatable
     #[arg(long, value_name = "WHAT", help_heading = "How")]
     wrap: Vec<String>,
-    /// Between the frames of an attack [default: 100us]
+    /// Leave this gap between the frames of an attack [default: 100us]
     #[arg(long, value_name = "TIME", help_heading = "How")]
     gap: Option<String>,
-    /// A capture of what is no attack, mixed in until the attacks end
+    /// Mix in a capture without attacks until the attacks end
     #[arg(long, value_name = "FILE", help_heading = "How")]
     background: Option<PathBuf>,
-    /// Of conversations of our own: a router that clients hand all packets to; once for each of
-    /// IPv4 and IPv6
+    /// Send all packets of live clients to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
     gateway: Vec<String>,
-    /// ... and one for servers
+    /// Send all packets of live servers to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
     gateway2: Vec<String>,
 
-    /// Prints the profile that does the same, and sends nothing
+    /// Print the equivalent profile, and send nothing
     #[arg(long)]
     print_profile: bool,
     #[command(flatten)]

@@ -18,38 +18,37 @@ Examples:
   squall score --labels truth.csv --alerts alert_csv.txt --fail-if 'detection < 0.97' --fail-if \
                         'false_positive > 0'
 
-Reads Suricata's eve.json and fast.log, Snort's alert_fast and alert_csv, and what u2spewfoo \
-                        prints; which of them, the file says.
-Alerts are matched by addresses, ports and time. Figures for --fail-if: detection, precision, f1, \
-                        accuracy, false_positive,
-benign_false_positive, attacks, hit, missed, near_misses_alerted, benign_alerted, collateral, \
-                        duplicates, outside,
-latency_median_s, latency_max_s.
+Reads Suricata's eve.json and fast.log, Snort's alert_fast and alert_csv, and the output of \
+                        u2spewfoo; the content decides. Alerts are matched by addresses, ports and \
+                        time. Figures for --fail-if: detection, precision, f1, accuracy, \
+                        false_positive, benign_false_positive, attacks, hit, missed, \
+                        near_misses_alerted, benign_alerted, collateral, duplicates, outside, \
+                        latency_median_s, latency_max_s.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment.")]
 pub struct Args {
-    /// What was sent: labels of squall attack, CSV or JSONL
+    /// Read the ground truth from FILE: labels of squall attack, CSV or JSONL
     #[arg(short, long, value_name = "FILE")]
     labels: PathBuf,
-    /// What the engine wrote; repeatable; - is the standard input
+    /// Read the engine's alerts from FILE; repeatable; - is standard input
     #[arg(short, long, value_name = "FILE", required = true)]
     alerts: Vec<PathBuf>,
-    /// Seconds that are added to the times of alerts, where clocks differ
+    /// Add this many seconds to the times of alerts, if clocks differ
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     shift: Option<f64>,
-    /// Writes a row for each rule
+    /// Write a row for each rule as CSV; - is standard output
     #[arg(long, value_name = "FILE|-")]
     csv: Option<String>,
-    /// Writes the score as JSON; - is the standard output
+    /// Write the score as JSON; - is standard output
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
-    /// Writes the score as one HTML file with plots
+    /// Write the score as one HTML file with plots
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Ends with exit status 1 if EXPR holds: 'detection < 0.97'; repeatable
+    /// End with exit status 1 if EXPR holds: 'detection < 0.97'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = Criterion::parse)]
     fail_if: Vec<Criterion>,
-    /// Shows no summary
+    /// Show no summary
     #[arg(short, long)]
     quiet: bool,
 }

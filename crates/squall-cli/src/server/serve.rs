@@ -15,68 +15,72 @@ use super::logging;
 #[command(after_help = "\
 Examples:
   squall serve                                   # https://127.0.0.1:8443, for this machine only
-  squall serve --listen 0.0.0.0:8443 --grpc 0.0.0.0:40051 --name lab7.example   # for others, who need the token
-  squall serve --allow 'af_packet:ens*' --allow eth2           # these interfaces besides labs
-  sudo squall serve --user squall --allow af_packet:eth1       # with CAP_NET_RAW alone
-  squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, told as JSON
-  squall serve --peer https://lab2.example:8443                # lab2's page shows this one, and this one's lab2
+  squall serve --listen 0.0.0.0:8443 --grpc 0.0.0.0:40051 --name lab7.example   # for other machines, with the token
+  squall serve --allow 'af_packet:ens*' --allow eth2           # these interfaces as well as labs
+  sudo squall serve --user squall --allow af_packet:eth1       # with CAP_NET_RAW only
+  squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, printed as JSON
+  squall serve --peer https://lab2.example:8443                # lab2's page can use this daemon, and this one's page lab2
   curl -k https://127.0.0.1:8443/squall/v1/info
   curl --unix-socket ~/.local/state/squall/socket http://localhost/squall/v1/runs
 
 SIGTERM and SIGINT stop all traffic, write the history and end, within two seconds.
-The token is in DATA/token; it is printed when it is made, and never again.")]
+The token is in DATA/token; it is printed only once, when it is created.")]
 pub struct Args {
-    /// Where to listen for HTTPS; port 0 takes any that is free
+    /// Listen for HTTPS on this address; port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
-    /// Where to listen for gRPC of Open Traffic Generator, with TLS unless it is loopback; off:
-    /// nowhere
+    /// Listen for gRPC of Open Traffic Generator on this address, with TLS unless it is loopback;
+    /// off: do not listen
     #[arg(long, value_name = "ADDR:PORT|off", default_value = "127.0.0.1:40051", value_parser = grpc)]
     grpc: Grpc,
-    /// No TLS for gRPC off loopback either: token and configurations can be read on the way
+    /// Do not use TLS for gRPC, even if it is not on loopback: token and configurations can then be
+    /// read in transit
     #[arg(long)]
     grpc_plain: bool,
-    /// HTTP instead of HTTPS: behind a proxy that has a certificate; then everybody needs the token
+    /// Use HTTP instead of HTTPS, behind a proxy that has a certificate; everyone then needs the
+    /// token
     #[arg(long)]
     plain: bool,
-    /// Token, certificate, history and files [default: $XDG_STATE_HOME/squall,
-    /// ~/.local/state/squall; of root /var/lib/squall]
+    /// Keep token, certificate, history and files in this folder [default: $XDG_STATE_HOME/squall,
+    /// ~/.local/state/squall; for root /var/lib/squall]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Who needs the token: auto (all but you and root on this machine; all where it listens for
-    /// other machines, or with --plain), always, none, or FILE to read it from
+    /// Require the token from: auto (everyone except you and root on this machine; everyone if it
+    /// listens for other machines, or with --plain), always (everyone), none (no one), or as
+    /// always, with the token read from FILE
     #[arg(long, value_name = "auto|always|none|FILE", default_value = "auto")]
     token: String,
-    /// How long a client that is gone keeps its ports, and its traffic
+    /// Stop the traffic of a client that is gone after this time, and free its ports
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::args::parse_time)]
     lease: Nanos,
-    /// Interfaces and devices that may be used, * for any text: eth1, 'af_packet:ens*', 'dpdk:*';
-    /// repeatable. Labs, ports in memory and files always may; an interface with a default route
-    /// only by its full name
+    /// Allow these interfaces and devices, * for any text: eth1, 'af_packet:ens*', 'dpdk:*';
+    /// repeatable. Labs, ports in memory and files are always allowed; an interface with a default
+    /// route only by its full name
     #[arg(long, value_name = "ADDR-PATTERN")]
     allow: Vec<String>,
-    /// Certificate (PEM, with its chain) [default: one of its own, made on the first start]
+    /// Use this certificate (PEM, with its chain) [default: its own, created on the first start]
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// Use this key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Name under which it is asked, besides localhost and its addresses; repeatable
+    /// Answer requests to this host name, as well as to localhost and the machine's addresses;
+    /// repeatable
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
-    /// Another daemon, https://HOST:PORT: its page may ask this one, with this one's token, and this
-    /// one's page may ask it; repeatable
+    /// Let the page of this other daemon, https://HOST:PORT, use this one with this one's token,
+    /// and this one's page use the other; repeatable
     #[arg(long, value_name = "URL")]
     peer: Vec<Origin>,
-    /// Least level that is logged on standard error, or to the journal: error, warn, info, debug,
+    /// Log to standard error, or to the journal, from this level on: error, warn, info, debug,
     /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
-    /// Started as root: become this user, and keep no capabilities but those that the allowed kinds
-    /// of ports need (not dpdk)
+    /// When started as root, change to this user, and keep only the capabilities that the allowed
+    /// kinds of ports need (not dpdk)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Says where it listens as one line of JSON
+    /// Print the addresses it listens on as one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -90,7 +94,7 @@ fn grpc(text: &str) -> Result<Grpc, String> {
         address => address
             .parse()
             .map(|address| Grpc(Some(address)))
-            .map_err(|_| format!("{address:?} is no address\n  try 127.0.0.1:40051, or off")),
+            .map_err(|_| format!("{address:?} is not an address\n  try 127.0.0.1:40051, or off")),
     }
 }
 
@@ -142,7 +146,7 @@ fn tell(args: &Args, bound: &Bound) {
     }
     let mut text = format!("squall serves {page}\n");
     if let Some(grpc) = bound.grpc {
-        let tls = if bound.grpc_tls { ", by TLS" } else { "" };
+        let tls = if bound.grpc_tls { ", with TLS" } else { "" };
         text += &format!("gRPC of Open Traffic Generator at {grpc}{tls}\n");
     }
     if let Some(socket) = &bound.socket {
@@ -156,11 +160,11 @@ fn tell(args: &Args, bound: &Bound) {
         Needs::Everybody => "needed".to_owned(),
         Needs::Others(0) => "not needed by root on this machine".to_owned(),
         Needs::Others(own) => format!("not needed by user {own} and root on this machine"),
-        Needs::Nobody => "not needed by anybody on this machine".to_owned(),
+        Needs::Nobody => "not needed by anyone on this machine".to_owned(),
     };
     text += &match &bound.new_token {
         Some(token) => format!(
-            "token ({needed}; told this once, kept in {}):\n{token}\n",
+            "token ({needed}; printed only this once, stored in {}):\n{token}\n",
             bound.token_file.display()
         ),
         None => format!("token in {} ({needed})\n", bound.token_file.display()),

@@ -331,7 +331,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         ),
         (
             send(&["-p", "null:", "-r", "1kpps", "--capture", "x.pcapng"]),
-            "--capture is of what is received, and nothing is",
+            "--capture has no effect, because nothing is received",
         ),
         (vec!["recv"], "--port"),
         (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
@@ -376,11 +376,8 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
             vec!["capture", "--port", "null:", "--buffer", "999TB"],
             "more than the memory of this machine",
         ),
-        (
-            http(&["-o", "body=9"]),
-            "--option body has no effect here: the servers are somebody else's",
-        ),
-        (http(&["-o", "url=http://10.0.0.9/"]), "--url says it already"),
+        (http(&["-o", "body=9"]), "--option body has no effect here: the servers are external"),
+        (http(&["-o", "url=http://10.0.0.9/"]), "--url sets it already"),
         (
             http(&["-n", "100"]),
             "--count has no effect here: it counts frames of streams; try --flows",
@@ -392,12 +389,12 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (http(&["--wrap2", "vlan 7"]), "--wrap2"),
         (app(&["--wrap2", "vlan 7"]), "--port2 <ADDR>"),
         (app(&["--gateway2", "48.0.0.254"]), "--port2 <ADDR>"),
-        (app(&["-o", "body=9"]), "--port2 is where they would be ours"),
+        (app(&["-o", "body=9"]), "try --port2 to run them as well"),
         (
             serve(&["-o", "requests=9"]),
-            "--option requests has no effect here: the clients are somebody else's",
+            "--option requests has no effect here: the clients are external",
         ),
-        (serve(&["--body", "9", "-o", "body=8"]), "--body says it already"),
+        (serve(&["--body", "9", "-o", "body=8"]), "--body sets it already"),
         (serve(&["--tls-option", "ca=x.pem"]), "try client_ca"),
         (serve(&["--tls-option", "client_certificate=x.pem"]), "try certificate"),
         (serve(&["--app", "mix", "--listen", "80"]), "port = 80 has no effect on a mix"),

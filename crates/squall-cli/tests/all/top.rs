@@ -277,5 +277,5 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     assert_eq!(top.wait().unwrap().code(), Some(0));
     let mut err = String::new();
     top.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    assert!(err.contains("it is looked for") && err.contains("is there again"), "{err}");
+    assert!(err.contains("reconnecting") && err.contains("is back"), "{err}");
 }

@@ -32,43 +32,42 @@ use view::{Act, Request, View};
 Examples:
   squall top                                     # the daemon of \
                         this machine
-  squall top https://lab7.example:8443           # another, which wants its token: \
+  squall top https://lab7.example:8443           # another, with its token: \
                         SQUALL_TOKEN=... or --token
-  squall top lab7.example --verify lab7.pem             # whose certificate is in this file, or \
+  squall top lab7.example --verify lab7.pem             # with the certificate in this file, or \
                         sha256:FINGERPRINT
-  squall top unix:/var/lib/squall/socket         # by its socket: no token for root and the user \
+  squall top unix:/var/lib/squall/socket         # over its socket: no token for root and the user \
                         who started it
-  squall top --json | jq '.runs[].streams[].lost'       # a line of JSON each half second, until \
+  squall top --json | jq '.runs[].streams[].lost'       # a line of JSON every half second, until \
                         Ctrl-C
-  squall top --once                              # one look
+  squall top --once                              # the current state only
 
 Keys: arrows select a port or stream; + and - change the stream's rate by 10 %, > and < double and \
-                        halve it; p pauses the run
-and resumes it; s stops it, when y follows; tab shows the next run; ? explains; q ends the view, \
-                        and no run.
-Off a terminal it prints JSON. Nobody's lease is kept by looking.")]
+                        halve it; p pauses the run and resumes it; s, then y, stops it; tab shows \
+                        the next run; ? shows help; q ends the view, but no run.
+If the output is not a terminal, it prints JSON. Watching does not keep a lease.")]
 pub struct Args {
-    /// https://HOST[:PORT], http://... of a daemon that is --plain, or unix:PATH of one on this
-    /// machine
+    /// Watch the daemon at https://HOST[:PORT], at http://... (one that is --plain), or at
+    /// unix:PATH on this machine
     #[arg(value_name = "URL", default_value = "https://127.0.0.1:8443")]
     url: String,
-    /// Its token [default: SQUALL_TOKEN, or of a daemon on this machine the one in its folder,
-    /// where that can be read]
+    /// Use this token [default: SQUALL_TOKEN, or, for a daemon on this machine, the one in its
+    /// folder, if it can be read]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// How its certificate is checked: sha256:AB:CD... by this fingerprint, FILE by these
-    /// certificates (PEM), true by the system's authorities alone, false not at all [default: by
-    /// that in the folder of a daemon on this machine, by the system's authorities, else it is
-    /// trusted when first seen and has to be the same from then on]
+    /// Check the daemon's certificate: sha256:AB:CD... by this fingerprint, FILE by these
+    /// certificates (PEM), true by the system's authorities only, false not at all [default: by the
+    /// one in the folder of a daemon on this machine, or by the system's authorities; otherwise it
+    /// is trusted when first seen, and must stay the same from then on]
     #[arg(long, value_name = "sha256:...|FILE|true|false")]
     verify: Option<Verify>,
-    /// Between two looks
+    /// Update at this interval
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_every)]
     every: Nanos,
-    /// One line of JSON a look
+    /// Print one line of JSON per update
     #[arg(long)]
     json: bool,
-    /// One look
+    /// Show the current state once, and exit
     #[arg(long)]
     once: bool,
 }
@@ -211,9 +210,9 @@ impl Top {
                 _ => {}
             }
             if let Some(why) = self.lost.as_ref().filter(|_| !said) {
-                eprintln!("squall: {}\n  it is looked for", why.lines().next().unwrap_or_default());
+                eprintln!("squall: {}\n  reconnecting", why.lines().next().unwrap_or_default());
             } else if said && self.lost.is_none() {
-                eprintln!("squall: {} is there again", self.client.url());
+                eprintln!("squall: {} is back", self.client.url());
             }
             said = self.lost.is_some();
             if Instant::now() < due || !self.known {
@@ -233,7 +232,7 @@ impl Top {
         signals: &Signals,
     ) -> Result<ExitCode, Error> {
         let raw = Raw::enter(io::stdin()).map_err(|error| {
-            Error::Environment(format!("the terminal does not tell its keys: {error}"))
+            Error::Environment(format!("cannot read keys from the terminal: {error}"))
         })?;
         let mut screen = Screen::stderr();
         let tell = self.tell.clone();

@@ -39,18 +39,16 @@ const KEYS: &str =
     "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
 const HELP: [&str; 11] = [
     "up, down, k, j    select a port or a stream",
-    "+  -              10 % more or less of the stream's rate; of all rates, where the run has no \
-     streams",
-    ">  <              twice its rate, half of it",
-    "p                 pauses the run, resumes it",
-    "s                 stops the run, when y follows",
-    "tab, shift tab    the next run, the one before",
-    "q, Ctrl-C         ends this view, and no run",
+    "+  -              change the stream's rate by 10 %; all rates, if the run has no streams",
+    ">  <              double or halve the rate",
+    "p                 pause or resume the run",
+    "s                 stop the run, after y",
+    "tab, shift tab    show the next or the previous run",
+    "q, Ctrl-C         end this view, but no run",
     "",
-    "Red is what was lost: frames that did not arrive (LOST), did not leave or were not taken \
-     (DROPS).",
-    "P50, P99: one-way delay of late; MAX: since the start. LATE: how late frames left.",
-    "LINK: the share of the link's speed, of the busier direction.",
+    "Red: frames that did not arrive (LOST), that did not leave or were dropped on arrival (DROPS).",
+    "P50, P99: latest one-way delays; MAX: since the start. LATE: how late frames left.",
+    "LINK: share of the link's speed in use, in the busier direction.",
 ];
 
 impl View {
@@ -62,7 +60,7 @@ impl View {
             if key == Key::Char('y') {
                 return self.ask(picture, &id, "stop", json!({}), "stopping".into());
             }
-            self.said = Some((Tone::Plain, "it goes on".into()));
+            self.said = Some((Tone::Plain, "not stopped".into()));
             return if key == Key::Control('c') { Some(Act::Quit) } else { None };
         }
         if std::mem::take(&mut self.help) && !matches!(key, Key::Char('q') | Key::Control('c')) {
@@ -77,14 +75,14 @@ impl View {
             Key::BackTab => self.turn(picture, -1),
             Key::Char('+' | '=') => return self.scale(picture, "1.1", "10 % more"),
             Key::Char('-' | '_') => return self.scale(picture, "0.9", "10 % less"),
-            Key::Char('>' | '.') => return self.scale(picture, "2", "twice as much"),
-            Key::Char('<' | ',') => return self.scale(picture, "0.5", "half as much"),
+            Key::Char('>' | '.') => return self.scale(picture, "2", "doubled"),
+            Key::Char('<' | ',') => return self.scale(picture, "0.5", "halved"),
             Key::Char('p') => {
                 let seen = self.live(picture)?;
                 let (id, name) = (seen.row.id.clone(), seen.row.name.clone());
                 return match seen.row.state {
                     RunState::Paused => {
-                        self.ask(picture, &id, "resume", json!({}), format!("{name} goes on"))
+                        self.ask(picture, &id, "resume", json!({}), format!("{name} is resumed"))
                     }
                     _ => self.ask(picture, &id, "pause", json!({}), format!("{name} is paused")),
                 };
@@ -123,7 +121,7 @@ impl View {
         if let Some(why) = lost {
             foot.push((
                 Tone::Fault,
-                format!("{}: it is looked for", why.lines().next().unwrap_or_default()),
+                format!("{}; reconnecting", why.lines().next().unwrap_or_default()),
             ));
         }
         if let Some(error) = seen.and_then(|seen| seen.row.error.as_ref()) {
@@ -369,6 +367,6 @@ mod tests {
         view.press(Key::Char('?'), &picture);
         let overview = view.overview("u", &picture, Some("gone\nlong since"), true);
         assert_eq!((overview.instead.len(), overview.foot.len()), (HELP.len(), 2));
-        assert_eq!(overview.foot[0], (Tone::Fault, "gone: it is looked for".into()));
+        assert_eq!(overview.foot[0], (Tone::Fault, "gone; reconnecting".into()));
     }
 }
