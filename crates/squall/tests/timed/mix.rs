@@ -772,7 +772,7 @@ fn what_would_never_begin_is_refused_with_its_place() {
         ),
         (
             one("after = \"two\"\nself_start = false") + &two("next = \"one\""),
-            "drop self_start, or after",
+            "remove self_start, or after",
         ),
     ] {
         let error = refused(&text);
