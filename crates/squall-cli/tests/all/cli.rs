@@ -550,7 +550,7 @@ template = [
     let (status, out, err) = run(&["plan", &path]);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
     assert!(
-        out.contains("web") && out.contains("2/3 of the target") && out.contains("20.0 k"),
+        out.contains("web") && out.contains("2/3 of the total") && out.contains("20.0 k"),
         "{out}"
     );
     assert!(
