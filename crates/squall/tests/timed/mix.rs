@@ -326,7 +326,7 @@ fn attacks_that_cannot_be_beside_flows_or_change_are_refused() {
     assert!(refused.contains("the rate of attack \"attack 1\" cannot change"), "{refused}");
     let other = with(&live.replace("repeat = 20", "repeat = 21"));
     let refused = run.change(parsed(&other)).unwrap_err().to_string();
-    assert!(refused.contains("of attacks only the rate can change"), "{refused}");
+    assert!(refused.contains("only the rate of attacks can change"), "{refused}");
     run.stop();
     run.finish().unwrap();
 }
@@ -787,6 +787,6 @@ fn what_waits_for_an_end_that_does_not_come_is_told() {
         + &stream("late", "B", "rate = \"1 kpps\"\nmode = { burst = 5 }\nafter = \"long\"");
     let report = run(&format!("duration = \"100 ms\"\n{text}"));
     assert_eq!(report.streams[1].tx_packets, 0);
-    let never = "\"late\" never began: \"long\", which it comes after, did not end before the run";
+    let never = "\"late\" never began: \"long\", which it waits for, did not end before the run";
     assert!(report.notes.iter().any(|note| note == never), "{:?}", report.notes);
 }
