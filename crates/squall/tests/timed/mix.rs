@@ -590,7 +590,7 @@ fn streams_are_added_to_ports_of_flows_where_they_are_measured() {
     assert_eq!(report.streams[1].tx_packets, 500);
     let mut run = start(&format!("{ports}{long}"));
     let refused = run.change(parsed(&format!("{ports}{back}{long}"))).unwrap_err().to_string();
-    assert!(refused.contains("counted and not measured"), "{refused}");
+    assert!(refused.contains("counted but not measured"), "{refused}");
     run.stop();
     run.finish().unwrap();
 }
