@@ -320,7 +320,8 @@ impl RxQueue for PcapRx {
                 Ok(Some(packet)) if packet.link_type != self.link_type => {
                     let text = format!(
                         "packet {} has link type {}, earlier ones have {}; a port has one link \
-                         type: try splitting the file, as with tshark -Y 'frame.interface_id == 0' -w",
+                         type: try splitting the file, as with tshark -Y \
+                         'frame.interface_id == 0' -w",
                         packet.number, packet.link_type, self.link_type
                     );
                     self.failure = Some(in_file(
