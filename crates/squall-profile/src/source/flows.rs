@@ -138,7 +138,7 @@ table! {
 }
 
 table! {
-    /// Flows of one kind: what client and server exchange, between which addresses, how often. The
+    /// Flows of one kind: the exchange between client and server, the addresses, the load. The
     /// exchange is `app`, or `client` and `server`, or `capture`.
     TemplateTable {
         /// Unique; reports use it. Default "template 1" and so on.

@@ -17,7 +17,7 @@ use super::{
 use crate::{Departures, Late, Mode, Said, SizeLaw};
 
 table! {
-    /// A Squall profile: what to send, on which ports, when.
+    /// A Squall profile: the traffic to send, its ports and its times.
     ProfileTable {
         /// The version of the profile format: 1, the only one. Default 1.
         schema: Count,
@@ -34,7 +34,7 @@ table! {
         /// Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line
         /// replaces one.
         ports: PortsTable,
-        /// What to send: frames of one kind, at one rate, on one port.
+        /// Streams: frames of one kind, at one rate, on one port.
         stream: Vec<StreamTable>,
         /// Captures that are sent again.
         replay: Vec<ReplayTable>,
@@ -42,7 +42,7 @@ table! {
         flows: FlowsTable,
         /// Addresses of clients and servers.
         pool: Vec<PoolTable>,
-        /// What applications exchange, between which addresses, how often.
+        /// Templates: flows of one kind, with their addresses and load.
         template: Vec<TemplateTable>,
         /// Attacks, made from intrusion detection rules or from templates.
         attack: Vec<AttackTable>,
@@ -142,7 +142,7 @@ table! {
         next: NextText,
         /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
         latency: bool,
-        /// What happens to a frame that is late. Default "catch-up".
+        /// The policy for late frames. Default "catch-up".
         late: Late,
         /// false: the stream is ignored. Default true.
         enabled: bool,

@@ -81,7 +81,7 @@ table! {
         include: Said,
         /// Leaves these packets out.
         exclude: Said,
-        /// What to do with a frame that is longer than the port takes: "skip" (and count),
+        /// The action for frames that are longer than the port takes: "skip" (and count),
         /// "truncate" or "fragment". Default "skip".
         too_long: TooLong,
         /// Changes to packets, named as the options of `squall edit`: { enet_dmac =
