@@ -52,7 +52,7 @@ def test_frames_are_edited_on_their_way(capture: pathlib.Path, tmp_path: pathlib
 @pytest.mark.parametrize(
     ("edits", "told"),
     [
-        ({"tttl": 1}, "is no edit"),
+        ({"tttl": 1}, "is not an edit"),
         ({"ttl": "x"}, "expected 1 to 255"),
         ({"fixcsum": 3}, "true or false"),
     ],

@@ -304,7 +304,7 @@ def ends(folder, capture):
     damaged.write_bytes(capture.read_bytes()[:-7])
     told = replay(folder, damaged, "-i", "af_packet:va", "-t", ok=(2,))
     same("before the damage", told["ports"][0]["interface"]["tx_packets"], 1999)
-    same("the damage is told", "behind packet 1999" in told["replays"][0]["fault"], True)
+    same("the damage is told", "after packet 1999" in told["replays"][0]["fault"], True)
     print("a replay that is stopped, or whose capture is damaged, reports what it has sent")
 
 

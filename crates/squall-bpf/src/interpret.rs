@@ -98,7 +98,7 @@ impl<'a> Machine<'a> {
             if self.steps > MOST_STEPS {
                 return Err("runs without end".into());
             }
-            let insn = *self.object.insns.get(at).ok_or("runs behind the program's end")?;
+            let insn = *self.object.insns.get(at).ok_or("runs past the end of the program")?;
             let here = at;
             let wrong = |what: String| format!("instruction {here} ({insn:?}): {what}");
             let Insn { code, dst, src, off, imm } = insn;
@@ -189,7 +189,7 @@ impl<'a> Machine<'a> {
             helper::XDP_ADJUST_TAIL => {
                 let len = self.packet.len() as i64 + i64::from(r[2] as i32);
                 self.packet
-                    .resize(usize::try_from(len).map_err(|_| "a frame of less than nothing")?, 0);
+                    .resize(usize::try_from(len).map_err(|_| "a frame of negative length")?, 0);
                 let end = PACKET as u32 + self.packet.len() as u32;
                 self.context[xdp_md::DATA_END as usize..][..4].copy_from_slice(&end.to_le_bytes());
                 0
@@ -210,12 +210,12 @@ impl<'a> Machine<'a> {
                 }
                 done
             }
-            other => return Err(format!("helper {other} is not known here")),
+            other => return Err(format!("unknown helper {other}")),
         })
     }
 
     fn memory(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
-        let bad = || format!("{len} octets at {address:#x} belong to nothing");
+        let bad = || format!("{len} octets at {address:#x} are outside any memory");
         let (region, offset) = match address {
             MAPS.. => {
                 let map = ((address - MAPS) / MAP_STRIDE) as usize;
@@ -331,7 +331,7 @@ mod tests {
             Machine::new(&a.finish())
                 .run_xdp(&mut vec![0; 60])
                 .unwrap_err()
-                .contains("belong to nothing")
+                .contains("outside any memory")
         );
     }
 }

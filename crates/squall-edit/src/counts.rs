@@ -115,7 +115,7 @@ impl Reason {
 
     pub fn text(self) -> &'static str {
         match self {
-            Self::NoPacket => "no network packet found behind the link header",
+            Self::NoPacket => "no network packet found after the link header",
             Self::Headers => "headers cut off or contradictory",
             Self::Cut => "not captured whole: no checksum computed, no fragments made",
             Self::Routed => "source route: no checksum computed",

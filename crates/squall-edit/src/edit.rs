@@ -394,7 +394,7 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
     ];
     let mut given = maps.iter().filter(|(_, given)| *given);
     if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
-        return wrong(second, &format!("contradicts --{first}: both say what addresses become"));
+        return wrong(second, &format!("cannot be combined with --{first}: both change addresses"));
     }
     if edits.anonymize.is_some() {
         let others = [("seed", edits.seed.is_some()), maps[0], maps[1], maps[2]];
@@ -402,8 +402,8 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
             return wrong(
                 "anonymize",
                 &format!(
-                    "contradicts --{other}: prefixes would not stay; do one after the other, into \
-                     two files"
+                    "cannot be combined with --{other}, which does not preserve prefixes; try one \
+                     after the other, with a file in between"
                 ),
             );
         }
@@ -413,13 +413,19 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
             || edits.enet_smac.is_some()
             || !edits.enet_subsmac.is_empty())
     {
-        return wrong("enet-mac-seed", "contradicts --enet-dmac, --enet-smac and --enet-subsmac");
+        return wrong(
+            "enet-mac-seed",
+            "cannot be combined with --enet-dmac, --enet-smac or --enet-subsmac",
+        );
     }
     if edits.enet_mac_seed_keep_bytes > 6 {
-        return wrong("enet-mac-seed-keep-bytes", "a MAC address has 6 octets");
+        return wrong(
+            "enet-mac-seed-keep-bytes",
+            "expected at most 6, the octets of a MAC address",
+        );
     }
     if edits.fuzz_factor == Some(0) {
-        return wrong("fuzz-factor", "0 of them; expected 1 or more");
+        return wrong("fuzz-factor", "is 0; expected 1 or more");
     }
     if out_type != link::ETHERNET {
         let given = [
@@ -434,7 +440,7 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
             return wrong(
                 option,
                 &format!(
-                    "the packets are of link type {out_type}, without Ethernet's header\n  try \
+                    "the packets have link type {out_type}, without an Ethernet header\n  try \
                      --dlt enet"
                 ),
             );
@@ -457,8 +463,7 @@ fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> 
         return wrong(
             option,
             &format!(
-                "packets of link type {link_type} are not looked into\n  try --dlt enet, if they \
-                 hold IP"
+                "cannot dissect packets of link type {link_type}\n  try --dlt enet, if they hold IP"
             ),
         );
     }

@@ -118,7 +118,7 @@ pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
         "time-scale" => edits.time_scale = Some(option.value()?),
         _ => {
             let names = NAMES.map(|name| name.replace('-', "_")).join(", ");
-            return Err(format!("{name:?} is no edit\n  expected one of {names}"));
+            return Err(format!("{name:?} is not an edit\n  expected one of {names}"));
         }
     }
     Ok(())
@@ -139,10 +139,10 @@ pub fn parse_when(text: &str) -> Result<When, String> {
             .map_err(|error| format!("{error}; {EXPECTED}"));
     }
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        let since = time.duration_since(UNIX_EPOCH).map_err(|_| "a time before 1970")?;
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| "the time is before 1970")?;
         return u64::try_from(since.as_nanos())
             .map(When::At)
-            .map_err(|_| "a time past 2554".into());
+            .map_err(|_| "the time is after 2554".into());
     }
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
@@ -155,7 +155,7 @@ pub fn parse_when(text: &str) -> Result<When, String> {
         .checked_mul(1_000_000_000)
         .and_then(|s| s.checked_add(ns))
         .map(When::At)
-        .ok_or("a time past 2554".into())
+        .ok_or("the time is after 2554".into())
 }
 
 /// A time and its sign, nanoseconds: `1h`, `-30s`.
@@ -168,7 +168,7 @@ pub fn parse_shift(text: &str) -> Result<i64, String> {
         None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
     let ns = rest.parse::<Nanos>().map_err(|error| error.to_string())?.0;
-    i64::try_from(ns).map(|ns| sign * ns).map_err(|_| "longer than 292 years".into())
+    i64::try_from(ns).map(|ns| sign * ns).map_err(|_| "the time is longer than 292 years".into())
 }
 
 /// `add`, `del` or `rewrite`.
@@ -244,7 +244,7 @@ mod tests {
                 .map_or_else(|error| error.to_string(), |()| String::new());
             // Of any text a key can be made.
             assert!(name == "anonymize" || error.contains("\"?!\""), "{name}: {error}");
-            assert!(!error.contains("is no edit"), "{name}: {error}");
+            assert!(!error.contains("is not an edit"), "{name}: {error}");
         }
         let error = set(&mut Edits::default(), "tttl", "1").expect_err("no such edit").to_string();
         assert!(error.contains("time_shift"), "{error}");

@@ -8,7 +8,7 @@ use crate::anonymize::{key_of, mask};
 
 /// Text that is no such value; says what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is no {what}; expected {expected}")]
+#[error("{found:?} is not a {what}; expected {expected}")]
 pub struct ValueError {
     pub found: String,
     pub what: &'static str,
@@ -32,7 +32,7 @@ impl FromStr for MacPair {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
         const EXPECTED: &str =
-            "a MAC address such as 02:00:00:00:00:01, or two with a comma between";
+            "a MAC address such as 02:00:00:00:00:01, or two, separated by a comma";
         let mac = |text: &str| text.parse().map_err(|_| wrong(text, "MAC address", EXPECTED));
         match text.split_once(',') {
             None => Ok(Self { client: mac(text)?, server: None }),
@@ -170,7 +170,7 @@ impl FromStr for AddressMap {
             if from.v6 == to.v6 {
                 Ok((from, to))
             } else {
-                Err(wrong(pair, "pair of netblocks of one version", EXPECTED))
+                Err(wrong(pair, "pair of netblocks of one IP version", EXPECTED))
             }
         });
         pairs.collect::<Result<_, _>>().map(Self)
@@ -428,7 +428,7 @@ impl FromStr for Factor {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let wrong =
-            || wrong(text, "factor", "a decimal number such as 2 or 0.5, with 9 decimals at most");
+            || wrong(text, "factor", "a decimal number such as 2 or 0.5, with at most 9 decimals");
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
         let digits = [whole, decimals].concat();
         if decimals.len() > 9

@@ -21,43 +21,43 @@ use super::{FrameView, packet::layers, to_hex};
 /// Some packets of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PacketPage {
-    /// Packets that the filter takes.
+    /// Number of packets that match the filter.
     pub total: u64,
-    /// Packets of the file.
+    /// Number of packets in the file.
     pub packets_in_file: u64,
-    /// Of the file's first packet, seconds since 1970.
+    /// Time of the file's first packet, seconds since 1970.
     pub start_s: f64,
     pub packets: Vec<PacketRow>,
-    /// What ended the reading before the end of the file.
+    /// Why reading ended before the end of the file.
     pub fault: Option<String>,
 }
 
-/// A packet in a line.
+/// One packet as a row of a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PacketRow {
-    /// From 1, as in Wireshark.
+    /// Number of the packet, from 1, as in Wireshark.
     pub n: u64,
-    /// Since the first packet of the file.
+    /// Seconds since the first packet of the file.
     pub t_s: f64,
     /// Octets on the wire, without FCS.
     pub len: u32,
     pub source: String,
     pub destination: String,
     pub protocol: String,
-    /// As `tcpdump -n` would say it.
+    /// A summary like that of `tcpdump -n`.
     pub info: String,
 }
 
-/// A packet field by field.
+/// A packet, field by field.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OnePacket {
     #[serde(flatten)]
     pub row: PacketRow,
-    /// Of them in the file.
+    /// Number of octets of it in the file.
     pub captured: usize,
     #[serde(flatten)]
     pub frame: FrameView,
-    /// As packet text; absent for what is no Ethernet frame, or what it has no words for.
+    /// The packet as packet text; absent if it is not an Ethernet frame or has no such form.
     pub packet: Option<String>,
 }
 
@@ -162,7 +162,7 @@ impl Captures {
         })?;
         let packets = index.packets;
         found.ok_or_else(|| {
-            Error::Usage(format!("there is no packet {number}: the capture has {packets}, from 1"))
+            Error::Usage(format!("no packet {number}: the capture has {packets}, counted from 1"))
         })
     }
 
@@ -416,11 +416,7 @@ mod tests {
                 assert!(one.packet.unwrap().contains(&format!("dport={number}")));
             }
             assert!(
-                captures
-                    .packet(path, PACKETS + 1)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("there is no packet")
+                captures.packet(path, PACKETS + 1).unwrap_err().to_string().contains("no packet")
             );
             assert!(captures.page(path, "no such filter", 0, 1).is_err());
         }

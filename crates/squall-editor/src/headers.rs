@@ -9,19 +9,19 @@ use super::Number;
 /// A header, or a layer of payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeaderInfo {
-    /// As packet text has it: `ipv4`.
+    /// Its name in packet text: `ipv4`.
     pub name: String,
     pub aliases: Vec<String>,
-    /// `Internet Protocol version 4 (RFC 791)`; of payload, how it is written.
+    /// `Internet Protocol version 4 (RFC 791)`; for payload, how it is written.
     pub title: String,
-    /// Of the OSI model, 2 to 7.
+    /// Layer of the OSI model, 2 to 7.
     pub layer: u8,
-    /// Makes payload: what it holds stands in parentheses, and there are no fields.
+    /// Makes payload: its content is in parentheses, and it has no fields.
     pub payload: bool,
-    /// May be the first layer.
+    /// Can be the first layer.
     pub first: bool,
     pub fields: Vec<FieldInfo>,
-    /// Layers that may stand behind it.
+    /// Layers that can follow it.
     pub follows: Vec<String>,
 }
 
@@ -30,38 +30,39 @@ pub struct HeaderInfo {
 pub struct FieldInfo {
     pub name: String,
     pub aliases: Vec<String>,
-    /// A few words.
+    /// A short description.
     pub title: String,
-    /// Width; 0: it varies (options).
+    /// Width in bits; 0 if it varies (options).
     pub bits: usize,
-    /// From the start of the header; absent for what has no fixed place.
+    /// Offset from the start of the header; absent if it is not fixed.
     pub bit_offset: Option<usize>,
     /// `int`, `mac`, `ipv4`, `ipv6`, `flags`, `hex` or `options`.
     pub kind: String,
-    /// What it holds unless it is set, as packet text has it; empty: it is filled in, or not there.
+    /// Default value, as in packet text; empty if the field is filled in, or optional.
     pub default: String,
     pub min: Number,
     pub max: Number,
-    /// What its number counts; empty: nothing that has a name.
+    /// Unit of the number; empty if it has none.
     pub unit: String,
     pub help: String,
-    /// Lengths, checksums, numbers of what follows: filled in unless set; the text `auto` says so.
+    /// Lengths, checksums, numbers of the next header: filled in unless set. The text `auto` stands
+    /// for this.
     pub auto: bool,
-    /// Not there unless it is set.
+    /// Absent unless it is set.
     pub optional: bool,
-    /// Words that may stand for numbers; of flags each a bit, joined by `|`; of options what may
-    /// stand in the list.
+    /// Names for numbers; for flags, one per bit, joined by `|`; for options, the possible elements
+    /// of the list.
     pub names: Vec<NameInfo>,
-    /// Fields that are the same bits, or some of them: not both can be set.
+    /// Fields that share bits with this one: only one of them can be set.
     pub shares: Vec<String>,
 }
 
-/// A word for a number.
+/// A name for a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NameInfo {
     pub name: String,
     pub value: u64,
-    /// Of an option, what it is.
+    /// For an option, its description.
     pub help: String,
 }
 

@@ -25,12 +25,12 @@ pub enum Import<'a> {
     Otg(&'a str),
 }
 
-/// A profile of what was found.
+/// A profile made from the imported packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Imported {
-    /// As TOML.
+    /// The profile as TOML.
     pub profile: String,
-    /// Its streams, as the schema of profiles describes them.
+    /// Its streams, as in the schema of profiles.
     pub streams: Vec<Value>,
     pub notes: Vec<String>,
 }
@@ -93,16 +93,14 @@ fn of_capture(path: &Path, limit: usize) -> Result<Found, Error> {
     }
     if left_out > 0 {
         notes.push(format!(
-            "{left_out} packets are left out: cut when they were captured, or no Ethernet frames"
+            "{left_out} packets left out: not captured whole, or not Ethernet frames"
         ));
     }
     if packets.len() == limit && matches!(reader.next(), Ok(Some(_))) {
-        notes.push(format!("the first {limit} packets; a replay sends the whole capture"));
+        notes.push(format!("only the first {limit} packets; a replay sends the whole capture"));
     }
     match packets.is_empty() {
-        true => {
-            Err(Error::Usage("there is no packet that can be sent as an Ethernet frame".into()))
-        }
+        true => Err(Error::Usage("no packet can be sent as an Ethernet frame".into())),
         false => Ok((packets, notes)),
     }
 }
@@ -111,7 +109,7 @@ fn of_hex(text: &str, limit: usize) -> Result<Found, Problem> {
     let (mut packets, mut notes) = (Vec::new(), Vec::new());
     for (line, block) in blocks(text) {
         if packets.len() == limit {
-            notes.push(format!("the first {limit} frames"));
+            notes.push(format!("only the first {limit} frames"));
             break;
         }
         let octets = parse_hex(&block)
@@ -122,7 +120,7 @@ fn of_hex(text: &str, limit: usize) -> Result<Found, Problem> {
     }
     match packets.is_empty() {
         true => Err(Problem::new(
-            "there are no octets",
+            "no octets found",
             "expected hex digits, with an empty line between frames",
         )),
         false => Ok((packets, notes)),
@@ -156,7 +154,7 @@ fn of_scapy(text: &str, limit: usize) -> Result<Found, Problem> {
             continue;
         }
         if packets.len() == limit {
-            notes.push(format!("the first {limit} packets"));
+            notes.push(format!("only the first {limit} packets"));
             break;
         }
         let read = squall_wire::scapy::parse(line).map_err(|error| {
@@ -167,7 +165,7 @@ fn of_scapy(text: &str, limit: usize) -> Result<Found, Problem> {
         notes.extend(read.notes);
     }
     match packets.is_empty() {
-        true => Err(Problem::new("there is no packet", "as in Ether()/IP()/UDP()")),
+        true => Err(Problem::new("no packet found", "expected packets such as Ether()/IP()/UDP()")),
         false => Ok((packets, notes)),
     }
 }
@@ -178,7 +176,7 @@ fn of_otg(text: &str) -> Result<Imported, Vec<Problem>> {
         vec![Problem {
             line,
             column,
-            ..Problem::new(error.to_string(), "expected a configuration as JSON")
+            ..Problem::new(error.to_string(), "expected a configuration in JSON")
         }]
     })?;
     let told = |problems: squall_otg::Problems| -> Vec<Problem> {

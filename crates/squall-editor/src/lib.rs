@@ -31,19 +31,19 @@ pub use profile::{
 pub use python::python;
 pub use variations::{VariationsView, Varied, variations};
 
-/// A mistake, and where it is.
+/// A mistake, and its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Of the text, from 1; 0: there is no text, or no place in it.
+    /// Line of the text, from 1; 0 if there is no text, or no place in it.
     pub line: u32,
-    /// In characters, from 1; 0 as for `line`.
+    /// Column in characters, from 1; 0 as for `line`.
     pub column: u32,
-    /// What it is about, as JSON has it: `stream[3].rate`; empty where that is not known.
+    /// The key, as in JSON: `stream[3].rate`; empty if it is not known.
     pub path: String,
     pub message: String,
-    /// What was expected, what to try; a line each.
+    /// What was expected, what to try; one line each.
     pub details: Vec<String>,
-    /// Characters of a text of one line that are wrong, from 0, the end not among them.
+    /// Wrong characters of a one-line text, from 0; the end is exclusive.
     pub span: Option<(usize, usize)>,
 }
 
@@ -86,7 +86,7 @@ impl From<Diagnostic> for Problem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Number {
-    /// At most 2^53 - 1: what every reader of JSON has room for.
+    /// At most 2^53 - 1, which every JSON reader supports.
     Small(u64),
     /// Hexadecimal, `0x...`
     Large(String),

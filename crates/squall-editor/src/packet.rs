@@ -26,13 +26,13 @@ pub enum PacketText<'a> {
 /// A packet, and the frame that it makes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PacketView {
-    /// As packet text; `raw(...)` where there are no words for it.
+    /// The packet as packet text; `raw(...)` if it has no other form.
     pub packet: String,
     /// Octets with FCS.
     pub length: usize,
     #[serde(flatten)]
     pub frame: FrameView,
-    /// Why there is no frame, or not what was asked for.
+    /// Why there is no frame, or not the requested one.
     pub problems: Vec<Problem>,
     pub notes: Vec<String>,
 }
@@ -42,19 +42,19 @@ pub struct PacketView {
 pub struct FrameView {
     /// Octets without FCS.
     pub hex: String,
-    /// Every octet is in one of them.
+    /// Each octet is in one of these.
     pub layers: Vec<LayerView>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerView {
-    /// `ipv4`; `payload` for octets that no layer of the packet speaks of, `padding` for those
-    /// behind its end.
+    /// `ipv4`; `payload` for octets that belong to no layer of the packet, `padding` for those
+    /// after its end.
     pub name: String,
     pub title: String,
-    /// As packet text has it; empty if it does not.
+    /// The layer as packet text; empty if it has none.
     pub text: String,
-    /// Has no fields.
+    /// The layer has no fields.
     pub payload: bool,
     /// Octets from the start of the frame.
     pub offset: usize,
@@ -66,21 +66,21 @@ pub struct LayerView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FieldView {
     pub name: String,
-    /// As a variation names it: `ipv4.src`, `vlan[1].id`.
+    /// The name in field programs: `ipv4.src`, `vlan[1].id`.
     pub path: String,
     pub title: String,
-    /// Absent of options.
+    /// Absent for options.
     pub value: Option<Number>,
-    /// As packet text has it.
+    /// The value as in packet text.
     pub text: String,
-    /// From the start of the frame.
+    /// Offset from the start of the frame.
     pub bit_offset: usize,
     pub bits: usize,
     /// `int`, `mac`, `ipv4`, `ipv6`, `flags`, `hex` or `options`.
     pub kind: String,
-    /// It is filled in.
+    /// The value is filled in.
     pub auto: bool,
-    /// The packet text says what it holds.
+    /// The packet text sets the value.
     pub set: bool,
     pub unit: String,
     pub help: String,
@@ -143,7 +143,7 @@ pub(super) fn of_octets(octets: &[u8]) -> (Packet, Vec<String>) {
         Some(packet) => (packet, Vec::new()),
         None => {
             let note =
-                "packet text has no words for these octets: they are sent as they are".to_owned();
+                "these octets have no form as packet text: they are sent as they are".to_owned();
             (Packet::of_octets(octets), vec![note])
         }
     }
@@ -160,8 +160,8 @@ fn build(
             return Err(Problem {
                 path: "size".into(),
                 ..Problem::new(
-                    format!("a frame of {size} octets"),
-                    format!("expected 64 to {MAX_FRAME}, with FCS"),
+                    format!("size = {size} is not a frame length"),
+                    format!("expected 64 to {MAX_FRAME} octets, with FCS"),
                 )
             });
         }
@@ -220,7 +220,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
         }
     };
     rest("payload", "Payload", at, counted);
-    rest("padding", "Padding behind the packet", counted.max(frame.payload), frame.bytes.len());
+    rest("padding", "Padding after the packet", counted.max(frame.payload), frame.bytes.len());
     FrameView { hex: to_hex(&frame.bytes), layers }
 }
 

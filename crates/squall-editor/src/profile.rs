@@ -36,29 +36,29 @@ impl Around<'_> {
     }
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Checked {
     pub ok: bool,
     /// In the order of the text.
     pub problems: Vec<Problem>,
-    /// As the schema of profiles describes it, each value as a person would write it; absent if it
-    /// cannot be read.
+    /// The profile as in the schema of profiles, each value as a person would write it; absent if
+    /// it cannot be read.
     pub profile: Option<serde_json::Value>,
-    /// What it is, in a line.
+    /// A summary in one line.
     pub summary: String,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What a profile may become.
+/// A format that a profile can be converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum To {
     Toml,
     Yaml,
     Json,
-    /// Code that makes it with the package `squall`.
+    /// Code that makes the profile with the package `squall`.
     Python,
 }
 
@@ -286,7 +286,7 @@ fn summary(profile: &Profile, planned: &Planned) -> String {
     .into_iter()
     .flatten()
     .collect();
-    let what = if what.is_empty() { "nothing is sent".into() } else { what.join(", ") };
+    let what = if what.is_empty() { "sends nothing".into() } else { what.join(", ") };
     let mut text = format!(
         "{what} on {}",
         some(profile.ports.len(), "port").unwrap_or_else(|| "no port".into())

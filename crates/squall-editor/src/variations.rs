@@ -27,11 +27,10 @@ pub struct Varied<'a> {
 pub struct VariationsView {
     /// Octets without FCS, in the order of the stream.
     pub frames: Vec<String>,
-    /// `[bit offset, bits]` of what is not the same in all of them, checksums included; in their
-    /// order.
+    /// `[bit offset, bits]` of the bits that are not the same in all frames, including checksums,
+    /// in order.
     pub changed: Vec<(usize, usize)>,
-    /// `[bit offset, bits]` of the field that each entry of `vary` names; absent where it has no
-    /// name.
+    /// `[bit offset, bits]` of the field that each entry of `vary` names; absent if it has no name.
     pub fields: Vec<Option<(usize, usize)>>,
 }
 

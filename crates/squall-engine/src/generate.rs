@@ -169,7 +169,7 @@ impl Driver {
     /// The run is to begin: the thread enters the program, which waits for the first instant.
     pub fn begin(mut self, clock: Clock, stop: &Stop) -> Self {
         let Clock::Real(start) = clock else {
-            self.fail("frames made inside the kernel need real time, try --clock real".into());
+            self.fail("frames made inside the kernel need real time: try --clock real".into());
             return self;
         };
         self.end = end_of(stop);
@@ -328,7 +328,8 @@ impl Driver {
         let m = Shared(&*self.remote);
         if self.layout.is_broken(&m) {
             return Some(
-                "the program in the kernel found what cannot be; this is a defect in Squall".into(),
+                "the program in the kernel found an impossible state; this is a defect in Squall"
+                    .into(),
             );
         }
         if self.layout.is_gone(&m) {
@@ -613,8 +614,8 @@ pub(crate) fn one_kind(plan: &Plan, port: usize, address: &str) -> io::Result<()
         return Ok(());
     }
     let text = format!(
-        "{address}: the kernel makes this port's frames, of streams or of captures, and takes no \
-         others beside them\n  try af_packet or af_xdp, or one source for each port"
+        "{address}: the kernel makes the frames of this port, either of streams or of one \
+         capture\n  try af_packet or af_xdp, or one source per port"
     );
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
@@ -642,12 +643,13 @@ fn image(
         is_awaited(plan, Part::Stream(*number as usize))
     };
     if let Some((_, stream, _)) = streams.iter().find(awaited) {
-        let why = "a stream whose end something else waits for (after)";
+        let why = "a stream whose end another source waits for (after)";
         return Err(unfit(Unfit::new(&stream.name, why)));
     }
     let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
     if counted && plan.workers[index].tx.len() > 1 {
-        let why = "a run over several ports that ends by a count of frames or octets".to_owned();
+        let why =
+            "a run over several ports that ends after a number of frames or octets".to_owned();
         return Err(unfit(Unfit { stream: None, why }));
     }
     let place = |number: usize| streams.iter().position(|s| s.0 as usize == number);
@@ -674,7 +676,7 @@ fn fits(s: &PlanStream) -> Result<(), Unfit> {
     if s.waits {
         return Err(Unfit::new(
             &s.name,
-            "a stream that waits for the end of something else (after)",
+            "a stream that waits for the end of another source (after)",
         ));
     }
     if s.lasts.is_some() {
@@ -684,7 +686,7 @@ fn fits(s: &PlanStream) -> Result<(), Unfit> {
         Late::Smooth | Late::CatchUp => Ok(()),
         _ => Err(Unfit::new(
             &s.name,
-            "a schedule that leaves late frames out or is stretched by them",
+            "a stream whose late frames are dropped or stretch the schedule",
         )),
     }
 }

@@ -99,25 +99,25 @@ pub enum EngineError {
         hint: String,
     },
     #[error(
-        "stream {0:?} cannot be told from others: a run has room for 65536 streams, those that \
-         were removed included"
+        "stream {0:?} cannot be added: a run can have 65536 streams, including those that were \
+         removed"
     )]
     TooMany(String),
     #[error(
-        "stream {0:?} cannot be added: its port {1} makes its frames inside the kernel, by a \
-         program that is made when the run starts\n  try a port of another kind, or a new run"
+        "stream {0:?} cannot be added: the frames of port {1} are made inside the kernel, by a \
+         program that is fixed when the run starts\n  try a port of another kind, or a new run"
     )]
     Fixed(String, String),
     #[error(
-        "stream {0:?} cannot be added: the run began with flows alone, and what comes by their port \
-         {1} is counted and not measured\n  try a new run, or a profile that has a stream from the \
+        "stream {0:?} cannot be added: the run began with flows only, and frames on their port {1} \
+         are counted but not measured\n  try a new run, or a profile that has a stream from the \
          start"
     )]
     Uncounted(String, String),
     #[error(
-        "the rate of stream {0:?} cannot change to bits a second: workers share it, its frames \
-         are of several lengths, and its port {1} makes them inside the kernel, where no worker \
-         sees the others' lengths\n  try a rate in frames a second, or cores = 1"
+        "the rate of stream {0:?} cannot change to bits per second: workers share it, its frames \
+         have several lengths, and port {1} makes them inside the kernel, where a worker does not \
+         see the lengths of the others\n  try a rate in frames per second, or cores = 1"
     )]
     FixedRate(String, String),
     #[error(
@@ -126,23 +126,23 @@ pub enum EngineError {
     )]
     Count(usize),
     #[error(
-        "the end of a run cannot change: port {0} makes its frames inside the kernel, by a \
-         program that is made when the run starts\n  try a new run"
+        "the end of a run cannot change: the frames of port {0} are made inside the kernel, by a \
+         program that is fixed when the run starts\n  try a new run"
     )]
     FixedEnd(String),
     #[error(
-        "template {0:?} cannot be paused alone: the load keeps a number of flows open, of \
-         whatever template\n  try all of them"
+        "template {0:?} cannot be paused alone: the load keeps a number of flows open, over all \
+         templates\n  try pausing all of them"
     )]
     Together(String),
     #[error(
-        "the load cannot change while running: {0} would differ\n  try a new run, or other rates \
-         only"
+        "the load cannot change during a run: {0} would differ\n  try a new run, or a change of \
+         rates only"
     )]
     FixedLoad(String),
     #[error("flows of port {0}: {1}")]
     Flows(String, squall_flows::LoadError),
-    #[error("threads cannot be started: {0}")]
+    #[error("cannot start threads: {0}")]
     Thread(io::Error),
 }
 

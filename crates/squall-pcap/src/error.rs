@@ -28,11 +28,11 @@ pub enum Fault {
     #[error("the file is empty; expected a pcap or pcapng header (24 or more octets)")]
     Empty,
     #[error(
-        "begins with {found:02x?}; expected the magic number of pcap or pcapng; `file` may tell \
-         what it is"
+        "begins with {found:02x?}; expected the magic number of pcap or pcapng; try `file` to \
+         identify it"
     )]
     NotACapture { found: [u8; 4] },
-    #[error("the {by} data that it is compressed to {}: {reason}", if *.cut { "was cut off, or is still being written" } else { "is damaged" })]
+    #[error("the {by} data {}: {reason}", if *.cut { "was cut off, or is still being written" } else { "is damaged" })]
     Compressed { by: Compression, reason: String, cut: bool },
     #[error("version {major}.{minor} of {format}; expected version {expected}")]
     Version { format: &'static str, major: u16, minor: u16, expected: &'static str },
@@ -52,17 +52,17 @@ pub enum Fault {
     #[error("{what} of {len} octets; expected {expected}; the file is damaged here")]
     Length { what: &'static str, len: u64, expected: String },
     #[error(
-        "a packet of interface {interface}, which is not described: {known} are, or were damaged; \
-         the file is damaged here"
+        "a packet of interface {interface}, but the file describes only {known}; the file is \
+         damaged here, or in an interface description"
     )]
     NoSuchInterface { interface: u32, known: usize },
     #[error("more than {limit} interfaces; the file is damaged here")]
     TooManyInterfaces { limit: usize },
-    #[error("zeros where a packet's header belongs; the file has a hole")]
+    #[error("zeros instead of a packet header; the file has a hole")]
     Hole,
     #[error("another capture begins here, appended to this one")]
     Appended,
-    #[error("packet {number} was asked for; the file has {packets}, numbered from 1")]
+    #[error("no packet {number}: the file has {packets}, numbered from 1")]
     NoSuchPacket { number: u64, packets: u64 },
 }
 
@@ -81,11 +81,11 @@ impl fmt::Display for CaptureError {
             _ => {
                 write!(f, "at octet {}", self.offset)?;
                 if self.compression.is_some() {
-                    f.write_str(" of what it decompresses to")?;
+                    f.write_str(" of the decompressed data")?;
                 }
                 match self.packets {
                     0 => f.write_str(": ")?,
-                    n => write!(f, ", behind packet {n}: ")?,
+                    n => write!(f, ", after packet {n}: ")?,
                 }
             }
         }

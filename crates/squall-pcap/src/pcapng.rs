@@ -410,7 +410,7 @@ impl Pcapng {
             return Err(Fault::Length {
                 what,
                 len,
-                expected: format!("at most the {room} that its block holds"),
+                expected: format!("at most {room}, the room in its block"),
             });
         }
         let limit = limit(interfaces[head.index].snaplen);

@@ -240,8 +240,12 @@ impl<R: Read> Packed<R> {
                 // ever.
                 let cut = self.at_end;
                 self.fail(
-                    if cut { "the data has no end mark" } else { "nothing comes of the data" }
-                        .into(),
+                    if cut {
+                        "the data has no end mark"
+                    } else {
+                        "the data cannot be decompressed"
+                    }
+                    .into(),
                     cut,
                 );
             }
@@ -274,7 +278,7 @@ impl<R: Read> Packed<R> {
                 let cut = rest.len() < 6;
                 let damaged = Damaged {
                     by: self.by,
-                    reason: format!("what follows the data is not {}", self.by),
+                    reason: format!("the octets after the data are not {}", self.by),
                     cut,
                 };
                 self.failed = Some(damaged.clone());

@@ -81,7 +81,7 @@ impl PcapFormat {
         let seconds = u32::try_from(seconds).map_err(|_| {
             Error::new(
                 ErrorKind::InvalidInput,
-                "a pcap holds no time past 2106; write pcapng instead",
+                "a pcap file cannot have times after 2106; try pcapng",
             )
         })?;
         let fraction = if self.nanoseconds { ns } else { ns / 1_000 };
@@ -504,7 +504,7 @@ fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFor
         let known = interfaces.len();
         Error::new(
             ErrorKind::InvalidInput,
-            format!("interface {index} of a capture that has {known}, from 0"),
+            format!("no interface {index}: the capture has {known}, numbered from 0"),
         )
     })
 }
@@ -513,8 +513,7 @@ fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFor
 #[inline]
 fn kept(data: &[u8], wire_len: u32, snaplen: u32) -> io::Result<&[u8]> {
     if data.len() as u64 > u64::from(wire_len) {
-        let message =
-            format!("a packet of {wire_len} octets of which {} were captured", data.len());
+        let message = format!("a packet of {wire_len} octets with {} captured octets", data.len());
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     Ok(&data[..data.len().min(snaplen as usize)])

@@ -136,8 +136,8 @@ pub fn compile(
         let alone = replays.is_empty() && flows.is_none();
         (stop, counted) = total_of_parts(&mut streams, stop, alone).map_err(wrong)?;
         if !afters.is_empty() {
-            let text = "what has after = \"NAME\" waits for another, which may end in another part of \
-                        the whole\n  try a start of its own";
+            let text = "after = \"NAME\" cannot be used with --part: the other source may end in \
+                        another part\n  try a start time instead";
             return Err(wrong(text.into()));
         }
         divide(&mut streams, part);
@@ -172,12 +172,14 @@ fn multiply(
             // Attacks go on as they began, beside what is multiplied.
             _ if flows.load.own_templates() == 0 && !multiplied => {}
             _ if flows.load.own_templates() == 0 => {
-                return Err("a capture that is played has no rate to be multiplied".into());
+                return Err(
+                    "cannot multiply the rate of a capture that is played: it has none".into()
+                );
             }
             Multiplier::Factor { num, den } => flows.load = flows.load.clone().times(num, den),
             // It says what streams come to.
             Multiplier::Total(_) if profile.streams.is_empty() => {
-                let text = "flows have no rate in frames or bits a second\n  try --mult 2x";
+                let text = "flows have no rate in frames or bits per second\n  try --mult 2x";
                 return Err(text.into());
             }
             Multiplier::Total(_) => {}
@@ -187,9 +189,11 @@ fn multiply(
         match by {
             Multiplier::Factor { num, den } => replay.multiply(num, den)?,
             Multiplier::Total(_) if profile.streams.is_empty() => {
-                return Err("captures have no rate of their own to make a total of\n  try --mult \
-                            2x, or rate = of [[replay]]"
-                    .into());
+                return Err(
+                    "captures have no rate of their own, so --mult cannot set a total\n  try \
+                            --mult 2x, or rate = of [[replay]]"
+                        .into(),
+                );
             }
             Multiplier::Total(_) => {}
         }
@@ -224,12 +228,12 @@ fn total_of_parts(
     }
     let cut = match alone {
         true => place::cut(streams, &stop),
-        false => Err("it is one of several kinds of sources"),
+        false => Err("the run has several kinds of sources"),
     };
     cut.map_err(|why| {
         format!(
-            "packets or octets stop the run, and no part can count them: {why}\n  try duration, or \
-             mode = {{ burst = N }} of each stream"
+            "packets or octets end the run, but a part cannot count them: {why}\n  try duration, \
+             or mode = {{ burst = N }} of each stream"
         )
     })?;
     Ok((Stop { packets: None, octets: None, ..stop }, true))
@@ -269,8 +273,8 @@ fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
         Diagnostic::at(
             stream.at,
             format!(
-                "stream {:?}: next = {:?} is on port {}, this one on port {}: a chain stays on \
-                 its port",
+                "stream {:?}: next = {:?} is on port {}, but this stream is on port {}: a chain \
+                 stays on one port",
                 stream.name,
                 next.name,
                 port(next),
@@ -299,8 +303,8 @@ fn warn_of_overload(
             .sum();
         if l1 > speed as f64 * 1.000_001 {
             notes.push(format!(
-                "port {}: streams ask for {:.3} Gb/s L1 together, the link carries {:.3}: expect \
-                 late frames",
+                "port {}: streams together ask for {:.3} Gb/s L1, but the link carries {:.3}: \
+                 expect late frames",
                 port.name,
                 l1 / 1e9,
                 speed as f64 / 1e9
@@ -372,7 +376,7 @@ fn program(
                  true",
                 index + 1
             ),
-            vec!["try fewer streams, or a stream with variables instead of many streams".into()],
+            vec!["try fewer streams, or one stream with field programs instead of many".into()],
         ));
     }
     let seeds = |purpose| seed_of(seed, name, purpose);
@@ -451,7 +455,7 @@ fn frame(
                     other => problem(
                         stream.packet_at,
                         format!("stream {name:?}: {other}"),
-                        vec!["try a path from the profile's folder".into()],
+                        vec!["try a path relative to the profile's folder".into()],
                     ),
                 })
             };
@@ -536,13 +540,13 @@ fn vars(
                         Diagnostic::at(
                             vary.at,
                             format!(
-                                "stream {:?}: a variable that depends on one that never wraps \
-                                 would never change",
+                                "stream {:?}: a field program after one that never wraps would \
+                                 never change",
                                 stream.name
                             ),
                             vec![
-                                "try op = \"increment\" with min and max, or a list, for the one \
-                                 it depends on"
+                                "try op = \"increment\" with min and max, or a list, for the \
+                                 earlier one"
                                     .into(),
                             ],
                         )
@@ -571,10 +575,13 @@ fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), 
                 return Err(Diagnostic::at(
                     vary.at,
                     format!(
-                        "stream {stream:?}: mask = {mask:#x} is not one run of bits within \
-                         {octets} octets"
+                        "stream {stream:?}: mask = {mask:#x} is not one contiguous run of bits \
+                         within {octets} octets"
                     ),
-                    vec!["try a mask like 0xff00, and a second variable for a second run".into()],
+                    vec![
+                        "try a mask like 0xff00, and a second field program for a second run"
+                            .into(),
+                    ],
                 ));
             }
             Ok(((offset + octets) * 8 - low - bits, bits))
@@ -607,8 +614,10 @@ fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
                     Law::Step { first: *init, step: *step, count: 0, start: 0 }
                 }
                 Err(_) => {
-                    return Err("has more than 2^64 values, and begins so near their end that it \
-                                would wrap");
+                    return Err(
+                        "has more than 2^64 values, and begins so close to their end that \
+                                it would wrap",
+                    );
                 }
             }
         }
@@ -631,11 +640,11 @@ fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
     let fcs = FCS_LEN as usize;
     Diagnostic::at(
         stream.size_at,
-        format!("stream {:?}: size = {} is less than its headers take", stream.name, len + fcs),
+        format!("stream {:?}: size = {} is too small for its headers", stream.name, len + fcs),
         vec![
             format!("headers and payload take {} octets (FCS included)", need + fcs),
             format!(
-                "try size = {}, or truncate({len}) at the packet's end to cut it on purpose",
+                "try size = {}, or truncate({len}) at the end of the packet to cut it on purpose",
                 need + fcs
             ),
         ],
@@ -667,7 +676,7 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
                 var(first),
                 var(second)
             ),
-            vec!["try one variable, or a mask".into()],
+            vec!["try one field program, or a mask".into()],
         ),
         ProgramError::TooWide { index, bits, value } => Diagnostic::at(
             at(index),
@@ -683,29 +692,25 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
         ProgramError::Unaligned { index } => Diagnostic::at(
             at(index),
             format!(
-                "stream {name:?}: field {} is wider than 8 octets at a place between octets",
+                "stream {name:?}: field {} is wider than 8 octets and does not start at an octet",
                 var(index)
             ),
-            vec!["try two variables of up to 64 bits".into()],
+            vec!["try two field programs of up to 64 bits".into()],
         ),
         ProgramError::Straddles { index } => Diagnostic::at(
             at(index),
-            format!(
-                "stream {name:?}: field {} lies half inside and half outside of what a checksum \
-                 covers",
-                var(index)
-            ),
-            vec!["try two variables, one inside and one outside".into()],
+            format!("stream {name:?}: field {} is only partly covered by a checksum", var(index)),
+            vec!["try two field programs, one inside and one outside".into()],
         ),
         ProgramError::NoRoomForSignature { free } => {
             let least = signature::LEN;
             Diagnostic::at(
                 stream.size_at,
                 format!(
-                    "stream {name:?}: latency = true needs {least} octets of payload, {layers} \
-                     has {free} at its shortest"
+                    "stream {name:?}: latency = true needs {least} octets of payload, but the \
+                     shortest {layers} has {free}"
                 ),
-                vec![format!("try a size that is larger by {} or more", least - free.min(least))],
+                vec![format!("try a size at least {} larger", least - free.min(least))],
             )
         }
         ProgramError::CoveredCrc { at } => Diagnostic::at(
@@ -719,8 +724,8 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
         ProgramError::SignedCrc => Diagnostic::at(
             stream.packet_at,
             format!(
-                "stream {name:?}: latency = true puts the signature where {layers} has its ICRC, \
-                 at the frame's end"
+                "stream {name:?}: latency = true puts the signature at the end of the frame, \
+                 where {layers} has its ICRC"
             ),
             vec!["try latency = false, or the packet without bth".into()],
         ),
@@ -809,8 +814,8 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
             stream.at,
             format!("stream {:?}: departures from {path:?}: {message}", stream.name),
             vec![
-                "expected one gap a line, nanoseconds, their sum above 0; lines that begin with # \
-                 are skipped"
+                "expected one gap in nanoseconds per line, with a sum above 0; lines that begin \
+                 with # are skipped"
                     .into(),
             ],
         )
@@ -828,11 +833,11 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
     }
     let mean = gaps.iter().sum::<f64>() / gaps.len().max(1) as f64;
     if mean <= 0.0 {
-        return Err(problem("there are no gaps above 0".into()));
+        return Err(problem("the file has no gaps above 0".into()));
     }
     // In picoseconds they are to fit 63 bits.
     if mean * gaps.len() as f64 > 9e15 {
-        return Err(problem("the gaps come to more than 104 days".into()));
+        return Err(problem("the sum of the gaps is more than 104 days".into()));
     }
     let picos = Gap::PerFrame {
         num: (mean * gaps.len() as f64 * 1000.0).round() as u64,

@@ -87,19 +87,15 @@ pub(crate) fn cut(
     };
     let at = stream.segment_at;
     if limits.segmentation == Segmentation::Nowhere {
-        let hint = "try af_packet:IFACE, where the kernel or the NIC cuts, or another port, for \
-                    which Squall does";
-        return problem(
-            at,
-            &format!("port {port} makes its frames itself and cannot cut any"),
-            hint,
-        );
+        let hint = "try af_packet:IFACE, where the kernel or the NIC cuts the frames, or a port \
+                    where Squall does";
+        return problem(at, &format!("port {port} makes its own frames and cannot cut them"), hint);
     }
     if stream.latency {
-        let hint = "try latency = false, or a second stream that is signed, without segment";
+        let hint = "try latency = false, or a second, signed stream without segment";
         return problem(
             at,
-            "the frames that are cut cannot carry the signature of latency = true",
+            "frames that are cut cannot have the signature of latency = true",
             hint,
         );
     }
@@ -114,8 +110,8 @@ pub(crate) fn cut(
     let Some(len) = sizes.only() else {
         return problem(
             stream.size_at,
-            "the frames to be cut are of one size",
-            "try one size, or a stream for each",
+            "frames that are cut must have one size",
+            "try one size, or one stream per size",
         );
     };
     let kept = |at: usize| {
@@ -126,10 +122,10 @@ pub(crate) fn cut(
                 .any(|c| c.at == at && c.to.is_none_or(|to| to <= headers.transport))
     };
     if frame.trailer > 0 || !headers.written().into_iter().all(kept) {
-        let hint = "leave lengths and checksums out of the packet, and padding behind it";
+        let hint = "try the packet without lengths, checksums and padding after it";
         return problem(
             stream.packet_at,
-            "cutting makes lengths and checksums right, and here they are to be wrong",
+            "cutting sets correct lengths and checksums, but the packet has its own",
             hint,
         );
     }
@@ -166,10 +162,8 @@ pub(crate) fn cut(
     if let Segmentation::Port(offload) = limits.segmentation {
         if len > offload.max_frame {
             let most = offload.max_frame + FCS_LEN;
-            let message = format!(
-                "a frame of {} octets is longer than port {port} takes to cut",
-                len + FCS_LEN
-            );
+            let message =
+                format!("a frame of {} octets is longer than port {port} can cut", len + FCS_LEN);
             return problem(stream.size_at, &message, &format!("try size = {most}, or less"));
         }
         let most = most_segments(&headers, limits).unwrap_or(u32::MAX);

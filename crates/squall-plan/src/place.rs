@@ -69,7 +69,7 @@ pub(crate) fn place(
         if options.cores.is_some_and(|cores| cores > workers.len()) {
             let names: Vec<_> = tied.iter().map(|&port| ports[port].name.as_str()).collect();
             notes.push(format!(
-                "several sources send by ports {}: one worker has them all",
+                "several sources send on ports {}: one worker sends all of them",
                 names.join(", ")
             ));
         }
@@ -170,7 +170,7 @@ fn place_apart(
         match cut(streams, stop) {
             Ok(()) => (counted, divided) = (false, true),
             Err(why) => {
-                notes.push(format!("packets or octets stop the run, and {why}: one core sends"))
+                notes.push(format!("packets or octets end the run, and {why}: one core sends"))
             }
         }
     }
@@ -234,8 +234,8 @@ fn place_apart(
             streams.is_empty() || streams.iter().any(|s| s.program.signature().is_some());
         if queues > 1 && measured {
             notes.push(format!(
-                "port {} receives on {queues} queues: order, gaps and IPDV are those within a \
-                 queue, loss and duplicates those of all",
+                "port {} receives on {queues} queues: order, gaps and IPDV are measured within \
+                 each queue, loss and duplicates over all",
                 ports[port].name
             ));
         }
@@ -264,9 +264,7 @@ fn bound(
         let bound = pin(&mut workers, limits, cpus);
         if !bound && options.cores.is_some() {
             let (count, cpus) = (workers.len(), cpus.len());
-            notes.push(format!(
-                "workers are not bound to CPUs: there are {count}, and {cpus} free for them"
-            ));
+            notes.push(format!("workers are not bound to CPUs: {count} workers, {cpus} free CPUs"));
         }
     }
     workers
@@ -288,7 +286,7 @@ fn place_flows(
     let queues = |port: &usize| of(port).tx_queues.min(of(port).rx_queues).max(1);
     let cores = options.cores.map(|cores| if alone { cores } else { (cores / 2).max(1) });
     if options.cores == Some(1) && !alone {
-        notes.push("flows and streams have a worker each: there are 2".into());
+        notes.push("flows and streams have separate workers: the run has 2".into());
     }
     let ports = options.flows.len();
     let wanted = cores.unwrap_or(match (paired, alone) {
@@ -331,11 +329,11 @@ fn place_flows(
     }
     if cores.is_some_and(|cores| cores > workers.len()) {
         notes.push(format!(
-            "flows of these ports are played by {} workers at most: {}",
+            "flows on these ports have at most {} workers: {}",
             workers.len(),
             match options.scripted {
-                true => "conversations of a capture keep their order on one",
-                false => "each has a receiving queue of its own",
+                true => "conversations of a capture keep their order on one worker",
+                false => "each needs a receiving queue",
             }
         ));
     }
@@ -348,10 +346,10 @@ pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'stati
         return Err("only one core knows which stream sends the last frame");
     };
     if stream.next.is_some() || stream.pattern.bursts != 1 {
-        return Err("its bursts do not divide");
+        return Err("its bursts cannot be divided");
     }
     if stream.late == Late::Drop {
-        return Err("frames that are dropped for being late do not count");
+        return Err("late frames that are dropped do not count");
     }
     let most = match (stop.octets, stream.program.sizes().only()) {
         (None, _) => u64::MAX,
@@ -416,8 +414,8 @@ fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mu
             streams[i].placement = Placement::Shared;
             if streams[i].program.signature().is_some() {
                 notes.push(format!(
-                    "stream {:?} is sent by {} workers, which keep no order among each other: \
-                     expect reordering",
+                    "stream {:?} is sent by {} workers, which do not keep a common order: expect \
+                     reordering",
                     streams[i].name,
                     servers.len()
                 ));
@@ -506,7 +504,7 @@ mod tests {
         // No worker without a queue, no queue without a worker.
         let (workers, notes) = players(&one, &[0], Some(3));
         assert_eq!(workers.len(), 2);
-        assert!(notes[0].contains("2 workers at most"), "{notes:?}");
+        assert!(notes[0].contains("at most 2 workers"), "{notes:?}");
         let (workers, _) = players(&[limits(None, 5, false)], &[0], Some(2));
         assert_eq!(
             workers.iter().map(|worker| worker.rx.len()).collect::<Vec<_>>(),

@@ -15,7 +15,7 @@ pub(crate) fn scaled(
     limits: &[PortLimits],
     multiplier: Option<Multiplier>,
 ) -> Result<Vec<Rate>, String> {
-    let too_big = || "the multiplied rate does not fit: use a smaller --mult".to_owned();
+    let too_big = || "the multiplied rate is out of range: try a smaller --mult".to_owned();
     let factor = |s: &Stream, num, den| s.rate.scaled(num, den).ok_or_else(too_big);
     match multiplier {
         None => Ok(streams.iter().map(|(s, _)| s.rate).collect()),
@@ -46,8 +46,8 @@ pub(crate) fn scaled(
                         Some(speed) => total.value() / 100.0 * speed as f64 / l1,
                         None => {
                             return Err(format!(
-                                "--mult {total}: port has no speed to take a share of; give pps \
-                                 or bps"
+                                "--mult {total}: the port has no speed to take a share of; try \
+                                 pps or bps"
                             ));
                         }
                     },
@@ -88,8 +88,10 @@ pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
     let stages: Vec<_> = s.stages.iter().map(stage).collect();
     Shape::new(&stages, level(s.rate)).map(Some).map_err(|error| {
         let text = match error {
-            ShapeError::TooLong(i) => format!("stage {}: a rate changes for more than 24 h", i + 1),
-            ShapeError::Nothing | ShapeError::Endless => "stages have no rate or no end".into(),
+            ShapeError::TooLong(i) => {
+                format!("stage {}: the rate changes for more than 24 h", i + 1)
+            }
+            ShapeError::Nothing | ShapeError::Endless => "the stages have no rate or no end".into(),
         };
         Diagnostic::at(
             s.rate_at,
@@ -126,7 +128,7 @@ pub(crate) fn gap(
         let speed = limits.speed_bps.unwrap_or(FILE_SPEED_BPS);
         rate = Rate { num: speed, den: 1, unit: RateUnit::BpsL1 };
         notes.push(format!(
-            "stream {:?}: port {port} runs on virtual time, rate \"max\" became {rate}",
+            "stream {:?}: port {port} runs on virtual time, so rate \"max\" became {rate}",
             s.name
         ));
     }
@@ -134,8 +136,8 @@ pub(crate) fn gap(
         let Some(speed) = limits.speed_bps else {
             return Err(problem(
                 format!(
-                    "stream {:?}: rate = {rate} is a share of a speed that port {port} does not \
-                     have",
+                    "stream {:?}: rate = {rate} is a share of the port's speed, but port {port} \
+                     has none",
                     s.name
                 ),
                 vec![
@@ -185,7 +187,7 @@ pub(crate) fn gap(
     if gap.seconds(f64::from(sizes.range().1)) > 1e6 {
         return Err(problem(
             format!(
-                "stream {:?}: rate = {rate} is less than one frame in a million seconds",
+                "stream {:?}: rate = {rate} is less than one frame per million seconds",
                 s.name
             ),
             vec!["try a larger rate, or mode = {burst = 1} with a start_delay".into()],

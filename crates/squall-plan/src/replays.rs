@@ -55,7 +55,7 @@ impl PlanReplay {
         let (num, den) = (u128::from(num), u128::from(den));
         let speed = (num * u128::from(self.speed.0), den * u128::from(self.speed.1));
         self.speed = squall_units::near(speed.0, speed.1)
-            .ok_or("the multiplied speed does not fit: use a smaller --mult")?;
+            .ok_or("the multiplied speed is out of range: try a smaller --mult")?;
         Ok(())
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn compile(
     let mut replays: Vec<_> = profile.replays.iter().map(of).collect();
     let opened = opened.unwrap_or(&profile.replays);
     if opened.len() != replays.len() {
-        let text = "replays cannot be added or removed while running";
+        let text = "replays cannot be added or removed during a run";
         mistakes.at(At::default(), text, "try a new run, or a pause");
     }
     for ((old, new), replay) in opened.iter().zip(&profile.replays).zip(&mut replays) {
@@ -131,7 +131,7 @@ fn replay(
     if let Some((SplitOf::File, at)) = &said.split {
         replay.split = Some(SplitBy::Capture);
         if said.reverse {
-            let why = "each file has its port\n  try to exchange the files in place of reverse";
+            let why = "each file has its own port\n  try exchanging the files instead of reverse";
             right(at, Err(why.into()));
         }
     } else if let Some((of, at)) = &said.split {
@@ -182,7 +182,7 @@ fn faster(
     new: &squall_profile::Replay,
 ) -> Result<(u64, u64), String> {
     let fixed = |what: &str| {
-        Err(format!("{what} of replay {:?} cannot change while running\n  try a new run", old.name))
+        Err(format!("{what} of replay {:?} cannot change during a run\n  try a new run", old.name))
     };
     if !old.is_at_another_speed(new) {
         return fixed("more than the speed");
@@ -202,7 +202,9 @@ fn faster(
         }
         _ => return fixed("the kind of speed"),
     };
-    faster.filter(|(num, den)| *num > 0 && *den > 0).ok_or_else(|| "there is no such speed".into())
+    faster
+        .filter(|(num, den)| *num > 0 && *den > 0)
+        .ok_or_else(|| "the speed is out of range".into())
 }
 
 /// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`,
@@ -210,7 +212,9 @@ fn faster(
 fn split(kind: &str, text: &str, reverse: bool, assets: &dyn Assets) -> Result<SplitBy, String> {
     if kind == "cache" {
         if reverse {
-            return Err(format!("{text} says which port is whose\n  try to exchange the ports"));
+            return Err(format!(
+                "{text} decides the port of each packet\n  try exchanging the ports"
+            ));
         }
         let octets = assets.file(text).map_err(|error| format!("{text}: {error}"))?;
         let cache = Cache::parse(&octets).map_err(|error| format!("{text}: {error}"))?;

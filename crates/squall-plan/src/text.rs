@@ -95,8 +95,8 @@ fn head(profile: &Profile, planned: &Shown<'_>) -> String {
     let endless = endless || !profile.replays.iter().all(Replay::ends);
     let end = match (ends.is_empty(), endless) {
         (false, _) => format!("ends after {}", ends.join(" or ")),
-        (true, true) => "ends when it is stopped".into(),
-        (true, false) => "ends when all is sent".into(),
+        (true, true) => "ends when stopped".into(),
+        (true, false) => "ends when everything is sent".into(),
     };
     let clock = if planned.virtual_time { "virtual" } else { "real" };
     let part = match planned.plan.part {
@@ -332,7 +332,7 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
         text += &format!(", for {lasts}");
     }
     if !stream.self_start {
-        text += ", waits to be started";
+        text += ", waits for another stream";
     }
     if let Some(next) = stream.next.and_then(|next| profile.streams.get(next.stream)) {
         text += &format!(", then {:?}", next.name);

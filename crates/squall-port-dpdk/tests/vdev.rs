@@ -480,7 +480,7 @@ fn a_port_can_be_opened_again_and_not_twice() -> Outcome {
     for _ in 0..300 {
         let mut again = port("dpdk:vdev=net_null0")?;
         assert_eq!(send(&mut *again.open_tx(0, 60)?, 0, 64)?, 64);
-        assert!(again.open_tx(0, 60).is_err_and(|e| e.to_string().contains("open already")));
+        assert!(again.open_tx(0, 60).is_err_and(|e| e.to_string().contains("already open")));
     }
     let error =
         port("dpdk:vdev=net_null5,memory=1024").err().expect("DPDK runs already").to_string();

@@ -96,7 +96,7 @@ impl Address {
                 Err(self.error(format!("option {key} is given twice")))
             }
             Some((key, _)) if known.is_empty() => {
-                Err(self.error(format!("unknown option {key}: {} takes none", self.kind)))
+                Err(self.error(format!("unknown option {key}: {} has no options", self.kind)))
             }
             Some((key, _)) => {
                 Err(self
@@ -140,7 +140,7 @@ impl FromStr for Address {
         }
         if address.kind.is_empty() && address.name.is_empty() {
             return Err(
-                address.error("nothing there; try af_packet:eth1, pcap:out.pcap, loop:0 or null:")
+                address.error("it is empty; try af_packet:eth1, pcap:out.pcap, loop:0 or null:")
             );
         }
         Ok(address)

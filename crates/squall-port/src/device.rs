@@ -25,10 +25,10 @@ impl Limit {
     /// What was expected: a rate above 0 that is no share of a port's, and a depth of at least 1.
     pub fn new(rate: Rate, depth: u32) -> Result<Self, &'static str> {
         if rate.is_zero() || matches!(rate.unit, RateUnit::Percent | RateUnit::Max) {
-            return Err("a rate above 0 in frames or bits a second");
+            return Err("a rate above 0 in frames or bits per second");
         }
         if depth == 0 {
-            return Err("frames (octets where the rate is in bits a second), 1 or more");
+            return Err("1 or more frames (octets if the rate is in bits per second)");
         }
         Ok(Self { rate, depth })
     }

@@ -111,10 +111,10 @@ impl Faults {
 
 /// The keys `rate` and `depth` of `address`, of which none is of use alone.
 fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>, AddressError> {
-    const RATE: &str = "a rate above 0 in frames or bits a second";
-    const DEPTH: &str = "frames (octets where the rate is in bits a second), 1 or more";
+    const RATE: &str = "a rate above 0 in frames or bits per second";
+    const DEPTH: &str = "1 or more frames (octets if the rate is in bits per second)";
     let missing = |address: &Address, key, other, what| {
-        Err(address.error(format!("{key} needs {other} too, expected {other}=<{what}>")))
+        Err(address.error(format!("{key} also needs {other}, expected {other}=<{what}>")))
     };
     match (address.take::<Rate>(rate, RATE)?, address.take::<u32>(depth, DEPTH)?) {
         (None, None) => Ok(None),
@@ -589,8 +589,8 @@ mod tests {
     #[test]
     fn half_a_device_is_refused_with_what_it_lacks() {
         for (faults, expected) in [
-            ("police=10kpps", "police needs burst too, expected burst=<frames"),
-            ("buffer=10", "buffer needs drain too, expected drain=<a rate"),
+            ("police=10kpps", "police also needs burst, expected burst=<1 or more frames"),
+            ("buffer=10", "buffer also needs drain, expected drain=<a rate"),
             ("police=max,burst=1", "expected a rate above 0"),
             ("drain=10kpps,buffer=0", "1 or more"),
         ] {

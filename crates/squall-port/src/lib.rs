@@ -111,12 +111,14 @@ impl PortFacts {
     }
 
     pub fn already_open(&self, queue: u32) -> io::Error {
-        self.refuse(format!("queue {queue} is open already"))
+        self.refuse(format!("queue {queue} is already open"))
     }
 
     fn check_queue(&self, queue: u32, queues: u32, which: &str) -> io::Result<()> {
         if queue >= queues {
-            return Err(self.refuse(format!("{which} queue {queue}, expected one below {queues}")));
+            return Err(
+                self.refuse(format!("no {which} queue {queue}, expected a number below {queues}"))
+            );
         }
         Ok(())
     }
@@ -194,8 +196,7 @@ pub trait Port: Send {
         queue: u32,
         _generation: &Generation,
     ) -> io::Result<Box<dyn Generator>> {
-        let text =
-            format!("{}: queue {queue} sends frames that are put into it", self.facts().address);
+        let text = format!("{}: queue {queue} does not make its own frames", self.facts().address);
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 

@@ -98,7 +98,7 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
         if !state.settled && !state.has_second {
             if link.shape != *shape {
                 return Err(address.error(format!(
-                    "the first end was opened with other options: {:?}",
+                    "the first end was opened with different options: {:?}",
                     link.shape
                 )));
             }

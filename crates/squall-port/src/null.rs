@@ -14,9 +14,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
     let virtual_time = a.take_flag("virtual")?.unwrap_or(address.name() == "virtual");
     if !matches!(address.name(), "" | "virtual") {
-        return Err(address
-            .error("there is but one null port, without a name: try null: or null:virtual")
-            .into());
+        return Err(address.error("the null port has no name: try null: or null:virtual").into());
     }
     let queues = a.take_in("queues", 1..=256, 64)?;
     let max_frame = a.take_in("max_frame", 14..=65_535, 65_535)?;

@@ -30,7 +30,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let path = Path::new(address.name());
     // The file itself is opened with its queue: to ask for a port's facts must not truncate it.
     if path.file_name().is_none() {
-        return Err(address.error("expected the name of a file: pcap:out.pcap").into());
+        return Err(address.error("expected a file name: try pcap:out.pcap").into());
     }
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !read && !directory.is_dir() {
@@ -253,7 +253,7 @@ impl TxQueue for PcapTx {
             return Err(error.into());
         }
         let Some(writer) = &mut self.writer else {
-            let gone = io::Error::other("the file was closed, by an error or by its end");
+            let gone = io::Error::other("the file was closed, after an error or at its end");
             return Err(in_file(&self.path, &gone).into());
         };
         self.ends.clear();
@@ -319,8 +319,9 @@ impl RxQueue for PcapRx {
                 Ok(None) => break,
                 Ok(Some(packet)) if packet.link_type != self.link_type => {
                     let text = format!(
-                        "packet {} is of link type {}, those before are {}; a port has one link \
-                         type: split the file, as with tshark -Y 'frame.interface_id == 0' -w",
+                        "packet {} has link type {}, earlier ones have {}; a port has one link \
+                         type: try splitting the file, as with tshark -Y \
+                         'frame.interface_id == 0' -w",
                         packet.number, packet.link_type, self.link_type
                     );
                     self.failure = Some(in_file(
@@ -399,7 +400,7 @@ mod tests {
         let error = rx.receive().err().expect("a port has one link type").to_string();
         std::fs::remove_file(&path).unwrap();
         assert!(
-            error.contains("packet 3 is of link type Ethernet, those before are raw IP"),
+            error.contains("packet 3 has link type Ethernet, earlier ones have raw IP"),
             "{error}"
         );
     }

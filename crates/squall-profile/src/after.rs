@@ -59,15 +59,15 @@ impl Profile {
             match called.get(said.text.as_str()).map_or(&[][..], Vec::as_slice) {
                 [] => {
                     let known = self.parts().map(|(_, name, _)| name);
-                    wrong("there is no such part".into(), suggest(&said.text, known));
+                    wrong("unknown name".into(), suggest(&said.text, known));
                 }
                 [of] => match self.has_end(*of) {
                     Ok(()) => afters.push(After { part, of: *of }),
                     Err((text, hint)) => wrong(text, hint),
                 },
                 [one, other, ..] => wrong(
-                    format!("a {} and a {} have that name", one.kind(), other.kind()),
-                    "give one of them another name".into(),
+                    format!("a {} and a {} have this name", one.kind(), other.kind()),
+                    "try another name for one of them".into(),
                 ),
             }
         }
@@ -75,7 +75,10 @@ impl Profile {
         for (part, name, said) in self.parts() {
             if let Some(said) = said.filter(|_| circles.contains(&part)) {
                 let text = format!("{} {name:?} waits for itself", part.kind());
-                let hint = format!("{:?} begins after it, or after what does", said.text);
+                let hint = format!(
+                    "{:?} begins after it, or after another part that waits for it",
+                    said.text
+                );
                 mistakes.push(Diagnostic::at(said.at, text, vec![hint]));
             }
         }
@@ -100,12 +103,12 @@ impl Profile {
     fn can_wait(&self, part: Part) -> Result<(), (String, String)> {
         match part {
             Part::Stream(i) if !self.streams[i].self_start => {
-                let text = "self_start = false has it wait for a stream that names it as next";
-                Err((text.into(), "one of the two: drop self_start, or after".into()))
+                let text = "self_start = false makes it wait for a stream that names it as next";
+                Err((text.into(), "try only one of the two: remove self_start, or after".into()))
             }
             Part::Template(i) if self.moves_together(i) => {
-                let text = "templates with a weight begin together, where [flows] says active";
-                Err((text.into(), "try users or cps of the template in place of weight".into()))
+                let text = "templates with a weight begin together if [flows] has active";
+                Err((text.into(), "try users or cps of the template instead of weight".into()))
             }
             Part::Attack(i) if self.attacks[i].live => Err(spoken_live()),
             _ => Ok(()),
@@ -115,7 +118,10 @@ impl Profile {
     /// Whether `part` ends before the run does; why not, and what to try.
     fn has_end(&self, part: Part) -> Result<(), (String, String)> {
         let endless = |what: &str, hint: &str| {
-            Err((format!("{what} goes on until the run ends"), format!("give it an end: {hint}")))
+            Err((
+                format!("{what} goes on until the run ends"),
+                format!("try giving it an end: {hint}"),
+            ))
         };
         match part {
             Part::Stream(i) => {
@@ -138,9 +144,9 @@ impl Profile {
                 let template = &flows.templates[i];
                 if flows.clients.is_none() || template.arrival == Arrival::None {
                     return Err((
-                        "its clients are somebody else's, who alone know when they have ended"
+                        "its clients are external, so Squall cannot know when they have ended"
                             .into(),
-                        "wait for something that begins here".into(),
+                        "try a source that begins on this machine".into(),
                     ));
                 }
                 let limit = flows.limit.or(template.limit);
@@ -167,11 +173,11 @@ impl Profile {
             })
             .map(|(_, one)| {
                 let text = format!(
-                    "template {:?}: templates with a weight begin and end together, where [flows] \
-                     says active",
+                    "template {:?}: templates with a weight begin and end together if [flows] has \
+                     active",
                     one.name
                 );
-                let hint = "try users or cps of the template in place of weight";
+                let hint = "try users or cps of the template instead of weight";
                 Diagnostic::at(one.at, text, vec![hint.into()])
             });
         let wrong: Vec<_> = wrong.collect();
@@ -189,7 +195,7 @@ impl Profile {
 }
 
 fn spoken_live() -> (String, String) {
-    let text = "the beginnings of attacks that are spoken live are laid out before the run";
+    let text = "the start times of live attacks are set before the run";
     (text.into(), "try start, or live = false".into())
 }
 

@@ -41,13 +41,13 @@ impl fmt::Display for Departures {
         match self {
             Self::Constant => f.write_str("constant"),
             Self::Exponential => f.write_str("exponential"),
-            Self::Uniform { spread } => write!(f, "uniform, {spread} of the mean either way"),
+            Self::Uniform { spread } => write!(f, "uniform, mean +/- {spread} of the mean"),
             Self::Normal { sd } => write!(f, "normal, sd {sd} of the mean"),
             Self::Pareto { shape } => write!(f, "pareto, shape {shape}"),
             Self::Weibull { shape } => write!(f, "weibull, shape {shape}"),
             Self::Gamma { shape } => write!(f, "gamma, shape {shape}"),
             Self::OnOff { on, off } => write!(f, "on {on}, off {off}"),
-            Self::File { path } => write!(f, "gaps of {path}"),
+            Self::File { path } => write!(f, "gaps from {path}"),
         }
     }
 }

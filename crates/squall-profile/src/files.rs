@@ -50,7 +50,7 @@ fn read_all(read: impl Read) -> io::Result<Vec<u8>> {
 
 fn text(octets: Vec<u8>) -> io::Result<String> {
     String::from_utf8(octets)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 /// Whether an option of an application names a file.

@@ -60,7 +60,7 @@ impl<'a> Mistakes<'a> {
     }
 
     pub fn number<T: FromStr>(&mut self, said: &Said, to: &mut T) {
-        if let Some(number) = self.parsed(said, "a number that fits", "10") {
+        if let Some(number) = self.parsed(said, "a number in range", "10") {
             *to = number;
         }
     }

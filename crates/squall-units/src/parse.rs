@@ -129,7 +129,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
         unit = rest;
     }
     if unit.contains('B') {
-        return Err(error(r#"bits a second, with a small b: "8 Mbps""#));
+        return Err(error(r#"bits per second, with a small b: "8 Mbps""#));
     }
     let unit = unit.to_ascii_lowercase();
     let layer = |name: &'static str| Some(unit.strip_suffix(name)?.trim_end_matches([' ', '_']));

@@ -16,11 +16,11 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
         .min();
     match near {
         Some((_, name)) => format!("did you mean {name:?}?"),
-        None if known.is_empty() => "there is none".into(),
+        None if known.is_empty() => "none is defined".into(),
         None if known.len() > MOST => {
-            format!("there is {} and {} more", known[..MOST].join(", "), known.len() - MOST)
+            format!("expected one of {} and {} more", known[..MOST].join(", "), known.len() - MOST)
         }
-        None => format!("there is {}", known.join(", ")),
+        None => format!("expected one of {}", known.join(", ")),
     }
 }
 
@@ -55,9 +55,9 @@ mod tests {
         let known = ["rate", "mode", "start_delay"];
         assert_eq!(suggest("raet", known), r#"did you mean "rate"?"#);
         assert_eq!(suggest("startdelay", known), r#"did you mean "start_delay"?"#);
-        assert_eq!(suggest("colour", known), "there is rate, mode, start_delay");
-        assert_eq!(suggest("", known), "there is rate, mode, start_delay");
-        assert_eq!(suggest("C", ["A", "B"]), "there is A, B");
+        assert_eq!(suggest("colour", known), "expected one of rate, mode, start_delay");
+        assert_eq!(suggest("", known), "expected one of rate, mode, start_delay");
+        assert_eq!(suggest("C", ["A", "B"]), "expected one of A, B");
         assert!(suggest("C", std::iter::repeat_n("stream", 1000)).ends_with("stream and 960 more"));
     }
 

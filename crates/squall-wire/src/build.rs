@@ -207,7 +207,7 @@ impl Packet {
             let Some(bit) = header.bit_of(f, offset, first) else {
                 let (name, kind) = (header.name, header.fields[0].name);
                 return Err(BuildError::Invalid(format!(
-                    "{name}.{} is set, but not with this {name}.{kind}",
+                    "{name}.{} is set, but does not exist with this {name}.{kind}",
                     f.name
                 )));
             };
@@ -229,7 +229,7 @@ impl Packet {
             if !f.is_present(first) {
                 let (name, kind) = (header.name, header.fields[0].name);
                 return Err(BuildError::Invalid(format!(
-                    "{name}.{} is set, but not with this {name}.{kind}",
+                    "{name}.{} is set, but does not exist with this {name}.{kind}",
                     f.name
                 )));
             }
@@ -352,7 +352,7 @@ impl Packet {
                     if octets.len() > MAX_PAYLOAD {
                         let found = octets.len();
                         return Err(BuildError::Invalid(format!(
-                            "{path} holds {found} octets, more than {MAX_PAYLOAD}"
+                            "{path} has {found} octets, more than {MAX_PAYLOAD}"
                         )));
                     }
                     bytes.extend_from_slice(&octets);

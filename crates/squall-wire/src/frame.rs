@@ -133,7 +133,7 @@ impl Frame {
     /// ```
     pub fn field(&self, name: &str) -> Result<FieldAt, FieldError> {
         let fail = |hint: String| FieldError { name: name.into(), layers: self.names(), hint };
-        let usage = || fail("fields are named as ipv4.src, vlan[1].id, payload[0:4]".into());
+        let usage = || fail("try names such as ipv4.src, vlan[1].id, payload[0:4]".into());
         let (path, inner) = match name.trim().split_once('[') {
             Some((path, rest)) => {
                 let (inner, rest) = rest.split_once(']').ok_or_else(usage)?;
@@ -161,15 +161,17 @@ impl Frame {
                 (Some(_), Some(1..=8)) => {
                     Err(fail(format!("{layer} has {} octets", self.bytes.len() - base)))
                 }
-                _ => Err(fail(format!("write {layer}[offset:length], length 1 to 8"))),
+                _ => Err(fail(format!("try {layer}[offset:length] with a length of 1 to 8"))),
             };
         }
         let field = rest.strip_prefix('.').ok_or_else(usage)?.trim();
         let Some(header) = find(layer).filter(|h| !h.is_payload()) else {
             let near = nearest(layer, self.layers.iter().map(|l| l.header.name));
-            return Err(fail(near.map_or("write layer.field with a layer of these".into(), |n| {
-                format!("did you mean {n}.{field}?")
-            })));
+            return Err(fail(
+                near.map_or("try layer.field with one of these layers".into(), |n| {
+                    format!("did you mean {n}.{field}?")
+                }),
+            ));
         };
         let found: Vec<&LayerAt> =
             self.layers.iter().filter(|l| l.header.name == header.name).collect();
@@ -188,7 +190,7 @@ impl Frame {
         let Some(at) = found.get(index) else {
             return Err(fail(match found.len() {
                 0 => format!("the frame has no {}", header.name),
-                n => format!("the frame has {n} of {}, counted from 0", header.name),
+                n => format!("the frame has {n} {}, counted from 0", header.name),
             }));
         };
         let Some((_, def)) = header.field(field) else {
@@ -208,13 +210,13 @@ impl Frame {
             }
             Some(_) => Err(fail("it is cut off".into())),
             None if def.presence == Presence::End => {
-                Err(fail("it ends the packet; write frame[offset:length]".into()))
+                Err(fail("it is at the end of the packet; try frame[offset:length]".into()))
             }
             None if def.bits == 0 => {
-                Err(fail("options have no fixed place; write frame[offset:length]".into()))
+                Err(fail("options have no fixed offset; try frame[offset:length]".into()))
             }
             None => Err(fail(format!(
-                "this {} has none; it is there when the packet sets it",
+                "this {} does not have it; it exists if the packet sets it",
                 header.name
             ))),
         }

@@ -384,14 +384,14 @@ impl FieldKind {
                 [] => "a number".into(),
                 names => format!("a number or one of {}", list(names.iter().map(|n| n.0))),
             }),
-            Self::Mac => mac(text).ok_or_else(|| "a MAC address as 02:00:00:00:00:01".into()),
+            Self::Mac => mac(text).ok_or_else(|| "a MAC address such as 02:00:00:00:00:01".into()),
             Self::Ipv4 => match text.parse::<Ipv4Addr>() {
                 Ok(a) => Ok(a.to_bits().into()),
-                Err(_) => Err("an IPv4 address as 198.18.0.1".into()),
+                Err(_) => Err("an IPv4 address such as 198.18.0.1".into()),
             },
             Self::Ipv6 => match text.parse::<Ipv6Addr>() {
                 Ok(a) => Ok(a.to_bits()),
-                Err(_) => Err("an IPv6 address as 2001:2::1".into()),
+                Err(_) => Err("an IPv6 address such as 2001:2::1".into()),
             },
             Self::Flags(names) => flags(names, text).ok_or_else(|| {
                 format!("flags joined by |, of {}", list(names.iter().map(|n| n.0)))

@@ -169,7 +169,7 @@ pub fn warnings(frame: &Frame) -> Vec<String> {
             },
             (Proto::Ipv6, Some(Proto::Icmpv6)) => match (octet(i + 1, 0), octet(i, 7)) {
                 (Some(133..=137), Some(limit)) if limit != 255 => warnings.push(format!(
-                    "neighbour discovery with a hop limit of {limit} is invalid (RFC 4861 §7): \
+                    "neighbor discovery with a hop limit of {limit} is invalid (RFC 4861 §7): \
                      receivers drop it; try hop_limit=255"
                 )),
                 _ => {}

@@ -77,7 +77,7 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         }
         number::IEEE802_11 => wlan(octets, 0..octets.len(), false),
         number::RADIOTAP => radiotap(octets),
-        other => Err(format!("link type {other}, which is not looked into")),
+        other => Err(format!("link type {other}, which is not supported")),
     }
 }
 

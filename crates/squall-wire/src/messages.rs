@@ -27,8 +27,8 @@ fn lines(text: &str, version: &str) -> Result<Vec<u8>, String> {
         words == 3 && start.rsplit(' ').next().is_some_and(|last| last.starts_with(version));
     if !answer && !request {
         return Err(format!(
-            "a start line as \"OPTIONS * {version}1.1\" or \"{version}1.1 200 OK\", then header \
-             fields, a line each"
+            "a start line such as \"OPTIONS * {version}1.1\" or \"{version}1.1 200 OK\", then \
+             header fields, one per line"
         ));
     }
     let fields = text.lines().map(|line| format!("{line}\r\n"));

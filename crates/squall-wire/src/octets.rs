@@ -60,10 +60,7 @@ pub fn parse_hex(text: &str) -> Result<Vec<u8>, HexError> {
         }
     }
     match octets.is_empty() {
-        true => whole(
-            "there are no octets".into(),
-            "expected hex digits, two for each octet: de ad be ef",
-        ),
+        true => whole("no octets found".into(), "expected hex digits, two per octet: de ad be ef"),
         false => Ok(octets),
     }
 }
@@ -105,12 +102,12 @@ fn plain_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
         match (c.to_digit(16), half.take()) {
             (Some(digit), None) => half = Some((at, digit)),
             (Some(digit), Some((_, high))) => octets.push((high << 4 | digit) as u8),
-            (None, Some((at, _))) => return Err((at, "one hex digit by itself".into())),
+            (None, Some((at, _))) => return Err((at, "a single hex digit".into())),
             (None, None) if c.is_whitespace() || ":-_,;|.".contains(c) => {}
-            (None, None) => return Err((at, format!("{c:?} is no hex digit"))),
+            (None, None) => return Err((at, format!("{c:?} is not a hex digit"))),
         }
     }
-    half.map_or(Ok(()), |(at, _)| Err((at, "one hex digit by itself".into())))
+    half.map_or(Ok(()), |(at, _)| Err((at, "a single hex digit".into())))
 }
 
 fn dump_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
@@ -182,10 +179,10 @@ mod tests {
         let wrong = parse_hex("01 02\n03 zz").unwrap_err();
         assert_eq!(
             (wrong.line, wrong.column, wrong.message.as_str()),
-            (2, 4, "'z' is no hex digit")
+            (2, 4, "'z' is not a hex digit")
         );
-        assert_eq!(parse_hex("012").unwrap_err().message, "one hex digit by itself");
-        assert_eq!(parse_hex(" \n").unwrap_err().message, "there are no octets");
+        assert_eq!(parse_hex("012").unwrap_err().message, "a single hex digit");
+        assert_eq!(parse_hex(" \n").unwrap_err().message, "no octets found");
         assert!(parse_hex(&"00".repeat(70_000)).is_err());
     }
 }

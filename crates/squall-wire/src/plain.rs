@@ -28,7 +28,7 @@ const PLAIN_TLV: Tlv = Tlv {
 
 pub(crate) static ESP: HeaderDef = HeaderDef {
     name: "esp",
-    title: "Encapsulating security payload, its clear part (RFC 4303); the rest is payload",
+    title: "Encapsulating security payload, cleartext part (RFC 4303); the rest is payload",
     min_len: 8,
     fields: &[
         field("spi", &[], 0, 32, NUMBER, "Security parameters index").or(256),
@@ -44,8 +44,15 @@ pub(crate) static AH: HeaderDef = HeaderDef {
     min_len: 12,
     fields: &[
         field("next", &["nh", "next_header"], 0, 8, Next(&[]), "Next header").or(253),
-        field("length", &["len", "payloadlen"], 8, 8, Length, "Header length in 4 octets, less 2")
-            .counts("4 octets"),
+        field(
+            "length",
+            &["len", "payloadlen"],
+            8,
+            8,
+            Length,
+            "Header length in units of 4 octets, minus 2",
+        )
+        .counts("4 octets"),
         field("reserved", &[], 16, 16, NUMBER, "Reserved"),
         field("spi", &[], 32, 32, NUMBER, "Security parameters index").or(256),
         field("seq", &["sequence"], 64, 32, NUMBER, "Sequence number").or(1),
@@ -64,9 +71,9 @@ pub(crate) static PPPOE: HeaderDef = HeaderDef {
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
         field("type", &[], 4, 4, NUMBER, "Type").or(1),
-        field("code", &[], 8, 8, NUMBER, "Code; 0 is a session's data"),
+        field("code", &[], 8, 8, NUMBER, "Code; 0 is data of a session"),
         field("session", &["sessionid", "session_id"], 16, 16, NUMBER, "Session").or(1),
-        field("length", &["len"], 32, 16, Length, "Octets behind this header").counts("octets"),
+        field("length", &["len"], 32, 16, Length, "Octets after this header").counts("octets"),
     ],
     carries: &["ppp"],
     chosen_by: &[(Space::EtherType, 0x8864)],
@@ -93,7 +100,7 @@ pub(crate) static PPPOED: HeaderDef = HeaderDef {
         )
         .or(9),
         field("session", &["sessionid", "session_id"], 16, 16, NUMBER, "Session"),
-        field("length", &["len"], 32, 16, Length, "Octets behind this header").counts("octets"),
+        field("length", &["len"], 32, 16, Length, "Octets after this header").counts("octets"),
         field("tags", &["options"], 0, 0, Options(OptionSet::Tlv(&PPPOE_TAGS)), "Tags"),
     ],
     chosen_by: &[(Space::EtherType, 0x8863)],
@@ -142,14 +149,15 @@ pub(crate) static LCP: HeaderDef = HeaderDef {
     fields: &[
         field("code", &[], 0, 8, Number(AGREE), "Code").or(1),
         field("id", &["identifier"], 8, 8, NUMBER, "Identifier"),
-        field("length", &["len"], 16, 16, Length, "Octets from the code on").counts("octets"),
+        field("length", &["len"], 16, 16, Length, "Octets, starting with the code")
+            .counts("octets"),
         field(
             "options",
             &["opts"],
             0,
             0,
             Options(OptionSet::Tlv(&LCP_OPTIONS)),
-            "Options of a configuration",
+            "Configuration options",
         ),
     ],
     chosen_by: &[(Space::Ppp, 0xc021)],
@@ -166,14 +174,15 @@ pub(crate) static IPCP: HeaderDef = HeaderDef {
     fields: &[
         field("code", &[], 0, 8, Number(AGREE), "Code").or(1),
         field("id", &["identifier"], 8, 8, NUMBER, "Identifier"),
-        field("length", &["len"], 16, 16, Length, "Octets from the code on").counts("octets"),
+        field("length", &["len"], 16, 16, Length, "Octets, starting with the code")
+            .counts("octets"),
         field(
             "options",
             &["opts"],
             0,
             0,
             Options(OptionSet::Tlv(&IPCP_OPTIONS)),
-            "Options of a configuration",
+            "Configuration options",
         ),
     ],
     chosen_by: &[(Space::Ppp, 0x8021)],
@@ -188,10 +197,10 @@ pub(crate) static GENEVE: HeaderDef = HeaderDef {
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 2, NUMBER, "Version"),
-        field("optlen", &["optionlen"], 2, 6, Length, "Octets of options in 4 octets")
+        field("optlen", &["optionlen"], 2, 6, Length, "Length of the options in units of 4 octets")
             .counts("4 octets"),
         field("o", &["oam"], 8, 1, NUMBER, "Control packet"),
-        field("c", &["critical"], 9, 1, NUMBER, "Critical options are there"),
+        field("c", &["critical"], 9, 1, NUMBER, "Critical options are present"),
         field(
             "type",
             &["proto", "protocol"],
@@ -242,10 +251,11 @@ pub(crate) static NSH: HeaderDef = HeaderDef {
     min_len: 24,
     fields: &[
         field("version", &["ver"], 0, 2, NUMBER, "Version"),
-        field("o", &["oam"], 2, 1, NUMBER, "Packet of operation and maintenance"),
+        field("o", &["oam"], 2, 1, NUMBER, "Operation and maintenance packet"),
         field("ttl", &[], 4, 6, NUMBER, "Time to live").or(63).counts("hops"),
-        field("length", &["len"], 10, 6, Length, "Header length in 4 octets").counts("4 octets"),
-        field("mdtype", &["md_type"], 20, 4, NUMBER, "Kind of context").or(1),
+        field("length", &["len"], 10, 6, Length, "Header length in units of 4 octets")
+            .counts("4 octets"),
+        field("mdtype", &["md_type"], 20, 4, NUMBER, "Type of context").or(1),
         field(
             "next",
             &["nextproto", "proto"],
@@ -269,14 +279,14 @@ pub(crate) static NSH: HeaderDef = HeaderDef {
 
 pub(crate) static ERSPAN: HeaderDef = HeaderDef {
     name: "erspan",
-    title: "Encapsulated remote SPAN, type II (draft-foschiano-erspan); behind gre(seq=...)",
+    title: "Encapsulated remote SPAN, type II (draft-foschiano-erspan); after gre(seq=...)",
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
         field("vlan", &["vid"], 4, 12, NUMBER, "VLAN of the mirrored frame"),
         field("cos", &["pcp"], 16, 3, NUMBER, "Its priority"),
-        field("en", &[], 19, 2, NUMBER, "How it was encapsulated"),
-        field("t", &["truncated"], 21, 1, NUMBER, "It was truncated"),
+        field("en", &[], 19, 2, NUMBER, "Encapsulation of the mirrored frame"),
+        field("t", &["truncated"], 21, 1, NUMBER, "The mirrored frame was truncated"),
         field("session", &["session_id", "id"], 22, 10, NUMBER, "Session").or(1),
         field("index", &[], 44, 20, NUMBER, "Port index"),
     ],
@@ -289,21 +299,21 @@ pub(crate) static ERSPAN: HeaderDef = HeaderDef {
 pub(crate) static ERSPAN3: HeaderDef = HeaderDef {
     name: "erspan3",
     title: "Encapsulated remote SPAN, type III, without platform field (draft-foschiano-erspan); \
-            behind gre(seq=...)",
+            after gre(seq=...)",
     min_len: 12,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(2),
         field("vlan", &["vid"], 4, 12, NUMBER, "VLAN of the mirrored frame"),
         field("cos", &["pcp"], 16, 3, NUMBER, "Its priority"),
-        field("bso", &[], 19, 2, NUMBER, "Whether it was bad, short or oversized"),
-        field("t", &["truncated"], 21, 1, NUMBER, "It was truncated"),
+        field("bso", &[], 19, 2, NUMBER, "The mirrored frame was bad, short or oversized"),
+        field("t", &["truncated"], 21, 1, NUMBER, "The mirrored frame was truncated"),
         field("session", &["session_id", "id"], 22, 10, NUMBER, "Session").or(1),
         field("timestamp", &["ts"], 32, 32, NUMBER, "Timestamp"),
         field("sgt", &[], 64, 16, NUMBER, "Security group tag"),
-        field("p", &[], 80, 1, NUMBER, "It is an Ethernet frame").or(1),
+        field("p", &[], 80, 1, NUMBER, "The mirrored frame is an Ethernet frame").or(1),
         field("ft", &["frame_type"], 81, 5, NUMBER, "Type of the frame"),
         field("hw", &["hwid"], 86, 6, NUMBER, "Hardware"),
-        field("d", &["direction"], 92, 1, NUMBER, "1: it left"),
+        field("d", &["direction"], 92, 1, NUMBER, "1: the mirrored frame was sent"),
         field("gra", &["granularity"], 93, 2, NUMBER, "Granularity of the timestamp"),
         field("o", &[], 95, 1, NUMBER, "A platform field follows"),
     ],
@@ -319,9 +329,9 @@ pub(crate) static L2TP: HeaderDef = HeaderDef {
     min_len: 2,
     fields: &[
         field("t", &[], 0, 1, NUMBER, "Control; 1 is l2tp_control"),
-        field("l", &[], 1, 1, NUMBER, "The length is there; 1 when it is set, to auto perhaps"),
-        field("s", &[], 4, 1, NUMBER, "Ns and Nr are there; 1 when one is set"),
-        field("o", &[], 6, 1, NUMBER, "The offset is there; 1 when it is set"),
+        field("l", &[], 1, 1, NUMBER, "The length is present; 1 if it is set, even to auto"),
+        field("s", &[], 4, 1, NUMBER, "Ns and Nr are present; 1 if one is set"),
+        field("o", &[], 6, 1, NUMBER, "The offset is present; 1 if it is set"),
         field("p", &[], 7, 1, NUMBER, "Priority"),
         field("version", &["ver"], 12, 4, NUMBER, "Version").or(2),
         field("length", &["len"], 0, 16, Length, "Octets of the message")
@@ -330,8 +340,8 @@ pub(crate) static L2TP: HeaderDef = HeaderDef {
         field("tunnel", &["tunnel_id"], 0, 16, NUMBER, "Tunnel").or(1).when(Presence::After),
         field("session", &["session_id"], 0, 16, NUMBER, "Session").or(1).when(Presence::After),
         field("ns", &[], 0, 16, NUMBER, "Sequence number").when(L2TP_S),
-        field("nr", &[], 0, 16, NUMBER, "Sequence number that is expected").when(L2TP_S),
-        field("offset", &[], 0, 16, NUMBER, "Octets of padding behind this header")
+        field("nr", &[], 0, 16, NUMBER, "Expected sequence number").when(L2TP_S),
+        field("offset", &[], 0, 16, NUMBER, "Octets of padding after this header")
             .when(Presence::Flag { mask: 2, sets: 2 }),
     ],
     carries: &["ppp"],
@@ -346,8 +356,8 @@ const L2TP_S: Presence = Presence::Flag { mask: 8, sets: 8 };
 
 pub(crate) static L2TP_CONTROL: HeaderDef = HeaderDef {
     name: "l2tp_control",
-    title: "Layer 2 tunneling protocol version 2, a control message (RFC 2661); its attributes by \
-            payload, without any it is a ZLB acknowledgment",
+    title: "Layer 2 tunneling protocol version 2, control message (RFC 2661); attributes as \
+            payload, without payload a ZLB acknowledgment",
     min_len: 12,
     fields: &[
         field("flags", &[], 0, 12, NUMBER, "Flags: T, L and S").or(0xc80),
@@ -356,7 +366,7 @@ pub(crate) static L2TP_CONTROL: HeaderDef = HeaderDef {
         field("tunnel", &["tunnel_id"], 32, 16, NUMBER, "Tunnel"),
         field("session", &["session_id"], 48, 16, NUMBER, "Session"),
         field("ns", &[], 64, 16, NUMBER, "Sequence number"),
-        field("nr", &[], 80, 16, NUMBER, "Sequence number that is expected"),
+        field("nr", &[], 80, 16, NUMBER, "Expected sequence number"),
     ],
     chosen_by: &[(Space::Udp, 1701)],
     counts: Some(("length", 0)),
@@ -366,17 +376,17 @@ pub(crate) static L2TP_CONTROL: HeaderDef = HeaderDef {
 
 pub(crate) static MACSEC: HeaderDef = HeaderDef {
     name: "macsec",
-    title: "MACsec tag with SCI, its clear fields (IEEE 802.1AE); the rest is payload",
+    title: "MACsec tag with SCI, cleartext fields (IEEE 802.1AE); the rest is payload",
     min_len: 14,
     fields: &[
         field("version", &["ver"], 0, 1, NUMBER, "Version"),
         field("es", &[], 1, 1, NUMBER, "End station"),
-        field("sc", &[], 2, 1, NUMBER, "The SCI is there").or(1),
+        field("sc", &[], 2, 1, NUMBER, "The SCI is present").or(1),
         field("scb", &[], 3, 1, NUMBER, "Single copy broadcast"),
         field("e", &[], 4, 1, NUMBER, "Encrypted"),
         field("c", &[], 5, 1, NUMBER, "Changed"),
         field("an", &[], 6, 2, NUMBER, "Association number"),
-        field("sl", &["shortlen"], 10, 6, NUMBER, "Octets of data, where there are fewer than 48"),
+        field("sl", &["shortlen"], 10, 6, NUMBER, "Octets of data, if fewer than 48"),
         field("pn", &[], 16, 32, NUMBER, "Packet number").or(1),
         field("sci", &[], 48, 64, NUMBER, "Secure channel: MAC address and port")
             .or(MAC_1 << 16 | 1),
@@ -398,7 +408,7 @@ pub(crate) static LLC: HeaderDef = HeaderDef {
             8,
             8,
             Next(&[]),
-            "Source's service access point; as dsap before a header",
+            "Source's service access point; before a header, same as dsap",
         )
         .or(0xaa),
         field("control", &["ctrl"], 16, 8, NUMBER, "Control; 3 is unnumbered information").or(3),
@@ -410,12 +420,12 @@ pub(crate) static LLC: HeaderDef = HeaderDef {
 pub(crate) static DOT3: HeaderDef = HeaderDef {
     name: "dot3",
     aliases: &["802.3"],
-    title: "Ethernet with a length in place of the EtherType (IEEE 802.3)",
+    title: "Ethernet with a length instead of the EtherType (IEEE 802.3)",
     min_len: 14,
     fields: &[
         field("dst", &["da", "dst_mac"], 0, 48, Mac, "Destination").or(MAC_2),
         field("src", &["sa", "src_mac"], 48, 48, Mac, "Source").or(MAC_1),
-        field("length", &["len"], 96, 16, Length, "Octets behind this header").counts("octets"),
+        field("length", &["len"], 96, 16, Length, "Octets after this header").counts("octets"),
     ],
     carries: &["llc"],
     chosen_by: &[(Space::Link, 1)],
@@ -449,7 +459,7 @@ pub(crate) static SNAP: HeaderDef = HeaderDef {
 pub(crate) static STP: HeaderDef = HeaderDef {
     name: "stp",
     aliases: &["rstp", "bpdu"],
-    title: "Spanning tree, a configuration BPDU (IEEE 802.1D); of RSTP with version=2,type=2 and a \
+    title: "Spanning tree, configuration BPDU (IEEE 802.1D); RSTP with version=2,type=2 and a \
             payload of hex(00)",
     min_len: 35,
     fields: &[
@@ -476,23 +486,23 @@ pub(crate) static STP: HeaderDef = HeaderDef {
 
 pub(crate) static ISIS_HELLO: HeaderDef = HeaderDef {
     name: "isis_hello",
-    title: "IS-IS hello on a LAN (ISO 10589 §9.5, RFC 1195); behind dot3(dst=01:80:c2:00:00:14)/llc",
+    title: "IS-IS hello on a LAN (ISO 10589 §9.5, RFC 1195); after dot3(dst=01:80:c2:00:00:14)/llc",
     min_len: 27,
     fields: &[
         ISIS_DISCRIMINATOR,
         ISIS_LENGTH.or(27),
         field("version", &["ver"], 16, 8, NUMBER, "Version").or(1),
-        field("idlen", &[], 24, 8, NUMBER, "Octets of a system's number; 0: 6"),
+        field("idlen", &[], 24, 8, NUMBER, "Octets of a system ID; 0 means 6"),
         field("type", &[], 32, 8, Number(&[("level1", 15), ("level2", 16)]), "Type").or(15),
         field("version2", &[], 40, 8, NUMBER, "Version").or(1),
-        field("max_areas", &[], 56, 8, NUMBER, "Most areas; 0: 3"),
+        field("max_areas", &[], 56, 8, NUMBER, "Maximum number of areas; 0 means 3"),
         field("circuit", &["circuit_type"], 64, 8, NUMBER, "Levels of the circuit").or(1),
         field("system", &["sourceid"], 72, 48, Mac, "System").or(MAC_1),
         field("holding", &["hold_time"], 120, 16, NUMBER, "Holding time").or(30).counts("s"),
         field("pdu_length", &[], 136, 16, Length, "Octets of the PDU").counts("octets"),
         field("priority", &["prio"], 153, 7, NUMBER, "Priority").or(64),
         field("lan", &["lan_id"], 160, 48, Mac, "Designated system").or(MAC_1),
-        field("pseudonode", &[], 208, 8, NUMBER, "Its number of the LAN").or(1),
+        field("pseudonode", &[], 208, 8, NUMBER, "LAN number of the designated system").or(1),
         field("tlvs", &["options"], 0, 0, Options(OptionSet::Tlv(&ISIS_TLVS)), "TLVs"),
     ],
     chosen_by: &[(Space::Llc, 0xfe)],
@@ -509,16 +519,16 @@ const ISIS_LENGTH: FieldDef =
 
 pub(crate) static ISIS_P2P_HELLO: HeaderDef = HeaderDef {
     name: "isis_p2p_hello",
-    title: "IS-IS hello, point to point (ISO 10589 §9.7); behind dot3(dst=09:00:2b:00:00:05)/llc",
+    title: "IS-IS hello, point to point (ISO 10589 §9.7); after dot3(dst=09:00:2b:00:00:05)/llc",
     min_len: 20,
     fields: &[
         ISIS_DISCRIMINATOR,
         ISIS_LENGTH.or(20),
         field("version", &["ver"], 16, 8, NUMBER, "Version").or(1),
-        field("idlen", &[], 24, 8, NUMBER, "Octets of a system's number; 0: 6"),
+        field("idlen", &[], 24, 8, NUMBER, "Octets of a system ID; 0 means 6"),
         field("type", &[], 32, 8, NUMBER, "Type").or(17),
         field("version2", &[], 40, 8, NUMBER, "Version").or(1),
-        field("max_areas", &[], 56, 8, NUMBER, "Most areas; 0: 3"),
+        field("max_areas", &[], 56, 8, NUMBER, "Maximum number of areas; 0 means 3"),
         field("circuit", &["circuit_type"], 64, 8, NUMBER, "Levels of the circuit").or(2),
         field("system", &["sourceid"], 72, 48, Mac, "System").or(MAC_1),
         field("holding", &["hold_time"], 120, 16, NUMBER, "Holding time").or(30).counts("s"),
@@ -554,7 +564,7 @@ static ISIS_TLVS: Tlv = Tlv {
 
 pub(crate) static LACP: HeaderDef = HeaderDef {
     name: "lacp",
-    title: "Link aggregation control (IEEE 802.1AX), subtype and all of its parts",
+    title: "Link aggregation control (IEEE 802.1AX), subtype and all parts",
     min_len: 110,
     fields: &[
         field("subtype", &[], 0, 8, NUMBER, "Subtype of slow protocols").or(1),
@@ -606,9 +616,9 @@ pub(crate) static MACCTL: HeaderDef = HeaderDef {
 
 pub(crate) static PAUSE: HeaderDef = HeaderDef {
     name: "pause",
-    title: "Pause (IEEE 802.3 annex 31B); behind eth(dst=01:80:c2:00:00:01)/macctl",
+    title: "Pause (IEEE 802.3 annex 31B); after eth(dst=01:80:c2:00:00:01)/macctl",
     min_len: 2,
-    fields: &[field("time", &["pause_time", "quanta"], 0, 16, NUMBER, "Time to pause")
+    fields: &[field("time", &["pause_time", "quanta"], 0, 16, NUMBER, "Pause time")
         .or(0xffff)
         .counts("512 bit times")],
     chosen_by: &[(Space::MacControl, 1)],
@@ -617,27 +627,21 @@ pub(crate) static PAUSE: HeaderDef = HeaderDef {
 
 pub(crate) static PFC: HeaderDef = HeaderDef {
     name: "pfc",
-    title: "Priority flow control (IEEE 802.1Q); behind eth(dst=01:80:c2:00:00:01)/macctl",
+    title: "Priority flow control (IEEE 802.1Q); after eth(dst=01:80:c2:00:00:01)/macctl",
     min_len: 18,
     fields: &[
-        field(
-            "classes",
-            &["enable", "vector"],
-            0,
-            16,
-            NUMBER,
-            "Priorities that are meant, a bit each",
-        )
-        .or(0xff),
-        field("time0", &["c0"], 16, 16, NUMBER, "Of priority 0: time to pause")
+        field("classes", &["enable", "vector"], 0, 16, NUMBER, "Priorities to pause, one bit each")
+            .or(0xff),
+        field("time0", &["c0"], 16, 16, NUMBER, "Pause time of priority 0").counts("512 bit times"),
+        field("time1", &["c1"], 32, 16, NUMBER, "Pause time of priority 1").counts("512 bit times"),
+        field("time2", &["c2"], 48, 16, NUMBER, "Pause time of priority 2").counts("512 bit times"),
+        field("time3", &["c3"], 64, 16, NUMBER, "Pause time of priority 3").counts("512 bit times"),
+        field("time4", &["c4"], 80, 16, NUMBER, "Pause time of priority 4").counts("512 bit times"),
+        field("time5", &["c5"], 96, 16, NUMBER, "Pause time of priority 5").counts("512 bit times"),
+        field("time6", &["c6"], 112, 16, NUMBER, "Pause time of priority 6")
             .counts("512 bit times"),
-        field("time1", &["c1"], 32, 16, NUMBER, "Of priority 1").counts("512 bit times"),
-        field("time2", &["c2"], 48, 16, NUMBER, "Of priority 2").counts("512 bit times"),
-        field("time3", &["c3"], 64, 16, NUMBER, "Of priority 3").counts("512 bit times"),
-        field("time4", &["c4"], 80, 16, NUMBER, "Of priority 4").counts("512 bit times"),
-        field("time5", &["c5"], 96, 16, NUMBER, "Of priority 5").counts("512 bit times"),
-        field("time6", &["c6"], 112, 16, NUMBER, "Of priority 6").counts("512 bit times"),
-        field("time7", &["c7"], 128, 16, NUMBER, "Of priority 7").counts("512 bit times"),
+        field("time7", &["c7"], 128, 16, NUMBER, "Pause time of priority 7")
+            .counts("512 bit times"),
     ],
     chosen_by: &[(Space::MacControl, 0x0101)],
     ..PLAIN
@@ -671,26 +675,19 @@ pub(crate) static BFD: HeaderDef = HeaderDef {
         field("length", &["len"], 24, 8, Length, "Octets of the packet").counts("octets"),
         field("my", &["my_discriminator"], 32, 32, NUMBER, "My discriminator").or(1),
         field("your", &["your_discriminator"], 64, 32, NUMBER, "Your discriminator").or(2),
-        field("min_tx", &["min_tx_interval"], 96, 32, NUMBER, "Desired minimum sending interval")
+        field("min_tx", &["min_tx_interval"], 96, 32, NUMBER, "Desired minimum transmit interval")
             .or(1_000_000)
             .counts("us"),
-        field(
-            "min_rx",
-            &["min_rx_interval"],
-            128,
-            32,
-            NUMBER,
-            "Required minimum receiving interval",
-        )
-        .or(1_000_000)
-        .counts("us"),
+        field("min_rx", &["min_rx_interval"], 128, 32, NUMBER, "Required minimum receive interval")
+            .or(1_000_000)
+            .counts("us"),
         field(
             "echo_rx",
             &["echo_rx_interval"],
             160,
             32,
             NUMBER,
-            "Required minimum receiving interval of echoes",
+            "Required minimum receive interval of echoes",
         )
         .counts("us"),
     ],
@@ -710,8 +707,8 @@ pub(crate) static VRRP: HeaderDef = HeaderDef {
         field("vrid", &["id"], 8, 8, NUMBER, "Virtual router").or(1),
         field("priority", &["prio"], 16, 8, NUMBER, "Priority").or(100),
         field("count", &["ipcount"], 24, 8, NUMBER, "Addresses").or(1),
-        field("authtype", &[], 32, 8, NUMBER, "Kind of authentication"),
-        field("interval", &["adv"], 40, 8, NUMBER, "Interval of advertisements").or(1).counts("s"),
+        field("authtype", &[], 32, 8, NUMBER, "Type of authentication"),
+        field("interval", &["adv"], 40, 8, NUMBER, "Advertisement interval").or(1).counts("s"),
         field("checksum", &["chksum", "csum"], 48, 16, Checksum, "Over the packet"),
         field("address", &["addr"], 64, 32, Ipv4, "Virtual address").or(0xc612_0001),
         field("auth", &["auth1"], 96, 64, NUMBER, "Authentication data"),
@@ -732,7 +729,7 @@ pub(crate) static VRRP3: HeaderDef = HeaderDef {
         field("vrid", &["id"], 8, 8, NUMBER, "Virtual router").or(1),
         field("priority", &["prio"], 16, 8, NUMBER, "Priority").or(100),
         field("count", &["ipcount"], 24, 8, NUMBER, "Addresses").or(1),
-        field("interval", &["adv"], 36, 12, NUMBER, "Interval of advertisements")
+        field("interval", &["adv"], 36, 12, NUMBER, "Advertisement interval")
             .or(100)
             .counts("10 ms"),
         field("checksum", &["chksum", "csum"], 48, 16, Checksum, "Over pseudo-header and packet"),
@@ -755,8 +752,8 @@ pub(crate) static VRRP3: HeaderDef = HeaderDef {
 
 static VRRP_ADDRESSES: Tlv = Tlv {
     defs: &[
-        option("ipv4", 0, Value(&[Part::Ipv4s]), "Addresses of IPv4; set count, too"),
-        option("ipv6", 0, Value(&[Part::Ipv6s]), "Addresses of IPv6; set count, too"),
+        option("ipv4", 0, Value(&[Part::Ipv4s]), "IPv4 addresses; also set count"),
+        option("ipv6", 0, Value(&[Part::Ipv6s]), "IPv6 addresses; also set count"),
     ],
     head: Head::None,
     known: true,
@@ -779,9 +776,9 @@ pub(crate) static OSPF: HeaderDef = HeaderDef {
             96,
             16,
             Checksum,
-            "Over the packet; where auth is set, RFC 2328 leaves that out: set the checksum then",
+            "Over the packet; if auth is set, set the checksum, too (RFC 2328 excludes auth)",
         ),
-        field("authtype", &[], 112, 16, NUMBER, "Kind of authentication"),
+        field("authtype", &[], 112, 16, NUMBER, "Type of authentication"),
         field("auth", &["authdata"], 128, 64, NUMBER, "Authentication"),
     ],
     chosen_by: &[(Space::Ip, 89)],
@@ -794,7 +791,7 @@ pub(crate) static OSPF: HeaderDef = HeaderDef {
 
 pub(crate) static OSPF_HELLO: HeaderDef = HeaderDef {
     name: "ospf_hello",
-    title: "OSPF hello (RFC 2328 A.3.2); neighbors by payload",
+    title: "OSPF hello (RFC 2328 A.3.2); neighbors as payload",
     min_len: 20,
     fields: &[
         field("mask", &[], 0, 32, Ipv4, "Network mask").or(0xffff_ff00),
@@ -815,7 +812,7 @@ pub(crate) static OSPF_HELLO: HeaderDef = HeaderDef {
 
 pub(crate) static RSVP: HeaderDef = HeaderDef {
     name: "rsvp",
-    title: "Resource reservation (RFC 2205), as traffic engineering uses it (RFC 3209)",
+    title: "Resource reservation (RFC 2205), as used by traffic engineering (RFC 3209)",
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
@@ -839,7 +836,9 @@ pub(crate) static RSVP: HeaderDef = HeaderDef {
         )
         .or(1),
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over the message"),
-        field("ttl", &[], 32, 8, NUMBER, "Time to live it was sent with").or(64).counts("hops"),
+        field("ttl", &[], 32, 8, NUMBER, "Time to live that it was sent with")
+            .or(64)
+            .counts("hops"),
         field("length", &["len"], 48, 16, Length, "Octets of the message").counts("octets"),
         field("objects", &["options"], 0, 0, Options(OptionSet::Tlv(&RSVP_OBJECTS)), "Objects"),
     ],
@@ -860,16 +859,20 @@ pub(crate) static NTP: HeaderDef = HeaderDef {
         field("version", &["ver", "vn"], 2, 3, NUMBER, "Version").or(4),
         field("mode", &[], 5, 3, Number(&[("client", 3), ("server", 4)]), "Mode").or(3),
         field("stratum", &[], 8, 8, NUMBER, "Stratum").or(2),
-        field("poll", &[], 16, 8, NUMBER, "Poll interval, power of 2 of seconds").or(10),
-        field("precision", &[], 24, 8, NUMBER, "Precision, power of 2 of seconds"),
+        field("poll", &[], 16, 8, NUMBER, "Poll interval, log2 of seconds").or(10),
+        field("precision", &[], 24, 8, NUMBER, "Precision, log2 of seconds"),
         field("delay", &["root_delay"], 32, 32, NUMBER, "Root delay").counts("2^-16 s"),
         field("dispersion", &["root_dispersion"], 64, 32, NUMBER, "Root dispersion")
             .counts("2^-16 s"),
         field("id", &["ref_id", "reference_id"], 96, 32, Ipv4, "Reference").or(0x7f00_0001),
-        field("ref", &["reference"], 128, 64, NUMBER, "When the clock was set").counts("2^-32 s"),
-        field("orig", &["originate"], 192, 64, NUMBER, "When the request left").counts("2^-32 s"),
-        field("recv", &["receive"], 256, 64, NUMBER, "When it arrived").counts("2^-32 s"),
-        field("sent", &["transmit"], 320, 64, NUMBER, "When this left").counts("2^-32 s"),
+        field("ref", &["reference"], 128, 64, NUMBER, "Time when the clock was set")
+            .counts("2^-32 s"),
+        field("orig", &["originate"], 192, 64, NUMBER, "Time when the request left")
+            .counts("2^-32 s"),
+        field("recv", &["receive"], 256, 64, NUMBER, "Time when the request arrived")
+            .counts("2^-32 s"),
+        field("sent", &["transmit"], 320, 64, NUMBER, "Time when this packet left")
+            .counts("2^-32 s"),
     ],
     chosen_by: &[(Space::Udp, 123)],
     looks: |octets| matches!(octets[0] >> 3 & 7, 3 | 4) && matches!(octets[0] & 7, 1..=5),
@@ -882,11 +885,11 @@ pub(crate) static RTP: HeaderDef = HeaderDef {
     min_len: 12,
     fields: &[
         field("version", &["ver"], 0, 2, NUMBER, "Version").or(2),
-        field("padding", &["p"], 2, 1, NUMBER, "Padding is there"),
-        field("extension", &["x"], 3, 1, NUMBER, "An extension header is there"),
-        field("numsync", &["cc"], 4, 4, NUMBER, "Contributing sources"),
+        field("padding", &["p"], 2, 1, NUMBER, "Padding is present"),
+        field("extension", &["x"], 3, 1, NUMBER, "An extension header is present"),
+        field("numsync", &["cc"], 4, 4, NUMBER, "Number of contributing sources"),
         field("marker", &["m"], 8, 1, NUMBER, "Marker"),
-        field("payload_type", &["pt"], 9, 7, NUMBER, "Kind of payload"),
+        field("payload_type", &["pt"], 9, 7, NUMBER, "Payload type"),
         field("sequence", &["seq"], 16, 16, NUMBER, "Sequence number"),
         field("timestamp", &["ts"], 32, 32, NUMBER, "Sampling instant"),
         field("sourcesync", &["ssrc"], 64, 32, NUMBER, "Synchronization source"),
@@ -917,7 +920,7 @@ pub(crate) static BTH: HeaderDef = HeaderDef {
         field("fecn", &[], 32, 1, NUMBER, "Forward congestion"),
         field("becn", &[], 33, 1, NUMBER, "Backward congestion"),
         field("dqpn", &["qp"], 40, 24, NUMBER, "Destination's queue pair").or(1),
-        field("ackreq", &["a"], 64, 1, NUMBER, "An acknowledgment is asked for"),
+        field("ackreq", &["a"], 64, 1, NUMBER, "An acknowledgment is requested"),
         field("psn", &[], 72, 24, NUMBER, "Packet sequence number"),
         field("icrc", &[], 0, 32, Checksum, "Invariant CRC, the packet's last 4 octets")
             .when(Presence::End),
@@ -947,7 +950,7 @@ pub(crate) static AETH: HeaderDef = HeaderDef {
     title: "Acknowledgment extended transport header (InfiniBand 1.4 §9.3)",
     min_len: 4,
     fields: &[
-        field("syndrome", &[], 0, 8, NUMBER, "Acknowledged, or why not"),
+        field("syndrome", &[], 0, 8, NUMBER, "Acknowledgment, or the reason of a negative one"),
         field("msn", &[], 8, 24, NUMBER, "Message sequence number"),
     ],
     chosen_by: &[(Space::Bth, 17), (Space::Bth, 16)],
@@ -999,12 +1002,12 @@ const CHUNKS: &[(&str, u64)] = &[
 
 const CHUNK_TYPE: FieldDef = field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk");
 const CHUNK_LENGTH: FieldDef =
-    field("length", &["len"], 16, 16, Length, "Octets of the chunk; padding is not counted")
+    field("length", &["len"], 16, 16, Length, "Octets of the chunk, without padding")
         .counts("octets");
 
 pub(crate) static SCTP_DATA: HeaderDef = HeaderDef {
     name: "sctp_data",
-    title: "Chunk of data of SCTP (RFC 9260 §3.3.1); payload in multiples of 4 octets",
+    title: "SCTP DATA chunk (RFC 9260 §3.3.1); payload in multiples of 4 octets",
     min_len: 16,
     fields: &[
         CHUNK_TYPE,
@@ -1014,7 +1017,7 @@ pub(crate) static SCTP_DATA: HeaderDef = HeaderDef {
             8,
             8,
             Flags(&[("E", 1), ("B", 2), ("U", 4), ("I", 8)]),
-            "End, begin of a message; unordered; immediate",
+            "End of a message, begin of a message, unordered, immediate",
         )
         .or(3),
         CHUNK_LENGTH,
@@ -1031,7 +1034,7 @@ pub(crate) static SCTP_DATA: HeaderDef = HeaderDef {
 
 pub(crate) static SCTP_INIT: HeaderDef = HeaderDef {
     name: "sctp_init",
-    title: "Chunk INIT or INIT ACK of SCTP (RFC 9260 §3.3.2); parameters by payload",
+    title: "SCTP INIT or INIT ACK chunk (RFC 9260 §3.3.2); parameters as payload",
     min_len: 20,
     fields: &[
         field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk: init or init-ack").or(1),
@@ -1051,7 +1054,7 @@ pub(crate) static SCTP_INIT: HeaderDef = HeaderDef {
 
 pub(crate) static SCTP_SACK: HeaderDef = HeaderDef {
     name: "sctp_sack",
-    title: "Chunk SACK of SCTP, without gaps and duplicates (RFC 9260 §3.3.4)",
+    title: "SCTP SACK chunk, without gaps and duplicates (RFC 9260 §3.3.4)",
     min_len: 16,
     fields: &[
         field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk").or(3),
@@ -1059,7 +1062,7 @@ pub(crate) static SCTP_SACK: HeaderDef = HeaderDef {
         CHUNK_LENGTH,
         field("tsn", &["cumul_tsn_ack"], 32, 32, NUMBER, "Cumulative acknowledgment"),
         field("a_rwnd", &["rwnd"], 64, 32, NUMBER, "Receiver window").or(65_536).counts("octets"),
-        field("gaps", &["n_gap_ack"], 96, 16, NUMBER, "Gap blocks"),
+        field("gaps", &["n_gap_ack"], 96, 16, NUMBER, "Number of gap blocks"),
         field("duplicates", &["n_dup_tsn"], 112, 16, NUMBER, "Duplicates"),
     ],
     chosen_by: &[(Space::Sctp, 3)],
@@ -1072,7 +1075,7 @@ pub(crate) static SCTP_SACK: HeaderDef = HeaderDef {
 
 pub(crate) static SCTP_CHUNK: HeaderDef = HeaderDef {
     name: "sctp_chunk",
-    title: "Any other chunk of SCTP (RFC 9260 §3.2); its value by payload",
+    title: "Any other SCTP chunk (RFC 9260 §3.2); its value as payload",
     min_len: 4,
     fields: &[
         field("type", &[], 0, 8, Number(CHUNKS), "Type of the chunk").or(4),
@@ -1102,7 +1105,7 @@ pub(crate) static CFM: HeaderDef = HeaderDef {
         field("level", &["mel", "md_level"], 0, 3, NUMBER, "Maintenance domain level"),
         field("version", &["ver"], 3, 5, NUMBER, "Version"),
         field("opcode", &["op"], 8, 8, Next(&[]), "Opcode; 1 before ccm").or(1),
-        field("flags", &[], 16, 8, NUMBER, "Flags; of a CCM its interval").or(4),
+        field("flags", &[], 16, 8, NUMBER, "Flags; in a CCM, its interval").or(4),
         field("offset", &["tlv_offset"], 24, 8, NUMBER, "Octets to the first TLV").or(70),
     ],
     chosen_by: &[(Space::EtherType, 0x8902)],
@@ -1118,8 +1121,8 @@ pub(crate) static CCM: HeaderDef = HeaderDef {
     fields: &[
         field("seq", &["sequence"], 0, 32, NUMBER, "Sequence number"),
         field("mep", &["mepid"], 32, 16, NUMBER, "Maintenance end point").or(1),
-        field("name_format", &[], 48, 8, NUMBER, "Form of the domain's name; 1: none").or(1),
-        field("short_format", &[], 56, 8, NUMBER, "Form of the short name; 2: text").or(2),
+        field("name_format", &[], 48, 8, NUMBER, "Format of the domain name; 1: none").or(1),
+        field("short_format", &[], 56, 8, NUMBER, "Format of the short name; 2: text").or(2),
         field("short_length", &[], 64, 8, NUMBER, "Its length").or(4).counts("octets"),
         field("short_name", &["name"], 72, 32, NUMBER, "Short name, 4 octets").or(0x7465_7374),
         field("end", &[], 560, 8, NUMBER, "The end TLV"),
@@ -1131,12 +1134,12 @@ pub(crate) static CCM: HeaderDef = HeaderDef {
 pub(crate) static GTP2: HeaderDef = HeaderDef {
     name: "gtpv2",
     aliases: &["gtp_c", "gtpc"],
-    title: "GPRS tunnelling protocol, control plane (3GPP TS 29.274)",
+    title: "GPRS tunneling protocol, control plane (3GPP TS 29.274)",
     min_len: 4,
     fields: &[
         field("version", &["ver"], 0, 3, NUMBER, "Version").or(2),
         field("p", &["piggybacked"], 3, 1, NUMBER, "Another message follows"),
-        field("t", &[], 4, 1, NUMBER, "The tunnel identifier is there; 0 in an echo").or(1),
+        field("t", &[], 4, 1, NUMBER, "The tunnel identifier is present; 0 in an echo").or(1),
         field(
             "type",
             &["gtp_type", "message"],
@@ -1155,7 +1158,7 @@ pub(crate) static GTP2: HeaderDef = HeaderDef {
             "Message type",
         )
         .or(32),
-        field("length", &["len"], 16, 16, Length, "Octets behind the first 4").counts("octets"),
+        field("length", &["len"], 16, 16, Length, "Octets after the first 4").counts("octets"),
         field("teid", &[], 0, 32, NUMBER, "Tunnel endpoint identifier")
             .when(Presence::Flag { mask: 8, sets: 8 }),
         field("seq", &["sequence"], 0, 24, NUMBER, "Sequence number").when(Presence::After),
@@ -1178,8 +1181,13 @@ pub(crate) static GTP2: HeaderDef = HeaderDef {
 
 static GTP2_ELEMENTS: Tlv = Tlv {
     defs: &[
-        option("imsi", 1, Value(&[Part::Octets]), "IMSI, digits exchanged: hex(00010121436587f9)"),
-        option("cause", 2, Value(&[U8, U8]), "Cause (16: accepted), and bits of its origin"),
+        option(
+            "imsi",
+            1,
+            Value(&[Part::Octets]),
+            "IMSI, with the digits of each octet swapped: hex(00010121436587f9)",
+        ),
+        option("cause", 2, Value(&[U8, U8]), "Cause (16: accepted), and flags of its origin"),
         option("recovery", 3, Value(&[U8]), "Restart counter"),
         option("apn", 71, Value(&[Part::Octets]), "Access point name, as labels"),
         option("ambr", 72, Value(&[U32, U32]), "Aggregate rates up and down, kbit/s"),
@@ -1187,10 +1195,10 @@ static GTP2_ELEMENTS: Tlv = Tlv {
         option("address", 74, Value(&[Part::Ipv4]), "IP address"),
         option("mei", 75, Value(&[Part::Octets]), "Mobile equipment"),
         option("msisdn", 76, Value(&[Part::Octets]), "Subscriber's number"),
-        option("paa", 79, Value(&[U8, Part::Ipv4]), "Kind (1: IPv4) and address of the session"),
+        option("paa", 79, Value(&[U8, Part::Ipv4]), "Type (1: IPv4) and address of the session"),
         option("rat-type", 82, Value(&[U8]), "Access technology; 6: E-UTRAN"),
         option("f-teid", 87, Value(&[U8, U32, Part::Ipv4]), "0x80 and interface, TEID, address"),
-        option("pdn-type", 99, Value(&[U8]), "Kind of the session; 1: IPv4"),
+        option("pdn-type", 99, Value(&[U8]), "Type of the session; 1: IPv4"),
         option("apn-restriction", 127, Value(&[U8]), "Restriction"),
         option("selection-mode", 128, Value(&[U8]), "Selection mode"),
     ],
@@ -1203,7 +1211,8 @@ pub(crate) static PDU_SESSION: HeaderDef = HeaderDef {
     title: "PDU session container, an extension header of GTP-U (3GPP TS 38.415)",
     min_len: 4,
     fields: &[
-        field("length", &["len"], 0, 8, Length, "Header length in 4 octets").counts("4 octets"),
+        field("length", &["len"], 0, 8, Length, "Header length in units of 4 octets")
+            .counts("4 octets"),
         field("type", &[], 8, 4, Number(&[("downlink", 0), ("uplink", 1)]), "Direction"),
         field("qfi", &[], 18, 6, NUMBER, "QoS flow").or(9),
         GTP_NEXT,
@@ -1227,12 +1236,13 @@ const GTP_NEXT: FieldDef = field(
 
 pub(crate) static GTP_EXT: HeaderDef = HeaderDef {
     name: "gtp_ext",
-    title: "Other extension headers of GTP-U of 4 octets (3GPP TS 29.281 §5.2): a PDCP number; with \
+    title: "Other GTP-U extension headers of 4 octets (3GPP TS 29.281 §5.2): a PDCP number; with \
             gtpu(next_ext=0x40) a UDP port",
     min_len: 4,
     fields: &[
-        field("length", &["len"], 0, 8, Length, "Header length in 4 octets").counts("4 octets"),
-        field("content", &["value"], 8, 16, NUMBER, "What it says"),
+        field("length", &["len"], 0, 8, Length, "Header length in units of 4 octets")
+            .counts("4 octets"),
+        field("content", &["value"], 8, 16, NUMBER, "Content"),
         GTP_NEXT,
     ],
     carries: &["ipv4", "ipv6"],
@@ -1249,17 +1259,18 @@ pub(crate) static GTP_EXT: HeaderDef = HeaderDef {
 
 pub(crate) static CAPWAP: HeaderDef = HeaderDef {
     name: "capwap",
-    title: "Control and provisioning of wireless access points, a data header (RFC 5415 §4.3)",
+    title: "Control and provisioning of wireless access points, data header (RFC 5415 §4.3)",
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version"),
-        field("type", &[], 4, 4, NUMBER, "Type; 0: what follows is clear"),
-        field("hlen", &["length"], 8, 5, Length, "Header length in 4 octets").counts("4 octets"),
+        field("type", &[], 4, 4, NUMBER, "Type; 0: cleartext follows"),
+        field("hlen", &["length"], 8, 5, Length, "Header length in units of 4 octets")
+            .counts("4 octets"),
         field("rid", &["radio"], 13, 5, NUMBER, "Radio").or(1),
         field("wbid", &["binding"], 18, 5, NUMBER, "Wireless binding; 1: 802.11").or(1),
         field("flags", &[], 23, 9, NUMBER, "Flags T, F, L, W, M, K and reserved bits"),
         field("frag_id", &["fragment_id"], 32, 16, NUMBER, "Fragment"),
-        field("frag_offset", &["offset"], 48, 13, NUMBER, "Its offset in 8 octets")
+        field("frag_offset", &["offset"], 48, 13, NUMBER, "Fragment offset in units of 8 octets")
             .counts("8 octets"),
     ],
     carries: &["eth"],
@@ -1278,7 +1289,7 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
     fields: &[
         field("id", &["identifier"], 0, 16, NUMBER, "Identifier"),
         field("qr", &[], 16, 1, NUMBER, "1: an answer"),
-        field("opcode", &[], 17, 4, NUMBER, "Kind of query"),
+        field("opcode", &[], 17, 4, NUMBER, "Type of query"),
         field("aa", &[], 21, 1, NUMBER, "Authoritative"),
         field("tc", &[], 22, 1, NUMBER, "Truncated"),
         field("rd", &[], 23, 1, NUMBER, "Recursion is desired").or(1),
@@ -1290,14 +1301,14 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
         field("qdcount", &["questions"], 32, 16, Length, "Questions"),
         field("ancount", &["answers"], 48, 16, Length, "Answers"),
         field("nscount", &["authorities"], 64, 16, NUMBER, "Authorities"),
-        field("arcount", &["additionals"], 80, 16, NUMBER, "Additional records"),
+        field("arcount", &["additionals"], 80, 16, NUMBER, "Number of additional records"),
         field(
             "records",
             &["options"],
             0,
             0,
             Options(OptionSet::Tlv(&DNS_RECORDS)),
-            "Questions, then answers; other records by hex(...)",
+            "Questions, then answers; other records as hex(...)",
         ),
     ],
     chosen_by: &[(Space::Udp, 53), (Space::Udp, 5353)],
@@ -1334,33 +1345,38 @@ macro_rules! answer {
 /// Answers first: what begins one is a question as well.
 static DNS_RECORDS: Tlv = Tlv {
     defs: &[
-        answer!("a", 1, [Part::Ipv4], "Name, lifetime, s, and address"),
-        answer!("aaaa", 28, [Part::Ipv6], "Name, lifetime, s, and address"),
-        answer!("cname", 5, [Part::Name], "Name, lifetime, s, and what it stands for"),
-        answer!("ns", 2, [Part::Name], "Zone, lifetime, s, and name server"),
-        answer!("ptr", 12, [Part::Name], "Name, lifetime, s, and what it points to"),
-        answer!("mx", 15, [U16, Part::Name], "Domain, lifetime, s, preference and host"),
+        answer!("a", 1, [Part::Ipv4], "Name, lifetime in seconds, and address"),
+        answer!("aaaa", 28, [Part::Ipv6], "Name, lifetime in seconds, and address"),
+        answer!("cname", 5, [Part::Name], "Name, lifetime in seconds, and canonical name"),
+        answer!("ns", 2, [Part::Name], "Zone, lifetime in seconds, and name server"),
+        answer!("ptr", 12, [Part::Name], "Name, lifetime in seconds, and target"),
+        answer!("mx", 15, [U16, Part::Name], "Domain, lifetime in seconds, preference and host"),
         answer!(
             "srv",
             33,
             [U16, U16, U16, Part::Name],
-            "Name, lifetime, s, priority, weight, port, host"
+            "Name, lifetime in seconds, priority, weight, port, host"
         ),
-        answer!("txt", 16, [Part::Octets], "Name, lifetime, s, and texts, each behind its length"),
-        question!("query-a", 1, "A question for an address"),
-        question!("query-aaaa", 28, "A question for an address of IPv6"),
-        question!("query-cname", 5, "A question for what it stands for"),
-        question!("query-ns", 2, "A question for name servers"),
-        question!("query-ptr", 12, "A question for a pointer"),
-        question!("query-mx", 15, "A question for mail hosts"),
-        question!("query-txt", 16, "A question for texts"),
-        question!("query-srv", 33, "A question for services"),
-        question!("query-any", 255, "A question for all there is"),
+        answer!(
+            "txt",
+            16,
+            [Part::Octets],
+            "Name, lifetime in seconds, and texts, each after its length"
+        ),
+        question!("query-a", 1, "Question for an IPv4 address"),
+        question!("query-aaaa", 28, "Question for an IPv6 address"),
+        question!("query-cname", 5, "Question for a canonical name"),
+        question!("query-ns", 2, "Question for name servers"),
+        question!("query-ptr", 12, "Question for a pointer"),
+        question!("query-mx", 15, "Question for mail hosts"),
+        question!("query-txt", 16, "Question for texts"),
+        question!("query-srv", 33, "Question for services"),
+        question!("query-any", 255, "Question for all records"),
         option(
             "query",
             0,
             Value(&[Part::Name, U16, Part::Fixed(2, 1)]),
-            "A question with the number of its type",
+            "Question with the number of its type",
         )
         .counted("qdcount"),
     ],
@@ -1371,19 +1387,19 @@ static DNS_RECORDS: Tlv = Tlv {
 
 pub(crate) static IGMP3_QUERY: HeaderDef = HeaderDef {
     name: "igmp3_query",
-    title: "What a query of IGMPv3 has more (RFC 3376 §4.1); behind igmp(type=query)",
+    title: "Additional part of an IGMPv3 query (RFC 3376 §4.1); after igmp(type=query)",
     min_len: 2,
     fields: &[
-        field("s", &[], 4, 1, NUMBER, "Routers are not to process it"),
-        field("qrv", &[], 5, 3, NUMBER, "Robustness of the querier").or(2),
-        field("qqic", &[], 8, 8, NUMBER, "Interval of the querier").or(125).counts("s"),
+        field("s", &[], 4, 1, NUMBER, "Suppress router-side processing"),
+        field("qrv", &[], 5, 3, NUMBER, "Querier's robustness variable").or(2),
+        field("qqic", &[], 8, 8, NUMBER, "Querier's query interval").or(125).counts("s"),
         field(
             "sources",
             &["srcaddrs"],
             0,
             0,
             Options(OptionSet::Tlv(&IGMP_SOURCES)),
-            "Sources, and how many",
+            "Sources, with their number",
         ),
     ],
     extent: Extent::List,
@@ -1392,7 +1408,7 @@ pub(crate) static IGMP3_QUERY: HeaderDef = HeaderDef {
 };
 
 static IGMP_SOURCES: Tlv = Tlv {
-    defs: &[option("sources", 0, Value(&[Part::Addresses16, Part::Ipv4s]), "Addresses of sources")],
+    defs: &[option("sources", 0, Value(&[Part::Addresses16, Part::Ipv4s]), "Source addresses")],
     head: Head::None,
     known: true,
     ..PLAIN_TLV
@@ -1400,13 +1416,20 @@ static IGMP_SOURCES: Tlv = Tlv {
 
 pub(crate) static MLD2_QUERY: HeaderDef = HeaderDef {
     name: "mld2_query",
-    title: "What a query of MLDv2 has more (RFC 3810 §5.1); behind icmpv6(type=mld-query)",
+    title: "Additional part of an MLDv2 query (RFC 3810 §5.1); after icmpv6(type=mld-query)",
     min_len: 2,
     fields: &[
-        field("s", &[], 4, 1, NUMBER, "Routers are not to process it"),
-        field("qrv", &[], 5, 3, NUMBER, "Robustness of the querier").or(2),
-        field("qqic", &[], 8, 8, NUMBER, "Interval of the querier").or(125).counts("s"),
-        field("sources", &[], 0, 0, Options(OptionSet::Tlv(&MLD_SOURCES)), "Sources, and how many"),
+        field("s", &[], 4, 1, NUMBER, "Suppress router-side processing"),
+        field("qrv", &[], 5, 3, NUMBER, "Querier's robustness variable").or(2),
+        field("qqic", &[], 8, 8, NUMBER, "Querier's query interval").or(125).counts("s"),
+        field(
+            "sources",
+            &[],
+            0,
+            0,
+            Options(OptionSet::Tlv(&MLD_SOURCES)),
+            "Sources, with their number",
+        ),
     ],
     extent: Extent::List,
     usual: "sources",
@@ -1414,7 +1437,7 @@ pub(crate) static MLD2_QUERY: HeaderDef = HeaderDef {
 };
 
 static MLD_SOURCES: Tlv = Tlv {
-    defs: &[option("sources", 0, Value(&[Part::Addresses16, Part::Ipv6s]), "Addresses of sources")],
+    defs: &[option("sources", 0, Value(&[Part::Addresses16, Part::Ipv6s]), "Source addresses")],
     head: Head::None,
     known: true,
     ..PLAIN_TLV
@@ -1428,15 +1451,14 @@ const MLD_RECORD: OptionForm =
 
 const fn records(form: OptionForm) -> [OptionDef; 6] {
     [
-        option("is-include", 1, form, "A group, and the sources that are listened to")
+        option("is-include", 1, form, "A group, and the sources to listen to").counted("count"),
+        option("is-exclude", 2, form, "A group, and the sources to exclude").counted("count"),
+        option("to-include", 3, form, "Change to only these sources; without sources: leave")
             .counted("count"),
-        option("is-exclude", 2, form, "A group, and the sources that are not").counted("count"),
-        option("to-include", 3, form, "From now on these sources alone; without any: leave")
+        option("to-exclude", 4, form, "Change to all sources but these; without sources: join")
             .counted("count"),
-        option("to-exclude", 4, form, "From now on all but these; without any: join")
-            .counted("count"),
-        option("allow", 5, form, "These sources as well").counted("count"),
-        option("block", 6, form, "These sources no more").counted("count"),
+        option("allow", 5, form, "Add these sources").counted("count"),
+        option("block", 6, form, "Remove these sources").counted("count"),
     ]
 }
 
@@ -1460,10 +1482,10 @@ static RSVP_OBJECTS: Tlv = Tlv {
             "lsp-session",
             0x0107,
             Value(&[Part::Ipv4, Part::Fixed(2, 0), U16, Part::Ipv4]),
-            "End of the tunnel, its number, and its extended number",
+            "Tunnel endpoint, tunnel ID, and extended tunnel ID",
         ),
         option("hop", 0x0301, Value(&[Part::Ipv4, U32]), "Previous or next hop, and its interface"),
-        option("time", 0x0501, Value(&[U32]), "Refresh period, ms"),
+        option("time", 0x0501, Value(&[U32]), "Refresh period in ms"),
         option("error", 0x0601, Value(&[Part::Ipv4, U8, U8, U16]), "Node, flags, code and value"),
         option("style", 0x0801, Value(&[U32]), "Style; 10: fixed filter, 18: shared explicit"),
         option("filter", 0x0a01, Value(&[Part::Ipv4, Part::Fixed(2, 0), U16]), "Sender and port"),
@@ -1486,7 +1508,7 @@ static RSVP_OBJECTS: Tlv = Tlv {
             "label-request",
             0x1301,
             Value(&[Part::Fixed(2, 0), U16]),
-            "EtherType of what is to be carried",
+            "EtherType of the carried packets",
         ),
         option("route", 0x1401, Value(&[Part::Octets]), "Explicit route"),
     ],
@@ -1505,9 +1527,9 @@ pub(crate) static DHCP: HeaderDef = HeaderDef {
         field("op", &[], 0, 8, Number(&[("request", 1), ("reply", 2)]), "Operation").or(1),
         field("htype", &[], 8, 8, NUMBER, "Hardware type").or(1),
         field("hlen", &[], 16, 8, NUMBER, "Octets of a hardware address").or(6).counts("octets"),
-        field("hops", &[], 24, 8, NUMBER, "Relays passed"),
+        field("hops", &[], 24, 8, NUMBER, "Number of relays passed"),
         field("xid", &[], 32, 32, NUMBER, "Transaction"),
-        field("secs", &[], 64, 16, NUMBER, "Time since it began").counts("s"),
+        field("secs", &[], 64, 16, NUMBER, "Time since the client began").counts("s"),
         field("flags", &[], 80, 16, Flags(&[("B", 0x8000)]), "B: answer by broadcast"),
         field("ciaddr", &[], 96, 32, Ipv4, "Client's address"),
         field("yiaddr", &[], 128, 32, Ipv4, "Your address"),
@@ -1565,7 +1587,7 @@ static PPPOE_TAGS: Tlv = Tlv {
     defs: &[
         option("service-name", 0x0101, Value(&[Part::Text]), "Service"),
         option("ac-name", 0x0102, Value(&[Part::Text]), "Access concentrator"),
-        option("host-uniq", 0x0103, Value(&[U32]), "The host's mark, 4 octets"),
+        option("host-uniq", 0x0103, Value(&[U32]), "Unique value of the host, 4 octets"),
         option("relay-session-id", 0x0110, Value(&[Part::Text]), "Relay's session"),
     ],
     head: Head::TypeLength(2, 2),
@@ -1607,8 +1629,8 @@ static DHCP_OPTIONS: Tlv = Tlv {
         option("dns", 6, Value(&[Part::Ipv4s]), "Name servers"),
         option("hostname", 12, Value(&[Part::Text]), "Client's name"),
         option("domain", 15, Value(&[Part::Text]), "Domain"),
-        option("requested-address", 50, Value(&[Part::Ipv4s]), "Address that is asked for"),
-        option("lease-time", 51, Value(&[U32]), "Lease time, s"),
+        option("requested-address", 50, Value(&[Part::Ipv4s]), "Requested address"),
+        option("lease-time", 51, Value(&[U32]), "Lease time in seconds"),
         option("server-id", 54, Value(&[Part::Ipv4s]), "Server"),
         option("renewal-time", 58, Value(&[U32]), "T1, s"),
         option("rebinding-time", 59, Value(&[U32]), "T2, s"),
@@ -1624,7 +1646,7 @@ static DHCP6_OPTIONS: Tlv = Tlv {
         option("client-id", 1, Value(&[U16, U16, Part::Mac]), "DUID: 3, hardware type, address"),
         option("server-id", 2, Value(&[U16, U16, Part::Mac]), "DUID: 3, hardware type, address"),
         option("ia-na", 3, Value(&[U32, U32, U32]), "IAID, T1 and T2, without addresses"),
-        option("oro", 6, Value(&[U16]), "One option that is asked for"),
+        option("oro", 6, Value(&[U16]), "One requested option"),
         option("preference", 7, Value(&[U8]), "Preference"),
         option("elapsed-time", 8, Value(&[U16]), "Elapsed time, 10 ms"),
         option("rapid-commit", 14, Value(&[]), "Rapid commit"),
@@ -1636,14 +1658,14 @@ static DHCP6_OPTIONS: Tlv = Tlv {
 
 pub(crate) static LLDP: HeaderDef = HeaderDef {
     name: "lldp",
-    title: "Link layer discovery (IEEE 802.1AB); behind eth(dst=01:80:c2:00:00:0e)",
+    title: "Link layer discovery (IEEE 802.1AB); after eth(dst=01:80:c2:00:00:0e)",
     fields: &[field(
         "tlvs",
         &["options"],
         0,
         0,
         Options(OptionSet::Tlv(&LLDP_TLVS)),
-        "TLVs; the end is added. Without any: a chassis, a port, 120 s",
+        "TLVs; the end is added. Without TLVs: a chassis, a port, 120 s",
     )],
     chosen_by: &[(Space::EtherType, 0x88cc)],
     extent: Extent::List,
@@ -1655,11 +1677,11 @@ static LLDP_TLVS: Tlv = Tlv {
     defs: &[
         option("chassis", 1, Value(&[U8, Part::Mac]), "Subtype (4: MAC address) and chassis"),
         option("port", 2, Value(&[U8, Part::Mac]), "Subtype (3: MAC address) and port"),
-        option("ttl", 3, Value(&[U16]), "Time to live, s"),
+        option("ttl", 3, Value(&[U16]), "Time to live in seconds"),
         option("port-description", 4, Value(&[Part::Text]), "Port's description"),
         option("system-name", 5, Value(&[Part::Text]), "System's name"),
         option("system-description", 6, Value(&[Part::Text]), "System's description"),
-        option("capabilities", 7, Value(&[U16, U16]), "Capabilities, and those that are enabled"),
+        option("capabilities", 7, Value(&[U16, U16]), "Capabilities, and enabled capabilities"),
     ],
     head: Head::Packed,
     end: &[0, 0],
@@ -1675,8 +1697,8 @@ pub(crate) static ND_OPTIONS: Tlv = Tlv {
             "prefix",
             3,
             Value(&[U8, U8, U32, U32, U32, Part::Ipv6]),
-            "Prefix: its length, flags (0xc0: on-link, autonomous), valid and preferred lifetime, s, \
-             0, and the prefix",
+            "Prefix: its length, flags (0xc0: on-link, autonomous), valid and preferred lifetime \
+             in seconds, 0, and the prefix",
         ),
         option("mtu", 5, Value(&[U16, U32]), "0, and the MTU"),
         option("redirected", 4, Value(&[Part::Fixed(6, 0), Part::Octets]), "The redirected packet"),
@@ -1684,9 +1706,14 @@ pub(crate) static ND_OPTIONS: Tlv = Tlv {
             "dnssl",
             31,
             Value(&[Part::Fixed(2, 0), U32, Part::Name]),
-            "Lifetime, s, and a domain",
+            "Lifetime in seconds, and a domain",
         ),
-        option("rdnss", 25, Value(&[U16, U32, Part::Ipv6]), "0, lifetime, s, and a name server"),
+        option(
+            "rdnss",
+            25,
+            Value(&[U16, U32, Part::Ipv6]),
+            "0, lifetime in seconds, and a name server",
+        ),
     ],
     whole: true,
     unit: 8,

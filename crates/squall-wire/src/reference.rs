@@ -12,9 +12,9 @@ pub fn reference() -> String {
         section(&mut out, header);
     }
     out += "\n## Payload\n\n";
-    out += "Behind the headers, one after the other. Where the frame is longer than the packet, \
-            the last layer goes on when it is `pattern`, or `random`, `zeros` or `inc` without a \
-            number; else zeros follow.\n\n";
+    out += "Payload layers come after the headers, in any order. If the frame is longer than the \
+            packet, the last layer fills it if it is `pattern`, or `random`, `zeros` or `inc` \
+            without a number; otherwise zeros follow.\n\n";
     for p in payloads() {
         let aliases = aliases(p.aliases);
         let _ = writeln!(out, "- {}{aliases}", p.title);
@@ -24,20 +24,20 @@ pub fn reference() -> String {
 
 const INTRODUCTION: &str = "# Packet syntax
 
-`layer/layer(field=value, ...)/...`, outermost first; spaces do not matter. What is not set has \
-     the default below, and lengths, checksums and the number of the next header are filled in. \
-     Some defaults depend on the protocol inside: an ARP request is sent to the broadcast \
-     address; IGMP is sent to its group with TTL 1 and Router Alert; neighbour discovery has hop \
-     limit 255, MLD hop limit 1. Values are decimal or 0x hex, addresses, or names; `auto` asks \
+`layer/layer(field=value, ...)/...`, outermost first; spaces do not matter. Fields that are not \
+     set have the defaults below; lengths, checksums and the number of the next header are filled \
+     in. Some defaults depend on the protocol inside: an ARP request is sent to the broadcast \
+     address; IGMP is sent to its group with TTL 1 and Router Alert; neighbor discovery has hop \
+     limit 255, MLD hop limit 1. Values are decimal or 0x hex, addresses, or names. `auto` asks \
      explicitly for a length, checksum or next header to be filled in, `checksum=bad` makes a \
-     wrong one, and any number overrides.
+     wrong one, and any number sets the field to that number.
 
     eth/vlan(id=5)/ipv4(dst=48.0.0.1, dscp=ef)/tcp(dport=80, flags=S, options=[mss(1460), nop, \
      wscale(7)])
     eth/ipv4/udp/vxlan(vni=7)/eth/ipv6/udp(checksum=bad)/text(\"hello\")
     eth/ipv4(length=9000)/udp/inc/truncate(30)
 
-Fields that vary are named `ipv4.src`, `vlan[1].id` (the second, from the outside), \
+Names of fields in field programs: `ipv4.src`, `vlan[1].id` (the second, from the outside), \
      `udp[-1].sport` (the innermost), `payload[4:2]` (2 octets from the fifth of the payload), \
      `frame[12:2]` (from the start of the frame).
 ";
@@ -47,7 +47,7 @@ fn section(out: &mut String, h: &HeaderDef) {
     let carries: Vec<_> = h.carries().collect();
     let _ = match &carries[..] {
         [] => write!(out, ". Payload follows.\n\n"),
-        names => write!(out, ". Behind it: {} or payload.\n\n", names.join(", ")),
+        names => write!(out, ". Can be followed by {} or payload.\n\n", names.join(", ")),
     };
     *out += "| field | bits | default | |\n|---|---|---|---|\n";
     for f in h.fields {

@@ -662,7 +662,7 @@ impl Parser<'_> {
 
     fn append(&mut self, layer: Layer, at: Range<usize>) -> Parsed<()> {
         if self.layers.len() == MAX_LAYERS {
-            return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "leave some out"));
+            return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "try fewer"));
         }
         if self.layers.is_empty() && follows(None, &layer).is_err() {
             let eth = Layer {
@@ -673,10 +673,10 @@ impl Parser<'_> {
                 return Err(self.wrong(
                     at,
                     "Ether, IP, IPv6 or ARP first",
-                    "put Ether()/ in front of it",
+                    "try Ether()/ before it",
                 ));
             }
-            self.notes.push("there was no Ether(): one of ours stands in front".into());
+            self.notes.push("no Ether() found: one was added".into());
             self.layers.push((eth, at.start..at.start));
         }
         let before = self.layers.last().map(|(layer, _)| layer);
@@ -736,7 +736,7 @@ impl Parser<'_> {
             return Err(self.wrong(name_at, &format!("a field of {}", class.names[0]), hint));
         };
         if set.iter().any(|(i, _)| *i == index) {
-            return Err(self.wrong(name_at, "each field once", "leave one out"));
+            return Err(self.wrong(name_at, "each field once", "try only one"));
         }
         let value = match (said, &field.kind) {
             (Said::None, _) => return Ok(()),
@@ -799,7 +799,7 @@ impl Parser<'_> {
         self.wrong(
             at,
             "one value",
-            "scapy would make several packets of it: try one, and a variation of the field",
+            "scapy makes several packets of it: try one value, and a field program",
         )
     }
 
@@ -807,7 +807,7 @@ impl Parser<'_> {
     fn options(&self, kinds: OptionSet, said: &Said, at: Range<usize>) -> Parsed<Vec<Opt>> {
         const HINT: &str = "as in options=[(\"MSS\", 1460), (\"NOP\", None), (\"WScale\", 7)], or \
                             octets: options=b\"...\"";
-        let wrong = || self.wrong(at.clone(), "options of TCP, or octets", HINT);
+        let wrong = || self.wrong(at.clone(), "TCP options, or octets", HINT);
         let options: Vec<Opt> = match said {
             Said::Octets(octets) if octets.is_empty() => Vec::new(),
             Said::Octets(octets) => vec![Opt::Hex(octets.clone())],
@@ -827,7 +827,7 @@ impl Parser<'_> {
                 at,
                 format!("{octets} octets of options"),
                 format!("at most {most}"),
-                "leave some out",
+                "try fewer",
             ));
         }
         Ok(options)
@@ -886,7 +886,7 @@ impl Parser<'_> {
                 Said::Octets(octets.ok_or_else(|| {
                     self.wrong(
                         start..self.pos,
-                        "hex digits, two for each octet",
+                        "hex digits, two per octet",
                         "as in bytes.fromhex(\"dead beef\")",
                     )
                 })?)
@@ -901,7 +901,7 @@ impl Parser<'_> {
                     "True" => Said::Number(1),
                     "False" => Said::Number(0),
                     text => Said::Number(number(text).ok_or_else(|| {
-                        let hint = "numbers, strings, b\"octets\", lists and None are understood; \
+                        let hint = "numbers, strings, b\"octets\", lists and None are allowed; \
                                     nothing is computed";
                         self.wrong(start..start + end, "a value", hint)
                     })?),
@@ -932,7 +932,7 @@ impl Parser<'_> {
             Said::Octets(octets) if !long(octets.len()) => Ok(Said::Octets(octets.repeat(times))),
             _ => Err(self.wrong(
                 start..self.pos,
-                "text or octets, 65536 of them at most",
+                "at most 65536 characters or octets",
                 "as in \"x\" * 100",
             )),
         }
@@ -953,7 +953,7 @@ impl Parser<'_> {
                     start..at,
                     "a string without end".into(),
                     quote,
-                    format!("close it with {quote}"),
+                    format!("try a closing {quote}"),
                 ));
             };
             self.pos += c.len_utf8();
@@ -985,7 +985,7 @@ impl Parser<'_> {
                             else {
                                 return Err(self.wrong(
                                     at..self.pos,
-                                    "two hex digits behind \\x",
+                                    "two hex digits after \\x",
                                     "as in b\"\\x00\\xff\"",
                                 ));
                             };
@@ -1012,7 +1012,7 @@ impl Parser<'_> {
                 c if octets && !c.is_ascii() => {
                     return Err(self.wrong(
                         at..self.pos,
-                        "ASCII, as octets have it in Python",
+                        "ASCII, as in Python bytes",
                         "write \\xHH",
                     ));
                 }
@@ -1023,7 +1023,7 @@ impl Parser<'_> {
                     start..self.pos,
                     "more than 65536 octets".into(),
                     "at most 65536",
-                    "leave some out",
+                    "try fewer",
                 ));
             }
         }
@@ -1077,8 +1077,8 @@ impl Parser<'_> {
         }
         if addresses {
             self.notes.push(
-                "addresses that are left out are Squall's: scapy takes them from the routes of \
-                 its host"
+                "missing addresses are Squall's defaults: scapy takes them from the routes of its \
+                 host"
                     .into(),
             );
         }
@@ -1274,9 +1274,9 @@ mod tests {
         assert_eq!(wrong("Ether()/IP(ttl=256)").0, "256");
         assert_eq!(wrong("Ether()/IP(tll=2)").1, "did you mean ttl?");
         assert_eq!(wrong("Ether()/IP(id=RandShort())").0, "RandShort");
-        assert!(wrong("Ether()/IP(ttl=(1, 5))").1.contains("variation"));
+        assert!(wrong("Ether()/IP(ttl=(1, 5))").1.contains("field program"));
         assert_eq!(wrong("Ether()/IP()/Ether()").0, "Ether");
-        assert_eq!(wrong("Raw(b'x')").1, "put Ether()/ in front of it");
+        assert_eq!(wrong("Raw(b'x')").1, "try Ether()/ before it");
         assert!(wrong("Ether()/IP()/TCP(options=[('MSS', 70000)])").1.contains("MSS"));
         for text in [
             "",

@@ -33,7 +33,7 @@ impl Packet {
                 MAX_TEXT..text.len(),
                 found,
                 "at most 256 KiB of text",
-                "put long payload into a file: file(path)",
+                "try long payload from a file: file(path)",
             ));
         }
         Parser { text, pos: 0 }.packet()
@@ -73,11 +73,7 @@ impl<'a> Parser<'a> {
             let at = self.word();
             let layer = self.layer(at.clone())?;
             if layers.len() == MAX_LAYERS {
-                return Err(self.wrong(
-                    at,
-                    &format!("at most {MAX_LAYERS} layers"),
-                    "leave some out",
-                ));
+                return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "try fewer"));
             }
             follows(layers.last(), &layer)
                 .map_err(|(expected, hint)| self.wrong(at, &expected, hint))?;
@@ -120,7 +116,7 @@ impl<'a> Parser<'a> {
                         at.clone(),
                         self.quote(at),
                         expected,
-                        "they are the same bits; leave one out",
+                        "they share bits: try only one of them",
                     ));
                 }
                 set.push((index, value));
@@ -223,10 +219,8 @@ impl<'a> Parser<'a> {
                 options.push(self.option(set)?);
                 self.skip_space();
                 if !self.take(',') && self.peek() != Some(']') {
-                    return Err(self.wrong_here(
-                        ", or ]",
-                        "options stand in a list: options=[nop, hex(0101)]",
-                    ));
+                    return Err(self
+                        .wrong_here(", or ]", "options are in a list: options=[nop, hex(0101)]"));
                 }
                 self.skip_space();
             }
@@ -241,7 +235,7 @@ impl<'a> Parser<'a> {
                 at,
                 format!("{octets} octets of options"),
                 format!("at most {limit}"),
-                "leave some out",
+                "try fewer",
             ));
         }
         Ok(options)
@@ -289,7 +283,7 @@ impl<'a> Parser<'a> {
             return Err(error(
                 at.clone(),
                 self.quote(at),
-                format!("a count from {least}"),
+                format!("a count of at least {least}"),
                 format!("as in {}(4)", def.name),
             ));
         }
@@ -425,7 +419,7 @@ impl<'a> Parser<'a> {
                     self.expect(')', ")", usage())?;
                 }
                 if header.proto == Proto::Truncate && count.is_none_or(|n| n == 0) {
-                    return Err(self.wrong_here("(n), the octets to keep", usage()));
+                    return Err(self.wrong_here("(n), the number of octets to keep", usage()));
                 }
                 Ok(Content::Count(count))
             }
@@ -434,7 +428,7 @@ impl<'a> Parser<'a> {
 
     /// `(de ad:be-ef)`
     fn hex(&mut self) -> Parsed<Vec<u8>> {
-        const HINT: &str = "two hex digits an octet: hex(dead beef)";
+        const HINT: &str = "two hex digits per octet: hex(dead beef)";
         self.expect('(', "( and hex digits", HINT)?;
         self.skip_space();
         if self.text[self.pos..].starts_with("0x") {
@@ -491,7 +485,7 @@ impl<'a> Parser<'a> {
                                 Some(octet) if octet < 0x80 => text.push(octet as char),
                                 _ => {
                                     let hint =
-                                        "octets above 7f go into hex(...): text(\"a\")/hex(ff)";
+                                        "octets above 7f belong in hex(...): text(\"a\")/hex(ff)";
                                     return Err(self.wrong(at..self.pos, "\\x00 to \\x7f", hint));
                                 }
                             }
@@ -509,7 +503,7 @@ impl<'a> Parser<'a> {
                 c => text.push(c),
             }
         }
-        Err(error(start..self.pos, "a string without end".into(), "\"", "close it with \""))
+        Err(error(start..self.pos, "a string without end".into(), "\"", "try a closing \""))
     }
 
     /// A run of what names and values are made of; may be empty.
@@ -587,7 +581,7 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
         return wrong("the end".into(), "truncate is the last layer");
     }
     if this.proto == Proto::Raw {
-        return wrong("raw first".into(), "inside a packet, write hex(...)");
+        return wrong("raw first".into(), "inside a packet, try hex(...)");
     }
     // What octets stand for, nobody knows; so anything may follow them.
     let unknown = before.proto == Proto::Hex && !this.is_payload();
@@ -595,11 +589,11 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
         return Ok(());
     }
     if before.is_payload() {
-        return wrong("payload or truncate".into(), "headers stand in front of the payload");
+        return wrong("payload or truncate".into(), "headers come before the payload");
     }
     let carried = before.carries().chain(["payload"]);
     wrong(
-        format!("{} behind {}", list(carried), before.name),
+        format!("{} after {}", list(carried), before.name),
         "other octets can be written as hex(...)",
     )
 }

@@ -269,7 +269,7 @@ static VLAN: HeaderDef = HeaderDef {
             0,
             16,
             Number(&[("dot1q", TPID_C), ("dot1ad", TPID_S)]),
-            "EtherType in front of the tag; dot1ad when a further tag follows directly",
+            "EtherType before the tag; dot1ad if another tag follows directly",
         )
         .or(TPID_C as u128)
         .when(Presence::Before),
@@ -306,7 +306,7 @@ static MPLS: HeaderDef = HeaderDef {
             23,
             1,
             Length,
-            "Bottom of stack; 1 unless a further label follows",
+            "Bottom of stack; 1 unless another label follows",
         ),
         field("ttl", &[], 24, 8, NUMBER, "Time to live").or(64).counts("hops"),
     ],
@@ -353,8 +353,9 @@ static IPV4: HeaderDef = HeaderDef {
     min_len: 20,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(4),
-        field("ihl", &["hdr_len"], 4, 4, Length, "Header length in 4 octets").counts("4 octets"),
-        field("tos", &[], 8, 8, NUMBER, "DSCP and ECN in one"),
+        field("ihl", &["hdr_len"], 4, 4, Length, "Header length in units of 4 octets")
+            .counts("4 octets"),
+        field("tos", &[], 8, 8, NUMBER, "DSCP and ECN together"),
         field("dscp", &[], 8, 6, Number(DSCP), "Differentiated services (RFC 2474)"),
         field("ecn", &[], 14, 2, Number(ECN), "Explicit congestion notification (RFC 3168)"),
         field(
@@ -381,7 +382,7 @@ static IPV4: HeaderDef = HeaderDef {
             51,
             13,
             NUMBER,
-            "Fragment offset in 8 octets",
+            "Fragment offset in units of 8 octets",
         )
         .counts("8 octets"),
         field("ttl", &[], 64, 8, NUMBER, "Time to live").or(64).counts("hops"),
@@ -406,7 +407,14 @@ static IPV6: HeaderDef = HeaderDef {
     min_len: 40,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(6),
-        field("tc", &["traffic_class", "tos"], 4, 8, NUMBER, "Traffic class: DSCP and ECN in one"),
+        field(
+            "tc",
+            &["traffic_class", "tos"],
+            4,
+            8,
+            NUMBER,
+            "Traffic class: DSCP and ECN together",
+        ),
         field("dscp", &[], 4, 6, Number(DSCP), "Differentiated services (RFC 2474)"),
         field("ecn", &[], 10, 2, Number(ECN), "Explicit congestion notification (RFC 3168)"),
         field("flow_label", &["fl", "flow"], 12, 20, NUMBER, "Flow label"),
@@ -416,7 +424,7 @@ static IPV6: HeaderDef = HeaderDef {
             32,
             16,
             Length,
-            "Octets behind this header",
+            "Octets after this header",
         )
         .counts("octets"),
         field(
@@ -448,9 +456,15 @@ const BEHIND_IPV6: &[&str] = &[
 
 const NEXT: FieldDef =
     field("next", &["nh", "next_header"], 0, 8, Next(PROTOCOLS), "Next header").or(PROTOCOL_TEST);
-const EXT_LEN: FieldDef =
-    field("length", &["len", "hdr_ext_len"], 8, 8, Length, "Header length in 8 octets, less 1")
-        .counts("8 octets");
+const EXT_LEN: FieldDef = field(
+    "length",
+    &["len", "hdr_ext_len"],
+    8,
+    8,
+    Length,
+    "Header length in units of 8 octets, minus 1",
+)
+.counts("8 octets");
 
 static HOPOPTS: HeaderDef = HeaderDef {
     name: "hopopts",
@@ -487,7 +501,7 @@ static DSTOPTS: HeaderDef = HeaderDef {
 static ROUTING: HeaderDef = HeaderDef {
     name: "routing",
     aliases: &["rh", "srh"],
-    title: "IPv6 routing header, as segment routing uses it (RFC 8200 §4.4, RFC 8754)",
+    title: "IPv6 routing header, as used by segment routing (RFC 8200 §4.4, RFC 8754)",
     min_len: 8,
     fields: &[
         NEXT,
@@ -507,7 +521,7 @@ static ROUTING: HeaderDef = HeaderDef {
             24,
             8,
             NUMBER,
-            "Addresses still to visit; above 0 the final destination is taken for checksums",
+            "Addresses still to visit; above 0, checksums use the final destination",
         ),
         field(
             "last_entry",
@@ -540,7 +554,8 @@ static FRAGMENT: HeaderDef = HeaderDef {
     fields: &[
         NEXT,
         field("reserved", &[], 8, 8, NUMBER, "Reserved"),
-        field("offset", &[], 16, 13, NUMBER, "Fragment offset in 8 octets").counts("8 octets"),
+        field("offset", &[], 16, 13, NUMBER, "Fragment offset in units of 8 octets")
+            .counts("8 octets"),
         field("m", &["more"], 31, 1, NUMBER, "More fragments follow"),
         field("id", &["identification"], 32, 32, NUMBER, "Identification"),
     ],
@@ -562,16 +577,16 @@ static GRE: HeaderDef = HeaderDef {
             0,
             1,
             NUMBER,
-            "The checksum is there; 1 when checksum is set, to auto perhaps",
+            "The checksum is present; 1 if checksum is set, even to auto",
         ),
-        field("k", &["key_present"], 2, 1, NUMBER, "The key is there; 1 when it is set"),
+        field("k", &["key_present"], 2, 1, NUMBER, "The key is present; 1 if it is set"),
         field(
             "s",
             &["seqnum_present"],
             3,
             1,
             NUMBER,
-            "The sequence number is there; 1 when it is set",
+            "The sequence number is present; 1 if it is set",
         ),
         field("version", &["ver"], 13, 3, NUMBER, "Version"),
         field("type", &["proto", "protocol"], 16, 16, Next(GRE_TYPES), "Protocol of what follows")
@@ -609,14 +624,14 @@ static VXLAN: HeaderDef = HeaderDef {
 static GTPU: HeaderDef = HeaderDef {
     name: "gtpu",
     aliases: &["gtp", "gtp_u"],
-    title: "GPRS tunnelling protocol, user plane (3GPP TS 29.281)",
+    title: "GPRS tunneling protocol, user plane (3GPP TS 29.281)",
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 3, NUMBER, "Version").or(1),
         field("pt", &[], 3, 1, NUMBER, "Protocol type").or(1),
-        field("e", &[], 5, 1, NUMBER, "An extension header follows; 1 when next_ext is set"),
-        field("s", &[], 6, 1, NUMBER, "The sequence number counts; 1 when it is set"),
-        field("pn", &[], 7, 1, NUMBER, "The N-PDU number counts; 1 when it is set"),
+        field("e", &[], 5, 1, NUMBER, "An extension header follows; 1 if next_ext is set"),
+        field("s", &[], 6, 1, NUMBER, "The sequence number is valid; 1 if it is set"),
+        field("pn", &[], 7, 1, NUMBER, "The N-PDU number is valid; 1 if it is set"),
         field(
             "type",
             &["gtp_type", "message"],
@@ -626,7 +641,7 @@ static GTPU: HeaderDef = HeaderDef {
             "Message type",
         )
         .or(255),
-        field("length", &["len"], 16, 16, Length, "Octets behind the first 8").counts("octets"),
+        field("length", &["len"], 16, 16, Length, "Octets after the first 8").counts("octets"),
         field("teid", &[], 32, 32, NUMBER, "Tunnel endpoint identifier").or(1),
         field("seq", &["sequence"], 0, 16, NUMBER, "Sequence number")
             .when(Presence::Flag { mask: 7, sets: 2 }),
@@ -721,7 +736,7 @@ static TCP: HeaderDef = HeaderDef {
             96,
             4,
             Length,
-            "Header length in 4 octets",
+            "Header length in units of 4 octets",
         )
         .counts("4 octets"),
         field("reserved", &[], 100, 3, NUMBER, "Reserved"),
@@ -770,15 +785,15 @@ static ICMP: HeaderDef = HeaderDef {
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over header and payload"),
         field("id", &["identifier"], 32, 16, NUMBER, "Identifier of an echo"),
         field("seq", &["sequence"], 48, 16, NUMBER, "Sequence number of an echo"),
-        field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets in one"),
-        field("pointer", &["ptr"], 32, 8, NUMBER, "Octet at fault of a parameter problem"),
+        field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets as one number"),
+        field("pointer", &["ptr"], 32, 8, NUMBER, "Pointer of a parameter problem"),
         field(
             "mtu",
             &["nexthopmtu"],
             48,
             16,
             NUMBER,
-            "Next hop's MTU where fragmentation is needed (RFC 1191)",
+            "MTU of the next hop, if fragmentation is needed (RFC 1191)",
         )
         .counts("octets"),
         field("gateway", &["gw"], 32, 32, Ipv4, "Gateway of a redirect"),
@@ -792,7 +807,7 @@ static ICMP: HeaderDef = HeaderDef {
 static ICMPV6: HeaderDef = HeaderDef {
     name: "icmpv6",
     aliases: &["icmp6"],
-    title: "ICMP for IPv6 (RFC 4443), neighbour discovery (RFC 4861), MLD (RFC 2710, RFC 3810)",
+    title: "ICMP for IPv6 (RFC 4443), neighbor discovery (RFC 4861), MLD (RFC 2710, RFC 3810)",
     min_len: 8,
     fields: &[
         field(
@@ -817,7 +832,7 @@ static ICMPV6: HeaderDef = HeaderDef {
                 ("redirect", 137),
                 ("mld2-report", 143),
             ]),
-            "Type; neighbor-solicit when target is set",
+            "Type; neighbor-solicit if target is set",
         )
         .or(128),
         field("code", &[], 8, 8, NUMBER, "Code"),
@@ -831,16 +846,16 @@ static ICMPV6: HeaderDef = HeaderDef {
         ),
         field("id", &["identifier"], 32, 16, NUMBER, "Identifier of an echo"),
         field("seq", &["sequence"], 48, 16, NUMBER, "Sequence number of an echo"),
-        field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets in one"),
+        field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets as one number"),
         field("mtu", &[], 32, 32, NUMBER, "MTU of a packet too big").counts("octets"),
-        field("pointer", &["ptr"], 32, 32, NUMBER, "Octet at fault of a parameter problem"),
+        field("pointer", &["ptr"], 32, 32, NUMBER, "Pointer of a parameter problem"),
         field(
             "flags",
             &[],
             32,
             3,
             Flags(&[("R", 4), ("S", 2), ("O", 1)]),
-            "Flags of a neighbour advertisement",
+            "Flags of a neighbor advertisement",
         ),
         field(
             "max_delay",
@@ -857,7 +872,7 @@ static ICMPV6: HeaderDef = HeaderDef {
             0,
             128,
             Ipv6,
-            "Target of neighbour discovery, group of MLD",
+            "Target of neighbor discovery, group of MLD",
         )
         .when(Presence::FirstOctet(&[135, 130, 131, 132, 136, 137])),
         field("destination", &[], 0, 128, Ipv6, "Destination of a redirect")
@@ -868,26 +883,33 @@ static ICMPV6: HeaderDef = HeaderDef {
             0,
             32,
             NUMBER,
-            "Reachable time of a router's advertisement",
+            "Reachable time of a router advertisement",
         )
         .counts("ms")
         .when(Presence::FirstOctet(&[134])),
-        field("retrans", &["retranstimer"], 0, 32, NUMBER, "Retransmission timer of it")
-            .counts("ms")
-            .when(Presence::FirstOctet(&[134])),
-        field("count", &[], 48, 16, Length, "Records of a report of MLDv2"),
+        field(
+            "retrans",
+            &["retranstimer"],
+            0,
+            32,
+            NUMBER,
+            "Retransmission timer of a router advertisement",
+        )
+        .counts("ms")
+        .when(Presence::FirstOctet(&[134])),
+        field("count", &[], 48, 16, Length, "Number of records of an MLDv2 report"),
         options(
             OptionSet::Tlv(&plain::ND_OPTIONS),
             "options",
             &["opts"],
-            "Options of neighbour discovery",
+            "Options of neighbor discovery",
         )
         .when(Presence::FirstOctet(&[135, 133, 134, 136, 137])),
         options(
             OptionSet::Tlv(&plain::MLD_RECORDS),
             "records",
             &[],
-            "Records of a report of MLDv2 (RFC 3810); mld2-report when they are set",
+            "Records of an MLDv2 report (RFC 3810); the type is mld2-report if they are set",
         )
         .when(Presence::FirstOctet(&[143])),
     ],
@@ -901,7 +923,7 @@ static ICMPV6: HeaderDef = HeaderDef {
 static IGMP: HeaderDef = HeaderDef {
     name: "igmp",
     aliases: &[],
-    title: "Internet Group Management Protocol (RFC 2236), reports of version 3 (RFC 3376)",
+    title: "Internet Group Management Protocol (RFC 2236), with reports of version 3 (RFC 3376)",
     min_len: 8,
     fields: &[
         field(
@@ -923,12 +945,12 @@ static IGMP: HeaderDef = HeaderDef {
             .counts("0.1 s"),
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over header and payload"),
         field("group", &["gaddr", "grp"], 32, 32, Ipv4, "Group").or(0xe900_0001),
-        field("count", &["numgrp"], 48, 16, Length, "Records of a report of version 3"),
+        field("count", &["numgrp"], 48, 16, Length, "Number of records of a version 3 report"),
         options(
             OptionSet::Tlv(&plain::IGMP_RECORDS),
             "records",
             &["grps"],
-            "Records of a report of version 3; v3-report when they are set",
+            "Records of a version 3 report; the type is v3-report if they are set",
         )
         .when(Presence::FirstOctet(&[0x22])),
     ],
@@ -964,7 +986,7 @@ static SIP: HeaderDef = payload(
     "sip",
     &[],
     Proto::Sip,
-    r#"`sip("OPTIONS sip:b@lab.example SIP/2.0\nCSeq: 1 OPTIONS")`: as http"#,
+    r#"`sip("OPTIONS sip:b@lab.example SIP/2.0\nCSeq: 1 OPTIONS")`: like http"#,
 );
 static MQTT: HeaderDef = payload(
     "mqtt",
@@ -988,39 +1010,39 @@ static PATTERN: HeaderDef = payload(
     "pattern",
     &[],
     Proto::Pattern,
-    "`pattern(a5 5a)`: octets, repeated as far as the frame is longer",
+    "`pattern(a5 5a)`: octets, repeated until the frame is full",
 );
 static RANDOM: HeaderDef = payload(
     "random",
     &[],
     Proto::Random,
-    "`random(64)`: so many octets drawn with the seed; `random` fills the frame",
+    "`random(64)`: 64 random octets, drawn with the seed; `random` fills the frame",
 );
-static ZEROS: HeaderDef = payload(
-    "zeros",
-    &["zero"],
-    Proto::Zeros,
-    "`zeros(64)`: so many zeros; `zeros` fills the frame",
-);
+static ZEROS: HeaderDef =
+    payload("zeros", &["zero"], Proto::Zeros, "`zeros(64)`: 64 zeros; `zeros` fills the frame");
 static INC: HeaderDef = payload(
     "inc",
     &["increment"],
     Proto::Inc,
-    "`inc(64)`: so many octets 00 01 .. ff 00; `inc` fills the frame",
+    "`inc(64)`: 64 octets 00 01 .. ff 00; `inc` fills the frame",
 );
-static FILE: HeaderDef =
-    payload("file", &[], Proto::File, "`file(\"body.bin\")`: what the file holds, at most 64 KiB");
+static FILE: HeaderDef = payload(
+    "file",
+    &[],
+    Proto::File,
+    "`file(\"body.bin\")`: the content of the file, at most 64 KiB",
+);
 static RAW: HeaderDef = payload(
     "raw",
     &["frame"],
     Proto::Raw,
-    "`raw(0200..)`: a whole frame as octets; the first layer, or not at all",
+    "`raw(0200..)`: a whole frame as octets; only as the first layer",
 );
 static TRUNCATE: HeaderDef = payload(
     "truncate",
     &["cut"],
     Proto::Truncate,
-    "`truncate(20)`: cuts the finished frame to so many octets (without FCS); the last layer",
+    "`truncate(20)`: cuts the finished frame to 20 octets (without FCS); only as the last layer",
 );
 
 impl OptionSet {
@@ -1033,8 +1055,8 @@ impl OptionSet {
                     option("eol", 0, Single, "End of list"),
                     option("nop", 1, Single, "No operation"),
                     option("router-alert", 148, Value(&[U16]), "Router alert (RFC 2113)"),
-                    option("rr", 7, Slots, "Record route, room for so many addresses"),
-                    option("timestamp", 68, Slots, "Time stamps, room for so many"),
+                    option("rr", 7, Slots, "Record route, with room for this many addresses"),
+                    option("timestamp", 68, Slots, "Timestamps, with room for this many"),
                 ];
                 DEFS
             }
@@ -1058,7 +1080,7 @@ impl OptionSet {
             Self::Ipv6 => {
                 const DEFS: &[OptionDef] = &[
                     option("pad1", 0, Single, "One octet of padding"),
-                    option("padn", 1, Pad, "So many octets of padding, 2 or more"),
+                    option("padn", 1, Pad, "This many octets of padding, 2 or more"),
                     option(
                         "tunnel-limit",
                         4,

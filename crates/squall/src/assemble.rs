@@ -614,7 +614,7 @@ fn never_started<'a>(
             .map(|b| format!("{:?}", b.name))
             .collect();
         format!(
-            "stream {:?} never started: {}, which leads to it, did not end",
+            "stream {:?} never started: {}, which names it as next, did not end",
             s.name,
             before.join(", ")
         )
@@ -625,7 +625,7 @@ fn never_started<'a>(
 fn machine(told: &Contention) -> String {
     let mut said = Vec::new();
     if told.throttled_s > 0.0 {
-        said.push(format!("quota used up for {:.2} s", told.throttled_s));
+        said.push(format!("CPU quota used up for {:.2} s", told.throttled_s));
     }
     if told.steal_s > 0.0 {
         said.push(format!("{:.2} s stolen by the hypervisor", told.steal_s));

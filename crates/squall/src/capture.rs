@@ -39,7 +39,9 @@ impl Capture {
         let wrong = |what: &str| Error::Usage(format!("capture: {what}"));
         let time = |seconds: f64| match (1e-9..1e9).contains(&seconds) {
             true => Ok(Nanos::from_secs_f64(seconds)),
-            false => Err(wrong(&format!("rotate_s = {seconds}: expected seconds above 0"))),
+            false => {
+                Err(wrong(&format!("rotate_s = {seconds}: expected a number of seconds above 0")))
+            }
         };
         let compress = asked
             .compress
@@ -180,15 +182,15 @@ impl Capturing {
         {
             let kept = Nanos(trigger.saturating_sub(from));
             report.notes.push(format!(
-                "the buffer held the last {kept} before the trigger, not {keep}: try a larger \
-                 --buffer, or a --snaplen"
+                "the buffer held {kept} before the trigger, not {keep}: try a larger --buffer, \
+                 or a smaller --snaplen"
             ));
         }
         let unsummed = outcome.counters.unsummed;
         if unsummed > 0 {
             report.notes.push(format!(
-                "{unsummed} packets were cut out of GSO frames of which no more than the \
-                 snaplen came: their TCP or UDP checksums are not theirs"
+                "{unsummed} packets are from GSO frames that were shortened to the snaplen: \
+                 their TCP or UDP checksums are not correct"
             ));
         }
         report.capture = Some(section((format, snaplen), report, accepted, outcome));

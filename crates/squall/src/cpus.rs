@@ -59,12 +59,12 @@ pub(crate) fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<
     if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(cpu)) {
         let list = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         return Err(Error::Usage(format!(
-            "CPU {cpu} is not among those that this process may use\n  they are {list}"
+            "this process may not use CPU {cpu}\n  expected one of {list}"
         )));
     }
     if let Some(cores) = cores.filter(|&cores| cores > asked.len()) {
         return Err(Error::Usage(format!(
-            "{cores} workers do not fit {} CPUs: each has one to itself\n  try fewer cores, or \
+            "{cores} workers do not fit on {} CPUs: each needs its own\n  try fewer cores, or \
              more CPUs",
             asked.len()
         )));

@@ -90,7 +90,7 @@ impl Driven {
         let thread = std::thread::Builder::new()
             .name("squall-run".into())
             .spawn(move || itself.drive_to_an_end(every, &told))
-            .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+            .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
         _ = driven.thread.set(thread.thread().clone());
         Ok(driven)
     }
@@ -248,7 +248,7 @@ impl Driven {
     pub fn with<T>(&self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<T, Error> {
         match lock(&self.run).as_mut() {
             Some(run) => what(run),
-            None => Err(Error::Usage("the run is over\n  try a new one".into())),
+            None => Err(Error::Usage("the run is over\n  try a new run".into())),
         }
     }
 }
@@ -287,8 +287,7 @@ fn live_report(run: &mut Run) -> Arc<LiveReport> {
 /// What a panic said.
 fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it did not say why")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
 
 /// What a thread that panicked left is whole: each change under these locks is a single assignment.

@@ -34,9 +34,7 @@ use crate::{
 pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
     if settings.pace.interval == Nanos::ZERO {
         return Err(Error::Usage(
-            "peak rates are those of an interval of 0 s: expected a time above 0\n  try interval \
-             = 100 ms"
-                .into(),
+            "interval of peak rates = 0 s: expected a time above 0\n  try interval = 100 ms".into(),
         ));
     }
     if settings.by == By::None {
@@ -49,11 +47,11 @@ pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
     let asked = settings.limit as u64;
     match asked {
         0 => Err(Error::Usage(
-            "at most 0 flows: expected 1 or more\n  try 10000, or by = none".into(),
+            "limit of 0 flows: expected 1 or more\n  try 10000, or by = none".into(),
         )),
         _ if asked > most => Err(Error::Usage(format!(
-            "{asked} flows of {each} octets each are more than the memory of this machine: \
-             expected at most {most}\n  try 1000000: others are counted as one"
+            "{asked} flows of {each} octets each need more than the memory of this machine: \
+             expected at most {most}\n  try 1000000: further flows are counted as one"
         ))),
         _ => Ok(()),
     }

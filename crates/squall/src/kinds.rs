@@ -104,7 +104,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "xdp_live",
         address: "xdp_live:IFACE",
-        what: "an interface, by a program inside the kernel: it makes the frames of streams, or \
+        what: "an interface, through a program in the kernel that makes the frames of streams, or \
                takes those of captures",
         needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; an interface that takes frames from XDP",
         here: built_in,
@@ -118,13 +118,13 @@ pub const KINDS: &[Kind] = &[
             receive: None,
             quietly: "",
             answering: None,
-            unasked: |_| Err("it sends only, and not every profile fits"),
+            unasked: |_| Err("it only sends, and does not support every profile"),
         }),
     },
     Kind {
         name: "af_xdp",
         address: "af_xdp:IFACE",
-        what: "an Ethernet interface, through AF_XDP sockets, past the host's network stack",
+        what: "an Ethernet interface, through AF_XDP sockets that bypass the host's network stack",
         needs: "CAP_NET_RAW; to receive also CAP_BPF and CAP_NET_ADMIN, which a user namespace \
                 cannot give",
         here: built_in,
@@ -134,7 +134,7 @@ pub const KINDS: &[Kind] = &[
             can: |interface, rights| {
                 let facts = opens("af_xdp", interface)?;
                 let best = match interface.xdp.features {
-                    Some(f) if f.zero_copy => "zero-copy where the driver gives it",
+                    Some(f) if f.zero_copy => "zero-copy if the driver agrees",
                     Some(f) if f.native => "native, frames are copied",
                     Some(_) => "generic",
                     None => "AF_XDP sockets",
@@ -144,7 +144,7 @@ pub const KINDS: &[Kind] = &[
                         let why = rights
                             .xdp_programs()
                             .err()
-                            .unwrap_or_else(|| "no program loads".into());
+                            .unwrap_or_else(|| "no XDP program can be loaded".into());
                         format!("{best}; sends only: {why}")
                     }
                     _ => best.to_owned(),
@@ -157,10 +157,10 @@ pub const KINDS: &[Kind] = &[
             answering: None,
             unasked: |wanted| match wanted {
                 Use::Send => {
-                    Ok("the fastest that sends every stream, and attaches nothing to the interface")
+                    Ok("the fastest that sends every stream and attaches nothing to the interface")
                 }
-                _ => Err("to receive it attaches a program to the interface and takes frames \
-                          away from the host and from tcpdump, so it is to be named"),
+                _ => Err("it attaches a program to the interface and takes frames from the host \
+                          and from tcpdump, so it must be named"),
             },
         }),
     },
@@ -178,13 +178,15 @@ pub const KINDS: &[Kind] = &[
             receive: Some(9),
             quietly: "",
             answering: Some(Answering { at_once: ("frames", "1"), queues: "rx_queues" }),
-            unasked: |_| Ok("packet sockets see everything that comes in and take nothing away"),
+            unasked: |_| {
+                Ok("packet sockets see every frame that arrives and take none from the host")
+            },
         }),
     },
     Kind {
         name: "dpdk",
         address: "dpdk:DEVICE",
-        what: "what DPDK has a driver for: a NIC by PCI address, or vdev=NAME",
+        what: "a NIC or virtual device of DPDK: a PCI address, or vdev=NAME",
         needs: "DPDK and its shim (make dpdk); a NIC bound to vfio-pci",
         here: || squall_port_dpdk::release().map_err(|e| e.to_string()),
         open: squall_port_dpdk::open,
@@ -193,7 +195,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "loop",
         address: "loop:NAME",
-        what: "a link in memory; two ports of one name are its ends",
+        what: "a link in memory; two ports of one name are its two ends",
         needs: "nothing",
         here: built_in,
         open: squall_port::open,
@@ -202,7 +204,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "null",
         address: "null:",
-        what: "takes every frame at once: what a program costs without a port",
+        what: "takes every frame, sends none: shows the cost of a program without a port",
         needs: "nothing",
         here: built_in,
         open: squall_port::open,
@@ -211,8 +213,8 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "pcap",
         address: "pcap:FILE",
-        what: "writes what a wire would see; pcap:FILE,read gives the frames of a file",
-        needs: "nothing but the file",
+        what: "writes a capture of the frames sent; pcap:FILE,read reads a capture",
+        needs: "only the file",
         here: built_in,
         open: squall_port::open,
         interface: None,
@@ -259,12 +261,13 @@ fn opens(kind: &str, interface: &InterfaceInfo) -> Result<PortFacts, String> {
 /// `docs/reference/ports.md`.
 pub fn reference() -> String {
     let mut text = "# Kinds of ports\n\n<!-- Generated by `cargo xtask generate` from \
-                    crates/squall/src/kinds.rs. -->\n\nWhat each does and which options it takes: \
-                    [the guide](../guide/ports.md). What the permissions mean and how to give \
-                    them:\n[permissions](../guide/permissions.md). A bare interface name takes \
-                    the kind with the lowest place that works there and that\nneed not be \
-                    named.\n\n| address | what it is | needs | place by speed: send, receive | by \
-                    a bare name |\n|---|---|---|---|---|\n"
+                    crates/squall/src/kinds.rs. -->\n\nThe [guide](../guide/ports.md) \
+                    describes the kinds and their options, and \
+                    [permissions](../guide/permissions.md) how to grant\nthe \
+                    capabilities. For a bare interface name, Squall takes the first kind by speed \
+                    that works there and\nneed not be named.\n\n| address | what it is | \
+                    needs | place by speed: send, receive | for a bare \
+                    name |\n|---|---|---|---|---|\n"
         .to_owned();
     for kind in KINDS {
         let place = |place: Option<u8>| place.map_or("-".into(), |p| p.to_string());

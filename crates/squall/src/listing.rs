@@ -30,7 +30,7 @@ impl Listing {
     pub fn new(name: Option<&str>) -> Result<Self, Error> {
         let rights = Permissions::of_this_process();
         let found = list_interfaces()
-            .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
+            .map_err(|e| Error::Environment(format!("cannot list the interfaces: {e}")))?;
         if let Some(name) = name {
             find(name, &found)?;
         }
@@ -58,7 +58,7 @@ impl Listing {
 pub fn find<'a>(name: &str, found: &'a [InterfaceInfo]) -> Result<&'a InterfaceInfo, Error> {
     found.iter().find(|i| i.name == name).ok_or_else(|| {
         let names = found.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", ");
-        Error::Environment(format!("no interface {name:?}\n  there are {names}"))
+        Error::Environment(format!("no interface {name:?}\n  expected one of {names}"))
     })
 }
 

@@ -41,7 +41,7 @@ impl Names {
                 let address = match self.known(&said.text, ipv4, look_up) {
                     Ok((address, of)) => {
                         notes.push(match of {
-                            0 => format!("{} is looked up when the run is opened", said.text),
+                            0 => format!("{} is resolved when the run is opened", said.text),
                             1 => format!("{} is {address}", said.text),
                             _ => format!("{} is {address}, the first of {of} addresses", said.text),
                         });
@@ -76,7 +76,7 @@ impl Names {
         let family = if ipv4 { "IPv4" } else { "IPv6" };
         let first = all.first().ok_or_else(|| match others {
             0 => "it has no address".to_owned(),
-            _ => format!("it has no {family} address, and the clients are {family}"),
+            _ => format!("it has no {family} address, but the clients are {family}"),
         })?;
         Ok(*known.entry(key).or_insert((*first, all.len())))
     }
@@ -110,8 +110,8 @@ fn is_name(text: &str) -> bool {
 fn unknown(profile: &Profile, said: &Said, why: &str) -> Error {
     let text = format!("cannot resolve {:?}: {why}", said.text);
     let hint = format!(
-        "try `getent ahosts {}`, a line in /etc/hosts, or an address: of a URL it may stand in \
-         servers, and the name in the header field Host",
+        "try `getent ahosts {}`, a line in /etc/hosts, or an address (for a URL: the address in \
+         servers, the name in the Host header field)",
         said.text
     );
     if said.at.line == 0 {

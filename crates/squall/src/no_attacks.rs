@@ -28,9 +28,9 @@ pub enum Heard {}
 /// A file for labels.
 pub enum LabelFile {}
 
-const WHY: &str = "this build has no attacks";
+const WHY: &str = "this build does not include attacks";
 const HINT: &str =
-    "try one with the feature: cargo build --release -p squall-cli --features attacks";
+    "try a build with the feature: cargo build --release -p squall-cli --features attacks";
 
 /// # Errors
 /// [`Error::Input`] with the place of each attack of `profile`.
@@ -49,7 +49,7 @@ pub fn prepare(
 /// # Errors
 /// Always: there is nothing to write to it.
 pub fn create(labels: &Path) -> Result<LabelFile, Error> {
-    Err(Error::Usage(format!("{}: {WHY}, and so no labels\n  {HINT}", labels.display())))
+    Err(Error::Usage(format!("cannot write labels to {}: {WHY}\n  {HINT}", labels.display())))
 }
 
 impl Prepared {

@@ -4,8 +4,8 @@ use std::io;
 
 use squall_port::{Address, Port};
 
-const WHY: &str = "this build has no ports of DPDK\n  try one with the feature: cargo build \
-                   --release -p squall-cli --features dpdk";
+const WHY: &str = "this build does not include DPDK ports\n  try a build with the feature: cargo \
+                   build --release -p squall-cli --features dpdk";
 
 pub fn release() -> Result<String, &'static str> {
     Err("built without the feature dpdk")

@@ -44,8 +44,8 @@ pub(crate) fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error
         let Some(what) = only_once(address)? else { continue };
         if seen.contains(&what) {
             return Err(Error::Usage(format!(
-                "port {address} is there twice: each of its frames would be received twice\n  try \
-                 it once, with more workers rx_queues=2"
+                "port {address} is given twice: each of its frames would be received twice\n  try \
+                 it once; for more workers, rx_queues=2"
             )));
         }
         seen.push(what);
@@ -99,7 +99,7 @@ pub fn is_there(address: &str) -> Result<(), Error> {
     }
     let hint =
         squall_units::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
-    Err(Error::Usage(format!("there is no interface {name:?}\n  {hint}")))
+    Err(Error::Usage(format!("no interface {name:?}\n  {hint}")))
 }
 
 /// The interface of the kernel's that the port at `address` stands on.
@@ -117,7 +117,7 @@ fn kind_of(address: &str, name: &str) -> Result<&'static Kind, Error> {
     KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
         let known: Vec<_> = KINDS.iter().map(|kind| kind.address).collect();
         Error::Usage(format!(
-            "port address {address:?}: there is no kind {name:?}\n  try {}",
+            "port address {address:?}: unknown kind {name:?}\n  try {}",
             known.join(", ")
         ))
     })
@@ -199,22 +199,22 @@ fn open_unasked(
         let (port, limits) = open_kind(kind, &address, wanted)?;
         return Ok((port, limits, because.to_owned()));
     }
-    let interface = interface.ok_or_else(|| environment("there is no such interface".into()))?;
+    let interface = interface.ok_or_else(|| environment("no such interface".into()))?;
     (on.can)(interface, rights).map_err(environment)?;
     let (mut trial, limits) = open_kind(kind, &address, wanted)?;
     if wanted.to != Use::Receive {
         let (most, longest) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
         if most < longest {
             let text =
-                format!("frames of at most {most} octets, and the interface takes {longest}");
+                format!("sends at most {most} octets per frame, but the interface takes {longest}");
             return Err(environment(text));
         }
         if wanted.cuts && !matches!(limits.segmentation, Segmentation::Port(_)) {
-            return Err(environment("GSO frames would be cut before they are sent".into()));
+            return Err(environment("it cuts GSO frames before it sends them".into()));
         }
         if limits.tx_queues < wanted.workers {
             let text =
-                format!("{} queues to send, for {} workers", limits.tx_queues, wanted.workers);
+                format!("{} queues to send for {} workers", limits.tx_queues, wanted.workers);
             return Err(environment(text));
         }
         // Some things only a queue finds out, and when the run starts it is too late for another
@@ -372,7 +372,7 @@ mod tests {
         ] {
             let error = names(&twice).unwrap_err();
             assert!(
-                matches!(&error, Error::Usage(text) if text.contains("is there twice")),
+                matches!(&error, Error::Usage(text) if text.contains("is given twice")),
                 "{error}"
             );
         }

@@ -47,7 +47,7 @@ impl Measured {
 /// any.
 pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
     let mac = interface.mac.ok_or_else(|| {
-        Error::Environment(format!("{}: has no Ethernet address to send to", interface.name))
+        Error::Environment(format!("{} has no Ethernet address to send to", interface.name))
     })?;
     Ok(format!("eth(dst={mac},src={mac},type=0x88b5)"))
 }

@@ -167,7 +167,7 @@ impl Floor {
         match floor.schema.as_str() {
             SCHEMA if !floor.rates.is_empty() => Ok(floor),
             other => Err(format!(
-                "its schema is {other:?} with {} rates, expected {SCHEMA:?}",
+                "its schema is {other:?} with {} rates: expected {SCHEMA:?}",
                 floor.rates.len()
             )),
         }
@@ -202,19 +202,16 @@ impl Floor {
         let delay = self.rates.iter().map(|at| at.latency_p50_ns).max().unwrap_or(0);
         let mut verdict = vec![
             format!(
-                "standard deviations of gaps below {} to {} (by rate) are this receiver's own, \
-                 and say nothing of the traffic",
+                "standard deviations of gaps below {} to {} (by rate) come from this receiver, \
+                 not from the traffic",
                 ns(best.min(worst)),
                 ns(worst)
             ),
-            format!(
-                "one-way delays contain up to {} (median) of this machine's own",
-                ns(delay as f64)
-            ),
+            format!("one-way delays include up to {} (median) of this machine", ns(delay as f64)),
         ];
         if let Some(resolution) = self.timestamp_resolution_ns.filter(|ns| *ns > 1) {
             verdict.push(format!(
-                "nothing below {} shows: the time stamps are multiples of it",
+                "times below {} cannot be seen: the timestamps are multiples of it",
                 ns(resolution as f64)
             ));
         }

@@ -95,7 +95,7 @@ fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     let name = address.split([':', ',']).nth(1).unwrap_or_default();
     if port.generates() {
         return Err(Error::Usage(format!(
-            "{address} sends only\n  try af_xdp:{name} or af_packet:{name} to receive"
+            "{address} only sends\n  try af_xdp:{name} or af_packet:{name} to receive"
         )));
     }
     match port.notes().iter().find(|note| note.contains("sends only")) {
@@ -374,7 +374,8 @@ impl Session {
                 }
                 Err(Error::Environment(why)) => {
                     ports.push(None);
-                    let note = format!("port {}: assumed, because {why}", port.name);
+                    let note =
+                        format!("port {}: not opened, typical values assumed: {why}", port.name);
                     Ok((crate::ports::assumed(&port.address), vec![note]))
                 }
                 Err(error) => Err(error),
@@ -540,8 +541,8 @@ impl Session {
         let counted = self.profile.stop.packets.is_some() || self.profile.stop.octets.is_some();
         if virtual_time && !counted && plan.replays.iter().any(at_once) {
             return Err(Error::Usage(
-                "on virtual time (files) what leaves as fast as the port goes takes no time, and \
-                 without an end of its own never ends\n  try loops = 1, limit = 1000 or a rate"
+                "on virtual time (files) a replay at full speed takes no time, so without an end \
+                 it never ends\n  try loops = 1, limit = 1000 or a rate"
                     .into(),
             ));
         }
@@ -1004,7 +1005,7 @@ impl Run {
     /// Mistakes in the profile; nothing is changed then.
     pub fn change(&mut self, mut profile: Profile) -> Result<(), Error> {
         if named(&profile) != self.named {
-            return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
+            return Err(Error::Usage("ports cannot change during a run\n  try a new run".into()));
         }
         profile.ports.clone_from(&self.session.profile.ports);
         self.become_profile(profile)
@@ -1019,7 +1020,7 @@ impl Run {
         let replays = self.planned.replays.iter().any(|replay| !replay.fixed);
         if profile.streams.is_empty() && profile.flows.is_none() && !replays {
             return Err(Error::Usage(
-                "the rate of attacks cannot change while running\n  try a new run".into(),
+                "the rate of attacks cannot change during a run\n  try a new run".into(),
             ));
         }
         let mut session = self.session.clone();
@@ -1038,7 +1039,8 @@ impl Run {
     /// As [`Run::change`].
     pub fn scale(&mut self, num: u64, den: u64) -> Result<(), Error> {
         let now = self.session.options.mult.unwrap_or(Multiplier::Factor { num: 1, den: 1 });
-        let by = now.times(num, den).ok_or_else(|| Error::Usage("there is no such rate".into()))?;
+        let by =
+            now.times(num, den).ok_or_else(|| Error::Usage("the rate is out of range".into()))?;
         self.multiply(by)
     }
 
@@ -1082,7 +1084,7 @@ impl Run {
 
     fn become_session(&mut self, mut session: Session) -> Result<(), Error> {
         if session.profile.run != self.session.profile.run {
-            return Err(Error::Usage("[run] cannot change while running\n  try a new run".into()));
+            return Err(Error::Usage("[run] cannot change during a run\n  try a new run".into()));
         }
         self.attacks_at_other_rates(&mut session)?;
         let mut new = session.compile_for(&self.limits, None, Some(&self.opened), true)?;
@@ -1108,7 +1110,7 @@ impl Run {
             };
             return Err(Error::Usage(format!(
                 "port {name} was opened {room}, and cannot send frames of {len} octets\n  try a \
-                 new run, or a stream of such frames from the start, paused until it is wanted"
+                 new run, or a stream of such frames from the start, paused until needed"
             )));
         }
         if session.profile.stop != self.session.profile.stop {
@@ -1134,7 +1136,7 @@ impl Run {
         };
         let refused = |what: &str| Err(Error::Usage(format!("{what}\n  try a new run")));
         if written(session) != written(&self.session) {
-            return refused("of attacks only the rate can change while running");
+            return refused("only the rate of attacks can change during a run");
         }
         let olds = &self.session.profile.attacks;
         for (old, new) in olds.iter().zip(&session.profile.attacks) {
@@ -1143,14 +1145,14 @@ impl Run {
             }
             let (AttackPace::PerSecond(before), AttackPace::PerSecond(now)) = (old.pace, new.pace)
             else {
-                return refused("the share of attacks cannot change while running");
+                return refused("the share of attacks cannot change during a run");
             };
             // Of a template the default is none of a rate.
             let of_rules = matches!(old.what, AttackOf::Rules(_));
             let known = |attack: &Attack| of_rules || attack.pace != AttackPace::DEFAULT;
             if old.live || !known(old) || !known(new) {
                 return refused(&format!(
-                    "the rate of attack {:?} cannot change while running",
+                    "the rate of attack {:?} cannot change during a run",
                     new.name
                 ));
             }
@@ -1161,7 +1163,7 @@ impl Run {
                 let (num, den) = replay.speed;
                 let num = u128::from(num) * whole(now);
                 replay.speed = squall_units::near(num, u128::from(den) * whole(before))
-                    .ok_or_else(|| Error::Usage("there is no such rate".into()))?;
+                    .ok_or_else(|| Error::Usage("the rate is out of range".into()))?;
             }
         }
         Ok(())
@@ -1291,7 +1293,7 @@ impl Run {
             let of = plan.after(*part).map_or(&[][..], |after| &after.of);
             let of: Vec<_> = of.iter().map(|of| format!("{:?}", plan.name_of(*of))).collect();
             let (name, of) = (plan.name_of(*part), of.join(", "));
-            format!("{name:?} never began: {of}, which it comes after, did not end before the run")
+            format!("{name:?} never began: {of}, which it waits for, did not end before the run")
         }));
         for replayed in &outcome.replayed {
             let replaying = &plan.replays[replayed.number as usize];
@@ -1376,15 +1378,18 @@ impl Amount {
             (Some(Target::Active(_)), Self::Active(flows)) => Target::Active(flows),
             (Some(Target::Bandwidth(_)), Self::Bandwidth(rate)) => Target::Bandwidth(rate),
             (Some(Target::Cps(_)), _) => {
-                return Err(unlike("the load aims at a total of CPS", "cps = 1000"));
+                return Err(unlike("the load of [flows] is cps", "cps = 1000"));
             }
             (Some(Target::Active(_)), _) => {
-                return Err(unlike("the load aims at a number of open flows", "active = 1000"));
+                return Err(unlike(
+                    "the load of [flows] is a number of open flows",
+                    "active = 1000",
+                ));
             }
             (Some(Target::Bandwidth(_)), _) => {
-                return Err(unlike("the load aims at a bandwidth", "bandwidth = \"1 Gbps\""));
+                return Err(unlike("the load of [flows] is a bandwidth", "bandwidth = \"1 Gbps\""));
             }
-            (None, _) => return Err(unlike("the load aims at no total", "a template's own")),
+            (None, _) => return Err(unlike("[flows] has no load", "the load of a template")),
         });
         Ok(())
     }
@@ -1408,7 +1413,10 @@ impl Amount {
                 return Err(unlike(&format!("template {name:?} has users"), "users = 100"));
             }
             (Arrival::None, _) => {
-                return Err(unlike(&format!("template {name:?} begins no flows"), "another"));
+                return Err(unlike(
+                    &format!("template {name:?} begins no flows"),
+                    "another template",
+                ));
             }
         }
         Ok(())
@@ -1417,7 +1425,7 @@ impl Amount {
 
 fn unlike(what: &str, hint: &str) -> Error {
     Error::Usage(format!(
-        "{what}, which does not change its kind while running, and is above 0\n  try {hint}"
+        "{what}: its kind cannot change during a run, and it must be above 0\n  try {hint}"
     ))
 }
 

@@ -117,6 +117,6 @@ fn a_stream_that_never_started_is_told() {
     assert!(report.verdict.valid);
     assert_eq!(
         report.notes,
-        ["stream \"second\" never started: \"first\", which leads to it, did not end"]
+        ["stream \"second\" never started: \"first\", which names it as next, did not end"]
     );
 }

@@ -311,7 +311,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         ),
         (
             send(&["-p", "lop:0"]),
-            "there is no kind \"lop\"\n  try xdp_live:IFACE, af_xdp:IFACE, af_packet:IFACE, ",
+            "unknown kind \"lop\"\n  try xdp_live:IFACE, af_xdp:IFACE, af_packet:IFACE, ",
         ),
         (send(&["-p", "loop:0,rng=1"]), "unknown option rng"),
         (
@@ -343,7 +343,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         ),
         (
             vec!["capture", "-i", "lo", "-i", "af_packet:lo", "-w", "x.pcapng"],
-            "port af_packet:lo is there twice",
+            "port af_packet:lo is given twice",
         ),
         (
             vec!["capture", "-i", "null:", "-w", "x.zst", "--compress", "gz"],
@@ -371,7 +371,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
             vec!["recv", "-p", "null:", "--flows", "1000000000000"],
             "more than the memory of this machine",
         ),
-        (vec!["recv", "-p", "lo", "-p", "lo"], "port lo is there twice"),
+        (vec!["recv", "-p", "lo", "-p", "lo"], "port lo is given twice"),
         (
             vec!["capture", "--port", "null:", "--buffer", "999TB"],
             "more than the memory of this machine",
@@ -518,7 +518,7 @@ fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
     let (status, out, err) = run(&args);
     assert_eq!((status, err.as_str()), (0, ""));
     assert!(
-        out.contains("port B: assumed, because af_packet:nope0: no interface")
+        out.contains("port B: not opened, typical values assumed: af_packet:nope0: no interface")
             && out.contains("UDP"),
         "{out}"
     );
@@ -550,7 +550,7 @@ template = [
     let (status, out, err) = run(&["plan", &path]);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
     assert!(
-        out.contains("web") && out.contains("2/3 of the target") && out.contains("20.0 k"),
+        out.contains("web") && out.contains("2/3 of the total") && out.contains("20.0 k"),
         "{out}"
     );
     assert!(

@@ -164,7 +164,7 @@ fn absurd_lengths_are_refused_with_their_place() {
     let message = error.unwrap().to_string();
     assert!(
         message.contains(
-            "at octet 44, behind packet 1: a packet of 4294967295 octets; expected at most 262144"
+            "at octet 44, after packet 1: a packet of 4294967295 octets; expected at most 262144"
         ),
         "{message}"
     );
@@ -310,9 +310,9 @@ fn faults_of_blocks_say_where_and_what() {
         (changed(4, 93), "a block of 93 octets; expected a multiple of 4"),
         (changed(4, u32::MAX - 3), "a packet block of 4294967292 octets; expected at most"),
         (changed(4, 28), "a block of 28 octets; expected 60, the length at its end"),
-        (changed(8, 1), "a packet of interface 1, which is not described: 1 are"),
+        (changed(8, 1), "a packet of interface 1, but the file describes only 1"),
         (changed(8, u32::MAX), "a packet of interface 4294967295"),
-        (changed(20, 61), "a packet of 61 octets; expected at most the 60 that its block holds"),
+        (changed(20, 61), "a packet of 61 octets; expected at most 60, the room in its block"),
         (changed(20, u32::MAX), "a packet of 4294967295 octets"),
         (changed(88, 7), "a block of 92 octets; expected 7, the length at its end"),
         (with(Little.block(6, &[0; 16])), "a packet block of 28 octets; expected at least 32"),
@@ -373,9 +373,7 @@ fn a_frame_is_fetched_by_its_number() {
     for number in [0, 4] {
         let message = frame_number(&path, number).unwrap_err().to_string();
         assert!(
-            message.contains(&format!(
-                "packet {number} was asked for; the file has 3, numbered from 1"
-            )),
+            message.contains(&format!("no packet {number}: the file has 3, numbered from 1")),
             "{message}"
         );
         assert!(message.starts_with(path.to_str().unwrap()), "{message}");
@@ -392,7 +390,7 @@ fn writers_refuse_what_does_not_fit() {
             .write(0, 3, &[0; 4])
             .unwrap_err()
             .to_string()
-            .contains("3 octets of which 4 were captured")
+            .contains("3 octets with 4 captured octets")
     );
     assert_eq!(writer.finish().unwrap().len(), 24);
     let mut writer = PcapngWriter::new(Vec::new(), vec![InterfaceFormat::default()]).unwrap();
@@ -401,7 +399,7 @@ fn writers_refuse_what_does_not_fit() {
             .write(1, 0, 4, &[0; 4])
             .unwrap_err()
             .to_string()
-            .contains("interface 1 of a capture that has 1")
+            .contains("no interface 1: the capture has 1")
     );
     assert!(writer.statistics(1, 0, Statistics::default()).is_err());
 }

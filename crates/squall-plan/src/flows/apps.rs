@@ -67,14 +67,14 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
     let info = |&(name, options): &(&'static str, &'static [&'static str])| {
         let about = match name {
             "http" => "HTTP/1.1: GETs or POSTs over a connection, answered with a body",
-            "exchange" => "a request and an answer of so many octets, again and again",
+            "exchange" => "requests and answers of given lengths, repeated",
             name => builtin::application(library_name(name)).map_or("", |app| app.about),
         };
         ApplicationInfo { name, about, options }
     };
     let mix = ApplicationInfo {
         name: "mix",
-        about: "all of them, as an office has them, in shares of one rate",
+        about: "all of these, in the shares of an office, as parts of one rate",
         options: &[],
     };
     OPTIONS.iter().map(info).chain([mix]).collect()
@@ -110,7 +110,7 @@ pub fn ends(
             mistakes.note(
                 said,
                 &format!("options.{name}: a mix has no options"),
-                "try a template for each application",
+                "try one template per application",
             );
         }
         let ends = |share: builtin::Share| {
@@ -121,23 +121,23 @@ pub fn ends(
     let Some((_, known)) = OPTIONS.iter().find(|(name, _)| *name == app.text) else {
         let hint =
             squall_units::suggest(&app.text, OPTIONS.iter().map(|(name, _)| *name).chain(["mix"]));
-        mistakes.note(app, &format!("app = {:?} is not built in", app.text), &hint);
+        mistakes.note(app, &format!("app = {:?} is not a built-in application", app.text), &hint);
         return None;
     };
     let mut right = true;
     for (name, said) in options.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
         let hint = if known.is_empty() {
-            "it has none".into()
+            "this application has no options".into()
         } else {
             squall_units::suggest(name, known.iter().copied())
         };
-        mistakes.note(said, &format!("options.{name} is none of {:?}", app.text), &hint);
+        mistakes.note(said, &format!("options.{name} is not an option of {:?}", app.text), &hint);
         right = false;
     }
     for (i, (name, said)) in options.iter().enumerate() {
         let again = options[..i].iter().any(|(known, _)| known == name);
         if again && !LISTS.contains(&name.as_str()) {
-            let hint = format!("lists may have {}", LISTS.join(", "));
+            let hint = format!("options that can be lists: {}", LISTS.join(", "));
             mistakes.note(said, &format!("options.{name} has several values, expected one"), &hint);
             right = false;
         }
@@ -199,9 +199,9 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
     let mut first: Option<(HttpClient, u16)> = None;
     for said in given.all("url") {
         let Some((weight, found, of)) = weighted_url(&said.text) else {
-            let says = format!("{:?} is no URL", said.text);
-            let hint = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH; of several \
-                        each may have a weight in front: 3:http://HOST/PATH";
+            let says = format!("{:?} is not a URL", said.text);
+            let hint = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH; with \
+                        several, each can have a weight as prefix: 3:http://HOST/PATH";
             mistakes.note(said, &says, hint);
             continue;
         };
@@ -217,8 +217,8 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             }
             Some((one, _)) => {
                 let says =
-                    format!("{:?} has another scheme, host or port than the first URL", said.text);
-                let hint = format!("expected {}; try a template for each server", one.host);
+                    format!("{:?} differs from the first URL in scheme, host or port", said.text);
+                let hint = format!("expected {}; try one template per server", one.host);
                 mistakes.note(said, &says, &hint);
             }
         }
@@ -231,16 +231,18 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
         match !said.text.is_empty() && said.text.bytes().all(token) {
             true => client.method = Some(said.text.clone()),
-            false => {
-                mistakes.note(said, &format!("{:?} is no method of HTTP", said.text), "try \"PUT\"")
-            }
+            false => mistakes.note(
+                said,
+                &format!("{:?} is not an HTTP method", said.text),
+                "try \"PUT\"",
+            ),
         }
     }
     for said in given.all("header") {
         match header(&said.text) {
             Some((name, value)) => client.headers.push((name.into(), value.into())),
             None => {
-                let says = format!("{:?} is no header field", said.text);
+                let says = format!("{:?} is not a header field", said.text);
                 mistakes.note(said, &says, "expected \"Name: value\": try \"X-Trace: 1\"");
             }
         }
@@ -250,7 +252,7 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
         bodies
     {
         let hint = "expected one of content, content_file and post";
-        mistakes.note(said, "options have several bodies of a request", hint);
+        mistakes.note(said, "options have several request bodies", hint);
     }
     client.post = given.of("post").map(|_| given.octets("post", 0, mistakes));
     client.body = given.of("content").map(|said| said.text.clone().into_bytes());
@@ -258,7 +260,11 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
         match given.assets.file(&said.text) {
             Ok(octets) => client.body = Some(octets),
             Err(error) => {
-                mistakes.note(said, &format!("{}: {error}", said.text), "expected a file to send");
+                mistakes.note(
+                    said,
+                    &format!("{}: {error}", said.text),
+                    "try the path of a file to send",
+                );
             }
         }
     }
@@ -271,7 +277,7 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
         match said.text.parse() {
             Ok(redirects @ 0..=20) => client.redirects = redirects,
             _ => {
-                let says = format!("{:?} is no number of redirections", said.text);
+                let says = format!("{:?} is not a number of redirects", said.text);
                 mistakes.note(said, &says, "expected 0 to 20: try 5");
             }
         }
@@ -287,7 +293,11 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             match format!("{name} {}", said.text).parse() {
                 Ok(Instruction::Check(check)) => client.checks.push(check),
                 Ok(Instruction::Extract { name, from }) => client.extracts.push((name, from)),
-                _ => mistakes.note(said, &format!("options.{name}: {:?} is none", said.text), hint),
+                _ => mistakes.note(
+                    said,
+                    &format!("options.{name}: {:?} is not valid", said.text),
+                    hint,
+                ),
             }
         }
     }
@@ -372,7 +382,7 @@ impl<'a> Given<'a> {
         octets.unwrap_or_else(|| {
             mistakes.note(
                 said,
-                &format!("{:?} is no number of octets", said.text),
+                &format!("{:?} is not a number of octets", said.text),
                 "try 100 or \"32 KiB\"",
             );
             default
@@ -383,7 +393,7 @@ impl<'a> Given<'a> {
         let Some(said) = self.of(name) else { return default };
         let number = said.text.parse().ok().filter(|n| *n > 0);
         number.unwrap_or_else(|| {
-            mistakes.note(said, &format!("{:?} is no number above 0", said.text), "try 10");
+            mistakes.note(said, &format!("{:?} is not a number above 0", said.text), "try 10");
             default
         })
     }
@@ -482,7 +492,7 @@ mod tests {
         for other in ["https://a.test:81/", "http://b.test:81/", "http://a.test/"] {
             let error = http(&[("url", "http://a.test:81/"), ("url", other)], None).err();
             let error = error.expect("another server");
-            assert!(error.contains("another scheme, host or port"), "{error}");
+            assert!(error.contains("differs from the first URL"), "{error}");
         }
     }
 
@@ -523,23 +533,23 @@ mod tests {
             ("htpp", "", "", "did you mean \"http\""),
             ("http", "bdy", "1", "did you mean \"body\""),
             ("http", "url", "ftp://x", "expected http://"),
-            ("http", "url", "0:http://x/", "is no URL"),
-            ("http", "url", "x:http://x/", "is no URL"),
+            ("http", "url", "0:http://x/", "is not a URL"),
+            ("http", "url", "x:http://x/", "is not a URL"),
             ("http", "url", "http://x/${datum:x}", "is no mark"),
             ("http", "url", "http://x/${data:x}", "without data"),
-            ("http", "method", "PUT IT", "is no method"),
+            ("http", "method", "PUT IT", "is not an HTTP method"),
             ("http", "header", "X-A", "expected \"Name: value\""),
-            ("http", "header", "X A: 1", "is no header field"),
-            ("http", "header", "X-A: 1\r\nX-B: 2", "is no header field"),
+            ("http", "header", "X A: 1", "is not a header field"),
+            ("http", "header", "X-A: 1\r\nX-B: 2", "is not a header field"),
             ("http", "follow", "21", "expected 0 to 20"),
             ("http", "check", "status OK", "try \"status 200\""),
             ("http", "extract", "token", "try \"token = json data.token\""),
             ("http", "content_file", "none.json", "none.json: "),
             ("http", "cookies", "some", "is not true or false"),
-            ("http", "requests", "0", "no number above 0"),
+            ("http", "requests", "0", "not a number above 0"),
             ("http", "think", "never", "is not a delay"),
-            ("rtp", "packets", "x", "no number above 0"),
-            ("dns", "body", "1", "it has none"),
+            ("rtp", "packets", "x", "not a number above 0"),
+            ("dns", "body", "1", "this application has no options"),
         ] {
             let profile = Profile::default();
             let mut mistakes = Mistakes::of(&profile);

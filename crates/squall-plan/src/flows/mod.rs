@@ -135,10 +135,10 @@ pub(crate) fn compile(
     let (mut script, mut conversations) = (None, None);
     if let Some(said) = &flows.replay {
         if flows.clients.is_none() {
-            let text = "the clients of a capture are played, and there is no port for them";
-            mistakes.note(&said.capture, text, "name one in [flows]: clients = \"A\"");
+            let text = "the capture's clients have no port";
+            mistakes.note(&said.capture, text, "try in [flows]: clients = \"A\"");
         } else if spoken.is_some() {
-            let text = "attacks are spoken live, and the conversations of a capture are played";
+            let text = "a run cannot have both live attacks and the conversations of a capture";
             mistakes.note(&said.capture, text, "try live = false of [[attack]], or two runs");
         } else if let Some(played) = script::script(said, None, assets, mistakes) {
             (pools, templates) = (played.pools, played.templates);
@@ -202,9 +202,9 @@ pub(crate) fn compile(
             if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
                 if number > 0 && side.role != role && side.role != Role::Both {
                     let at = spoken_at.unwrap_or_default();
-                    let text = "attacks go the other way than flows: where clients of one stand, \
-                                there are servers of the other";
-                    mistakes.at(at, text, "try to exchange port and port2, or live = false");
+                    let text = "attacks and flows have opposite directions: the port of the \
+                                clients of one is the port of the servers of the other";
+                    mistakes.at(at, text, "try exchanging port and port2, or live = false");
                 }
                 add_role(side, role, part);
                 if *said != squall_profile::Network::default() {
@@ -218,14 +218,14 @@ pub(crate) fn compile(
                     let (text, hint) = if number == 0 {
                         (
                             "server_network has no effect",
-                            "clients and servers on one port have one network: say it in \
+                            "clients and servers on one port have one network: try \
                              client_network",
                         )
                     } else {
                         (
                             "the network of [[attack]] has no effect",
-                            "flows stand at the same port, and hosts of a port have one network: \
-                             say it in [flows]",
+                            "flows use the same port, and all hosts of a port have one network: \
+                             try it in [flows]",
                         )
                     };
                     mistakes.at(at, text, hint);
@@ -329,8 +329,8 @@ fn templates(
     let most = data.as_ref().and_then(Data::limit);
     if let (Some(data), Some(records)) = (&said.data, most) {
         let effect = match said.limit {
-            Some(limit) if limit < records => format!("limit = {limit} uses so many of them"),
-            _ => format!("no more than {records} flows begin"),
+            Some(limit) if limit < records => format!("limit = {limit} uses {limit} of them"),
+            _ => format!("at most {records} flows begin"),
         };
         notes.push(format!(
             "template {:?}: {} has {records} records, each for one flow: {effect}",
@@ -384,25 +384,20 @@ fn no_effect(
         mistakes.at(
             said.at,
             &text,
-            "each of its applications has a port of its own: try a template for each",
+            "each application of a mix has its own port: try one template per application",
         );
     }
     if let Some(data) = &said.data
         && !ends.iter().any(|(.., ends)| ends.client.uses_data() || ends.server.uses_data())
     {
-        let text =
-            format!("template {name:?}: data has no effect: nothing that is sent has a column");
+        let text = format!("template {name:?}: data has no effect: no message uses a column");
         let hint =
             "try ${data:COLUMN} in a message, or in url, header or content of app = \"http\"";
         mistakes.note(&data.file, &text, hint);
     }
     if said.udp && !matches!(said.says, Says::Programs { .. }) && !over(Transport::Udp) {
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
-        mistakes.at(
-            said.at,
-            &text,
-            "what an application or a capture speaks, it speaks over its own transport",
-        );
+        mistakes.at(said.at, &text, "applications and captures have their own transport");
     }
     for (setting, value) in &said.tcp.settings {
         let stray = match setting.as_str() {
@@ -415,7 +410,7 @@ fn no_effect(
             let text = format!(
                 "tcp.{setting} has no effect: the flows of template {name:?} are over {transport}"
             );
-            mistakes.note(value, &text, "leave it out");
+            mistakes.note(value, &text, "try leaving it out");
         }
     }
     let random = match (said.arrival, flows.target) {
@@ -431,7 +426,7 @@ fn no_effect(
     if random {
         let text = format!("template {name:?}: spacing = \"poisson\" has no effect");
         let hint =
-            "a flow begins here when another has ended: try think = \"100 ms\" with users, or cps";
+            "its flows begin when earlier ones end: try think = \"100 ms\" with users, or cps";
         mistakes.at(said.at, &text, hint);
     }
 }
@@ -467,8 +462,7 @@ fn stages(said: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     match Shape::new(&stages, level(full)) {
         Ok(shape) => Some(shape),
         Err(_) => {
-            let text =
-                format!("template {:?}: its stages never come to a level above 0", said.name);
+            let text = format!("template {:?}: its stages never reach a level above 0", said.name);
             mistakes.at(said.at, &text, "try [{ duration = \"10 s\", to = 500 }]");
             None
         }
@@ -537,14 +531,14 @@ fn ends(
                 let side = if client.is_empty() { "client" } else { "server" };
                 let nowhere = Said { text: String::new(), at: said.at };
                 let text = format!(
-                    "template {name:?} has no instructions of the {side}, which is to run here"
+                    "template {name:?} has no instructions for the {side}, which Squall plays"
                 );
                 mistakes.note(
                     &nowhere,
                     &text,
                     &format!(
-                        "add {side} = [...], or leave out the port of {side}s in [flows], or say \
-                         which end is played: play = {:?}",
+                        "try adding {side} = [...], or play = {:?}, or leave out the port of \
+                         {side}s in [flows]",
                         if client.is_empty() { "servers" } else { "clients" }
                     ),
                 );
@@ -580,7 +574,7 @@ fn ends(
                     None => {
                         let all = found.conversations.len();
                         let text = format!("{} has no conversation {number}", path.text);
-                        mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
+                        mistakes.note(path, &text, &format!("it has {all}, counted from 1"));
                         None
                     }
                 },
@@ -613,8 +607,8 @@ impl Captures<'_> {
                 Some(data)
             }
             Err(error) => {
-                let hint = "expected comma-separated values: a line that names the columns, such as \
-                            user,password, and a line for each record";
+                let hint = "expected comma-separated values: one line with the names of the \
+                            columns, such as user,password, then one line per record";
                 mistakes.note(&said.file, &error, hint);
                 None
             }

@@ -30,8 +30,8 @@ pub fn network(
             Some(IpAddr::V6(address)) if v6.is_none() => v6 = Some(address),
             Some(_) => mistakes.note(
                 text,
-                "a second gateway of one family",
-                "one of IPv4 and one of IPv6 at most",
+                "two gateways of one address family",
+                "try at most one IPv4 and one IPv6 gateway",
             ),
             None => {}
         }
@@ -52,7 +52,7 @@ fn wrap(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Wrap> {
     if parsed.is_none() {
         mistakes.note(
             said,
-            &format!("{:?} is nothing that packets are wrapped in", said.text),
+            &format!("{:?} is not an encapsulation", said.text),
             &format!("expected {FORMS}"),
         );
     }

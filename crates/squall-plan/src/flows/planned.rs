@@ -80,9 +80,9 @@ impl PlannedLoad {
             let names: Vec<_> =
                 known.iter().map(|(_, template)| format!("{:?}", template.name)).collect();
             notes.push(format!(
-                "templates {} have servers at one address and port, and each a share of the \
-                 clients' ports, by which servers know them; behind a device that translates \
-                 ports try a port for each",
+                "templates {} have servers at one address and port; each has a share of the \
+                 clients' ports, by which servers identify it; if a device translates ports, \
+                 try one server port per template",
                 names.join(", ")
             ));
         }
@@ -96,9 +96,9 @@ impl PlannedLoad {
                 && cps * kept > tuples as f64
             {
                 notes.push(format!(
-                    "template {:?}: {} flows a second, whose addresses and ports are not free \
-                     again for {kept} s, need more than its {} combinations; more addresses, or \
-                     tcp.time_wait, help",
+                    "template {:?}: {} flows per second need more than its {} combinations of \
+                     addresses and ports, because each is in use for {kept} s more; try more \
+                     addresses, or a shorter tcp.time_wait",
                     template.name,
                     human::si(cps, ""),
                     human::count(tuples),
@@ -193,12 +193,12 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
             format!("{} flows/s{}", human::si(cps.value(), ""), law(spacing))
         }
         Arrival::Weight { weight, spacing } => {
-            format!("{weight}/{} of the target{}", load.weights(), law(spacing))
+            format!("{weight}/{} of the total{}", load.weights(), law(spacing))
         }
         Arrival::Closed { users, think } => match think {
             Think::Fixed(time) if time.0 == 0 => format!("{users} users"),
-            Think::Fixed(time) => format!("{users} users who think {time}"),
-            Think::Exponential(mean) => format!("{users} users who think {mean} on average"),
+            Think::Fixed(time) => format!("{users} users, think time {time}"),
+            Think::Exponential(mean) => format!("{users} users, think time {mean} on average"),
         },
         Arrival::None => "served".into(),
     };

@@ -119,7 +119,7 @@ pub fn script(
     if conversations.is_empty() {
         let why: Vec<_> = report.not_played.iter().map(|(why, n)| format!("{n} {why}")).collect();
         let text = match &why[..] {
-            [] => format!("{} has no conversation over TCP or UDP", said.capture.text),
+            [] => format!("{} has no TCP or UDP conversation", said.capture.text),
             why => format!(
                 "{} has no conversation that can be played: {}",
                 said.capture.text,
@@ -129,7 +129,7 @@ pub fn script(
         mistakes.note(
             &said.capture,
             &text,
-            "try squall info to see what there is, or incomplete = \"cut\"",
+            "try squall info to list the conversations, or incomplete = \"cut\"",
         );
         return None;
     }
@@ -260,7 +260,7 @@ impl Addresses {
                 let address =
                     said.text.trim_matches(['[', ']']).parse().map(|address| (address, None));
                 let Ok(server) = whole.or(address) else {
-                    let says = format!("server = {:?} is no address", said.text);
+                    let says = format!("server = {:?} is not an address", said.text);
                     mistakes.note(
                         said,
                         &says,

@@ -112,7 +112,7 @@ fn version(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
         other => {
             mistakes.note(
                 said,
-                &format!("tls.versions: {other:?} is not spoken here"),
+                &format!("tls.versions: {other:?} is not supported"),
                 "expected \"1.3\" or \"1.2\"",
             );
             None

@@ -122,7 +122,7 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "udp_idle" => time(said, &mut all.udp_idle, mistakes),
         _ => {
             let hint = squall_units::suggest(name, NAMES.iter().copied());
-            mistakes.note(said, &format!("tcp.{name} is not known here"), &hint);
+            mistakes.note(said, &format!("tcp.{name} is not a known setting"), &hint);
         }
     }
 }
@@ -132,7 +132,7 @@ fn octets(said: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
         Some(n) => *to = n,
         None => mistakes.note(
             said,
-            &format!("{:?} is no number of octets", said.text),
+            &format!("{:?} is not a number of octets", said.text),
             "try \"256 KiB\"",
         ),
     }

@@ -12,88 +12,89 @@ use super::{
 use crate::{Attack, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Network, Port, Said};
 
 table! {
-    /// Attacks that begin one after the other. What is attacked with is `rules`, or `template`.
+    /// Attacks that begin one after the other, made from `rules` or from a `template`.
     AttackTable {
         /// Unique; reports use it. Default "attack 1" and so on.
         name: String,
-        /// Files of rules of Snort 2, Snort 3 or Suricata, or folders of such, relative to the
+        /// Files of Snort 2, Snort 3 or Suricata rules, or folders of such files, relative to the
         /// profile.
         rules: OneOrMore,
-        /// A suricata.yaml or snort.conf: its variables count in place of the usual ones. Relative
-        /// to the profile.
+        /// A suricata.yaml or snort.conf, whose variables replace the usual ones. Relative to the
+        /// profile.
         config: Said,
         /// Variables of rules: { HOME_NET = "[10.0.0.0/8,192.168.1.0/24]", HTTP_PORTS = "[80,8080]"
         /// }.
         variables: TextTable,
-        /// Only these: "1234", "1000-2000", or a list.
+        /// Only the rules with these identifiers: "1234", "1000-2000", or a list.
         sid: OneOrMore,
-        /// Only of these classes.
+        /// Only the rules of these classes.
         classtype: OneOrMore,
-        /// Only with messages that this expression matches: "(?i)trojan".
+        /// Only the rules whose messages match this expression: "(?i)trojan".
         msg: Said,
-        /// Whose alerts are promised, where engines are known to differ: "suricata" or "snort".
-        /// Default "suricata".
+        /// The engine whose alerts are predicted, if engines are known to differ: "suricata" or
+        /// "snort". Default "suricata".
         engine: IdsEngine,
-        /// In place of rules: a scan, a flood, a brute force or a beacon, by its name.
-        /// `squall attack --templates` lists them.
+        /// Instead of rules: the name of a scan, a flood, a brute force attack or a beacon. `squall
+        /// attack --templates` lists them.
         template: Said,
-        /// Of the template.
+        /// Options of the template.
         options: TextTable,
-        /// A name from [ports]: clients stand there, and servers as well where there is no `port2`.
-        /// May be left out where there is only one port.
+        /// A name from [ports], for the clients, and for the servers if there is no `port2`. May be
+        /// left out if there is only one port.
         port: String,
-        /// A name from [ports]: servers stand there.
+        /// A name from [ports], for the servers.
         port2: String,
-        /// true: conversations are spoken by TCP and UDP of our own at both ports, what is no
-        /// conversation leaves as frames. false: all leaves as frames, made before. Default true
-        /// with `port2`, else false.
+        /// true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other
+        /// attacks leave as frames. false: everything leaves as frames, made before the run.
+        /// Default true with `port2`, otherwise false.
         live: bool,
-        /// So many attacks begin a second. Default 100.
+        /// The number of attacks that begin per second. Default 100.
         rate: PerSecond,
-        /// In place of a rate: attacks are so much of all octets, with a `background`: "1 %".
+        /// Instead of a rate: the share of attacks in all octets, with a `background`: "1 %".
         share: Said,
-        /// When the first begins, from the start of the run, or from the end of what they come
-        /// `after`. Default 0.
+        /// When the first attack begins, after the start of the run, or after the end of the source
+        /// that they come `after`. Default 0.
         start: Nanos,
-        /// None begins so long after the start.
+        /// No attack begins after this time from the start.
         duration: Nanos,
-        /// They begin when that stream, replay, template or attack has ended, by its name. Not of
-        /// attacks that are spoken live.
+        /// They begin when the stream, replay, template or attack of this name has ended. Not for
+        /// live attacks.
         after: Said,
-        /// All of them so many times, each time from other addresses. Default 1.
+        /// How many times to send all of them, each time from other addresses. Default 1.
         repeat: Count,
-        /// true: in an order that the seed says. Default false: in that of the rules.
+        /// true: in a random order that depends on the seed. Default false: in the order of the
+        /// rules.
         shuffle: bool,
-        /// Of each rule so many that differ. Default 1.
+        /// The number of different attacks for each rule. Default 1.
         samples: Count,
-        /// true: of each rule one for each branch of its expressions. Default false.
+        /// true: one attack for each branch of the expressions of each rule. Default false.
         every_branch: bool,
-        /// "also": each attack is followed by a twin that is one octet off and must not raise its
-        /// alert; "only": the twins alone. Default "no".
+        /// "also": each attack is followed by a near miss, a twin that differs by one octet and
+        /// must not raise the alert; "only": near misses alone. Default "no".
         near_miss: NearMiss,
-        /// What makes attacks harder to see: "segments=8", "fragments=16", or a list.
+        /// Techniques that make attacks harder to detect: "segments=8", "fragments=16", or a list.
         /// `squall attack --evasions` lists them.
         evasion: OneOrMore,
-        /// Addresses of hosts inside of the protected network: "10.0.0.1-10.0.0.9", or a list.
-        /// Default: of the rules' own variables.
+        /// Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list.
+        /// Default: from the variables of the rules.
         inside: OneOrMore,
         /// Addresses of hosts outside. Default: 198.18.0.0/15 (RFC 2544).
         outside: OneOrMore,
-        /// 4 or 6: addresses of attacks whose rules leave it open. Default 4.
+        /// 4 or 6: the address family of attacks whose rules leave it open. Default 4.
         family: Count,
-        /// Around packets, from outside in: "vlan 7", "gre FROM TO". Of conversations of a live
-        /// run, see the networks.
+        /// Encapsulation of packets, from the outside in: "vlan 7", "gre FROM TO". For
+        /// conversations of a live run, use the networks.
         wrap: OneOrMore,
-        /// Of a live run: what stands around the clients' packets.
+        /// In a live run: addresses and encapsulation of the clients' packets.
         client_network: NetworkTable,
-        /// Of a live run: what stands around the servers' packets.
+        /// In a live run: addresses and encapsulation of the servers' packets.
         server_network: NetworkTable,
-        /// Between the frames of an attack. Default 100 us.
+        /// The time between the frames of an attack. Default 100 us.
         gap: Nanos,
-        /// A capture of what is no attack, sent with its own timing beside them, over and over
-        /// until they end. Relative to the profile.
+        /// A capture without attacks, sent at the same time with its own timing, repeated until the
+        /// attacks end. Relative to the profile.
         background: Said,
-        /// false: as if it were not there. Default true.
+        /// false: the attacks are ignored. Default true.
         enabled: bool,
     }
 }
@@ -101,7 +102,7 @@ table! {
 impl Read for NearMiss {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let words = [("no", Self::No), ("also", Self::Also), ("only", Self::Only)];
-        word(node, cx, "whether there are near misses", &words)
+        word(node, cx, "a choice of near misses", &words)
     }
     fn schema() -> Json {
         json!({ "enum": ["no", "also", "only"] })
@@ -135,7 +136,7 @@ pub(super) fn attacks(
         {
             cx.report(
                 &place,
-                &format!("= {:?} is the name of an earlier attack, too", attack.name),
+                &format!("= {:?} is already the name of another attack", attack.name),
                 &[],
             );
         }
@@ -167,7 +168,7 @@ fn attack(
         if of && !table.given.has(needs) {
             cx.report(
                 &table.place,
-                &format!("has {key:?}, which does nothing without {needs}"),
+                &format!("has {key:?}, which has no effect without {needs}"),
                 &[],
             );
         }
@@ -204,7 +205,7 @@ fn attack(
         two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
     let live = table.live.as_ref().map_or(port2.is_some(), |live| live.value);
     if let (Some(said), true, None) = (&table.live, live, &table.port2) {
-        cx.report(&said.place, "= true needs port2, where the servers stand", &[]);
+        cx.report(&said.place, "= true needs port2, the port of the servers", &[]);
     }
     let pace = match (table.rate, table.share) {
         (Some(rate), None) => Some(AttackPace::PerSecond(rate.value.0)),
@@ -216,27 +217,23 @@ fn attack(
             cx.must(
                 &share.place,
                 fits,
-                &format!("= {text:?} is no share"),
-                "more than 0 and less than 100: try \"1 %\"",
+                &format!("= {text:?} is not a share"),
+                "expected more than 0 and less than 100: try \"1 %\"",
             )
         }
         (Some(_), Some(share)) => {
-            cx.report(&share.place, "stands beside rate, expected one of them", &[]);
+            cx.report(&share.place, "cannot be combined with rate: expected one of them", &[]);
             None
         }
         (None, None) => Some(AttackPace::default()),
     };
     if matches!(pace, Some(AttackPace::Share(_))) && table.background.is_none() {
-        cx.report(
-            &table.place,
-            "has a share, and no background of which",
-            &["try rate = 10".into()],
-        );
+        cx.report(&table.place, "has a share, but no background", &["try rate = 10".into()]);
     }
     let family = match &table.family {
         Some(Placed { value: Count(n), place }) => {
             let fits = u8::try_from(*n).ok().filter(|n| matches!(n, 4 | 6));
-            cx.must(place, fits, &format!("= {n} is no version of IP"), "expected 4 or 6")
+            cx.must(place, fits, &format!("= {n} is not an IP version"), "expected 4 or 6")
         }
         None => None,
     };

@@ -15,107 +15,107 @@ use crate::{
 };
 
 table! {
-    /// What all templates have in common: where they run, how many flows there are in all, for how
-    /// long.
+    /// Settings for all templates: their ports, the number of flows in all, and the time.
     FlowsTable {
-        /// A name from [ports]: what clients do stands there. May be left out where there is only
-        /// one port, or where somebody else's clients come to our servers.
+        /// A name from [ports], for the clients. May be left out if there is only one port, or if
+        /// the clients are external.
         clients: String,
-        /// A name from [ports]: what servers do stands there. Left out: the servers are somebody
-        /// else's, or those of the second of two ports.
+        /// A name from [ports], for the servers. Default: the second of two ports; otherwise the
+        /// servers are external.
         servers: String,
-        /// Templates with a weight begin so many flows a second, together.
+        /// Templates with a weight together begin this many flows per second.
         cps: PerSecond,
-        /// Templates with a weight keep so many flows open, together.
+        /// Templates with a weight together keep this many flows open.
         active: Count,
-        /// Templates with a weight begin as many flows as it takes for so much application data,
-        /// both directions together.
+        /// Templates with a weight together begin as many flows as this rate of application data
+        /// takes, both directions together.
         bandwidth: Rate,
-        /// The load grows evenly from nothing for so long.
+        /// The load grows linearly from zero during this time.
         ramp_up: Nanos,
-        /// Then it stays for so long. Default: to the end.
+        /// Then it stays constant for this time. Default: to the end.
         hold: Nanos,
-        /// Then it falls evenly to nothing.
+        /// Then it falls linearly to zero during this time.
         ramp_down: Nanos,
-        /// So many flows begin, of all templates.
+        /// The number of flows to begin, of all templates.
         limit: Count,
-        /// So many flows are open at once at most; further ones are not begun, and counted.
+        /// The highest number of flows that are open at a time; further ones are not begun, and
+        /// counted.
         active_limit: Count,
-        /// So long open flows may go on at the end, before they are aborted and counted. Default 5
+        /// The time that open flows have at the end before they are aborted and counted. Default 5
         /// s.
         drain: Nanos,
-        /// So late a flow may begin; later ones are not begun, and counted as late. Default 20 ms.
+        /// How late a flow may begin; later ones are not begun, and counted as late. Default 20 ms.
         patience: Nanos,
-        /// What stands around the clients' packets.
+        /// Addresses and encapsulation of the clients' packets.
         client_network: NetworkTable,
-        /// What stands around the servers' packets.
+        /// Addresses and encapsulation of the servers' packets.
         server_network: NetworkTable,
-        /// All conversations of a capture, in place of templates.
+        /// All conversations of a capture, instead of templates.
         replay: ReplayTable,
     }
 }
 
 table! {
     /// The conversations of a capture, played over real TCP and UDP: each with its own addresses,
-    /// ports and beginning.
+    /// ports and start.
     ReplayTable {
         /// A file, relative to the profile.
         capture: Said,
-        /// They begin so many times as fast as they were captured. Default 1.
+        /// They begin this many times as fast as they were captured. Default 1.
         multiplier: f64,
-        /// So many begin a second, in their order.
+        /// This many begin per second, in their order.
         cps: PerSecond,
-        /// They begin as fast as they can, in their order.
+        /// true: they begin as fast as possible, in their order. Default false.
         topspeed: bool,
-        /// What becomes of pauses inside conversations: "keep", "drop", or a factor. Default: as
-        /// the multiplier says, "keep" with cps, "drop" with topspeed.
+        /// Pauses inside conversations: "keep", "drop", or a factor. Default: scaled by the
+        /// multiplier, "keep" with cps, "drop" with topspeed.
         delays: Delays,
-        /// Shorter pauses are left out: they are the network's. Default 1 ms.
+        /// Shorter pauses are left out, because they come from the network. Default 1 ms.
         shortest_delay: Nanos,
-        /// So many times, each after the last conversation of the one before; 0: until the run
+        /// How many times, each after the last conversation of the previous loop; 0: until the run
         /// ends. Default 1.
         loops: Count,
-        /// Between loops. Default 0.
+        /// The time between two loops. Default 0.
         loop_delay: Nanos,
-        /// So many conversations are open at once at most; others wait. Default: as many as there
-        /// are.
+        /// The highest number of conversations that are open at a time; others wait. Default: no
+        /// limit.
         at_once: Count,
-        /// Addresses that stand for the captured clients', one for each in turn. Default: the
-        /// captured ones.
+        /// Addresses that replace those of the captured clients, in turn. Default: the captured
+        /// ones.
         clients: OneOrMore,
-        /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default:
-        /// where they went.
+        /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default: the
+        /// captured servers.
         server: Said,
-        /// Conversations of which the capture lacks the beginning or octets: "skip" them, "cut"
-        /// them at the first hole, or "zeros" in the place of what is missing. Default "skip".
+        /// Conversations whose beginning or octets are missing from the capture: "skip" them, "cut"
+        /// them at the first hole, or fill holes with "zeros". Default "skip".
         incomplete: Incomplete,
-        /// Which packets of the capture count, in the language of tcpdump.
+        /// The packets of the capture to use, as a tcpdump filter.
         filter: Said,
-        /// A conversation is given up when nothing came for so long, and for as long as the other
-        /// side paused; 0: never. Default 10 s.
+        /// A conversation fails when nothing has arrived for this time, in addition to the pauses
+        /// of the other side; 0: never. Default 10 s.
         within: Nanos,
-        /// How TCP behaves, as of templates.
+        /// How TCP behaves, as in templates.
         tcp: TextTable,
     }
 }
 
 table! {
-    /// What stands around a side's packets, and whom they are handed to. Without a gateway and a
-    /// next hop each peer is asked for its MAC address.
+    /// Addresses and encapsulation of a side's packets. Without a gateway and a next hop, the MAC
+    /// address of each peer is resolved.
     NetworkTable {
         /// The side's MAC address. Default: that of the interface, if it has one.
         mac: Said,
-        /// true: each address has a MAC address of its own, counted up from `mac`. Default false.
+        /// true: each address has its own MAC address, counted up from `mac`. Default false.
         cluster: bool,
-        /// A router, whose MAC address is asked for; one for each family at most.
+        /// A router, whose MAC address is resolved; at most one per address family.
         gateway: OneOrMore,
-        /// The MAC address that all packets go to; nobody is asked.
+        /// The MAC address that all packets go to; none is resolved.
         next_hop: Said,
-        /// Octets of an IP packet at most, tunnels not counted. Default: what the port takes.
+        /// The longest IP packet in octets, without tunnels. Default: the port's limit.
         mtu: Count,
-        /// From outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
-        /// tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
-        /// LOCAL-TEID".
+        /// From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most
+        /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
+        /// TEID LOCAL-TEID".
         wrap: OneOrMore,
     }
 }
@@ -123,92 +123,91 @@ table! {
 table! {
     /// Addresses of clients or servers, and the order in which flows take them.
     PoolTable {
-        /// What templates call it.
+        /// The name that templates use.
         name: String,
-        /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of such; of one
-        /// family. Of servers also names of hosts, looked up when the run is opened.
+        /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
+        /// family. Servers can also be host names, resolved when the run is opened.
         addresses: OneOrMore,
-        /// Of clients: "1024-65535", the default.
+        /// Ports of clients: "1024-65535", the default.
         ports: PortRange,
         /// sequential: one address after the other, then the next port. random: shuffled, each once
-        /// before any comes again. hash: drawn by a hash; a server by that of its client's address.
-        /// Default "sequential".
+        /// before any is used again. hash: drawn by a hash; a server by the hash of its client's
+        /// address. Default "sequential".
         order: Order,
     }
 }
 
 table! {
-    /// A kind of flows: what client and server say, between which addresses, how often. What is
-    /// said is `app`, or `client` and `server`, or `capture`.
+    /// Flows of one kind: the exchange between client and server, the addresses, the load. The
+    /// exchange is `app`, or `client` and `server`, or `capture`.
     TemplateTable {
         /// Unique; reports use it. Default "template 1" and so on.
         name: String,
-        /// A pool's name, or addresses as those of a pool.
+        /// The name of a pool, or addresses as in a pool.
         clients: OneOrMore,
-        /// A pool's name, or addresses as those of a pool, or the name of a host, looked up when
-        /// the run is opened: "www.example.net".
+        /// The name of a pool, addresses as in a pool, or a host name, resolved when the run is
+        /// opened: "www.example.net".
         servers: OneOrMore,
-        /// Where servers listen. Default: where the application usually does.
+        /// The port that servers listen on. Default: the application's usual port.
         port: Count,
-        /// Default "tcp", or what the application is over.
+        /// Default "tcp", or the transport of the application.
         transport: Transport,
-        /// An application that is built in: http, dns, ...
+        /// A built-in application: http, dns, ...
         app: Said,
-        /// Of the application; a list where an option may be given several times. Those whose names
-        /// end in "_file" are files, relative to the profile.
+        /// Options of the application; a list if an option is given several times. Options whose
+        /// names end in "_file" are files, relative to the profile.
         options: OptionsTable,
-        /// Instructions of the client, one each: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms"
-        /// ...
+        /// Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay
+        /// 10 ms" ...
         client: Vec<Said>,
         /// Instructions of the server.
         server: Vec<Said>,
-        /// Messages that instructions send by their names, with marks for what differs from flow to
+        /// Named messages that instructions send, with marks for the parts that differ from flow to
         /// flow.
         messages: TextTable,
-        /// A CSV file whose columns messages have as ${data:COLUMN}, a record for each flow; or a
-        /// table that also says in which order.
+        /// A CSV file whose columns messages use as ${data:COLUMN}, one record per flow; or a table
+        /// that also sets the order.
         data: DataSaid,
-        /// Which end is played where [flows] has ports for both: "clients" (somebody else's servers
-        /// answer), or "servers" (somebody else's clients come: a proxy's). Default: both.
+        /// The end that Squall plays if [flows] has ports for both: "clients" (the servers are
+        /// external), or "servers" (the clients are external, such as a proxy's). Default: both.
         play: Play,
         /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first.
         /// Relative to the profile.
         capture: Said,
-        /// What becomes of the delays of a captured conversation: "keep", "drop", or a factor.
-        /// Default "keep".
+        /// Delays of a captured conversation: "keep", "drop", or a factor. Default "keep".
         delays: Delays,
-        /// So many flows begin in a second, whatever becomes of those before.
+        /// The number of flows that begin per second, whatever the outcome of earlier ones.
         cps: PerSecond,
-        /// A share of what [flows] says of all templates.
+        /// A share of the load in [flows].
         weight: Count,
-        /// So many users, each of whom begins a flow when the last has ended.
+        /// The number of users, each of whom begins a flow when their last one has ended.
         users: Count,
-        /// And so long a user thinks between.
+        /// The time that a user waits between two flows.
         think: Nanos,
-        /// How flows (of `cps` and `weight`) or the users' thinking spread: "constant" or "poisson"
-        /// (exponential). Default "constant".
+        /// How the starts of flows (with `cps` and `weight`) or the users' think times spread:
+        /// "constant" or "poisson" (exponential). Default "constant".
         spacing: Spacing,
-        /// How `cps` or `users` change, one stage after the other: each reaches `to` linearly from
-        /// the level before, which is 0 at first. Without `cps` and `users` the levels are flows a
+        /// How `cps` or `users` change, one stage after the other: each goes linearly from the
+        /// previous level, 0 at first, to `to`. Without `cps` and `users` the levels are flows per
         /// second. The template ends with its last stage.
         stages: Vec<StageTable>,
-        /// So many flows of this template.
+        /// The number of flows to begin.
         limit: Count,
-        /// When the first flow may begin, from the start of the run, or from the end of what it
-        /// comes `after`. Default 0.
+        /// When the first flow may begin, after the start of the run, or after the end of the
+        /// source that it comes `after`. Default 0.
         start: Nanos,
-        /// No flow begins so long after its start, pauses included.
+        /// No flow begins after this time from its start, pauses included.
         duration: Nanos,
-        /// Flows begin when that stream, replay, template or attack has ended, by its name.
+        /// Flows begin when the stream, replay, template or attack of this name has ended.
         after: Said,
         /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack,
         /// rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
         /// time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
         tcp: TextTable,
-        /// true: its flows are TLS 1.3 sessions, what is said is inside of them; or a table that
-        /// says more. Default false.
+        /// true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with
+        /// settings. Default false.
         tls: TlsSaid,
-        /// false: as if the template were not there. Default true.
+        /// false: the template is ignored. Default true.
         enabled: bool,
     }
 }
@@ -216,54 +215,55 @@ table! {
 table! {
     /// A level, and how long it takes to reach it.
     StageTable {
-        /// How long the level changes, or stays. Default 0: it is reached at once.
+        /// How long the level changes, or stays. Default 0: it changes at once.
         duration: Nanos,
-        /// The level at the end: flows a second, or users; at most `cps` or `users`. Default: as
+        /// The level at the end: flows per second, or users; at most `cps` or `users`. Default: as
         /// before.
         to: Level,
     }
 }
 
 table! {
-    /// Records of a CSV file, one for each flow.
+    /// Records of a CSV file, one per flow.
     DataTable {
-        /// Comma-separated values whose first line names the columns. Relative to the profile.
+        /// Comma-separated values; the first line names the columns. Relative to the profile.
         file: Said,
-        /// circular: flow k has record k, and the first comes again after the last. once: no flow
+        /// circular: flow k has record k, and the first record follows the last. once: no flow
         /// begins after the last record. random: drawn for each flow. Default "circular".
         order: DataOrder,
     }
 }
 
 table! {
-    /// What TLS sessions are made with, at the ends that are ours.
+    /// Settings of TLS sessions, for the ends that Squall runs.
     TlsTable {
-        /// Whom clients ask for (SNI), and whom a certificate that is made is for. Default: the
-        /// server's address, which is not sent.
+        /// The name that clients request (SNI), and the name in a certificate that Squall makes.
+        /// Default: the server's address, which is not sent.
         server_name: Said,
-        /// What is spoken inside (ALPN), in order: "http/1.1", or a list. Default: nothing is said
-        /// of it.
+        /// The protocol inside (ALPN), in order of preference: "http/1.1", or a list. Default: none
+        /// is offered.
         alpn: OneOrMore,
-        /// A PEM file: clients verify the server's certificate by those in it. Default: they take
-        /// any. Relative to the profile.
+        /// A PEM file: clients verify the server's certificate with the certificates in it.
+        /// Default: they accept any. Relative to the profile.
         ca: Said,
-        /// A PEM file with the server's certificate, and those between it and its authority behind
-        /// it. Default: one is made, signed by itself, for each run. Relative to the profile.
+        /// A PEM file with the server's certificate, followed by the intermediate certificates.
+        /// Default: a self-signed one is made for each run. Relative to the profile.
         certificate: Said,
         /// A PEM file with its key. Relative to the profile.
         key: Said,
         /// A PEM file with the certificate that clients show to servers that ask for one. Default:
-        /// where no servers are ours, `certificate`. Relative to the profile.
+        /// `certificate`, if Squall runs no servers. Relative to the profile.
         client_certificate: Said,
         /// A PEM file with its key. Relative to the profile.
         client_key: Said,
-        /// A PEM file: servers ask clients for a certificate, and verify it by those in it.
-        /// Default: they do not ask. Relative to the profile.
+        /// A PEM file: servers ask clients for a certificate, and verify it with the certificates
+        /// in the file. Default: they do not ask. Relative to the profile.
         client_ca: Said,
-        /// true: servers give tickets, and clients come back with them. Default false: each
-        /// handshake is a full one.
+        /// true: servers give tickets, and clients return with them. Default false: each handshake
+        /// is a full one.
         resumption: bool,
-        /// "1.3" or "1.2", or a list: the highest that both ends have is used. Default "1.3".
+        /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
+        /// "1.3".
         versions: OneOrMore,
     }
 }
@@ -329,7 +329,7 @@ impl Read for DataOrder {
 impl Read for Play {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let words = [("both", Self::Both), ("clients", Self::Clients), ("servers", Self::Servers)];
-        word(node, cx, "an end of flows", &words)
+        word(node, cx, "an end to play", &words)
     }
     fn schema() -> Json {
         json!({ "enum": ["both", "clients", "servers"] })
@@ -462,7 +462,7 @@ impl Read for PortRange {
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));
         match (first.trim().parse(), last.trim().parse()) {
             (Ok(first @ 1..), Ok(last)) if first <= last => Some(Self(first, last)),
-            _ => cx.wrong_type(node, "a range of ports", r#""1024-65535""#),
+            _ => cx.wrong_type(node, "a range of TCP or UDP ports", r#""1024-65535""#),
         }
     }
     fn schema() -> Json {
@@ -519,14 +519,11 @@ impl Read for Delays {
                 if factor > 0.0 && factor <= 1e6 {
                     return Some(Self::Scale(factor));
                 }
-                cx.wrong_type(node, "a factor above 0 and up to a million", "0.5")
+                cx.wrong_type(node, "a factor above 0, at most a million", "0.5")
             }
-            _ => word(
-                node,
-                cx,
-                "what becomes of delays",
-                &[("keep", Self::Keep), ("drop", Self::Drop)],
-            ),
+            _ => {
+                word(node, cx, "a setting of delays", &[("keep", Self::Keep), ("drop", Self::Drop)])
+            }
         }
     }
     fn schema() -> Json {
@@ -537,7 +534,7 @@ impl Read for Delays {
 impl Read for Incomplete {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let words = [("skip", Self::Skip), ("cut", Self::Cut), ("zeros", Self::Zeros)];
-        word(node, cx, "what becomes of incomplete conversations", &words)
+        word(node, cx, "a setting for incomplete conversations", &words)
     }
     fn schema() -> Json {
         json!({ "enum": ["skip", "cut", "zeros"] })
@@ -572,8 +569,8 @@ pub(super) fn flows(
         if let Some((place, what)) = unused.into_iter().flatten().next() {
             cx.report(
                 &place,
-                &format!("is {what}, and there is no template"),
-                &["add a [[template]]".into()],
+                &format!("is {what}, but the profile has no template"),
+                &["try adding a [[template]]".into()],
             );
         }
         return None;
@@ -605,7 +602,7 @@ fn played(
         if let Some(place) = place {
             cx.report(
                 place,
-                &format!("is {what}, and [flows] plays a capture"),
+                &format!("is {what}, but [flows] plays a capture"),
                 &["try two profiles".into()],
             );
         }
@@ -622,11 +619,11 @@ fn played(
             "patience",
         ] {
             if value.given.has(key) {
-                let says = format!("has {key:?}, which is of templates, and a capture is played");
+                let says = format!("has {key:?}, which is for templates, but plays a capture");
                 cx.report(
                     &value.place,
                     &says,
-                    &["cps, multiplier and at_once of [flows.replay] say how fast".into()],
+                    &["try cps, multiplier or at_once of [flows.replay] for the speed".into()],
                 );
             }
         }
@@ -657,7 +654,7 @@ fn conversations(
             cx.must(
                 place,
                 fits,
-                &format!("= {value} is no factor"),
+                &format!("= {value} is not a factor"),
                 "expected a number above 0: try 2.5",
             )?
         }
@@ -694,7 +691,7 @@ fn different<'a>(
     let mut known: Vec<&str> = Vec::new();
     for Placed { value: name, place } in names.flatten() {
         if known.contains(&name.as_str()) {
-            cx.report(place, &format!("= {name:?} is the name of an earlier {what}, too"), &[]);
+            cx.report(place, &format!("= {name:?} is already the name of another {what}"), &[]);
         }
         known.push(name);
     }
@@ -739,7 +736,7 @@ fn common(
     {
         cx.report(
             place,
-            &format!("= {value} is no bandwidth of data"),
+            &format!("= {value} is not a bandwidth in bits per second"),
             &[r#"try "100 Mbps""#.into()],
         );
     }
@@ -751,7 +748,7 @@ fn common(
     if let (Some(down), None) = (&table.ramp_down, &table.hold) {
         cx.report(
             &down.place,
-            "never comes: there is no end of the steady time before",
+            "never starts: the steady time before it has no end",
             &[r#"try hold = "10 s""#.into()],
         );
     }
@@ -800,7 +797,11 @@ pub(super) fn two_ports(
             let hint = ports
                 .first()
                 .map_or("port = \"A\"".into(), |port| format!("port = {:?}", port.name));
-            cx.report(place, "has no port, and there is not exactly one", &[format!("try {hint}")]);
+            cx.report(
+                place,
+                "has no port, and [ports] does not have exactly one",
+                &[format!("try {hint}")],
+            );
             None
         }
     };
@@ -809,7 +810,7 @@ pub(super) fn two_ports(
         cx.report(
             &name.place,
             "is the same as port",
-            &["leave port2 out: both sides leave by port then".into()],
+            &["try leaving port2 out: then both sides use port".into()],
         );
     }
     (first, second)
@@ -824,7 +825,7 @@ pub(super) fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
         cx.must(
             &mtu.place,
             fits,
-            &format!("= {} is no MTU", mtu.value.0),
+            &format!("= {} is not an MTU", mtu.value.0),
             "expected 576 to 65535: try 1500",
         )
     });
@@ -855,7 +856,7 @@ fn a_template(
         [(Play::Clients, flows.clients, "clients"), (Play::Servers, flows.servers, "servers")]
     {
         if let (Some(given), None) = (table.play.as_ref().filter(|play| play.value == only), port) {
-            let says = format!("= {key:?}, for which [flows] has no port");
+            let says = format!("= {key:?}, but [flows] has no port for them");
             cx.report(&given.place, &says, &[format!("add to [flows]: {key} = \"A\"")]);
         }
     }
@@ -872,7 +873,7 @@ fn a_template(
         cx.must(
             &port.place,
             fits,
-            &format!("= {} is no port", port.value.0),
+            &format!("= {} is not a TCP or UDP port", port.value.0),
             "expected 1 to 65535: try port = 80",
         )
     });
@@ -932,17 +933,17 @@ fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
         TlsSaid::Table(table) => table,
     };
     for (one, other, example, without) in [
-        ("certificate", "key", "server.key", "one is made"),
-        ("key", "certificate", "server.pem", "one is made"),
-        ("client_certificate", "client_key", "client.key", "none is shown"),
-        ("client_key", "client_certificate", "client.pem", "none is shown"),
+        ("certificate", "key", "server.key", "then one is made"),
+        ("key", "certificate", "server.pem", "then one is made"),
+        ("client_certificate", "client_key", "client.key", "then clients show none"),
+        ("client_key", "client_certificate", "client.pem", "then clients show none"),
     ] {
         if table.given.has(one) && !table.given.has(other) {
             let says = format!("has {one:?} without {other:?}");
             cx.report(
                 &table.place,
                 &says,
-                &[format!("add {other} = {example:?}, or leave out both: {without}")],
+                &[format!("try adding {other} = {example:?}, or leave out both: {without}")],
             );
         }
     }
@@ -972,15 +973,14 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     let given: Vec<&str> =
         kinds.iter().filter(|(_, given)| *given).map(|(kind, _)| *kind).collect();
     if given.len() != 1 {
-        let found =
-            if given.is_empty() { "nothing to say".to_owned() } else { given.join(", and ") };
+        let found = if given.is_empty() { "no exchange".to_owned() } else { given.join(", and ") };
         let hint = "expected app, or client and server, or capture: try app = \"http\"";
         cx.report(&table.place, &format!("has {found}"), &[hint.into()]);
         return None;
     }
     let stray = |key: &'static str, needs: &str, cx: &mut Reader<'_>| {
         if has(key) && given[0] != needs {
-            let says = format!("has {key:?}, which does nothing without {needs}");
+            let says = format!("has {key:?}, which has no effect without {needs}");
             cx.report(&table.place, &says, &[]);
         }
     };
@@ -1002,7 +1002,7 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
         if client.is_empty() && server.is_empty() {
             cx.report(
                 &table.place,
-                "has no instructions, neither of the client nor of the server",
+                "has no instructions, neither for the client nor for the server",
                 &[],
             );
             return None;
@@ -1014,8 +1014,9 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
         Some((path, number)) => (path, number.parse().ok().filter(|n| *n > 0)),
         None => (text.as_str(), Some(1)),
     };
-    let says = format!("= {text:?} has no number of a conversation behind #");
-    let number = cx.must(place, number, &says, "conversations count from 1: \"file.pcap#1\"")?;
+    let says = format!("= {text:?} has no conversation number after #");
+    let number =
+        cx.must(place, number, &says, "conversations are counted from 1: try \"file.pcap#1\"")?;
     let delays = table.delays.as_ref().map_or(Delays::default(), |delays| delays.value);
     Some(Says::Capture { path: Said { text: cx.beside(path), at: *at }, number, delays })
 }
@@ -1024,13 +1025,21 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
 fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stage<f64>> {
     let Some(Placed { value: tables, place }) = &table.stages else { return Vec::new() };
     if table.given.has("weight") {
-        let hint = "try cps or users in place of weight, or ramp_up and hold in [flows]";
-        cx.report(place, "is of a template whose load is a share of [flows]", &[hint.into()]);
+        let hint = "try cps or users instead of weight, or ramp_up and hold in [flows]";
+        cx.report(
+            place,
+            "cannot be combined with weight: the load of the template is a share of [flows]",
+            &[hint.into()],
+        );
         return Vec::new();
     }
     if flows.ramp != Ramp::default() {
         let hint = "try stages in each template, or ramp_up, hold and ramp_down in [flows] alone";
-        cx.report(place, "and ramp_up or hold of [flows] both shape the load", &[hint.into()]);
+        cx.report(
+            place,
+            "cannot be combined with ramp_up or hold of [flows]: both shape the load",
+            &[hint.into()],
+        );
         return Vec::new();
     }
     let full = match (&table.users, &table.cps) {
@@ -1057,8 +1066,8 @@ fn arrival(
     let kinds = [table.given.has("cps"), table.given.has("weight"), table.given.has("users")];
     if play == Play::Servers {
         if kinds.contains(&true) {
-            let hint = "leave out cps, weight or users, or play = \"servers\"";
-            cx.report(&table.place, "plays servers alone, which begin no flows", &[hint.into()]);
+            let hint = "try without cps, weight or users, or without play = \"servers\"";
+            cx.report(&table.place, "plays only servers, which begin no flows", &[hint.into()]);
         }
         return Some(Arrival::None);
     }
@@ -1077,12 +1086,13 @@ fn arrival(
         )
     };
     if let (Some(think), None) = (&table.think, &table.users) {
-        cx.report(&think.place, "is of users, and there are none", &["try users = 100".into()]);
+        cx.report(&think.place, "needs users", &["try users = 100".into()]);
     }
     if let Some(weight) = &table.weight {
         if flows.target.is_none() {
-            let hint = r#"add to [flows]: cps = "10k", or active = 1000, or bandwidth = "1 Gbps""#;
-            cx.report(&weight.place, "is a share of nothing", &[hint.into()]);
+            let hint =
+                r#"try adding to [flows]: cps = "10k", or active = 1000, or bandwidth = "1 Gbps""#;
+            cx.report(&weight.place, "needs a load in [flows]", &[hint.into()]);
         }
         return Some(Arrival::Weight { weight: positive(weight, cx)?, poisson });
     }
@@ -1132,9 +1142,9 @@ fn pool(
             let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));
             let hints = [
                 hint,
-                "or give addresses, or a host: \"16.0.0.1-16.0.0.254\", \"www.example.net\"".into(),
+                "or try addresses, or a host: \"16.0.0.1-16.0.0.254\", \"www.example.net\"".into(),
             ];
-            cx.report(&place, &format!("= {:?} is no pool", one.text), &hints);
+            cx.report(&place, &format!("= {:?} is not a pool", one.text), &hints);
         }
         if index.is_some() || !address {
             return index;

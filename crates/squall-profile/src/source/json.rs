@@ -54,10 +54,8 @@ impl Walk<'_> {
             self.space();
             self.at += 1; // the colon
             if entries.iter().any(|e| e.key == key) {
-                self.duplicates.push(SyntaxMistake {
-                    at: start,
-                    message: format!("key {key:?} is there twice"),
-                });
+                self.duplicates
+                    .push(SyntaxMistake { at: start, message: format!("duplicate key {key:?}") });
             }
             let node = self.node();
             entries.push(Entry { key, start, node });

@@ -119,7 +119,7 @@ impl Read for NextText {
             cx.report(
                 &place,
                 &format!("= {} is less than 1", value.0),
-                &["leave it out for: for ever".into()],
+                &["try leaving it out: then the stream has no end".into()],
             );
         }
         Some(Self { stream: table.stream?, times })
@@ -165,9 +165,9 @@ impl Read for SizeLaw {
                 { "type": "array", "items": len, "minItems": 1 },
                 SizeTable::schema(),
             ],
-            "description": "64: always. \"64-1518\": one by one from 64 to 1518, over and over; \"64-1518/64\": by 64. \
-                [64, 594]: one after the other, over and over. \"imix\": 7:4:1 of 64, 594 and 1518, evenly mixed; \
-                \"imix:7a4d1g\": an IMIX genome. Below 64 frames are runts, which few ports send." })
+            "description": "64: always 64. \"64-1518\": 64, 65 ... 1518, repeated; \"64-1518/64\": in steps of 64. \
+                [64, 594]: in order, repeated. \"imix\": 64, 594 and 1518 as 7:4:1, evenly mixed; \
+                \"imix:7a4d1g\": an IMIX genome. Frames below 64 are runts, which few ports send." })
     }
 }
 
@@ -216,8 +216,8 @@ fn size_text(text: &str) -> Result<SizeLaw, String> {
     let (min, max) = (len(min)?, len(max)?);
     match step.trim().parse() {
         Ok(step @ 1..) if min <= max => Ok(SizeLaw::Range { min, max, step }),
-        Ok(1..) => Err(format!("the smaller one first: \"{max}-{min}\"")),
-        _ => Err("the step behind / is a number from 1".into()),
+        Ok(1..) => Err(format!("try the smaller one first: \"{max}-{min}\"")),
+        _ => Err("the step after / is a number, 1 or more".into()),
     }
 }
 
@@ -240,25 +240,25 @@ fn genome(text: &str, z: Option<u32>, custom: &[u32]) -> Result<Vec<u32>, String
             'g' => 1518,
             'h' => 2112,
             'i' => 9000,
-            'z' => z.ok_or(r#"z needs its length: { genome = "aaz", z = 1500 }"#)?,
+            'z' => z.ok_or(r#"z needs a length: { genome = "aaz", z = 1500 }"#)?,
             'A'..='Z' => *custom.get(c as usize - 'A' as usize).ok_or_else(|| {
-                format!(r#"{c} needs its length: {{ genome = "aA", custom = [594] }}"#)
+                format!(r#"{c} needs a length: {{ genome = "aA", custom = [594] }}"#)
             })?,
             _ => {
                 return Err(format!(
-                    "{c:?} is no genome code: a to i, z, A to Z, each with a number before it or \
-                     not"
+                    "{c:?} is not a genome letter: expected a to i, z, A to Z, each with or \
+                     without a number before it"
                 ));
             }
         };
         let times = repeat.take().unwrap_or(1);
         if times == 0 || lens.len().saturating_add(times) > LIST_MAX {
-            return Err(format!("a genome is 1 to {LIST_MAX} frames"));
+            return Err(format!("a genome has 1 to {LIST_MAX} frames"));
         }
         lens.extend(std::iter::repeat_n(len, times));
     }
     if repeat.is_some() || lens.is_empty() {
-        return Err(r#"a genome is letters, each with a number before it or not: "7a4d1g""#.into());
+        return Err(r#"expected letters, with or without a number before each: "7a4d1g""#.into());
     }
     Ok(lens)
 }
@@ -285,7 +285,7 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
             cx.must(
                 &place,
                 right,
-                "adds up to no weight",
+                "has a sum that is out of range",
                 "weights are whole numbers; their sum is 1 to 4294967295",
             )
         }
@@ -322,8 +322,8 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
             cx.must(
                 &place,
                 law,
-                "is no normal law of lengths",
-                "min <= mean <= max, and sd is at most max - min",
+                "is not a normal distribution of lengths",
+                "expected min <= mean <= max, and sd at most max - min",
             )
         }
         _ => {
@@ -362,7 +362,7 @@ const DEPARTURES_WORDS: [(&str, bool); 3] =
 impl Read for Departures {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         if !matches!(node.value, Value::Table(_)) {
-            let random = word(node, cx, "a law of departures", &DEPARTURES_WORDS)?;
+            let random = word(node, cx, "a distribution of departures", &DEPARTURES_WORDS)?;
             return Some(if random { Self::Exponential } else { Self::Constant });
         }
         let table = DeparturesTable::read(node, cx)?;
@@ -380,7 +380,7 @@ impl Read for Departures {
         let within = |cx: &mut Reader<'_>, given: Option<Placed<f64>>, low: f64, high: f64| {
             let Placed { value, place } = given?;
             let right = (value > low && value <= high).then_some(value);
-            let hint = format!("more than {low}, at most {high}");
+            let hint = format!("expected more than {low}, at most {high}");
             cx.must(&place, right, &format!("= {value} is out of bounds"), &hint)
         };
         Some(match law {
@@ -402,7 +402,7 @@ impl Read for Departures {
     }
     fn schema() -> Json {
         json!({ "anyOf": [{ "enum": DEPARTURES_WORDS.map(|(word, _)| word) }, DeparturesTable::schema()],
-            "description": "\"constant\"; \"exponential\" or \"poisson\", which is the same; or a table." })
+            "description": "\"constant\"; \"exponential\" or \"poisson\", which are the same; or a table." })
     }
 }
 
@@ -431,7 +431,7 @@ impl Read for Mode {
                 &count.place,
                 (count.value.0 > 0).then_some(count.value.0),
                 "= 0 sends nothing",
-                "at least 1",
+                "expected 1 or more",
             )
         };
         if law == "burst" {
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn a_genome_takes_lengths_for_z_and_capitals() {
         assert_eq!(genome("a2zBA", Some(1500), &[100, 200]), Ok(vec![64, 1500, 1500, 200, 100]));
-        assert!(genome("C", None, &[100, 200]).unwrap_err().contains("C needs its length"));
+        assert!(genome("C", None, &[100, 200]).unwrap_err().contains("C needs a length"));
     }
 
     #[test]

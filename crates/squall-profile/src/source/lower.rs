@@ -38,8 +38,8 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     if let Some(Placed { value: Count(version), place }) = &table.schema
         && *version != SCHEMA
     {
-        let hint = format!("expected {SCHEMA}: a later Squall has written this, or nobody has");
-        cx.report(place, &format!("= {version} is no version that is known"), &[hint]);
+        let hint = format!("expected {SCHEMA}: other versions need a newer Squall");
+        cx.report(place, &format!("= {version} is not a known version"), &[hint]);
     }
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
@@ -58,7 +58,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let replays = super::replay::replays(table.replay.take(), &ports, cx);
     let nothing = streams.is_empty() && replays.is_empty() && flows.is_none() && attacks.is_empty();
     if nothing && (!given || cx.mistakes.is_empty()) {
-        let hints = ["a profile has at least one [[stream]], [[replay]], [[template]] or \
+        let hints = ["a profile needs at least one [[stream]], [[replay]], [[template]] or \
                       [[attack]] that is not disabled"
             .to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
@@ -68,21 +68,21 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let templates = || flows.iter().flat_map(|flows| &flows.templates);
     for replay in &replays {
         let whose = if names.index.contains_key(&replay.name) {
-            "of a stream"
+            "a stream"
         } else if templates().any(|template| template.name == replay.name) {
-            "of a template"
+            "a template"
         } else if attacks.iter().any(|attack| attack.name == replay.name) {
-            "of an attack"
+            "an attack"
         } else {
             continue;
         };
-        let text = format!("replay {:?} has the name {whose}", replay.name);
+        let text = format!("replay {:?} has the same name as {whose}", replay.name);
         cx.mistakes.push(crate::Diagnostic::at(replay.at, text, Vec::new()));
     }
     // By its name each is paused, changed, and waited for.
     for template in templates().filter(|template| names.index.contains_key(&template.name)) {
-        let text = format!("template {:?} has the name of a stream", template.name);
-        let hints = vec!["give one of them another name".into()];
+        let text = format!("template {:?} has the same name as a stream", template.name);
+        let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(template.at, text, hints));
     }
     for attack in &attacks {
@@ -93,8 +93,8 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         } else {
             continue;
         };
-        let text = format!("attack {:?} has the name of a {whose}", attack.name);
-        let hints = vec!["give one of them another name".into()];
+        let text = format!("attack {:?} has the same name as a {whose}", attack.name);
+        let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(attack.at, text, hints));
     }
     let nexts: Vec<Option<Next>> =
@@ -108,12 +108,12 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
                 .any(|(from, next)| from != i && next.is_some_and(|n| n.stream == i))
         {
             let hint = format!(
-                "name it in another stream: next = {:?}, or drop self_start = false",
+                "try next = {:?} in another stream, or remove self_start = false",
                 names.names[i]
             );
             cx.report(
                 &waits.place,
-                "= false, but no stream has this one as next: it would never start",
+                "= false, but no other stream names this one as next: it would never start",
                 &[hint],
             );
         }
@@ -156,7 +156,7 @@ fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names 
             .map_or_else(|| format!("stream {}", number + 1), |name| name.value.clone());
         if names.index.insert(name.clone(), i).is_some() {
             let place = table.name.as_ref().map_or(&table.place, |name| &name.place);
-            cx.report(place, &format!("= {name:?} is the name of an earlier stream, too"), &[]);
+            cx.report(place, &format!("= {name:?} is already the name of another stream"), &[]);
         }
         names.names.push(name);
     }
@@ -166,14 +166,14 @@ fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names 
 fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next> {
     let Placed { value: next, place } = table.next.as_ref()?;
     if table.mode.as_ref().map_or(!table.given.has("mode"), |mode| mode.value == Mode::Continuous) {
-        let says = "never comes: the stream is continuous and has no end";
+        let says = "never starts: the stream is continuous and has no end";
         cx.report(place, says, &["try mode = { burst = 1000 }".into()]);
     }
     let Some(stream) = names.index.get(&next.stream.value) else {
         let hint = suggest(&next.stream.value, names.names.iter().map(String::as_str));
         cx.report(
             &next.stream.place,
-            &format!("= {:?} is no stream that is enabled", next.stream.value),
+            &format!("= {:?} is not an enabled stream", next.stream.value),
             &[hint],
         );
         return None;
@@ -198,8 +198,13 @@ fn stream(
     let segment_at = at(table.segment.as_ref().map(|p| &p.place), cx);
     let segment = table.segment.as_ref().and_then(|segment| {
         let fits = (1..=65_535).contains(&segment.value.0).then_some(segment.value.0 as u32);
-        let found = format!("= {} is no length of a segment", segment.value.0);
-        cx.must(&segment.place, fits, &found, "octets of payload, 1 to 65535: try segment = 1460")
+        let found = format!("= {} is not a segment length", segment.value.0);
+        cx.must(
+            &segment.place,
+            fits,
+            &found,
+            "expected 1 to 65535 octets of payload: try segment = 1460",
+        )
     });
     let size_at = at(table.size.as_ref().map(|p| &p.place), cx);
     let packet_place = [
@@ -245,21 +250,25 @@ fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
     let unit = full.or(first).map_or(RateUnit::Pps, |rate| rate.unit);
     if unit == RateUnit::Max {
         let hint = r#"try rate = "10 kpps", or a share of the port's speed: rate = "50 %""#;
-        cx.report(place, "need a rate of which there can be less: \"max\" is none", &[hint.into()]);
+        cx.report(place, "need a rate with a number, not \"max\"", &[hint.into()]);
         return Vec::new();
     }
     if let Some(mode) = &table.mode
         && matches!(mode.value, Mode::Bursts { .. })
     {
-        let hint = "try stages that pause, { to = 0 }, in place of the gap of mode";
-        cx.report(place, "and several bursts both say when frames leave", &[hint.into()]);
+        let hint = "try stages that pause, { to = 0 }, instead of the gap of mode";
+        cx.report(
+            place,
+            "cannot be combined with several bursts: both set when frames leave",
+            &[hint.into()],
+        );
         return Vec::new();
     }
     for to in rows.iter().filter_map(|row| row.to.as_ref()) {
         // A bare 0 is none of anything.
         if to.value.unit != unit && !to.value.is_zero() {
-            let says = format!("= {} is in another unit than the other rates", to.value);
-            cx.report(&to.place, &says, &["try one unit, or 0".into()]);
+            let says = format!("= {} does not have the unit of the other rates", to.value);
+            cx.report(&to.place, &says, &["try the same unit, or 0".into()]);
             return Vec::new();
         }
     }
@@ -301,12 +310,12 @@ fn port(table: &StreamTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<usiz
         (None, _) if table.given.has("port") => None,
         (None, []) => {
             let hints = ["try, before the first stream: ports = { A = \"loop:0\" }".into()];
-            cx.report(&table.place, "has no port, and there are no [ports]", &hints);
+            cx.report(&table.place, "has no port, and the profile has no [ports]", &hints);
             None
         }
         (None, [first, ..]) => {
             let hints = [format!(
-                "try port = {:?}; there is {}",
+                "try port = {:?}; [ports] has {}",
                 first.name,
                 known().collect::<Vec<_>>().join(", ")
             )];
@@ -426,10 +435,10 @@ fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
 fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
     if cx.one_of(&table.place, &table.given, &["field", "offset"])? == "field" {
         for key in ["octets", "mask"].into_iter().filter(|key| table.given.has(key)) {
-            let hints = ["octets and mask go with offset".to_owned()];
+            let hints = ["octets and mask belong to offset".to_owned()];
             cx.report(
                 &table.place,
-                &format!("has {key:?}, which does nothing with \"field\""),
+                &format!("has {key:?}, which has no effect with \"field\""),
                 &hints,
             );
         }
@@ -441,12 +450,20 @@ fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
     cx.need(&table.place, &table.given, "octets", "octets = 2")?;
     let (offset, octets) = (table.offset.as_ref()?, table.octets.as_ref()?);
     let len = (1..=8).contains(&octets.value.0).then_some(octets.value.0 as usize);
-    let len =
-        cx.must(&octets.place, len, &format!("= {} is out of bounds", octets.value.0), "1 to 8")?;
+    let len = cx.must(
+        &octets.place,
+        len,
+        &format!("= {} is out of bounds", octets.value.0),
+        "expected 1 to 8",
+    )?;
     // A frame ends before 65554; what this one's end is, the plan knows.
     let at = usize::try_from(offset.value.0).ok().filter(|at| *at < 1 << 16);
-    let at =
-        cx.must(&offset.place, at, &format!("= {} is in no frame", offset.value.0), "0 to 65535")?;
+    let at = cx.must(
+        &offset.place,
+        at,
+        &format!("= {} is outside the frame", offset.value.0),
+        "expected 0 to 65535",
+    )?;
     let all = u64::MAX >> (64 - 8 * len);
     let mask = match &table.mask {
         None if table.given.has("mask") => return None,
@@ -454,11 +471,14 @@ fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
         Some(mask) => {
             let right =
                 u64::try_from(mask.value.value).ok().filter(|mask| *mask != 0 && mask & !all == 0);
-            let hint = format!("from 1 to {all:#x}, the bits of {len} octets");
+            let hint = format!("expected 1 to {all:#x}, the bits of {len} octets");
             cx.must(
                 &mask.place,
                 right,
-                &format!("= {:#x} selects none of the bits, or others", mask.value.value),
+                &format!(
+                    "= {:#x} selects no bits of the number, or bits outside it",
+                    mask.value.value
+                ),
                 &hint,
             )?
         }
@@ -475,22 +495,25 @@ fn predecessor(
 ) -> Option<usize> {
     let Placed { value, place } = after;
     if matches!(op, OpName::Random | OpName::Weighted) {
-        let hints = ["increment, decrement, list and file follow another field".to_owned()];
-        cx.report(place, &format!("= {value:?} cannot be with op = {:?}", op.word()), &hints);
+        let hints = ["only increment, decrement, list and file can have `after`".to_owned()];
+        cx.report(place, &format!("= {value:?} cannot be used with op = {:?}", op.word()), &hints);
         return None;
     }
     let Some((_, of)) = varies.names.iter().rfind(|(name, _)| name == value) else {
         let known = varies.names.iter().map(|(name, _)| name.as_str());
-        let hints = [format!("{}; only what stands before counts", suggest(value, known))];
+        let hints = [format!(
+            "{}; only fields that come before this one can be named",
+            suggest(value, known)
+        )];
         cx.report(
             place,
-            &format!("= {value:?} is no earlier changing field of this stream"),
+            &format!("= {value:?} is not an earlier field program of this stream"),
             &hints,
         );
         return None;
     };
     if matches!(varies.done[*of].op, Op::Random { .. } | Op::Weighted { .. }) {
-        let hints = ["follow an increment, decrement, list or file".to_owned()];
+        let hints = ["try a field with op increment, decrement, list or file".to_owned()];
         cx.report(place, &format!("= {value:?} is random and never wraps"), &hints);
         return None;
     }
@@ -510,14 +533,14 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
                     placed,
                     None,
                     &format!("= {init} is out of bounds"),
-                    &format!("from {min} to {max}"),
+                    &format!("expected {min} to {max}"),
                 );
             }
             let step = number(&table.step, "step", table, 1.into())?;
             let signed = i128::try_from(step.value).ok().filter(|step| *step != 0);
             let placed = table.step.as_ref().map_or(place, |step| &step.place);
-            let hint = "at least 1; decrement goes down by it";
-            let step = cx.must(placed, signed, &format!("= {step} is no step"), hint)?;
+            let hint = "expected 1 or more, also for decrement";
+            let step = cx.must(placed, signed, &format!("= {step} is not a step"), hint)?;
             let (min, max, init) = (min.value, max.value, init.value);
             Some(Op::Step { min, max, init, step: if up { step } else { -step } })
         }
@@ -527,7 +550,11 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
             if let Some(Placed { place, .. }) =
                 table.limit.as_ref().filter(|limit| limit.value.0 == 0)
             {
-                cx.report(place, "= 0 draws nothing", &["leave it out for: no limit".into()]);
+                cx.report(
+                    place,
+                    "= 0 draws nothing",
+                    &["try leaving it out: then there is no limit".into()],
+                );
             }
             Some(Op::Random {
                 min: min.value,
@@ -546,7 +573,7 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
                         &init.place,
                         found,
                         "is not among the values",
-                        "the first frame has one of `values`",
+                        "expected one of `values`",
                     )
                 }
             };
@@ -558,7 +585,7 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
             if values.len() != weights.value.len() {
                 let says =
                     format!("has {} weights for {} values", weights.value.len(), values.len());
-                return cx.must(&weights.place, None, &says, "one weight for each value");
+                return cx.must(&weights.place, None, &says, "expected one weight for each value");
             }
             let pairs: Option<Vec<(u128, u32)>> = values
                 .into_iter()
@@ -569,9 +596,9 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
                 pairs.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>()
             };
             let right = pairs.filter(|pairs| (1..=u64::from(u32::MAX)).contains(&sum(pairs)));
-            let hint = "their sum is 1 to 4294967295";
+            let hint = "the sum of weights is 1 to 4294967295";
             Some(Op::Weighted {
-                values: cx.must(&weights.place, right, "adds up to no weight", hint)?,
+                values: cx.must(&weights.place, right, "has a sum that is out of range", hint)?,
             })
         }
         OpName::File => {
@@ -612,7 +639,7 @@ fn ordered(
         &max.place,
         right,
         &format!("= {} is less than {low} = {min}", max.value),
-        "the smaller one first",
+        "try the smaller one first",
     )
 }
 
@@ -620,7 +647,12 @@ fn values(table: &VaryTable, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
     cx.need(&table.place, &table.given, "values", "values = [80, 443]")?;
     let placed = table.values.as_ref()?;
     let values: Vec<u128> = placed.value.iter().map(|number| number.value).collect();
-    cx.must(&placed.place, Some(values).filter(|v| !v.is_empty()), "is empty", "values = [80, 443]")
+    cx.must(
+        &placed.place,
+        Some(values).filter(|v| !v.is_empty()),
+        "is empty",
+        "try values = [80, 443]",
+    )
 }
 
 fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
@@ -628,7 +660,7 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
     let text = match (cx.files)(file.as_ref()) {
         Ok(text) => text,
         Err(error) => {
-            let says = format!("= {:?} cannot be read: {error}", path.value);
+            let says = format!("= {:?}: cannot read the file: {error}", path.value);
             return cx.must(&path.place, None, &says, &format!("looked for {file}"));
         }
     };
@@ -640,10 +672,17 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
         }
         let says =
             format!("= {:?}: line {} is not a number or an address: {value:?}", path.value, i + 1);
-        values.push(cx.must(&path.place, Number::parse(value), &says, "one value a line")?.value);
+        values.push(
+            cx.must(&path.place, Number::parse(value), &says, "expected one value per line")?.value,
+        );
     }
     let values = Some(values).filter(|values| !values.is_empty());
-    cx.must(&path.place, values, &format!("= {:?} has no values", path.value), "one value a line")
+    cx.must(
+        &path.place,
+        values,
+        &format!("= {:?} has no values", path.value),
+        "expected one value per line",
+    )
 }
 
 /// Addresses times ports: the address changes from frame to frame, the port when the addresses are

@@ -62,10 +62,7 @@ impl Profile {
             }])
         };
         let format = Format::from_path(path).ok_or_else(|| {
-            refuse(
-                "the extension does not say what this is".into(),
-                "profiles are .toml, .yaml, .yml or .json",
-            )
+            refuse("unknown file extension".into(), "expected .toml, .yaml, .yml or .json")
         })?;
         let text = crate::read_text(path)
             .map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
@@ -153,6 +150,6 @@ pub fn schema() -> serde_json::Value {
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Squall profile");
     schema["properties"]["$schema"] =
-        json!({ "type": "string", "description": "For editors: where this schema is." });
+        json!({ "type": "string", "description": "For editors: the location of this schema." });
     schema
 }

@@ -17,34 +17,34 @@ use super::{
 use crate::{Departures, Late, Mode, Said, SizeLaw};
 
 table! {
-    /// A Squall profile: what to send, on which ports, when.
+    /// A Squall profile: the traffic to send, its ports and its times.
     ProfileTable {
-        /// The version of this form of profiles: 1, the only one. Default 1.
+        /// The version of the profile format: 1, the only one. Default 1.
         schema: Count,
-        /// Feeds every random choice: same profile and seed, same octets. Default 1.
+        /// Seed of all random choices: the same profile and seed give the same octets. Default 1.
         seed: Count,
-        /// Ends the run after so long.
+        /// Ends the run after this time.
         duration: Nanos,
-        /// Ends the run after so many frames on all ports together.
+        /// Ends the run after this number of frames on all ports together.
         packets: Count,
-        /// Ends the run after so many octets of frames with FCS, on all ports together.
+        /// Ends the run after this number of octets of frames with FCS, on all ports together.
         octets: Octets,
-        /// How the profile is run where nobody says otherwise: options of `squall run`.
+        /// Defaults for the options of `squall run`; the command line overrides them.
         run: RunOptions,
         /// Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line
         /// replaces one.
         ports: PortsTable,
-        /// What to send: frames of one kind, at one rate, on one port.
+        /// Streams: frames of one kind, at one rate, on one port.
         stream: Vec<StreamTable>,
         /// Captures that are sent again.
         replay: Vec<ReplayTable>,
-        /// What all templates have in common.
+        /// Settings for all templates.
         flows: FlowsTable,
         /// Addresses of clients and servers.
         pool: Vec<PoolTable>,
-        /// What applications say to each other, between which addresses, how often.
+        /// Templates: flows of one kind, with their addresses and load.
         template: Vec<TemplateTable>,
-        /// Attacks, made from rules of intrusion detection or from templates.
+        /// Attacks, made from intrusion detection rules or from templates.
         attack: Vec<AttackTable>,
     }
 }
@@ -63,9 +63,9 @@ impl Read for RunOptions {
             if !known.contains(&key) {
                 match OWN.contains(&key) {
                     true => cx.below(key, |cx| {
-                        let hint = format!("try {key} above the first table");
+                        let hint = format!("try {key} at the top level, above the first table");
                         let place = Place { start: entry.start, ..cx.place(&entry.node) };
-                        cx.report(&place, "is a key of the profile itself", &[hint]);
+                        cx.report(&place, "is a top-level key of the profile", &[hint]);
                     }),
                     false => cx.unknown_key(entry, &known),
                 }
@@ -98,53 +98,53 @@ table! {
     StreamTable {
         /// Unique; reports and `next` use it. Default "stream 1" and so on.
         name: String,
-        /// A name from [ports]. May be left out where there is only one.
+        /// A name from [ports]. May be left out if there is only one.
         port: String,
         /// Reports add up the streams of a group.
         group: String,
-        /// The headers, outermost first; lengths and checksums fill themselves. One of `packet`,
+        /// The headers, outermost first; lengths and checksums are filled in. One of `packet`,
         /// `hex`, `pcap`.
         packet: Packet,
         /// The octets of a frame without FCS, hexadecimal; blanks and colons between octets are
-        /// skipped. Or what `tcpdump -xx` or `-XX`, Wireshark and hexdump print of one frame:
-        /// offsets in front, perhaps characters at the end.
+        /// skipped. Or the output of `tcpdump -xx` or `-XX`, Wireshark or hexdump for one frame:
+        /// offsets first, optionally characters at the end.
         hex: HexText,
         /// A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative
         /// to the profile.
         pcap: String,
-        /// Frame length in octets with FCS. Left out: as long as the packet is, at least 64.
+        /// Frame length in octets with FCS. Default: the length of the packet, at least 64.
         size: SizeLaw,
-        /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of so many
-        /// octets of TCP or UDP payload: cut by the kernel or the NIC where the port can
-        /// (af_packet), by Squall elsewhere. Rates and counters are those of the frames on the
-        /// wire. Without a size, as many whole segments as fit.
+        /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many
+        /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
+        /// by Squall elsewhere. Rates and counters are those of the frames on the wire. Without a
+        /// size, as many whole segments as fit.
         segment: Count,
-        /// How fast; with `stages`, the highest rate of all.
+        /// The rate; with `stages`, the highest rate of all.
         rate: Rate,
-        /// How the rate changes, one stage after the other: each reaches `to` linearly from the rate
-        /// before, which is 0 at first. The stream ends with its last stage.
+        /// How the rate changes, one stage after the other: each goes linearly from the previous
+        /// rate, 0 at first, to `to`. The stream ends with its last stage.
         stages: Vec<RateStageTable>,
-        /// The law of the gaps between departures; their mean is what the rate says. Default
+        /// How the gaps between departures spread; their mean follows from the rate. Default
         /// "constant".
         departures: Departures,
-        /// How many frames: on and on, or in bursts. Default "continuous".
+        /// How many frames: without end, or in bursts. Default "continuous".
         mode: Mode,
-        /// Waits so long from the start of the run, from the end of what it comes `after`, or from
-        /// that of the stream that names this one as `next`.
+        /// A wait after the start of the run, after the end of the source that it comes `after`, or
+        /// after the end of the stream that names this one as `next`.
         start_delay: Nanos,
-        /// Ends so long after its start, pauses included.
+        /// Ends this long after its start, pauses included.
         duration: Nanos,
-        /// Begins when that stream, replay, template or attack has ended, by its name; of any port.
+        /// Begins when the stream, replay, template or attack of this name has ended, on any port.
         after: Said,
-        /// false: waits until a stream names this one as `next`. Default true.
+        /// false: waits until another stream names this one as `next`. Default true.
         self_start: bool,
-        /// The stream of the same port that starts when this one has ended; itself, too.
+        /// The stream of the same port that starts when this one has ended; it can be this one.
         next: NextText,
         /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
         latency: bool,
-        /// What happens to a frame whose instant has passed. Default "catch-up".
+        /// The policy for late frames. Default "catch-up".
         late: Late,
-        /// false: as if the stream were not there. Default true.
+        /// false: the stream is ignored. Default true.
         enabled: bool,
         /// Fields that change from frame to frame.
         vary: Vec<VaryTable>,
@@ -154,7 +154,7 @@ table! {
 table! {
     /// A rate, and how long it takes to reach it.
     RateStageTable {
-        /// How long the rate changes, or stays. Default 0: it is reached at once.
+        /// How long the rate changes, or stays. Default 0: it changes at once.
         duration: Nanos,
         /// The rate at the end, in the unit of the others; at most `rate`. Default: as before.
         to: Rate,
@@ -165,7 +165,7 @@ table! {
     /// A field that changes from frame to frame. The field is named, or given by `offset` and
     /// `octets`.
     VaryTable {
-        /// For `after` of another; default: the field.
+        /// For `after` of another field program; default: the field.
         name: String,
         /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside),
         /// "udp[-1].sport" (the innermost).
@@ -176,9 +176,10 @@ table! {
         octets: Count,
         /// The bits of the number at `offset` that change. Default all.
         mask: Number,
-        /// How values follow each other.
+        /// The order of the values.
         op: OpName,
-        /// Smallest value: a number, an address, a MAC. For increment, decrement, random; default 0.
+        /// Smallest value: a number, an address, a MAC. For increment, decrement, random; default
+        /// 0.
         min: Number,
         /// Largest value. For increment, decrement, random.
         max: Number,
@@ -188,41 +189,42 @@ table! {
         /// Distance from one value to the next, for increment and decrement; past the end it wraps.
         /// Default 1.
         step: Number,
-        /// For list (one after the other, over and over) and weighted.
+        /// For list (in order, repeated) and weighted.
         values: Vec<Number>,
         /// For weighted: how often each of `values` is drawn, in proportion.
         weights: Vec<Count>,
-        /// For random: so many draws, then the same again.
+        /// For random: the number of draws, which are then repeated.
         limit: Count,
-        /// For random: apart from the profile's seed.
+        /// For random: a seed of its own, independent of the profile's.
         seed: Count,
-        /// For file: values, one a line; # begins a comment. Relative to the profile.
+        /// For file: values, one per line; # begins a comment. Relative to the profile.
         path: String,
-        /// Changes only when an earlier field of this stream wraps; that one's name or field.
+        /// Changes only when an earlier field of this stream wraps; the name or the field of that
+        /// field program.
         after: String,
         /// For tuple: the address and the port field. Default ["ipv4.src", "udp.sport"].
         fields: Vec<String>,
-        /// For tuple: the addresses.
+        /// For tuple: the first address.
         ip_min: Number,
-        /// For tuple.
+        /// For tuple: the last address.
         ip_max: Number,
-        /// For tuple: the ports; the next one comes when the addresses are through. Default 1025.
+        /// For tuple: the first port; the next port follows after the last address. Default 1025.
         port_min: Number,
-        /// For tuple. Default 65535.
+        /// For tuple: the last port. Default 65535.
         port_max: Number,
     }
 }
 
 table! {
-    /// A law of frame lengths; one of its keys.
+    /// How frame lengths spread; one of these keys.
     SizeTable {
-        /// Drawn in proportion: [[64, 7], [594, 4], [1518, 1]].
+        /// Random, in proportion to the weights: [[64, 7], [594, 4], [1518, 1]].
         weights: Vec<Pair>,
-        /// Drawn evenly: "64-1518".
+        /// Random, uniform: "64-1518".
         uniform: String,
-        /// Drawn from a normal distribution.
+        /// Random, normal.
         normal: NormalSize,
-        /// An IMIX genome (RFC 6985): a letter a frame, over and over; a number before a letter
+        /// An IMIX genome (RFC 6985): one letter per frame, repeated; a number before a letter
         /// repeats it. a 64, b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the
         /// MTU; capitals are `custom`.
         genome: String,
@@ -236,7 +238,7 @@ table! {
 table! {
     /// Rounded to whole octets, drawn again until within min to max.
     NormalSize {
-        /// Mean of the law before it is cut to min to max.
+        /// Mean of the distribution before it is limited to min to max.
         mean: f64,
         /// Standard deviation, at most max - min.
         sd: f64,
@@ -248,9 +250,9 @@ table! {
 }
 
 table! {
-    /// A law of gaps; one of its keys (on and off go together).
+    /// How gaps spread; one of these keys (on and off go together).
     DeparturesTable {
-        /// Gaps evenly within the mean times 1-x to 1+x; 0 < x <= 1.
+        /// Uniform gaps from 1-x to 1+x times the mean; 0 < x <= 1.
         uniform: f64,
         /// Standard deviation as a share of the mean gap; negative draws count as 0.
         normal: f64,
@@ -260,11 +262,11 @@ table! {
         weibull: f64,
         /// Shape.
         gamma: f64,
-        /// Constant gaps for so long ...
+        /// Constant gaps for this time ...
         on: Nanos,
-        /// ... then silence for so long. The rate is that of the time when it is on.
+        /// ... then silence for this time. The rate is the one while on.
         off: Nanos,
-        /// Gaps in nanoseconds, one a line, over and over; scaled to the rate unless that is max.
+        /// Gaps in nanoseconds, one per line, repeated; scaled to the rate unless that is max.
         /// Relative to the profile.
         file: String,
     }
@@ -273,13 +275,13 @@ table! {
 table! {
     /// `burst`, or `bursts` with `packets` and `gap`.
     ModeTable {
-        /// So many frames, then done.
+        /// The number of frames, after which the stream has ended.
         burst: Count,
-        /// So many bursts ...
+        /// The number of bursts.
         bursts: Count,
-        /// ... of so many frames each ...
+        /// The number of frames in each burst.
         packets: Count,
-        /// ... so long apart. Default 0.
+        /// The time between two bursts. Default 0.
         gap: Nanos,
     }
 }
@@ -289,7 +291,7 @@ table! {
     NextTable {
         /// Its name.
         stream: String,
-        /// How often in all; left out: for ever.
+        /// How many times in all. Default: without end.
         times: Count,
     }
 }
@@ -396,7 +398,7 @@ impl Read for HexText {
             cx.report(
                 &cx.place(node),
                 "ends in the middle of an octet",
-                &["octets are two digits each".into()],
+                &["each octet has two digits".into()],
             );
             return None;
         }
@@ -416,7 +418,7 @@ impl HexText {
             cx.report(
                 &cx.place(node),
                 &found,
-                &["give the frame from its destination address on, without FCS".into()],
+                &["try the whole frame, from its destination address, without FCS".into()],
             );
             return None;
         }
@@ -452,8 +454,8 @@ impl Read for Late {
     }
     fn schema() -> Json {
         json!({ "enum": ["smooth", "catch-up", "drop", "stretch"],
-            "description": "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is regained at 0.8 % above the \
-                rate. catch-up: sent as fast as the port goes until the schedule is met again; a run with such a burst is \
+            "description": "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is made up at 0.8 % above the \
+                rate. catch-up: sent as fast as the port can until the schedule is met again; a run with such a burst is \
                 not valid. drop: skipped and counted, if more than a gap late. stretch: the rest of the schedule moves." })
     }
 }
@@ -487,7 +489,7 @@ impl OpName {
 
 impl Read for OpName {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "a way for a field to change", &Self::WORDS)
+        word(node, cx, "an operation of a field program", &Self::WORDS)
     }
     fn schema() -> Json {
         json!({ "enum": Self::WORDS.map(|(word, _)| word) })

@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
         }
         let place =
             self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
-        self.report(&place, "is not known here", &[suggest(&entry.key, known.iter().copied())]);
+        self.report(&place, "is not a known key", &[suggest(&entry.key, known.iter().copied())]);
     }
 
     /// A number or text that `parse` understands.
@@ -276,8 +276,8 @@ impl<'a> Reader<'a> {
             let place = Place { start: *start, path: format!("{}.{key}", place.path) };
             self.report(
                 &place,
-                &format!("does nothing with {with}"),
-                &[format!("there is {}", allowed.join(", "))],
+                &format!("has no effect with {with}"),
+                &[format!("expected one of {}", allowed.join(", "))],
             );
         }
     }
@@ -422,7 +422,7 @@ impl Read for Rate {
     fn schema() -> Json {
         json!({ "type": ["string", "number"], "minimum": 0,
             "examples": ["10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max", 1000],
-            "description": "Frames a second (pps), bits a second of frames with FCS (bps), bits a second on the link, \
+            "description": "Frames per second (pps), bits per second of frames with FCS (bps), bits per second on the link, \
                 with preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps." })
     }
 }

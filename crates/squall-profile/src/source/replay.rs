@@ -13,81 +13,81 @@ use super::{
 use crate::{Port, Replay, Said, SpeedOf, SplitOf, TooLong};
 
 table! {
-    /// Captures that are sent again, beside whatever else the profile sends.
+    /// Captures that are sent again, next to the other sources of the profile.
     ReplayTable {
         /// Unique; reports use it, and so do pause and resume. Default "replay 1" and so on.
         name: String,
-        /// pcap or pcapng, compressed or not, one after the other; "-" is the standard input. A
-        /// file, or a list, relative to the profile.
+        /// pcap or pcapng, compressed or not, one after the other; "-" is standard input. A file,
+        /// or a list, relative to the profile.
         files: OneOrMore,
-        /// true: all files together, in the order of their time stamps. Default false.
+        /// true: all files together, in the order of their timestamps. Default false.
         merge: bool,
-        /// A name from [ports]: what clients send leaves here, and what servers send where there is
-        /// no `port2`. May be left out where there is only one port.
+        /// A name from [ports], for the clients' packets, and for the servers' if there is no
+        /// `port2`. May be left out if there is only one port.
         port: String,
-        /// A name from [ports]: what servers send leaves here.
+        /// A name from [ports], for the servers' packets.
         port2: String,
-        /// So many times as fast as captured: 2, 0.5. Default 1. One of `multiplier`, `rate`, `mbps`,
-        /// `ramp`.
+        /// This many times as fast as captured: 2, 0.5. Default 1. One of `multiplier`, `rate`,
+        /// `mbps`, `ramp`.
         multiplier: Said,
         /// "10 kpps", "1.5 Gbps" (with FCS), "2 Gbps l1", or "max".
         rate: Said,
         /// Mb/s of frames without FCS, as tcpreplay counts.
         mbps: Said,
-        /// From one rate evenly to another, and on at that: "1kpps..100kpps:30s".
+        /// Linearly from one rate to another, which then stays: "1kpps..100kpps:30s".
         ramp: Said,
-        /// At a rate: so many frames at once, and behind them all of their gaps. Default 1.
+        /// With a rate: the number of frames that leave at once, followed by the sum of their gaps.
+        /// Default 1.
         together: Count,
-        /// Captured gaps are no longer than this.
+        /// The longest captured gap; longer ones are shortened to it.
         longest_gap: Nanos,
-        /// When the first frame is due, from the start of the run, or from the end of what it
-        /// comes `after`. Default 0.
+        /// When the first frame is due, after the start of the run, or after the end of the source
+        /// that it comes `after`. Default 0.
         start: Nanos,
-        /// Begins when that stream, replay, template or attack has ended, by its name.
+        /// Begins when the stream, replay, template or attack of this name has ended.
         after: Said,
-        /// Ends so long after its start, pauses included.
+        /// Ends this long after its start, pauses included.
         duration: Nanos,
-        /// So many times; 0: until the run ends. Default 1.
+        /// How many times; 0: until the run ends. Default 1.
         loops: Count,
-        /// Between two loops. Default 0.
+        /// The time between two loops. Default 0.
         loop_delay: Nanos,
-        /// Ends after so many frames.
+        /// Ends after this number of frames.
         limit: Count,
-        /// true: reads everything before the first frame leaves, and once for all loops. Default
-        /// false.
+        /// true: reads everything before the first frame leaves, once for all loops. Default false.
         preload: bool,
-        /// true: frames leave when they are told to, so many at a time (`step`). Default false.
+        /// true: frames leave only when asked for, a number at a time (`step`). Default false.
         held: bool,
-        /// What tells the packets of two ports apart, one of: { auto = "first" } (or bridge, router,
-        /// client, server), { cidr = "10.0.0.0/8" }, { regex = "^10[.]" }, { mac = "02:00:00:00:00:01" },
-        /// { cache = "FILE" } (of squall prep or tcpprep), { port = true } (of services), { file = true }
-        /// (of two files, each leaves by a port of its own). Default { auto = "first" }.
+        /// How to choose the port of a packet, one of: { auto = "first" } (or bridge, router,
+        /// client, server), { cidr = "10.0.0.0/8" }, { regex = "^10[.]" }, { mac =
+        /// "02:00:00:00:00:01" }, { cache = "FILE" } (of squall prep or tcpprep), { port = true }
+        /// (by the TCP and UDP ports of services), { file = true } (two files, each on its own
+        /// port). Default { auto = "first" }.
         split: TextTable,
         /// true: exchanges the two ports. Default false.
         reverse: bool,
-        /// Other addresses with every so-many-th loop, so that each has its own flows; 1: with each.
-        /// Default: always the same.
+        /// Changes the addresses every N loops, so that each time has its own flows; 1: in each
+        /// loop. Default: always the same addresses.
         unique_ip: Count,
-        /// false: counts no flows. Default true.
+        /// false: does not count flows. Default true.
         flow_stats: bool,
-        /// A flow that was idle for so long, as captured, has ended, and its next packet begins
-        /// another.
+        /// A flow ends when it was idle for this time, as captured; its next packet begins another.
         flow_expiry: Nanos,
-        /// So many flows at most are counted separately. Default 1M.
+        /// The highest number of flows that are counted separately. Default 1M.
         max_flows: Count,
-        /// Sends only what it takes, in the language of tcpdump: "tcp port 80".
+        /// Sends only packets that match this tcpdump filter: "tcp port 80".
         filter: Said,
         /// Sends only these packets, by their numbers over all files: "1-5,9,20-".
         include: Said,
-        /// Leaves these out.
+        /// Leaves these packets out.
         exclude: Said,
-        /// Of a frame that is longer than the port takes: "skip" (and count), "truncate" or
-        /// "fragment". Default "skip".
+        /// The action for frames that are longer than the port takes: "skip" (and count),
+        /// "truncate" or "fragment". Default "skip".
         too_long: TooLong,
-        /// What is changed in packets, called as the options of `squall edit`: { enet_dmac =
+        /// Changes to packets, named as the options of `squall edit`: { enet_dmac =
         /// "02:00:00:00:00:02", pnat = "10.0.0.0/8:172.16.0.0/12" }.
         edit: EditTable,
-        /// false: as if it were not there. Default true.
+        /// false: the replay is ignored. Default true.
         enabled: bool,
     }
 }
@@ -114,7 +114,7 @@ impl Read for EditTable {
 
 impl Read for TooLong {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "what is done with what is too long", &Self::ALL)
+        word(node, cx, "a known action for frames that are too long", &Self::ALL)
     }
     fn schema() -> Json {
         json!({ "enum": Self::ALL.map(|(name, _)| name) })
@@ -136,7 +136,7 @@ pub(super) fn replays(
             table.name.as_ref().map_or_else(|| table.place.clone(), |name| name.place.clone());
         let Some(replay) = replay(number, table, ports, cx) else { continue };
         if replays.iter().any(|before| before.name == replay.name) {
-            let what = format!("= {:?} is the name of an earlier replay, too", replay.name);
+            let what = format!("= {:?} is already the name of another replay", replay.name);
             cx.report(&name_place, &what, &[]);
         }
         replays.push(replay);
@@ -173,7 +173,7 @@ fn replay(
     let mut speeds = speeds.into_iter().filter_map(|(of, said)| Some((of, said?)));
     let speed = speeds.next();
     if let (Some((of, _)), Some((_, said))) = (&speed, speeds.next()) {
-        let what = format!("stands beside {}, expected one of them", of.key());
+        let what = format!("cannot be combined with {}: expected one of them", of.key());
         cx.report(&said.place, &what, &[]);
     }
     let split = match table.split {
@@ -183,15 +183,23 @@ fn replay(
                 let of = SplitOf::ALL.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
                 let names = SplitOf::ALL.map(|(name, _)| name);
                 let expected = format!("expected one of {}", names.join(", "));
-                let what = format!("has {key:?}, by which packets are not told apart");
+                let what = format!("has {key:?}, which is not a way to split packets");
                 let of = cx.must(&place, of, &what, &expected);
                 if matches!(of, Some(SplitOf::Port | SplitOf::File)) && said.text == "false" {
-                    cx.report(&place, "is false", &["leave it out, or say by what".into()]);
+                    cx.report(
+                        &place,
+                        "is false",
+                        &["try leaving it out, or another way to split".into()],
+                    );
                 }
                 of.map(|of| (of, if of == SplitOf::Cache { file(said, cx) } else { said }))
             }
             Err(_) => {
-                cx.report(&place, "has not one entry", &["try { auto = \"first\" }".into()]);
+                cx.report(
+                    &place,
+                    "does not have exactly one entry",
+                    &["try { auto = \"first\" }".into()],
+                );
                 None
             }
         },
@@ -199,7 +207,7 @@ fn replay(
     if let (true, None) = (table.given.has("split"), port2)
         && !table.given.has("port2")
     {
-        cx.report(&table.place, "has a split, and no port2", &["try port2 = \"B\"".into()]);
+        cx.report(&table.place, "has a split, but no port2", &["try port2 = \"B\"".into()]);
     }
     let together = match &table.together {
         Some(Placed { value: Count(n), place }) => {

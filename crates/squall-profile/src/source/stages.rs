@@ -42,7 +42,7 @@ impl<T: Copy + Display> Levels<T> {
             let to = row.to.map_or(level, |(to, _)| to);
             if row.lasts.is_none() && row.to.is_none() {
                 let hint = format!(r#"try {{ duration = "10 s", to = {example} }}"#);
-                cx.report(row.place, "says nothing", &[hint]);
+                cx.report(row.place, "has neither duration nor to", &[hint]);
             }
             if let (Some((_, at)), Some((key, full))) = (row.to, self.full)
                 && number(to) > number(full)
@@ -66,7 +66,7 @@ impl<T: Copy + Display> Levels<T> {
             let hint = format!(
                 r#"try [{{ duration = "10 s", to = {example} }}, {{ duration = "1 min" }}]"#
             );
-            cx.report(place, "never comes to a level above 0", &[hint]);
+            cx.report(place, "never reaches a level above 0", &[hint]);
         }
         stages
     }

@@ -29,7 +29,7 @@ fn build(source: &str) -> Result<Node, SyntaxMistake> {
             Event::DocumentStart(..) => {
                 documents += 1;
                 if documents > 1 {
-                    return mistake("a second document: a profile is one");
+                    return mistake("the file has a second document; a profile is one document");
                 }
             }
             Event::SequenceStart(_, anchor, _) => {
@@ -56,12 +56,12 @@ fn build(source: &str) -> Result<Node, SyntaxMistake> {
                 Some((node, size)) => {
                     builder.unfolded += size;
                     if builder.unfolded > UNFOLDED_MAX {
-                        return mistake("aliases unfold to more than 100000 values");
+                        return mistake("aliases expand to more than 100000 values");
                     }
                     let node = node.clone();
                     builder.place(node, 0)?;
                 }
-                None => return mistake("an alias within its own anchor"),
+                None => return mistake("alias inside its own anchor"),
             },
             _ => {}
         }
@@ -94,7 +94,7 @@ impl Builder {
         if self.open.len() == DEPTH_MAX {
             return Err(SyntaxMistake {
                 at: open.start,
-                message: "nested more than 100 deep".into(),
+                message: "nested more than 100 levels deep".into(),
             });
         }
         self.open.push(open);
@@ -122,7 +122,7 @@ impl Builder {
                     if key != "<<" && entries.iter().any(|e| e.key == key) {
                         return Err(SyntaxMistake {
                             at,
-                            message: format!("key {key:?} is there twice"),
+                            message: format!("duplicate key {key:?}"),
                         });
                     }
                     open.key = Some((key, at));

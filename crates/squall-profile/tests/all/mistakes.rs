@@ -32,8 +32,11 @@ fn options_of_a_run_are_read_with_their_places() {
     let run = |lines: &str| mistakes(&format!("[run]\n{lines}{HEAD}{STREAM}"), Format::Toml);
     let found = run("cores = 0\nlingr = 1\nseed = 7\nmult = \"quick\"\ncpus = [3, 2]\n");
     says(&found, "load.toml:2:9  run.cores = 0: expected 1 to 1024");
-    says(&found, "load.toml:3:1  run.lingr is not known here\n  did you mean \"linger\"?");
-    says(&found, "load.toml:4:1  run.seed is a key of the profile itself\n  try seed above");
+    says(&found, "load.toml:3:1  run.lingr is not a known key\n  did you mean \"linger\"?");
+    says(
+        &found,
+        "load.toml:4:1  run.seed is a top-level key of the profile\n  try seed at the top level",
+    );
     says(&found, "load.toml:5:8  run.mult = \"quick\": expected a factor");
     assert_eq!(found.lines().filter(|line| line.starts_with("load.toml")).count(), 4, "{found}");
 }
@@ -72,11 +75,11 @@ fn all_mistakes_of_a_file_are_reported_at_once_in_order() {
 fn a_misspelt_key_is_named_with_the_nearest_one() {
     says(
         &in_stream("raet = 3\n"),
-        "load.toml:9:1  stream \"web\": raet is not known here\n  did you mean \"rate\"?",
+        "load.toml:9:1  stream \"web\": raet is not a known key\n  did you mean \"rate\"?",
     );
     says(
         &in_stream("mode = { brust = 3 }"),
-        "load.toml:9:10  stream \"web\": mode.brust is not known here\n  did you mean \"burst\"?",
+        "load.toml:9:10  stream \"web\": mode.brust is not a known key\n  did you mean \"burst\"?",
     );
 }
 
@@ -89,11 +92,11 @@ fn each_wrong_value_says_what_was_expected() {
              octets with FCS",
         ),
         ("size = true", "size = true is not a frame length"),
-        ("size = \"1518-64\"", "the smaller one first: \"64-1518\""),
+        ("size = \"1518-64\"", "try the smaller one first: \"64-1518\""),
         ("size = []", "is not a list of lengths"),
         ("size = [64, 5]", "9:13  stream \"web\": size[1] = 5 is not a frame length"),
-        ("size = \"imix:az\"", "z needs its length"),
-        ("size = { weights = [[64, 0]] }", "size.weights adds up to no weight"),
+        ("size = \"imix:az\"", "z needs a length"),
+        ("size = { weights = [[64, 0]] }", "size.weights has a sum that is out of range"),
         (
             "size = { weights = [[64, 1], [5, 1]] }",
             "size.weights is not a list of lengths and weights",
@@ -105,15 +108,15 @@ fn each_wrong_value_says_what_was_expected() {
         ),
         ("size = { }", "has none, expected one of"),
         ("size = { uniform = \"64\" }", "is not a range of lengths"),
-        ("size = { genome = \"aq\" }", "'q' is no genome code"),
-        ("size = { weights = [[64, 1]], z = 1500 }", "size.z does nothing with weights"),
-        ("size = { normal = { mean = 2000, sd = 10 } }", "is no normal law of lengths"),
-        ("size = { normal = { mean = 594, sd = 1e9 } }", "sd is at most max - min"),
+        ("size = { genome = \"aq\" }", "'q' is not a genome letter"),
+        ("size = { weights = [[64, 1]], z = 1500 }", "size.z has no effect with weights"),
+        ("size = { normal = { mean = 2000, sd = 10 } }", "is not a normal distribution of lengths"),
+        ("size = { normal = { mean = 594, sd = 1e9 } }", "sd at most max - min"),
         ("size = { normal = { sd = 10 } }", "has no \"mean\""),
         ("departures = \"posson\"", "did you mean \"poisson\"?"),
         (
             "departures = { uniform = 1.5 }",
-            "departures.uniform = 1.5 is out of bounds\n  more than 0, at most 1",
+            "departures.uniform = 1.5 is out of bounds\n  expected more than 0, at most 1",
         ),
         ("departures = { pareto = 1 }", "more than 1, at most 100"),
         ("departures = { gamma = nan }", "is not a number"),
@@ -123,15 +126,15 @@ fn each_wrong_value_says_what_was_expected() {
         ("mode = \"burst\"", "is not a mode"),
         ("mode = { burst = 0 }", "mode.burst = 0 sends nothing"),
         ("mode = { bursts = 2 }", "has no \"packets\""),
-        ("mode = { burst = 2, gap = 1 }", "mode.gap does nothing with burst"),
+        ("mode = { burst = 2, gap = 1 }", "mode.gap has no effect with burst"),
         ("start_delay = \"10\\u00b5\"", "is not a duration"),
         ("latency = \"yes\"", "latency = \"yes\" is not true or false"),
         ("group = 3", "group = 3 is not text"),
         ("late = 3", "is not a policy for late frames"),
-        ("next = \"web\"", "next never comes: the stream is continuous"),
+        ("next = \"web\"", "next never starts: the stream is continuous"),
         (
             "mode = { burst = 1 }\nnext = \"wbe\"",
-            "next = \"wbe\" is no stream that is enabled\n  did you mean \"web\"?",
+            "next = \"wbe\" is not an enabled stream\n  did you mean \"web\"?",
         ),
         ("mode = { burst = 1 }\nnext = { times = 1 }", "next has no \"stream\""),
         (
@@ -144,7 +147,7 @@ fn each_wrong_value_says_what_was_expected() {
         (
             "[[stream]]\nname = \"web\"\nport = \"A\"\nrate = 1\nhex = \"020000000001020000000002 \
              88b5\"",
-            "= \"web\" is the name of an earlier stream",
+            "= \"web\" is already the name of another stream",
         ),
     ] {
         says(&in_stream(line), expected);
@@ -181,11 +184,11 @@ fn a_stream_needs_a_port_a_packet_and_a_rate() {
     let found = mistakes("[ports]\nA = \"loop:0\"\nB = \"null:\"\n[[stream]]\n", Format::Toml);
     says(
         &found,
-        "stream 1 has no port, and [ports] has several\n  try port = \"A\"; there is A, B",
+        "stream 1 has no port, and [ports] has several\n  try port = \"A\"; [ports] has A, B",
     );
     says(&found, "stream 1 has none, expected one of packet, hex, pcap");
     says(&found, "stream 1 has no \"rate\"\n  try rate = \"1 kpps\"");
-    says(&mistakes("[[stream]]\nrate = 1", Format::Toml), "there are no [ports]");
+    says(&mistakes("[[stream]]\nrate = 1", Format::Toml), "the profile has no [ports]");
     says(&mistakes("[ports]\nA = \"loop:0\"", Format::Toml), "there is nothing to send");
     says(&mistakes("", Format::Yaml), "is not a table");
 }
@@ -203,13 +206,16 @@ fn each_wrong_variation_says_what_was_expected() {
         ),
         (
             "field = \"a.b\"\nop = \"increment\"\nmax = 3\ninit = 4",
-            "vary[0].init = 4 is out of bounds\n  from 0 to 3",
+            "vary[0].init = 4 is out of bounds\n  expected 0 to 3",
         ),
-        ("field = \"a.b\"\nop = \"decrement\"\nmax = 3\nstep = 0", "vary[0].step = 0 is no step"),
+        (
+            "field = \"a.b\"\nop = \"decrement\"\nmax = 3\nstep = 0",
+            "vary[0].step = 0 is not a step",
+        ),
         ("field = \"a.b\"\nop = \"increment\"\nmax = -3", "= -3 is not a number or an address"),
         (
             "field = \"a.b\"\nop = \"increment\"\nmax = 3\nweights = [1]",
-            "vary[0].weights does nothing with op = \"increment\"",
+            "vary[0].weights has no effect with op = \"increment\"",
         ),
         ("field = \"a.b\"\nop = \"random\"\nmax = 3\nlimit = 0", "draws nothing"),
         ("field = \"a.b\"\nop = \"list\"", "has no \"values\""),
@@ -224,28 +230,31 @@ fn each_wrong_variation_says_what_was_expected() {
             "field = \"a.b\"\nop = \"weighted\"\nvalues = [1]\nweights = [1, 2]",
             "has 2 weights for 1 values",
         ),
-        ("field = \"a.b\"\nop = \"weighted\"\nvalues = [1]\nweights = [0]", "adds up to no weight"),
-        ("field = \"a.b\"\nop = \"file\"\npath = \"x.txt\"", "cannot be read"),
+        (
+            "field = \"a.b\"\nop = \"weighted\"\nvalues = [1]\nweights = [0]",
+            "has a sum that is out of range",
+        ),
+        ("field = \"a.b\"\nop = \"file\"\npath = \"x.txt\"", "cannot read the file"),
         ("offset = 3\nop = \"list\"\nvalues = [1]", "has no \"octets\""),
         (
             "offset = 3\noctets = 9\nop = \"list\"\nvalues = [1]",
-            "octets = 9 is out of bounds\n  1 to 8",
+            "octets = 9 is out of bounds\n  expected 1 to 8",
         ),
         (
             "offset = 3\noctets = 1\nmask = 0x100\nop = \"list\"\nvalues = [1]",
-            "from 1 to 0xff, the bits of 1 octets",
+            "expected 1 to 0xff, the bits of 1 octets",
         ),
         (
             "field = \"a.b\"\nmask = 1\nop = \"list\"\nvalues = [1]",
-            "has \"mask\", which does nothing with \"field\"",
+            "has \"mask\", which has no effect with \"field\"",
         ),
         (
             "field = \"a.b\"\nafter = \"c.d\"\nop = \"list\"\nvalues = [1]",
-            "is no earlier changing field",
+            "is not an earlier field program",
         ),
         (
             "field = \"a.b\"\nafter = \"a.b\"\nop = \"random\"\nmax = 1",
-            "cannot be with op = \"random\"",
+            "cannot be used with op = \"random\"",
         ),
         (
             "field = \"a.b\"\nop = \"random\"\nmax = 1\n[[stream.vary]]\nfield = \"c.d\"\nafter = \
@@ -258,7 +267,7 @@ fn each_wrong_variation_says_what_was_expected() {
         ("op = \"tuple\"\nip_min = 1\nip_max = 2\nfields = [\"ipv4.src\"]", "is not two fields"),
         (
             "op = \"tuple\"\nip_min = 1\nip_max = 2\nfield = \"ipv4.src\"",
-            "vary[0].field does nothing with op = \"tuple\"",
+            "vary[0].field has no effect with op = \"tuple\"",
         ),
     ] {
         says(&in_stream(&format!("[[stream.vary]]\n{vary}\n")), expected);
@@ -270,13 +279,10 @@ fn text_that_is_no_toml_yaml_or_json_says_where() {
     says(&mistakes("seed = 1\nrate 3\n", Format::Toml), "load.toml:2:");
     says(&mistakes("a: 1\nb: }\n", Format::Yaml), "load.toml:2:");
     says(&mistakes("{\"a\": 1,\n \"b\" 3}", Format::Json), "load.toml:2:6  expected `:`");
-    says(&mistakes("a: &x [1]\na: 2\n", Format::Yaml), "load.toml:2:1  key \"a\" is there twice");
-    says(
-        &mistakes("{\"a\": 1, \"a\": 2}", Format::Json),
-        "load.toml:1:10  key \"a\" is there twice",
-    );
+    says(&mistakes("a: &x [1]\na: 2\n", Format::Yaml), "load.toml:2:1  duplicate key \"a\"");
+    says(&mistakes("{\"a\": 1, \"a\": 2}", Format::Json), "load.toml:1:10  duplicate key \"a\"");
     says(&mistakes("a = 1\na = 2\n", Format::Toml), "load.toml:2:1  duplicate key");
-    says(&mistakes("a: 1\n---\nb: 2\n", Format::Yaml), "a second document");
+    says(&mistakes("a: 1\n---\nb: 2\n", Format::Yaml), "has a second document");
 }
 
 #[test]
@@ -302,7 +308,7 @@ fn aliases_that_unfold_without_end_are_refused() {
         let item = format!("*a{}", i - 1);
         bomb += &format!("a{i}: &a{i} [{}]\n", [item.as_str(); 10].join(", "));
     }
-    says(&mistakes(&bomb, Format::Yaml), "aliases unfold to more than 100000 values");
+    says(&mistakes(&bomb, Format::Yaml), "aliases expand to more than 100000 values");
     says(&mistakes(&"[".repeat(5000), Format::Yaml), "load.toml:1:");
     says(&mistakes(&"[".repeat(5000), Format::Json), "load.toml:1:");
     says(&mistakes(&format!("a = {}", "[".repeat(5000)), Format::Toml), "load.toml:1:");
@@ -320,7 +326,7 @@ fn values_that_never_were_text_are_named_by_their_key() {
 fn a_file_whose_extension_says_nothing_is_refused() {
     says(
         &Profile::load("profile.txt").unwrap_err().to_string(),
-        "profiles are .toml, .yaml, .yml or .json",
+        "unknown file extension\n  expected .toml, .yaml, .yml or .json",
     );
     says(&Profile::load("/nonexistent/profile.toml").unwrap_err().to_string(), "cannot be read");
 }
@@ -354,7 +360,7 @@ fn what_a_template_lacks_is_told() {
     let found = in_template("", "");
     says(
         &found,
-        "load.toml:4:1  template[0] has nothing to say\n  expected app, or client and server, or \
+        "load.toml:4:1  template[0] has no exchange\n  expected app, or client and server, or \
          capture",
     );
     says(&found, "has no \"cps\"\n  try cps = 1000, or weight = 1, or users = 100");
@@ -369,11 +375,11 @@ fn what_a_template_lacks_is_told() {
     says(&in_template(ends, "client = []\napp = \"http\"\n"), "has app, and client and server");
     says(
         &in_template(ends, "capture = \"x.pcap#0\"\n"),
-        "9:11  template[0].capture = \"x.pcap#0\" has no number",
+        "9:11  template[0].capture = \"x.pcap#0\" has no conversation number after #",
     );
     says(
         &in_template(ends, "app = \"http\"\ndelays = \"drop\"\n"),
-        "\"delays\", which does nothing without capture",
+        "\"delays\", which has no effect without capture",
     );
 }
 
@@ -388,14 +394,14 @@ fn stages_that_cannot_be_are_refused_where_they_stand() {
         mistakes(&text, Format::Toml)
     };
     for (load, stages, said) in [
-        ("", "[{ duration = \"10 s\", to = 0 }]", "never comes to a level above 0"),
-        ("", "[{ to = 5 }]", "never comes to a level above 0"),
-        ("", "[{}, { duration = 1, to = 5 }]", "stages[0] says nothing"),
+        ("", "[{ duration = \"10 s\", to = 0 }]", "never reaches a level above 0"),
+        ("", "[{ to = 5 }]", "never reaches a level above 0"),
+        ("", "[{}, { duration = 1, to = 5 }]", "stages[0] has neither duration nor to"),
         ("", "[{ duration = \"25 h\", to = 5 }]", "is too long for a level that rises or falls"),
         ("", "[{ duration = 1, to = -5 }]", "is not a number, 0 or more"),
         ("", "[{ duration = 9, to = 50 }]\ncps = 20", "= 50 is more than cps = 20"),
         ("", "[{ duration = 9, to = 50 }]\nusers = 20", "= 50 is more than users = 20"),
-        ("cps = 9", "[{ duration = 9, to = 50 }]\nweight = 2", "whose load is a share of [flows]"),
+        ("cps = 9", "[{ duration = 9, to = 50 }]\nweight = 2", "cannot be combined with weight"),
         ("ramp_up = 2", "[{ duration = 9, to = 50 }]", "both shape the load"),
     ] {
         says(&refused(load, stages), said);
@@ -411,14 +417,20 @@ fn stages_of_a_stream_have_one_unit_and_an_end() {
         mistakes(&text, Format::Toml)
     };
     for (keys, said) in [
-        ("stages = [{ duration = 1, to = 5 }]\nrate = \"max\"", "of which there can be less"),
-        ("stages = [{ duration = 1, to = \"max\" }]", "of which there can be less"),
-        ("stages = [{ duration = 1, to = \"5 %\" }]\nrate = 5", "is in another unit"),
+        (
+            "stages = [{ duration = 1, to = 5 }]\nrate = \"max\"",
+            "need a rate with a number, not \"max\"",
+        ),
+        ("stages = [{ duration = 1, to = \"max\" }]", "need a rate with a number, not \"max\""),
+        (
+            "stages = [{ duration = 1, to = \"5 %\" }]\nrate = 5",
+            "does not have the unit of the other rates",
+        ),
         ("stages = [{ duration = 1, to = 6 }]\nrate = 5", "is more than rate = 5 pps"),
-        ("stages = [{ duration = 1 }]\nrate = 5", "never comes to a level above 0"),
+        ("stages = [{ duration = 1 }]\nrate = 5", "never reaches a level above 0"),
         (
             "stages = [{ duration = 1, to = 5 }]\nmode = { bursts = 2, packets = 1, gap = 1 }",
-            "and several bursts both say when frames leave",
+            "cannot be combined with several bursts",
         ),
         ("stages = [{ duration = 1, at = 5 }]", "stages[0]"),
     ] {
@@ -431,11 +443,11 @@ fn a_load_that_cannot_be_is_told() {
     let ends = "clients = \"users\"\nservers = \"48.0.0.1\"\napp = \"http\"\n";
     let pool = "[[pool]]\nname = \"user\"\naddresses = \"16.0.0.1\"\n";
     let found = in_template(ends, &format!("cps = 1\n{pool}"));
-    says(&found, "6:11  template[0].clients = \"users\" is no pool\n  did you mean \"user\"?");
+    says(&found, "6:11  template[0].clients = \"users\" is not a pool\n  did you mean \"user\"?");
     let ends = ends.replace("users", "user");
     says(
         &in_template(&ends, &format!("weight = 1\n{pool}")),
-        "weight is a share of nothing\n  add to [flows]",
+        "weight needs a load in [flows]\n  try adding to [flows]",
     );
     says(
         &in_template(&ends, &format!("weight = 1\ncps = 2\n{pool}")),
@@ -445,33 +457,33 @@ fn a_load_that_cannot_be_is_told() {
         &in_template(&ends, &format!("cps = \"no\"\n{pool}")),
         "cps = \"no\" is not a number above 0",
     );
-    says(&in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")), "think is of users");
+    says(&in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")), "think needs users");
     says(
         &in_template(&ends, &format!("cps = 1\n{pool}{pool}")),
-        "is the name of an earlier pool, too",
+        "is already the name of another pool",
     );
     let flows =
         "[flows]\nclients = \"C\"\nramp_down = 3\ncps = 1\nactive = 2\nbandwidth = \"3 kpps\"\n";
     let found = in_template(&ends, &format!("cps = 1\n{pool}{flows}"));
     says(&found, "flows.clients = \"C\" is not among [ports]");
     says(&found, "flows has several of cps, active and bandwidth");
-    says(&found, "flows.ramp_down never comes");
-    says(&found, "flows.bandwidth = 3 kpps is no bandwidth of data");
+    says(&found, "flows.ramp_down never starts");
+    says(&found, "flows.bandwidth = 3 kpps is not a bandwidth in bits per second");
     let network = "[flows.client_network]\nmtu = 100\ngateway = \"10.0.0.1\"\nnext_hop = \
                    \"02:00:00:00:00:01\"\n";
     let found = in_template(&ends, &format!("cps = 1\n{pool}{network}"));
-    says(&found, "flows.client_network.mtu = 100 is no MTU");
+    says(&found, "flows.client_network.mtu = 100 is not an MTU");
     says(&found, "flows.client_network has both gateway and next_hop");
     says(
         &mistakes(&format!("{HEAD}{pool}"), Format::Toml),
-        "is [[pool]], and there is no template",
+        "is [[pool]], but the profile has no template",
     );
 }
 
 #[test]
 fn a_profile_of_another_version_is_refused() {
     let found = mistakes(&format!("schema = 2\n{HEAD}{STREAM}"), Format::Toml);
-    says(&found, "load.toml:1:10  schema = 2 is no version that is known");
+    says(&found, "load.toml:1:10  schema = 2 is not a known version");
     says(&found, "expected 1");
 }
 
@@ -479,23 +491,23 @@ fn a_profile_of_another_version_is_refused() {
 fn what_is_wrong_with_a_replay_is_told_with_its_place() {
     let of = |more: &str| mistakes(&format!("{HEAD}[[replay]]\n{more}"), Format::Toml);
     says(&of("port = \"A\"\n"), "has no files");
-    says(&of("files = \"a.pcap\"\n"), "has no port, and there is not exactly one");
+    says(&of("files = \"a.pcap\"\n"), "has no port, and [ports] does not have exactly one");
     says(&of("files = \"a.pcap\"\nport = \"A\"\nport2 = \"A\"\n"), "is the same as port");
     let two = of("files = \"a.pcap\"\nport = \"A\"\nrate = 10\nmbps = 3\n");
-    says(&two, "load.toml:8:8  replay[0].mbps stands beside rate, expected one of them");
+    says(&two, "load.toml:8:8  replay[0].mbps cannot be combined with rate: expected one of them");
     let split = "files = \"a.pcap\"\nport = \"A\"\nport2 = \"B\"\nsplit = { colour = \"red\" }\n";
-    says(&of(split), "has \"colour\", by which packets are not told apart");
+    says(&of(split), "has \"colour\", which is not a way to split packets");
     says(&of("files = \"a.pcap\"\nport = \"A\"\nsplit = { auto = \"first\" }\n"), "no port2");
     says(&of("files = \"a.pcap\"\nport = \"A\"\ntogether = 0\n"), "expected 1 or more");
     says(&of("files = \"a.pcap\"\nport = \"A\"\ntoo_long = \"fold\"\n"), "skip");
     let twice = "files = \"a.pcap\"\nport = \"A\"\nname = \"x\"\n";
-    says(&of(&format!("{twice}[[replay]]\n{twice}")), "is the name of an earlier replay, too");
+    says(&of(&format!("{twice}[[replay]]\n{twice}")), "is already the name of another replay");
     let as_stream = in_stream("[[replay]]\nfiles = \"a.pcap\"\nport = \"A\"\nname = \"web\"\n");
-    says(&as_stream, "replay \"web\" has the name of a stream");
+    says(&as_stream, "replay \"web\" has the same name as a stream");
     let template = "[[template]]\nname = \"web\"\nclients = \"16.0.0.1\"\nservers = \
                     \"48.0.0.1\"\napp = \"http\"\ncps = 1\n";
-    says(&in_stream(template), "template \"web\" has the name of a stream");
+    says(&in_stream(template), "template \"web\" has the same name as a stream");
     let second = format!("name = \"replay 2\"\n{twice}").replace("name = \"x\"\n", "");
     let unnamed = twice.replace("name = \"x\"\n", "");
-    says(&of(&format!("{second}[[replay]]\n{unnamed}")), "is the name of an earlier replay, too");
+    says(&of(&format!("{second}[[replay]]\n{unnamed}")), "is already the name of another replay");
 }

@@ -37,7 +37,7 @@ pub(super) fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
             return Err(Unfit::new(s.name, "random values of more than 64 bits"));
         }
         if var.every == 0 {
-            return Err(Unfit::new(s.name, "a variable that never advances"));
+            return Err(Unfit::new(s.name, "a field program that never advances"));
         }
     }
     Ok(())

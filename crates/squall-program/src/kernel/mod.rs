@@ -95,7 +95,7 @@ impl fmt::Display for Unfit {
         }
         write!(
             f,
-            "{} cannot be made inside the kernel\n  try an af_xdp or af_packet port, which can",
+            "{} cannot be made inside the kernel\n  try an af_xdp or af_packet port",
             self.why
         )
     }
@@ -194,7 +194,7 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
     if by > 1 && (s.next.is_some() || !s.self_start) {
         return Err(Unfit::new(
             s.name,
-            "one stream shared by several workers, with others that it starts,",
+            "one stream shared by several workers, which starts other streams,",
         ));
     }
     let gap = s.program.sizes().only().map_or(s.gap, |len| s.gap.fixed(len));
@@ -224,7 +224,7 @@ fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     if longest > MOST_OCTETS {
         return Err(Unfit::new(
             s.name,
-            format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a page,"),
+            format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a memory page,"),
         ));
     }
     if !s.program.cut().is_whole() {

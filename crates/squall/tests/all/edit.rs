@@ -310,7 +310,7 @@ fn mistakes_are_told_before_a_file_is_made() {
     let error = edit(&[input], &out, &Settings { edits, ..Settings::default() }, |_| true)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("--anonymize: contradicts --seed"), "{error}");
+    assert!(error.contains("--anonymize: cannot be combined with --seed"), "{error}");
     let error = edit(&[folder.path("not there")], &out, &Settings::default(), |_| true)
         .unwrap_err()
         .to_string();

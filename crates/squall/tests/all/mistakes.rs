@@ -116,7 +116,7 @@ fn a_chain_stays_on_its_port() {
         &message,
         &[
             "load.toml:4:1",
-            "next = \"two\" is on port B, this one on port A",
+            "next = \"two\" is on port B, but this stream is on port A",
             "try after = \"one\" of stream \"two\", without self_start",
         ],
     );
@@ -163,8 +163,8 @@ fn what_cannot_be_cut_says_why() {
     let tcp = |more: &str| {
         mistake("A = \"loop:cut\"", &stream(more).replace("eth/ipv4/udp", "eth/ipv4/tcp"))
     };
-    says(&tcp("segment = 1460\nlatency = true"), &["load.toml:8:11", "cannot carry the signature"]);
-    says(&tcp("segment = 1460\nsize = \"imix\""), &["load.toml:9:8", "of one size"]);
+    says(&tcp("segment = 1460\nlatency = true"), &["load.toml:8:11", "cannot have the signature"]);
+    says(&tcp("segment = 1460\nsize = \"imix\""), &["load.toml:9:8", "must have one size"]);
     says(&tcp("segment = 1460\nsize = 65554"), &["65535"]);
     let vary = "segment = 100\nsize = 1000\n[[stream.vary]]\nop = \"random\"\nmax = 9\nfield = ";
     says(
@@ -179,8 +179,8 @@ fn what_cannot_be_cut_says_why() {
     };
     says(&other("eth/ipv4/icmp"), &["load.toml:8:11", "eth/ipv4/icmp cannot be cut", "tcp or udp"]);
     says(&other("eth/ipv4/udp/vxlan/eth/ipv4/udp"), &["cannot be cut"]);
-    says(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "are to be wrong"]);
-    says(&other("eth/ipv4(length=99)/udp"), &["are to be wrong"]);
+    says(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "but the packet has its own"]);
+    says(&other("eth/ipv4(length=99)/udp"), &["but the packet has its own"]);
     let narrow =
         mistake("A = \"loop:narrow,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
     says(

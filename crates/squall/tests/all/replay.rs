@@ -291,7 +291,7 @@ fn what_is_before_the_damage_is_sent_and_the_damage_is_told() {
         let (out, report) = sent(&folder, Replay { preload, loops: 2, ..plain(&[&capture]) });
         assert_eq!(octets(&out), octets(&packets[..49]));
         let fault = report.replays[0].clone().fault.unwrap();
-        assert!(fault.contains("in.pcap") && fault.contains("behind packet 49"), "{fault}");
+        assert!(fault.contains("in.pcap") && fault.contains("after packet 49"), "{fault}");
     }
 }
 

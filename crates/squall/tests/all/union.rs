@@ -125,7 +125,7 @@ fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
             let parts: Vec<Report> = match (1..=of).map(part).collect() {
                 Ok(parts) => parts,
                 Err(error) => {
-                    assert!(error.to_string().contains("no part can count"), "{name}: {error}");
+                    assert!(error.to_string().contains("a part cannot count"), "{name}: {error}");
                     refused += 1;
                     continue;
                 }

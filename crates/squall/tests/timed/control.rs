@@ -352,7 +352,7 @@ fn a_change_of_a_load_that_is_refused_changes_nothing() {
     refused(run.set_load(Some("wbe"), Amount::Cps(1.0)).unwrap_err(), "did you mean \"web\"?");
     refused(run.set_load(Some("web"), Amount::Users(1)).unwrap_err(), "has cps");
     refused(run.set_load(Some("web"), Amount::Cps(0.0)).unwrap_err(), "a pause");
-    refused(run.set_load(None, Amount::Active(1)).unwrap_err(), "no total");
+    refused(run.set_load(None, Amount::Active(1)).unwrap_err(), "has no load");
     refused(run.pause(Some("wbe")).unwrap_err(), "did you mean \"web\"?");
     let other_port = flows("load-refused", "", "cps = 1000", "limit = 1000000");
     refused(run.change(other_port).unwrap_err(), "\"web\"");

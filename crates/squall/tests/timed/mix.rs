@@ -316,7 +316,7 @@ fn attacks_that_cannot_be_beside_flows_or_change_are_refused() {
     let back = live.replace("port = \"A\"\nport2 = \"B\"", "port = \"B\"\nport2 = \"A\"");
     let text = ports("mix-refused") + &flows() + &back;
     let refused = Session::new(parsed(&text)).open().err().unwrap().to_string();
-    assert!(refused.contains("the other way than flows"), "{refused}");
+    assert!(refused.contains("opposite directions"), "{refused}");
     let with =
         |live: &str| ports("mix-refused") + &stream("there", "A", "rate = \"1 kpps\"") + live;
     let mut run = start(&with(&live));
@@ -326,7 +326,7 @@ fn attacks_that_cannot_be_beside_flows_or_change_are_refused() {
     assert!(refused.contains("the rate of attack \"attack 1\" cannot change"), "{refused}");
     let other = with(&live.replace("repeat = 20", "repeat = 21"));
     let refused = run.change(parsed(&other)).unwrap_err().to_string();
-    assert!(refused.contains("of attacks only the rate can change"), "{refused}");
+    assert!(refused.contains("only the rate of attacks can change"), "{refused}");
     run.stop();
     run.finish().unwrap();
 }
@@ -519,7 +519,7 @@ fn what_cannot_be_divided_is_refused_with_a_way_out() {
     let two = stream("a", "A", "rate = \"1 kpps\"\nmode = { burst = 10 }")
         + &stream("b", "A", "rate = \"1 kpps\"\nafter = \"a\"");
     let found = refused("", &two);
-    assert!(found.contains("try a start of its own"), "{found}");
+    assert!(found.contains("try a start time instead"), "{found}");
     let found = refused("packets = 100", &two.replace("after = \"a\"", ""));
     assert!(found.contains("mode = { burst = N }"), "{found}");
 }
@@ -590,7 +590,7 @@ fn streams_are_added_to_ports_of_flows_where_they_are_measured() {
     assert_eq!(report.streams[1].tx_packets, 500);
     let mut run = start(&format!("{ports}{long}"));
     let refused = run.change(parsed(&format!("{ports}{back}{long}"))).unwrap_err().to_string();
-    assert!(refused.contains("counted and not measured"), "{refused}");
+    assert!(refused.contains("counted but not measured"), "{refused}");
     run.stop();
     run.finish().unwrap();
 }
@@ -772,7 +772,7 @@ fn what_would_never_begin_is_refused_with_its_place() {
         ),
         (
             one("after = \"two\"\nself_start = false") + &two("next = \"one\""),
-            "drop self_start, or after",
+            "remove self_start, or after",
         ),
     ] {
         let error = refused(&text);
@@ -787,6 +787,6 @@ fn what_waits_for_an_end_that_does_not_come_is_told() {
         + &stream("late", "B", "rate = \"1 kpps\"\nmode = { burst = 5 }\nafter = \"long\"");
     let report = run(&format!("duration = \"100 ms\"\n{text}"));
     assert_eq!(report.streams[1].tx_packets, 0);
-    let never = "\"late\" never began: \"long\", which it comes after, did not end before the run";
+    let never = "\"late\" never began: \"long\", which it waits for, did not end before the run";
     assert!(report.notes.iter().any(|note| note == never), "{:?}", report.notes);
 }
