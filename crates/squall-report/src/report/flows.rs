@@ -260,7 +260,7 @@ impl RoleReport {
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 4] {
         [
             ("failed", &self.failed),
-            ("not as programs say", &self.protocol_errors),
+            ("not as in the flow program", &self.protocol_errors),
             ("not begun", &self.not_begun),
             ("HTTP", &self.http),
         ]
