@@ -765,7 +765,7 @@ impl Service {
         };
         let report = outcome.ok().and_then(|report| Packed::of(&self.files.told(report.clone())));
         if let Err(error) = self.history.update(&row, report) {
-            tracing::error!(run = row.id, %error, "the results of the run are not in the history yet");
+            tracing::error!(run = row.id, %error, "cannot store the results of the run yet");
         }
         *written = true;
         drop(written);
