@@ -16,18 +16,16 @@ pub const SNAPLEN: u32 = 262_144;
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     #[error(
-        "capture filters are compiled by libpcap, which is not here: {0}\n  try: apt install \
+        "capture filters need libpcap, which is not installed: {0}\n  try: apt install \
          libpcap0.8"
     )]
     NoLibrary(String),
     #[error(
-        "filter {expression:?}: {problem}\n  the language is that of tcpdump: man pcap-filter; \
-         such as 'udp and port 53'"
+        "filter {expression:?}: {problem}\n  the syntax is tcpdump's (man pcap-filter), such as \
+         'udp and port 53'"
     )]
     Expression { expression: String, problem: String },
-    #[error(
-        "filter {expression:?}, which says vlan, cannot be compiled for {interface}: {problem}"
-    )]
+    #[error("cannot compile filter {expression:?}, which has vlan, for {interface}: {problem}")]
     Interface { expression: String, interface: String, problem: String },
 }
 
@@ -205,8 +203,8 @@ impl Handle {
         if status != 0 {
             let mut problem = self.error();
             if problem.contains("rejects all") && says_vlan(expression) {
-                problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan \
-                            and udp', not 'udp and vlan'";
+                problem += ": 'vlan' moves all later terms past the tag, so it must be first: \
+                            'vlan and udp', not 'udp and vlan'";
             }
             return Err(bad(problem));
         }
