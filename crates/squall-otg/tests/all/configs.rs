@@ -264,7 +264,7 @@ fn tags_of_received_frames_stand_where_their_headers_say() {
         { "choice": "ipv6", "ipv6": { "src": { "metric_tags": [{ "name": "ip" }] } } }]);
     assert_eq!(
         problems(flow(100, &long)),
-        ["flows[0].egress_packet: not supported: 176 bits in metric_tags; at most 128 together"]
+        ["flows[0].egress_packet: not supported: 176 bits in metric_tags; at most 128 in total"]
     );
     let mut silent = flow(100, &egress);
     silent["metrics"] = json!({ "enable": false });

@@ -1659,7 +1659,7 @@ mod tests {
         let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
         assert_eq!(
             check("failed > 10"),
-            ["template \"dns\": cannot tell whether failed > 10: it had no flow"]
+            ["template \"dns\": cannot tell whether failed > 10: it had no flows"]
         );
         assert_eq!(check("valid and total.failed > 10"), [""; 0]);
         assert!(
