@@ -198,7 +198,7 @@ pub enum SplitError {
     #[error("{found:?}: {problem}")]
     Text { found: String, problem: String },
     #[error(
-        "cannot tell whether {host} is a client or a server{}\n  try auto=client or auto=server \
+        "cannot determine if {host} is a client or a server{}\n  try auto=client or auto=server \
          for such hosts, or auto=first",
         others(*.more)
     )]

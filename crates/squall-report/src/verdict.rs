@@ -144,7 +144,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     }
     // Where frames are missing, that says it.
     if !said && source.lag_s > behind(duration) {
-        let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
+        let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
         say(limit, with_starved(text, limit, source), "");
     }
     let beyond =

@@ -172,7 +172,7 @@ impl FailIf {
             }
             Some(false) => Vec::new(),
             None => {
-                let why = format!("cannot tell whether {}: no value was measured", self.text);
+                let why = format!("cannot evaluate {}: no value was measured", self.text);
                 vec![Finding::unknown(why)]
             }
         }
@@ -184,7 +184,7 @@ impl FailIf {
         let names = names_of(report);
         if let Some(name) = part.names().into_iter().find(|name| !names.contains(name)) {
             let why = nobody(name, &names);
-            return vec![Finding::unknown(format!("cannot tell whether {}: {why}", self.text))];
+            return vec![Finding::unknown(format!("cannot evaluate {}: {why}", self.text))];
         }
         let only = part.only_name();
         let anywhere = |asked: &Asked| asked.name.is_none() || only.is_some();
@@ -219,7 +219,7 @@ impl FailIf {
                 (None, Subject::Silent(_)) => "it had no flows".into(),
                 (None, _) => continue,
             };
-            let text = format!("{subject}: cannot tell whether {}: {why}", self.text);
+            let text = format!("{subject}: cannot evaluate {}: {why}", self.text);
             violations.push(Finding::unknown(text));
         }
         if violations.is_empty() && !decided {
@@ -227,7 +227,7 @@ impl FailIf {
                 true => "no stream measured it; set latency = true on a stream and receive it",
                 false => "no template measured it; a [[template]] must open or serve flows",
             };
-            return vec![Finding::unknown(format!("cannot tell whether {}: {why}", self.text))];
+            return vec![Finding::unknown(format!("cannot evaluate {}: {why}", self.text))];
         }
         violations
     }
@@ -1354,7 +1354,7 @@ mod tests {
         let check = |text: &str, report: &Report| FailIf::parse(text).unwrap().check(report);
         assert!(
             check("loss > 0", &none)[0]
-                .starts_with("cannot tell whether loss > 0: no stream measured it")
+                .starts_with("cannot evaluate loss > 0: no stream measured it")
         );
         assert!(check("total.loss > 0", &none)[0].starts_with("cannot tell"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
@@ -1365,7 +1365,7 @@ mod tests {
         none.streams[0] = stream("gone", 10, 10, 5);
         assert_eq!(
             check("latency.p99 > 1s", &none),
-            ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames \
+            ["stream \"gone\": cannot evaluate latency.p99 > 1s: none of its 10 frames \
               arrived"]
         );
     }
@@ -1517,7 +1517,7 @@ mod tests {
         );
         assert!(
             check("transaction.p99 > 1 s")[0]
-                .starts_with("cannot tell whether transaction.p99 > 1 s: no template")
+                .starts_with("cannot evaluate transaction.p99 > 1 s: no template")
         );
     }
 
@@ -1544,7 +1544,7 @@ mod tests {
         assert_eq!(check("total.http.5xx > 0.1 % and total.http.2xx < 1 k").len(), 1);
         assert!(
             check("dns.http.5xx > 0")[0]
-                .starts_with("cannot tell whether dns.http.5xx > 0: no template measured it")
+                .starts_with("cannot evaluate dns.http.5xx > 0: no template measured it")
         );
         let e = FailIf::parse("http.5xx > 1 ms").unwrap_err();
         assert_eq!(
@@ -1581,7 +1581,7 @@ mod tests {
         assert_eq!(
             check("wbe.failed > 0 or web.failed > 0"),
             [
-                "cannot tell whether wbe.failed > 0 or web.failed > 0: no stream or template is \
+                "cannot evaluate wbe.failed > 0 or web.failed > 0: no stream or template is \
                  called \"wbe\"; the nearest: \"web\", \"my dns\", \"and more\"",
                 "template \"web\" (client): failed = 10 (fail if wbe.failed > 0 or web.failed > 0)",
             ]
@@ -1659,7 +1659,7 @@ mod tests {
         let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
         assert_eq!(
             check("failed > 10"),
-            ["template \"dns\": cannot tell whether failed > 10: it had no flows"]
+            ["template \"dns\": cannot evaluate failed > 10: it had no flows"]
         );
         assert_eq!(check("valid and total.failed > 10"), [""; 0]);
         assert!(

@@ -43,7 +43,7 @@ pub struct SourceRecord {
     pub late_max_ns: Option<u64>,
     /// Window with the largest excess over the profile; `null` without a schedule.
     pub excess: Option<Excess>,
-    /// Time by which the source was behind its schedule at the end, and total delay by stalls, made
+    /// Time by which the source was late at the end, and total delay by stalls, made
     /// up for or not.
     pub lag_s: f64,
     pub moved_s: f64,
