@@ -48,7 +48,7 @@ const FLOWS_FRESH: Duration = Duration::from_millis(500);
 /// Runs at once.
 const MOST: usize = 64;
 
-/// A run, as requests are answered.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRow {
     /// `r-20261122-0001`: the day (UTC) and a number.
@@ -57,7 +57,7 @@ pub struct RunRow {
     pub note: String,
     pub kind: Kind,
     pub state: State,
-    /// Whether the generator itself can have caused the results; `null` before the end.
+    /// Verdict on the generator; `null` before the end.
     pub verdict: Option<RunVerdict>,
     /// Whether no criterion of `fail_if` and `abort_if` holds; `null` without criteria.
     pub passed: Option<bool>,

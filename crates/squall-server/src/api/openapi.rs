@@ -79,8 +79,9 @@ pub fn document() -> String {
         "info": {
             "title": "Squall",
             "version": "v1",
-            "description": "Runs, leases of ports, files, statistics and designs of `squall serve`. Its Open Traffic Generator API \
-                            has a separate description.",
+            "description": "Runs, leases of ports, files, statistics and designs of \
+                            `squall serve`. Its Open Traffic Generator API has a separate \
+                            description.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "https://127.0.0.1:8443" }],

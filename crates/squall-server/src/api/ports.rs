@@ -70,7 +70,7 @@ pub struct LeaseList {
     pub leases: Vec<LeaseRow>,
 }
 
-/// A lease, as requests are answered.
+/// A lease.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LeaseRow {
     pub id: String,
