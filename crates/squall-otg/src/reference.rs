@@ -93,20 +93,23 @@ fn patterns(field: &Field) -> String {
 const INTRODUCTION: &str = "# Open Traffic Generator
 
 The supported parts of a configuration of [Open Traffic \
-Generator](https://github.com/open-traffic-generator/models) (`snappi` 1.58 to 1.62). `set_config` refuses unsupported parts \
-with an error that names each position: `flows[3].packet[2].rsvp: not supported: ...`. Its reply has a warning for each setting \
-without effect.
+Generator](https://github.com/open-traffic-generator/models) (`snappi` 1.58 to 1.62). \
+`set_config` refuses unsupported parts with an error that names each position: \
+`flows[3].packet[2].rsvp: not supported: ...`. Its reply has a warning for each setting without \
+effect.
 
 ## Configuration
 
 | member | |
 |---|---|
-| ports | `location` is the address of a port (`af_packet:eth1`, `loop:0`, ...) or the name of an interface |
-| layer1 | `speed` is used to convert octets, and seconds at a percentage; `mtu` and `promiscuous` are accepted; \
-the rest has no effect |
-| captures | `format`, `overwrite`, `packet_size`; all `filters` must match; a mask of zeros compares all bits |
-| devices | `ethernets` on ports with `mac`, `mtu`, `vlans`, `ipv4_addresses`, `ipv6_addresses`: they answer ARP, neighbor \
-discovery and echo. No routing protocol, no DHCP, no loopback |
+| ports | `location` is the address of a port (`af_packet:eth1`, `loop:0`, ...) or the name of an \
+interface |
+| layer1 | `speed` is used to convert octets, and seconds at a percentage; `mtu` and \
+`promiscuous` are accepted; the rest has no effect |
+| captures | `format`, `overwrite`, `packet_size`; all `filters` must match; a mask of zeros \
+compares all bits |
+| devices | `ethernets` on ports with `mac`, `mtu`, `vlans`, `ipv4_addresses`, `ipv6_addresses`: \
+they answer ARP, neighbor discovery and echo. No routing protocol, no DHCP, no loopback |
 | flows | below |
 | options, events | no effect |
 | lags, lldp, stateful_flows, egress_only_tracking | not supported |
@@ -115,28 +118,33 @@ discovery and echo. No routing protocol, no DHCP, no loopback |
 
 | member | |
 |---|---|
-| tx_rx | `port`; `device` by names of devices, interfaces or addresses, `mesh` or `one_to_one`, not `bidirectional`. Each pair \
-of a mesh has its share of rate and frames |
+| tx_rx | `port`; `device` by names of devices, interfaces or addresses, `mesh` or `one_to_one`, \
+not `bidirectional`. Each pair of a mesh has its share of rate and frames |
 | size | `fixed`, `increment`, `random`, `weight_pairs`; with the FCS, at least 64 |
-| rate | `pps`; `bps`, `kbps`, `mbps`, `gbps` of the link, with preamble and gap between frames; `percentage` |
-| duration | `continuous`, `fixed_packets`, `fixed_seconds` (as a number of frames), `burst`; `delay` and `inter_burst_gap` in \
-nanoseconds, microseconds, or octets if layer1 has the speed; `gap` has no effect |
+| rate | `pps`; `bps`, `kbps`, `mbps`, `gbps` of the link, with preamble and gap between frames; \
+`percentage` |
+| duration | `continuous`, `fixed_packets`, `fixed_seconds` (as a number of frames), `burst`; \
+`delay` and `inter_burst_gap` in nanoseconds, microseconds, or octets if layer1 has the speed; \
+`gap` has no effect |
 | payload | all kinds; by default zeros |
-| metrics | `enable`, `loss`, `latency`, `timestamps`, `rx_tx_ratio`, `predefined_metric_tags`. A measured flow carries a \
-signature in the last 16 octets of its payload (frames of 64 octets have room for it after Ethernet, IPv4 and UDP, not after \
-TCP). Without room, received frames are counted by port, there is no latency, and the reply has a warning |
-| metric_tags | each combination of tags has a separate stream; together they send the same frames as one stream. At most 4096 \
-combinations, no random values |
-| egress_packet | headers as they are received; only their `metric_tags` have an effect. `tagged_metrics` are then also split by \
-the values received, without counts of sent frames; at most 128 bits per flow, only flows whose frames have room for a \
-signature |
+| metrics | `enable`, `loss`, `latency`, `timestamps`, `rx_tx_ratio`, `predefined_metric_tags`. A \
+measured flow carries a signature in the last 16 octets of its payload (frames of 64 octets have \
+room for it after Ethernet, IPv4 and UDP, not after TCP). Without room, received frames are \
+counted by port, there is no latency, and the reply has a warning |
+| metric_tags | each combination of tags has a separate stream; together they send the same \
+frames as one stream. At most 4096 combinations, no random values |
+| egress_packet | headers as they are received; only their `metric_tags` have an effect. \
+`tagged_metrics` are then also split by the values received, without counts of sent frames; at \
+most 128 bits per flow, only flows whose frames have room for a signature |
 
 ## Headers
 
-Bits count from the start of the header. Fields that are not set have the default of the schema. Lengths, checksums and numbers \
-of next headers are filled in if they are not set, and stay correct in frames that vary. An Ethernet header inside another \
-packet belongs to a frame with its own FCS, which the lengths inside that frame do not include, unless sizes vary. `tpid` of a \
-tag is the type before the tag if it is 0x8100, 0x88a8, 0x9100, 0x9200 or 0x9300, otherwise the type after the tag. `increment` \
-and `decrement` wrap at the end of the field. Options of `ipv4`: `router_alert`, `custom`, `end_of_options`. `pfc_queue` of \
-`ethernet` has no effect; `dst_usids` of `ipv6` are not supported.
+Bits count from the start of the header. Fields that are not set have the default of the schema. \
+Lengths, checksums and numbers of next headers are filled in if they are not set, and stay \
+correct in frames that vary. An Ethernet header inside another packet belongs to a frame with its \
+own FCS, which the lengths inside that frame do not include, unless sizes vary. `tpid` of a tag \
+is the type before the tag if it is 0x8100, 0x88a8, 0x9100, 0x9200 or 0x9300, otherwise the type \
+after the tag. `increment` and `decrement` wrap at the end of the field. Options of `ipv4`: \
+`router_alert`, `custom`, `end_of_options`. `pfc_queue` of `ethernet` has no effect; `dst_usids` \
+of `ipv6` are not supported.
 ";
