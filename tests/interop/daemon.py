@@ -694,10 +694,10 @@ def a_folder_has_one_daemon(folder):
     half.sendall(upload(daemon, "whole.bin", 100) + bytes(50))
     time.sleep(0.3)
     for _ in range(3):
-        refused(daemon.data, "another daemon has this folder")
+        refused(daemon.data, "another daemon uses this folder")
     link = folder / "link"
     link.symlink_to(daemon.data)
-    refused(link, "another daemon has this folder")
+    refused(link, "another daemon uses this folder")
     goes_on(1, "a second daemon was refused")
     check(
         daemon.ask("GET", f"{API}/runs/{run}").json()["state"] == "running", "the run of the first"

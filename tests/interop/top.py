@@ -198,7 +198,7 @@ def near(daemon, run, stream, pps):
 
 def keys(daemon, terminal):
     """Rates of streams, a pause, a stop."""
-    terminal.until("nothing runs", "no run goes on")
+    terminal.until("nothing runs", "no runs")
     run = daemon.run("evening")
     terminal.until("the run", r"▸ evening +running")
     terminal.until("its streams", r"(?s)STREAM.*▸ web.*  dns")

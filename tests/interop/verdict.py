@@ -392,7 +392,7 @@ class Matrix:
         if cell.disturbance == "full-disk" and process.returncode == 3 and "No space left" in said:
             # Found before anything was sent: there is nothing to report of.
             return None
-        if cell.disturbance in STALLS and process.returncode == 3 and "did not begin" in said:
+        if cell.disturbance in STALLS and process.returncode == 3 and "did not start" in said:
             # So starved that its port could not be opened, which it says.
             return None
         try:

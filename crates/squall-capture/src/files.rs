@@ -439,10 +439,10 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::StorageFull => {
             "\n  try another disk, --rotate-count with --ring-files, --compress zstd or --snaplen"
         }
-        io::ErrorKind::NotFound => "\n  the folder is not there",
+        io::ErrorKind::NotFound => "\n  the folder does not exist",
         _ => "",
     };
-    Failure::Error(format!("{} cannot be written: {error}{hint}", path.display()))
+    Failure::Error(format!("cannot write {}: {error}{hint}", path.display()))
 }
 
 #[cfg(test)]

@@ -404,14 +404,15 @@ impl Capture {
         if matches!(options.format, Format::Pcap { .. })
             && options.interfaces.iter().any(|i| i.link_type != options.interfaces[0].link_type)
         {
-            let text = "a pcap has one link type, and these interfaces have several\n  try pcapng";
+            let text =
+                "a pcap file has one link type, and these interfaces have several\n  try pcapng";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         // An allocation that fails aborts, and one that does not ends the process when it is used.
         if let Some(memory) = machine_memory().filter(|memory| options.buffer as u64 > *memory) {
             let text = format!(
-                "a buffer of {} octets is more than the memory of this machine, {memory}\n  try \
-                 1GiB",
+                "a buffer of {} bytes is more than the memory of this machine, {memory} bytes\n  \
+                 try 1GiB",
                 options.buffer
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -487,7 +488,7 @@ impl Capture {
     pub fn finish(self) -> Outcome {
         self.shared.pool.close();
         let done = self.thread.join().unwrap_or_else(|_| writer::Done {
-            error: Some("the writer ended in a panic; this is a defect in Squall".into()),
+            error: Some("the writer ended in a panic; this is a bug in Squall".into()),
             ..writer::Done::default()
         });
         let triggered = self.shared.triggered.load(Relaxed);
@@ -514,11 +515,12 @@ fn compression(options: &Options) -> io::Result<Option<Compression>> {
         name.as_deref().and_then(Method::of_name).map(|method| Compression { method, level: None });
     match (options.compress, by_name, name) {
         (Some(asked), _, None) => wrong(format!(
-            "{} compresses a file, and none is written\n  try it with a file",
+            "{} compresses files, and no file is written\n  try it with a file",
             asked.method
         )),
         (Some(asked), Some(named), Some(name)) if asked.method != named.method => wrong(format!(
-            "{name} would be compressed by {}, and its name says {}\n  try a name that ends in .{}",
+            "{name} would be compressed by {}, but its name means {}\n  try a name that ends in \
+             .{}",
             asked.method,
             named.method,
             asked.method.suffix()

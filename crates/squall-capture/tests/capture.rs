@@ -297,7 +297,7 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
 fn a_full_disk_is_told_at_once() {
     // The head is written at once.
     let error = Capture::start(options(Path::new("/dev/full"))).err().unwrap().to_string();
-    assert!(error.contains("/dev/full cannot be written: No space left"), "{error}");
+    assert!(error.contains("cannot write /dev/full: No space left"), "{error}");
 }
 
 #[test]

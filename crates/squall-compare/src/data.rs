@@ -45,13 +45,13 @@ pub struct Shape {
 pub const SHAPES: &[Shape] = &[
     Shape {
         name: "http",
-        what: "web pages over TCP: acknowledgements, requests, full segments",
+        what: "web pages over TCP: acknowledgments, requests, full segments",
         weights: &[(60, 38), (74, 5), (200, 3), (450, 5), (590, 4), (1000, 3), (1514, 42)],
     },
     Shape {
         // A download in bursts of full segments; one acknowledgement for two of them.
         name: "video",
-        what: "video over TCP (Flash, HTTP): full segments, an acknowledgement for every other",
+        what: "video over TCP (Flash, HTTP): full segments, an acknowledgment for every other",
         weights: &[(60, 31), (350, 2), (900, 3), (1514, 64)],
     },
     Shape {
@@ -122,11 +122,11 @@ impl DataSet {
             return Self::capture(text);
         }
         if let Some((name, list)) = text.split_once('=') {
-            return Ok(Self::synthetic(name, "as asked for", weights(text, list)?));
+            return Ok(Self::synthetic(name, "as given", weights(text, list)?));
         }
         let names = SHAPES.iter().map(|shape| shape.name).collect::<Vec<_>>().join(", ");
         Err(Error::Usage(format!(
-            "--data {text}: there is no such file, and no distribution of that name\n  expected \
+            "--data {text}: there is no file and no distribution with that name\n  expected \
              {names}, octets without FCS such as 60 or 1514, NAME=60*7,590*4,1514*1, or a capture"
         )))
     }
@@ -168,7 +168,7 @@ impl DataSet {
             *lengths.entry(len).or_default() += 1;
         }
         if frames.is_empty() {
-            return Err(Error::Usage(format!("--data {path}: it holds no packet")));
+            return Err(Error::Usage(format!("--data {path}: it has no packets")));
         }
         let mut lengths: Vec<(u32, f64)> =
             lengths.into_iter().map(|(len, n)| (len, n as f64 / frames.len() as f64)).collect();
@@ -239,7 +239,7 @@ fn check_length(what: &str, octets: u32) -> Result<u32, Error> {
 fn weights(whole: &str, list: &str) -> Result<Vec<(u32, u32)>, Error> {
     let wrong = |part: &str| {
         Error::Usage(format!(
-            "--data {whole}: {part:?} is no length with its weight\n  expected \
+            "--data {whole}: {part:?} is not a length with its weight\n  expected \
              NAME=60*7,590*4,1514*1"
         ))
     };

@@ -89,7 +89,7 @@ impl Place {
         }
         let folder = folder.display();
         Err(Error::Usage(format!(
-            "--write {text}: {folder} is no folder\n  expected null, tmpfs, disk or a folder"
+            "--write {text}: {folder} is not a folder\n  expected null, tmpfs, disk or a folder"
         )))
     }
 
@@ -170,8 +170,9 @@ impl Work {
 
     fn within(folder: &Path) -> Result<Self, Error> {
         let made = shared::own_folder(folder, "squall-compare");
-        made.map(Self)
-            .map_err(|e| Error::Environment(format!("no folder in {}: {e}", folder.display())))
+        made.map(Self).map_err(|e| {
+            Error::Environment(format!("cannot make a folder in {}: {e}", folder.display()))
+        })
     }
 }
 
@@ -233,8 +234,9 @@ impl<'a> Bench<'a> {
     fn notes(&mut self) {
         let Comparison { method, write, notes, .. } = &mut self.result;
         if method.sender_cpu == method.tool_cpu {
-            notes
-                .push("there is one CPU: sender and tools share it, and disturb each other".into());
+            notes.push(
+                "there is only one CPU: sender and tools share it, which affects both".into(),
+            );
         }
         for place in write {
             if place
@@ -406,7 +408,7 @@ impl<'a> Bench<'a> {
             round.disagreements.extend(counted.wrong);
         }
         if round.captured().is_none() && round.failed.is_none() {
-            round.failed = Some("it does not say what it captured, and wrote no file".into());
+            round.failed = Some("it reported no counts, and wrote no file".into());
         }
         round.judge();
         Ok(round)
@@ -453,7 +455,7 @@ fn count(path: &Path) -> Counted {
         Ok(())
     };
     if let Err(error) = read() {
-        counted.wrong = Some(format!("its file cannot be read to its end: {error}"));
+        counted.wrong = Some(format!("cannot read its file to the end: {error}"));
     }
     counted
 }

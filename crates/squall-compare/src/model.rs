@@ -12,7 +12,7 @@ use squall::{render::human, report::Host};
 /// The version of this structure.
 pub const SCHEMA: &str = "squall-comparison/1";
 
-/// A finished comparison, or what there was of it when it was interrupted.
+/// A finished comparison, or the part that was done before it was interrupted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// `squall-comparison/1`.
@@ -24,18 +24,18 @@ pub struct Comparison {
     pub started: String,
     pub duration_s: f64,
     pub host: Host,
-    /// What each step was asked for.
+    /// Settings of each step.
     pub method: Method,
     pub tools: Vec<ToolInfo>,
     pub data: Vec<DataInfo>,
     /// Where files were written, in the order of the command line.
     pub write: Vec<WriteInfo>,
-    /// Every tool, data set and place at every rate.
+    /// All tools, data sets and output locations at all rates.
     pub steps: Vec<Step>,
-    /// The largest rate without loss of each tool, data set and place; only when it was searched
-    /// for.
+    /// The largest rate without loss of each tool, data set and output location; only after a
+    /// search.
     pub lossless: Vec<Lossless>,
-    /// Ended before its time: what was measured until then is here.
+    /// The comparison was interrupted; it has the measurements made before.
     pub interrupted: bool,
     pub notes: Vec<String>,
 }
@@ -43,26 +43,25 @@ pub struct Comparison {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Method {
     pub rounds: u32,
-    /// Of each step.
+    /// Duration of each step.
     pub step_s: f64,
-    /// The ratio below which a search takes a rate for lossless.
+    /// Loss ratio below which a search treats a rate as lossless.
     pub lossless_below: f64,
-    /// The CPU that the sender was bound to, and the one of the tools; the same where there is one
-    /// only.
+    /// CPUs of the sender and of the tools; the same if there is only one.
     pub sender_cpu: Option<u32>,
     pub tool_cpu: Option<u32>,
-    /// Octets of an IP packet.
+    /// Maximum number of octets of an IP packet.
     pub mtu: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolInfo {
     pub name: String,
-    /// As it is started; `{interface}`, `{file}` and `{report}` are filled in.
+    /// Command line; `{interface}`, `{file}` and `{report}` are filled in.
     pub command: String,
-    /// What it says of itself.
+    /// Version, as the tool reports it.
     pub version: Option<String>,
-    /// Why it was not compared.
+    /// Reason why it was not compared.
     pub why_not: Option<String>,
     /// It takes the frames away from the host: no other program sees them.
     pub takes_frames: bool,
@@ -71,13 +70,13 @@ pub struct ToolInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DataInfo {
     pub name: String,
-    /// Where it is from.
+    /// Origin: a file, or the kind of a distribution.
     pub origin: String,
     pub mean_octets: f64,
-    /// Lengths in octets without FCS, and the share of each, 0 to 1; of a capture the ten most
+    /// Lengths in octets without FCS, with the share of each, 0 to 1; of a capture the ten most
     /// frequent.
     pub lengths: Vec<(u32, f64)>,
-    /// Of a capture.
+    /// Number of packets; only of a capture.
     pub packets: Option<u64>,
 }
 
@@ -100,15 +99,15 @@ pub struct Step {
     /// Absent for `max`.
     pub asked_pps: Option<f64>,
     pub asked_bps: Option<f64>,
-    /// What arrived at the tool's interface, a second.
+    /// Packets per second that arrived at the tool's interface.
     pub actual_pps: Option<f64>,
     pub actual_bps: Option<f64>,
-    /// The sender and the kernel under it did not reach what was asked for: nothing is known of the
-    /// tool at that rate.
+    /// The sender, or the kernel, did not reach the requested rate: there is no result for the tool
+    /// at that rate.
     pub sender_bound: bool,
-    /// Packet loss ratio, 0 to 1: what arrived and is not in the file.
+    /// Packet loss ratio, 0 to 1: the share of packets that arrived and are not in the file.
     pub plr: Option<f64>,
-    /// What was sent and is not in the file.
+    /// The share of packets that were sent and are not in the file.
     pub plr_of_sent: Option<f64>,
     /// CPU seconds of the tool per million packets that it captured.
     pub cpu_s_per_mpkt: Option<f64>,
@@ -116,8 +115,8 @@ pub struct Step {
     pub system_s_per_mpkt: Option<f64>,
     /// The largest of the rounds.
     pub peak_memory_octets: u64,
-    /// Whether what the tool says agrees with its file and with what arrived, in all rounds; absent
-    /// where nothing can be held against it.
+    /// Whether the counts that the tool reports agree with its file and with the packets that
+    /// arrived, in all rounds; absent if they cannot be compared.
     pub honest: Option<bool>,
     pub rounds: Vec<Round>,
 }
@@ -132,34 +131,34 @@ pub struct Round {
     pub arrived_octets: u64,
     /// Packets that the receiving interface dropped itself.
     pub interface_dropped: u64,
-    /// First to last departure.
+    /// Time from the first to the last departure.
     pub sending_s: f64,
     pub claim: Claim,
-    /// Packets in the tool's file, by our reader; absent when it wrote to /dev/null.
+    /// Packets in the tool's file, as read by Squall; absent if it wrote to /dev/null.
     pub in_file: Option<u64>,
     pub file_octets: Option<u64>,
     /// Packets in the file that were cut off.
     pub cut: u64,
     pub plr: Option<f64>,
     pub plr_of_sent: Option<f64>,
-    /// From the moment it was ready until it had ended.
+    /// CPU time of the tool from ready to its end.
     pub user_s: f64,
     pub system_s: f64,
     pub peak_memory_octets: u64,
-    /// What the tool says and is not so.
+    /// Counts that the tool reports and that are wrong.
     pub disagreements: Vec<String>,
-    /// The round does not count, because of this.
+    /// Reason why the round does not count.
     pub failed: Option<String>,
 }
 
-/// What a tool says of itself.
+/// Counts that a tool reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// Packets that it wrote.
     pub captured: Option<u64>,
     /// Packets that it, or the kernel for it, lost.
     pub dropped: Option<u64>,
-    /// Packets that its filter took.
+    /// Packets that its filter accepted.
     pub received: Option<u64>,
 }
 
@@ -169,14 +168,15 @@ pub struct Lossless {
     pub tool: String,
     pub data: String,
     pub write: String,
-    /// Median over the rounds; 0 if it lost at every rate tried. Packets a second that arrived.
+    /// Median over the rounds, in packets per second that arrived; 0 if it lost packets at every
+    /// rate that was tried.
     pub pps: f64,
     pub bps: f64,
-    /// Least and most of the rounds.
+    /// Minimum and maximum over the rounds.
     pub pps_range: (f64, f64),
     /// More could not be sent: the tool may reach more than this.
     pub sender_bound: bool,
-    /// Of the trials that count.
+    /// CPU time in the trials that count.
     pub cpu_s_per_mpkt: Option<f64>,
     pub rounds: Vec<SearchRound>,
 }
@@ -253,18 +253,18 @@ impl Round {
         if let (Some(claimed), Some(found)) = (self.claim.captured, self.in_file)
             && claimed != found
         {
-            say(format!("says that it captured {claimed}, and its file has {found}"));
+            say(format!("reports {claimed} captured packets, and its file has {found}"));
         }
         let missing = self.arrived.saturating_sub(captured);
         match self.claim.dropped {
             Some(dropped) if dropped != missing => {
                 say(format!(
-                    "says that {dropped} were lost, and {missing} of those that arrived are \
+                    "reports {dropped} lost packets, and {missing} of those that arrived are \
                      missing"
                 ));
             }
             None if missing > 0 => {
-                say(format!("does not say that {missing} of those that arrived are missing"))
+                say(format!("does not report that {missing} of those that arrived are missing"))
             }
             _ => {}
         }
@@ -343,9 +343,9 @@ mod tests {
     #[test]
     fn a_tool_that_lies_is_told_what_is_not_so() {
         for (in_file, captured, dropped, expected) in [
-            (Some(700), 720, 200, "captured 720, and its file has 700"),
-            (Some(720), 720, 0, "0 were lost, and 180"),
-            (None, 900, 5, "5 were lost, and 0"),
+            (Some(700), 720, 200, "reports 720 captured packets, and its file has 700"),
+            (Some(720), 720, 0, "reports 0 lost packets, and 180"),
+            (None, 900, 5, "reports 5 lost packets, and 0"),
             (Some(901), 901, 0, "901 packets, and 900 arrived"),
         ] {
             let round = round(in_file, captured, dropped);

@@ -83,7 +83,7 @@ impl Running {
         loop {
             std::thread::sleep(LOOK);
             if child::has_ended(self.pid()) {
-                return Err(format!("it ended before it listened: {}", self.last_words()));
+                return Err(format!("it ended before it captured: {}", self.last_words()));
             }
             if stop() {
                 return Err("interrupted".into());
@@ -96,7 +96,7 @@ impl Running {
                 Some(at) if still.holds() || at.elapsed() > RESTLESS => return Ok(()),
                 None if started.elapsed() > START => {
                     return Err(format!(
-                        "it did not listen on {interface} within {} s: {}",
+                        "it did not capture on {interface} within {} s: {}",
                         START.as_secs(),
                         self.last_words()
                     ));
@@ -128,8 +128,7 @@ impl Running {
             child::run_time(pid).saturating_sub(self.before.1),
         );
         child::interrupt(pid);
-        let mut wrong =
-            early.then(|| format!("it ended before it was asked to: {}", self.last_words()));
+        let mut wrong = early.then(|| format!("it ended early: {}", self.last_words()));
         if !wait(pid, END[0]) {
             wrong = Some(format!("it did not end within {} s after SIGINT", END[0].as_secs()));
             child::terminate(pid);
@@ -164,7 +163,7 @@ impl Running {
         let lines: Vec<&str> =
             text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
         if lines.is_empty() {
-            "it said nothing".into()
+            "it printed nothing".into()
         } else {
             lines[lines.len().saturating_sub(3)..].join(" | ")
         }

@@ -51,12 +51,12 @@ pub fn choose(
             Ok(()) => return Ok((sender, notes)),
             Err(error) => {
                 let why = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ");
-                notes.push(format!("{} is not sent by {kind}: {why}", data.info.name));
+                notes.push(format!("cannot send {} by {kind}: {why}", data.info.name));
                 failed = Some(error);
             }
         }
     }
-    Err(failed.unwrap_or_else(|| Error::Environment(format!("nothing sends from {interface}"))))
+    Err(failed.unwrap_or_else(|| Error::Environment(format!("cannot send from {interface}"))))
 }
 
 impl Sender {

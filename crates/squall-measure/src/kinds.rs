@@ -49,7 +49,7 @@ impl std::str::FromStr for Wanted {
             name => match kinds.into_iter().find(|kind| kind.name() == name) {
                 Some(kind) => Ok(Self::Only(kind)),
                 None => Err(format!(
-                    "{name:?} is no kind of sequence: expected auto, squall, mgen, crude, trex, \
+                    "{name:?} is not a kind of sequence: expected auto, squall, mgen, crude, trex, \
                      iperf3, rtp or none"
                 )),
             },

@@ -59,33 +59,33 @@ const MAX_FLOWS: usize = 100_000;
 /// Files that are open at once: below what systems allow a process.
 const MAX_OPEN: usize = 200;
 
-/// What an edit did. Octets are captured ones, without FCS.
+/// Results of an edit. Octets are captured ones, without FCS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Edited {
     /// `squall-edit/1`.
     pub schema: String,
     /// The command line, or `python`.
     pub command: String,
-    /// Of the program that edited them.
+    /// Version of the program that edited them.
     pub squall_version: String,
     pub inputs: Vec<Input>,
     pub outputs: Vec<Output>,
     /// Files written beyond those in `outputs`, which has the first 1000.
     pub more_outputs: u64,
-    /// In all files.
+    /// Packets in all files.
     pub packets_read: u64,
     pub packets_written: u64,
-    /// Read, of which something else was written: octets, length or time.
+    /// Packets that were written with other octets, length or time.
     pub packets_changed: u64,
-    /// Read, of which nothing was written.
+    /// Packets that were read and not written.
     pub packets_dropped: u64,
     /// Octets captured, without FCS.
     pub octets_read: u64,
     pub octets_written: u64,
     pub operations: Vec<Done>,
-    /// What was asked for and could not be done to a packet.
+    /// Edits that could not be applied to packets.
     pub not_done: Vec<NotDone>,
-    /// The user stopped it: what was read until then is written.
+    /// The user stopped the edit; packets read before are written.
     pub stopped: bool,
     pub elapsed_s: f64,
     pub notes: Vec<String>,
@@ -98,7 +98,7 @@ pub struct Input {
     /// `-` is the standard input.
     pub path: String,
     pub packets: u64,
-    /// What ended the reading before the end of the file; all before it is written.
+    /// Fault that ended reading before the end of the file; all packets before it are written.
     pub fault: Option<FileFault>,
 }
 
@@ -114,7 +114,7 @@ pub struct Output {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "EditDone")]
 pub struct Done {
-    /// `ttl`, `portmap` ...; `macs` and `addresses` stand for several options.
+    /// `ttl`, `portmap` ...; `macs` and `addresses` cover several options.
     pub operation: String,
     pub changed: u64,
     pub dropped: u64,
@@ -309,7 +309,7 @@ impl Source {
     fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let cannot =
-            |error: &dyn std::fmt::Display| Error::Usage(format!("{name} cannot be read: {error}"));
+            |error: &dyn std::fmt::Display| Error::Usage(format!("cannot read {name}: {error}"));
         let (read, metadata): (Box<dyn Read>, _) = if path == Path::new("-") {
             (Box::new(io::stdin()), None)
         } else {
@@ -378,8 +378,8 @@ impl Source {
 
 fn same_file(out: &Path) -> Error {
     Error::Usage(format!(
-        "{} is read and would be written: it would be lost\n  try another name, and mv it \
-         afterwards",
+        "{} is both input and output: it would be lost\n  try another name, and rename it \
+         afterward",
         out.display()
     ))
 }
@@ -412,8 +412,8 @@ impl Run<'_> {
             Some(Ok(side)) => Some(side.sender()),
             Some(Err(packets)) => {
                 return Err(Error::Usage(format!(
-                    "packet {number}: the cache is of a capture of {packets} packets\n  try \
-                     squall prep on this one"
+                    "packet {number}: the cache belongs to a capture of {packets} packets\n  try \
+                     squall prep with this capture"
                 )));
             }
         };
@@ -505,7 +505,7 @@ impl Format {
             Some("pcap" | "cap" | "dmp") => "pcap",
             Some(packed @ ("gz" | "zst" | "lz4" | "xz" | "bz2")) => {
                 return Err(Error::Usage(format!(
-                    "{}: .{packed} is not written\n  try OUT.pcapng, and compress it afterwards",
+                    "{}: .{packed} cannot be written\n  try OUT.pcapng, and compress it afterward",
                     out.display()
                 )));
             }
@@ -606,7 +606,7 @@ impl Sink {
                 let link_type = file.link_type.unwrap_or(from.link_type);
                 if link_type != from.link_type {
                     return Err(Error::Usage(format!(
-                        "{}: a pcap has packets of one link type, and these are of two: {} and \
+                        "{}: a pcap file has one link type, and these packets have two: {} and \
                          {}\n  try a name that ends in .pcapng, or --dlt enet",
                         file.path.display(),
                         LinkType(link_type),
@@ -798,7 +798,7 @@ impl Sink {
         let mut notes = Vec::new();
         if self.flows.counts().overflow_packets > 0 {
             notes.push(format!(
-                "{} packets are of conversations beyond the first {MAX_FLOWS}: they are in the \
+                "{} packets belong to conversations beyond the first {MAX_FLOWS}: they are in the \
                  last file",
                 self.flows.counts().overflow_packets
             ));
@@ -815,7 +815,7 @@ impl Sink {
 }
 
 fn cannot_create(path: &Path, error: &io::Error) -> Error {
-    let text = format!("{} cannot be written: {error}", path.display());
+    let text = format!("cannot write {}: {error}", path.display());
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
             Error::Usage(text)
@@ -825,7 +825,7 @@ fn cannot_create(path: &Path, error: &io::Error) -> Error {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Error {
-    let text = format!("{} cannot be written: {error}", path.display());
+    let text = format!("cannot write {}: {error}", path.display());
     if error.kind() == io::ErrorKind::InvalidInput {
         Error::Usage(text)
     } else {

@@ -171,7 +171,7 @@ pub fn read(
         }
         if stopped {
             info.notes.push(format!(
-                "stopped while reading {}: the figures are of what was read",
+                "stopped while reading {}: the figures cover the part that was read",
                 path.display()
             ));
             break;
@@ -182,8 +182,8 @@ pub fn read(
         if traffic.flows.overflow_packets > 0 {
             let n = traffic.flows.overflow_packets;
             info.notes.push(format!(
-                "{n} packets are of flows beyond the first {}, which are not told apart; try \
-                 --max-flows",
+                "{n} packets belong to flows beyond the first {}, which are not counted \
+                 separately; try --max-flows",
                 traffic.flows.limit
             ));
             break;
@@ -208,7 +208,7 @@ fn openable(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
     }
-    let text = |why: &dyn std::fmt::Display| format!("{} cannot be opened: {why}", path.display());
+    let text = |why: &dyn std::fmt::Display| format!("cannot open {}: {why}", path.display());
     let opened = std::fs::metadata(path).and_then(|found| {
         if found.is_file() {
             std::fs::File::open(path)?;
@@ -218,7 +218,7 @@ fn openable(path: &Path) -> Result<(), Error> {
     match opened {
         Ok(false) => Ok(()),
         Ok(true) => {
-            Err(Error::Usage(text(&"it is a directory; expected captures, such as those in it")))
+            Err(Error::Usage(text(&"it is a directory; expected captures, such as files in it")))
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(Error::Environment(text(&error)))
@@ -359,14 +359,11 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
 fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     use sha2::{Digest, Sha256};
     if path == Path::new("-") {
-        notes.push("the standard input was not hashed: it can be read but once".into());
+        notes.push("the standard input was not hashed: it can only be read once".into());
         return None;
     }
     if !path.is_file() {
-        notes.push(format!(
-            "{} was not hashed: it is no file that can be read again",
-            path.display()
-        ));
+        notes.push(format!("{} was not hashed: it cannot be read again", path.display()));
         return None;
     }
     let mut hasher = Sha256::new();

@@ -38,8 +38,8 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
     if splitter.must_learn() {
         if input.once {
             return Err(Error::Usage(format!(
-                "{}: it can be read once only, and who is a client is known when all was read\n  \
-                 try a file, or --auto first",
+                "{}: it can only be read once, and must be read completely to find clients and \
+                 servers\n  try a file, or --auto first",
                 input.name
             )));
         }

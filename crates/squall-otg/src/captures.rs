@@ -49,7 +49,7 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
         if captures.iter().any(|capture| capture.name == name) {
             notes.problem(
                 &node.at("name").path,
-                format!("{name:?} is the name of another capture, too"),
+                format!("{name:?} is also the name of another capture"),
             );
         }
         let port_names = node.texts("port_names", notes);
@@ -64,7 +64,7 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
         {
             notes.problem(
                 &node.at("port_names").path,
-                format!("port {port:?} has another capture, too"),
+                format!("port {port:?} has another capture already"),
             );
         }
         let filters: Vec<String> =
@@ -96,7 +96,7 @@ fn filter(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     let names: Vec<&str> = table.iter().map(|place| place.0).chain(["pfc_queue"]).collect();
     inner.known(&names[..names.len() - usize::from(choice != "ethernet")], notes);
     if let Some(queue) = inner.get("pfc_queue") {
-        notes.unsupported(&queue, "there are no queues for priorities");
+        notes.unsupported(&queue, "ports have no priority queues");
     }
     let mut terms: Vec<String> = also.map(str::to_owned).into_iter().collect();
     for (name, bit, bits) in table {

@@ -68,7 +68,7 @@ impl Config {
             return notes.end(None);
         };
         if choice == "protocols" {
-            notes.unsupported(&inner, "devices speak ARP, neighbour discovery and echo only");
+            notes.unsupported(&inner, "devices support only ARP, neighbor discovery and echo");
             return notes.end(None);
         }
         inner.known(&["property_names", "flows"], &mut notes);

@@ -54,7 +54,7 @@ impl Devices {
                 if let Some(protocol) = node.get(key) {
                     notes.unsupported(
                         &protocol,
-                        "devices speak ARP, neighbour discovery and echo only",
+                        "devices support only ARP, neighbor discovery and echo",
                     );
                 }
             }
@@ -75,7 +75,10 @@ impl Devices {
 
     fn name(&mut self, node: &Node<'_>, name: String, endpoints: Vec<Endpoint>, notes: &mut Notes) {
         if self.names.insert(name.clone(), endpoints).is_some() {
-            notes.problem(&node.at("name").path, format!("{name:?} is the name of another, too"));
+            notes.problem(
+                &node.at("name").path,
+                format!("{name:?} is also the name of another item"),
+            );
         }
     }
 
@@ -85,7 +88,7 @@ impl Devices {
         node.known(&[keys.as_slice(), &["dhcpv4_interfaces", "dhcpv6_interfaces"]].concat(), notes);
         for key in ["dhcpv4_interfaces", "dhcpv6_interfaces"] {
             if let Some(dhcp) = node.get(key) {
-                notes.unsupported(&dhcp, "addresses from DHCP; name the address");
+                notes.unsupported(&dhcp, "addresses from DHCP; try a fixed address");
             }
         }
         let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
@@ -96,7 +99,10 @@ impl Devices {
         let port = match connection.choice(&choices, Some("port_name"), notes) {
             Some("port_name") => connection.needed_text("port_name", notes),
             Some(other) => {
-                notes.unsupported(&connection.at(other), "interfaces are connected to ports");
+                notes.unsupported(
+                    &connection.at(other),
+                    "interfaces can only be connected to ports",
+                );
                 None
             }
             None => None,

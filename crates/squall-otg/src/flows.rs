@@ -65,7 +65,7 @@ impl<'a> Flows<'a> {
             if !names.insert(name.to_owned()) {
                 notes.problem(
                     &node.at("name").path,
-                    format!("{name:?} is the name of another flow, too"),
+                    format!("{name:?} is also the name of another flow"),
                 );
             }
             self.flow(&node, name, notes);
@@ -103,8 +103,7 @@ impl<'a> Flows<'a> {
         }
         let need = headers.octets() as u32 + FCS_LEN;
         if size.min < need {
-            let found =
-                format!("{} octets are less than the headers take, {need} with the FCS", size.min);
+            let found = format!("{} octets are too few: headers and FCS need {need}", size.min);
             notes.problem(&node.at("size").path, found);
             return;
         }
@@ -152,10 +151,7 @@ impl<'a> Flows<'a> {
             && info.streams.iter().any(|stream| stream.counting == Counting::Unsigned)
         {
             let why = match info.metrics.enable {
-                true => {
-                    "frames have no room for the 16 octets by which they are known; try a larger \
-                     size"
-                }
+                true => "frames have no room for the 16 octets of the signature; try a larger size",
                 false => "metrics of the flow are off; try metrics.enable",
             };
             notes.problem(&node.at("egress_packet").path, why);
@@ -184,8 +180,8 @@ impl<'a> Flows<'a> {
             let path = &node.at("size").path;
             notes.warn(
                 path,
-                "no room for 16 octets behind the headers: frames received are told by their \
-                 port, and there is no latency",
+                "no room for a signature of 16 octets after the headers: received frames are \
+                 counted by port, and there is no latency",
             );
         }
         for class in 0..classes {
@@ -198,7 +194,7 @@ impl<'a> Flows<'a> {
                 let Some(what) = varying.law.each(class, classes) else {
                     notes.problem(
                         &varying.path,
-                        "not supported: this many values together with these metric_tags",
+                        "not supported: that many values together with these metric_tags",
                     );
                     return;
                 };
@@ -223,7 +219,7 @@ impl<'a> Flows<'a> {
                         Some(v) => vary.push(v),
                         None => notes.problem(
                             &varying.path,
-                            "not supported: varying at this place, behind other headers",
+                            "not supported: varying values at this position, after other headers",
                         ),
                     }
                 }
@@ -332,7 +328,7 @@ impl<'a> Flows<'a> {
         if node.flag("bidirectional", false, notes) {
             notes.unsupported(
                 &node.at("bidirectional"),
-                "write a second flow for the other direction",
+                "try a second flow for the other direction",
             );
         }
         let mode = node.word("mode", &["mesh", "one_to_one"], Some("mesh"), notes)?;
@@ -361,7 +357,7 @@ impl<'a> Flows<'a> {
             "one_to_one" => {
                 if tx.len() != rx.len() {
                     let found = format!(
-                        "{} senders and {} receivers: one to one needs as many",
+                        "{} senders and {} receivers: one_to_one needs equal numbers",
                         tx.len(),
                         rx.len()
                     );
@@ -382,7 +378,7 @@ impl<'a> Flows<'a> {
             }
         };
         if pairs.is_empty() {
-            notes.problem(&node.path, "nobody sends to anybody");
+            notes.problem(&node.path, "no sender has a receiver");
             return None;
         }
         let mut ignored = Vec::new();
@@ -443,18 +439,15 @@ fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
         if varying.law.at(0).is_none() {
             notes.problem(
                 &tag.path,
-                "not supported: tags of random values; values, increment and decrement can be \
-                 told apart",
+                "not supported: tags of random values; try values, increment or decrement",
             );
             return None;
         }
         classes = lcm(classes, varying.law.period())
             .filter(|classes| *classes <= MOST_TAGGED)
             .or_else(|| {
-                let found = format!(
-                    "not supported: more than {MOST_TAGGED} combinations of values to be told \
-                     apart"
-                );
+                let found =
+                    format!("not supported: more than {MOST_TAGGED} combinations of tagged values");
                 notes.problem(&tag.path, found);
                 None
             })?;
@@ -486,7 +479,7 @@ fn egress(node: &Node<'_>, notes: &mut Notes) -> Option<EgressInfo> {
     }
     let bits: usize = built.tags.iter().map(|tag| tag.bits).sum();
     if bits > 128 {
-        notes.unsupported(node, &format!("{bits} bits in metric_tags; at most 128 together"));
+        notes.unsupported(node, &format!("{bits} bits in metric_tags; at most 128 in total"));
         return None;
     }
     let tags = built
@@ -542,7 +535,7 @@ fn read_size(node: &Node<'_>, notes: &mut Notes) -> Option<Size> {
         _ => weighted(&weight_pairs(&node.at("weight_pairs"), &mut least, notes)?),
     };
     if small {
-        notes.warn(&node.path, "frames are 64 octets long at least");
+        notes.warn(&node.path, "frames have at least 64 octets");
     }
     Some(size)
 }
@@ -610,7 +603,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
     let choice = node.choice(&choices, Some("pps"), notes)?;
     let inner = node.at(choice);
     let zero = |notes: &mut Notes| {
-        notes.problem(&inner.path, "found 0, expected a rate above it");
+        notes.problem(&inner.path, "found 0, expected a rate above 0");
         None
     };
     if choice == "percentage" {
@@ -627,7 +620,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
             Ok(rate) if rate.is_zero() => zero(notes),
             Ok(rate) => Some(rate),
             Err(_) => {
-                notes.problem(&inner.path, format!("{percent} per cent is too fine"));
+                notes.problem(&inner.path, format!("{percent} % has too many digits"));
                 None
             }
         };
@@ -728,8 +721,8 @@ fn read_duration(
         "fixed_seconds" => {
             let seconds = inner.float("seconds", notes).unwrap_or(1.0);
             let Some(pps) = pps else {
-                let why = "seconds at a share of a speed that is not known: say the speed of the \
-                           port in layer1, or the rate in pps or bps";
+                let why = "seconds at a percentage of an unknown speed; try the speed of the port \
+                           in layer1, or a rate in pps or bps";
                 notes.unsupported(&inner, why);
                 return None;
             };
@@ -785,8 +778,8 @@ fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> 
                 _ if octets <= f64::from(L1_OVERHEAD) => Some(Nanos::ZERO),
                 Some(speed) => Some(limit(octets * 8e9 / speed as f64)),
                 None => {
-                    let why = "octets of a link whose speed is not known: say the speed of the \
-                               port in layer1, or nanoseconds";
+                    let why = "octets of a link of unknown speed; try the speed of the port in \
+                               layer1, or nanoseconds";
                     notes.unsupported(&node.at("bytes"), why);
                     None
                 }

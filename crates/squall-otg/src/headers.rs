@@ -103,12 +103,12 @@ pub(crate) enum Role {
 
 /// Headers of the schema that are not made.
 pub(crate) const UNSUPPORTED: &[(&str, &str)] = &[
-    ("snmpv2c", "write the octets of the message as custom"),
-    ("rsvp", "write the octets of the message as custom"),
-    ("macsec", "frames are not encrypted"),
-    ("lacp", "write the octets of the message as custom"),
-    ("ipv6_extension_header", "write the octets of the header as custom, and next_header of ipv6"),
-    ("cfm", "write the octets of the message as custom"),
+    ("snmpv2c", "try the octets of the message as custom"),
+    ("rsvp", "try the octets of the message as custom"),
+    ("macsec", "Squall does not encrypt frames"),
+    ("lacp", "try the octets of the message as custom"),
+    ("ipv6_extension_header", "try the octets of the header as custom, and next_header of ipv6"),
+    ("cfm", "try the octets of the message as custom"),
 ];
 
 pub(crate) static HEADERS: &[&Header] = &[

@@ -293,14 +293,15 @@ impl Headers {
                 notes.problem(
                     path,
                     format!(
-                        "not supported: varying under the checksum of {}, behind other headers",
+                        "not supported: varying values under the checksum of {}, after other \
+                         headers",
                         sum.path
                     ),
                 );
             } else if shortest != built.octets.len() {
                 notes.problem(
                     &sum.path,
-                    "not supported: a checksum over sizes that vary, behind other headers",
+                    "not supported: a checksum over varying sizes, after other headers",
                 );
             } else if built.room && sum.covers(built.octets.len() - SIGNATURE, built.octets.len()) {
                 // The mark would make it wrong.
@@ -350,7 +351,7 @@ impl Kind {
             if length == 0 || length > 128 || offset + length > bits {
                 notes.problem(
                     &tag.path,
-                    format!("expected 1 to 128 bits within the {bits} there are"),
+                    format!("expected 1 to 128 bits within the available {bits}"),
                 );
                 continue;
             }
@@ -439,14 +440,14 @@ impl Header {
         match self.role {
             Role::Ethernet => {
                 if let Some(queue) = node.get("pfc_queue") {
-                    notes.warn(&queue.path, "has no effect: there are no queues for priorities");
+                    notes.warn(&queue.path, "has no effect: ports have no priority queues");
                 }
                 Vec::new()
             }
             Role::Ipv4 => ipv4_options(node, notes),
             Role::Ipv6 => {
                 if let Some(usids) = node.get("dst_usids") {
-                    notes.unsupported(&usids, "write the address as dst");
+                    notes.unsupported(&usids, "try the address as dst");
                 }
                 Vec::new()
             }
@@ -461,7 +462,7 @@ impl Header {
                         if matches!(said.what, What::Varying(_)) || !said.tags.is_empty() {
                             notes.unsupported(
                                 &extension.at(name),
-                                "varying in an extension header; one value",
+                                "varying values in an extension header; try one value",
                             );
                         }
                         let value = said.first().unwrap_or(0);
@@ -525,7 +526,10 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
                 let mut part = |name: &'static str, bits: usize| {
                     let said = Said::read(&kind.at(name), &plain(name, bits), notes);
                     if matches!(said.what, What::Varying(_)) {
-                        notes.unsupported(&kind.at(name), "varying in an option; one value");
+                        notes.unsupported(
+                            &kind.at(name),
+                            "varying values in an option; try one value",
+                        );
                     }
                     said.first().unwrap_or(0) as u8
                 };
@@ -547,7 +551,7 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
                 octets.extend_from_slice(&[kind, said.unwrap_or(value.len() as u8 + 2)]);
                 octets.extend_from_slice(&value);
             }
-            _ => notes.unsupported(&inner, "write the octets of the option as custom"),
+            _ => notes.unsupported(&inner, "try the octets of the option as custom"),
         }
     }
     octets.resize(octets.len().next_multiple_of(4), 0);

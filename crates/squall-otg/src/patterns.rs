@@ -123,7 +123,7 @@ fn checksum(node: &Node<'_>, notes: &mut Notes) -> What {
 
 fn automatic(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<What> {
     if matches!(field.form, Form::Ipv4 | Form::Ipv6) {
-        notes.unsupported(node, "addresses from DHCP; name the address as value");
+        notes.unsupported(node, "addresses from DHCP; try the address as value");
         return None;
     }
     // What stands there is what a client believes to come of it.
@@ -163,7 +163,7 @@ fn steps(node: &Node<'_>, field: &Field, down: bool, notes: &mut Notes) -> Optio
     if count > LONGEST_LIST {
         notes.unsupported(
             node,
-            &format!("{count} values that go past the end of the field; at most {LONGEST_LIST}"),
+            &format!("{count} values beyond the end of the field; at most {LONGEST_LIST}"),
         );
         return None;
     }
@@ -208,7 +208,7 @@ fn tags(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Vec<TagDef> {
         if length == 0 || offset + length > bits {
             notes.problem(
                 &tag.path,
-                format!("offset and length reach beyond the {bits} bits of the field"),
+                format!("offset and length exceed the {bits} bits of the field"),
             );
             continue;
         }

@@ -78,7 +78,7 @@ impl<'a> Node<'a> {
             Value::Null => {}
             Value::Object(object) => {
                 for key in object.keys().filter(|key| !keys.contains(&key.as_str())) {
-                    notes.problem(&self.at(key).path, "not known here");
+                    notes.problem(&self.at(key).path, "unknown key");
                 }
             }
             other => {
@@ -184,7 +184,7 @@ impl<'a> Node<'a> {
             Value::Null => None,
             Value::String(text) => Some(text),
             other => {
-                notes.problem(&node.path, format!("found {}, expected a text", brief(other)));
+                notes.problem(&node.path, format!("found {}, expected a string", brief(other)));
                 None
             }
         }
@@ -282,7 +282,7 @@ impl<'a> Node<'a> {
             match node.value {
                 Value::String(text) => texts.push(text.clone()),
                 other => {
-                    notes.problem(&node.path, format!("found {}, expected a text", brief(other)))
+                    notes.problem(&node.path, format!("found {}, expected a string", brief(other)))
                 }
             }
         }

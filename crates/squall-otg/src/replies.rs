@@ -130,7 +130,7 @@ impl ControlState {
                 if choice != "all" {
                     notes.unsupported(
                         &inner,
-                        "devices speak ARP, neighbour discovery and echo only",
+                        "devices support only ARP, neighbor discovery and echo",
                     );
                     return None;
                 }
@@ -191,7 +191,7 @@ impl MetricsRequest {
                     })
                 }
                 _ => {
-                    notes.unsupported(&inner, "there are metrics of ports and of flows");
+                    notes.unsupported(&inner, "only ports and flows have metrics");
                     None
                 }
             },
@@ -272,7 +272,7 @@ impl StatesRequest {
                     _ => {
                         notes.unsupported(
                             &inner,
-                            "there are states of ipv4_neighbors and ipv6_neighbors",
+                            "only ipv4_neighbors and ipv6_neighbors have states",
                         );
                         None
                     }
@@ -295,12 +295,12 @@ impl ControlAction {
     fn read(node: &Node<'_>, notes: &mut Notes) -> Option<Self> {
         let (choice, inner) = node.member(&["protocol", "port"], None, notes)?;
         if choice == "port" {
-            notes.unsupported(&inner, "ports are not rebooted");
+            notes.unsupported(&inner, "ports cannot be rebooted");
             return None;
         }
         let (choice, inner) = inner.member(&["ipv4", "ipv6", "bgp", "isis"], None, notes)?;
         if !matches!(choice, "ipv4" | "ipv6") {
-            notes.unsupported(&inner, "devices speak ARP, neighbour discovery and echo only");
+            notes.unsupported(&inner, "devices support only ARP, neighbor discovery and echo");
             return None;
         }
         let (_, inner) = inner.member(&["ping"], Some("ping"), notes)?;

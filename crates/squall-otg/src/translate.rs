@@ -262,12 +262,12 @@ fn ports(root: &Node<'_>, notes: &mut Notes) -> Vec<PortInfo> {
         if !names.insert(name.clone()) {
             notes.problem(
                 &node.at("name").path,
-                format!("{name:?} is the name of another port, too"),
+                format!("{name:?} is also the name of another port"),
             );
         }
         let location = node.text("location", notes).unwrap_or_default().to_owned();
         if location.trim().is_empty() {
-            let message = "missing: expected the address of a port, as af_packet:eth1, or the \
+            let message = "missing: expected the address of a port, such as af_packet:eth1, or the \
                            name of an interface";
             notes.problem(&node.at("location").path, message);
         }
@@ -311,7 +311,7 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
         );
         for key in NO_EFFECT {
             if let Some(setting) = node.get(key) {
-                notes.warn(&setting.path, "has no effect: links are as their drivers made them");
+                notes.warn(&setting.path, "has no effect: Squall does not configure link drivers");
             }
         }
         let names: Vec<&'static str> = SPEEDS.iter().map(|speed| speed.0).collect();
@@ -339,10 +339,10 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
 /// What has no effect, and what is not supported.
 fn others(root: &Node<'_>, notes: &mut Notes) {
     const UNSUPPORTED: [(&str, &str); 4] = [
-        ("lags", "flows send on ports, and devices stand on ports"),
-        ("lldp", "ports do not speak LLDP"),
-        ("stateful_flows", "flows are of packets"),
-        ("egress_only_tracking", "frames of ours are told apart by flows and by metric_tags"),
+        ("lags", "flows and devices need single ports"),
+        ("lldp", "ports do not support LLDP"),
+        ("stateful_flows", "flows consist of packets without state"),
+        ("egress_only_tracking", "Squall's own frames are counted by flow and by metric_tags"),
     ];
     for (key, why) in UNSUPPORTED {
         let node = root.at(key);
@@ -357,7 +357,7 @@ fn others(root: &Node<'_>, notes: &mut Notes) {
         }
     }
     if let Some(events) = root.get("events") {
-        notes.warn(&events.path, "has no effect: there are no metrics of convergence");
+        notes.warn(&events.path, "has no effect: Squall has no convergence metrics");
     }
     let options = root.at("options");
     options.known(&["port_options", "protocol_options", "per_port_options", "flow_options"], notes);

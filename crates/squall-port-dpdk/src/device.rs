@@ -51,7 +51,7 @@ impl DeviceName {
         let (bus, name) = match front.strip_prefix("vdev=") {
             Some("") => {
                 return Err(address
-                    .error("no name of a virtual device, expected vdev=net_ring0")
+                    .error("missing name of a virtual device, expected vdev=net_ring0")
                     .into());
             }
             Some(name) => (Bus::Virtual, name.to_owned()),
@@ -68,7 +68,7 @@ impl DeviceName {
 
     fn problem(front: &str) -> String {
         let mut problem = format!(
-            "{front:?} is no device, expected a PCI address such as dpdk:0000:01:00.0, or a \
+            "{front:?} is not a device, expected a PCI address such as dpdk:0000:01:00.0, or a \
              virtual device such as dpdk:vdev=net_ring0"
         );
         if front.starts_with("net_") {
@@ -196,7 +196,7 @@ impl Device {
         };
         if facts.max_mtu != 0 && config.mtu > facts.max_mtu {
             let problem = format!(
-                "mtu={}, but {} takes at most {}",
+                "mtu={}, but {} supports at most {}",
                 config.mtu,
                 self.driver(),
                 facts.max_mtu
@@ -248,8 +248,8 @@ impl Device {
             return Ok(());
         }
         let missing = match self.facts.offers {
-            offers if offers & offer == 0 => "does not offer it",
-            offers if offers & shim::CLOCK == 0 => "has no clock that can be read",
+            offers if offers & offer == 0 => "does not support it",
+            offers if offers & shim::CLOCK == 0 => "has no readable clock",
             _ => {
                 config.using |= offer;
                 return Ok(());
@@ -405,13 +405,13 @@ fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> i
         eal.api.error(address, &format!("add the device {}", name.name), code).to_string();
     error += match name.bus {
         Bus::Pci => {
-            "\n  the device must be there and bound to vfio-pci (dpdk-devbind.py -b vfio-pci \
+            "\n  the device must exist and be bound to vfio-pci (dpdk-devbind.py -b vfio-pci \
              ADDRESS), unless its driver shares it with the kernel (mlx5); the driver must be in \
              DPDK's folder of drivers"
         }
         Bus::Virtual => {
-            "\n  the name is that of a driver and a number: net_null0, net_ring0, net_memif0, \
-             net_pcap0, net_af_packet0, net_af_xdp0, net_tap0; what follows behind ; is for the \
+            "\n  the name consists of a driver and a number: net_null0, net_ring0, net_memif0, \
+             net_pcap0, net_af_packet0, net_af_xdp0, net_tap0; text after ; is passed to the \
              driver"
         }
     };

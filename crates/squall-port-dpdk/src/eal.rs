@@ -58,8 +58,8 @@ pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Ea
     };
     if *options != EalOptions::default() && *options != eal.options {
         let text = format!(
-            "huge, memory and eal are for the first dpdk port of a process: {} has started DPDK \
-             already",
+            "huge, memory and eal are only possible on the first dpdk port of a process: {} has \
+             started DPDK already",
             eal.by
         );
         return Err(address.error(text).into());
@@ -85,7 +85,7 @@ impl Memory {
             Some(mb) if fit(mb) => Ok(Self::Hugepages { mb: Some(mb) }),
             Some(mb) => {
                 let text = format!(
-                    "{address}: there are no {mb} MB of hugepages to be had\n  try: echo {} | \
+                    "{address}: cannot get {mb} MB of hugepages\n  try: echo {} | \
                      sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or huge=0 \
                      to go without",
                     mb.div_ceil(2)
@@ -125,7 +125,7 @@ impl Memory {
             Self::Hugepages { .. } => "with hugepages".into(),
             Self::Pages { mb } => format!(
                 "without hugepages ({mb} MB of ordinary pages: more TLB misses, and a NIC needs \
-                 an IOMMU; huge=MB takes hugepages)"
+                 an IOMMU; huge=MB uses hugepages)"
             ),
         }
     }

@@ -112,12 +112,12 @@ impl Options {
         let eal = EalOptions {
             huge_mb: take_number(&mut a, "huge", 0..=1 << 20)?,
             memory_mb: take_number(&mut a, "memory", 64..=1 << 20)?,
-            arguments: a.take::<String>("eal", "arguments of the EAL, parted by ;")?,
+            arguments: a.take::<String>("eal", "arguments of the EAL, separated by ;")?,
         };
         if eal.arguments.is_some() && shim::is_elevated() {
             // -d loads any file.
             return Err(address
-                .error("eal= is not taken by a program with file capabilities, try sudo")
+                .error("a program with file capabilities does not accept eal=, try sudo")
                 .into());
         }
         a.finish(Self::KEYS)?;

@@ -63,7 +63,7 @@ pub fn open(
         && device.facts.offers & shim::CLOCK != 0
         && !uses(shim::RX_TIMESTAMP)
     {
-        note += "; it offers hardware timestamps (timestamps=hardware)";
+        note += "; it supports hardware timestamps (timestamps=hardware)";
     }
     let queues = |n: u32| vec![false; n as usize];
     let (tx_open, rx_open) = (queues(facts.tx_queues), queues(facts.rx_queues));
@@ -165,7 +165,7 @@ impl DpdkTx {
         };
         if code != 0 {
             let doing = format!(
-                "find memory for transmit queue {queue} (memory=MB gives more; without an IOMMU, \
+                "get memory for transmit queue {queue} (memory=MB gives more; without an IOMMU, \
                  1 GB hugepages or fewer descriptors)"
             );
             return Err(api.error(&device.address, &doing, code));

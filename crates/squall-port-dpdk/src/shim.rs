@@ -170,10 +170,10 @@ impl Api {
     /// An error of DPDK's: `doing` what, for `address`.
     pub fn error(&self, address: &Address, doing: &str, code: c_int) -> io::Error {
         let error = io::Error::from_raw_os_error(-code);
-        let mut text = format!("{address}: DPDK does not {doing}: {error}");
+        let mut text = format!("{address}: DPDK cannot {doing}: {error}");
         let log = self.take_log();
         if !log.is_empty() {
-            let _ = write!(text, "\n  DPDK says:\n    {log}");
+            let _ = write!(text, "\n  DPDK's log:\n    {log}");
         }
         io::Error::new(error.kind(), text)
     }
@@ -204,8 +204,8 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
     if elevated {
         if named.is_some() {
             let text = format!(
-                "{address}: {VARIABLE} is not taken by a program with file capabilities, which \
-                 would run it\n  {FIXED}"
+                "{address}: a program with file capabilities does not accept {VARIABLE}, as it \
+                 would run that file\n  {FIXED}"
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
@@ -218,7 +218,7 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
     if let Some(named) = named {
         let named = PathBuf::from(named);
         if !named.is_file() {
-            let text = format!("{address}: {VARIABLE}={} names no file; {HELP}", named.display());
+            let text = format!("{address}: {VARIABLE}={} is not a file; {HELP}", named.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         return Ok(named);
@@ -263,7 +263,7 @@ const KEPT: [&str; 9] = [
 
 /// Only root writes there.
 const FOLDERS: [&str; 2] = ["/usr/local/lib/squall", "/usr/lib/squall"];
-const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall by sudo";
+const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall with sudo";
 
 const HELP: &str = "try `make dpdk` in Squall's source folder (it needs DPDK 22.11 or newer with \
                     its development files, in Debian `apt-get install libdpdk-dev`), or set \
@@ -286,8 +286,8 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         let found = file.components().count() > 1;
         let text = if found {
             format!(
-                "{address}: the DPDK shim {} does not load: {error}\n  DPDK's libraries may be \
-                 missing, or be of another release than it was built for; {HELP}",
+                "{address}: cannot load the DPDK shim {}: {error}\n  DPDK's libraries may be \
+                 missing, or belong to another release than it was built for; {HELP}",
                 file.display()
             )
         } else {
@@ -303,23 +303,23 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     };
     // SAFETY: the type is that of squall_dpdk.h, in every version of it.
     let abi = unsafe { library.get::<unsafe extern "C" fn() -> u32>(c"squall_dpdk_abi") }
-        .map_err(|error| strange(format!("is not the shim of Squall: {}", cause(&error))))?;
+        .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
     // SAFETY: takes nothing and touches nothing.
     let found = unsafe { abi() };
     if found != ABI {
         return Err(strange(format!(
-            "is a shim of interface {found}, expected {ABI}: built from another release"
+            "is a shim with interface {found}, expected {ABI}: it belongs to another release"
         )));
     }
     // SAFETY: as above.
     let api = unsafe { library.get::<unsafe extern "C" fn(u32) -> *const Api>(c"squall_dpdk_api") }
-        .map_err(|error| strange(format!("is not the shim of Squall: {}", cause(&error))))?;
+        .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
     // SAFETY: any number may be asked for.
     let api = unsafe { api(ABI) };
     // SAFETY: NULL, or a static table of the layout that its number says.
     unsafe { api.as_ref() }
         .filter(|api| api.abi == ABI)
-        .ok_or_else(|| strange("gives no table".into()))
+        .ok_or_else(|| strange("has no table of functions".into()))
 }
 
 /// The loader's own words: libloading says no more than that it failed.

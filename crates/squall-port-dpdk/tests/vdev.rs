@@ -608,11 +608,14 @@ fn mistakes_are_told_with_what_to_try() -> Outcome {
     for (address, words) in [
         ("dpdk:vdev=net_nosuch0", &["net_nosuch0", "net_ring0"][..]),
         ("dpdk:ffff:ff:1f.0", &["ffff:ff:1f.0", "vfio-pci"]),
-        ("dpdk:vdev=net_pcap0;rx_pcap=/nonexistent/x.pcap", &["net_pcap0", "DPDK says"]),
+        ("dpdk:vdev=net_pcap0;rx_pcap=/nonexistent/x.pcap", &["net_pcap0", "DPDK's log"]),
         ("dpdk:vdev=net_null0,queues=100", &[]),
         ("dpdk:vdev=net_ring0,queues=200", &["has at most"]),
-        ("dpdk:vdev=net_null0,timestamps=hardware", &["timestamps=hardware", "does not offer it"]),
-        ("dpdk:vdev=net_null0,launch=20", &["launch", "does not offer it"]),
+        (
+            "dpdk:vdev=net_null0,timestamps=hardware",
+            &["timestamps=hardware", "does not support it"],
+        ),
+        ("dpdk:vdev=net_null0,launch=20", &["launch", "does not support it"]),
         ("dpdk:vdev=net_null0,timestamps=never", &["expected process or hardware"]),
         ("dpdk:vdev=net_null0,bacth=3", &["unknown option bacth"]),
         ("dpdk:vdev=net_null0,mtu=20", &["expected a number from 68"]),
@@ -650,6 +653,6 @@ fn without_the_shim_it_is_told_how_to_build_it() -> Outcome {
     unsafe { std::env::set_var("SQUALL_DPDK_SHIM", &wrong) };
     let error = port("dpdk:vdev=net_null0").err().expect("that is no library").to_string();
     std::fs::remove_file(&wrong)?;
-    assert!(error.contains("does not load") && error.contains("make dpdk"), "{error}");
+    assert!(error.contains("cannot load") && error.contains("make dpdk"), "{error}");
     Ok(())
 }

@@ -256,8 +256,10 @@ pub(crate) fn ethernet_link(
     check_up(address, &link)?;
     let interface = describe(&link, &Ethtool::open()?);
     if !interface.ethernet {
-        let text =
-            format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
+        let text = format!(
+            "{address}: {} is not an Ethernet interface (ARPHRD {})",
+            link.name, link.hardware
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok((link, interface))
@@ -268,7 +270,7 @@ fn check_up(address: &Address, link: &Link) -> io::Result<()> {
         return Ok(());
     }
     let name = &link.name;
-    let text = format!("{address}: interface {name} is down, try: ip link set {name} up");
+    let text = format!("{address}: interface {name} is down\n  try: ip link set {name} up");
     Err(io::Error::new(io::ErrorKind::NetworkDown, text))
 }
 
@@ -361,7 +363,7 @@ impl Port for PacketPort {
 
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         if self.facts.tx_queues == 0 {
-            let text = format!("{}: receives only: it is no Ethernet interface", self.address);
+            let text = format!("{}: receives only: it is not an Ethernet interface", self.address);
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         self.facts.check_tx(queue, max_frame)?;
@@ -460,8 +462,8 @@ impl Port for PacketPort {
         let hidden = !self.ignores_outgoing();
         let text = || {
             format!(
-                "{}: what leaves past the queueing discipline is not received: that of squall \
-                 over af_packet (but with bypass=0), af_xdp, xdp_live and dpdk",
+                "{}: frames that bypass the queueing discipline are not received: those that \
+                 Squall sends over af_packet (unless bypass=0), af_xdp, xdp_live and dpdk",
                 self.link.name
             )
         };
@@ -955,7 +957,7 @@ impl Ring {
             let size = (blocks * block_octets) >> 20;
             io::Error::new(
                 error.kind(),
-                format!("no receive ring of {size} MiB: {error}; try blocks=8"),
+                format!("cannot make a receive ring of {size} MiB: {error}; try blocks=8"),
             )
         })?;
         let map = Map::new(&socket, blocks * block_octets)?;

@@ -88,10 +88,8 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         busy_poll_us: a.take_in("busy_poll", 0..=1_000_000, 0)?,
         busy_budget: a.take_in("busy_budget", 1..=65_535, BATCH as u32)?,
         tx_stamps: a.take_flag("tx_stamps")?.unwrap_or(false),
-        launch_us: a.take(
-            "launch",
-            "microseconds from the due instant to the launch by the device's clock",
-        )?,
+        launch_us: a
+            .take("launch", "microseconds from the due time to the launch by the device's clock")?,
     };
     let on_link_down = OnLinkDown::take(&mut a)?;
     a.finish(&OPTIONS)?;
@@ -333,7 +331,7 @@ impl Port for XdpPort {
         if self.unclaimed > 0 {
             let (name, n) = (&self.link.name, self.unclaimed);
             notes.push(format!(
-                "{name}: {n} frames came while its queues were opened, and passed on to the host"
+                "{name}: {n} frames arrived while its queues were opened, and passed on to the host"
             ));
         }
         let departures = self.departures.as_ref().and_then(|departures| departures.told());
@@ -431,8 +429,8 @@ impl XdpPort {
                         let octets = layout.octets() >> 10;
                         let name = &self.link.name;
                         self.note(format!(
-                            "{name}: ring={rx_chunks}: this user may not lock more memory \
-                             ({octets} KiB)"
+                            "{name}: ring={rx_chunks}: this user is not allowed to lock more \
+                             memory ({octets} KiB)"
                         ));
                     }
                     if !side.umem.pieces && layout.chunk < max_frame {
@@ -443,8 +441,8 @@ impl XdpPort {
                         return Err(io::Error::new(
                             io::ErrorKind::Unsupported,
                             format!(
-                                "{text}, which kernel or driver do not take\n  try af_packet, or \
-                                 a smaller MTU"
+                                "{text}, which the kernel or the driver does not support\n  try \
+                                 af_packet, or a smaller MTU"
                             ),
                         ));
                     }
@@ -482,14 +480,14 @@ impl XdpPort {
             }
             Err(error) if self.options.zero_copy == Some(true) => {
                 let text = format!(
-                    "{}: the driver gives no zero-copy: {error}\n  try zerocopy=0",
+                    "{}: the driver does not support zero-copy: {error}\n  try zerocopy=0",
                     self.link.name
                 );
                 Err(io::Error::new(io::ErrorKind::Unsupported, text))
             }
             Err(error) => {
                 self.note(format!(
-                    "{}: frames are copied, as the driver gives no zero-copy ({error})",
+                    "{}: frames are copied, as the driver does not support zero-copy ({error})",
                     self.link.name
                 ));
                 Ok(false)
@@ -507,12 +505,12 @@ impl XdpPort {
         let name = &self.link.name;
         let text = match error.raw_os_error() {
             Some(libc::EBUSY) => {
-                format!("{name}: another AF_XDP socket has queue {queue}: a queue has one owner")
+                format!("{name}: another AF_XDP socket owns queue {queue}")
             }
             Some(libc::ENOBUFS | libc::ENOMEM) => {
                 format!(
-                    "{name}: this user may not lock the memory that a ring needs\n  try ulimit -l \
-                     65536, or tx_ring=512"
+                    "{name}: this user is not allowed to lock the memory that a ring needs\n  try \
+                     ulimit -l 65536, or tx_ring=512"
                 )
             }
             _ => format!("{name}: AF_XDP on queue {queue}: {error}"),

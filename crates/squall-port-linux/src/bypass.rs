@@ -85,8 +85,8 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     let found = asks.then(|| marked(folders, (interface != "any").then_some(interface))).flatten();
     found.map_or(Ok(()), |interface| {
         Err(format!(
-            "{address}: another run of squall sends on {interface} past the queueing discipline, \
-             where a capture of what is sent sees nothing of it\n  try the sender with \
+            "{address}: another run of Squall sends on {interface} and bypasses the queueing \
+             discipline, so that a capture of sent frames does not see them\n  try the sender with \
              af_packet:{interface},bypass=0, --direction in, or a capture at the other end of the \
              link"
         ))

@@ -18,18 +18,16 @@ pub const SNAPLEN: u32 = 262_144;
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     #[error(
-        "capture filters are compiled by libpcap or tcpdump, and neither is here: {0}\n  try apt \
-         install libpcap0.8 (a static binary can use tcpdump alone: apt install tcpdump)"
+        "capture filters need libpcap or tcpdump, and neither is installed: {0}\n  try apt install \
+         libpcap0.8 (a static binary needs tcpdump: apt install tcpdump)"
     )]
     NoLibrary(String),
     #[error(
-        "filter {expression:?}: {problem}\n  the language is that of tcpdump: man pcap-filter; \
-         such as 'udp and port 53'"
+        "filter {expression:?}: {problem}\n  the syntax is tcpdump's (man pcap-filter), such as \
+         'udp and port 53'"
     )]
     Expression { expression: String, problem: String },
-    #[error(
-        "filter {expression:?}, which says vlan, cannot be compiled for {interface}: {problem}"
-    )]
+    #[error("cannot compile filter {expression:?}, which has vlan, for {interface}: {problem}")]
     Interface { expression: String, interface: String, problem: String },
 }
 
@@ -209,7 +207,7 @@ fn check_length(expression: &str) -> Result<(), FilterError> {
 /// A hint for an expression in the wrong order, after libpcap's own words.
 fn explained(mut problem: String, expression: &str) -> String {
     if problem.contains("rejects all") && says_vlan(expression) {
-        problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan and \
+        problem += ": 'vlan' moves all later terms past the tag, so it must be first: 'vlan and \
                     udp', not 'udp and vlan'";
     }
     problem

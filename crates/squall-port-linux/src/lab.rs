@@ -52,14 +52,14 @@ impl Default for LabOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     #[error(
-        "no lab: the kernel does not let user {uid} make a user namespace ({source})\n  see \
+        "no lab: the kernel does not allow user {uid} to make a user namespace ({source})\n  see \
          sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), \
          kernel.apparmor_restrict_unprivileged_userns (Ubuntu), or the container's seccomp \
          profile\n  try sudo, or the loop port"
     )]
     Forbidden { uid: u32, source: io::Error },
     #[error(
-        "no lab: this process has {0} threads, and only one that has a single thread can enter a \
+        "no lab: this process has {0} threads, and only a process with one thread can enter a \
          user namespace"
     )]
     Threads(usize),
@@ -122,15 +122,15 @@ fn make_links(options: &LabOptions) -> Result<(), LabError> {
     let netlink = Netlink::open().map_err(io_error("netlink"))?;
     netlink
         .add_veth(INTERFACES, options.mtu, options.queues)
-        .map_err(io_error("no veth pair (is the kernel module veth there?)"))?;
-    for link in netlink.links().map_err(io_error("list of links"))? {
+        .map_err(io_error("cannot make a veth pair (is the kernel module veth available?)"))?;
+    for link in netlink.links().map_err(io_error("cannot list the links"))? {
         if INTERFACES.contains(&link.name.as_str()) {
             let _ = netlink.set_no_ipv6_address(link.index);
             netlink
                 .set_alias(link.index, ALIAS)
-                .map_err(io_error(format!("{} alias", link.name)))?;
+                .map_err(io_error(format!("cannot set the alias of {}", link.name)))?;
         }
-        netlink.set_up(link.index).map_err(io_error(format!("{} up", link.name)))?;
+        netlink.set_up(link.index).map_err(io_error(format!("cannot bring {} up", link.name)))?;
     }
     wait_for_carrier(&netlink)
 }
@@ -139,7 +139,7 @@ fn make_links(options: &LabOptions) -> Result<(), LabError> {
 /// dead link.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
-        let links = netlink.links().map_err(io_error("list of links"))?;
+        let links = netlink.links().map_err(io_error("cannot list the links"))?;
         if links.iter().filter(|l| INTERFACES.contains(&l.name.as_str())).all(Link::is_running) {
             break;
         }
@@ -169,7 +169,7 @@ impl Lab {
         }
         if let Ok(lab) = Self::find(name) {
             let problem =
-                format!("is up already (process {}), try squall lab down {name}", lab.pid);
+                format!("is up already (process {})\n  try squall lab down {name}", lab.pid);
             return Err(LabError::Name { name: name.into(), problem });
         }
         let pid = start_holder(options, &state_directory()?.join(file_name(name)))?;
@@ -200,7 +200,7 @@ impl Lab {
                 }
                 Err(LabError::Name {
                     name: name.into(),
-                    problem: format!("is not up, try squall lab up {name}"),
+                    problem: format!("is not up\n  try squall lab up {name}"),
                 })
             }
         }

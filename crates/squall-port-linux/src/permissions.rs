@@ -74,7 +74,7 @@ impl Permissions {
         if self.has(NET_RAW) {
             return Ok(());
         }
-        Err("needs CAP_NET_RAW; try sudo, or setcap cap_net_raw+ep on the binary, or the private \
+        Err("needs CAP_NET_RAW; try sudo, setcap cap_net_raw+ep on the binary, or the private \
              lab: squall lab up"
             .into())
     }
@@ -85,8 +85,8 @@ impl Permissions {
     /// What is missing, and what to do.
     pub fn xdp_programs(&self) -> Result<(), String> {
         if self.user_namespace {
-            return Err("needs BPF, which the kernel keeps from user namespaces; try the lab as \
-                        root: sudo squall lab up"
+            return Err("needs BPF, which the kernel does not allow in user namespaces; try the \
+                        lab as root: sudo squall lab up"
                 .into());
         }
         let bpf = self.has(BPF) || self.has(SYS_ADMIN);

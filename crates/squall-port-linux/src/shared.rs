@@ -83,7 +83,7 @@ fn is_file_of(found: &Metadata, user: u32) -> io::Result<()> {
     if found.is_file() && found.uid() == user && found.nlink() == 1 {
         return Ok(());
     }
-    let what = format!("is not a file of user {user} with this name alone");
+    let what = format!("is not a file of user {user} without further hard links");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 

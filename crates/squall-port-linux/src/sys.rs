@@ -452,8 +452,8 @@ pub fn mount_sysfs() -> io::Result<()> {
 
 /// Of the calling thread, as signals want it.
 pub fn thread_id() -> c_int {
-    // SAFETY: takes and changes nothing.
     // By its number: the function came with glibc 2.30, and packages are linked for 2.28.
+    // SAFETY: takes and changes nothing.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 

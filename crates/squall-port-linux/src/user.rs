@@ -40,7 +40,7 @@ impl User {
     pub fn find(name: &str) -> io::Result<Self> {
         let wrong =
             |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("user {name:?} {why}"));
-        let text = CString::new(name).map_err(|_| wrong("is no name"))?;
+        let text = CString::new(name).map_err(|_| wrong("is not a valid name"))?;
         let mut buffer = vec![0; 1 << 16];
         // SAFETY: all zero is a valid `passwd`.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
@@ -60,7 +60,7 @@ impl User {
             return Err(io::Error::from_raw_os_error(error));
         }
         if found.is_null() {
-            return Err(wrong("is not known here"));
+            return Err(wrong("does not exist"));
         }
         if entry.pw_uid == 0 {
             return Err(wrong("is root"));

@@ -111,9 +111,9 @@ pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), Stri
 
 fn no_target(name: &str) -> String {
     format!(
-        "{name} takes no frames from XDP: a veth does while its peer is up and polls (ethtool -K \
-         PEER gro on, or an af_xdp port there), other drivers when they have ndo_xdp_xmit; else \
-         try af_xdp:{name} or af_packet:{name}"
+        "{name} accepts no frames from XDP: a veth accepts them while its peer is up and polls \
+         (ethtool -K PEER gro on, or an af_xdp port there), other drivers if they have \
+         ndo_xdp_xmit; otherwise try af_xdp:{name} or af_packet:{name}"
     )
 }
 
@@ -224,8 +224,8 @@ impl LivePort {
             });
             witness.map_err(|e| {
                 let text = format!(
-                    "{}: tracepoint {tracepoint}: {e}\n  without it, what the driver drops would \
-                     not be known",
+                    "{}: tracepoint {tracepoint}: {e}\n  it is needed to count the frames that the \
+                     driver drops",
                     self.address
                 );
                 io::Error::new(e.kind(), text)

@@ -116,7 +116,7 @@ impl Cache {
             return wrong(
                 8,
                 format!(
-                    "version {version:?}: expected 04; try: make it anew, by tcpprep or squall \
+                    "version {version:?}: expected 04; try to make it again with tcpprep or squall \
                      prep"
                 ),
             );
@@ -138,16 +138,16 @@ impl Cache {
             let room = sides.len() * 4;
             return wrong(
                 octets.len(),
-                format!("ends within the sides of {packets} packets: there are {room} at most"),
+                format!("ends within the sides of {packets} packets: it has at most {room}"),
             );
         }
         if sides.len() as u64 > expected {
             // tcpprep writes those that --include or --exclude leave out once a pass, so that all
             // behind them are another packet's.
             let offset = HEADER + comment_len + expected as usize;
-            let try_it = "tcpprep's --auto together with --include or --exclude writes such; try: \
-                          make it by squall prep";
-            return wrong(offset, format!("more sides than those of {packets} packets; {try_it}"));
+            let try_it = "tcpprep's --auto with --include or --exclude writes such caches; try \
+                          squall prep";
+            return wrong(offset, format!("more sides than packets ({packets}); {try_it}"));
         }
         Ok(Self { comment: comment.to_vec(), packets, sides: sides.to_vec() })
     }
@@ -242,7 +242,7 @@ mod tests {
         };
         assert_eq!(
             with(9, b'3').to_string(),
-            "octet 8: version \"03\": expected 04; try: make it anew, by tcpprep or squall prep"
+            "octet 8: version \"03\": expected 04; try to make it again with tcpprep or squall prep"
         );
         assert_eq!((with(21, 8).offset, with(12, 0xff).offset), (20, whole.len()));
         let more = Cache::parse(&[&whole[..], &[0]].concat()).unwrap_err();

@@ -164,16 +164,16 @@ pub enum ReplayError {
     #[error("{0}")]
     Capture(CaptureError),
     #[error(
-        "{0} can be read once only, and is wanted for more than one loop\n  try --preload, or a \
+        "{0} can only be read once, and there are several loops\n  try --preload, or a \
          file"
     )]
     Once(String),
-    #[error("no packet is left to be sent: {0}")]
+    #[error("there are no packets to send: {0}")]
     Nothing(String),
     #[error(transparent)]
     Split(#[from] SplitError),
     #[error(
-        "{0} can be read once only, and the packets' sides are told by all of them\n  try \
+        "{0} can only be read once, and must be read completely to find clients and servers\n  try \
          auto=first, or a file"
     )]
     Learn(String),
@@ -440,14 +440,14 @@ impl Reader {
 impl Tally {
     fn why(&self) -> String {
         if self.packets == 0 {
-            return "the capture has none".to_owned();
+            return "the capture is empty".to_owned();
         }
         let reasons = [
-            (self.unwanted, "not wanted by filter or numbers"),
-            (self.sideless, "of neither side"),
+            (self.unwanted, "left out by filter or numbers"),
+            (self.sideless, "neither from a client nor from a server"),
             (self.edited_out, "dropped by the edits"),
-            (self.too_long, "longer than their port takes"),
-            (self.not_ethernet, "no Ethernet frames"),
+            (self.too_long, "too long for their port"),
+            (self.not_ethernet, "not Ethernet"),
         ];
         let told: Vec<_> =
             reasons.iter().filter(|r| r.0 > 0).map(|(n, why)| format!("{n} are {why}")).collect();
@@ -781,7 +781,7 @@ impl Pass {
         if !edits.is_empty() {
             let editor = Editor::new(&edits, ETHERNET)?;
             if editor.link_type() != ETHERNET {
-                let text = "what is replayed is Ethernet\n  try --dlt enet".into();
+                let text = "a replay sends only Ethernet\n  try --dlt enet".into();
                 return Err(EditError { option: "dlt", text }.into());
             }
             self.editor = Some(editor);

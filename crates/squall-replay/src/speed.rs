@@ -70,11 +70,11 @@ impl Speed {
             }
             Self::Mbps(Decimal { num, den }) => {
                 let bps = num.checked_mul(1_000_000);
-                let bps = bps.ok_or("more Mb/s than fit 64 bits\n  try the top speed")?;
+                let bps = bps.ok_or("the rate does not fit 64 bits\n  try the top speed")?;
                 (Gap::from_bps(bps, den, false), Some(0))
             }
             Self::Rate(rate) if rate.is_zero() => {
-                return Err("a rate of nothing sends nothing\n  try 1pps".into());
+                return Err("a rate of 0 sends nothing\n  try 1pps".into());
             }
             Self::Rate(rate) => match rate.unit {
                 RateUnit::Max => return Ok(Timing::Top),
@@ -83,7 +83,7 @@ impl Speed {
                 RateUnit::BpsL2 => (Gap::from_bps(rate.num, rate.den, false), None),
                 RateUnit::Percent => {
                     return Err(format!(
-                        "{rate}: a replay knows no share of the port\n  try 10kpps or 1Gbps"
+                        "{rate}: a replay does not support percentages\n  try 10kpps or 1Gbps"
                     ));
                 }
             },
@@ -151,7 +151,7 @@ impl FromStr for Ramp {
             && !matches!(ramp.to.unit, RateUnit::Max | RateUnit::Percent);
         if !alike || ramp.to.is_zero() || ramp.over == Nanos::ZERO {
             return Err(format!(
-                "{}; both rates in one unit, the second and the time above 0",
+                "{}; both rates need the same unit, the second rate and the time must be above 0",
                 wrong()
             ));
         }

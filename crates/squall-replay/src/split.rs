@@ -107,8 +107,9 @@ impl By {
     /// # Errors
     /// With what is wrong with the expression.
     pub fn regex(text: &str) -> Result<Self, SplitError> {
-        let told =
-            |error: regex::Error| SplitError::new(text, format!("no regular expression: {error}"));
+        let told = |error: regex::Error| {
+            SplitError::new(text, format!("not a regular expression: {error}"))
+        };
         Regex::new(text).map(Self::Regex).map_err(told)
     }
 
@@ -197,13 +198,14 @@ pub enum SplitError {
     #[error("{found:?}: {problem}")]
     Text { found: String, problem: String },
     #[error(
-        "{host} did nothing that tells a client from a server{}\n  try: auto=client or auto=server, which say what such \
-         hosts are, or auto=first", others(*.more)
+        "cannot determine if {host} is a client or a server{}\n  try auto=client or auto=server \
+         for such hosts, or auto=first",
+        others(*.more)
     )]
     Unknown { host: IpAddr, more: usize },
     #[error(
-        "server {server} and client {client} are in one network, even if it has a prefix of \
-         {prefix} bits\n  try: longer prefixes (--minmask), another --ratio, or auto=first"
+        "server {server} and client {client} are in the same network, even with a prefix of \
+         {prefix} bits\n  try longer prefixes (--minmask), another --ratio, or auto=first"
     )]
     Mixed { server: IpAddr, client: IpAddr, prefix: u8 },
 }
@@ -211,8 +213,8 @@ pub enum SplitError {
 fn others(more: usize) -> String {
     match more {
         0 => String::new(),
-        1 => ", nor did another".to_owned(),
-        more => format!(", nor did {more} others"),
+        1 => ", nor another host".to_owned(),
+        more => format!(", nor {more} others"),
     }
 }
 

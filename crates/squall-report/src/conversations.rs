@@ -71,7 +71,7 @@ pub struct Question<C> {
     pub limit: usize,
 }
 
-/// What has one row.
+/// Key of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -124,64 +124,64 @@ pub enum EndpointColumn {
     Lost,
 }
 
-/// Rows, and of how many. Octets are L2, FCS included.
+/// Some of the rows, and totals. Octets are L2, FCS included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "{R}Page")]
 pub struct Page<R> {
-    /// Flows of the run; those beyond its limit have none of their own.
+    /// Flows of the run, up to its limit.
     pub flows: u64,
-    /// Flows that were looked at: of a run that goes on at most some 100,000 of each receive queue.
+    /// Flows that were read: during a run, at most about 100,000 of each receive queue.
     pub flows_read: u64,
     /// Rows without a filter.
     pub total: u64,
     /// Rows that match the filter.
     pub matching: u64,
-    /// All matching rows together.
+    /// Sums of all matching rows.
     pub packets: u64,
     pub octets: u64,
-    /// Frames of flows beyond the run's limit; they are in no row.
+    /// Frames of flows beyond the run's limit, which have no row.
     pub rest: Option<RestReport>,
     pub rows: Vec<R>,
 }
 
-/// A conversation: frames between A and B. A sent the first frame that was received.
+/// A conversation: frames between A and B. A is the sender of the first received frame.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Conversation {
-    /// IP address, or MAC address where there is no IP.
+    /// IP address, or MAC address without IP.
     pub a: String,
-    /// `null` where the protocol has no ports, or rows are address pairs.
+    /// `null` if the protocol has no ports, or rows are address pairs.
     pub a_port: Option<u16>,
     pub b: String,
     pub b_port: Option<u16>,
-    /// `UDP`, `TCP`, ...; the EtherType's name or number without IP; empty of address pairs.
+    /// `UDP`, `TCP`, ...; without IP the EtherType's name or number; empty for address pairs.
     pub protocol: String,
     /// Ports of the run that received it.
     pub received_on: Vec<String>,
-    /// Directions of 5-tuples.
+    /// Number of flows: each direction of a 5-tuple counts.
     pub flows: u64,
     pub packets: u64,
     pub octets: u64,
-    /// From A to B.
+    /// Frames from A to B.
     pub packets_ab: u64,
     pub octets_ab: u64,
     pub packets_ba: u64,
     pub octets_ba: u64,
-    /// First frame, since the first frame that the run received.
+    /// Time of the first frame, since the first frame that the run received.
     pub start_s: f64,
     /// From the first to the last frame.
     pub duration_s: f64,
-    /// Mean of each direction from its first to its last frame, L2; 0 of one frame.
+    /// Mean of each direction from its first to its last frame, L2; 0 with one frame.
     pub bps_ab: f64,
     pub bps_ba: f64,
-    /// Sequence numbers that are missing; `null` where packets have none that is known.
+    /// Missing sequence numbers; `null` if packets have none of a known kind.
     pub lost: Option<u64>,
 }
 
-/// What one address sent and received.
+/// Frames that one address sent and received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Endpoint {
     pub address: String,
-    /// Directions of 5-tuples.
+    /// Number of flows: each direction of a 5-tuple counts.
     pub flows: u64,
     pub packets: u64,
     pub octets: u64,
@@ -193,7 +193,7 @@ pub struct Endpoint {
     pub rx_octets: u64,
     pub start_s: f64,
     pub duration_s: f64,
-    /// Of what it sent; `null` where packets have no number that is known.
+    /// Lost frames of those it sent; `null` if packets have no sequence numbers of a known kind.
     pub lost: Option<u64>,
 }
 

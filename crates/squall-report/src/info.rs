@@ -13,29 +13,29 @@ use crate::report::{Cpu, Distribution, Memory};
 /// The version of this structure.
 pub const SCHEMA: &str = "squall-info/1";
 
-/// What is in some captures.
+/// Statistics of captures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Info {
     /// `squall-info/1`.
     pub schema: String,
     /// The command line, or `python`.
     pub command: String,
-    /// Of the program that read them.
+    /// Version of the program that read them.
     pub squall_version: String,
-    /// The expression that chose the packets.
+    /// Filter expression that selected the packets.
     pub filter: Option<String>,
     pub files: Vec<FileInfo>,
     /// All files together, if there are several.
     pub total: Option<Traffic>,
     pub notes: Vec<String>,
-    /// How long the reading took.
+    /// Time that reading took.
     pub elapsed_s: f64,
-    /// What the reading cost.
+    /// CPU time that reading took.
     pub cpu: Cpu,
     pub memory: Memory,
 }
 
-/// One file, and what is in it.
+/// One file and its statistics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileInfo {
     /// `-` is the standard input.
@@ -50,12 +50,12 @@ pub struct FileInfo {
     /// `gzip`, `zstd` ...; `null` for a file that is not compressed.
     pub compression: Option<String>,
     pub interfaces: Vec<InterfaceInfo>,
-    /// What ended the reading before the end of the file; all before it is counted. `null` if it
-    /// was read to its end.
+    /// Fault that ended reading before the end of the file; all packets before it are counted.
+    /// `null` if the file was read to its end.
     pub fault: Option<FileFault>,
-    /// The reading was stopped by the user.
+    /// The user stopped reading.
     pub stopped: bool,
-    /// Of the file, hexadecimal; only when asked for.
+    /// Hash of the file, hexadecimal; only on request.
     pub sha256: Option<String>,
     pub traffic: Traffic,
 }
@@ -65,79 +65,79 @@ pub struct FileInfo {
 pub struct InterfaceInfo {
     pub name: Option<String>,
     pub link_type: String,
-    /// In the list of tcpdump.org.
+    /// Number in the list of tcpdump.org.
     pub link_type_number: u16,
-    /// Of the time stamps: `microseconds`, `nanoseconds` ...
+    /// Resolution of the time stamps: `microseconds`, `nanoseconds` ...
     pub resolution: String,
-    /// 0 is no limit.
+    /// Snap length; 0 is no limit.
     pub snaplen: u32,
-    /// Packets in the file, with those that the filter left out.
+    /// Packets in the file, including those that the filter left out.
     pub packets: u64,
-    /// As the capturing program counted them (pcapng's statistics).
+    /// Counters of the capturing program (statistics in pcapng).
     pub received: Option<u64>,
     pub dropped_by_interface: Option<u64>,
     pub dropped_by_system: Option<u64>,
 }
 
-/// What ended the reading of a file before its end.
+/// A fault that ended reading of a file before its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileFault {
-    /// Of what is faulty, from the beginning of the file.
+    /// Offset of the fault from the start of the file.
     pub offset: u64,
     pub text: String,
 }
 
-/// Packets and what is known of them. Octets are on the wire, without FCS.
+/// Statistics of packets. Octets are on the wire, without FCS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Traffic {
     pub packets: u64,
     pub octets: u64,
-    /// Those of them that were captured.
+    /// Octets that were captured.
     pub octets_captured: u64,
-    /// Packets of which not all was captured.
+    /// Packets that were not captured completely.
     pub cut_packets: u64,
-    /// Earliest and latest packet, nanoseconds since 1970 and RFC 3339.
+    /// Times of the earliest and the latest packet, nanoseconds since 1970 and RFC 3339.
     pub first_ns: Option<u64>,
     pub last_ns: Option<u64>,
     pub first: Option<String>,
     pub last: Option<String>,
     pub duration_s: f64,
-    /// Over the duration; 0 without one.
+    /// Mean over the duration; 0 without a duration.
     pub mean_pps: f64,
-    /// Layer 2, without FCS.
+    /// Mean at layer 2, without FCS.
     pub mean_bps: f64,
-    /// In the best of the seconds counted from the first packet on.
+    /// Packets in the busiest second; seconds count from the first packet.
     pub peak_second_packets: u64,
     pub peak_second_octets: u64,
     pub order: Order,
     pub lengths: Lengths,
-    /// From each packet to the next.
+    /// Gaps from each packet to the next.
     pub gap_ns: Option<Distribution>,
     pub protocols: Vec<ProtocolShare>,
     pub tcp_ports: Vec<PortShare>,
     pub udp_ports: Vec<PortShare>,
     pub hosts: Vec<HostShare>,
     pub flows: Flows,
-    /// Fragments of datagrams; those after the first are in no flow.
+    /// Fragments of datagrams; fragments after the first belong to no flow.
     pub fragments: u64,
-    /// Packets whose headers contradict themselves, and that end within a header.
+    /// Packets with contradictory headers, and packets that end within a header.
     pub malformed_packets: u64,
     pub cut_header_packets: u64,
-    /// By protocol; only when asked for.
+    /// Checksums by protocol; only on request.
     pub checksums: Option<BTreeMap<String, ChecksumCount>>,
-    /// Packets that are octet for octet one of those shortly before; only when asked for.
+    /// Packets identical to a packet shortly before; only on request.
     pub duplicates: Option<u64>,
     pub series: TrafficSeries,
 }
 
-/// Whether time stamps ascend.
+/// Order of the time stamps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Order {
-    /// No packet is earlier than the one before it.
+    /// No packet is earlier than the previous one.
     pub strict: bool,
     pub backward_packets: u64,
     pub largest_backward_ns: u64,
-    /// Packets that have no time stamp.
+    /// Packets without a time stamp.
     pub untimed_packets: u64,
 }
 
@@ -166,21 +166,22 @@ pub struct LengthBin {
     pub octets: u64,
 }
 
-/// What one protocol has of all packets.
+/// Share of one protocol in all packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProtocolShare {
-    /// `network` (they sum to all), `transport` (they sum to IP), or `tag` (VLAN, MPLS).
+    /// `network` (shares add up to all packets), `transport` (to all IP packets), or `tag` (VLAN,
+    /// MPLS).
     pub layer: String,
-    /// The protocol's.
+    /// Name of the protocol.
     pub name: String,
     pub packets: u64,
     pub octets: u64,
-    /// Of all packets and octets, 0 to 1.
+    /// Share of all packets and octets, 0 to 1.
     pub packet_share: f64,
     pub octet_share: f64,
 }
 
-/// Packets from or to a port.
+/// Packets from or to a TCP or UDP port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortShare {
     pub port: u16,
@@ -201,19 +202,20 @@ pub struct HostShare {
 /// A flow is one direction: addresses, protocol, ports. IP only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flows {
-    /// Different ones.
+    /// Number of different flows.
     pub unique: u64,
-    /// With both directions as one.
+    /// Number of conversations: both directions count as one.
     pub conversations: u64,
-    /// Begun: those that began anew after they had expired count again (tcpreplay's flows).
+    /// Flows that started; a flow that starts again after it expired counts again (tcpreplay's
+    /// flows).
     pub begun: u64,
-    /// Flows that were idle for too long before they began anew.
+    /// Flows that were idle for too long before they started again.
     pub expired: u64,
-    /// Flows that had not expired at the end, if they expire at all.
+    /// Flows that had not expired at the end; `null` if flows do not expire.
     pub active: Option<u64>,
-    /// Begun a second, over the duration.
+    /// Flows that started per second, over the duration.
     pub per_second: f64,
-    /// Seconds of idleness that end a flow, if asked for.
+    /// Idle time in seconds after which a flow expires, if requested.
     pub expiry_s: Option<f64>,
     pub flow_packets: u64,
     pub non_flow_packets: u64,
@@ -221,7 +223,7 @@ pub struct Flows {
     /// this section.
     pub limit: u64,
     pub overflow_packets: u64,
-    /// Those with most octets.
+    /// Flows with the most octets.
     pub top: Vec<FlowRow>,
     pub packets_per_flow: Option<Distribution>,
     pub octets_per_flow: Option<Distribution>,
@@ -235,20 +237,20 @@ pub struct FlowRow {
     pub flow: String,
     pub packets: u64,
     pub octets: u64,
-    /// Since the first packet of the capture.
+    /// Seconds since the first packet of the capture.
     pub start_s: f64,
-    /// From its first packet to its last.
+    /// From the first packet to the last.
     pub duration_s: f64,
 }
 
-/// Checksums that are right, and that are not.
+/// Numbers of correct and incorrect checksums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChecksumCount {
     pub good: u64,
     pub bad: u64,
 }
 
-/// Over time, in points of equal width from the first packet on.
+/// Traffic over time, in intervals of equal width from the first packet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficSeries {
     pub width_s: f64,

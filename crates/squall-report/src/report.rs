@@ -21,47 +21,47 @@ pub struct Report {
     pub schema: String,
     /// The command line, or `python`.
     pub command: String,
-    /// Of the program that made the run.
+    /// Version of the program that made the run.
     pub squall_version: String,
     /// RFC 3339, UTC.
     pub started: String,
-    /// First departure due to last frame out, at the engine's clock.
+    /// From the first due departure to the last frame that left, by the engine's clock.
     pub duration_s: f64,
     pub seed: u64,
-    /// Which frames were received, in the language of tcpdump; `null`: all that came.
+    /// Filter of received frames, in tcpdump's syntax; `null`: all frames.
     #[serde(default)]
     pub filter: Option<String>,
     pub host: Host,
-    /// Whether the figures can be trusted, and if not, why.
+    /// Whether the figures can be trusted, and the reasons if not.
     pub verdict: Verdict,
-    /// The end that was asked for.
+    /// The requested end.
     #[serde(default)]
     pub asked: Asked,
-    /// It was stopped before the end that was asked for.
+    /// The run was stopped before the requested end.
     #[serde(default)]
     pub cut_short: bool,
-    /// What was asked of each source of traffic, and what it did.
+    /// Requested and achieved traffic of each source.
     #[serde(default)]
     pub sources: Vec<source::SourceRecord>,
     pub ports: Vec<PortReport>,
-    /// Streams that the run sent, and those sent elsewhere that it received.
+    /// Streams that the run sent, and streams of other senders that it received.
     pub streams: Vec<StreamReport>,
-    /// What was written to capture files, and what was not; only of a capture.
+    /// Packets that were written to capture files, and packets that were not; only of a capture.
     #[serde(default)]
     pub capture: Option<CaptureReport>,
-    /// What was read of captures and sent again, replay by replay; attacks that left as frames,
-    /// too.
+    /// Packets of captures that were read and sent, by replay, and attacks that were sent as
+    /// frames.
     #[serde(default)]
     pub replays: Vec<ReplayReport>,
-    /// Flows that were begun and served; only of a profile with templates.
+    /// Flows of clients and servers; only of a profile with templates.
     #[serde(default)]
     pub flows: Option<flows::FlowsReport>,
-    /// What was attacked with, one for each `[[attack]]` of the profile.
+    /// One entry for each `[[attack]]` of the profile.
     #[serde(default)]
     pub attacks: Vec<attack::AttackReport>,
-    /// The threads that sent and received.
+    /// Threads that sent and received.
     pub workers: Vec<WorkerReport>,
-    /// What was received flow by flow; only of commands that look at that (`squall recv`).
+    /// Received flows; only of commands that count them (`squall recv`).
     #[serde(default)]
     pub received_flows: Option<ReceivedFlowsReport>,
     /// Samples taken during the run.
@@ -70,14 +70,14 @@ pub struct Report {
     #[serde(default)]
     pub contention: Contention,
     pub memory: Memory,
-    /// What the user should know: a fallback taken, a rate clamped.
+    /// Notes for the user: a fallback that was taken, a rate that was limited.
     pub notes: Vec<String>,
 }
 
-/// Captures that were sent again. Octets are those of the captures, without FCS.
+/// A replay of captures. Octets are those of the captures, without FCS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayReport {
-    /// Of `[[replay]]`; `attacks` of attacks that left as frames.
+    /// Name of the `[[replay]]`; `attacks` for attacks that were sent as frames.
     pub name: String,
     pub files: Vec<String>,
     /// Loops that were sent to their end.
@@ -85,68 +85,68 @@ pub struct ReplayReport {
     /// Frames that left, on all ports, and their octets without FCS.
     pub packets: u64,
     pub octets: u64,
-    /// What was read, each loop anew unless it was preloaded.
+    /// Packets that were read. Each loop counts again unless the captures were preloaded.
     pub read: ReplayRead,
     pub ports: Vec<ReplayPort>,
-    /// What flows left, in tcpreplay's words; `null` if they were not counted.
+    /// Flows that were sent, by tcpreplay's definitions; `null` if they were not counted.
     pub flows: Option<ReplayFlows>,
-    /// What the edits did; `null` without edits.
+    /// Packets that were edited; `null` without edits.
     pub edited: Option<ReplayEdits>,
-    /// How long the sender had nothing to send, because reading was behind.
+    /// Time in which the sender waited for the captures to be read.
     pub starved_s: f64,
-    /// Captures could not be read to their end: what is before the fault was sent.
+    /// Why captures could not be read to their end. Packets before the fault were sent.
     pub fault: Option<String>,
 }
 
-/// Packets of captures by what became of them before they were sent; octets as captured.
+/// Packets of captures before they were sent, by outcome; octets as captured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayRead {
     pub packets: u64,
     pub octets: u64,
-    /// Were left out: not wanted by the filter, or by their numbers.
+    /// Left out by the filter, or by their packet numbers.
     pub unwanted: u64,
-    /// Were left out: what tells sides told none.
+    /// Left out because neither side (client or server) could be determined.
     pub sideless: u64,
-    /// Were left out: the edits dropped them.
+    /// Dropped by the edits.
     pub edited_out: u64,
-    /// Were left out: longer than their port takes.
+    /// Left out because they are longer than their port can send.
     pub too_long: u64,
-    /// Were left out: no Ethernet frames, and nothing that could be made such.
+    /// Left out because they are not Ethernet frames and cannot be converted to any.
     pub not_ethernet: u64,
-    /// Have fewer octets in the capture than they had on the wire.
+    /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,
-    /// Were captured earlier than one before them, which they follow at once.
+    /// Packets with a time stamp earlier than that of a previous packet; they follow it at once.
     pub backward: u64,
 }
 
-/// A flow is what goes one way: addresses, protocol and ports. Where each loop has its own
-/// addresses, each has its flows.
+/// A flow is one direction: addresses, protocol and ports. If each loop has its own addresses, it
+/// has its own flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayFlows {
-    /// Begun: the unique ones, and those that began anew after they had expired.
+    /// Flows that started: unique flows, and flows that started again after they had expired.
     pub flows: u64,
-    /// Of different addresses, protocols or ports.
+    /// Flows with different addresses, protocols or ports.
     pub unique: u64,
-    /// Were idle for longer than `--flow-expiry` when their next packet left.
+    /// Flows that were idle for longer than `--flow-expiry` before their next packet left.
     pub expired: u64,
     /// Flows a second, over the replay's duration.
     pub flows_per_second: f64,
     pub flow_packets: u64,
-    /// No IP, fragments without ports, cut or contradictory headers.
+    /// Packets without IP, fragments without ports, packets with cut or contradictory headers.
     pub non_flow_packets: u64,
     /// Of the non-flow packets, those with cut or contradictory headers.
     pub invalid_packets: u64,
-    /// Of the flow packets, those of flows that there was no room to count.
+    /// Of the flow packets, those of flows beyond the limit of counted flows.
     pub overflow_packets: u64,
-    /// By IP version and protocol, the busiest first.
+    /// Shares by IP version and protocol, busiest first.
     pub protocols: Vec<ReplayShare>,
-    /// Who sent most octets; by the captures' addresses.
+    /// Hosts that sent the most octets, by their addresses in the captures.
     pub talkers: Vec<ReplayShare>,
-    /// Those with most octets; by the captures' addresses.
+    /// Flows with the most octets, by their addresses in the captures.
     pub top_flows: Vec<ReplayShare>,
 }
 
-/// What left of one protocol, host or flow. Octets are those of the captures, without FCS.
+/// Sent packets of one protocol, host or flow. Octets are those of the captures, without FCS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayShare {
     pub name: String,
@@ -154,33 +154,33 @@ pub struct ReplayShare {
     pub octets: u64,
 }
 
-/// Packets that were edited as they were read, which is ahead of sending; a loop counts anew what
-/// it edits anew.
+/// Packets that were edited while they were read, which is ahead of sending. Each loop that edits
+/// packets again counts them again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayEdits {
     pub changed: u64,
     pub dropped: u64,
-    /// More packets than there were: fragments.
+    /// Packets that the edits added: fragments.
     pub added: u64,
 }
 
-/// Frames of one port of a replay, in tcpreplay's words.
+/// Frames of one port of a replay, by tcpreplay's definitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayPort {
     pub port: String,
     /// Handed to the port: `successful` and `failed` together.
     pub attempted: u64,
-    /// Taken by the port for good.
+    /// Frames that the port accepted.
     pub successful: u64,
-    /// Refused by the port, or at hand when it was lost.
+    /// Frames that the port refused, or that were waiting when the port was lost.
     pub failed: u64,
-    /// Sent without their end: longer than the port takes.
+    /// Frames that were sent without their end because they are longer than the port can send.
     pub truncated: u64,
-    /// Handed over once more because the port was full.
+    /// Frames that were handed over again because the port was full.
     pub retried: u64,
 }
 
-/// The machine that the run was on.
+/// The machine on which the run took place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     pub name: String,
@@ -190,7 +190,7 @@ pub struct Host {
     pub cpus: u32,
 }
 
-/// The end of a run as it was asked for; `null`: none was.
+/// The requested end of a run; `null`: none was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     /// Seconds.
@@ -207,12 +207,12 @@ pub struct Verdict {
     pub status: VerdictStatus,
     /// Whether `status` is `valid`.
     pub valid: bool,
-    /// What ended the run.
+    /// The cause of the run's end.
     #[serde(default)]
     pub ended_by: EndedBy,
-    /// Why it is not valid.
+    /// Reasons why the run is not valid.
     pub reasons: Vec<Reason>,
-    /// What of `abort_if` holds, with figures: the criterion that ended the run, or all that hold
+    /// Criteria of `abort_if` that hold, with figures: the one that ended the run, or all that hold
     /// at its end.
     #[serde(default)]
     pub failed: Vec<String>,
@@ -221,31 +221,30 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictStatus {
-    /// The generator offered what was asked for, within the stated bounds, and no counter disagrees
-    /// with another.
+    /// The generator sent the requested traffic within the stated bounds, and all counters agree.
     #[default]
     Valid,
-    /// It is not, for the reasons given.
+    /// The run is not valid, for the reasons given.
     NotValid,
-    /// As valid, for what ran: the run was stopped before the end that was asked for.
+    /// Valid as far as it ran: the run was stopped before the requested end.
     Interrupted,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndedBy {
-    /// It has not ended.
+    /// The run has not ended.
     #[default]
     Running,
-    /// All was done.
+    /// All work was done.
     Done,
-    /// The duration that was asked for was over.
+    /// The requested duration was over.
     Duration,
-    /// The number of packets that was asked for was reached.
+    /// The requested number of packets was reached.
     Packets,
-    /// The number of octets that was asked for was reached.
+    /// The requested number of octets was reached.
     Octets,
-    /// Somebody stopped it: a user of the library, of the daemon.
+    /// Stopped by a user of the library or of the daemon.
     Stopped,
     /// A signal: SIGINT.
     Sigint,
@@ -253,9 +252,9 @@ pub enum EndedBy {
     Sigterm,
     /// A signal: SIGHUP.
     Sighup,
-    /// A criterion of `abort_if` that holds; `failed` has it.
+    /// A criterion of `abort_if` held; see `failed`.
     Criterion,
-    /// The process was killed; this is what had been written until then.
+    /// The process was killed; the report has the data that was written before.
     Killed,
 }
 
@@ -263,26 +262,26 @@ pub enum EndedBy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     pub code: ReasonCode,
-    /// What it is about, with figures.
+    /// The reason, with figures.
     pub text: String,
-    /// What to try; empty where nothing is known.
+    /// A remedy to try; empty if none is known.
     #[serde(default)]
     pub hint: String,
 }
 
-/// Who is to blame, for programs.
+/// The part that caused it, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasonCode {
-    /// Frames left late or not at all, and the port was free: the sender was the limit.
+    /// Frames left late or not at all while the port was free: the sender was the limit.
     GeneratorBound,
-    /// The sender wanted to run and had no CPU.
+    /// The sender was ready to run and had no CPU.
     Starved,
-    /// More left in a window than was asked for, beyond the allowed excess.
+    /// More frames left in a window than were due, beyond the allowed excess.
     Burst,
-    /// What was asked for was not done.
+    /// The requested work was not done.
     NotDone,
-    /// A capture that has one direction only was played as if it had both.
+    /// A capture with one direction only was played as if it had both.
     OneSided,
     /// The link was down while frames were due.
     LinkDown,
@@ -290,11 +289,11 @@ pub enum ReasonCode {
     PortBound,
     /// The port refused frames, each with a reason.
     PortRefused,
-    /// The port or its interface went away.
+    /// The port or its interface disappeared.
     PortLost,
-    /// Frames came and were dropped before they were read.
+    /// Frames arrived and were dropped before they were read.
     ReceiverBound,
-    /// The interface counted other than this process did.
+    /// The counters of the interface and of this process differ.
     CountersDiffer,
     /// Frames arrived before they were sent.
     ClocksDiffer,
@@ -392,13 +391,13 @@ impl Verdict {
 pub struct PortReport {
     pub name: String,
     pub address: String,
-    /// `none`, `process`, `kernel`, `hardware`, `virtual`: where receive instants come from.
+    /// Source of receive timestamps: `none`, `process`, `kernel`, `hardware`, `virtual`.
     pub timestamps: String,
     pub tx: TxReport,
     pub rx: RxReport,
-    /// What the interface counted during the run, where there is one.
+    /// Counters of the interface over the run; `null` without an interface.
     pub interface: Option<InterfaceReport>,
-    /// When the link went down, and when it came up again; the first 10,000 changes.
+    /// Times when the link went down or came up; the first 10,000 changes.
     #[serde(default)]
     pub link_events: Vec<LinkEvent>,
 }
@@ -406,7 +405,7 @@ pub struct PortReport {
 /// A port's link went down, or came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkEvent {
-    /// Seconds since the first departure was due, when it was seen; 0 before.
+    /// When the change was seen: seconds since the first departure was due; 0 before that.
     pub t_s: f64,
     pub up: bool,
 }
@@ -420,7 +419,7 @@ impl PortReport {
     }
 }
 
-/// Frames that the port took for good. Octets are L2, FCS included.
+/// Frames that the port accepted. Octets are L2, FCS included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TxReport {
     pub packets: u64,
@@ -429,8 +428,8 @@ pub struct TxReport {
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
-    /// GSO frames that were handed over whole, to be cut on the way, and the frames that became
-    /// of them, which are among `packets`.
+    /// GSO frames that were handed over, and the frames that they were cut into, which are included
+    /// in `packets`.
     #[serde(default)]
     pub gso_frames: u64,
     #[serde(default)]
@@ -439,14 +438,14 @@ pub struct TxReport {
     pub errors: u64,
     /// Frames that were due and did not leave, by reason.
     pub not_sent: BTreeMap<String, u64>,
-    /// Time during which the port took no frames though some were due.
+    /// Time during which the port accepted no frames although some were due.
     pub blocked_s: f64,
-    /// Time in which the port was taking frames: copies and system calls. Of several workers, that
-    /// of the busiest.
+    /// Time that the port spent accepting frames: copies and system calls. With several workers,
+    /// that of the busiest.
     pub sending_s: f64,
-    /// Actual minus due instant of departure, over all streams.
+    /// Actual minus due time of departure, over all streams.
     pub departure_error_ns: Option<Distribution>,
-    /// Hash over all frames' octets, whatever their order, hexadecimal; only when asked for.
+    /// Hash of all frames' octets, independent of their order, hexadecimal; only on request.
     pub fingerprint: Option<String>,
 }
 
@@ -460,28 +459,27 @@ pub struct RxReport {
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
-    /// GSO frames that came whole, because the kernel or the NIC had joined frames or not cut
-    /// them yet, and the frames in them, which are among `packets`.
+    /// GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them
+    /// yet, and the frames in them, which are included in `packets`.
     #[serde(default)]
     pub gso_frames: u64,
     #[serde(default)]
     pub segments: u64,
-    /// Frames without our signature (of streams without `latency`, or foreign).
+    /// Frames without Squall's signature: of streams without `latency`, or of other senders.
     pub unsigned_packets: u64,
     /// Frames lost between the interface and the process, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// As that of [`TxReport`].
+    /// The same as in [`TxReport`].
     pub fingerprint: Option<String>,
-    /// Gaps between consecutive frames; `null` if there are not two.
+    /// Gaps between consecutive frames; `null` with fewer than two frames.
     pub arrival_gap_ns: Option<Distribution>,
-    /// The same gaps in equal bins; only when asked for.
+    /// The same gaps in equal bins; only on request.
     pub arrival_gap_bins: Option<EqualBins>,
-    /// What the arrival instants are multiples of, as far as they show it; where flows are looked
-    /// at.
+    /// Resolution of the arrival timestamps, as far as they show it; only if flows are counted.
     #[serde(default)]
     pub timestamp_resolution_ns: Option<u64>,
-    /// Of the busiest interval ([`ReceivedFlowsReport::interval_ns`]); where flows are looked at and one
-    /// queue receives.
+    /// Rate of the busiest interval ([`ReceivedFlowsReport::interval_ns`]); only if flows are
+    /// counted and one queue receives.
     #[serde(default)]
     pub peak_pps: Option<f64>,
     #[serde(default)]
@@ -490,67 +488,66 @@ pub struct RxReport {
     pub bursts: Option<Bursts>,
 }
 
-/// A capture: every packet that the filter took is `received`, and is either written, lost
-/// (`dropped_by_kernel`, `dropped`) or not wanted.
+/// A capture: every packet that the filter accepted is `received`, and is either written, lost
+/// (`dropped_by_kernel`, `dropped`) or `unwanted`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureReport {
     /// `pcapng`; `pcap, nanoseconds`; `pcap, microseconds`.
     pub format: String,
-    /// Octets of a packet that are kept at most.
+    /// Maximum number of octets of a packet that are kept.
     pub snaplen: u32,
-    /// Frames that came to the interfaces, wanted or not, by their own counters; `null` where no
-    /// port has an interface.
+    /// Frames that arrived at the interfaces, with those that the filter rejects, by the
+    /// interfaces' own counters; `null` if no port has an interface.
     pub arrived: Option<u64>,
-    /// Frames that the filter took, as the ports count them, lost ones included; a GSO frame is
-    /// one. `null` where a port does not count.
+    /// Frames that the filter accepted, by the ports' counters, lost frames included; a GSO frame
+    /// counts as one. `null` if a port does not count them.
     pub accepted: Option<u64>,
-    /// Packets that the filter took on all interfaces, lost ones included; the frames that were cut
-    /// out of GSO frames each.
+    /// Packets that the filter accepted on all interfaces, lost packets included; each frame that
+    /// was cut out of a GSO frame counts.
     pub received: u64,
-    /// What the interfaces counted as lost, by counter. Not among the lost: they may have been lost
-    /// to others, and what a port counts itself (`dropped_by_kernel`) may be there, too.
+    /// Frames that the interfaces counted as lost, by counter. Not included in `lost`: other
+    /// programs may have lost them, and frames in `dropped_by_kernel` may be counted here, too.
     pub dropped_by_interface: BTreeMap<String, u64>,
     /// Lost between the interface and the process, by reason.
     pub dropped_by_kernel: BTreeMap<String, u64>,
     /// Lost in the process, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Came before or after what was asked for (a trigger, a count), by reason; not lost.
+    /// Packets before or after the requested part (a trigger, a count), by reason; not lost.
     pub unwanted: BTreeMap<String, u64>,
-    /// All that were lost.
+    /// All lost packets.
     pub lost: u64,
     /// Packet loss ratio: lost / (received - unwanted), 0 to 1.
     pub loss_ratio: f64,
-    /// Written packets of which octets were cut off because the buffer was filling, not by the
-    /// snaplen.
+    /// Written packets that were shortened because the buffer was filling, not by the snap length.
     pub truncated: u64,
-    /// In files, or printed where there are none.
+    /// Packets written to files, or printed if there are none.
     pub written_packets: u64,
     /// Octets of these packets, as captured, without FCS.
     pub written_octets: u64,
     /// Octets of all files.
     pub file_octets: u64,
-    /// The newest, at most 1000.
+    /// The newest files, at most 1000.
     pub files: Vec<CaptureFile>,
-    /// All of them.
+    /// Number of all files.
     pub files_written: u64,
-    /// Files that the ring has removed; their packets are among the written.
+    /// Files that the ring has removed; their packets are included in the written ones.
     pub removed_files: u64,
     pub removed_packets: u64,
     pub removed_octets: u64,
-    /// GSO frames that came joined, and the frames in them.
+    /// GSO frames that arrived, and the frames in them.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Stretches of packets that stand in a file behind a later packet of another queue.
+    /// Sequences of packets that come in a file after a later packet of another queue.
     pub out_of_order: u64,
-    /// Memory between the wire and the file, and how much of it waited to be written at most.
+    /// Buffer memory between the wire and the file, and the most of it that waited to be written.
     pub buffer_octets: u64,
     pub buffer_peak_octets: u64,
     /// When the trigger came; RFC 3339, UTC.
     pub triggered: Option<String>,
-    /// What ended the capture before it was stopped: `packets`, `octets`, `files`,
+    /// The cause if the capture ended before it was stopped: `packets`, `octets`, `files`,
     /// `after the trigger`, `reader gone`, `write error`.
     pub ended_by: Option<String>,
-    /// Why not everything could be written.
+    /// Error that prevented writing.
     pub error: Option<String>,
 }
 
@@ -561,12 +558,12 @@ pub struct CaptureFile {
     pub packets: u64,
     /// Its size.
     pub octets: u64,
-    /// Of the first and the last packet; RFC 3339, UTC; `null` if it has none.
+    /// Times of the first and the last packet; RFC 3339, UTC; `null` without packets.
     pub first: Option<String>,
     pub last: Option<String>,
 }
 
-/// Counters of the interface itself, without FCS, difference over the run.
+/// The interface's own counters, without FCS, as differences over the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceReport {
     pub tx_packets: u64,
@@ -577,10 +574,10 @@ pub struct InterfaceReport {
     pub rx_octets: u64,
     pub rx_dropped: u64,
     pub rx_errors: u64,
-    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or
-    /// `rx_errors`, too.
+    /// Frames that the device could not receive because its buffers were full; some drivers count
+    /// these in `rx_dropped` or `rx_errors`, too.
     pub rx_missed: u64,
-    /// The device's queue overran; as for `rx_missed`.
+    /// Overruns of the device's queue; some drivers count these elsewhere, too, as `rx_missed`.
     pub rx_fifo: u64,
 }
 
@@ -595,25 +592,25 @@ pub struct StreamReport {
     pub tx_octets: u64,
     /// Mean over the stream's own active time.
     pub tx_pps: f64,
-    /// The rate that was asked for, frames a second; `null` for `max`.
+    /// The requested rate, frames per second; `null` for `max`.
     pub asked_pps: Option<f64>,
     /// Frames that were due and did not leave, by reason.
     pub not_sent: BTreeMap<String, u64>,
-    /// Actual minus due instant of departure; early frames do not exist.
+    /// Actual minus due time of departure; no frame leaves early.
     pub departure_error_ns: Option<Distribution>,
-    /// The receiver's view; only of streams with `latency`.
+    /// Figures of the receivers; only of streams with `latency`.
     pub rx: Option<StreamRx>,
 }
 
-/// A stream as its receivers saw it, from signatures.
+/// Figures of a stream at its receivers, from signatures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamRx {
-    /// Ports it was seen on.
+    /// Ports that received it.
     pub ports: Vec<String>,
-    /// Duplicates included.
+    /// Received packets, duplicates included.
     pub packets: u64,
     pub octets: u64,
-    /// Sent and never seen, duplicates not counted as seen (RFC 7680).
+    /// Frames that were sent and never received; duplicates do not count as received (RFC 7680).
     pub lost: u64,
     /// lost / sent, 0 to 1.
     pub loss_ratio: f64,
@@ -635,47 +632,48 @@ pub struct StreamRx {
     /// reordered / received, duplicates left out (RFC 4737 §3.4).
     #[serde(default)]
     pub reordering_ratio: f64,
-    /// How often the sender began to count anew; only of streams that are sent elsewhere.
+    /// Number of times that the sender restarted its sequence; only of streams of other senders.
     #[serde(default)]
     pub restarts: u64,
-    /// How losses are spread, and how late frames are late; where there are any.
+    /// Patterns of lost and late frames, if there are any.
     #[serde(default)]
     pub patterns: Option<Patterns>,
 }
 
-/// How losses are spread, and how late frames are late: distributions of frames, not of times.
+/// Patterns of lost and late frames: distributions of frames, not of times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Patterns {
-    /// Loss periods (RFC 3357 §4), and the frames lost in each.
+    /// Frames lost in each loss period (RFC 3357 §4).
     pub loss_period_packets: Option<Distribution>,
-    /// Loss distance (RFC 3357 §3): of each lost frame to the lost one before it, in sequence
+    /// Loss distance (RFC 3357 §3): from each lost frame to the previous lost one, in sequence
     /// numbers; 1 within a period.
     pub loss_distance_packets: Option<Distribution>,
-    /// Reordering extent (RFC 4737 §4.2.1) of each frame that came late.
+    /// Reordering extent (RFC 4737 §4.2.1) of each late frame.
     pub reordering_extent_packets: Option<Distribution>,
-    /// The largest n for which each frame that came late is n-reordered (RFC 4737 §5); TCP takes 3
-    /// for a loss.
+    /// The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a
+    /// loss.
     pub n_reordering_packets: Option<Distribution>,
 }
 
-/// What was received, flow by flow or source by source.
+/// Received frames, by flow or by source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceivedFlowsReport {
-    /// `flow`, `source`, or `none`: what has an entry in `flows`.
+    /// Kind of the entries in `flows`: `flow`, `source`, or `none`.
     pub by: String,
-    /// So many entries at most in each receive queue; the frames of others are counted in `rest`.
+    /// Maximum number of entries of each receive queue; frames of other flows are counted in
+    /// `rest`.
     pub limit: u64,
-    /// Peak rates are those of the busiest interval of this length.
+    /// Length of the interval of which peak rates are the busiest.
     pub interval_ns: u64,
-    /// Frames of a burst are no further apart.
+    /// Largest gap between frames of a burst.
     pub burst_gap_ns: u64,
-    /// Most octets first.
+    /// Entries, most octets first.
     pub flows: Vec<ReceivedFlowReport>,
-    /// The flows of each source together, most octets first; where `by` is `flow`.
+    /// Sums of the flows of each source, most octets first; only if `by` is `flow`.
     pub sources: Vec<ReceivedSourceReport>,
-    /// Frames of flows that were too many.
+    /// Frames of flows beyond the limit.
     pub rest: Option<RestReport>,
-    /// Memory of the flows; those in it that many frames came of have histograms.
+    /// Memory used for flows; flows with many frames have histograms.
     pub memory_octets: u64,
 }
 
@@ -684,11 +682,11 @@ pub struct ReceivedFlowsReport {
 pub struct ReceivedFlowReport {
     /// `10.0.0.1:5000 > 10.0.0.2:6000 UDP`, or an address.
     pub name: String,
-    /// The port that it was received on.
+    /// The port that received it.
     pub port: String,
     /// Addresses: IP, or MAC where there is no IP.
     pub src: String,
-    /// Empty, and the ports `null`, where sources have the entries.
+    /// Empty, and the ports `null`, if `by` is `source`.
     pub dst: String,
     pub src_port: Option<u16>,
     pub dst_port: Option<u16>,
@@ -697,32 +695,32 @@ pub struct ReceivedFlowReport {
     pub packets: u64,
     /// L2, FCS included.
     pub octets: u64,
-    /// Instants of the first and the last frame, since the first frame of all.
+    /// Times of the first and the last frame, since the first frame of the run.
     pub first_s: f64,
     pub last_s: f64,
-    /// Mean from the first to the last frame; 0 of one frame.
+    /// Mean from the first to the last frame; 0 with one frame.
     pub pps: f64,
     pub bps_l2: f64,
-    /// Of the busiest interval.
+    /// Rate in the busiest interval.
     pub peak_pps: f64,
     pub peak_bps_l2: f64,
     pub bursts: Bursts,
     pub arrival_gap_ns: Option<Distribution>,
-    /// The same gaps in equal bins; only when asked for.
+    /// The same gaps in equal bins; only on request.
     pub arrival_gap_bins: Option<EqualBins>,
-    /// Standard deviation of gaps that is the receiver's own at such a rate, where that was
-    /// measured (`squall recv --self-test`, `--floor`), and what remains without it: sqrt(stddev² -
-    /// floor²); 0 where nothing does, that is below the floor.
+    /// Standard deviation of gaps that the receiver itself causes at such a rate, if that was
+    /// measured (`squall recv --self-test`, `--floor`), and the rest: sqrt(stddev² - floor²); 0 if
+    /// below the floor.
     #[serde(default)]
     pub gap_floor_ns: Option<f64>,
     #[serde(default)]
     pub gap_stddev_corrected_ns: Option<f64>,
-    /// Where its packets are numbered in a way that is known.
+    /// Figures from sequence numbers, if its packets have any of a known kind.
     pub sequence: Option<SequenceReport>,
 }
 
-/// A burst: two frames or more, each at most [`ReceivedFlowsReport::burst_gap_ns`] behind the one before
-/// it.
+/// A burst: two frames or more, each at most [`ReceivedFlowsReport::burst_gap_ns`] after the
+/// previous one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bursts {
     pub count: u64,
@@ -734,19 +732,20 @@ pub struct Bursts {
     pub max_ns: u64,
 }
 
-/// What the numbers in a flow's packets tell.
+/// Figures from the sequence numbers in a flow's packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SequenceReport {
     /// `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`.
     pub kind: String,
-    /// Of frames of ours: the stream, whose figures are among the report's streams, and none here.
-    /// `null`: of several.
+    /// Of Squall's own frames: the stream. Its figures are among the report's streams, not here.
+    /// `null`: several streams.
     pub stream: Option<u16>,
-    /// Packets that have no such number.
+    /// Packets without a sequence number.
     pub unnumbered_packets: u64,
     /// First copies.
     pub unique_packets: u64,
-    /// Missing between the first and the last number, duplicates not counted as seen (RFC 7680).
+    /// Numbers missing between the first and the last; duplicates do not count as received
+    /// (RFC 7680).
     pub lost: u64,
     /// lost / (lost + received), 0 to 1.
     pub loss_ratio: f64,
@@ -758,16 +757,16 @@ pub struct SequenceReport {
     pub reordering_ratio: f64,
     /// Largest reordering extent (RFC 4737 §4.2.1), packets.
     pub max_reordering_extent: u64,
-    /// Older than what is remembered (4096 numbers): late or duplicates. They count as lost.
+    /// Packets older than the 4096 remembered numbers: late or duplicates. They count as lost.
     pub too_old: u64,
-    /// How often the sender began to count anew.
+    /// Number of times that the sender restarted its sequence.
     pub restarts: u64,
-    /// Whose clock the send times are of: `wall` or `receiver`, within two seconds of ours, so that
-    /// there is a one-way delay; `other`; `none` where there is no send time in a known unit.
+    /// Clock of the send times: `wall` or `receiver`, within two seconds of this machine's, so that
+    /// there is a one-way delay; `other`; `none` without send times in a known unit.
     pub clock: String,
     /// One-way delay (RFC 7679).
     pub latency_ns: Option<Distribution>,
-    /// Packets that came before they were sent, by the clocks; they are in no latency.
+    /// Packets that arrived before they were sent, by the clocks; excluded from latency.
     pub negative_latency: u64,
     /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
     pub ipdv_ns: Option<Distribution>,
@@ -786,28 +785,28 @@ pub struct ReceivedSourceReport {
     /// Mean from the first to the last frame.
     pub pps: f64,
     pub bps_l2: f64,
-    /// Of the flows whose packets are numbered.
+    /// Lost packets of flows with sequence numbers.
     pub lost: Option<u64>,
 }
 
-/// Frames that have no entry of their own.
+/// Frames without an entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RestReport {
     pub packets: u64,
     pub octets: u64,
 }
 
-/// Summary and histogram, of nanoseconds where its name says nothing else.
+/// Summary and histogram, in nanoseconds unless the name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
-    /// Values seen.
+    /// Number of values.
     pub count: u64,
     /// The smallest value.
     pub min: u64,
-    /// Exact; the deviation is that of the population.
+    /// Exact mean and standard deviation (of the population).
     pub mean: f64,
     pub stddev: f64,
-    /// Percentiles are those of the histogram: at most 0.8 % above the exact value.
+    /// Percentiles are computed from the histogram: at most 0.8 % above the exact value.
     pub p50: u64,
     pub p90: u64,
     #[serde(default)]
@@ -841,24 +840,25 @@ pub fn distribution(h: &Histogram) -> Option<Distribution> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EqualBins {
     pub width_ns: u64,
-    /// Count i is that of the values from i times the width to below the next.
+    /// Count i is the number of values from i times the width up to, excluding, the next bin.
     pub counts: Vec<u64>,
     /// Values above the last bin.
     pub beyond: u64,
 }
 
-/// One instant of the series; counters since the instant before. Of a run of many hours every
-/// second, fourth, ... instant is there.
+/// One sample of the series; counters since the previous sample. In a run of many hours, only
+/// every second, fourth, ... sample is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
-    /// Since the first frame was due; 0 on virtual time.
+    /// Seconds since the first frame was due; 0 in virtual time.
     pub t_s: f64,
     pub ports: Vec<PortSample>,
     pub streams: Vec<StreamSample>,
     /// Only of a capture.
     #[serde(default)]
     pub capture: Option<CaptureSample>,
-    /// Only of flows: each template and side, and behind several their sum (`all templates`).
+    /// Only of flows: each template and side, then, if there are several, their sum
+    /// (`all templates`).
     #[serde(default)]
     pub flows: Vec<TemplateSample>,
 }
@@ -866,30 +866,31 @@ pub struct Sample {
 /// Flows of one template at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateSample {
-    /// The template's; `all templates` for their sum, after several.
+    /// Name of the template; `all templates` for the sum.
     pub name: String,
     /// `client` or `server`.
     pub side: String,
-    /// Open.
+    /// Open flows.
     pub active: u64,
-    /// Begun, and ended as they should, a second, since the sample before.
+    /// Flows per second that started, and that completed, since the previous sample.
     pub attempted_cps: f64,
     pub completed_cps: f64,
-    /// So far: ended otherwise; due and not begun; of these, because the generator was late.
+    /// So far: flows that failed; flows that were due and not started; of these, those for which
+    /// the generator was late.
     pub failed: u64,
     pub not_begun: u64,
     pub late: u64,
-    /// Application data received, bits a second, since the sample before.
+    /// Application data received, bits per second, since the previous sample.
     pub goodput_bps: f64,
-    /// Since the sample before.
+    /// Percentiles since the previous sample.
     pub setup_p99_ns: Option<u64>,
     pub transaction_p99_ns: Option<u64>,
 }
 
-/// What a capture wrote, and what it lost.
+/// Packets that a capture wrote and lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSample {
-    /// Since the sample before; bits of the packets as captured, without FCS.
+    /// Rates since the previous sample; bits of the packets as captured, without FCS.
     pub written_pps: f64,
     pub written_bps: f64,
     /// So far, files that the ring has removed included.
@@ -900,7 +901,7 @@ pub struct CaptureSample {
     pub dropped: u64,
 }
 
-/// Rates of a port since the sample before.
+/// Rates of a port since the previous sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortSample {
     pub name: String,
@@ -912,15 +913,15 @@ pub struct PortSample {
     pub rx_bps_l2: f64,
 }
 
-/// Rates and percentiles of a stream since the sample before.
+/// Rates and percentiles of a stream since the previous sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamSample {
     pub name: String,
     pub tx_pps: f64,
     pub rx_pps: f64,
-    /// Gaps in the sequence so far; what is on its way is not lost.
+    /// Gaps in the sequence so far; frames in flight do not count as lost.
     pub lost: u64,
-    /// `null` where nothing was measured, and with more than 64 streams.
+    /// `null` if nothing was measured, and with more than 64 streams.
     pub latency_p50_ns: Option<u64>,
     pub latency_p99_ns: Option<u64>,
     pub late_p99_ns: Option<u64>,
@@ -931,27 +932,28 @@ pub struct StreamSample {
 pub struct Cpu {
     pub user_s: f64,
     pub system_s: f64,
-    /// CPU seconds for a million frames sent and received.
+    /// CPU seconds per million frames sent and received.
     pub per_mpkt_s: Option<f64>,
 }
 
-/// What the kernel says of CPU time that was wanted during the run and not had.
+/// CPU time that was needed during the run and not available, by the kernel's figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Contention {
-    /// Times that a sending or receiving thread was taken off its CPU though it wanted to go on.
+    /// Number of times that a sending or receiving thread was taken off its CPU while it was ready
+    /// to run.
     pub involuntary_switches: u64,
-    /// Time for which the control group of the process had used up its quota.
+    /// Time during which the control group of the process had used up its quota.
     pub throttled_s: f64,
-    /// Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the
+    /// Of the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
     /// hypervisor took.
     pub pressure_s: f64,
     pub steal_s: f64,
 }
 
-/// What one thread did.
+/// One thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerReport {
-    /// The CPU that it was bound to; `null` where the system moved it as it liked.
+    /// The CPU that it was bound to; `null` if it was not bound.
     pub cpu: Option<u32>,
     pub cpu_s: f64,
     pub tx_packets: u64,
@@ -961,7 +963,7 @@ pub struct WorkerReport {
 /// Memory of the process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
-    /// The most that the process ever had.
+    /// Peak of the process.
     pub peak_rss_octets: u64,
 }
 

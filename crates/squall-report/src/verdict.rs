@@ -56,7 +56,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
         verdict.say(
             ReasonCode::NotDone,
             "nothing was sent".into(),
-            "see squall plan for what is due, and when",
+            "run squall plan to see what is due and when",
         );
     }
     for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration))
@@ -67,7 +67,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     }
     for (name, frames) in &facts.early {
         let text = format!(
-            "stream {name:?}: {frames} frames arrived before they were sent, and are in no latency"
+            "stream {name:?}: {frames} frames arrived before they were sent; latency excludes them"
         );
         verdict.say(ReasonCode::ClocksDiffer, text, "");
     }
@@ -77,10 +77,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     for link in report.flows.iter().flat_map(|flows| &flows.links) {
         let dropped = link.counters.get("relay_dropped").copied().unwrap_or(0);
         if dropped > 0 {
-            let text = format!(
-                "port {}: {dropped} frames were dropped on their way from one worker to another",
-                link.port
-            );
+            let text = format!("port {}: {dropped} frames were dropped between workers", link.port);
             let hint = "fewer --cores, or a port that gives each worker its own (af_packet)";
             verdict.say(ReasonCode::ReceiverBound, text, hint);
         }
@@ -131,7 +128,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         let (text, hint) = match flows {
             true => {
                 let text = format!(
-                    "{missing} of {} flows were due and did not begin ({})",
+                    "{missing} of {} flows were due and did not start ({})",
                     source.asked,
                     why.join(", ")
                 );
@@ -147,7 +144,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     }
     // Where frames are missing, that says it.
     if !said && source.lag_s > behind(duration) {
-        let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
+        let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
         say(limit, with_starved(text, limit, source), "");
     }
     let beyond =
@@ -161,15 +158,15 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     }
     if source.unread_s > behind(duration) {
         let text = format!(
-            "nothing left in the last {:.1} ms: captures were not read in time",
+            "nothing was sent in the last {:.1} ms: captures were not read in time",
             source.unread_s * 1e3
         );
         say(ReasonCode::GeneratorBound, text, "--preload");
     }
     if source.one_sided > 0 {
         let text = format!(
-            "of {} conversations the capture has one direction only: octets that nobody captured \
-             are not compared",
+            "the capture has only one direction of {} conversations: octets that were not \
+             captured are not compared",
             source.one_sided
         );
         say(
@@ -182,7 +179,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         say(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
     }
     if source.unpaced && source.starved_s > (duration * STARVED).max(SHORT_STARVED_S) {
-        let text = "it sends as fast as it can, and did not have its CPU".to_owned();
+        let text = "it sends as fast as it can, and its CPU was taken".to_owned();
         say(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
     }
     // Of flows that are open when the drain time is over nobody knows how they would have ended.
@@ -197,19 +194,19 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         let hint = failed().max_by_key(|(_, n)| **n).map_or("", |(reason, _)| failed_hint(reason));
         say(
             ReasonCode::NotDone,
-            format!("none of {count} flows was completed ({})", why.join(", ")),
+            format!("none of {count} flows completed ({})", why.join(", ")),
             hint,
         );
     }
 }
 
-const BURST_HINT: &str = "give the sender a CPU of its own (--cpus), and do not ask it to catch up";
-const STARVED_HINT: &str = "free a CPU, raise the quota, or --cpus";
+const BURST_HINT: &str = "give the sender its own CPU (--cpus), and do not let it catch up";
+const STARVED_HINT: &str = "free a CPU, raise the quota, or use --cpus";
 
 fn burst(excess: &Excess, unit: &str) -> String {
     format!(
-        "{} {unit} left in {:.1} ms at {:.3} s, {} more than were due in such a time (schedule of \
-         {:.1} ms beyond it, {:.1} allowed)",
+        "{} {unit} left in {:.1} ms at {:.3} s, {} more than were due in such a time (excess of \
+         {:.1} ms, {:.1} allowed)",
         excess.packets,
         excess.over_s * 1e3,
         excess.at_s,
@@ -223,7 +220,7 @@ fn burst(excess: &Excess, unit: &str) -> String {
 fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String {
     match code {
         ReasonCode::Starved | ReasonCode::Burst if source.starved_s > 0.0 => format!(
-            "{text}; its thread was kept from running for {:.2} s, {:.1} ms at once",
+            "{text}; its thread had to wait for its CPU for {:.2} s, up to {:.1} ms at a time",
             source.starved_s,
             source.longest_stall_s * 1e3,
         ),
@@ -234,15 +231,15 @@ fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String
 fn not_begun_hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "unresolved" => {
-            "nobody answers ARP or neighbour discovery for the next hop: check --gateway, the peer \
-             and its address"
+            "check --gateway, the peer and its address (nothing answers ARP or neighbor discovery \
+             for the next hop)"
         }
         "ports_exhausted" => {
-            "all addresses and ports of the clients are in use: more --clients, or a shorter \
-             time_wait"
+            "more --clients, or a shorter time_wait (all addresses and ports of the clients are in \
+             use)"
         }
-        "limit" => "as many flows are open as may be: raise active_limit",
-        "full" => "the table of flows is full: a smaller load, or flows that end sooner",
+        "limit" => "a higher active_limit (as many flows are open as it allows)",
+        "full" => "a smaller load, or flows that end sooner (the table of flows is full)",
         _ => return None,
     })
 }
@@ -250,14 +247,14 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
 fn failed_hint(reason: &str) -> &'static str {
     match reason {
         "reset" => {
-            "is there a server at that port, and are the --clients addresses that no host has? (a \
-             host resets what it did not begin)"
+            "check that a server listens on that port, and that no host has the addresses of \
+             --clients (a host resets connections that it did not open)"
         }
-        "refused" => "nobody listens at that port of the servers",
-        "connect_timeout" => "no answer came: check the route back to the clients",
-        "unreachable" => "a router says that there is no way: check its routes and the gateway",
+        "refused" => "start the servers (nothing listens on that port)",
+        "connect_timeout" => "check the route back to the clients (no answer arrived)",
+        "unreachable" => "check the gateway and the routes of routers (a router has no route)",
         "unfinished" | "aborted" => {
-            "the server says something else than the program waits for: look at protocol_errors"
+            "look at protocol_errors (the server's answers differ from the flow program)"
         }
         _ => "look at the template's failures and protocol errors",
     }

@@ -31,27 +31,27 @@ const BETWEEN: Duration = Duration::from_secs(10);
 /// Addresses whose refusals are counted.
 const ADDRESSES: usize = 1024;
 
-/// Something that was done, or refused.
+/// An action that was done or refused.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct AuditRow {
-    /// From 1; numbers do not come again.
+    /// Number, from 1; numbers are never used again.
     pub n: i64,
     /// RFC 3339.
     pub t: String,
-    /// Who asked: what they showed, or `daemon` for what it did by itself.
+    /// Client, by its credentials; `daemon` for actions of the daemon itself.
     pub who: String,
-    /// Address and port they asked from.
+    /// Address and TCP port of the client.
     pub source: String,
     /// `POST /squall/v1/runs`, `lease expired`.
     pub action: String,
-    /// Status of the reply; `null` for what was no request.
+    /// Status of the reply; `null` without a request.
     pub status: Option<u16>,
-    /// What it did: runs, leases, ports, files.
+    /// Affected runs, leases, ports or files.
     pub detail: String,
 }
 
 pub fn routes() -> Routes {
-    let says = Operation::new("daemon", "Who did what, from where and when, the newest first");
+    let says = Operation::new("daemon", "List the actions of clients, newest first");
     Routes::new().get("/squall/v1/audit", list, says.query::<Query>().gives::<AuditList>())
 }
 
@@ -59,7 +59,7 @@ pub fn routes() -> Routes {
 struct Query {
     /// 1 to 1000 [default: 100].
     limit: Option<usize>,
-    /// Older than this number.
+    /// Only entries older than this number.
     before: Option<i64>,
 }
 
@@ -133,7 +133,7 @@ impl Service {
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let Some(missed) = self.refused.another(from, Instant::now()) else { return };
             if missed > 0 {
-                detail = format!("and {missed} refusals of this address before it");
+                detail = format!("and {missed} earlier refusals of this address");
             }
             tracing::warn!(source = author.source, path, status = status.as_u16(), "refused");
         } else if looks(method, &path) {

@@ -45,8 +45,8 @@ impl Auth {
         let remote = std::iter::once(&settings.listen).chain(&settings.grpc).any(remote);
         if remote && settings.token == Token::None {
             return Err(Error::Usage(format!(
-                "without a token everybody who reaches {} could send traffic\n  try --token auto, \
-                 or --listen 127.0.0.1:8443",
+                "without a token, anyone who can reach {} can send traffic\n  try --token auto, or \
+                 --listen 127.0.0.1:8443",
                 settings.listen
             )));
         }
@@ -208,16 +208,19 @@ fn check<'a>(token: &'a str, file: &Path) -> Result<&'a str, Error> {
     let mode = fs::metadata(file).map_err(|e| unusable(file, &e))?.permissions().mode();
     if mode & 0o077 != 0 {
         let why = format!(
-            "others may read it (mode {:03o})\n  try chmod 600 {}",
+            "other users can read it (mode {:03o})\n  try chmod 600 {}",
             mode & 0o777,
             file.display()
         );
-        return Err(Error::Environment(format!("the token of {}: {why}", file.display())));
+        return Err(Error::Environment(format!(
+            "cannot use the token in {}: {why}",
+            file.display()
+        )));
     }
     if token.len() < 16 || !token.bytes().all(|octet| octet.is_ascii_graphic()) {
-        let why = "expected one line of at least 16 letters, digits and signs";
+        let why = "expected one line of at least 16 letters, digits and punctuation marks";
         return Err(Error::Environment(format!(
-            "the token of {}: {why}\n  try: rm it, and another is made",
+            "cannot use the token in {}: {why}\n  try to remove it; the daemon makes a new one",
             file.display()
         )));
     }
@@ -225,5 +228,5 @@ fn check<'a>(token: &'a str, file: &Path) -> Result<&'a str, Error> {
 }
 
 fn unusable(file: &Path, error: &io::Error) -> Error {
-    Error::Environment(format!("the token of {}: {error}", file.display()))
+    Error::Environment(format!("cannot use the token in {}: {error}", file.display()))
 }

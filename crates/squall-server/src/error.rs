@@ -9,23 +9,23 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use squall::EngineError;
 
-/// A request that is not done, and why: `{"error": {...}}`.
+/// A refused request, with the reason: `{"error": {...}}`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Refusal {
-    /// As the status of the reply.
+    /// Status of the reply.
     pub status: u16,
     /// One word for programs.
     pub code: &'static str,
-    /// For people: what was found, what was expected, what to try.
+    /// Text for people: the value found, the value expected, a remedy to try.
     pub message: String,
-    /// Each mistake and its place, if there are several or it has one.
+    /// Each error with its position, if there are several or if it has a position.
     pub details: Vec<Detail>,
 }
 
-/// A mistake and its place.
+/// An error and its position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Detail {
-    /// From 1; 0: there is no line.
+    /// Line number, from 1; 0: no line.
     pub line: u32,
     pub column: u32,
     /// `streams[0].rate`, a port, a file.
@@ -62,7 +62,7 @@ impl Refusal {
 
     /// A panic, whose message the daemon has printed.
     pub fn defect() -> Self {
-        Self::internal("this is a defect in Squall, please report it with what the daemon printed")
+        Self::internal("this is a bug in Squall, please report it with the output of the daemon")
     }
 
     pub fn with(mut self, details: Vec<Detail>) -> Self {

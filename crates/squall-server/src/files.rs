@@ -57,7 +57,7 @@ impl Files {
         let root = fs::canonicalize(&root).map_err(|error| wrong(&root, error))?;
         if root.to_str().is_none_or(|text| text.contains(',')) {
             return Err(Error::Usage(format!(
-                "{}: a comma, or what is no UTF-8, cannot stand in the addresses of files\n  try \
+                "{}: addresses of files cannot contain a comma, or text that is not UTF-8\n  try \
                  another --data FOLDER",
                 root.display()
             )));
@@ -106,22 +106,22 @@ impl Files {
         };
         let relative = path.strip_prefix(&self.root).unwrap_or(path);
         if relative.as_os_str().is_empty() || said.contains('\0') || said.len() > 512 {
-            return Err(outside("is no name of a file"));
+            return Err(outside("is not a file name"));
         }
         if !relative.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(outside("leads out of the daemon's folder"));
+            return Err(outside("is outside the daemon's folder"));
         }
         let whole = self.root.join(relative);
         // The deepest part that is there says where links lead.
         let there = whole.ancestors().find_map(|part| fs::canonicalize(part).ok());
         match there {
             Some(there) if there.starts_with(&self.root) => {}
-            _ => return Err(outside("leads out of the daemon's folder")),
+            _ => return Err(outside("is outside the daemon's folder")),
         }
         if fs::symlink_metadata(&whole)
             .is_ok_and(|about| about.is_symlink() && fs::canonicalize(&whole).is_err())
         {
-            return Err(outside("is a link to nowhere"));
+            return Err(outside("is a broken link"));
         }
         Ok(whole)
     }
@@ -176,7 +176,7 @@ impl Files {
             |message: String| Err(Refusal::bad_request("bad_path", self.without_root(&message)));
         if path.is_dir() {
             return refuse(format!(
-                "{}: folders of rules are not taken here\n  try a list of files",
+                "{}: folders of rules are not accepted here\n  try a list of files",
                 path.display()
             ));
         }
@@ -195,7 +195,7 @@ impl Files {
         };
         match text.lines().find(|line| asks(line)) {
             Some(line) => refuse(format!(
-                "{}: {line:?} is not followed here\n  try all rules in one file",
+                "{}: {line:?} is not supported here\n  try all rules in one file",
                 path.display()
             )),
             None => Ok(()),
@@ -348,7 +348,7 @@ mod tests {
         ] {
             let refusal = files.profile(&wrong, Format::Toml).expect_err(&wrong);
             assert!(
-                refusal.message.contains("leads out")
+                refusal.message.contains("is outside")
                     || refusal.message.contains("expected the name of a file"),
                 "{wrong}\n{refusal}"
             );
@@ -358,7 +358,7 @@ mod tests {
         let refusal = files
             .profile(&attack("rules = [\"x.rules\"]"), Format::Toml)
             .expect_err("it includes another");
-        assert!(refusal.message.contains("not followed"), "{refusal}");
+        assert!(refusal.message.contains("not supported here"), "{refusal}");
         fs::remove_dir_all(data).expect("removed");
     }
 }

@@ -75,7 +75,7 @@ pub async fn guard(
             if reset && !rest::read(Paced::new(request.into_body()), rest::OF_REFUSED).await =>
         {
             let message =
-                format!("the body is longer than is read of such a request: {}", refusal.message);
+                format!("the body is too long for a refused request: {}", refusal.message);
             refuse(&headers, Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
         }
         Err(refusal) => refuse(&headers, refusal),
@@ -119,12 +119,13 @@ fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Re
     if !is_open(uri.path()) && !service.auth.allows(headers, peer) {
         let message =
             match (headers.contains_key(header::AUTHORIZATION), service.auth.needs, peer.user) {
-                (true, ..) => "this is not the token\n  try what is in the token file of the \
+                (true, ..) => "the token is wrong\n  try the contents of the token file in the \
                                daemon's data folder"
                     .to_owned(),
                 (false, Needs::Others(own), Some(user)) if user != own => format!(
-                    "the token is missing, and you are user {user}, not {own}, whose daemon this \
-                     is\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder"
+                    "the token is missing, and the daemon belongs to user {own}, not to you, user \
+                     {user}\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data \
+                     folder"
                 ),
                 _ => "the token is missing\n  try -H 'Authorization: Bearer TOKEN'; it is in the \
                       daemon's data folder"
@@ -150,8 +151,8 @@ fn same_site(
     let local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
     if !local && !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
         return Err(forbidden(format!(
-            "asked as {name:?}, which is not a name of this daemon\n  try its address, or start \
-             it with --name {name}"
+            "{name:?} is not a name of this daemon\n  try its address, or start it with --name \
+             {name}"
         )));
     }
     if of_peer {
@@ -162,8 +163,8 @@ fn same_site(
         let from = origin.split_once("://").map(|(_, rest)| rest);
         if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
             return Err(forbidden(format!(
-                "a page of {origin:?} may not ask {host:?}\n  if it is a page of another \
-                 daemon of yours, start this one with --peer {origin}"
+                "pages of {origin:?} are not allowed to access {host:?}\n  if it is a page of \
+                 another daemon of yours, start this one with --peer {origin}"
             )));
         }
     }
@@ -171,7 +172,7 @@ fn same_site(
     if text(headers, "sec-fetch-site") == "cross-site"
         && text(headers, "sec-fetch-mode") != "navigate"
     {
-        return Err(forbidden("a page of another site may not ask".into()));
+        return Err(forbidden("pages of other sites are not allowed to access the daemon".into()));
     }
     Ok(())
 }
@@ -206,7 +207,9 @@ fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "content_type",
-        format!("content-type {given:?} is not taken\n  try -H 'content-type: application/json'"),
+        format!(
+            "content-type {given:?} is not supported\n  try -H 'content-type: application/json'"
+        ),
     ))
 }
 

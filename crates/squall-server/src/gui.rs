@@ -94,7 +94,7 @@ fn index(headers: &HeaderMap, policy: &HeaderValue) -> Response {
 fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
     match Page::get(path) {
         Some(found) => answer(path, found, headers, policy),
-        None => (StatusCode::NOT_FOUND, "the page has no such file\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
 

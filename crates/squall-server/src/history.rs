@@ -164,7 +164,7 @@ impl History {
         let Some(missing) = usize::try_from(version).ok().and_then(|version| STEPS.get(version..))
         else {
             return Err(format!(
-                "is of version {version}, which a later Squall wrote\n  try that one, or another \
+                "has version {version}, which a newer Squall wrote\n  try that Squall, or another \
                  --data"
             )
             .into());
@@ -186,8 +186,8 @@ impl History {
             let mut row: RunRow = serde_json::from_str(&text)?;
             row.state = State::Interrupted;
             row.error = Some(match has_report {
-                true => "the daemon was killed, or the machine stopped: the report ends seconds \
-                         before that"
+                true => "the daemon was killed, or the machine stopped: the report ends some \
+                         seconds before that"
                     .into(),
                 false => "the daemon was killed, or the machine stopped, before there was a report"
                     .into(),
@@ -525,7 +525,7 @@ pub fn unreadable(error: rusqlite::Error) -> Refusal {
         true => Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "environment",
-            message + "\n  try to make room in the data folder",
+            message + "\n  try to free space in the data folder",
         ),
         false => Refusal::internal(message),
     }
@@ -637,7 +637,7 @@ mod tests {
             .and_then(|c| c.pragma_update(None, "user_version", VERSION + 1));
         later.expect("written");
         assert!(
-            History::open(&path).err().expect("refused").to_string().contains("a later Squall")
+            History::open(&path).err().expect("refused").to_string().contains("a newer Squall")
         );
         std::fs::remove_file(path).expect("removed");
     }

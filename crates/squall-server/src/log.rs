@@ -13,19 +13,19 @@ const KEPT: usize = 1000;
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Entry {
-    /// From 1, since the daemon started.
+    /// Number, from 1 since the daemon started.
     pub n: u64,
-    /// When it came, RFC 3339.
+    /// Time of the request, RFC 3339.
     pub t: String,
     pub method: String,
-    /// Without the query.
+    /// Path without the query.
     pub path: String,
     pub status: u16,
-    /// Until the reply began.
+    /// Milliseconds until the reply began.
     pub ms: f64,
     pub peer: String,
     pub user_agent: String,
-    /// Of the bodies, where they were announced.
+    /// Octets of the bodies, if announced.
     pub octets_in: Option<u64>,
     pub octets_out: Option<u64>,
 }

@@ -62,7 +62,7 @@ impl Figures {
 }
 
 pub fn routes() -> Routes {
-    let says = Operation::new("daemon", "Counters of runs and of the daemon, for Prometheus");
+    let says = Operation::new("daemon", "Get counters of runs and of the daemon, for Prometheus");
     Routes::new().get("/metrics", metrics, says.gives_octets("text/plain"))
 }
 
@@ -209,7 +209,7 @@ fn all(service: &Service) -> Families {
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     all.add("squall_build", "The daemon's version", MetricType::Info, &version, Value::Info);
     let live = service.runs.all();
-    all.gauge("squall_runs", "Runs that go on", &none, live.len() as f64);
+    all.gauge("squall_runs", "Running runs", &none, live.len() as f64);
     let started = service.runs.started.load(Ordering::Relaxed);
     all.count("squall_runs_started", "Runs since the daemon started", &none, started);
     all.gauge(
@@ -241,15 +241,15 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
         run.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect()
     };
     let labels = of(&[("name", &row.name), ("kind", row.kind.word()), ("state", row.state.word())]);
-    all.gauge("squall_run_state", "1 for the state that a run is in, or ended in", &labels, 1.0);
-    all.gauge("squall_run_elapsed_seconds", "Since the run started", &of(&[]), row.elapsed_s);
+    all.gauge("squall_run_state", "1 for the state of a run, current or final", &labels, 1.0);
+    all.gauge("squall_run_elapsed_seconds", "Time since the run started", &of(&[]), row.elapsed_s);
     let Some((ports, streams)) = figures else { return };
     for port in ports {
         let interface = squall::interface_of(&port.address).unwrap_or_default();
         let here = [("port", port.name.as_str()), ("interface", interface.as_str())];
         let labels = of(&here);
         let mut count = |name, help, value| all.count(name, help, &labels, value);
-        count("squall_port_tx_packets", "Frames that the port took for good", port.tx.packets);
+        count("squall_port_tx_packets", "Frames that the port accepted", port.tx.packets);
         count("squall_port_tx_bytes", "Octets of the frames sent, with FCS", port.tx.octets);
         count("squall_port_tx_errors", "Frames that the port refused", port.tx.errors);
         count("squall_port_rx_packets", "Frames received", port.rx.packets);
@@ -282,12 +282,8 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
         let Some(rx) = &stream.rx else { continue };
         let mut count = |name, help, value| all.count(name, help, &labels, value);
         count("squall_stream_rx_packets", "Frames received of a stream", rx.packets);
-        count(
-            "squall_stream_duplicate_packets",
-            "Frames that came again (RFC 5560)",
-            rx.duplicates,
-        );
-        count("squall_stream_reordered_packets", "Frames that came late (RFC 4737)", rx.reordered);
+        count("squall_stream_duplicate_packets", "Duplicate frames (RFC 5560)", rx.duplicates);
+        count("squall_stream_reordered_packets", "Reordered frames (RFC 4737)", rx.reordered);
         // It may shrink: what is on its way counts as lost until it comes.
         all.gauge(
             "squall_stream_lost_packets",
@@ -397,15 +393,10 @@ fn process(all: &mut Families, started: SystemTime) {
         );
     }
     if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        all.gauge("process_max_fds", "File descriptors that may be open", &none, most as f64);
+        all.gauge("process_max_fds", "Maximum number of open file descriptors", &none, most as f64);
     }
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    all.gauge(
-        "process_start_time_seconds",
-        "When it started, since 1970",
-        &none,
-        since.as_secs_f64(),
-    );
+    all.gauge("process_start_time_seconds", "Start time, since 1970", &none, since.as_secs_f64());
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         ready!(self.patience.as_mut().poll(context));
-        Poll::Ready(Some(Err("the body comes too slowly".into())))
+        Poll::Ready(Some(Err("the body arrives too slowly".into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -22,7 +22,7 @@ impl FromStr for Origin {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("{text:?} is no origin of a daemon\n  try https://lab2.example:8443, no path")
+            format!("{text:?} is not an origin\n  try https://lab2.example:8443, without a path")
         };
         let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {

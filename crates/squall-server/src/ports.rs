@@ -33,9 +33,9 @@ enum Named {
     Not,
 }
 
-const NOT_NAMED: &str = "only ports in memory, files and interfaces of labs are, and what is named";
-const DEFAULT_ROUTE: &str =
-    "a default route leads over it, and so it is to be named itself, without *";
+const NOT_NAMED: &str =
+    "by default, only ports in memory, files and interfaces of labs are allowed";
+const DEFAULT_ROUTE: &str = "it has a default route, so it must be named in full, without *";
 
 /// A port that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,12 +93,12 @@ impl Ports {
             "dpdk" => {
                 // Both lead to drivers, devices and files of any name.
                 if parsed.has("eal") {
-                    return Err(wrong(format!("{address}: eal= is not taken from requests")));
+                    return Err(wrong(format!("{address}: eal= is not accepted from requests")));
                 }
                 if (name.starts_with("vdev") || parsed.has("vdev")) && named == Named::Not {
                     return Err(wrong(format!(
-                        "{address}: a virtual device is taken only if the daemon was started with \
-                         --allow 'dpdk:vdev*'"
+                        "{address}: virtual devices are only accepted if the daemon was started \
+                         with --allow 'dpdk:vdev*'"
                     )));
                 }
                 Some(format!("dpdk {name}"))
@@ -182,7 +182,7 @@ impl Ports {
             Refusal::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "environment",
-                format!("the interfaces cannot be listed: {error}"),
+                format!("cannot list the interfaces: {error}"),
             )
         })?;
         let row = |interface: InterfaceInfo| {
@@ -237,12 +237,12 @@ impl Ports {
     }
 }
 
-/// A port, and who has it.
+/// A port and its users.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PortRow {
-    /// As runs name it.
+    /// Address, as runs name it.
     pub address: String,
-    /// `null`: it is none of the kernel's.
+    /// `null`: not an interface of the kernel.
     pub interface: Option<String>,
     pub kind: String,
     /// `up`, `down` or `unknown`.
@@ -252,13 +252,12 @@ pub struct PortRow {
     pub speed_bps: Option<u64>,
     /// Kinds of ports that work on it, the most general first.
     pub backends: Vec<String>,
-    /// What the interface has counted since it is there, whoever used it; `null` where there is
-    /// none.
+    /// The interface's own counters since it exists, for all programs; `null` without an interface.
     pub counters: Option<PortCounters>,
     pub lease: Option<PortLease>,
     /// The run that uses it.
     pub run: Option<String>,
-    /// What else is to be known: why nothing works there.
+    /// Remark: why nothing works there.
     pub note: String,
 }
 

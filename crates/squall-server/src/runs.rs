@@ -48,7 +48,7 @@ const FLOWS_FRESH: Duration = Duration::from_millis(500);
 /// Runs at once.
 const MOST: usize = 64;
 
-/// A run, as requests are answered.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRow {
     /// `r-20261122-0001`: the day (UTC) and a number.
@@ -57,9 +57,9 @@ pub struct RunRow {
     pub note: String,
     pub kind: Kind,
     pub state: State,
-    /// Whether the generator did as it was told; `null` before the end.
+    /// Verdict on the generator; `null` before the end.
     pub verdict: Option<RunVerdict>,
-    /// Whether nothing of `fail_if` and `abort_if` holds; `null` without such.
+    /// Whether no criterion of `fail_if` and `abort_if` holds; `null` without criteria.
     pub passed: Option<bool>,
     pub error: Option<String>,
     pub owner: String,
@@ -68,13 +68,12 @@ pub struct RunRow {
     pub started: String,
     pub ended: Option<String>,
     pub elapsed_s: f64,
-    /// As it was asked for; `null`: until it is stopped, or all is sent.
+    /// Requested duration; `null`: until it is stopped, or all is sent.
     pub duration_s: Option<f64>,
     pub ports: Vec<RunPort>,
-    /// How many.
+    /// Number of streams.
     pub streams: usize,
-    /// All rates are so many times those of the profile; `null`: they come to a total that was
-    /// asked for.
+    /// Factor between all rates and those of the profile; `null`: a total was requested.
     #[serde(default)]
     pub mult: Option<f64>,
 }
@@ -87,14 +86,14 @@ pub struct RunPort {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunVerdict {
-    /// As of the report.
+    /// As in the report.
     #[serde(default)]
     pub status: VerdictStatus,
     pub valid: bool,
-    /// What ended the run.
+    /// Cause of the run's end.
     #[serde(default)]
     pub ended_by: EndedBy,
-    /// Why it is not; what of `fail_if` and `abort_if` holds.
+    /// Reasons why it is not valid; criteria of `fail_if` and `abort_if` that hold.
     pub reasons: Vec<String>,
 }
 
@@ -117,10 +116,10 @@ pub enum State {
     Paused,
     Stopping,
     Done,
-    /// It sent nothing that it was to send, or could not go on.
+    /// It sent none of its traffic, or could not continue.
     Failed,
-    /// It ended before its time, and not by its owner's word: its ports were taken away, its lease
-    /// expired, the daemon ended or was killed. Its report has what it had done by then.
+    /// It ended early, and not because its owner stopped it: its ports were taken away, its lease
+    /// expired, the daemon ended or was killed. Its report has the results until then.
     Interrupted,
 }
 
@@ -323,7 +322,7 @@ impl Live {
                 let names: Vec<_> =
                     profile.streams.iter().map(|stream| stream.name.as_str()).collect();
                 let message =
-                    format!("there is no stream {name:?}\n  there are {}", names.join(", "));
+                    format!("cannot find stream {name:?}: the run has {}", names.join(", "));
                 return Ok(Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message)));
             };
             match new(stream.rate) {
@@ -342,7 +341,7 @@ impl Live {
             Some(_) => Err(over(&self.row().id)),
             None => Err(Refusal::conflict(
                 "run_starting",
-                "the run has not begun\n  try again in a moment",
+                "the run has not started\n  try again in a moment",
             )),
         }
     }
@@ -503,11 +502,11 @@ impl Service {
         if lock(&self.runs.live).len() >= MOST {
             return Err(Refusal::conflict(
                 "too_many_runs",
-                format!("{MOST} runs go on\n  try to stop one"),
+                format!("{MOST} runs are running\n  try to stop one"),
             ));
         }
         if *self.ending.borrow() {
-            return Err(Refusal::conflict("ending", "the daemon ends"));
+            return Err(Refusal::conflict("ending", "the daemon is stopping"));
         }
         self.files.check(&session.profile)?;
         let (mut ports, mut shown) = (Vec::new(), Vec::new());
@@ -598,7 +597,7 @@ impl Service {
                 self.finish(
                     &live,
                     Err(&Error::Environment(
-                        "a defect in Squall: see what the daemon printed".into(),
+                        "a bug in Squall: see the output of the daemon".into(),
                     )),
                 );
                 Err(Refusal::defect())
@@ -694,13 +693,17 @@ impl Service {
         *lock(&live.written) = true;
         if let Err(error) = self.history.delete(&row.id) {
             // A disk that is full now, perhaps: the next start of the daemon finds it broken off.
-            tracing::error!(run = row.id, ?error, "a run that did not begin stays in the history");
+            tracing::error!(
+                run = row.id,
+                ?error,
+                "cannot remove a run that did not start from the history"
+            );
         }
         if let Some(lease) = &row.lease {
             self.give_back(live, lease);
         }
         lock(&self.runs.live).remove(&row.id);
-        tracing::info!(run = row.id, error = %why, "run did not begin");
+        tracing::info!(run = row.id, error = %why, "run did not start");
         // Its streams were made, perhaps.
         self.memory.used(None);
         self.runs.touch();
@@ -762,7 +765,7 @@ impl Service {
         };
         let report = outcome.ok().and_then(|report| Packed::of(&self.files.told(report.clone())));
         if let Err(error) = self.history.update(&row, report) {
-            tracing::error!(run = row.id, %error, "what came of the run is not in the history yet");
+            tracing::error!(run = row.id, %error, "cannot store the results of the run yet");
         }
         *written = true;
         drop(written);
@@ -846,7 +849,7 @@ impl Service {
         let over = lock(&self.leases).expire(self.now());
         for lease in &over {
             let because =
-                Because::interrupted("its lease has expired: nothing was heard of its client");
+                Because::interrupted("its lease has expired: its client sent no requests");
             let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
             let detail = format!("{} of {}: {}", lease.id, lease.owner, ports.join(", "));
             self.audit(&Author::daemon(), "lease expired", None, detail);
@@ -906,7 +909,7 @@ impl Service {
             self.finish(
                 &live,
                 Err(&Error::Environment(
-                    "the daemon ended, and did not wait for what is received".into(),
+                    "the daemon ended, and did not wait for received frames".into(),
                 )),
             );
         }
@@ -968,7 +971,7 @@ impl OtgStart {
     }
 
     fn service(&self) -> Result<Arc<Service>, Refusal> {
-        self.service.upgrade().ok_or_else(|| Refusal::conflict("ending", "the daemon ends"))
+        self.service.upgrade().ok_or_else(|| Refusal::conflict("ending", "the daemon is stopping"))
     }
 
     fn begin(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Refusal> {
@@ -996,7 +999,7 @@ impl OtgStart {
             session,
         })?;
         let driven = live.driven().cloned();
-        driven.ok_or_else(|| Refusal::internal("a run has begun without being there"))
+        driven.ok_or_else(|| Refusal::internal("a run has started and cannot be found"))
     }
 
     /// What this session held before may still be ending: that is nobody else.
@@ -1022,7 +1025,7 @@ impl OtgStart {
         if ports.is_empty() {
             let lease = self.lease.take().and_then(|id| lock(&service.leases).release(&id));
             if let Some(lease) = lease {
-                service.stop_on(&lease, &Because::Asked("its ports were given back"));
+                service.stop_on(&lease, &Because::Asked("its ports were returned"));
             }
             return Ok(());
         }

@@ -75,8 +75,8 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
-    let runtime = runtime
-        .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
     let done = runtime.block_on(serve_until(settings, ready, signals()));
     // What still reads a file or solves a rule is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -107,8 +107,8 @@ pub async fn serve_until(
     if settings.plain && settings.grpc_has_tls() {
         let grpc = settings.grpc.map(|grpc| grpc.to_string()).unwrap_or_default();
         return Err(Error::Usage(format!(
-            "--grpc {grpc} wants TLS off loopback, and --plain has none\n  try --grpc \
-             127.0.0.1:40051, --grpc off, or --grpc-plain where nobody can listen in"
+            "--grpc {grpc} needs TLS unless it is loopback, and --plain has none\n  try --grpc \
+             127.0.0.1:40051, --grpc off, or --grpc-plain if nobody can intercept it"
         )));
     }
     let service = Arc::new(Service::open(settings)?);
@@ -207,9 +207,9 @@ fn keep_up(service: &Service, certificate: Option<&Certificate>) {
         if *next <= Instant::now() {
             *next = Instant::now() + CERTIFICATE;
             match certificate.renew(SystemTime::now()) {
-                Ok(true) => tracing::info!("new connections are shown another certificate"),
+                Ok(true) => tracing::info!("new connections get a new certificate"),
                 Ok(false) => {}
-                Err(error) => tracing::error!(%error, "the certificate cannot be renewed"),
+                Err(error) => tracing::error!(%error, "cannot renew the certificate"),
             }
             if let Some(end) = certificate.ends_soon(SystemTime::now()) {
                 tracing::warn!("the certificate {end}");
@@ -222,7 +222,7 @@ async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAdd
     let wrong = |error: io::Error| {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("\n  try another port: {said} {}:0 takes any that is free", address.ip())
+                format!("\n  try another port: {said} {}:0 uses any free port", address.ip())
             }
             _ => String::new(),
         };
@@ -265,7 +265,8 @@ async fn nothing_there(uri: axum::http::Uri) -> Response {
 }
 
 async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
-    let message = format!("{} does not take {method}\n  try /squall/v1/openapi.json", uri.path());
+    let message =
+        format!("{} does not support {method}\n  try /squall/v1/openapi.json", uri.path());
     Refusal::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
         .into_response()
 }

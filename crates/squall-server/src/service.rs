@@ -69,7 +69,7 @@ impl Service {
         let about = fs::metadata(data).map_err(wrong)?;
         if about.uid() != rustix::process::geteuid().as_raw() {
             return Err(Error::Environment(format!(
-                "{}: user {} has this folder, who could change what is in it\n  try another \
+                "{}: this folder belongs to user {}, who could change its contents\n  try another \
                  --data FOLDER",
                 data.display(),
                 about.uid()
@@ -82,7 +82,7 @@ impl Service {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::Environment(format!(
-                    "{}: another daemon has this folder\n  try to stop it, or another --data \
+                    "{}: another daemon uses this folder\n  try to stop it, or another --data \
                      FOLDER",
                     data.display()
                 )));

@@ -39,7 +39,7 @@ impl Acting {
         };
         let started = thread::Builder::new().name("squall-acting".into()).spawn(each);
         started.map_err(|error| {
-            squall::Error::Environment(format!("no thread can be started: {error}"))
+            squall::Error::Environment(format!("cannot start a thread: {error}"))
         })?;
         Ok(Self(send))
     }

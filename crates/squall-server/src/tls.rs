@@ -101,7 +101,7 @@ impl Certificate {
     pub fn ends_soon(&self, now: SystemTime) -> Option<String> {
         let end = times(&fs::read(&self.certificate).ok()?)?.1;
         let soon = self.own.is_none() && end < now + BEFORE;
-        soon.then(|| format!("{} ends on {}", self.certificate.display(), day(end)))
+        soon.then(|| format!("{} expires on {}", self.certificate.display(), day(end)))
     }
 }
 
@@ -196,7 +196,7 @@ fn is_for(pem: &[u8], name: &str) -> Option<bool> {
 }
 
 fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Result<(), Error> {
-    let wrong = |error: rcgen::Error| Error::Usage(format!("no certificate can be made: {error}"));
+    let wrong = |error: rcgen::Error| Error::Usage(format!("cannot make a certificate: {error}"));
     let mut params = CertificateParams::new(names).map_err(wrong)?;
     // As it is known to others, or as the machine calls itself: what browsers and `openssl x509`
     // show.
@@ -316,7 +316,7 @@ mod tests {
         assert!(
             certificate
                 .ends_soon(now + GOOD - 10 * DAY)
-                .is_some_and(|told| told.contains("ends on 2"))
+                .is_some_and(|told| told.contains("expires on 2"))
         );
         assert_eq!(fs::read(&given).expect("there"), second);
         // Files that do not belong together are told, and what was shown is shown still.

@@ -87,7 +87,7 @@ fn hand_over(data: &Path, user: &User) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
         format!(
-            "is user {}'s, not {}'s\n  try --data FOLDER, or: chown -R {} {}",
+            "belongs to user {}, not to {}\n  try --data FOLDER, or chown -R {} {}",
             about.uid(),
             user.name,
             user.name,

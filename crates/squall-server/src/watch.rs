@@ -38,18 +38,19 @@ pub const PROTOCOL: &str = "squall.v1";
 const MOST: usize = 256;
 
 pub fn routes() -> Routes {
-    let says = Operation::new("runs", "WebSocket: what changes in runs, leases and requests")
-        .query::<Query>();
+    let says =
+        Operation::new("runs", "Watch changes of runs, leases and requests over a WebSocket")
+            .query::<Query>();
     Routes::new().get("/squall/v1/watch", watch, says.status(101))
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Query {
-    /// `all`, or the names of runs with commas; their own leases are kept by this.
+    /// `all`, or names of runs separated by commas; this renews their own leases.
     runs: Option<String>,
-    /// Between two samples, 100 to 60,000 [default: 500].
+    /// Milliseconds between two samples, 100 to 60,000 [default: 500].
     every_ms: Option<u64>,
-    /// 1: requests, too.
+    /// 1: send requests, too.
     log: Option<u8>,
 }
 
@@ -79,7 +80,7 @@ async fn watch(
     let Ok(place) = place else {
         return Err(Refusal::conflict(
             "too_many_watchers",
-            format!("{MOST} watch already\n  try again later"),
+            format!("{MOST} clients are watching\n  try again later"),
         ));
     };
     let runs = match query.runs.as_deref() {

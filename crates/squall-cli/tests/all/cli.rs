@@ -351,7 +351,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         ),
         (
             vec!["capture", "-i", "null:", "--compress", "gz"],
-            "gz compresses a file, and none is written",
+            "gz compresses files, and no file is written",
         ),
         (
             vec!["capture", "-i", "null:", "-w", "x.pcapng", "--precision", "us"],
@@ -959,7 +959,7 @@ fn a_bare_name_takes_a_kind_and_says_why() {
     // Down: nothing opens, and the last kind says why.
     let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
     let Some((status, _, err)) = in_a_namespace(down) else { return };
-    assert!(status == 3 && err.contains("lo is down, try: ip link set lo up"), "{err}");
+    assert!(status == 3 && err.contains("lo is down\n  try: ip link set lo up"), "{err}");
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn what_taps_do_not_see_is_said() {
     for (direction, expected) in [("in", 0), ("out", 1), ("both", 1)] {
         let text = fs::read_to_string(folder.0.join(format!("{direction}.txt"))).unwrap();
         assert_eq!(
-            text.matches("past the queueing discipline").count(),
+            text.matches("the queueing discipline").count(),
             expected,
             "{direction}: {text}"
         );

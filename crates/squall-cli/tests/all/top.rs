@@ -168,9 +168,9 @@ fn who_is_not_let_in_is_told_why_and_what_to_try() {
     refused(
         &mut daemon.top(&[url, "--once", "--token", "wrong"]),
         3,
-        &["not its token", "--token"],
+        &["the token is wrong", "--token"],
     );
-    refused(daemon.top(&[url, "--once"]).env("SQUALL_TOKEN", "wrong"), 3, &["not its token"]);
+    refused(daemon.top(&[url, "--once"]).env("SQUALL_TOKEN", "wrong"), 3, &["the token is wrong"]);
     // Another folder, so the certificate is one that is seen for the first time, and there is no
     // token.
     let stranger = |args: &[&str]| {
@@ -178,7 +178,7 @@ fn who_is_not_let_in_is_told_why_and_what_to_try() {
         command.env("XDG_STATE_HOME", other.join("none")).env("XDG_CONFIG_HOME", &other);
         command
     };
-    refused(&mut stranger(&[url, "--once"]), 3, &["wants its token"]);
+    refused(&mut stranger(&[url, "--once"]), 3, &["the token is missing"]);
     let known = fs::read_to_string(other.join("squall/known_daemons")).unwrap();
     let fingerprint = known.trim().split(' ').nth(1).unwrap();
     let (token, file) =
@@ -192,7 +192,7 @@ fn who_is_not_let_in_is_told_why_and_what_to_try() {
     refused(
         &mut stranger(&[url, "--once", "--verify", &wrong]),
         3,
-        &["another certificate", &wrong, fingerprint],
+        &["wrong certificate", &wrong, fingerprint],
     );
     refused(&mut stranger(&[url, "--once", "--verify", "true"]), 3, &["not trusted", "--verify"]);
     refused(&mut stranger(&[url, "--once", "--verify", "/nowhere"]), 2, &["/nowhere", "PEM"]);
@@ -207,7 +207,7 @@ fn who_is_not_let_in_is_told_why_and_what_to_try() {
     refused(
         &mut stranger(&[&url.replace("https", "http"), "--once"]),
         3,
-        &["no plain HTTP", "try https://"],
+        &["does not use plain HTTP", "try https://"],
     );
     refused(&mut stranger(&["ftp://a", "--once"]), 2, &["expected https://HOST:PORT"]);
     refused(&mut stranger(&["--every", "1ms", "--once"]), 2, &["100ms"]);

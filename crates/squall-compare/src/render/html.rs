@@ -40,24 +40,24 @@ pub fn html(comparison: &Comparison) -> String {
     page.footer(&[
         &version,
         &comparison.schema,
-        "octets of frames are without FCS, bits a second with it",
+        "octets of frames exclude the FCS, bits per second include it",
     ]);
     page.finish()
 }
 
 fn header(comparison: &Comparison, page: &mut String) {
-    *page += "<header>\n<div class=\"brand\">Squall <span>captures compared</span></div>\n";
+    *page += "<header>\n<div class=\"brand\">Squall <span>capture tools</span></div>\n";
     if comparison.interrupted {
-        *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>This is what was \
-                  measured until then.</p></div>\n";
+        *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>The page has the \
+                  measurements made before.</p></div>\n";
     }
     let (host, method) = (&comparison.host, &comparison.method);
     let cpu = |cpu: Option<u32>| cpu.map_or("any".into(), |cpu| cpu.to_string());
     let facts = [
         ("Started", comparison.started.clone()),
         ("Duration", human::seconds(comparison.duration_s)),
-        ("Rounds", format!("{}, the median counts", method.rounds)),
-        ("A step", human::seconds(method.step_s)),
+        ("Rounds", format!("{}; results are medians", method.rounds)),
+        ("Step", human::seconds(method.step_s)),
         ("CPUs", format!("sender {}, tools {}", cpu(method.sender_cpu), cpu(method.tool_cpu))),
         ("Host", host.name.clone()),
         ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
@@ -82,8 +82,8 @@ fn tools(comparison: &Comparison, page: &mut String) {
             let lie = steps().flat_map(|s| &s.rounds).find_map(|r| r.disagreements.first());
             let says = match (&tool.why_not, lie) {
                 (Some(why), _) => format!("not compared: {why}"),
-                (None, Some(lie)) => format!("not so: it {lie}"),
-                (None, None) if steps().any(|s| s.honest == Some(true)) => "the truth".into(),
+                (None, Some(lie)) => format!("wrong: it {lie}"),
+                (None, None) if steps().any(|s| s.honest == Some(true)) => "correct".into(),
                 (None, None) => "–".into(),
             };
             let takes = if tool.takes_frames { "taken from the host" } else { "" };
@@ -91,12 +91,7 @@ fn tools(comparison: &Comparison, page: &mut String) {
             vec![tool.name.clone(), tool.command.clone(), version, takes.into(), says]
         })
         .collect();
-    page::table(
-        "Tools",
-        &["Tool", "Command", "Version", "Frames", "What it says of itself"],
-        &rows,
-        page,
-    );
+    page::table("Tools", &["Tool", "Command", "Version", "Frames", "Its own counts"], &rows, page);
 }
 
 fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
@@ -116,7 +111,7 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
     let (low, high) =
         asked.fold((f64::INFINITY, 0.0_f64), |(low, high), bps| (low.min(bps), high.max(bps)));
     if low < high {
-        actual.push(Line::new("as asked", [(low, low), (high, high)]).style(Style::Dashed));
+        actual.push(Line::new("as requested", [(low, low), (high, high)]).style(Style::Dashed));
     }
     let mut rates: Vec<&str> = Vec::new();
     for step in steps {
@@ -143,12 +138,19 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
             Axis::new("PLR", Unit::Ratio),
             loss,
         )
-        .subtitle("what arrived at the interface and is not in the file, medians"),
-        Plot::lines("Asked against actual rate", rate("asked (L2)"), rate("arrived (L2)"), actual)
-            .subtitle("below the dashed line the sender, or the kernel under it, is the limit"),
+        .subtitle(
+            "share of packets that arrived at the interface and are not in the file, medians",
+        ),
+        Plot::lines(
+            "Actual against requested rate",
+            rate("requested (L2)"),
+            rate("arrived (L2)"),
+            actual,
+        )
+        .subtitle("below the dashed line, the sender or the kernel is the limit"),
         Plot::bars(
             "CPU time",
-            "asked",
+            "requested",
             categories(),
             Axis::new("s per million packets", Unit::S),
             bars(&|s| s.cpu_s_per_mpkt),
@@ -156,7 +158,7 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
         .subtitle("seconds of the tool, user and system, per million packets that it captured"),
         Plot::bars(
             "Peak memory",
-            "asked",
+            "requested",
             categories(),
             Axis::new("octets", Unit::Octets),
             bars(&|s| Some(s.peak_memory_octets as f64).filter(|octets| *octets > 0.0)),
@@ -166,16 +168,16 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
 
 const STEP_COLUMNS: [&str; 11] = [
     "Tool",
-    "Asked",
+    "Requested",
     "Arrived",
     "L2",
     "PLR",
-    "PLR of what was sent",
+    "PLR of sent",
     "CPU s/Mpkt",
     "User",
     "System",
     "Peak memory",
-    "What it says",
+    "Its own counts",
 ];
 
 fn step_row(step: &Step) -> Vec<String> {
@@ -196,8 +198,8 @@ fn step_row(step: &Step) -> Vec<String> {
         seconds(step.system_s_per_mpkt),
         human::si(step.peak_memory_octets as f64, "B"),
         match step.honest {
-            Some(true) => "the truth".into(),
-            Some(false) => "not so".into(),
+            Some(true) => "correct".into(),
+            Some(false) => "wrong".into(),
             None => "–".into(),
         },
     ]
@@ -225,14 +227,14 @@ fn lossless(comparison: &Comparison, page: &mut Page) {
     let groups = tools.map(|t| group(&t.name)).collect();
     let bars = Plot::bars(
         "Lossless",
-        "data set, place",
+        "data set, output",
         places.clone(),
-        Axis::new("packets a second", Unit::Pps),
+        Axis::new("packets per second", Unit::Pps),
         groups,
     );
     page.plots(
         &heading,
-        &[bars.subtitle("a tool that lost nothing at top speed may reach more: ≥ in the table")],
+        &[bars.subtitle("≥ in the table: no loss at full speed, the tool may reach more")],
     );
     let rows: Vec<Vec<String>> = all
         .iter()
@@ -251,7 +253,7 @@ fn lossless(comparison: &Comparison, page: &mut Page) {
         .collect();
     page::table(
         "",
-        &["Tool", "Data set, place", "Lossless", "Rounds", "L2", "CPU s/Mpkt"],
+        &["Tool", "Data set, output", "Lossless", "Rounds", "L2", "CPU s/Mpkt"],
         &rows,
         page.markup(),
     );
@@ -292,7 +294,7 @@ mod tests {
         let page = html(&comparison());
         for expected in [
             "Packet loss ratio against rate",
-            "Asked against actual rate",
+            "Actual against requested rate",
             "CPU time",
             "Data sets",
             "≥ 950 kpps",

@@ -53,7 +53,7 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
         ("USER", 5),
         ("SYSTEM", 4),
         ("MEMORY", 2),
-        ("SAYS", 1),
+        ("COUNTS", 1),
     ];
     let mut table = Table::new(&columns);
     for step in steps {
@@ -80,8 +80,8 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
             seconds(step.system_s_per_mpkt),
             human::si(step.peak_memory_octets as f64, "B").into(),
             match step.honest {
-                Some(true) => Cell::styled("the truth", Style::Good),
-                Some(false) => Cell::styled("not so", Style::Bad),
+                Some(true) => Cell::styled("correct", Style::Good),
+                Some(false) => Cell::styled("wrong", Style::Bad),
                 None => "–".into(),
             },
         ]);
@@ -98,14 +98,8 @@ fn lossless_table(
     out: &mut Vec<String>,
 ) {
     let Some(first) = found.first() else { return };
-    let columns = [
-        ("TOOL", 0),
-        ("LOSSLESS", 0),
-        ("RANGE", 3),
-        ("L2", 2),
-        ("OF THE FIRST", 1),
-        ("CPU s/Mpkt", 0),
-    ];
+    let columns =
+        [("TOOL", 0), ("LOSSLESS", 0), ("RANGE", 3), ("L2", 2), ("TO FIRST", 1), ("CPU s/Mpkt", 0)];
     let mut table = Table::new(&columns);
     for l in found {
         let at_least = if l.sender_bound { "≥ " } else { "" };
@@ -119,10 +113,7 @@ fn lossless_table(
             l.cpu_s_per_mpkt.map_or("–".into(), |s| format!("{s:.2}")).into(),
         ]);
     }
-    out.push(format!(
-        "largest rate with PLR < {} (≥: more could not be sent)",
-        human::ratio(below)
-    ));
+    out.push(format!("largest rate with PLR < {} (≥: no loss at full speed)", human::ratio(below)));
     out.extend(table.lines(width, color));
     out.push(String::new());
 }
@@ -152,14 +143,14 @@ fn troubles(comparison: &Comparison, width: usize, color: bool, out: &mut Vec<St
             );
         }
         if step.rounds.iter().any(|round| round.cut > 0) {
-            say(Style::Bad, format!("{what}: its file holds packets that are cut off"));
+            say(Style::Bad, format!("{what}: its file has packets that are cut off"));
         }
     }
     for note in &comparison.notes {
         say(Style::Plain, format!("note: {note}"));
     }
     if comparison.interrupted {
-        say(Style::Bad, "interrupted: this is what was measured until then".into());
+        say(Style::Bad, "interrupted: these are the measurements made before".into());
     }
 }
 
@@ -173,8 +164,8 @@ mod tests {
         for expected in [
             "tcpdump",
             "sender-bound",
-            "not so",
-            "the truth",
+            "wrong",
+            "correct",
             "0.500 %",
             "≥ 950 kpps",
             "was not compared",

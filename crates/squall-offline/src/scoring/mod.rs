@@ -187,7 +187,7 @@ impl Criterion {
         let figure = figure.trim().to_owned();
         if !FIGURES.iter().any(|(name, _)| *name == figure) {
             let hint = squall_units::suggest(&figure, FIGURES.map(|(name, _)| name));
-            return Err(format!("{figure:?} is no figure of a score: {hint}"));
+            return Err(format!("{figure:?} is not a figure of a score: {hint}"));
         }
         let value = value.trim();
         let (number, scale) =
@@ -196,7 +196,7 @@ impl Criterion {
             Ok(number) if number.is_finite() => {
                 Ok(Self { text: text.trim().into(), figure, operator, value: number * scale })
             }
-            _ => Err(format!("{value:?} is no number: {example}")),
+            _ => Err(format!("{value:?} is not a number: {example}")),
         }
     }
 
@@ -206,7 +206,7 @@ impl Criterion {
         let figure =
             scored.figures().find(|(name, _)| *name == self.figure).and_then(|(_, value)| value);
         let Some(figure) = figure else {
-            return Some(format!("{} is not known (fail if {})", self.figure, self.text));
+            return Some(format!("{} is unknown (fail if {})", self.figure, self.text));
         };
         let holds = match self.operator {
             "<=" => figure <= self.value,
@@ -250,7 +250,7 @@ mod tests {
         let says = |text: &str| Criterion::parse(text).unwrap().check(&scored);
         assert_eq!(says("detection < 0.6").unwrap(), "detection = 0.5 (fail if detection < 0.6)");
         assert_eq!((says("missed > 1"), says("false_positive > 0 %")), (None, None));
-        assert!(says("benign_false_positive > 0").unwrap().contains("not known"));
+        assert!(says("benign_false_positive > 0").unwrap().contains("is unknown"));
         assert!(
             Criterion::parse("detecton < 1").unwrap_err().contains("did you mean \"detection\"")
         );

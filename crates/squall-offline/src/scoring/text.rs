@@ -36,7 +36,7 @@ pub fn score_text(scored: &Scored) -> String {
     }
     pair("False positive rate", of(rates.false_positive));
     if counts.owing_none > 0 {
-        pair("Owing none", format!("{} conversations of attacks", counts.owing_none));
+        pair("No alert expected", format!("{} conversations of attacks", counts.owing_none));
     }
     pair("Alerts", format!("{}: {}", score.alerts, parts_of(score)));
     if let Some(latency) = &score.latency_from_end {
@@ -44,8 +44,8 @@ pub fn score_text(scored: &Scored) -> String {
         if latency.median_ns < -CLOCKS_DIFFER_NS {
             pair(
                 "",
-                "alerts come before their attacks: do clocks differ? --shift adds seconds to \
-                 alerts' times"
+                "alerts are earlier than their attacks: do the clocks differ? --shift adds seconds \
+                 to the times of alerts"
                     .into(),
             );
         }
@@ -53,17 +53,13 @@ pub fn score_text(scored: &Scored) -> String {
     for file in &scored.alerts_files {
         if file.bad > 0 {
             let first = printable(file.errors.first().map_or("", String::as_str));
-            pair(
-                "Not understood",
-                format!("{} lines of {}: {first}", file.bad, printable(&file.path)),
-            );
+            pair("Invalid", format!("{} lines of {}: {first}", file.bad, printable(&file.path)));
         }
     }
     for scenario in &score.scenarios {
-        let first = scenario.first_alert_ns.map_or_else(
-            || "none".into(),
-            |ns| format!("the first after {}", human::ns(ns as f64)),
-        );
+        let first = scenario
+            .first_alert_ns
+            .map_or_else(|| "none".into(), |ns| format!("first after {}", human::ns(ns as f64)));
         text += &format!(
             "scenario {:?}: {} conversations, {} alerted, {} alerts, {first}\n",
             scenario.name, scenario.conversations, scenario.alerted, scenario.alerts
@@ -87,11 +83,11 @@ fn parts_of(score: &Score) -> String {
     let scenarios = score.scenarios.iter().fold(0u64, |sum, of| sum.saturating_add(of.alerts));
     let mut own = format!("{} of their rules", counts.alerts_own);
     if counts.duplicates > 0 {
-        own += &format!(" ({} more than owed)", counts.duplicates);
+        own += &format!(" ({} more than expected)", counts.duplicates);
     }
     let parts = [
-        (counts.alerts_unowed, "of their rules where none is owed"),
-        (counts.alerts_also, "of rules played before"),
+        (counts.alerts_unowed, "of their rules where none is expected"),
+        (counts.alerts_also, "of rules of earlier attacks"),
         (counts.near_miss_alerts, "in near misses"),
         (counts.benign_alerts, "in benign conversations"),
         (scenarios, "in scenarios"),
@@ -112,7 +108,7 @@ fn list(text: &mut String, heading: &str, rules: &[&OfRule], told: impl Fn(&OfRu
             &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, told(rule), printable(&rule.msg));
     }
     if let more @ 1.. = rules.len().saturating_sub(MOST) {
-        *text += &format!("  and {more} more: --csv has all\n");
+        *text += &format!("  and {more} more, all in --csv\n");
     }
 }
 
@@ -181,7 +177,7 @@ pub fn score_html(scored: &Scored) -> String {
         y: y.iter().map(|n| Some(*n as f64)).collect(),
     }];
     let plot = Plot::bars(
-        "What became of conversations",
+        "Outcome of conversations",
         "verdict",
         verdicts,
         Axis::new("conversations", Unit::Count),
@@ -210,7 +206,7 @@ pub fn score_html(scored: &Scored) -> String {
     let wrong = |rule: &&OfRule| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
     let of_interest: Vec<_> = score.rules.iter().filter(wrong).map(row).collect();
     if !of_interest.is_empty() {
-        table("Rules that were missed, or alerted on near misses", &columns, &of_interest, body);
+        table("Rules that missed attacks, or alerted on near misses", &columns, &of_interest, body);
     }
     let scenarios: Vec<_> = score
         .scenarios
@@ -248,8 +244,13 @@ pub fn score_html(scored: &Scored) -> String {
         })
         .collect();
     if !others.is_empty() {
-        let columns =
-            ["rule", "in attacks of others", "in near misses of others", "in benign", "outside"];
+        let columns = [
+            "rule",
+            "in attacks of other rules",
+            "in near misses of other rules",
+            "in benign",
+            "outside",
+        ];
         table("Rules that alerted elsewhere", &columns, &others, body);
     }
     table("All rules", &columns, &score.rules.iter().map(row).collect::<Vec<_>>(), body);

@@ -99,8 +99,8 @@ impl Captures {
         let Some(interface) = squall::interface_of(address) else {
             if busy {
                 let text = format!(
-                    "port {port} ({address}) is captured by the run that has it, and that has \
-                     begun\n  try to start the capture before the traffic"
+                    "port {port} ({address}) can only be captured by its run, which has started\n  \
+                     try to start the capture before the traffic"
                 );
                 return Err(Error::Usage(text).into());
             }
@@ -183,7 +183,7 @@ impl Captures {
         let recording = self.of.get(port).ok_or_else(|| {
             Error::Usage(format!(
                 "nothing was captured on port {port}\n  try a capture for it in the \
-                 configuration, started"
+                 configuration, and start it"
             ))
         })?;
         let info =
@@ -260,7 +260,7 @@ impl Folder {
         };
         made().map_err(|error: std::io::Error| {
             Error::Environment(format!(
-                "no folder for captures in {}: {error}",
+                "cannot make a folder for captures in {}: {error}",
                 std::env::temp_dir().display()
             ))
         })

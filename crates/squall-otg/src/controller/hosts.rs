@@ -118,17 +118,14 @@ impl Ping {
         });
         let Some((device, source, hop, hop_mac)) = found else {
             let family = if request.target.is_ipv6() { "IPv6" } else { "IPv4" };
-            return Err(wrong(format!(
-                "no {family} address of a device is called {:?}",
-                request.source
-            )));
+            return Err(wrong(format!("cannot find {family} address {:?}", request.source)));
         };
         let port = translated.ports.iter().find(|port| port.name == device.port);
         if let Some(port) = port.filter(|port| squall::interface_of(&port.address).is_none()) {
             let what =
                 format!("{:?} is on port {:?} ({})", request.source, port.name, port.address);
             return Err(wrong(format!(
-                "{what}, which is no interface: devices send nothing there"
+                "{what}, which is not an interface: devices send nothing there"
             )));
         }
         let echo = Echo { source, destination: request.target, id: 0, seq: 0 };
@@ -182,9 +179,11 @@ impl Hosts {
                     let _port = opened;
                     speaker.run();
                 });
-            hosts.threads.push(thread.map_err(|error| {
-                Error::Environment(format!("no thread can be started: {error}"))
-            })?);
+            hosts.threads.push(
+                thread.map_err(|error| {
+                    Error::Environment(format!("cannot start a thread: {error}"))
+                })?,
+            );
         }
         Ok(hosts)
     }

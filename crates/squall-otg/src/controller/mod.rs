@@ -445,13 +445,13 @@ impl Controller {
             let address = &self.translated.ports[port].address;
             let name = squall::interface_of(address).ok_or_else(|| {
                 Error::Usage(format!(
-                    "port {address} has no link to be set {}",
+                    "port {address} has no link that can be set {}",
                     if up { "up" } else { "down" }
                 ))
             })?;
             let set = if up { squall::lab::set_up } else { squall::lab::set_down };
             set(&name).map_err(|error| {
-                Error::Environment(format!("the link of {name} cannot be set: {error}"))
+                Error::Environment(format!("cannot set the link of {name}: {error}"))
             })?;
         }
         Ok(())
@@ -498,7 +498,7 @@ fn unknown<'a>(
     known: impl IntoIterator<Item = &'a str>,
 ) -> Refusal {
     let hint = squall_units::suggest(name, known);
-    invalid(&Problems::one(path, format!("no {what} is called {name:?}\n  {hint}")))
+    invalid(&Problems::one(path, format!("cannot find {what} {name:?}\n  {hint}")))
 }
 
 impl From<Error> for Refusal {

@@ -157,7 +157,7 @@ impl Traffic {
         match run.driven.totals(AGE).0.ports.iter().map(|port| port.beyond).sum::<u64>() {
             0 => {}
             beyond => warnings.push(format!(
-                "{beyond} frames are in no tagged_metrics: too many different tags arrived"
+                "{beyond} frames are missing in tagged_metrics: too many different tags arrived"
             )),
         }
         warnings
@@ -584,7 +584,7 @@ pub fn place(info: &FlowInfo) -> Option<Place> {
 fn tracks<'a>(run: &Running, mut flows: impl Iterator<Item = &'a FlowInfo>) -> Result<(), Refusal> {
     let new = flows.find(|info| info.egress.is_some() && place_in(&run.places, info).is_none());
     new.map_or(Ok(()), |info| {
-        let why = "has an egress_packet that is not looked at while others are sent\n  try to \
+        let why = "has an egress_packet that cannot be read while other flows are sent\n  try to \
                    stop all flows first";
         Err(Refusal {
             code: 400,

@@ -80,16 +80,16 @@ fn everything_that_is_wrong_is_told_at_once_with_its_path() {
     });
     let told = read(&config).expect_err("it is wrong").texts();
     for expected in [
-        "ports[1].name: \"p1\" is the name of another port, too",
+        "ports[1].name: \"p1\" is also the name of another port",
         "ports[1].location: missing",
-        "lags: not supported: flows send on ports",
-        "flows[0].colour: not known here",
+        "lags: not supported: flows and devices need",
+        "flows[0].colour: unknown key",
         "flows[0].tx_rx.port.tx_name: there is no port \"p3\"",
         "flows[1].size.fixed: found \"big\", expected a whole number up to 65535",
         "flows[1].packet[0].ethernet.dst.value: found \"nowhere\", expected a MAC address",
-        "flows[1].packet[1].ipv4.tos: not known here",
+        "flows[1].packet[1].ipv4.tos: unknown key",
         "flows[1].packet[1].ipv4.src.auto: not supported: addresses from DHCP",
-        "flows[1].packet[2].rsvp: not supported: write the octets",
+        "flows[1].packet[2].rsvp: not supported: try the octets",
         "flows[1].packet[3].udp.src_port.values[1]: found 65536, expected a whole number up to \
          65535",
     ] {
@@ -151,7 +151,8 @@ fn durations_are_numbers_of_frames_and_bursts() {
     let told =
         problems(json!({ "duration": { "fixed_seconds": {} }, "rate": { "percentage": 10 } }));
     assert!(
-        told[0].starts_with("flows[0].duration.fixed_seconds: not supported: seconds at a share"),
+        told[0]
+            .starts_with("flows[0].duration.fixed_seconds: not supported: seconds at a percentage"),
         "{told:?}"
     );
 }
@@ -162,7 +163,7 @@ fn sizes_have_to_hold_the_headers() {
         "packet": [{ "choice": "ethernet" }, { "choice": "ipv6" }, { "choice": "tcp" }],
         "size": { "fixed": 64 },
     }));
-    assert_eq!(told, ["flows[0].size: 64 octets are less than the headers take, 78 with the FCS"]);
+    assert_eq!(told, ["flows[0].size: 64 octets are too few: headers and FCS need 78"]);
     let translated = ok(json!({ "size": { "weight_pairs": { "predefined": "imix" } } }));
     assert_eq!(
         translated.profile.streams[0].size,
@@ -263,7 +264,7 @@ fn tags_of_received_frames_stand_where_their_headers_say() {
         { "choice": "ipv6", "ipv6": { "src": { "metric_tags": [{ "name": "ip" }] } } }]);
     assert_eq!(
         problems(flow(100, &long)),
-        ["flows[0].egress_packet: not supported: 176 bits in metric_tags; at most 128 together"]
+        ["flows[0].egress_packet: not supported: 176 bits in metric_tags; at most 128 in total"]
     );
     let mut silent = flow(100, &egress);
     silent["metrics"] = json!({ "enable": false });

@@ -98,7 +98,7 @@ impl FrameRing {
             let size = octets >> 20;
             io::Error::new(
                 error.kind(),
-                format!("no receive ring of {size} MiB: {error}; try blocks=8"),
+                format!("cannot make a receive ring of {size} MiB: {error}; try blocks=8"),
             )
         })?;
         Ok(Self {

@@ -62,15 +62,15 @@ pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
                 v4.push((u128::from(first.to_bits()), u128::from(last.to_bits())))
             }
             (IpAddr::V6(first), IpAddr::V6(last)) => v6.push((first.to_bits(), last.to_bits())),
-            _ => return Err("a range of addresses of two families".into()),
+            _ => return Err("a range with addresses of two families".into()),
         }
     }
     let (v4, v6) = (joined(v4), joined(v6));
     if v4.len() + v6.len() > MOST_RANGES {
         let found = v4.len() + v6.len();
         return Err(format!(
-            "{found} ranges of addresses are to be told from the host's, expected at most \
-             {MOST_RANGES}\n  try fewer and longer ranges, or take=all"
+            "{found} ranges of addresses, expected at most {MOST_RANGES}\n  try fewer and longer \
+             ranges, or take=all"
         ));
     }
     let v4 = v4.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
@@ -167,11 +167,15 @@ impl Receiving {
                 }
                 Err(error) if i + 1 < modes.len() => {
                     notes.push(format!(
-                        "{interface}: generic XDP, as the driver takes no native program ({error})"
+                        "{interface}: generic XDP, as the driver accepts no native program \
+                         ({error})"
                     ));
                 }
                 Err(error) => {
-                    let text = format!("{interface}: no {} XDP: {error}", name(mode));
+                    let text = format!(
+                        "{interface}: cannot attach the {} XDP program: {error}",
+                        name(mode)
+                    );
                     return Err(io::Error::new(error.kind(), text));
                 }
             }

@@ -568,7 +568,7 @@ impl Departures {
         let us = |ns: i64| ns as f64 / 1000.0;
         let mean = us(sum_ns) / count.max(1) as f64;
         let text = format!(
-            "the driver stamped {count} frames: {mean:.1} us after their due instants on average \
+            "the driver stamped {count} frames: {mean:.1} us after their due times on average \
              ({:.1} to {:.1})",
             us(min_ns),
             us(max_ns)

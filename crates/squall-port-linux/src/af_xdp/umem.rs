@@ -253,7 +253,9 @@ fn set_busy_poll(socket: &Socket, binding: &Binding) -> io::Result<()> {
     let explain = |error: io::Error| {
         io::Error::new(
             error.kind(),
-            format!("no busy polling: {error}\n  it needs CAP_NET_ADMIN, and Linux 5.11"),
+            format!(
+                "cannot enable busy polling: {error}\n  it needs CAP_NET_ADMIN, and Linux 5.11"
+            ),
         )
     };
     socket.set(level, libc::SO_PREFER_BUSY_POLL, 1).map_err(explain)?;

@@ -107,7 +107,7 @@ impl LiveTx {
         queue.set(ATTENTION, 0);
         queue.trouble()?;
         if !begun {
-            let text = format!("{}: the program did not begin within 2 s", queue.interface);
+            let text = format!("{}: the program did not start within 2 s", queue.interface);
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         Ok(queue)
@@ -210,7 +210,7 @@ impl LiveTx {
         let name = &self.interface;
         if self.get(BROKEN) != 0 {
             return Err(io::Error::other(format!(
-                "{name}: the program in the kernel found what cannot be; this is a defect in \
+                "{name}: the program in the kernel is in an impossible state; this is a bug in \
                  Squall"
             )));
         }

@@ -495,7 +495,7 @@ pub fn a_queue_has_one_owner() -> Outcome {
         (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-a,rx_queues=0")?);
     let tx = one.open_tx(0, 60)?;
     let error = two.open_tx(0, 60).err().expect("it is taken").to_string();
-    assert!(error.contains("another AF_XDP socket has queue 0"), "{error}");
+    assert!(error.contains("another AF_XDP socket owns queue 0"), "{error}");
     drop((tx, one));
     two.open_tx(0, 60)?;
     Ok(())
@@ -519,7 +519,10 @@ pub fn bad_af_xdp_options_are_told() -> Outcome {
         .err()
         .expect("veth copies")
         .to_string();
-    assert!(error.contains("no zero-copy") && error.contains("zerocopy=0"), "{error}");
+    assert!(
+        error.contains("does not support zero-copy") && error.contains("zerocopy=0"),
+        "{error}"
+    );
     let mut port = port("af_xdp:veth-a,rx_queues=0")?;
     port.open_tx(0, 60)?;
     let notes = port.notes().join("\n");

@@ -108,7 +108,7 @@ pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome
     };
     let mut tx = a.open_tx(0, 60)?;
     let told = trouble(&mut *tx);
-    assert!(told.contains("veth-a takes no frames from XDP"), "{told}");
+    assert!(told.contains("veth-a accepts no frames from XDP"), "{told}");
     drop(tx);
     let _rx = port(RECEIVER)?.open_rx(0)?;
     let mut tx = a.open_tx(0, 60)?;

@@ -120,7 +120,7 @@ impl FromStr for Filter {
         let expr = parser.any()?;
         match parser.words.first() {
             None => Ok(Self(Some(expr))),
-            Some(word) => Err(word.wrong("there is no ( before this )")),
+            Some(word) => Err(word.wrong("this ) has no matching (")),
         }
     }
 }
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
             let inner = self.any()?;
             self.depth -= 1;
             if !self.take(&[")"]) {
-                return Err(word.wrong("there is no ) after this ("));
+                return Err(word.wrong("this ( has no matching )"));
             }
             return Ok(inner);
         }
@@ -304,7 +304,7 @@ fn address(word: &Word<'_>, side: Side) -> Result<Expr, FilterError> {
         return Ok(Expr::Host(side, HostAddress::Other(mac.into())));
     }
     Err(word.wrong(format!(
-        "expected an IP or MAC address, found {:?}; a part of an address needs no host before it",
+        "expected an IP or MAC address, found {:?}; try a part of an address without host",
         word.text
     )))
 }
@@ -448,7 +448,7 @@ mod tests {
             ),
             (
                 "host 10.0.",
-                "column 6: expected an IP or MAC address, found \"10.0.\"; a part of an address needs no host before it",
+                "column 6: expected an IP or MAC address, found \"10.0.\"; try a part of an address without host",
             ),
             (
                 "net 10.0.0.0/33",
@@ -460,8 +460,8 @@ mod tests {
                 "column 9: expected a word such as host, port or tcp, found \"and\"",
             ),
             ("or tcp", "column 1: expected a word such as host, port or tcp, found \"or\""),
-            ("(udp", "column 1: there is no ) after this ("),
-            ("udp)", "column 4: there is no ( before this )"),
+            ("(udp", "column 1: this ( has no matching )"),
+            ("udp)", "column 4: this ) has no matching ("),
             ("src udp", "column 5: expected host, net or port, found \"udp\""),
             (
                 "ip.addr == 10.0.0.1",

@@ -27,13 +27,13 @@ pub fn one_attack(report: &AttackReport) -> String {
         }
         let problems: u64 = report.problems.values().sum();
         if problems > 0 {
-            say(format_args!(", {problems} lines not understood ({})", counts(&report.problems)));
+            say(format_args!(", {problems} invalid lines ({})", counts(&report.problems)));
         }
         say(format_args!("\n"));
         let mut unsolved = report.unsolved.clone();
         unsolved.remove("silent");
         if !unsolved.is_empty() {
-            say(format_args!("  not solved: {} (--list tells which)\n", counts(&unsolved)));
+            say(format_args!("  not solved: {} (--list names them)\n", counts(&unsolved)));
         }
     } else {
         say(format_args!("\n"));
@@ -54,22 +54,19 @@ pub fn one_attack(report: &AttackReport) -> String {
         say(format_args!("  {} rules without a near miss\n", report.without_twin));
     }
     if report.varied > 0 {
-        say(format_args!(
-            "  {} rules' messages said otherwise, and still matching\n",
-            report.varied
-        ));
+        say(format_args!("  {} rules with reworded messages that still match\n", report.varied));
     }
     if !report.left_out.is_empty() {
         let first = report
             .left_out_first
             .as_ref()
-            .map_or_else(String::new, |why| format!(" (the first: {why})"));
+            .map_or_else(String::new, |why| format!(" (first: {why})"));
         say(format_args!("  left out: {}{first}\n", counts(&report.left_out)));
     }
     if report.unseen > 0 {
         say(format_args!(
-            "  {} attacks are not seen by the evaluator as they are sent: no alert is owed for \
-             them\n",
+            "  {} attacks do not match as they are sent, by the evaluator: no alert is expected \
+             for them\n",
             report.unseen
         ));
     }

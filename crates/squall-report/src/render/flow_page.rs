@@ -18,7 +18,7 @@ pub(super) fn markup(all: &ReceivedFlowsReport, page: &mut String) {
     let mut about = format!("Click a heading to sort, a row to plot it. {RATES}");
     if let Some(rest) = &all.rest {
         about +=
-            &format!(" {} frames are of flows beyond the {} that fit.", rest.packets, all.limit);
+            &format!(" {} frames are of flows beyond the limit of {}.", rest.packets, all.limit);
     }
     if all.flows.len() > ROWS {
         about += &format!(" {} more are in the JSON report.", all.flows.len() - ROWS);
@@ -52,7 +52,7 @@ pub(super) fn data(all: &ReceivedFlowsReport) -> Value {
         ("Lost", "count", true),
         ("Duplicates", "count", true),
         ("Reordered", "count", true),
-        ("Began anew", "count", false),
+        ("Restarts", "count", false),
         ("Delay p50", "ns", false),
         ("Delay p99", "ns", false),
         ("Jitter", "ns", false),

@@ -35,7 +35,7 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
     reasons.extend(steady(load));
     for pool in &load.exhausted {
         reasons.push(format!(
-            "pool {:?}: {} addresses had all ports busy, {} flows were not begun for it",
+            "pool {:?}: {} addresses had all ports in use, so {} flows were not begun",
             pool.pool,
             human::count(pool.addresses),
             human::count(pool.flows)
@@ -52,7 +52,7 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
     let times = match played.loops {
         Some(1) => String::new(),
         Some(loops) => format!(", {} times", human::count(loops)),
-        None => ", again and again".into(),
+        None => ", until the run ended".into(),
     };
     let payload = match played.octets_as_captured {
         Some(true) => "; as many octets as captured",
@@ -67,8 +67,8 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
     if played.one_sided > 0 {
         let n = human::count(played.one_sided);
         lines.push(format!(
-            "one-sided: of {n} conversations the capture has one direction only, and one is all \
-             that is played"
+            "one-sided: the capture has only one direction of {n} conversations, and only that one \
+             is played"
         ));
     }
     for (what, counts) in
@@ -97,8 +97,9 @@ fn steady(load: &FlowsReport) -> Option<String> {
     let client = load.total.client.as_ref()?;
     let steady = client.steady.as_ref()?;
     let rates = [steady.attempted_cps, steady.completed_cps].map(|cps| human::si(cps, ""));
-    let asked =
-        client.asked_cps.map_or(String::new(), |cps| format!(" of {} asked", human::si(cps, "")));
+    let asked = client
+        .asked_cps
+        .map_or(String::new(), |cps| format!(" ({} requested)", human::si(cps, "")));
     let goodput = human::si(steady.goodput_bps, "b/s");
     let busiest = client.busiest_second.as_ref().map_or(String::new(), |second| {
         let counts = [second.attempted, second.completed].map(human::count);

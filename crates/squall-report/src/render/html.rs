@@ -146,10 +146,10 @@ fn figures(report: &Report, page: &mut String) {
     } else {
         (
             human::short_count(lost),
-            human::ratio(lost as f64 / sent.max(1) as f64) + " of what is measured",
+            human::ratio(lost as f64 / sent.max(1) as f64) + " of measured frames",
         )
     };
-    let left = if unsent == 0 { "all that was due left" } else { "due, and did not leave" };
+    let left = if unsent == 0 { "all due frames left" } else { "due, and did not leave" };
     let received = (
         "Received",
         false,
@@ -185,7 +185,7 @@ fn figures(report: &Report, page: &mut String) {
         tiles_of.push(("Lost", capture.lost > 0, (human::short_count(capture.lost), plr)));
     } else {
         let dropped: u64 = ports.iter().map(|p| p.rx.drops.values().sum::<u64>()).sum();
-        let text = if dropped == 0 { "all that came was read" } else { "before they were read" };
+        let text = if dropped == 0 { "all frames were read" } else { "before they were read" };
         tiles_of.push(("Dropped", dropped > 0, (human::short_count(dropped), text.into())));
     }
     if let Some(flows) = &report.received_flows {
@@ -195,10 +195,10 @@ fn figures(report: &Report, page: &mut String) {
         let (unique, missing) =
             foreign.fold((0, 0), |sum, s| (sum.0 + s.unique_packets, sum.1 + s.lost));
         let what = if flows.by == "source" { "Sources" } else { "Flows" };
-        tiles_of.push((what, false, (human::count(flows.flows.len() as u64), "told apart".into())));
+        tiles_of.push((what, false, (human::count(flows.flows.len() as u64), "received".into())));
         if !measured.is_empty() || unique > 0 {
             let (lost, sent) = (lost + missing, sent + unique + missing);
-            let share = human::ratio(lost as f64 / sent.max(1) as f64) + " of what is numbered";
+            let share = human::ratio(lost as f64 / sent.max(1) as f64) + " of numbered packets";
             tiles_of.push(("Lost", lost > 0, (human::short_count(lost), share)));
         }
     }
@@ -220,7 +220,7 @@ fn captured(capture: &CaptureReport, page: &mut String) {
         row("Written", plain(capture.written_packets)),
         row("Dropped by kernel", why(&capture.dropped_by_kernel)),
         row("Dropped by squall", why(&capture.dropped)),
-        row("Not wanted", why(&capture.unwanted)),
+        row("Outside the requested part", why(&capture.unwanted)),
         row("Truncated", plain(capture.truncated)),
     ];
     table("Capture", &["What", "Packets", "Reasons"], &rows, page);
@@ -264,7 +264,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
         "Near misses",
         "Frames",
         "Not solved",
-        "Lines not understood",
+        "Invalid lines",
         "Left out",
     ];
     if !attacks.is_empty() {
@@ -284,7 +284,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
         };
         let columns = ["Rule", "Attacks", "Passed", "Blocked", "Near misses", "Passed"];
         table(
-            "What a device between let pass",
+            "Attacks through the device",
             &columns,
             &passage.rules.iter().map(row).collect::<Vec<_>>(),
             page,
@@ -300,7 +300,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
     let unsolved: Vec<_> =
         attacks.iter().flat_map(|of| &of.unsolved_rules).take(MOST_UNSOLVED).map(row).collect();
     if !unsolved.is_empty() {
-        table("Rules that are not solved", &["Rule", "Reason", "Told"], &unsolved, page);
+        table("Unsolved rules", &["Rule", "Reason", "Details"], &unsolved, page);
     }
 }
 
@@ -332,8 +332,8 @@ fn replayed(replay: &ReplayReport, page: &mut String) {
     );
     for (title, what, shares) in [
         ("Protocols sent", "Protocol", &flows.protocols),
-        ("Hosts that sent most", "Host", &flows.talkers),
-        ("Flows with most octets", "Flow", &flows.top_flows),
+        ("Hosts that sent the most octets", "Host", &flows.talkers),
+        ("Flows with the most octets", "Flow", &flows.top_flows),
     ] {
         let row = |share: &ReplayShare| {
             vec![
@@ -405,7 +405,7 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         "Not begun",
         "Peak",
         "CPS",
-        "Asked",
+        "Requested CPS",
         "Steady: begun",
         "completed a second",
         "Goodput",
@@ -423,7 +423,7 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         table("Conversations of the capture", &[""], &rows, page);
     }
     if !reasons.is_empty() {
-        table("Flows by what became of them", &["Template", "", "Reason", "Flows"], &reasons, page);
+        table("Flows by outcome", &["Template", "", "Reason", "Flows"], &reasons, page);
     }
 }
 
@@ -486,7 +486,7 @@ fn ports(report: &Report, page: &mut String) {
         }
         let _ = writeln!(
             page,
-            "<td class=\"name\">rx<small>stamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td \
+            "<td class=\"name\">rx<small>timestamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td \
              class=\"none\">–<td>{}{}<td>{}",
             escape(&port.timestamps),
             human::count(rx.packets),
@@ -517,7 +517,7 @@ fn ports(report: &Report, page: &mut String) {
         }
         if port.rx.unsigned_packets > 0 {
             *page += &format!(
-                "<p class=\"aside\">{} received {} frames without our signature</p>",
+                "<p class=\"aside\">{} received {} frames without Squall's signature</p>",
                 escape(&port.name),
                 human::count(port.rx.unsigned_packets)
             );

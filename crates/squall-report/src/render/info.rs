@@ -133,7 +133,7 @@ fn fault_text(file: &FileInfo) -> String {
             fault.offset,
             printable(&file.path),
             fault.text,
-            if fault.offset > 0 { "; all before it is counted" } else { "" }
+            if fault.offset > 0 { "; all packets before it are counted" } else { "" }
         )
     })
 }
@@ -165,7 +165,7 @@ fn traffic_text(t: &Traffic, text: &mut String) {
         o if o.strict => "strict".into(),
         o if o.untimed_packets == t.packets => "unknown: no packet has a time".into(),
         o => format!(
-            "not strict: {} packets earlier than the one before, by {} at most; {} without a time",
+            "not strict: {} packets earlier than the previous one, by at most {}; {} without time",
             human::count(o.backward_packets),
             human::ns(o.largest_backward_ns as f64),
             human::count(o.untimed_packets)
@@ -195,7 +195,7 @@ fn traffic_text(t: &Traffic, text: &mut String) {
             ),
         ),
         (
-            "Best second",
+            "Peak second",
             format!(
                 "{} packets, {}",
                 human::count(t.peak_second_packets),
@@ -237,7 +237,7 @@ fn traffic_text(t: &Traffic, text: &mut String) {
         .map(|(name, n)| format!("{} {name}", human::count(*n)))
         .collect();
     if !troubles.is_empty() {
-        rows.push(("Among them", troubles.join(", ")));
+        rows.push(("Of these", troubles.join(", ")));
     }
     if let Some(n) = t.duplicates {
         rows.push(("Duplicates", human::count(n)));
@@ -245,7 +245,7 @@ fn traffic_text(t: &Traffic, text: &mut String) {
     for (name, c) in t.checksums.iter().flatten() {
         rows.push((
             "Checksums",
-            format!("{name}: {} right, {} wrong", human::count(c.good), human::count(c.bad)),
+            format!("{name}: {} correct, {} wrong", human::count(c.good), human::count(c.bad)),
         ));
     }
     *text += &pairs(&rows);
@@ -282,7 +282,7 @@ fn order_word(t: &Traffic) -> &'static str {
 
 fn flows_text(f: &Flows) -> String {
     let mut text = format!(
-        "{} ({} with both directions as one), {} a second",
+        "{} ({} conversations), {} a second",
         human::count(f.unique),
         human::count(f.conversations),
         human::si(f.per_second, "").trim()
@@ -303,7 +303,7 @@ fn flows_text(f: &Flows) -> String {
     );
     if f.overflow_packets > 0 {
         text += &format!(
-            ", {} of flows beyond {}",
+            ", {} of flows beyond the limit of {}",
             human::count(f.overflow_packets),
             human::count(f.limit)
         );
@@ -510,21 +510,21 @@ fn summary_tiles(t: &Traffic, markup: &mut String) {
             !t.order.strict,
             match &t.order {
                 o if o.strict => {
-                    ("strict".into(), "no packet is earlier than the one before".into())
+                    ("strict".into(), "no packet is earlier than the previous one".into())
                 }
                 o if o.untimed_packets == t.packets => {
                     ("unknown".into(), "no packet has a time".into())
                 }
                 o => (
                     human::short_count(o.backward_packets),
-                    "packets earlier than the one before".into(),
+                    "packets earlier than the previous one".into(),
                 ),
             },
         ),
         (
             "Cut packets",
             t.cut_packets > 0,
-            (human::short_count(t.cut_packets), "not captured whole".into()),
+            (human::short_count(t.cut_packets), "not captured completely".into()),
         ),
     ];
     tiles(&all, markup);
@@ -559,7 +559,7 @@ fn files_table(info: &Info, markup: &mut String) {
             human::seconds(t.duration_s),
             human::si(t.mean_bps, "b/s"),
             human::count(t.flows.unique),
-            if told { human::count(drops.sum()) } else { "not told".into() },
+            if told { human::count(drops.sum()) } else { "unknown".into() },
         ]
     };
     table("Files", &head, &info.files.iter().map(row).collect::<Vec<_>>(), markup);

@@ -56,7 +56,7 @@ impl Overview {
         let foot = self.foot.len().min(most / 2);
         let room = |lines: &[String]| (most - foot).saturating_sub(lines.len());
         match self.runs.is_empty() {
-            true => lines.push(Style::Dim.paint("no run goes on", color)),
+            true => lines.push(Style::Dim.paint("no runs", color)),
             false => lines.extend(self.run_table((room(&lines) / 4).max(3)).lines(width, color)),
         }
         if !self.instead.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
                     rows < 24 || marked == usize::from(runs > 0) + usize::from(streams > 0),
                     "{shown:#?}"
                 );
-                assert_eq!(shown.iter().any(|line| line.contains("no run goes on")), runs == 0);
+                assert_eq!(shown.iter().any(|line| line.contains("no runs")), runs == 0);
             }
         }
         let shown = overview(1, 1, 1).lines(80, 24, false);

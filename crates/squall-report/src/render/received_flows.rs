@@ -24,7 +24,7 @@ pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) ->
     }
     if let Some(rest) = &all.rest {
         let text = format!(
-            "{} frames ({}) of flows beyond the {} that fit (--flows)",
+            "{} frames ({}) of flows beyond the limit of {} (--flows)",
             human::count(rest.packets),
             human::si(rest.octets as f64, "B"),
             human::count(all.limit)
@@ -102,7 +102,7 @@ fn flow_table(all: &ReceivedFlowsReport, ports: bool, top: usize) -> Table {
         ("LOST", 0, numbered),
         ("DUP", 1, any(|s| s.duplicates)),
         ("REORD", 1, any(|s| s.reordered)),
-        ("ANEW", 2, any(|s| s.restarts)),
+        ("RESTARTS", 2, any(|s| s.restarts)),
         ("DELAY P50", 3, any(|s| s.latency_ns.as_ref().map_or(0, |d| d.count))),
         ("JITTER", 4, any(|s| u64::from(s.jitter_ns.is_some()))),
     ];

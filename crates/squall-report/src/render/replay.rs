@@ -57,15 +57,12 @@ fn one(replay: &ReplayReport, report: &Report) -> String {
     let read = &replay.read;
     for (n, what) in [
         (read.unwanted, "were left out by --filter, --include or --exclude"),
-        (read.sideless, "were left out: of neither side"),
+        (read.sideless, "were left out: neither client nor server"),
         (read.edited_out, "were dropped by the edits"),
-        (read.too_long, "were left out: longer than their port takes (--too-long truncate)"),
-        (
-            read.not_ethernet,
-            "were left out: no Ethernet frames, and nothing that could be made such",
-        ),
-        (read.cut, "were sent as captured, which is not whole: the capture's snap length cut them"),
-        (read.backward, "had earlier time stamps than one before them, and followed it at once"),
+        (read.too_long, "were left out: too long for their port (--too-long truncate)"),
+        (read.not_ethernet, "were left out: not Ethernet, and cannot be converted"),
+        (read.cut, "were sent as captured, that is, cut by the capture's snap length"),
+        (read.backward, "had earlier time stamps than a previous one, and followed it at once"),
     ] {
         if n > 0 {
             line(format_args!("{} of the captures' packets {what}", n));
@@ -73,15 +70,13 @@ fn one(replay: &ReplayReport, report: &Report) -> String {
     }
     if let Some(edited) = &replay.edited {
         line(format_args!(
-            "Edited as they were read: {} packets changed, {} added",
+            "Edited while reading: {} packets changed, {} added",
             edited.changed, edited.added
         ));
     }
     if let Some(flows) = replay.flows.as_ref().filter(|flows| flows.overflow_packets > 0) {
         let n = flows.overflow_packets;
-        line(format_args!(
-            "{n} packets were of flows that there was no room to count (--max-flows)"
-        ));
+        line(format_args!("{n} packets were of flows beyond the limit (--max-flows)"));
     }
     if replay.starved_s > 0.001 {
         line(format_args!(

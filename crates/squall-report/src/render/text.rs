@@ -136,7 +136,7 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     if port.tx.blocked_s > 0.0 {
         out.extend(wrap(
             &format!(
-                "{}: the port took no frames for {}",
+                "{}: the port accepted no frames for {}",
                 port.name,
                 human::seconds(port.tx.blocked_s)
             ),
@@ -176,7 +176,7 @@ pub(crate) fn counters_agree(report: &Report) -> String {
     match more.is_empty() {
         true => "the counters agree".into(),
         false => format!(
-            "no frame is missing; interfaces also sent frames of others ({})",
+            "no frame is missing; interfaces also sent frames of other programs ({})",
             more.join(", ")
         ),
     }
@@ -327,8 +327,8 @@ pub fn schedule_of(source: &SourceRecord) -> Option<String> {
     let excess = source.excess?;
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(
-        "{}: at most {} of the schedule beyond the clock in any {} ({} allowed), bursts of at \
-         most {} beyond it",
+        "{}: excess of at most {} over the schedule in any {} ({} allowed), bursts of at most {} \
+         beyond it",
         source.name,
         ms(excess.beyond_s),
         ms(excess.window_s),
@@ -336,11 +336,8 @@ pub fn schedule_of(source: &SourceRecord) -> Option<String> {
         human::count(excess.largest_burst_packets),
     );
     if source.moved_s > 0.0 {
-        text += &format!(
-            "; {} behind by stalls, {} of it in the end",
-            ms(source.moved_s),
-            ms(source.lag_s)
-        );
+        text +=
+            &format!("; delayed {} by stalls, {} at the end", ms(source.moved_s), ms(source.lag_s));
     }
     Some(text)
 }

@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AttackReport {
     pub name: String,
-    /// Rules of the files.
+    /// Rules in the files.
     pub rules: u64,
-    /// Lines that gave no rule, by reason.
+    /// Lines that are not a valid rule, by reason.
     pub problems: BTreeMap<String, u64>,
-    /// The first of them.
+    /// The first of these lines.
     pub problems_first: Vec<String>,
-    /// Rules that were asked for.
+    /// Rules that were selected.
     pub chosen: u64,
     /// Of these, rules for which an attack was found and verified by the evaluator.
     pub solved: u64,
-    /// And rules for which none was, by reason; `silent` are those that never alert.
+    /// Rules for which no attack was found, by reason; `silent` rules never alert.
     pub unsolved: BTreeMap<String, u64>,
-    /// Each of them.
+    /// Each unsolved rule.
     pub unsolved_rules: Vec<UnsolvedRule>,
-    /// Attacks of the run, and twins that are one octet off.
+    /// Attacks of the run, and near misses.
     pub attacks: u64,
     pub near_misses: u64,
-    /// Of these attacks, those whose rule the evaluator does not see in the frames as they are sent
-    /// (evasions, tunnels, addresses): no alert is owed for them.
+    /// Of these attacks, those whose rule does not match the frames as they are sent (evasions,
+    /// tunnels, addresses), by the evaluator: no alert is expected for them.
     #[serde(default)]
     pub unseen: u64,
-    /// Rules without a twin that does not match, of those for which one was wanted.
+    /// Rules without a near miss, of those for which one was requested.
     pub without_twin: u64,
-    /// Rules whose attacks are said otherwise, as evasions of messages ask for, and still match.
+    /// Rules whose attacks were reworded by evasions of messages, and still match.
     pub varied: u64,
-    /// Attacks that are not part of the run, by reason: `no_address` (the addresses given leave no
-    /// room), `not_written` (headers cannot hold what is asked for), `near_miss_seen` (a twin
-    /// that the evaluator does match as it is sent), `defect` (Squall itself has failed at it).
+    /// Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
+    /// suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
+    /// miss that matches as it is sent, by the evaluator), `defect` (an error in Squall).
     pub left_out: BTreeMap<String, u64>,
     /// Why the first that was not written was not.
     #[serde(skip)]
@@ -44,14 +44,14 @@ pub struct AttackReport {
     /// All frames of attacks, and their octets without FCS.
     pub frames: u64,
     pub octets: u64,
-    /// From the beginning of the run to the last frame of an attack, as planned.
+    /// From the start of the run to the last frame of an attack, as planned.
     pub duration_s: f64,
-    /// What reached the other end; of a run with two ports that receive.
+    /// Attacks that reached the other port; only of a run with two ports that receive.
     #[serde(default)]
     pub passage: Option<PassageReport>,
 }
 
-/// A rule for which no attack was found, and why.
+/// A rule for which no attack was found, and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UnsolvedRule {
     pub gid: u32,
@@ -61,28 +61,28 @@ pub struct UnsolvedRule {
     pub text: String,
 }
 
-/// Attacks between two ports of ours, with a device between: whether it let them pass. Octets that
-/// arrived decide.
+/// Attacks between two of Squall's ports through a device: whether it let them pass, by the octets
+/// that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassageReport {
-    /// Conversations that both ends spoke, and attacks that left as prepared frames.
+    /// Conversations between both ends, and attacks that were sent as prepared frames.
     pub conversations: u64,
-    /// Of these, what left as prepared frames.
+    /// Of these, attacks that were sent as prepared frames.
     #[serde(default)]
     pub as_frames: u64,
-    /// Conversations that were spoken to their ends, at both; of prepared frames, those of which
-    /// all octets of payload arrived at the other port.
+    /// Conversations that completed at both ends; of prepared frames, attacks of which all octets
+    /// of payload arrived at the other port.
     pub passed: u64,
-    /// Of those that passed as frames, with as many octets and others.
+    /// Of those that passed as frames, attacks whose octets were changed, not their number.
     #[serde(default)]
     pub altered: u64,
-    /// All others: conversations by what the client, or else the server, says of them;
+    /// All others: conversations by the failure at the client, or else at the server;
     /// `not_received`, `partly_received`: none or some of the octets arrived.
     pub blocked: BTreeMap<String, u64>,
-    /// Near misses among them, and those of them that passed.
+    /// Near misses among the conversations, and those that passed.
     pub near_misses: u64,
     pub near_misses_passed: u64,
-    /// By rule.
+    /// Figures by rule.
     pub rules: Vec<RulePassage>,
 }
 

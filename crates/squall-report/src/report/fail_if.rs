@@ -115,7 +115,7 @@ impl FailIf {
         Err(parser.error(
             &name,
             &expected,
-            &format!("{hint}; or --fail-if, which looks at the end"),
+            &format!("{hint}; or --fail-if, which is evaluated at the end"),
         ))
     }
 
@@ -172,7 +172,7 @@ impl FailIf {
             }
             Some(false) => Vec::new(),
             None => {
-                let why = format!("cannot tell whether {}: no value was measured", self.text);
+                let why = format!("cannot evaluate {}: no value was measured", self.text);
                 vec![Finding::unknown(why)]
             }
         }
@@ -184,7 +184,7 @@ impl FailIf {
         let names = names_of(report);
         if let Some(name) = part.names().into_iter().find(|name| !names.contains(name)) {
             let why = nobody(name, &names);
-            return vec![Finding::unknown(format!("cannot tell whether {}: {why}", self.text))];
+            return vec![Finding::unknown(format!("cannot evaluate {}: {why}", self.text))];
         }
         let only = part.only_name();
         let anywhere = |asked: &Asked| asked.name.is_none() || only.is_some();
@@ -216,18 +216,18 @@ impl FailIf {
                 {
                     format!("none of its {} frames arrived", stream.tx_packets)
                 }
-                (None, Subject::Silent(_)) => "it had no flow".into(),
+                (None, Subject::Silent(_)) => "it had no flows".into(),
                 (None, _) => continue,
             };
-            let text = format!("{subject}: cannot tell whether {}: {why}", self.text);
+            let text = format!("{subject}: cannot evaluate {}: {why}", self.text);
             violations.push(Finding::unknown(text));
         }
         if violations.is_empty() && !decided {
             let why = match of_streams {
                 true => "no stream measured it; set latency = true on a stream and receive it",
-                false => "no template measured it; a [[template]] has to begin or serve flows",
+                false => "no template measured it; a [[template]] must open or serve flows",
             };
-            return vec![Finding::unknown(format!("cannot tell whether {}: {why}", self.text))];
+            return vec![Finding::unknown(format!("cannot evaluate {}: {why}", self.text))];
         }
         violations
     }
@@ -356,12 +356,12 @@ enum Term {
 
 /// Name, kind, meaning: the reference for users.
 const RUN_TERMS: &[(&str, Kind, &str)] = &[
-    ("elapsed", Kind::Time, "how long the run has taken"),
+    ("elapsed", Kind::Time, "time since the start of the run"),
     ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
     ("errors", Kind::Count, "frames that a port refused with an error, all ports"),
     ("rx.drops", Kind::Count, "frames lost between an interface and the process, all ports"),
     ("drops", Kind::Count, "packets that a capture lost, in the kernel or in squall"),
-    ("plr", Kind::Share, "packet loss ratio of a capture: drops / packets that the filter took"),
+    ("plr", Kind::Share, "packet loss ratio of a capture: drops / packets accepted by the filter"),
     ("total.tx", Kind::Count, "frames sent, all ports"),
     ("total.rx", Kind::Count, "frames received, all ports"),
     ("total.not_sent", Kind::Count, "frames that were due and did not leave, all ports"),
@@ -374,10 +374,10 @@ const RUN_TERMS: &[(&str, Kind, &str)] = &[
 const STREAM_TERMS: &[(&str, Kind, &str)] = &[
     ("tx", Kind::Count, "frames sent"),
     ("tx_pps", Kind::Rate, "achieved rate over the stream's active time"),
-    ("rate_error", Kind::Share, "|achieved - asked| / asked; unknown for rate = \"max\""),
+    ("rate_error", Kind::Share, "|achieved - requested| / requested; unknown for rate = \"max\""),
     ("not_sent", Kind::Count, "frames that were due and did not leave"),
     ("rx", Kind::Count, "frames received, without duplicates"),
-    ("loss", Kind::Count, "frames sent and never seen (RFC 7680)"),
+    ("loss", Kind::Count, "frames sent and never received (RFC 7680)"),
     ("loss_ratio", Kind::Share, "loss / sent"),
     ("duplicates", Kind::Count, "RFC 5560"),
     ("reordered", Kind::Count, "Type-P-Reordered (RFC 4737)"),
@@ -390,31 +390,27 @@ const SPREADS: &[(&str, &str)] = &[
     ("ipdv", "delay variation, magnitude (RFC 3393)"),
     ("arrival_gap", "gap between consecutive frames of the stream at the receiver"),
     ("gap", "the same"),
-    ("departure_error", "actual minus due instant of departure"),
+    ("departure_error", "actual minus due time of departure"),
 ];
 
 const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
     ("attempted", Kind::Count, "flows that began (client), or were accepted (server)"),
-    ("completed", Kind::Count, "flows that ended as they should"),
-    ("failed", Kind::Count, "flows that ended otherwise, for whatever reason"),
+    ("completed", Kind::Count, "flows that ended normally"),
+    ("failed", Kind::Count, "flows that failed, for any reason"),
     ("failed_ratio", Kind::Share, "failed / attempted"),
     ("not_begun", Kind::Count, "flows that were due and did not begin"),
-    ("late", Kind::Count, "of these, flows that the generator was too late for"),
+    ("late", Kind::Count, "of these, flows for which the generator was late"),
     ("active", Kind::Count, "flows that were open at the end"),
-    ("peak_active", Kind::Count, "flows that were open at once"),
-    (
-        "cps",
-        Kind::Cps,
-        "flows a second that began, while all of the load was asked for (without ramps and drain)",
-    ),
-    ("completed_cps", Kind::Cps, "flows a second that completed, in the same time"),
-    ("cps_error", Kind::Share, "|cps - asked| / asked; unknown where no cps was asked for"),
-    ("goodput", Kind::Bits, "application data received, bits a second, over all of the run"),
-    ("retransmits", Kind::Count, "TCP segments sent again"),
+    ("peak_active", Kind::Count, "most flows that were open at one time"),
+    ("cps", Kind::Cps, "flows per second that began, at full load (without ramps and drain)"),
+    ("completed_cps", Kind::Cps, "flows per second that completed, in the same time"),
+    ("cps_error", Kind::Share, "|cps - requested| / requested; unknown if no cps was requested"),
+    ("goodput", Kind::Bits, "application data received, bits per second, over the whole run"),
+    ("retransmits", Kind::Count, "retransmitted TCP segments"),
     ("retransmit_ratio", Kind::Share, "retransmits / segments sent"),
     ("tls_failed", Kind::Count, "TLS sessions that failed, in the handshake or later"),
     ("resets", Kind::Count, "flows that the other end reset"),
-    ("http.1xx", Kind::CountOrShare, "responses of HTTP by class; > 1 % is a share of all of them"),
+    ("http.1xx", Kind::CountOrShare, "HTTP responses by class; > 1 % is a share of all responses"),
     ("http.2xx", Kind::CountOrShare, "the same"),
     ("http.3xx", Kind::CountOrShare, "the same"),
     ("http.4xx", Kind::CountOrShare, "the same"),
@@ -425,9 +421,9 @@ const TEMPLATE_SPREADS: &[(&str, &str)] = &[
     ("setup", "from a flow's SYN to the end of its handshake"),
     ("first_byte", "from a request to the first octet of its answer"),
     ("transaction", "from a request to the last octet of its answer"),
-    ("duration", "from a flow's beginning to its end"),
-    ("tls_handshake", "from the end of TCP's handshake to that of TLS"),
-    ("duration_from_due", "the same from the instant at which it was due"),
+    ("duration", "from a flow's start to its end"),
+    ("tls_handshake", "from the end of the TCP handshake to the end of the TLS handshake"),
+    ("duration_from_due", "from the time when a flow was due to its end"),
 ];
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
@@ -466,7 +462,7 @@ pub fn reference() -> String {
     for (name, _, what) in RUN_TERMS {
         line(name, what);
     }
-    line("total.TERM", "the same of all templates together: attempted, completed, failed, cps ...");
+    line("total.TERM", "of all templates together: attempted, completed, failed, cps ...");
     line("NAME.TERM", "of one stream or template: web.failed, \"my web\".latency.p99");
     text += &format!("{:<22} {}\n", "STAT", STATISTICS.join(", "));
     text
@@ -862,7 +858,7 @@ impl Kind {
             Self::Time => ("a time with its unit (ns, us, ms, s)", "latency.p99 > 50us"),
             Self::Rate => ("a rate in pps, kpps or Mpps", "tx_pps < 10 kpps"),
             Self::Cps => (
-                "flows a second",
+                "flows per second",
                 "cps < 10k, completed_cps < 9.9 kcps; a share is cps_error > 1 %",
             ),
             Self::Bits => ("a rate in bps, kbps, Mbps or Gbps", "goodput < 1 Gbps"),
@@ -1231,7 +1227,7 @@ fn known() -> String {
     };
     format!(
         "\n  of a stream: {}\n  of a template: {}\n  of the run: {}, and total. before terms of a \
-         template\n  STAT is {}; before a term may stand the name of a stream or template: \
+         template\n  STAT is {}; the name of a stream or template can precede a term: \
          web.failed, \"my web\".failed",
         listed(STREAM_TERMS, SPREADS),
         listed(TEMPLATE_TERMS, TEMPLATE_SPREADS),
@@ -1358,7 +1354,7 @@ mod tests {
         let check = |text: &str, report: &Report| FailIf::parse(text).unwrap().check(report);
         assert!(
             check("loss > 0", &none)[0]
-                .starts_with("cannot tell whether loss > 0: no stream measured it")
+                .starts_with("cannot evaluate loss > 0: no stream measured it")
         );
         assert!(check("total.loss > 0", &none)[0].starts_with("cannot tell"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
@@ -1369,7 +1365,7 @@ mod tests {
         none.streams[0] = stream("gone", 10, 10, 5);
         assert_eq!(
             check("latency.p99 > 1s", &none),
-            ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames \
+            ["stream \"gone\": cannot evaluate latency.p99 > 1s: none of its 10 frames \
               arrived"]
         );
     }
@@ -1521,7 +1517,7 @@ mod tests {
         );
         assert!(
             check("transaction.p99 > 1 s")[0]
-                .starts_with("cannot tell whether transaction.p99 > 1 s: no template")
+                .starts_with("cannot evaluate transaction.p99 > 1 s: no template")
         );
     }
 
@@ -1548,7 +1544,7 @@ mod tests {
         assert_eq!(check("total.http.5xx > 0.1 % and total.http.2xx < 1 k").len(), 1);
         assert!(
             check("dns.http.5xx > 0")[0]
-                .starts_with("cannot tell whether dns.http.5xx > 0: no template measured it")
+                .starts_with("cannot evaluate dns.http.5xx > 0: no template measured it")
         );
         let e = FailIf::parse("http.5xx > 1 ms").unwrap_err();
         assert_eq!(
@@ -1585,7 +1581,7 @@ mod tests {
         assert_eq!(
             check("wbe.failed > 0 or web.failed > 0"),
             [
-                "cannot tell whether wbe.failed > 0 or web.failed > 0: no stream or template is \
+                "cannot evaluate wbe.failed > 0 or web.failed > 0: no stream or template is \
                  called \"wbe\"; the nearest: \"web\", \"my dns\", \"and more\"",
                 "template \"web\" (client): failed = 10 (fail if wbe.failed > 0 or web.failed > 0)",
             ]
@@ -1663,12 +1659,12 @@ mod tests {
         let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
         assert_eq!(
             check("failed > 10"),
-            ["template \"dns\": cannot tell whether failed > 10: it had no flow"]
+            ["template \"dns\": cannot evaluate failed > 10: it had no flows"]
         );
         assert_eq!(check("valid and total.failed > 10"), [""; 0]);
         assert!(
             FailIf::parse("failed > 0").unwrap().check(&Report::default())[0]
-                .contains("a [[template]] has to")
+                .contains("a [[template]] must")
         );
         assert!(
             FailIf::parse("total.failed > 0").unwrap().check(&Report::default())[0]

@@ -7,58 +7,58 @@ use serde::{Deserialize, Serialize};
 
 use super::Distribution;
 
-/// Flows of all templates, by who did what: clients began them, servers accepted them.
+/// Flows of all templates, by role: clients open flows, servers accept them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowsReport {
-    /// From the beginning of the load until the last flow was gone.
+    /// From the start of the load until the last flow ended.
     pub duration_s: f64,
-    /// Of these, until the last flow was due (one gap behind it): what is left is the drain. Where
-    /// no clients are ours, all.
+    /// Of this, the time until one gap after the last flow was due; the rest is the drain. All of
+    /// it if the run has no clients.
     #[serde(default)]
     pub arrivals_s: f64,
-    /// In the order of the profile.
+    /// Templates in the order of the profile.
     pub templates: Vec<TemplateReport>,
-    /// All templates together.
+    /// Sum of all templates.
     pub total: RolesReport,
-    /// Frames of each side that were no flow's, or got lost on the way to one; by port.
+    /// Frames of each port that belonged to no flow, or were lost before they reached one.
     pub links: Vec<LinkReport>,
-    /// Pools of clients of which an address had all its ports busy at some time.
+    /// Pools of clients with an address whose ports were all in use at some time.
     pub exhausted: Vec<ExhaustedReport>,
-    /// Of conversations of a capture that were played: `templates` are their kinds.
+    /// Replayed conversations of a capture; `templates` are their kinds.
     pub conversations: Option<ConversationsReport>,
 }
 
-/// A capture whose conversations were played.
+/// A capture whose conversations were replayed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationsReport {
     pub capture: String,
-    /// Packets of it, of those that the filter took.
+    /// Packets of the capture that the filter accepted.
     pub packets: u64,
     /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`,
     /// `fragments`, `multicast`, `silent`, `port_zero`.
     pub packets_left_out: BTreeMap<String, u64>,
-    /// Conversations that there are, and those of them that are played.
+    /// Conversations in the capture, and those that are replayed.
     pub found: u64,
     pub playable: u64,
-    /// Conversations of which the capture has one direction only: what the other side said is not
-    /// known, and is not played. Of UDP, where one side may say all, only if no conversation of the
-    /// capture has both.
+    /// Conversations of which the capture has one direction only: the data of the other side is
+    /// unknown and not replayed. Conversations over UDP count only if no conversation of the
+    /// capture has both directions, because one side may be silent.
     #[serde(default)]
     pub one_sided: u64,
-    /// Each this number of times; `null`: until the run ended.
+    /// Number of times that each was replayed; `null`: until the run ended.
     pub loops: Option<u64>,
-    /// Conversations that are not played, by reason: `mid_stream` (the capture lacks their
-    /// beginning), `holes` (it lacks octets), `no_free_port`, `no_client_address`, `other_family`
-    /// (client and server are of different families).
+    /// Conversations that are not replayed, by reason: `mid_stream` (the capture lacks their
+    /// start), `holes` (it lacks octets), `no_free_port`, `no_client_address`, `other_family`
+    /// (client and server have different address families).
     pub not_played: BTreeMap<String, u64>,
-    /// The first of them.
+    /// The first of these conversations.
     pub not_played_first: Vec<ConversationNote>,
-    /// What is played, by kind, in the order of `templates`.
+    /// Replayed conversations by kind, in the order of `templates`.
     pub kinds: Vec<KindReport>,
-    /// The first that failed, by what their clients (or else servers) say.
+    /// The first conversations that failed, with the failure at the client, or else at the server.
     pub failed_first: Vec<ConversationNote>,
-    /// Each side of ours received as many octets as it did in the capture; `null`: not all
-    /// conversations were played to their ends.
+    /// Each side that Squall played received as many octets as in the capture; `null`: not all
+    /// conversations were replayed to their end.
     pub octets_as_captured: Option<bool>,
 }
 
@@ -67,23 +67,23 @@ pub struct ConversationsReport {
 pub struct KindReport {
     pub name: String,
     pub conversations: u64,
-    /// Of application data.
+    /// Octets of application data.
     pub octets_to_server: u64,
     pub octets_to_client: u64,
 }
 
-/// A conversation of a capture, and what is to be said of it.
+/// A conversation of a capture, with a remark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationNote {
-    /// In the capture, from 1, in the order of their first packets.
+    /// Number in the capture, from 1, in the order of first packets.
     pub number: u64,
     /// Transport, client and server.
     pub flow: String,
-    /// Why it is not played, or how it failed.
+    /// Why it is not replayed, or how it failed.
     pub reason: String,
 }
 
-/// Flows of one template, at both ends as far as they were ours.
+/// Flows of one template, at the ends that Squall played.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateReport {
     pub name: String,
@@ -91,72 +91,74 @@ pub struct TemplateReport {
     pub roles: RolesReport,
 }
 
-/// Both ends of flows, as far as they were ours.
+/// Ends of flows that Squall played.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolesReport {
     pub client: Option<RoleReport>,
     pub server: Option<RoleReport>,
 }
 
-/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is those
-/// and `not_begun`, and while the run goes on those that are due and wait.
+/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is that
+/// plus `not_begun` and, during the run, flows that are due and wait.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleReport {
-    /// Due so far, by the schedule alone; of clients.
+    /// Flows due so far, by the schedule; only of clients.
     #[serde(default)]
     pub asked: Option<u64>,
-    /// Begun: a SYN or first datagram left (client), or came and was accepted (server).
+    /// Flows that started: a SYN or first datagram was sent (client), or received and accepted
+    /// (server).
     pub attempted: u64,
-    /// The handshake was done; of UDP, at once.
+    /// Flows whose handshake completed; over UDP, all flows.
     pub established: u64,
-    /// Ended as they should: both sides closed, the program came to its end.
+    /// Flows that ended normally: both sides closed, and the flow program reached its end.
     pub completed: u64,
-    /// Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was
-    /// over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
+    /// Flows that failed, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time
+    /// was over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`,
+    /// `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
-    /// What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`,
+    /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
     /// `bad_http`; of TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
     /// `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
-    /// Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`,
-    /// `unresolved`, `limit`, `full`.
+    /// Flows that were due and not started, by reason: `late` (the generator was the limit),
+    /// `ports_exhausted`, `unresolved`, `limit`, `full`.
     pub not_begun: BTreeMap<String, u64>,
-    /// Open when the run ended, and at once at most.
+    /// Flows open when the run ended, and the most that were open at one time.
     pub active: u64,
     pub peak_active: u64,
-    /// Begun a second, over [`FlowsReport::arrivals_s`].
+    /// Flows started per second, over [`FlowsReport::arrivals_s`].
     pub cps: f64,
-    /// Flows a second that were asked for, as it was last; `null` where others decide, as in a
-    /// closed loop.
+    /// Requested flows per second, last value; `null` if the load does not set it, as in a closed
+    /// loop.
     #[serde(default)]
     pub asked_cps: Option<f64>,
-    /// While all of the load was asked for; of clients.
+    /// Figures of the time at full load; only of clients.
     #[serde(default)]
     pub steady: Option<SteadyReport>,
-    /// Of all templates together: the second in which most began, and the one in which most
-    /// completed.
+    /// Of all templates together: the second in which the most flows started, and the one in which
+    /// the most completed.
     #[serde(default)]
     pub busiest_second: Option<BusiestSecond>,
     /// From the SYN to the end of the handshake.
     pub setup_ns: Option<Distribution>,
-    /// From a request to the first octet of its answer, and to its last.
+    /// From a request to the first octet of its answer, and to the last.
     pub first_byte_ns: Option<Distribution>,
     pub transaction_ns: Option<Distribution>,
-    /// From the beginning of a flow to its end, of those that completed.
+    /// From the start of a flow to its end, of completed flows.
     pub duration_ns: Option<Distribution>,
-    /// The same from the instant at which the flow was due: with the time it waited to begin
-    /// (coordinated omission).
+    /// The same from the time when the flow was due, so that the time it waited to start is
+    /// included (coordinated omission).
     pub duration_from_due_ns: Option<Distribution>,
-    /// Of application data.
+    /// Octets of application data.
     pub received_octets: u64,
     pub sent_octets: u64,
-    /// Application data received, bits a second.
+    /// Application data received, bits per second.
     pub goodput_bps: f64,
-    /// Responses by class of their status: `1xx` to `5xx`.
+    /// HTTP responses by class of status: `1xx` to `5xx`.
     pub http: BTreeMap<String, u64>,
-    /// What the stack counted; TRex's names are in the guide.
+    /// Counters of the TCP stack; the guide has TRex's names.
     pub tcp: BTreeMap<String, u64>,
-    /// Of templates with TLS.
+    /// TLS sessions; only of templates with TLS.
     #[serde(default)]
     pub tls: Option<TlsReport>,
 }
@@ -164,42 +166,42 @@ pub struct RoleReport {
 /// TLS sessions of flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TlsReport {
-    /// That were completed.
+    /// Completed handshakes.
     pub handshakes: u64,
-    /// Of these, those that went on with an earlier session.
+    /// Of these, handshakes that resumed an earlier session.
     pub resumed: u64,
     pub handshakes_per_second: f64,
-    /// From the end of TCP's handshake to that of TLS.
+    /// From the end of the TCP handshake to the end of the TLS handshake.
     pub handshake_ns: Option<Distribution>,
-    /// Sessions that failed, in the handshake or later, by what was wrong.
+    /// Sessions that failed, in the handshake or later, by reason.
     pub failed: BTreeMap<String, u64>,
-    /// The peer closed the flow without closing the session.
+    /// Sessions whose peer closed the flow without closing the session.
     pub truncated: u64,
     /// Handshakes by cipher suite: `TLS13_AES_256_GCM_SHA384`.
     pub ciphers: BTreeMap<String, u64>,
 }
 
-/// The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it:
-/// what a device carries.
+/// The part of a run at full load: after the ramp up, before the ramp down, the drain and the end.
+/// It shows the load that a device sustains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyReport {
     pub duration_s: f64,
-    /// Flows that began, and that ended as they should, a second.
+    /// Flows per second that started, and that completed.
     pub attempted_cps: f64,
     pub completed_cps: f64,
-    /// Application data received, bits a second.
+    /// Application data received, bits per second.
     pub goodput_bps: f64,
 }
 
-/// Most flows that began, and most that completed, in a second of the run. Seconds count from the
-/// beginning of the load; one that the run ended in does not count.
+/// Highest numbers of flows that started, and that completed, in one second of the run. Seconds
+/// count from the start of the load; the one in which the run ended is excluded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BusiestSecond {
     pub attempted: u64,
     pub completed: u64,
 }
 
-/// Frames of a side that were no flow's, or got lost on the way to one.
+/// Frames of a port that belonged to no flow, or were lost before they reached one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkReport {
     pub port: String,
@@ -207,13 +209,13 @@ pub struct LinkReport {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A pool of clients of which an address had all its ports busy at some time.
+/// A pool of clients with an address whose ports were all in use at some time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExhaustedReport {
     pub pool: String,
-    /// Addresses of which all ports were busy at some time.
+    /// Addresses whose ports were all in use at some time.
     pub addresses: u64,
-    /// Flows that were not begun for it.
+    /// Flows that were not started because of that.
     pub flows: u64,
 }
 
@@ -258,7 +260,7 @@ impl RoleReport {
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 4] {
         [
             ("failed", &self.failed),
-            ("not as programs say", &self.protocol_errors),
+            ("not as in the flow program", &self.protocol_errors),
             ("not begun", &self.not_begun),
             ("HTTP", &self.http),
         ]

@@ -9,62 +9,62 @@ use serde::{Deserialize, Serialize};
 /// One source: the streams of a port, the captures that a port replays, the flows of a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceRecord {
-    /// The port's, or the template's; where a port has several sources, `streams by PORT`, and of a
-    /// replay its own name, `NAME by PORT`.
+    /// Name of the port or of the template. If a port has several sources: `streams by PORT`, and
+    /// for a replay `NAME by PORT`.
     pub name: String,
     pub kind: SourceKind,
-    /// The ports that it sends by.
+    /// Ports that it sends on.
     pub ports: Vec<String>,
-    /// What its counts are of: `packets` or `flows`.
+    /// Unit of the counts: `packets` or `flows`.
     pub unit: String,
-    /// Due until the run ended: `sent` and all of `not_sent`.
+    /// Number due until the run ended: `sent` plus all of `not_sent`.
     pub asked: u64,
-    /// Taken by the port for good; of flows, begun.
+    /// Frames that the port accepted; of flows, those that started.
     pub sent: u64,
-    /// Due and not sent, by reason.
+    /// Number due and not sent, by reason.
     pub not_sent: BTreeMap<String, u64>,
-    /// Of those that were due, 0 to 1.
+    /// Share of the number due, 0 to 1.
     pub not_sent_ratio: f64,
-    /// Mean rate that was asked for, a second; `null` where the port, a capture or a closed loop
-    /// decides.
+    /// Requested mean rate, per second; `null` if the port, a capture or a closed loop determines
+    /// it.
     pub asked_rate: Option<f64>,
-    /// It sends as fast as the port goes.
+    /// It sends as fast as the port allows.
     pub unpaced: bool,
-    /// Sent a second, over the run.
+    /// Number sent per second, over the run.
     pub rate: f64,
-    /// Flows that ended as they should; `null` of frames.
+    /// Flows that completed; `null` for frames.
     #[serde(default)]
     pub completed: Option<u64>,
-    /// Flows that did not end as they should, by reason.
+    /// Flows that failed, by reason.
     #[serde(default)]
     pub failed: BTreeMap<String, u64>,
-    /// Actual minus due instant of departure; `null` where nothing had an instant.
+    /// 99th percentile of actual minus due time of departure; `null` if nothing had a due time.
     pub late_p99_ns: Option<u64>,
     pub late_max_ns: Option<u64>,
-    /// Where most left beyond what the profile asked for; `null` where there is no schedule.
+    /// Window with the largest excess over the profile; `null` without a schedule.
     pub excess: Option<Excess>,
-    /// By how much the schedule was behind in the end, and all that it was moved by stalls,
-    /// regained or not.
+    /// Time by which the source was late at the end, and total delay by stalls, made
+    /// up for or not.
     pub lag_s: f64,
     pub moved_s: f64,
-    /// Time in which the sending thread wanted to run and did not; of several, the one that had
-    /// least of its CPU.
+    /// Time in which the sending thread was ready to run and had no CPU; of several threads, the
+    /// longest.
     pub starved_s: f64,
     pub longest_stall_s: f64,
-    /// The port took no frames though some were due, or was taking them: what is left of the run is
-    /// the sender's.
+    /// Time in which the port accepted no frames although some were due, and time that the port
+    /// spent accepting frames; the rest of the run is the sender's.
     pub blocked_s: f64,
     pub sending_s: f64,
-    /// For so long before the end captures had not been read in time, so that nothing could leave.
+    /// Time before the end in which nothing could be sent because captures were not read in time.
     #[serde(default)]
     pub unread_s: f64,
-    /// Why a capture could not be read to its end.
+    /// Reason why a capture could not be read to its end.
     #[serde(default)]
     pub fault: Option<String>,
-    /// Conversations of a capture that is played, of which it has one direction only.
+    /// Conversations of a replayed capture that has one direction of them only.
     #[serde(default)]
     pub one_sided: u64,
-    /// As of the verdict, or `port-lost`.
+    /// As in the verdict, or `port-lost`.
     pub ended_by: String,
     /// Of a replay, its number in the plan.
     #[serde(skip)]
@@ -93,22 +93,22 @@ impl SourceKind {
     }
 }
 
-/// The window in which most was offered beyond the profile's own law, among all windows of
-/// `window_s` to twice that.
+/// The window with the largest excess over the profile, among all windows of `window_s` to twice
+/// that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Excess {
-    /// 10 ms, or 10 gaps of a slower source.
+    /// Shortest window: 10 ms, or 10 gaps of a slower source.
     pub window_s: f64,
-    /// When it begins, since the start, and how long it is.
+    /// Start of the window, since the start of the run, and its length.
     pub at_s: f64,
     pub over_s: f64,
-    /// What left in it, and how much of that is beyond what was due in such a time.
+    /// Number that left in the window, and how many of these exceed the number due in such a time.
     pub packets: u64,
     pub surplus_packets: u64,
-    /// Schedule that left in it, less its own length; and how much of that is allowed: 1 ms or two
-    /// gaps, and 1 % of it.
+    /// Time on the schedule of the frames that left in the window, minus its length; and the
+    /// allowed value of that: 1 ms or two gaps, plus 1 % of the length.
     pub beyond_s: f64,
     pub allowed_s: f64,
-    /// The largest burst: what left within a millisecond beyond what was due in it.
+    /// The largest burst: number that left within a millisecond beyond the number due in it.
     pub largest_burst_packets: u64,
 }

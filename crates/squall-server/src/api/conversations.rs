@@ -23,14 +23,14 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs/{id}/conversations",
             conversations,
-            says("Conversations that a run received, live or of its report")
+            says("List the conversations that a run received, live or from its report")
                 .query::<ConversationQuery>()
                 .gives::<Page<Conversation>>(),
         )
         .get(
             "/squall/v1/runs/{id}/endpoints",
             endpoints,
-            says("What each address sent and received, live or of the run's report")
+            says("List what each address of a run sent and received, live or from its report")
                 .query::<EndpointQuery>()
                 .gives::<Page<Endpoint>>(),
         )
@@ -41,14 +41,14 @@ struct ConversationQuery {
     /// Rows are 5-tuples, or pairs of addresses.
     #[serde(default)]
     by: By,
-    /// `host 10.0.0.1 and not port 53`: which flows are counted.
+    /// Filter of the flows that count: `host 10.0.0.1 and not port 53`.
     #[serde(default)]
     filter: String,
     #[serde(default)]
     sort: ConversationColumn,
     #[serde(default)]
     order: Order,
-    /// Rows to leave out at the beginning.
+    /// Number of rows to skip.
     #[serde(default)]
     offset: usize,
     /// 1 to 10000 [default: 200].
@@ -57,14 +57,14 @@ struct ConversationQuery {
 
 #[derive(Deserialize, JsonSchema)]
 struct EndpointQuery {
-    /// `host 10.0.0.1 and not port 53`: which flows are counted.
+    /// Filter of the flows that count: `host 10.0.0.1 and not port 53`.
     #[serde(default)]
     filter: String,
     #[serde(default)]
     sort: EndpointColumn,
     #[serde(default)]
     order: Order,
-    /// Rows to leave out at the beginning.
+    /// Number of rows to skip.
     #[serde(default)]
     offset: usize,
     /// 1 to 10000 [default: 200].

@@ -29,12 +29,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                     StatusCode::PAYLOAD_TOO_LARGE => Refusal::new(
                         error.status(),
                         "too_large",
-                        "the body is longer than is taken here",
+                        "the body is too long for this request",
                     ),
                     _ => Refusal::new(
                         StatusCode::REQUEST_TIMEOUT,
                         "incomplete",
-                        "the body did not come whole",
+                        "the body is incomplete",
                     ),
                 },
                 JsonRejection::MissingJsonContentType(_) => Refusal::new(
@@ -60,7 +60,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             type Value = Object<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of JSON")
+                f.write_str("a JSON object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {

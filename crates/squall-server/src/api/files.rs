@@ -28,22 +28,22 @@ use crate::{
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("files", summary);
     Routes::new()
-        .get("/squall/v1/files", list, says("All files").gives::<FileList>())
+        .get("/squall/v1/files", list, says("List all files").gives::<FileList>())
         .get(
             "/squall/v1/files/{*name}",
             download,
-            says("A file").gives_octets("application/octet-stream"),
+            says("Download a file").gives_octets("application/octet-stream"),
         )
         .on(
             Method::PUT,
             "/squall/v1/files/{*name}",
             upload,
-            says("Keeps a file, 512 MiB at most, in the place of one of that name")
+            says("Store a file of at most 512 MiB; an existing one is replaced")
                 .takes_octets()
                 .gives::<FileRow>()
                 .status(201),
         )
-        .on(Method::DELETE, "/squall/v1/files/{*name}", delete, says("Removes a file").status(204))
+        .on(Method::DELETE, "/squall/v1/files/{*name}", delete, says("Delete a file").status(204))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -59,7 +59,7 @@ fn failed(error: std::io::Error) -> Refusal {
     Refusal::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "environment",
-        format!("the file cannot be kept: {error}"),
+        format!("cannot store the file: {error}"),
     )
 }
 
@@ -148,7 +148,7 @@ async fn upload(
     let row = blocking(move || {
         let known = service.files.list().into_iter().find(|row| row.name == name);
         known.ok_or_else(|| {
-            Refusal::not_found(format!("{name:?} is gone already: {}", path.exists()))
+            Refusal::not_found(format!("{name:?} was removed meanwhile: {}", path.exists()))
         })
     });
     Ok((StatusCode::CREATED, Json(row.await?)))
@@ -162,7 +162,7 @@ async fn keep(mut body: Body, part: &std::path::Path) -> Result<(), Refusal> {
             Refusal::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "incomplete",
-                format!("the body did not come whole: {error}"),
+                format!("the body is incomplete: {error}"),
             )
         };
         let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
@@ -171,7 +171,7 @@ async fn keep(mut body: Body, part: &std::path::Path) -> Result<(), Refusal> {
             return Err(Refusal::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "too_large",
-                "a file has 512 MiB at most",
+                "a file can have at most 512 MiB",
             ));
         }
         file.write_all(&data).await.map_err(failed)?;

@@ -21,14 +21,14 @@ const LOGIN: usize = 4 << 10;
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("daemon", summary);
     Routes::new()
-        .get("/squall/v1/info", info, says("What the daemon is; needs no token").gives::<Info>())
+        .get("/squall/v1/info", info, says("Describe the daemon; needs no token").gives::<Info>())
         // Who has not shown the token yet may not send much.
         .post(
             "/squall/v1/login",
             login.layer(DefaultBodyLimit::max(LOGIN)),
-            says("A cookie for who shows the token").takes::<Login>().status(204),
+            says("Exchange the token for a cookie").takes::<Login>().status(204),
         )
-        .post("/squall/v1/logout", logout, says("Takes the cookie back").status(204))
+        .post("/squall/v1/logout", logout, says("Delete the cookie").status(204))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -39,25 +39,25 @@ struct Info {
     /// RFC 3339.
     started: String,
     uptime_s: f64,
-    /// Of who asks this.
+    /// Whether this client needs the token.
     token_required: bool,
-    /// Whether this request may do more than this.
+    /// Whether this request is allowed to use the rest of the API.
     authorized: bool,
-    /// Where it listens.
+    /// Address of HTTPS.
     https: Option<String>,
     grpc: Option<String>,
     /// Whether gRPC has TLS.
     grpc_tls: bool,
-    /// How long a dead client keeps a port.
+    /// Time for which a dead client keeps a port.
     lease_s: f64,
     otg: Otg,
-    /// Other daemons that its page may ask (`--peer`); only for who may ask this one.
+    /// Other daemons that its web page may access (`--peer`); only for authorized clients.
     peers: Vec<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Otg {
-    /// As clients compare it: a constraint on versions.
+    /// Version constraint, as clients compare it.
     api_spec_version: &'static str,
 }
 
@@ -97,11 +97,7 @@ async fn login(
     Body(login): Body<Login>,
 ) -> Result<Response, Refusal> {
     if !service.auth.is_token(login.token.trim()) {
-        return Err(Refusal::new(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
-            "this is not the token",
-        ));
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "the token is wrong"));
     }
     let cookie = service.auth.login(!service.settings.plain);
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())

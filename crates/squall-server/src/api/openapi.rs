@@ -24,12 +24,12 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/requests",
             requests,
-            says("The latest requests, the newest first").query::<Query>().gives::<Requests>(),
+            says("List the latest requests, newest first").query::<Query>().gives::<Requests>(),
         )
         .get(
             "/squall/v1/openapi.json",
             openapi,
-            says("This description").gives_octets("application/json"),
+            says("Get this description").gives_octets("application/json"),
         )
 }
 
@@ -37,7 +37,7 @@ pub fn routes() -> Routes {
 struct Query {
     /// 1 to 1000 [default: 100].
     limit: Option<usize>,
-    /// Those after this number.
+    /// Only requests after this number.
     after: Option<u64>,
 }
 
@@ -79,8 +79,9 @@ pub fn document() -> String {
         "info": {
             "title": "Squall",
             "version": "v1",
-            "description": "Runs, leases of ports, files, statistics and designs of `squall serve`. Open Traffic Generator, which \
-                            it speaks beside this, has a description of its own.",
+            "description": "Runs, leases of ports, files, statistics and designs of \
+                            `squall serve`. Its Open Traffic Generator API has a separate \
+                            description.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "https://127.0.0.1:8443" }],
@@ -93,7 +94,7 @@ pub fn document() -> String {
             },
             "responses": {
                 "Refused": {
-                    "description": "It is not done, and why.",
+                    "description": "The request was refused, with the reason.",
                     "content": { "application/json": { "schema": refused } },
                 },
             },

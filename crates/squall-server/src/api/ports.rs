@@ -28,13 +28,13 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/ports",
             ports,
-            of_ports("Ports that may be used, and who has them").gives::<PortList>(),
+            of_ports("List the allowed ports with their users").gives::<PortList>(),
         )
-        .get("/squall/v1/leases", leases, says("All leases").gives::<LeaseList>())
+        .get("/squall/v1/leases", leases, says("List all leases").gives::<LeaseList>())
         .post(
             "/squall/v1/leases",
             lease,
-            says("Leases ports; 409 tells who holds them")
+            says("Lease ports; the error 409 names their holders")
                 .takes::<NewLease>()
                 .gives::<LeaseRow>()
                 .status(201),
@@ -42,21 +42,21 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/leases/release",
             release,
-            says("Takes ports away from whoever holds them, and stops the runs there")
+            says("Take ports away from their holders, and stop the runs there")
                 .takes::<Release>()
                 .gives::<LeaseList>(),
         )
-        .get("/squall/v1/leases/{id}", one, says("A lease").gives::<LeaseRow>())
+        .get("/squall/v1/leases/{id}", one, says("Get a lease").gives::<LeaseRow>())
         .post(
             "/squall/v1/leases/{id}/renew",
             renew,
-            says("Keeps a lease for its ttl_s from now on").gives::<LeaseRow>(),
+            says("Renew a lease for its ttl_s from now").gives::<LeaseRow>(),
         )
         .on(
             Method::DELETE,
             "/squall/v1/leases/{id}",
             give_back,
-            says("Gives a lease back, and stops its runs").status(204),
+            says("Return a lease, and stop its runs").status(204),
         )
 }
 
@@ -70,7 +70,7 @@ pub struct LeaseList {
     pub leases: Vec<LeaseRow>,
 }
 
-/// A lease, as requests are answered.
+/// A lease.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LeaseRow {
     pub id: String,
@@ -80,9 +80,9 @@ pub struct LeaseRow {
     pub ttl_s: f64,
     /// Seconds from now; `null`: until its run ends, or its connection closes.
     pub expires_s: Option<f64>,
-    /// Always false: a lease that is taken away is no more.
+    /// Always false: a lease that was taken away no longer exists.
     pub force: bool,
-    /// Over; its runs are being stopped.
+    /// The lease is over; its runs are being stopped.
     pub ending: bool,
     pub runs: Vec<String>,
 }
@@ -92,9 +92,9 @@ pub struct LeaseRow {
 struct NewLease {
     /// Addresses.
     ports: Vec<String>,
-    /// Who is told to others: a name, a test.
+    /// Name of the holder, shown to others: a person, a test.
     owner: Option<String>,
-    /// How long it lasts without being renewed, 1 to 86,400.
+    /// Seconds until it expires unless it is renewed, 1 to 86,400.
     ttl_s: Option<f64>,
 }
 
@@ -102,7 +102,7 @@ struct NewLease {
 #[serde(deny_unknown_fields)]
 struct Release {
     ports: Vec<String>,
-    /// Who is told to whoever held them: a name, a test.
+    /// Name of the taker, shown to the former holders: a person, a test.
     owner: Option<String>,
 }
 
@@ -126,15 +126,13 @@ pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
 pub fn owner(said: Option<String>) -> Result<String, Refusal> {
     let owner = said.unwrap_or_else(|| "somebody".into());
     if owner.is_empty() || owner.chars().count() > 100 || owner.chars().any(char::is_control) {
-        return Err(Refusal::bad_request("bad_request", "owner: expected 1 to 100 letters"));
+        return Err(Refusal::bad_request("bad_request", "owner: expected 1 to 100 characters"));
     }
     // A lease of that name that ends would take along what the session sends.
     if otg_session(&owner).is_some() {
         return Err(Refusal::bad_request(
             "bad_request",
-            format!(
-                "owner: {owner:?} is a session of Open Traffic Generator\n  try a name of your own"
-            ),
+            format!("owner: {owner:?} is a session of Open Traffic Generator\n  try another name"),
         ));
     }
     Ok(owner)
@@ -260,7 +258,7 @@ async fn give_back(
 ) -> Result<StatusCode, Refusal> {
     let lease = lock(&service.leases).release(&id);
     match lease {
-        Some(lease) => service.end_lease(&lease, &Because::Asked("its lease was given back")),
+        Some(lease) => service.end_lease(&lease, &Because::Asked("its lease was returned")),
         None => _ = find(&service, &id)?,
     }
     Ok(StatusCode::NO_CONTENT)

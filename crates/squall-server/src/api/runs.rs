@@ -36,95 +36,97 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs",
             list,
-            says("Runs, the newest first, live ones and history")
+            says("List runs, newest first, live ones and history")
                 .query::<Query>()
                 .gives::<RunList>(),
         )
         .post(
             "/squall/v1/runs",
             start,
-            says("Starts a run").takes::<NewRun>().gives::<Started>().status(201),
+            says("Start a run").takes::<NewRun>().gives::<Started>().status(201),
         )
         .get(
             "/squall/v1/runs/{id}",
             one,
-            says("A run; keeps the lease that it made itself").gives::<RunRow>(),
+            says("Get a run, and renew the lease that it made itself").gives::<RunRow>(),
         )
         .on(
             Method::PATCH,
             "/squall/v1/runs/{id}",
             patch,
-            says("Renames a run, or notes something").takes::<Patch>().gives::<RunRow>(),
+            says("Rename a run, or set its note").takes::<Patch>().gives::<RunRow>(),
         )
         .on(
             Method::DELETE,
             "/squall/v1/runs/{id}",
             delete,
-            says("Removes a run from the history").status(204),
+            says("Delete a run from the history").status(204),
         )
         .get(
             "/squall/v1/runs/{id}/stats",
             stats,
-            says("The latest sample and report of a run").gives::<Stats>(),
+            says("Get the latest sample and report of a run").gives::<Stats>(),
         )
         .get(
             "/squall/v1/runs/{id}/report",
             report,
-            says("The report, or that so far").gives::<Report>(),
+            says("Get the report, final or so far").gives::<Report>(),
         )
         .get(
             "/squall/v1/runs/{id}/report.html",
             html,
-            says("The report as a page").gives_octets("text/html"),
+            says("Get the report as an HTML page").gives_octets("text/html"),
         )
         .get(
             "/squall/v1/runs/{id}/profile",
             profile,
-            says("The profile as it was started")
+            says("Get the profile as it was started")
                 .query::<ProfileQuery>()
                 .gives_octets("text/plain"),
         )
         .post(
             "/squall/v1/runs/{id}/stop",
             stop,
-            says("Stops a run: nothing more is sent").gives::<RunRow>(),
+            says("Stop a run: nothing more is sent").gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/pause",
             pause,
-            says("Pauses a stream, a group, a template, a replay, or all")
+            says("Pause a stream, a group, a template, a replay, or all")
                 .may_take::<Which>()
                 .gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/resume",
             resume,
-            says("Resumes them").may_take::<Which>().gives::<RunRow>(),
+            says("Resume a stream, a group, a template, a replay, or all")
+                .may_take::<Which>()
+                .gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/trigger",
             trigger,
-            says("What a capture waits for is now").gives::<RunRow>(),
+            says("Trigger a capture that waits").gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/step",
             step,
-            says("Lets frames of a held replay leave").takes::<Step>().gives::<RunRow>(),
+            says("Send frames of a held replay").takes::<Step>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/rate",
             rate,
-            says("Changes a rate").takes::<NewRate>().gives::<RunRow>(),
+            says("Change a rate").takes::<NewRate>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/change",
             change,
-            says("Makes the run that of another profile").takes::<NewProfile>().gives::<RunRow>(),
+            says("Replace the profile of a run").takes::<NewProfile>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/captures",
             capture,
-            says("Captures what arrives on ports")
+            says("Capture the frames that arrive on ports")
                 .takes::<NewCapture>()
                 .gives::<Started>()
                 .status(201),
@@ -139,7 +141,7 @@ pub enum Written {
     Object(serde_json::Map<String, Value>),
 }
 
-/// Of profiles as text.
+/// Format of profiles as text.
 #[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -180,16 +182,16 @@ impl Written {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRun {
-    /// What to send: its text, or an object of its schema.
+    /// Profile to run: its text, or an object of its schema.
     profile: Option<Written>,
     #[serde(default)]
     format: Language,
     name: Option<String>,
     owner: Option<String>,
-    /// What holds its ports; without, the run leases them itself, and whoever names the run keeps
-    /// that lease.
+    /// Lease of its ports. Without one, the run leases them itself, and each request that names the
+    /// run renews that lease.
     lease: Option<String>,
-    /// Of the run's own lease.
+    /// Duration of the run's own lease.
     ttl_s: Option<f64>,
     /// The run's own lease lasts as long as the run, which needs an end.
     #[serde(default)]
@@ -230,10 +232,10 @@ struct NewCapture {
     rotate_packets: Option<u64>,
     ring: Option<u32>,
     compress: Option<String>,
-    /// Counts each flow, too: `/runs/{id}/conversations` and `/runs/{id}/endpoints`.
+    /// Count each flow, too: `/runs/{id}/conversations` and `/runs/{id}/endpoints`.
     #[serde(default)]
     received_flows: bool,
-    /// `false`: packets are counted, and written to no file.
+    /// `false`: packets are counted and not written to a file.
     #[serde(default = "yes")]
     write: bool,
 }
@@ -250,12 +252,12 @@ struct RunList {
 
 #[derive(Deserialize, JsonSchema)]
 struct Query {
-    /// One of a run's states; `live`: all that are not over.
+    /// State of runs; `live`: all that are not over.
     state: Option<String>,
     kind: Option<String>,
-    /// In name, note, owner or ports.
+    /// Text to find in name, note, owner or ports.
     q: Option<String>,
-    /// Older than this run.
+    /// Only runs older than this one.
     before: Option<String>,
     /// 1 to 1000 [default: 50].
     limit: Option<usize>,
@@ -271,23 +273,23 @@ struct Patch {
 #[derive(Serialize, JsonSchema)]
 struct Stats {
     run: RunRow,
-    /// Since the start; `null` before the first sample.
+    /// Seconds since the start; `null` before the first sample.
     t_s: Option<f64>,
     sample: Option<Sample>,
-    /// So far.
+    /// The report so far.
     report: Option<Report>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct ProfileQuery {
-    /// `python`, `toml`, `json`; as it was written without.
+    /// `python`, `toml`, `json`; by default the format in which it was written.
     format: Option<String>,
 }
 
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Which {
-    /// `null`: all.
+    /// Name; `null`: all.
     stream: Option<String>,
 }
 
@@ -298,16 +300,16 @@ struct Step {
 }
 
 /// `mult`, `stream` and `rate`, `by` with or without `stream`, or one amount, of `template` or of
-/// all.
+/// all templates.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {
-    /// 0.5 or "50%" of what the profile says; "1 Mpps": the streams of each port together.
+    /// 0.5 or "50%": factor on the rates of the profile; "1 Mpps": sum of the streams of each port.
     mult: Option<NumberOrText>,
     stream: Option<String>,
     /// "1 Mpps".
     rate: Option<String>,
-    /// So many times what it is now, or all are: 1.1, 0.5.
+    /// Factor on the current rate of the stream or of all: 1.1, 0.5.
     by: Option<NumberOrText>,
     template: Option<String>,
     cps: Option<f64>,
@@ -398,7 +400,7 @@ async fn start(
             return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
         }
         if options.cpus.as_ref().is_some_and(|cpus| !(1..=most).contains(&cpus.0.len())) {
-            return Err(bad(format!("cpus: expected 1 to {most}, as many as this machine has")));
+            return Err(bad(format!("cpus: expected 1 to {most}, the CPUs of this machine")));
         }
         below(service, &mut options.labels)?;
         options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
@@ -463,7 +465,7 @@ fn begin(
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     let name = name.unwrap_or_default();
     if name.chars().count() > 200 {
-        return Err(bad("name: expected at most 200 letters"));
+        return Err(bad("name: expected at most 200 characters"));
     }
     let live = service.start(Wanted {
         session,
@@ -507,7 +509,7 @@ async fn capture(
             None
         } else {
             return Err(bad(
-                "write = false: no file is written\n  try no file, snaplen, packets, \
+                "write = false: no file is written\n  try without file, snaplen, packets, \
                             octets, rotate_*, ring and compress, or write = true",
             ));
         };
@@ -620,7 +622,7 @@ async fn patch(
             text.as_ref().is_some_and(|text| text.chars().count() > most)
         };
         if long(&patch.name, 200) || long(&patch.note, 10_000) {
-            return Err(bad("expected at most 200 letters of a name, and 10,000 of a note"));
+            return Err(bad("expected at most 200 characters of a name, and 10,000 of a note"));
         }
         if let Some(live) = service.runs.get(&id) {
             let row = live.rename(patch.name.clone(), patch.note.clone());
@@ -647,7 +649,7 @@ async fn delete(
         if service.runs.get(&id).is_some() {
             return Err(Refusal::conflict(
                 "run_live",
-                format!("run {id} goes on\n  try to stop it first"),
+                format!("run {id} is running\n  try to stop it first"),
             ));
         }
         match service.history.delete(&id)? {
@@ -853,12 +855,11 @@ async fn rate(
         What::Scale(None, (num, den)) => live.multiply(|run| run.scale(num, den)),
         What::Scale(Some(name), (num, den)) => live.change_stream(&name, |now| {
             let limit = || {
-                bad(format!("stream {name:?} has the rate {now}, of which there is no such part"))
+                bad(format!("the rate {now} of stream {name:?} cannot be scaled by that factor"))
             };
             match now {
                 Rate::MAX => Err(bad(format!(
-                    "stream {name:?} has the rate max: there is no more and no part of it\n  try \
-                     a rate, such as 1 Mpps"
+                    "the rate max of stream {name:?} cannot be scaled\n  try a rate, such as 1 Mpps"
                 ))),
                 now => now.times(num, den).ok_or_else(limit),
             }

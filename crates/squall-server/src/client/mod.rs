@@ -130,12 +130,12 @@ impl Client {
             .as_ref()
             .is_some_and(|token| HeaderValue::from_str(&format!("Bearer {token}")).is_err())
         {
-            return Err(Error::Usage("the token has characters that no token has".into()));
+            return Err(Error::Usage("the token has invalid characters".into()));
         }
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime
-            .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+            .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
         let client = |to| Self { to: Arc::new(to), runtime: Some(runtime) };
         if let Some(path) = url.strip_prefix("unix:") {
             if path.is_empty() {
@@ -166,8 +166,7 @@ impl Client {
             || authority.as_str().contains('@')
         {
             return Err(wrong(
-                "expected no more than https://HOST:PORT\n  a token is given by --token or \
-                 SQUALL_TOKEN",
+                "expected only https://HOST:PORT\n  try --token or SQUALL_TOKEN for the token",
             ));
         }
         let bracketed = authority.host();
@@ -291,7 +290,7 @@ impl To {
             return match timeout(PATIENCE, UnixStream::connect(path)).await {
                 Ok(Ok(stream)) => Ok(Box::new(stream)),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    let who = "it is for root and the user who started the daemon";
+                    let who = "only root and the user who started the daemon can use it";
                     Err(Failure::Refused(format!("{}: {error}\n  {who}", self.url)))
                 }
                 Ok(Err(error)) => Err(away(&error)),
@@ -317,7 +316,7 @@ impl To {
             Ok(Err(error)) => Err(match tls.trust.why_not() {
                 Some(why) => Failure::Refused(why),
                 None if is_no_tls(&error) => Failure::Refused(format!(
-                    "{}: this is no TLS\n  try http://{}",
+                    "{}: the server does not use TLS\n  try http://{}",
                     self.url, self.authority
                 )),
                 None => away(&error),
@@ -372,7 +371,7 @@ impl To {
         let answer =
             sender.send_request(request).await.map_err(|error| match error.is_parse() {
                 true if self.tls.is_none() => Failure::Refused(format!(
-                    "{}: this is no plain HTTP\n  try https://{}",
+                    "{}: the server does not use plain HTTP\n  try https://{}",
                     self.url, self.authority
                 )),
                 true => self.stranger(),
@@ -438,12 +437,12 @@ impl To {
     fn refused(&self, status: StatusCode, octets: &[u8]) -> Failure {
         if status == StatusCode::UNAUTHORIZED {
             let what = match self.bearer() {
-                Some(_) => "this is not its token",
-                None => "it wants its token",
+                Some(_) => "the token is wrong",
+                None => "the token is missing",
             };
             return Failure::Refused(format!(
-                "{}: {what}\n  try --token TOKEN or SQUALL_TOKEN=TOKEN: what is in the file \
-                 `token` of the daemon's data folder",
+                "{}: {what}\n  try --token TOKEN or SQUALL_TOKEN=TOKEN, with the contents of the \
+                 file `token` in the daemon's data folder",
                 self.url
             ));
         }
@@ -460,7 +459,7 @@ impl To {
 
     fn stranger(&self) -> Failure {
         Failure::Refused(format!(
-            "{}: what is there is no `squall serve` of this version",
+            "{}: the server is not a `squall serve` of this version",
             self.url
         ))
     }

@@ -94,7 +94,7 @@ impl Trust {
                 let verifier =
                     WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone())
                         .build();
-                How::These(these, verifier.map_err(|_| wrong(&"it holds no certificate"))?)
+                How::These(these, verifier.map_err(|_| wrong(&"no certificate found"))?)
             }
         };
         let variable = |name: &str| {
@@ -149,7 +149,7 @@ impl Trust {
             How::Nothing => Ok(None),
             How::Fingerprint(expected) if *expected == found => Ok(None),
             How::Fingerprint(expected) => Err(format!(
-                "{} has another certificate than it should\n  found    sha256:{}\n  expected \
+                "{}: wrong certificate\n  found    sha256:{}\n  expected \
                  sha256:{}",
                 self.url,
                 to_hex(&found),
@@ -191,13 +191,13 @@ impl Trust {
         let verifier =
             WebPkiServerVerifier::builder_with_provider(roots.into(), self.provider.clone())
                 .build();
-        verifier.map_err(|_| "this system knows no authorities".into())
+        verifier.map_err(|_| "this system has no trusted authorities".into())
     }
 
     fn not_vouched_for(&self, why: &str, found: &[u8; 32]) -> String {
         format!(
             "{}: its certificate is not trusted: {why}\n  found sha256:{}\n  if that is the \
-             daemon's, try --verify with it",
+             daemon's certificate, try --verify with that value",
             self.url,
             to_hex(found)
         )
@@ -275,9 +275,9 @@ fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
             return Ok(());
         }
         return Err(format!(
-            "{place} has another certificate than when it was first seen: somebody may be \
-             listening in\n  found sha256:{}\n  if the daemon was set up anew, remove line {} of \
-             {}",
+            "the certificate of {place} has changed since it was first seen: somebody may be \
+             intercepting the connection\n  found sha256:{}\n  if the daemon was set up again, \
+             remove line {} of {}",
             to_hex(found),
             number + 1,
             known.display()

@@ -32,12 +32,12 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/attacks/solve",
             solve,
-            says("Solves rules, as a job").takes::<Solve>().gives::<Begun>().status(202),
+            says("Start a job that solves rules").takes::<Solve>().gives::<Begun>().status(202),
         )
         .get(
             "/squall/v1/attacks/jobs/{id}",
             job,
-            says("How far a job is, and a page of its rules when it is done")
+            says("Get the progress of a job, and a page of its rules when it is done")
                 .query::<Page>()
                 .gives::<JobView>(),
         )
@@ -45,12 +45,12 @@ pub fn routes() -> Routes {
             axum::http::Method::DELETE,
             "/squall/v1/attacks/jobs/{id}",
             stop,
-            says("Stops a job and forgets it").status(204),
+            says("Stop a job and delete it").status(204),
         )
         .post(
             "/squall/v1/attacks/score",
             score,
-            says("Holds what an engine alerted on against the labels of what was sent")
+            says("Compare the alerts of an engine with the labels of sent traffic")
                 .takes::<NewScore>()
                 .gives::<Value>(),
         )
@@ -111,7 +111,7 @@ impl Solving {
         let mut jobs = self.jobs();
         if jobs.values().filter(|job| job.ended().is_none()).count() >= RUNNING {
             let message = format!(
-                "{RUNNING} jobs run already\n  try again when one has ended, or DELETE \
+                "{RUNNING} jobs are running\n  try again when one has ended, or DELETE \
                  /squall/v1/attacks/jobs/ID"
             );
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "busy", message));
@@ -147,11 +147,11 @@ impl Job {
 
 #[derive(Deserialize, JsonSchema)]
 struct Solve {
-    /// Rules themselves.
+    /// Text of the rules.
     rules: Option<String>,
-    /// The daemon's file.
+    /// Name of a file on the daemon.
     file: Option<String>,
-    /// As those of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
+    /// Options as of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
     /// `near_miss` ...
     #[serde(default)]
     options: Map<String, Value>,
@@ -185,10 +185,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     let mut attack = Map::new();
     for (key, value) in asked.options {
         if !OPTIONS.contains(&key.as_str()) {
-            let message = format!(
-                "options.{key} is not known here\n  expected one of {}",
-                OPTIONS.join(", ")
-            );
+            let message =
+                format!("unknown key options.{key}\n  expected one of {}", OPTIONS.join(", "));
             return Err(Refusal::bad_request("bad_request", message));
         }
         attack.insert(key, value);
@@ -200,7 +198,7 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 Refusal::new(
                     StatusCode::UNPROCESSABLE_ENTITY,
                     "environment",
-                    format!("the rules cannot be kept: {error}"),
+                    format!("cannot store the rules: {error}"),
                 )
             };
             std::fs::write(&path, text).map_err(failed)?;
@@ -244,21 +242,21 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                         first.iter().map(|text| said(&service, text, &unfinished)).collect();
                     Ok(Solved { rules: prepared.rules(), problems, problems_first })
                 }
-                Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there is no attack")),
+                Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there are no attacks")),
                 Ok(Err(error)) => {
                     let mut refusal = service.files.unsaid(squall::Error::from(error).into());
                     refusal.message = said(&service, &refusal.message, &unfinished);
                     Err(refusal)
                 }
                 Err(_) => Err(Refusal::internal(
-                    "this is a defect in Squall, please report it with the rules",
+                    "this is a bug in Squall, please report it with the rules",
                 )),
             };
             *job.ended() = Some(solved);
         })
         .map_err(|error| {
             here.solving.jobs().remove(&id);
-            Refusal::internal(format!("no thread can be started: {error}"))
+            Refusal::internal(format!("cannot start a thread: {error}"))
         })?;
     Ok(id)
 }
@@ -267,7 +265,7 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
 fn said(service: &Service, text: &str, unfinished: &Unfinished) -> String {
     let text = service.files.without_root(text);
     match &unfinished.0 {
-        Some(path) => text.replace(&path.display().to_string(), "what was sent"),
+        Some(path) => text.replace(&path.display().to_string(), "the request"),
         None => text,
     }
 }
@@ -285,10 +283,10 @@ struct Page {
 struct JobView {
     /// `running`, `done` or `failed`.
     state: &'static str,
-    /// Rules that are solved, or found not to be, of `total`.
+    /// Rules that are solved, or found to be unsolvable, of `total`.
     done: usize,
     total: usize,
-    /// Empty until all are done.
+    /// Outcomes of rules; empty until all are done.
     rules: Vec<RuleOutcome>,
     counts: Counts,
     /// Why it failed.
@@ -298,11 +296,11 @@ struct JobView {
 #[derive(Default, Serialize, JsonSchema)]
 struct Counts {
     solved: usize,
-    /// By reason.
+    /// Unsolved rules by reason.
     unsolved: BTreeMap<String, usize>,
-    /// Lines that gave no rule, by reason.
+    /// Lines that are not a valid rule, by reason.
     problems: BTreeMap<String, u64>,
-    /// The first of them.
+    /// The first of these lines.
     problems_first: Vec<String>,
 }
 
@@ -357,12 +355,12 @@ async fn stop(
 
 #[derive(Deserialize, JsonSchema)]
 struct NewScore {
-    /// The daemon's file of labels.
+    /// Name of a file of labels on the daemon.
     labels: String,
-    /// The daemon's file of alerts, or the alerts themselves: eve.json, fast.log, alert_fast, alert
-    /// CSV.
+    /// Name of a file of alerts on the daemon, or the text of the alerts: eve.json, fast.log,
+    /// alert_fast, alert CSV.
     alerts: String,
-    /// Added to the times of alerts; absent: 0.
+    /// Offset added to the times of alerts; absent: 0.
     #[serde(default)]
     shift_ns: i64,
 }
@@ -377,9 +375,8 @@ async fn score(
         let is_text = asked.alerts.contains(['\n', '{']);
         let (alerts, unfinished) = if is_text {
             let path = service.files.unfinished();
-            std::fs::write(&path, &asked.alerts).map_err(|error| {
-                Refusal::internal(format!("the alerts cannot be kept: {error}"))
-            })?;
+            std::fs::write(&path, &asked.alerts)
+                .map_err(|error| Refusal::internal(format!("cannot store the alerts: {error}")))?;
             (path.clone(), Unfinished(Some(path)))
         } else {
             (service.files.there(&asked.alerts)?, Unfinished(None))

@@ -21,17 +21,19 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/captures/{file}/packets",
             packets,
-            says("Packets of a capture, a line each").query::<Page>().gives::<PacketPage>(),
+            says("List the packets of a capture, a line each")
+                .query::<Page>()
+                .gives::<PacketPage>(),
         )
         .get(
             "/squall/v1/captures/{file}/packets/{n}",
             packet,
-            says("A packet of a capture, field by field").gives::<OnePacket>(),
+            says("Get a packet of a capture, field by field").gives::<OnePacket>(),
         )
         .post(
             "/squall/v1/import",
             import,
-            says("A profile of a capture, octets, text of scapy or a configuration of OTG")
+            says("Make a profile from a capture, octets, scapy text or an OTG configuration")
                 .takes::<NewImport>()
                 .gives::<Imported>(),
         )
@@ -39,12 +41,12 @@ pub fn routes() -> Routes {
 
 #[derive(Deserialize, JsonSchema)]
 struct Page {
-    /// The first, from 0; absent: 0.
+    /// First packet, from 0; absent: 0.
     #[serde(default)]
     from: u64,
-    /// At most 1000; absent: 100.
+    /// Maximum number of packets, at most 1000; absent: 100.
     count: Option<usize>,
-    /// In the language of tcpdump.
+    /// Filter in tcpdump's syntax.
     #[serde(default)]
     filter: String,
 }
@@ -72,7 +74,7 @@ async fn packet(
     blocking(move || {
         let path = service.files.there(&file)?;
         let number = n.parse().map_err(|_| {
-            Refusal::bad_request("bad_request", format!("{n:?} is no number of a packet"))
+            Refusal::bad_request("bad_request", format!("{n:?} is not a packet number"))
         })?;
         let found = service.captures.packet(&path, number);
         Ok(Json(found.map_err(|error| service.files.unsaid(error.into()))?))
@@ -83,13 +85,13 @@ async fn packet(
 #[derive(Deserialize, JsonSchema)]
 struct NewImport {
     kind: ImportKind,
-    /// Of the daemon's; of a capture.
+    /// Name of a capture on the daemon; for `pcap`.
     file: Option<String>,
-    /// Of all else.
+    /// Text to import; for all other kinds.
     text: Option<String>,
-    /// The address of the port that the streams get; absent: `loop:0`.
+    /// Address of the port of the streams; absent: `loop:0`.
     port: Option<String>,
-    /// Streams at most, 1 to 1000; absent: 100.
+    /// Maximum number of streams, 1 to 1000; absent: 100.
     limit: Option<usize>,
 }
 
@@ -97,11 +99,11 @@ struct NewImport {
 #[serde(rename_all = "lowercase")]
 enum ImportKind {
     Pcap,
-    /// Frames with an empty line between them.
+    /// Frames, separated by empty lines.
     Hex,
-    /// A packet in each line.
+    /// One packet per line.
     Scapy,
-    /// Not yet.
+    /// Not supported yet.
     Trex,
     /// A configuration of Open Traffic Generator as JSON.
     Otg,
@@ -123,10 +125,10 @@ async fn import(
             (Some(_), None, ImportKind::Pcap) => String::new(),
             (Some(path), None, _) => {
                 if std::fs::metadata(path).map_or(0, |about| about.len()) > MOST_TEXT {
-                    return Err(bad("the file has more than 8 MiB of text"));
+                    return Err(bad("the file is longer than 8 MiB"));
                 }
                 std::fs::read_to_string(path)
-                    .map_err(|error| bad(&format!("the file is no text: {error}")))?
+                    .map_err(|error| bad(&format!("the file is not text: {error}")))?
             }
             _ => return Err(super::one_of("file and text")),
         };
@@ -134,7 +136,8 @@ async fn import(
             (ImportKind::Pcap, Some(path)) => Import::Pcap(path),
             (ImportKind::Pcap, None) => {
                 return Err(bad(
-                    "a capture is imported from a file\n  try PUT /squall/v1/files/NAME first",
+                    "a capture can only be imported from a file\n  try PUT /squall/v1/files/NAME \
+                     first",
                 ));
             }
             (ImportKind::Hex, _) => Import::Hex(&text),
@@ -143,9 +146,9 @@ async fn import(
             (ImportKind::Trex, _) => {
                 return Err(Refusal::bad_request(
                     "not_supported",
-                    "profiles of TRex cannot be imported yet: they are Python\n  try its packets: \
+                    "TRex profiles cannot be imported yet: they are Python\n  try its packets: \
                      kind \"scapy\" with the text of each STLPktBuilder, or \"pcap\" with a \
-                     capture of what it sends",
+                     capture of its traffic",
                 ));
             }
         };

@@ -45,7 +45,7 @@ fn refused(code: &'static str, problems: &[Problem]) -> Refusal {
 
 /// A mistake in a request that has exactly one of some keys.
 fn one_of(keys: &str) -> Refusal {
-    Refusal::bad_request("bad_request", format!("expected one of {keys}, and not several"))
+    Refusal::bad_request("bad_request", format!("expected exactly one of {keys}"))
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
                 refused["problems"][0]["message"]
                     .as_str()
                     .expect("a problem")
-                    .contains("leads out"),
+                    .contains("is outside"),
                 "{refused}"
             );
         }
@@ -242,7 +242,7 @@ mod tests {
             let text = text.replace("packet = \"eth/ipv4/udp\"", outside);
             let (_, checked) = daemon.post("/profiles/check", json!({ "text": text })).await;
             assert!(
-                checked["ok"] == false && checked.to_string().contains("leads out"),
+                checked["ok"] == false && checked.to_string().contains("is outside"),
                 "{checked}"
             );
             assert!(!checked.to_string().contains(&daemon.data.display().to_string()), "{checked}");

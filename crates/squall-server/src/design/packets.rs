@@ -21,19 +21,21 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/headers",
             headers,
-            says("Headers and payloads of packets, field by field").gives::<Headers>(),
+            says("List the headers and payloads of packets, field by field").gives::<Headers>(),
         )
         .post(
             "/squall/v1/packets/parse",
             parse,
-            says("A packet and its frame, field by field; mistakes are in the reply")
-                .takes::<Parse>()
-                .gives::<PacketView>(),
+            says(
+                "Describe a packet and its frame, field by field; the reply includes errors in it",
+            )
+            .takes::<Parse>()
+            .gives::<PacketView>(),
         )
         .post(
             "/squall/v1/packets/variations",
             variations,
-            says("The first frames of a stream whose fields vary")
+            says("Get the first frames of a stream whose fields vary")
                 .takes::<Vary>()
                 .gives::<VariationsView>(),
         )
@@ -53,11 +55,11 @@ async fn headers() -> Json<Headers> {
 struct Parse {
     /// `eth/ipv4/udp`
     packet: Option<String>,
-    /// Octets without FCS; dumps of tcpdump and Wireshark, too.
+    /// Octets without FCS, or a hex dump of tcpdump or Wireshark.
     hex: Option<String>,
-    /// `Ether()/IP()/UDP()`, or what `repr()` or `command()` says.
+    /// `Ether()/IP()/UDP()`, or the output of `repr()` or `command()`.
     scapy: Option<String>,
-    /// Octets with FCS; absent: as long as the packet is, at least 64.
+    /// Octets with FCS; absent: the length of the packet, at least 64.
     size: Option<usize>,
 }
 
@@ -95,13 +97,13 @@ const MOST_VARIED: usize = 1000;
 #[derive(Deserialize, JsonSchema)]
 struct Vary {
     packet: String,
-    /// As the `vary` of a stream in a profile.
+    /// Entries as in `vary` of a stream in a profile.
     vary: Vec<serde_json::Value>,
-    /// Octets with FCS, or any law of sizes that a profile may have.
+    /// Octets with FCS, or any size distribution of profiles.
     size: Option<serde_json::Value>,
-    /// Frames, 1 to 1000; absent: 16.
+    /// Number of frames, 1 to 1000; absent: 16.
     count: Option<usize>,
-    /// Of the profile; absent: 1.
+    /// Seed of the profile; absent: 1.
     seed: Option<u64>,
 }
 

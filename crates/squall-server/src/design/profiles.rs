@@ -22,28 +22,28 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/profiles/check",
             check,
-            says("Checks a profile; mistakes are in the reply, each with its place")
+            says("Check a profile; the reply lists its errors, each with its position")
                 .takes::<Asked>()
                 .gives::<Checked>(),
         )
         .post(
             "/squall/v1/profiles/convert",
             convert,
-            says("Writes a profile as TOML, YAML, JSON or Python")
+            says("Convert a profile to TOML, YAML, JSON or Python")
                 .takes::<Convert>()
                 .gives::<Text>(),
         )
         .post(
             "/squall/v1/plan",
             plan,
-            says("What a profile would send, in words; no port is opened")
+            says("Describe the traffic of a profile without opening ports")
                 .takes::<Asked>()
                 .gives::<Plan>(),
         )
         .get(
             "/squall/v1/applications",
             applications,
-            says("Applications of flows that are built in").gives::<Applications>(),
+            says("List the built-in applications of flows").gives::<Applications>(),
         )
 }
 
@@ -52,13 +52,13 @@ struct Applications {
     applications: Vec<ApplicationInfo>,
 }
 
-/// An application that is built in.
+/// A built-in application.
 #[derive(Serialize, JsonSchema)]
 struct ApplicationInfo {
     name: &'static str,
-    /// One line.
+    /// Description in one line.
     about: &'static str,
-    /// What `options` of a template may say of it.
+    /// Keys that `options` of a template can have.
     options: &'static [&'static str],
 }
 
@@ -74,11 +74,11 @@ async fn applications() -> Json<Applications> {
 #[derive(Deserialize, JsonSchema)]
 struct Asked {
     text: Option<String>,
-    /// Text as well, or an object of the schema.
+    /// An object of the schema, or text.
     profile: Option<serde_json::Value>,
-    /// Of text; absent: JSON if it begins with a brace, else TOML.
+    /// Format of the text; absent: JSON if it begins with a brace, else TOML.
     format: Option<FormatName>,
-    /// Of a plan: frames that are shown, at most 1000; absent: 10.
+    /// Number of frames that a plan shows, at most 1000; absent: 10.
     frames: Option<usize>,
 }
 
@@ -170,9 +170,9 @@ async fn check(
 #[derive(Deserialize, JsonSchema)]
 struct Convert {
     text: Option<String>,
-    /// Text as well, or an object of the schema.
+    /// An object of the schema, or text.
     profile: Option<serde_json::Value>,
-    /// Of text; absent: JSON if it begins with a brace, else TOML.
+    /// Format of the text; absent: JSON if it begins with a brace, else TOML.
     format: Option<FormatName>,
     to: To,
 }
@@ -201,9 +201,9 @@ async fn convert(
 
 #[derive(Serialize, JsonSchema)]
 struct Plan {
-    /// As `squall plan` says it.
+    /// Output of `squall plan`.
     text: String,
-    /// What the user should know.
+    /// Notes for the user.
     notes: Vec<String>,
 }
 

@@ -168,7 +168,7 @@ impl Call {
         let session = match head.get(SESSION) {
             Some(name) => name
                 .to_str()
-                .map_err(|_| Status::invalid_argument("a session's name is no text"))?,
+                .map_err(|_| Status::invalid_argument("the session's name is not text"))?,
             None => "",
         };
         let performed = self
@@ -185,7 +185,7 @@ fn unwrapped(octets: Bytes) -> Result<Bytes, Status> {
 }
 
 fn unreadable(error: prost::DecodeError) -> Status {
-    status(refusal(format!("the request is no protobuf message of its type: {error}")))
+    status(refusal(format!("the request is not a protobuf message of its type: {error}")))
 }
 
 /// The schema wants the error as JSON in the status' text.

@@ -263,7 +263,7 @@ impl Sessions {
         };
         done.unwrap_or_else(|| {
             Err(Refusal::internal(
-                "this is a defect in Squall, please report it with what the daemon printed",
+                "this is a bug in Squall, please report it with the output of the daemon",
             ))
         })
     }
@@ -272,7 +272,7 @@ impl Sessions {
         let sound = name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !sound {
-            let what = "a session's name has at most 64 letters, digits, and -, _, .";
+            let what = "a session's name can have at most 64 letters, digits, and -, _, .";
             return Err(refusal(what.into()));
         }
         let mut open = lock(&self.open);

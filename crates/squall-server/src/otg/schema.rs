@@ -57,7 +57,7 @@ pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<Str
     match serde_json::from_slice(octets) {
         Ok(value) => checked(of, value),
         Err(error) => Err(vec![format!(
-            "the request is not JSON: {error}\n  expected an object as {} has it",
+            "the request is not JSON: {error}\n  expected an object of type {}",
             of.name()
         )]),
     }
@@ -166,7 +166,7 @@ impl Checker {
                 there = this.field(&field, &mut value)
             });
             if there && kept.insert(field.name().to_string(), value).is_some() {
-                self.wrong(format_args!("{} is there twice", field.name()));
+                self.wrong(format_args!("{} occurs twice", field.name()));
             }
         }
         *object = kept;
@@ -185,7 +185,7 @@ impl Checker {
         for (index, item) in items.iter_mut().enumerate() {
             self.at(format_args!("[{index}]"), |this| {
                 if !this.single(&kind, item) {
-                    this.wrong("\"unspecified\" says nothing");
+                    this.wrong("\"unspecified\" is not a value");
                 }
             });
         }
@@ -210,7 +210,11 @@ impl Checker {
                         .filter(|word| word.number() != 0)
                         .map(|word| word.name().into())
                         .collect();
-                    self.wrong(format_args!("{} is none of: {}", found(value), all.join(", ")));
+                    self.wrong(format_args!(
+                        "expected one of {}, found {}",
+                        all.join(", "),
+                        found(value)
+                    ));
                     return true;
                 };
                 *value = Value::String(known.name().into());
@@ -462,7 +466,7 @@ mod tests {
         for told in [
             "prots: Config has no such field\n  try ports",
             "flows[0].name: expected a string, found 3",
-            "flows[0].rate.choice: \"ppps\" is none of: pps, bps, kbps, mbps, gbps, percentage",
+            "flows[0].rate.choice: expected one of pps, bps, kbps, mbps, gbps, percentage, found \"ppps\"",
             "flows[0].rate.pps: expected a whole number of 0 to 18446744073709551615, found -1",
             "flows[0].packet: expected a list, found an object",
             "flows[0].metrics.enable: expected true or false, found \"yes\"",
@@ -485,9 +489,9 @@ mod tests {
         for (what, json) in [
             ("flows: more than 65536", flows(100_000)),
             ("flows: more than 65536", format!("{{\"flows\": [{{\"packet\": {}]}}", flows(65_537))),
-            ("more values than", format!("{{\"x\": [{}1]}}", "1,".repeat(9_000_000))),
+            ("too many values", format!("{{\"x\": [{}1]}}", "1,".repeat(9_000_000))),
             (
-                "more values than",
+                "too many values",
                 format!("[{}0]", format!("[{}1],", "[],".repeat(60_000)).repeat(60)),
             ),
         ] {

@@ -268,7 +268,7 @@ fn a_cache_says_who_sends_and_what_stays_as_it_is() {
     }
     write(&input, &[1, 2, 3, 4]);
     let error = edit(&[input], &out, &settings, |_| true).unwrap_err().to_string();
-    assert!(error.contains("packet 4: the cache is of a capture of 3 packets"), "{error}");
+    assert!(error.contains("packet 4: the cache belongs to a capture of 3 packets"), "{error}");
 }
 
 #[test]
@@ -314,6 +314,6 @@ fn mistakes_are_told_before_a_file_is_made() {
     let error = edit(&[folder.path("not there")], &out, &Settings::default(), |_| true)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("cannot be read"), "{error}");
+    assert!(error.contains("cannot read"), "{error}");
     assert!(!out.exists());
 }

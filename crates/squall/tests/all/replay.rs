@@ -351,14 +351,14 @@ fn a_replay_that_cannot_be_says_why() {
     let (packets, report) = sent(&folder, Replay { loops: 0, limit: Some(5), ..plain(&[&empty]) });
     assert!(packets.is_empty());
     let fault = report.replays[0].clone().fault.unwrap();
-    assert!(fault.contains("no packet is left"), "{fault}");
+    assert!(fault.contains("no packets to send"), "{fault}");
     let port = format!("pcap:{}", out.display());
     let refused =
         |replay: Replay| Session::replay(replay, [("A", &*port)]).open().err().unwrap().to_string();
     let missing = refused(plain(&[&folder.path("none.pcap")]));
     assert!(missing.contains("none.pcap") && missing.contains("No such file"), "{missing}");
     let once = refused(Replay { loops: 2, ..plain(&[Path::new("-")]) });
-    assert!(once.contains("can be read once") && once.contains("--preload"), "{once}");
+    assert!(once.contains("can only be read once") && once.contains("--preload"), "{once}");
 }
 
 /// UDP packets of flows that go both ways: client 10.1.0.k, port 1000 + k, to server 10.2.0.1, port 53.

@@ -276,7 +276,7 @@ fn a_replay_is_paused_and_hastened_by_its_name_beside_what_goes_on() {
     for (text, why) in [
         (with("limit = 5"), "more than the speed of replay \"again\" cannot change"),
         (with("multiplier = 2"), "the kind of speed"),
-        (with("rate = \"0 pps\""), "a rate of nothing"),
+        (with("rate = \"0 pps\""), "a rate of 0"),
         (ports("mix-live") + &stream("there", "A", "rate = \"1 kpps\""), "added or removed"),
     ] {
         let refused = run.change(parsed(&text)).unwrap_err().to_string();

@@ -9,7 +9,7 @@ const COLUMNS = [
   { key: "tx", at: 3, head: "Frames", group: "Sent", show: count, edge: true },
   { key: "asked", at: 4, head: "Asked", group: "Sent", show: pps, none: "max" },
   { key: "achieved", at: 5, head: "Achieved", group: "Sent", show: pps },
-  { key: "error", at: 6, head: "Diff.", title: "Achieved against asked", group: "Sent", show: deviation },
+  { key: "error", at: 6, head: "Diff.", title: "Achieved rate against requested rate", group: "Sent", show: deviation },
   { key: "unsent", at: 7, head: "Not sent", group: "Sent", show: count, fault: true, why: 8 },
   { key: "rx", at: 9, head: "Frames", group: "Received", show: count, edge: true },
   { key: "lost", at: 10, head: "Lost", group: "Received", show: count, fault: true },
@@ -229,7 +229,7 @@ function flowsPlots() {
     label: (both ? side.side + " " : "") + label, values: side[key], color: color(k * 2 + i), dash: i ? [5, 3] : undefined,
   })));
   const plain = v => si(v, "");
-  timePlot(box, "Connections a second", "begun, and ended as they should", plain, lines(["attempted", "begun"], ["completed", "completed"]));
+  timePlot(box, "Connections a second", "begun and completed", plain, lines(["attempted", "begun"], ["completed", "completed"]));
   timePlot(box, "Open flows", "at the end of each interval", plain, lines(["active", "open"]), { whole: true });
   timePlot(box, "Goodput", "application data received", bps, lines(["goodput", "received"]));
   timePlot(box, "Failed and not begun so far", "", plain, lines(["failed", "failed"], ["not_begun", "not begun"]), { whole: true });
@@ -241,7 +241,7 @@ function streamPlots() {
   const all = picked < 0;
   const { series, hist } = all ? data.all : data.details[data.streams[picked][PLACE]];
   const many = all && data.streams.length > 1;
-  timePlot(box, "Rate", many ? "sum of the streams; received: of those that are measured" : "frames a second", pps,
+  timePlot(box, "Rate", many ? "sum of the streams; received: of measured streams" : "frames a second", pps,
     [...(data.sends ? [{ label: "sent", values: series.tx_pps, color: color(0) }] : []),
       { label: "received", values: series.rx_pps, color: color(1), dash: data.sends ? [5, 3] : [] }]);
   timePlot(box, "Lost so far", peak(series.lost) ? "gaps in the sequence so far" : "none lost", v => si(v, ""),
@@ -289,7 +289,7 @@ if (data.streams.length) {
   if (picked < 0) $("pick").append(el("option", { value: "-1", textContent: `all ${count(data.streams.length)} streams` }));
   $("pick").append(...kept.map(([row, i]) => el("option", { value: String(i), textContent: row[0] })));
   if (kept.length < data.streams.length)
-    $("kept").textContent = `plots of ${count(kept.length)} streams are in this file: those with most lost, most unsent, slowest; the JSON report has all`;
+    $("kept").textContent = `plots of ${count(kept.length)} streams are in this file: those with the most lost, the most unsent and the slowest frames; the JSON report has all`;
   $("pick").value = String(picked);
   $("pick").onchange = () => pick(Number($("pick").value));
   $("logy").onchange = redraw;

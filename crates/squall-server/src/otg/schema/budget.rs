@@ -42,8 +42,7 @@ impl Budget {
     fn value(&mut self, weight: usize) -> Option<()> {
         self.weight += weight;
         if self.weight > HEAVIEST {
-            let what = "the request has more values than are taken at once\n  try several \
-                        requests (append_config)";
+            let what = "the request has too many values\n  try several requests (append_config)";
             self.over.get_or_insert_with(|| what.into());
         }
         self.over.is_none().then_some(())
