@@ -109,38 +109,38 @@ class ReportFigures:
     command : str
         The command line, or ``python``.
     squall_version : str
-        Of the program that made the run.
+        Version of the program that made the run.
     started : str
         RFC 3339, UTC.
     duration_s : float
-        First departure due to last frame out, at the engine's clock.
+        From the first due departure to the last frame that left, by the engine's clock.
     filter : str or None
-        Which frames were received, in the language of tcpdump; None: all that came.
+        Filter of received frames, in tcpdump's syntax; None: all frames.
     verdict : Verdict
-        Whether the figures can be trusted, and if not, why.
+        Whether the figures can be trusted, and the reasons if not.
     asked : Asked
-        The end that was asked for.
+        The requested end.
     cut_short : bool
-        It was stopped before the end that was asked for.
+        The run was stopped before the requested end.
     sources : tuple of SourceRecord
-        What was asked of each source of traffic, and what it did.
+        Requested and achieved traffic of each source.
     streams : Streams of StreamReport
-        Streams that the run sent, and those sent elsewhere that it received.
+        Streams that the run sent, and streams of other senders that it received.
     capture : CaptureReport or None
-        What was written to capture files, and what was not; only of a capture.
+        Packets that were written to capture files, and packets that were not; only of a capture.
     replays : tuple of ReplayReport
-        What was read of captures and sent again, replay by replay; attacks that left as frames,
-        too.
+        Packets of captures that were read and sent, by replay, and attacks that were sent as
+        frames.
     flows : FlowsReport or None
-        Flows that were begun and served; only of a profile with templates.
+        Flows of clients and servers; only of a profile with templates.
     attacks : tuple of AttackReport
-        What was attacked with, one for each ``[[attack]]`` of the profile.
+        One entry for each ``[[attack]]`` of the profile.
     workers : tuple of WorkerReport
-        The threads that sent and received.
+        Threads that sent and received.
     received_flows : ReceivedFlowsReport or None
-        What was received flow by flow; only of commands that look at that (``squall recv``).
+        Received flows; only of commands that count them (``squall recv``).
     notes : tuple of str
-        What the user should know: a fallback taken, a rate clamped.
+        Notes for the user: a fallback that was taken, a rate that was limited.
     """
 
     schema: str
@@ -171,7 +171,7 @@ class ReportFigures:
 
 @dataclass(frozen=True)
 class Host:
-    """The machine that the run was on."""
+    """The machine on which the run took place."""
 
     name: str
     os: str
@@ -187,25 +187,24 @@ class Verdict:
     Attributes
     ----------
     status : str
-        One of ``valid`` (the generator offered what was asked for, within the stated bounds, and no
-        counter disagrees with another), ``not-valid`` (it is not, for the reasons given),
-        ``interrupted`` (as valid, for what ran: the run was stopped before the end that was asked
-        for).
+        One of ``valid`` (the generator sent the requested traffic within the stated bounds, and all
+        counters agree), ``not-valid`` (the run is not valid, for the reasons given),
+        ``interrupted`` (valid as far as it ran: the run was stopped before the requested end).
     valid : bool
         Whether ``status`` is ``valid``.
     ended_by : str
-        What ended the run. One of ``running`` (it has not ended), ``done`` (all was done),
-        ``duration`` (the duration that was asked for was over), ``packets`` (the number of packets
-        that was asked for was reached), ``octets`` (the number of octets that was asked for was
-        reached), ``stopped`` (somebody stopped it: a user of the library, of the daemon),
-        ``sigint`` (a signal: SIGINT), ``sigterm`` (a signal: SIGTERM), ``sighup`` (a signal:
-        SIGHUP), ``criterion`` (a criterion of ``abort_if`` that holds; ``failed`` has it),
-        ``killed`` (the process was killed; this is what had been written until then).
+        The cause of the run's end. One of ``running`` (the run has not ended), ``done`` (all work
+        was done), ``duration`` (the requested duration was over), ``packets`` (the requested number
+        of packets was reached), ``octets`` (the requested number of octets was reached),
+        ``stopped`` (stopped by a user of the library or of the daemon), ``sigint`` (a signal:
+        SIGINT), ``sigterm`` (a signal: SIGTERM), ``sighup`` (a signal: SIGHUP), ``criterion`` (a
+        criterion of ``abort_if`` held; see ``failed``), ``killed`` (the process was killed; the
+        report has the data that was written before).
     reasons : tuple of Reason
-        Why it is not valid.
+        Reasons why the run is not valid.
     failed : tuple of str
-        What of ``abort_if`` holds, with figures: the criterion that ended the run, or all that hold
-        at its end.
+        Criteria of ``abort_if`` that hold, with figures: the one that ended the run, or all that
+        hold at its end.
     """
 
     status: str
@@ -222,20 +221,20 @@ class Reason(ReasonMethods):
     Attributes
     ----------
     code : str
-        One of ``generator-bound`` (frames left late or not at all, and the port was free: the
-        sender was the limit), ``starved`` (the sender wanted to run and had no CPU), ``burst``
-        (more left in a window than was asked for, beyond the allowed excess), ``not-done`` (what
-        was asked for was not done), ``one-sided`` (a capture that has one direction only was played
-        as if it had both), ``link-down`` (the link was down while frames were due), ``port-bound``
+        One of ``generator-bound`` (frames left late or not at all while the port was free: the
+        sender was the limit), ``starved`` (the sender was ready to run and had no CPU), ``burst``
+        (more frames left in a window than were due, beyond the allowed excess), ``not-done`` (the
+        requested work was not done), ``one-sided`` (a capture with one direction only was played as
+        if it had both), ``link-down`` (the link was down while frames were due), ``port-bound``
         (frames left late or not at all while the port was full or taking frames), ``port-refused``
-        (the port refused frames, each with a reason), ``port-lost`` (the port or its interface went
-        away), ``receiver-bound`` (frames came and were dropped before they were read),
-        ``counters-differ`` (the interface counted other than this process did), ``clocks-differ``
-        (frames arrived before they were sent).
+        (the port refused frames, each with a reason), ``port-lost`` (the port or its interface
+        disappeared), ``receiver-bound`` (frames arrived and were dropped before they were read),
+        ``counters-differ`` (the counters of the interface and of this process differ),
+        ``clocks-differ`` (frames arrived before they were sent).
     text : str
-        What it is about, with figures.
+        The reason, with figures.
     hint : str
-        What to try; empty where nothing is known.
+        A remedy to try; empty if none is known.
     """
 
     code: str
@@ -245,7 +244,7 @@ class Reason(ReasonMethods):
 
 @dataclass(frozen=True)
 class Asked:
-    """The end of a run as it was asked for; None: none was.
+    """The requested end of a run; None: none was requested.
 
     Attributes
     ----------
@@ -268,54 +267,52 @@ class SourceRecord:
     Attributes
     ----------
     name : str
-        The port's, or the template's; where a port has several sources, ``streams by PORT``, and of
-        a replay its own name, ``NAME by PORT``.
+        Name of the port or of the template. If a port has several sources: ``streams by PORT``, and
+        for a replay ``NAME by PORT``.
     kind : str
         One of ``streams``, ``replay``, ``flows``, ``attacks``.
     ports : tuple of str
-        The ports that it sends by.
+        Ports that it sends on.
     unit : str
-        What its counts are of: ``packets`` or ``flows``.
+        Unit of the counts: ``packets`` or ``flows``.
     asked : int
-        Due until the run ended: ``sent`` and all of ``not_sent``.
+        Number due until the run ended: ``sent`` plus all of ``not_sent``.
     sent : int
-        Taken by the port for good; of flows, begun.
+        Frames that the port accepted; of flows, those that started.
     not_sent : dict of str to int
-        Due and not sent, by reason.
+        Number due and not sent, by reason.
     not_sent_ratio : float
-        Of those that were due, 0 to 1.
+        Share of the number due, 0 to 1.
     asked_rate : float or None
-        Mean rate that was asked for, a second; None where the port, a capture or a closed loop
-        decides.
+        Requested mean rate, per second; None if the port, a capture or a closed loop determines it.
     unpaced : bool
-        It sends as fast as the port goes.
+        It sends as fast as the port allows.
     rate : float
-        Sent a second, over the run.
+        Number sent per second, over the run.
     completed : int or None
-        Flows that ended as they should; None of frames.
+        Flows that completed; None for frames.
     failed : dict of str to int
-        Flows that did not end as they should, by reason.
+        Flows that failed, by reason.
     late_p99_ns, late_max_ns : int or None
-        Actual minus due instant of departure; None where nothing had an instant.
+        99th percentile of actual minus due time of departure; None if nothing had a due time.
     excess : Excess or None
-        Where most left beyond what the profile asked for; None where there is no schedule.
+        Window with the largest excess over the profile; None without a schedule.
     lag_s, moved_s : float
-        By how much the schedule was behind in the end, and all that it was moved by stalls,
-        regained or not.
+        Time by which the source was late at the end, and total delay by stalls, made up for or not.
     starved_s, longest_stall_s : float
-        Time in which the sending thread wanted to run and did not; of several, the one that had
-        least of its CPU.
+        Time in which the sending thread was ready to run and had no CPU; of several threads, the
+        longest.
     blocked_s, sending_s : float
-        The port took no frames though some were due, or was taking them: what is left of the run is
-        the sender's.
+        Time in which the port accepted no frames although some were due, and time that the port
+        spent accepting frames; the rest of the run is the sender's.
     unread_s : float
-        For so long before the end captures had not been read in time, so that nothing could leave.
+        Time before the end in which nothing could be sent because captures were not read in time.
     fault : str or None
-        Why a capture could not be read to its end.
+        Reason why a capture could not be read to its end.
     one_sided : int
-        Conversations of a capture that is played, of which it has one direction only.
+        Conversations of a replayed capture that has one direction of them only.
     ended_by : str
-        As of the verdict, or ``port-lost``.
+        As in the verdict, or ``port-lost``.
     """
 
     name: str
@@ -348,22 +345,22 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class Excess:
-    """The window in which most was offered beyond the profile's own law, among all windows of
-    ``window_s`` to twice that.
+    """The window with the largest excess over the profile, among all windows of ``window_s`` to
+    twice that.
 
     Attributes
     ----------
     window_s : float
-        10 ms, or 10 gaps of a slower source.
+        Shortest window: 10 ms, or 10 gaps of a slower source.
     at_s, over_s : float
-        When it begins, since the start, and how long it is.
+        Start of the window, since the start of the run, and its length.
     packets, surplus_packets : int
-        What left in it, and how much of that is beyond what was due in such a time.
+        Number that left in the window, and how many of these exceed the number due in such a time.
     beyond_s, allowed_s : float
-        Schedule that left in it, less its own length; and how much of that is allowed: 1 ms or two
-        gaps, and 1 % of it.
+        Time on the schedule of the frames that left in the window, minus its length; and the
+        allowed value of that: 1 ms or two gaps, plus 1 % of the length.
     largest_burst_packets : int
-        The largest burst: what left within a millisecond beyond what was due in it.
+        The largest burst: number that left within a millisecond beyond the number due in it.
     """
 
     window_s: float
@@ -383,12 +380,11 @@ class PortReport:
     Attributes
     ----------
     timestamps : str
-        ``none``, ``process``, ``kernel``, ``hardware``, ``virtual``: where receive instants come
-        from.
+        Source of receive timestamps: ``none``, ``process``, ``kernel``, ``hardware``, ``virtual``.
     interface : InterfaceReport or None
-        What the interface counted during the run, where there is one.
+        Counters of the interface over the run; None without an interface.
     link_events : tuple of LinkEvent
-        When the link went down, and when it came up again; the first 10,000 changes.
+        Times when the link went down or came up; the first 10,000 changes.
     """
 
     name: str
@@ -402,28 +398,28 @@ class PortReport:
 
 @dataclass(frozen=True)
 class TxReport:
-    """Frames that the port took for good. Octets are L2, FCS included.
+    """Frames that the port accepted. Octets are L2, FCS included.
 
     Attributes
     ----------
     pps, bps_l1, bps_l2 : float
         Means over the run's duration.
     gso_frames, segments : int
-        GSO frames that were handed over whole, to be cut on the way, and the frames that became of
-        them, which are among ``packets``.
+        GSO frames that were handed over, and the frames that they were cut into, which are included
+        in ``packets``.
     errors : int
         Frames that the port refused.
     not_sent : dict of str to int
         Frames that were due and did not leave, by reason.
     blocked_s : float
-        Time during which the port took no frames though some were due.
+        Time during which the port accepted no frames although some were due.
     sending_s : float
-        Time in which the port was taking frames: copies and system calls. Of several workers, that
-        of the busiest.
+        Time that the port spent accepting frames: copies and system calls. With several workers,
+        that of the busiest.
     departure_error_ns : Distribution or None
-        Actual minus due instant of departure, over all streams.
+        Actual minus due time of departure, over all streams.
     fingerprint : str or None
-        Hash over all frames' octets, whatever their order, hexadecimal; only when asked for.
+        Hash of all frames' octets, independent of their order, hexadecimal; only on request.
     """
 
     packets: int
@@ -443,18 +439,18 @@ class TxReport:
 
 @dataclass(frozen=True, eq=False)
 class Distribution(DistributionMethods, Arrays):
-    """Summary and histogram, of nanoseconds where its name says nothing else.
+    """Summary and histogram, in nanoseconds unless the name says otherwise.
 
     Attributes
     ----------
     count : int
-        Values seen.
+        Number of values.
     min : int
         The smallest value.
     mean, stddev : float
-        Exact; the deviation is that of the population.
+        Exact mean and standard deviation (of the population).
     p50, p90, p95, p99, p999 : int
-        Percentiles are those of the histogram: at most 0.8 % above the exact value.
+        Percentiles are computed from the histogram: at most 0.8 % above the exact value.
     max : int
         The largest value.
     bins : ndarray of uint64, shape (n, 3)
@@ -484,24 +480,23 @@ class RxReport:
         Means over the run's duration; those of flows and sources are from their first to their last
         frame.
     gso_frames, segments : int
-        GSO frames that came whole, because the kernel or the NIC had joined frames or not cut them
-        yet, and the frames in them, which are among ``packets``.
+        GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them
+        yet, and the frames in them, which are included in ``packets``.
     unsigned_packets : int
-        Frames without our signature (of streams without ``latency``, or foreign).
+        Frames without Squall's signature: of streams without ``latency``, or of other senders.
     drops : dict of str to int
         Frames lost between the interface and the process, by reason.
     fingerprint : str or None
-        As that of ``TxReport``.
+        The same as in ``TxReport``.
     arrival_gap_ns : Distribution or None
-        Gaps between consecutive frames; None if there are not two.
+        Gaps between consecutive frames; None with fewer than two frames.
     arrival_gap_bins : EqualBins or None
-        The same gaps in equal bins; only when asked for.
+        The same gaps in equal bins; only on request.
     timestamp_resolution_ns : int or None
-        What the arrival instants are multiples of, as far as they show it; where flows are looked
-        at.
+        Resolution of the arrival timestamps, as far as they show it; only if flows are counted.
     peak_pps, peak_bps_l2 : float or None
-        Of the busiest interval (``ReceivedFlowsReport.interval_ns``); where flows are looked at and
-        one queue receives.
+        Rate of the busiest interval (``ReceivedFlowsReport.interval_ns``); only if flows are
+        counted and one queue receives.
     """
 
     packets: int
@@ -529,7 +524,7 @@ class EqualBins(Arrays):
     Attributes
     ----------
     counts : ndarray of uint64, shape (n,)
-        Count i is that of the values from i times the width to below the next.
+        Count i is the number of values from i times the width up to, excluding, the next bin.
     beyond : int
         Values above the last bin.
     """
@@ -541,8 +536,8 @@ class EqualBins(Arrays):
 
 @dataclass(frozen=True)
 class Bursts:
-    """A burst: two frames or more, each at most ``ReceivedFlowsReport.burst_gap_ns`` behind the
-    one before it.
+    """A burst: two frames or more, each at most ``ReceivedFlowsReport.burst_gap_ns`` after the
+    previous one.
 
     Attributes
     ----------
@@ -562,15 +557,15 @@ class Bursts:
 
 @dataclass(frozen=True)
 class InterfaceReport:
-    """Counters of the interface itself, without FCS, difference over the run.
+    """The interface's own counters, without FCS, as differences over the run.
 
     Attributes
     ----------
     rx_missed : int
-        Not received by the device for want of room; some drivers count these among ``rx_dropped``
-        or ``rx_errors``, too.
+        Frames that the device could not receive because its buffers were full; some drivers count
+        these in ``rx_dropped`` or ``rx_errors``, too.
     rx_fifo : int
-        The device's queue overran; as for ``rx_missed``.
+        Overruns of the device's queue; some drivers count these elsewhere, too, as ``rx_missed``.
     """
 
     tx_packets: int
@@ -592,7 +587,7 @@ class LinkEvent:
     Attributes
     ----------
     t_s : float
-        Seconds since the first departure was due, when it was seen; 0 before.
+        When the change was seen: seconds since the first departure was due; 0 before that.
     """
 
     t_s: float
@@ -610,13 +605,13 @@ class StreamReport:
     tx_pps : float
         Mean over the stream's own active time.
     asked_pps : float or None
-        The rate that was asked for, frames a second; None for ``max``.
+        The requested rate, frames per second; None for ``max``.
     not_sent : dict of str to int
         Frames that were due and did not leave, by reason.
     departure_error_ns : Distribution or None
-        Actual minus due instant of departure; early frames do not exist.
+        Actual minus due time of departure; no frame leaves early.
     rx : StreamRx or None
-        The receiver's view; only of streams with ``latency``.
+        Figures of the receivers; only of streams with ``latency``.
     """
 
     name: str
@@ -633,16 +628,16 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class StreamRx:
-    """A stream as its receivers saw it, from signatures.
+    """Figures of a stream at its receivers, from signatures.
 
     Attributes
     ----------
     ports : tuple of str
-        Ports it was seen on.
+        Ports that received it.
     packets, octets : int
-        Duplicates included.
+        Received packets, duplicates included.
     lost : int
-        Sent and never seen, duplicates not counted as seen (RFC 7680).
+        Frames that were sent and never received; duplicates do not count as received (RFC 7680).
     loss_ratio : float
         lost / sent, 0 to 1.
     duplicates : int
@@ -662,9 +657,9 @@ class StreamRx:
     reordering_ratio : float
         reordered / received, duplicates left out (RFC 4737 §3.4).
     restarts : int
-        How often the sender began to count anew; only of streams that are sent elsewhere.
+        Number of times that the sender restarted its sequence; only of streams of other senders.
     patterns : Patterns or None
-        How losses are spread, and how late frames are late; where there are any.
+        Patterns of lost and late frames, if there are any.
     """
 
     ports: tuple[str, ...]
@@ -686,21 +681,20 @@ class StreamRx:
 
 @dataclass(frozen=True)
 class Patterns:
-    """How losses are spread, and how late frames are late: distributions of frames, not of
-    times.
+    """Patterns of lost and late frames: distributions of frames, not of times.
 
     Attributes
     ----------
     loss_period_packets : Distribution or None
-        Loss periods (RFC 3357 §4), and the frames lost in each.
+        Frames lost in each loss period (RFC 3357 §4).
     loss_distance_packets : Distribution or None
-        Loss distance (RFC 3357 §3): of each lost frame to the lost one before it, in sequence
+        Loss distance (RFC 3357 §3): from each lost frame to the previous lost one, in sequence
         numbers; 1 within a period.
     reordering_extent_packets : Distribution or None
-        Reordering extent (RFC 4737 §4.2.1) of each frame that came late.
+        Reordering extent (RFC 4737 §4.2.1) of each late frame.
     n_reordering_packets : Distribution or None
-        The largest n for which each frame that came late is n-reordered (RFC 4737 §5); TCP takes 3
-        for a loss.
+        The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a
+        loss.
     """
 
     loss_period_packets: Distribution | None
@@ -711,65 +705,64 @@ class Patterns:
 
 @dataclass(frozen=True)
 class CaptureReport:
-    """A capture: every packet that the filter took is ``received``, and is either written, lost
-    (``dropped_by_kernel``, ``dropped``) or not wanted.
+    """A capture: every packet that the filter accepted is ``received``, and is either written,
+    lost (``dropped_by_kernel``, ``dropped``) or ``unwanted``.
 
     Attributes
     ----------
     format : str
         ``pcapng``; ``pcap, nanoseconds``; ``pcap, microseconds``.
     snaplen : int
-        Octets of a packet that are kept at most.
+        Maximum number of octets of a packet that are kept.
     arrived : int or None
-        Frames that came to the interfaces, wanted or not, by their own counters; None where no port
-        has an interface.
+        Frames that arrived at the interfaces, with those that the filter rejects, by the
+        interfaces' own counters; None if no port has an interface.
     accepted : int or None
-        Frames that the filter took, as the ports count them, lost ones included; a GSO frame is
-        one. None where a port does not count.
+        Frames that the filter accepted, by the ports' counters, lost frames included; a GSO frame
+        counts as one. None if a port does not count them.
     received : int
-        Packets that the filter took on all interfaces, lost ones included; the frames that were cut
-        out of GSO frames each.
+        Packets that the filter accepted on all interfaces, lost packets included; each frame that
+        was cut out of a GSO frame counts.
     dropped_by_interface : dict of str to int
-        What the interfaces counted as lost, by counter. Not among the lost: they may have been lost
-        to others, and what a port counts itself (``dropped_by_kernel``) may be there, too.
+        Frames that the interfaces counted as lost, by counter. Not included in ``lost``: other
+        programs may have lost them, and frames in ``dropped_by_kernel`` may be counted here, too.
     dropped_by_kernel : dict of str to int
         Lost between the interface and the process, by reason.
     dropped : dict of str to int
         Lost in the process, by reason.
     unwanted : dict of str to int
-        Came before or after what was asked for (a trigger, a count), by reason; not lost.
+        Packets before or after the requested part (a trigger, a count), by reason; not lost.
     lost : int
-        All that were lost.
+        All lost packets.
     loss_ratio : float
         Packet loss ratio: lost / (received - unwanted), 0 to 1.
     truncated : int
-        Written packets of which octets were cut off because the buffer was filling, not by the
-        snaplen.
+        Written packets that were shortened because the buffer was filling, not by the snap length.
     written_packets : int
-        In files, or printed where there are none.
+        Packets written to files, or printed if there are none.
     written_octets : int
         Octets of these packets, as captured, without FCS.
     file_octets : int
         Octets of all files.
     files : tuple of CaptureFile
-        The newest, at most 1000.
+        The newest files, at most 1000.
     files_written : int
-        All of them.
+        Number of all files.
     removed_files, removed_packets, removed_octets : int
-        Files that the ring has removed; their packets are among the written.
+        Files that the ring has removed; their packets are included in the written ones.
     gso_frames, segments : int
-        GSO frames that came joined, and the frames in them.
+        GSO frames that arrived, and the frames in them.
     out_of_order : int
-        Stretches of packets that stand in a file behind a later packet of another queue.
+        Sequences of packets that come in a file after a later packet of another queue.
     buffer_octets, buffer_peak_octets : int
-        Memory between the wire and the file, and how much of it waited to be written at most.
+        Buffer memory between the wire and the file, and the most of it that waited to be written.
     triggered : str or None
         When the trigger came; RFC 3339, UTC.
     ended_by : str or None
-        What ended the capture before it was stopped: ``packets``, ``octets``, ``files``, ``after
-        the trigger``, ``reader gone``, ``write error``.
+        The cause if the capture ended before it was stopped: ``packets``, ``octets``, ``files``,
+        ``after the trigger``, ``reader gone``, ``write error``.
     error : str or None
-        Why not everything could be written.
+        Error that prevented writing.
     """
 
     format: str
@@ -811,7 +804,7 @@ class CaptureFile:
     octets : int
         Its size.
     first, last : str or None
-        Of the first and the last packet; RFC 3339, UTC; None if it has none.
+        Times of the first and the last packet; RFC 3339, UTC; None without packets.
     """
 
     name: str
@@ -823,26 +816,26 @@ class CaptureFile:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """Captures that were sent again. Octets are those of the captures, without FCS.
+    """A replay of captures. Octets are those of the captures, without FCS.
 
     Attributes
     ----------
     name : str
-        Of ``[[replay]]``; ``attacks`` of attacks that left as frames.
+        Name of the ``[[replay]]``; ``attacks`` for attacks that were sent as frames.
     loops : int
         Loops that were sent to their end.
     packets, octets : int
         Frames that left, on all ports, and their octets without FCS.
     read : ReplayRead
-        What was read, each loop anew unless it was preloaded.
+        Packets that were read. Each loop counts again unless the captures were preloaded.
     flows : ReplayFlows or None
-        What flows left, in tcpreplay's words; None if they were not counted.
+        Flows that were sent, by tcpreplay's definitions; None if they were not counted.
     edited : ReplayEdits or None
-        What the edits did; None without edits.
+        Packets that were edited; None without edits.
     starved_s : float
-        How long the sender had nothing to send, because reading was behind.
+        Time in which the sender waited for the captures to be read.
     fault : str or None
-        Captures could not be read to their end: what is before the fault was sent.
+        Why captures could not be read to their end. Packets before the fault were sent.
     """
 
     name: str
@@ -860,24 +853,24 @@ class ReplayReport:
 
 @dataclass(frozen=True)
 class ReplayRead:
-    """Packets of captures by what became of them before they were sent; octets as captured.
+    """Packets of captures before they were sent, by outcome; octets as captured.
 
     Attributes
     ----------
     unwanted : int
-        Were left out: not wanted by the filter, or by their numbers.
+        Left out by the filter, or by their packet numbers.
     sideless : int
-        Were left out: what tells sides told none.
+        Left out because neither side (client or server) could be determined.
     edited_out : int
-        Were left out: the edits dropped them.
+        Dropped by the edits.
     too_long : int
-        Were left out: longer than their port takes.
+        Left out because they are longer than their port can send.
     not_ethernet : int
-        Were left out: no Ethernet frames, and nothing that could be made such.
+        Left out because they are not Ethernet frames and cannot be converted to any.
     cut : int
-        Have fewer octets in the capture than they had on the wire.
+        Packets with fewer octets in the capture than on the wire.
     backward : int
-        Were captured earlier than one before them, which they follow at once.
+        Packets with a time stamp earlier than that of a previous packet; they follow it at once.
     """
 
     packets: int
@@ -893,20 +886,20 @@ class ReplayRead:
 
 @dataclass(frozen=True)
 class ReplayPort:
-    """Frames of one port of a replay, in tcpreplay's words.
+    """Frames of one port of a replay, by tcpreplay's definitions.
 
     Attributes
     ----------
     attempted : int
         Handed to the port: ``successful`` and ``failed`` together.
     successful : int
-        Taken by the port for good.
+        Frames that the port accepted.
     failed : int
-        Refused by the port, or at hand when it was lost.
+        Frames that the port refused, or that were waiting when the port was lost.
     truncated : int
-        Sent without their end: longer than the port takes.
+        Frames that were sent without their end because they are longer than the port can send.
     retried : int
-        Handed over once more because the port was full.
+        Frames that were handed over again because the port was full.
     """
 
     port: str
@@ -919,31 +912,31 @@ class ReplayPort:
 
 @dataclass(frozen=True)
 class ReplayFlows:
-    """A flow is what goes one way: addresses, protocol and ports. Where each loop has its own
-    addresses, each has its flows.
+    """A flow is one direction: addresses, protocol and ports. If each loop has its own
+    addresses, it has its own flows.
 
     Attributes
     ----------
     flows : int
-        Begun: the unique ones, and those that began anew after they had expired.
+        Flows that started: unique flows, and flows that started again after they had expired.
     unique : int
-        Of different addresses, protocols or ports.
+        Flows with different addresses, protocols or ports.
     expired : int
-        Were idle for longer than ``--flow-expiry`` when their next packet left.
+        Flows that were idle for longer than ``--flow-expiry`` before their next packet left.
     flows_per_second : float
         Flows a second, over the replay's duration.
     non_flow_packets : int
-        No IP, fragments without ports, cut or contradictory headers.
+        Packets without IP, fragments without ports, packets with cut or contradictory headers.
     invalid_packets : int
         Of the non-flow packets, those with cut or contradictory headers.
     overflow_packets : int
-        Of the flow packets, those of flows that there was no room to count.
+        Of the flow packets, those of flows beyond the limit of counted flows.
     protocols : tuple of ReplayShare
-        By IP version and protocol, the busiest first.
+        Shares by IP version and protocol, busiest first.
     talkers : tuple of ReplayShare
-        Who sent most octets; by the captures' addresses.
+        Hosts that sent the most octets, by their addresses in the captures.
     top_flows : tuple of ReplayShare
-        Those with most octets; by the captures' addresses.
+        Flows with the most octets, by their addresses in the captures.
     """
 
     flows: int
@@ -961,7 +954,7 @@ class ReplayFlows:
 
 @dataclass(frozen=True)
 class ReplayShare:
-    """What left of one protocol, host or flow. Octets are those of the captures, without FCS."""
+    """Sent packets of one protocol, host or flow. Octets are those of the captures, without FCS."""
 
     name: str
     packets: int
@@ -970,13 +963,13 @@ class ReplayShare:
 
 @dataclass(frozen=True)
 class ReplayEdits:
-    """Packets that were edited as they were read, which is ahead of sending; a loop counts anew
-    what it edits anew.
+    """Packets that were edited while they were read, which is ahead of sending. Each loop that
+    edits packets again counts them again.
 
     Attributes
     ----------
     added : int
-        More packets than there were: fragments.
+        Packets that the edits added: fragments.
     """
 
     changed: int
@@ -986,25 +979,25 @@ class ReplayEdits:
 
 @dataclass(frozen=True)
 class FlowsReport:
-    """Flows of all templates, by who did what: clients began them, servers accepted them.
+    """Flows of all templates, by role: clients open flows, servers accept them.
 
     Attributes
     ----------
     duration_s : float
-        From the beginning of the load until the last flow was gone.
+        From the start of the load until the last flow ended.
     arrivals_s : float
-        Of these, until the last flow was due (one gap behind it): what is left is the drain. Where
-        no clients are ours, all.
+        Of this, the time until one gap after the last flow was due; the rest is the drain. All of
+        it if the run has no clients.
     templates : ByName of TemplateReport
-        In the order of the profile.
+        Templates in the order of the profile.
     total : RolesReport
-        All templates together.
+        Sum of all templates.
     links : tuple of LinkReport
-        Frames of each side that were no flow's, or got lost on the way to one; by port.
+        Frames of each port that belonged to no flow, or were lost before they reached one.
     exhausted : tuple of ExhaustedReport
-        Pools of clients of which an address had all its ports busy at some time.
+        Pools of clients with an address whose ports were all in use at some time.
     conversations : ConversationsReport or None
-        Of conversations of a capture that were played: ``templates`` are their kinds.
+        Replayed conversations of a capture; ``templates`` are their kinds.
     """
 
     duration_s: float
@@ -1018,7 +1011,7 @@ class FlowsReport:
 
 @dataclass(frozen=True)
 class TemplateReport:
-    """Flows of one template, at both ends as far as they were ours."""
+    """Flows of one template, at the ends that Squall played."""
 
     name: str
     client: RoleReport | None
@@ -1028,60 +1021,61 @@ class TemplateReport:
 @dataclass(frozen=True)
 class RoleReport:
     """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``;
-    ``asked`` is those and ``not_begun``, and while the run goes on those that are due and wait.
+    ``asked`` is that plus ``not_begun`` and, during the run, flows that are due and wait.
 
     Attributes
     ----------
     asked : int or None
-        Due so far, by the schedule alone; of clients.
+        Flows due so far, by the schedule; only of clients.
     attempted : int
-        Begun: a SYN or first datagram left (client), or came and was accepted (server).
+        Flows that started: a SYN or first datagram was sent (client), or received and accepted
+        (server).
     established : int
-        The handshake was done; of UDP, at once.
+        Flows whose handshake completed; over UDP, all flows.
     completed : int
-        Ended as they should: both sides closed, the program came to its end.
+        Flows that ended normally: both sides closed, and the flow program reached its end.
     failed : dict of str to int
-        Ended otherwise, by reason: ``unfinished``, ``aborted``, ``stopped`` (open when the drain
+        Flows that failed, by reason: ``unfinished``, ``aborted``, ``stopped`` (open when the drain
         time was over), ``reset``, ``refused``, ``unreachable``, ``connect_timeout``, ``timeout``,
         ``keepalive_timeout``.
     protocol_errors : dict of str to int
-        What peers did that the programs do not say: ``unexpected_data``, ``too_short``,
+        Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
         ``no_answer``, ``bad_http``; of TLS: ``tls_alert``, ``tls_certificate``,
         ``tls_incompatible``, ``tls_broken``, ``tls_closed``, ``tls_timeout``.
     not_begun : dict of str to int
-        Due, and not begun, by reason: ``late`` (the generator was the bound), ``ports_exhausted``,
-        ``unresolved``, ``limit``, ``full``.
+        Flows that were due and not started, by reason: ``late`` (the generator was the limit),
+        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``.
     active, peak_active : int
-        Open when the run ended, and at once at most.
+        Flows open when the run ended, and the most that were open at one time.
     cps : float
-        Begun a second, over ``FlowsReport.arrivals_s``.
+        Flows started per second, over ``FlowsReport.arrivals_s``.
     asked_cps : float or None
-        Flows a second that were asked for, as it was last; None where others decide, as in a closed
+        Requested flows per second, last value; None if the load does not set it, as in a closed
         loop.
     steady : SteadyReport or None
-        While all of the load was asked for; of clients.
+        Figures of the time at full load; only of clients.
     busiest_second : BusiestSecond or None
-        Of all templates together: the second in which most began, and the one in which most
-        completed.
+        Of all templates together: the second in which the most flows started, and the one in which
+        the most completed.
     setup_ns : Distribution or None
         From the SYN to the end of the handshake.
     first_byte_ns, transaction_ns : Distribution or None
-        From a request to the first octet of its answer, and to its last.
+        From a request to the first octet of its answer, and to the last.
     duration_ns : Distribution or None
-        From the beginning of a flow to its end, of those that completed.
+        From the start of a flow to its end, of completed flows.
     duration_from_due_ns : Distribution or None
-        The same from the instant at which the flow was due: with the time it waited to begin
-        (coordinated omission).
+        The same from the time when the flow was due, so that the time it waited to start is
+        included (coordinated omission).
     received_octets, sent_octets : int
-        Of application data.
+        Octets of application data.
     goodput_bps : float
-        Application data received, bits a second.
+        Application data received, bits per second.
     http : dict of str to int
-        Responses by class of their status: ``1xx`` to ``5xx``.
+        HTTP responses by class of status: ``1xx`` to ``5xx``.
     tcp : dict of str to int
-        What the stack counted; TRex's names are in the guide.
+        Counters of the TCP stack; the guide has TRex's names.
     tls : TlsReport or None
-        Of templates with TLS.
+        TLS sessions; only of templates with TLS.
     """
 
     asked: int | None
@@ -1112,15 +1106,15 @@ class RoleReport:
 
 @dataclass(frozen=True)
 class SteadyReport:
-    """The part of a run behind the ramp up and before the ramp down, the drain, and whatever
-    ended it: what a device carries.
+    """The part of a run at full load: after the ramp up, before the ramp down, the drain and the
+    end. It shows the load that a device sustains.
 
     Attributes
     ----------
     attempted_cps, completed_cps : float
-        Flows that began, and that ended as they should, a second.
+        Flows per second that started, and that completed.
     goodput_bps : float
-        Application data received, bits a second.
+        Application data received, bits per second.
     """
 
     duration_s: float
@@ -1131,8 +1125,8 @@ class SteadyReport:
 
 @dataclass(frozen=True)
 class BusiestSecond:
-    """Most flows that began, and most that completed, in a second of the run. Seconds count from
-    the beginning of the load; one that the run ended in does not count.
+    """Highest numbers of flows that started, and that completed, in one second of the run.
+    Seconds count from the start of the load; the one in which the run ended is excluded.
     """
 
     attempted: int
@@ -1146,15 +1140,15 @@ class TlsReport:
     Attributes
     ----------
     handshakes : int
-        That were completed.
+        Completed handshakes.
     resumed : int
-        Of these, those that went on with an earlier session.
+        Of these, handshakes that resumed an earlier session.
     handshake_ns : Distribution or None
-        From the end of TCP's handshake to that of TLS.
+        From the end of the TCP handshake to the end of the TLS handshake.
     failed : dict of str to int
-        Sessions that failed, in the handshake or later, by what was wrong.
+        Sessions that failed, in the handshake or later, by reason.
     truncated : int
-        The peer closed the flow without closing the session.
+        Sessions whose peer closed the flow without closing the session.
     ciphers : dict of str to int
         Handshakes by cipher suite: ``TLS13_AES_256_GCM_SHA384``.
     """
@@ -1170,7 +1164,7 @@ class TlsReport:
 
 @dataclass(frozen=True)
 class RolesReport:
-    """Both ends of flows, as far as they were ours."""
+    """Ends of flows that Squall played."""
 
     client: RoleReport | None
     server: RoleReport | None
@@ -1178,7 +1172,7 @@ class RolesReport:
 
 @dataclass(frozen=True)
 class LinkReport:
-    """Frames of a side that were no flow's, or got lost on the way to one.
+    """Frames of a port that belonged to no flow, or were lost before they reached one.
 
     Attributes
     ----------
@@ -1193,14 +1187,14 @@ class LinkReport:
 
 @dataclass(frozen=True)
 class ExhaustedReport:
-    """A pool of clients of which an address had all its ports busy at some time.
+    """A pool of clients with an address whose ports were all in use at some time.
 
     Attributes
     ----------
     addresses : int
-        Addresses of which all ports were busy at some time.
+        Addresses whose ports were all in use at some time.
     flows : int
-        Flows that were not begun for it.
+        Flows that were not started because of that.
     """
 
     pool: str
@@ -1210,36 +1204,36 @@ class ExhaustedReport:
 
 @dataclass(frozen=True)
 class ConversationsReport:
-    """A capture whose conversations were played.
+    """A capture whose conversations were replayed.
 
     Attributes
     ----------
     packets : int
-        Packets of it, of those that the filter took.
+        Packets of the capture that the filter accepted.
     packets_left_out : dict of str to int
         Of these, packets that are in no conversation, by reason: ``other_protocols``, ``damaged``,
         ``fragments``, ``multicast``, ``silent``, ``port_zero``.
     found, playable : int
-        Conversations that there are, and those of them that are played.
+        Conversations in the capture, and those that are replayed.
     one_sided : int
-        Conversations of which the capture has one direction only: what the other side said is not
-        known, and is not played. Of UDP, where one side may say all, only if no conversation of the
-        capture has both.
+        Conversations of which the capture has one direction only: the data of the other side is
+        unknown and not replayed. Conversations over UDP count only if no conversation of the
+        capture has both directions, because one side may be silent.
     loops : int or None
-        Each this number of times; None: until the run ended.
+        Number of times that each was replayed; None: until the run ended.
     not_played : dict of str to int
-        Conversations that are not played, by reason: ``mid_stream`` (the capture lacks their
-        beginning), ``holes`` (it lacks octets), ``no_free_port``, ``no_client_address``,
-        ``other_family`` (client and server are of different families).
+        Conversations that are not replayed, by reason: ``mid_stream`` (the capture lacks their
+        start), ``holes`` (it lacks octets), ``no_free_port``, ``no_client_address``,
+        ``other_family`` (client and server have different address families).
     not_played_first : tuple of ConversationNote
-        The first of them.
+        The first of these conversations.
     kinds : tuple of KindReport
-        What is played, by kind, in the order of ``templates``.
+        Replayed conversations by kind, in the order of ``templates``.
     failed_first : tuple of ConversationNote
-        The first that failed, by what their clients (or else servers) say.
+        The first conversations that failed, with the failure at the client, or else at the server.
     octets_as_captured : bool or None
-        Each side of ours received as many octets as it did in the capture; None: not all
-        conversations were played to their ends.
+        Each side that Squall played received as many octets as in the capture; None: not all
+        conversations were replayed to their end.
     """
 
     capture: str
@@ -1258,16 +1252,16 @@ class ConversationsReport:
 
 @dataclass(frozen=True)
 class ConversationNote:
-    """A conversation of a capture, and what is to be said of it.
+    """A conversation of a capture, with a remark.
 
     Attributes
     ----------
     number : int
-        In the capture, from 1, in the order of their first packets.
+        Number in the capture, from 1, in the order of first packets.
     flow : str
         Transport, client and server.
     reason : str
-        Why it is not played, or how it failed.
+        Why it is not replayed, or how it failed.
     """
 
     number: int
@@ -1282,7 +1276,7 @@ class KindReport:
     Attributes
     ----------
     octets_to_server, octets_to_client : int
-        Of application data.
+        Octets of application data.
     """
 
     name: str
@@ -1298,39 +1292,38 @@ class AttackReport:
     Attributes
     ----------
     rules : int
-        Rules of the files.
+        Rules in the files.
     problems : dict of str to int
-        Lines that gave no rule, by reason.
+        Lines that are not a valid rule, by reason.
     problems_first : tuple of str
-        The first of them.
+        The first of these lines.
     chosen : int
-        Rules that were asked for.
+        Rules that were selected.
     solved : int
         Of these, rules for which an attack was found and verified by the evaluator.
     unsolved : dict of str to int
-        And rules for which none was, by reason; ``silent`` are those that never alert.
+        Rules for which no attack was found, by reason; ``silent`` rules never alert.
     unsolved_rules : tuple of UnsolvedRule
-        Each of them.
+        Each unsolved rule.
     attacks, near_misses : int
-        Attacks of the run, and twins that are one octet off.
+        Attacks of the run, and near misses.
     unseen : int
-        Of these attacks, those whose rule the evaluator does not see in the frames as they are sent
-        (evasions, tunnels, addresses): no alert is owed for them.
+        Of these attacks, those whose rule does not match the frames as they are sent (evasions,
+        tunnels, addresses), by the evaluator: no alert is expected for them.
     without_twin : int
-        Rules without a twin that does not match, of those for which one was wanted.
+        Rules without a near miss, of those for which one was requested.
     varied : int
-        Rules whose attacks are said otherwise, as evasions of messages ask for, and still match.
+        Rules whose attacks were reworded by evasions of messages, and still match.
     left_out : dict of str to int
-        Attacks that are not part of the run, by reason: ``no_address`` (the addresses given leave
-        no room), ``not_written`` (headers cannot hold what is asked for), ``near_miss_seen`` (a
-        twin that the evaluator does match as it is sent), ``defect`` (Squall itself has failed at
-        it).
+        Attacks that are not part of the run, by reason: ``no_address`` (the given addresses do not
+        suffice), ``not_written`` (headers cannot hold the requested values), ``near_miss_seen`` (a
+        near miss that matches as it is sent, by the evaluator), ``defect`` (an error in Squall).
     frames, octets : int
         All frames of attacks, and their octets without FCS.
     duration_s : float
-        From the beginning of the run to the last frame of an attack, as planned.
+        From the start of the run to the last frame of an attack, as planned.
     passage : PassageReport or None
-        What reached the other end; of a run with two ports that receive.
+        Attacks that reached the other port; only of a run with two ports that receive.
     """
 
     name: str
@@ -1355,7 +1348,7 @@ class AttackReport:
 
 @dataclass(frozen=True)
 class UnsolvedRule:
-    """A rule for which no attack was found, and why."""
+    """A rule for which no attack was found, and the reason."""
 
     gid: int
     sid: int
@@ -1366,27 +1359,27 @@ class UnsolvedRule:
 
 @dataclass(frozen=True)
 class PassageReport:
-    """Attacks between two ports of ours, with a device between: whether it let them pass. Octets
-    that arrived decide.
+    """Attacks between two of Squall's ports through a device: whether it let them pass, by the
+    octets that arrived.
 
     Attributes
     ----------
     conversations : int
-        Conversations that both ends spoke, and attacks that left as prepared frames.
+        Conversations between both ends, and attacks that were sent as prepared frames.
     as_frames : int
-        Of these, what left as prepared frames.
+        Of these, attacks that were sent as prepared frames.
     passed : int
-        Conversations that were spoken to their ends, at both; of prepared frames, those of which
-        all octets of payload arrived at the other port.
+        Conversations that completed at both ends; of prepared frames, attacks of which all octets
+        of payload arrived at the other port.
     altered : int
-        Of those that passed as frames, with as many octets and others.
+        Of those that passed as frames, attacks whose octets were changed, not their number.
     blocked : dict of str to int
-        All others: conversations by what the client, or else the server, says of them;
+        All others: conversations by the failure at the client, or else at the server;
         ``not_received``, ``partly_received``: none or some of the octets arrived.
     near_misses, near_misses_passed : int
-        Near misses among them, and those of them that passed.
+        Near misses among the conversations, and those that passed.
     rules : tuple of RulePassage
-        By rule.
+        Figures by rule.
     """
 
     conversations: int
@@ -1415,12 +1408,12 @@ class RulePassage:
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What one thread did.
+    """One thread.
 
     Attributes
     ----------
     cpu : int or None
-        The CPU that it was bound to; None where the system moved it as it liked.
+        The CPU that it was bound to; None if it was not bound.
     """
 
     cpu: int | None
@@ -1431,26 +1424,27 @@ class WorkerReport:
 
 @dataclass(frozen=True)
 class ReceivedFlowsReport(ColumnMethods):
-    """What was received, flow by flow or source by source.
+    """Received frames, by flow or by source.
 
     Attributes
     ----------
     by : str
-        ``flow``, ``source``, or ``none``: what has an entry in ``flows``.
+        Kind of the entries in ``flows``: ``flow``, ``source``, or ``none``.
     limit : int
-        So many entries at most in each receive queue; the frames of others are counted in ``rest``.
+        Maximum number of entries of each receive queue; frames of other flows are counted in
+        ``rest``.
     interval_ns : int
-        Peak rates are those of the busiest interval of this length.
+        Length of the interval of which peak rates are the busiest.
     burst_gap_ns : int
-        Frames of a burst are no further apart.
+        Largest gap between frames of a burst.
     flows : ByName of ReceivedFlowReport
-        Most octets first.
+        Entries, most octets first.
     sources : ByName of ReceivedSourceReport
-        The flows of each source together, most octets first; where ``by`` is ``flow``.
+        Sums of the flows of each source, most octets first; only if ``by`` is ``flow``.
     rest : RestReport or None
-        Frames of flows that were too many.
+        Frames of flows beyond the limit.
     memory_octets : int
-        Memory of the flows; those in it that many frames came of have histograms.
+        Memory used for flows; flows with many frames have histograms.
     """
 
     by: str
@@ -1472,29 +1466,29 @@ class ReceivedFlowReport:
     name : str
         ``10.0.0.1:5000 > 10.0.0.2:6000 UDP``, or an address.
     port : str
-        The port that it was received on.
+        The port that received it.
     src : str
         Addresses: IP, or MAC where there is no IP.
     dst : str
-        Empty, and the ports None, where sources have the entries.
+        Empty, and the ports None, if ``by`` is ``source``.
     protocol : str
         ``UDP``, ``TCP``, ...; without IP the EtherType's name or number.
     octets : int
         L2, FCS included.
     first_s, last_s : float
-        Instants of the first and the last frame, since the first frame of all.
+        Times of the first and the last frame, since the first frame of the run.
     pps, bps_l2 : float
-        Mean from the first to the last frame; 0 of one frame.
+        Mean from the first to the last frame; 0 with one frame.
     peak_pps, peak_bps_l2 : float
-        Of the busiest interval.
+        Rate in the busiest interval.
     arrival_gap_bins : EqualBins or None
-        The same gaps in equal bins; only when asked for.
+        The same gaps in equal bins; only on request.
     gap_floor_ns, gap_stddev_corrected_ns : float or None
-        Standard deviation of gaps that is the receiver's own at such a rate, where that was
-        measured (``squall recv --self-test``, ``--floor``), and what remains without it:
-        sqrt(stddev² - floor²); 0 where nothing does, that is below the floor.
+        Standard deviation of gaps that the receiver itself causes at such a rate, if that was
+        measured (``squall recv --self-test``, ``--floor``), and the rest: sqrt(stddev² - floor²); 0
+        if below the floor.
     sequence : SequenceReport or None
-        Where its packets are numbered in a way that is known.
+        Figures from sequence numbers, if its packets have any of a known kind.
     """
 
     name: str
@@ -1522,21 +1516,22 @@ class ReceivedFlowReport:
 
 @dataclass(frozen=True)
 class SequenceReport:
-    """What the numbers in a flow's packets tell.
+    """Figures from the sequence numbers in a flow's packets.
 
     Attributes
     ----------
     kind : str
         ``squall``, ``mgen``, ``crude``, ``trex``, ``iperf3``, ``rtp``.
     stream : int or None
-        Of frames of ours: the stream, whose figures are among the report's streams, and none here.
-        None: of several.
+        Of Squall's own frames: the stream. Its figures are among the report's streams, not here.
+        None: several streams.
     unnumbered_packets : int
-        Packets that have no such number.
+        Packets without a sequence number.
     unique_packets : int
         First copies.
     lost : int
-        Missing between the first and the last number, duplicates not counted as seen (RFC 7680).
+        Numbers missing between the first and the last; duplicates do not count as received (RFC
+        7680).
     loss_ratio : float
         lost / (lost + received), 0 to 1.
     duplicates : int
@@ -1548,17 +1543,16 @@ class SequenceReport:
     max_reordering_extent : int
         Largest reordering extent (RFC 4737 §4.2.1), packets.
     too_old : int
-        Older than what is remembered (4096 numbers): late or duplicates. They count as lost.
+        Packets older than the 4096 remembered numbers: late or duplicates. They count as lost.
     restarts : int
-        How often the sender began to count anew.
+        Number of times that the sender restarted its sequence.
     clock : str
-        Whose clock the send times are of: ``wall`` or ``receiver``, within two seconds of ours, so
-        that there is a one-way delay; ``other``; ``none`` where there is no send time in a known
-        unit.
+        Clock of the send times: ``wall`` or ``receiver``, within two seconds of this machine's, so
+        that there is a one-way delay; ``other``; ``none`` without send times in a known unit.
     latency_ns : Distribution or None
         One-way delay (RFC 7679).
     negative_latency : int
-        Packets that came before they were sent, by the clocks; they are in no latency.
+        Packets that arrived before they were sent, by the clocks; excluded from latency.
     ipdv_ns : Distribution or None
         Selection function: consecutive sequence numbers (RFC 3393); magnitude.
     jitter_ns : float or None
@@ -1594,7 +1588,7 @@ class ReceivedSourceReport:
     pps, bps_l2 : float
         Mean from the first to the last frame.
     lost : int or None
-        Of the flows whose packets are numbered.
+        Lost packets of flows with sequence numbers.
     """
 
     name: str
@@ -1608,7 +1602,7 @@ class ReceivedSourceReport:
 
 @dataclass(frozen=True)
 class RestReport:
-    """Frames that have no entry of their own."""
+    """Frames without an entry."""
 
     packets: int
     octets: int
@@ -1616,17 +1610,18 @@ class RestReport:
 
 @dataclass(frozen=True)
 class Sample:
-    """One instant of the series; counters since the instant before. Of a run of many hours every
-    second, fourth, ... instant is there.
+    """One sample of the series; counters since the previous sample. In a run of many hours, only
+    every second, fourth, ... sample is kept.
 
     Attributes
     ----------
     t_s : float
-        Since the first frame was due; 0 on virtual time.
+        Seconds since the first frame was due; 0 in virtual time.
     capture : CaptureSample or None
         Only of a capture.
     flows : tuple of TemplateSample
-        Only of flows: each template and side, and behind several their sum (``all templates``).
+        Only of flows: each template and side, then, if there are several, their sum (``all
+        templates``).
     """
 
     t_s: float
@@ -1638,7 +1633,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class PortSample:
-    """Rates of a port since the sample before."""
+    """Rates of a port since the previous sample."""
 
     name: str
     tx_pps: float
@@ -1663,14 +1658,14 @@ class PortSeries(Arrays):
 
 @dataclass(frozen=True)
 class StreamSample:
-    """Rates and percentiles of a stream since the sample before.
+    """Rates and percentiles of a stream since the previous sample.
 
     Attributes
     ----------
     lost : int
-        Gaps in the sequence so far; what is on its way is not lost.
+        Gaps in the sequence so far; frames in flight do not count as lost.
     latency_p50_ns, latency_p99_ns, late_p99_ns : int or None
-        None where nothing was measured, and with more than 64 streams.
+        None if nothing was measured, and with more than 64 streams.
     """
 
     name: str
@@ -1696,12 +1691,12 @@ class StreamSeries(Arrays):
 
 @dataclass(frozen=True)
 class CaptureSample:
-    """What a capture wrote, and what it lost.
+    """Packets that a capture wrote and lost.
 
     Attributes
     ----------
     written_pps, written_bps : float
-        Since the sample before; bits of the packets as captured, without FCS.
+        Rates since the previous sample; bits of the packets as captured, without FCS.
     files, file_octets : int
         So far, files that the ring has removed included.
     dropped_by_kernel, dropped : int
@@ -1735,19 +1730,20 @@ class TemplateSample:
     Attributes
     ----------
     name : str
-        The template's; ``all templates`` for their sum, after several.
+        Name of the template; ``all templates`` for the sum.
     side : str
         ``client`` or ``server``.
     active : int
-        Open.
+        Open flows.
     attempted_cps, completed_cps : float
-        Begun, and ended as they should, a second, since the sample before.
+        Flows per second that started, and that completed, since the previous sample.
     failed, not_begun, late : int
-        So far: ended otherwise; due and not begun; of these, because the generator was late.
+        So far: flows that failed; flows that were due and not started; of these, those for which
+        the generator was late.
     goodput_bps : float
-        Application data received, bits a second, since the sample before.
+        Application data received, bits per second, since the previous sample.
     setup_p99_ns, transaction_p99_ns : int or None
-        Since the sample before.
+        Percentiles since the previous sample.
     """
 
     name: str
@@ -1785,7 +1781,7 @@ class Cpu:
     Attributes
     ----------
     per_mpkt_s : float or None
-        CPU seconds for a million frames sent and received.
+        CPU seconds per million frames sent and received.
     """
 
     user_s: float
@@ -1795,16 +1791,17 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Contention:
-    """What the kernel says of CPU time that was wanted during the run and not had.
+    """CPU time that was needed during the run and not available, by the kernel's figures.
 
     Attributes
     ----------
     involuntary_switches : int
-        Times that a sending or receiving thread was taken off its CPU though it wanted to go on.
+        Number of times that a sending or receiving thread was taken off its CPU while it was ready
+        to run.
     throttled_s : float
-        Time for which the control group of the process had used up its quota.
+        Time during which the control group of the process had used up its quota.
     pressure_s, steal_s : float
-        Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the
+        Of the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
         hypervisor took.
     """
 
@@ -1821,7 +1818,7 @@ class Memory:
     Attributes
     ----------
     peak_rss_octets : int
-        The most that the process ever had.
+        Peak of the process.
     """
 
     peak_rss_octets: int
@@ -1829,7 +1826,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class InfoFigures:
-    """What is in some captures.
+    """Statistics of captures.
 
     Attributes
     ----------
@@ -1838,15 +1835,15 @@ class InfoFigures:
     command : str
         The command line, or ``python``.
     squall_version : str
-        Of the program that read them.
+        Version of the program that read them.
     filter : str or None
-        The expression that chose the packets.
+        Filter expression that selected the packets.
     total : Traffic or None
         All files together, if there are several.
     elapsed_s : float
-        How long the reading took.
+        Time that reading took.
     cpu : Cpu
-        What the reading cost.
+        CPU time that reading took.
     """
 
     schema: str
@@ -1863,7 +1860,7 @@ class InfoFigures:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file, and what is in it.
+    """One file and its statistics.
 
     Attributes
     ----------
@@ -1876,12 +1873,12 @@ class FileInfo:
     compression : str or None
         ``gzip``, ``zstd`` ...; None for a file that is not compressed.
     fault : FileFault or None
-        What ended the reading before the end of the file; all before it is counted. None if it was
-        read to its end.
+        Fault that ended reading before the end of the file; all packets before it are counted. None
+        if the file was read to its end.
     stopped : bool
-        The reading was stopped by the user.
+        The user stopped reading.
     sha256 : str or None
-        Of the file, hexadecimal; only when asked for.
+        Hash of the file, hexadecimal; only on request.
     """
 
     path: str
@@ -1902,15 +1899,15 @@ class InterfaceInfo:
     Attributes
     ----------
     link_type_number : int
-        In the list of tcpdump.org.
+        Number in the list of tcpdump.org.
     resolution : str
-        Of the time stamps: ``microseconds``, ``nanoseconds`` ...
+        Resolution of the time stamps: ``microseconds``, ``nanoseconds`` ...
     snaplen : int
-        0 is no limit.
+        Snap length; 0 is no limit.
     packets : int
-        Packets in the file, with those that the filter left out.
+        Packets in the file, including those that the filter left out.
     received, dropped_by_interface, dropped_by_system : int or None
-        As the capturing program counted them (pcapng's statistics).
+        Counters of the capturing program (statistics in pcapng).
     """
 
     name: str | None
@@ -1926,12 +1923,12 @@ class InterfaceInfo:
 
 @dataclass(frozen=True)
 class FileFault:
-    """What ended the reading of a file before its end.
+    """A fault that ended reading of a file before its end.
 
     Attributes
     ----------
     offset : int
-        Of what is faulty, from the beginning of the file.
+        Offset of the fault from the start of the file.
     """
 
     offset: int
@@ -1940,32 +1937,32 @@ class FileFault:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Packets and what is known of them. Octets are on the wire, without FCS.
+    """Statistics of packets. Octets are on the wire, without FCS.
 
     Attributes
     ----------
     octets_captured : int
-        Those of them that were captured.
+        Octets that were captured.
     cut_packets : int
-        Packets of which not all was captured.
+        Packets that were not captured completely.
     first_ns, last_ns : int or None
-        Earliest and latest packet, nanoseconds since 1970 and RFC 3339.
+        Times of the earliest and the latest packet, nanoseconds since 1970 and RFC 3339.
     mean_pps : float
-        Over the duration; 0 without one.
+        Mean over the duration; 0 without a duration.
     mean_bps : float
-        Layer 2, without FCS.
+        Mean at layer 2, without FCS.
     peak_second_packets, peak_second_octets : int
-        In the best of the seconds counted from the first packet on.
+        Packets in the busiest second; seconds count from the first packet.
     gap_ns : Distribution or None
-        From each packet to the next.
+        Gaps from each packet to the next.
     fragments : int
-        Fragments of datagrams; those after the first are in no flow.
+        Fragments of datagrams; fragments after the first belong to no flow.
     malformed_packets, cut_header_packets : int
-        Packets whose headers contradict themselves, and that end within a header.
+        Packets with contradictory headers, and packets that end within a header.
     checksums : dict of str to ChecksumCount or None
-        By protocol; only when asked for.
+        Checksums by protocol; only on request.
     duplicates : int or None
-        Packets that are octet for octet one of those shortly before; only when asked for.
+        Packets identical to a packet shortly before; only on request.
     """
 
     packets: int
@@ -1999,14 +1996,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Order:
-    """Whether time stamps ascend.
+    """Order of the time stamps.
 
     Attributes
     ----------
     strict : bool
-        No packet is earlier than the one before it.
+        No packet is earlier than the previous one.
     untimed_packets : int
-        Packets that have no time stamp.
+        Packets without a time stamp.
     """
 
     strict: bool
@@ -2054,16 +2051,17 @@ class LengthBin:
 
 @dataclass(frozen=True)
 class ProtocolShare:
-    """What one protocol has of all packets.
+    """Share of one protocol in all packets.
 
     Attributes
     ----------
     layer : str
-        ``network`` (they sum to all), ``transport`` (they sum to IP), or ``tag`` (VLAN, MPLS).
+        ``network`` (shares add up to all packets), ``transport`` (to all IP packets), or ``tag``
+        (VLAN, MPLS).
     name : str
-        The protocol's.
+        Name of the protocol.
     packet_share, octet_share : float
-        Of all packets and octets, 0 to 1.
+        Share of all packets and octets, 0 to 1.
     """
 
     layer: str
@@ -2076,7 +2074,7 @@ class ProtocolShare:
 
 @dataclass(frozen=True)
 class PortShare:
-    """Packets from or to a port."""
+    """Packets from or to a TCP or UDP port."""
 
     port: int
     packets: int
@@ -2101,24 +2099,25 @@ class Flows:
     Attributes
     ----------
     unique : int
-        Different ones.
+        Number of different flows.
     conversations : int
-        With both directions as one.
+        Number of conversations: both directions count as one.
     begun : int
-        Begun: those that began anew after they had expired count again (tcpreplay's flows).
+        Flows that started; a flow that starts again after it expired counts again (tcpreplay's
+        flows).
     expired : int
-        Flows that were idle for too long before they began anew.
+        Flows that were idle for too long before they started again.
     active : int or None
-        Flows that had not expired at the end, if they expire at all.
+        Flows that had not expired at the end; None if flows do not expire.
     per_second : float
-        Begun a second, over the duration.
+        Flows that started per second, over the duration.
     expiry_s : float or None
-        Seconds of idleness that end a flow, if asked for.
+        Idle time in seconds after which a flow expires, if requested.
     limit, overflow_packets : int
         Maximum number of flows tracked, and packets of the flows beyond it, which are in no list of
         this section.
     top : tuple of FlowRow
-        Those with most octets.
+        Flows with the most octets.
     """
 
     unique: int
@@ -2147,9 +2146,9 @@ class FlowRow:
     flow : str
         ``10.0.0.1:53 > 10.0.0.2:5353 UDP``
     start_s : float
-        Since the first packet of the capture.
+        Seconds since the first packet of the capture.
     duration_s : float
-        From its first packet to its last.
+        From the first packet to the last.
     """
 
     flow: str
@@ -2161,7 +2160,7 @@ class FlowRow:
 
 @dataclass(frozen=True)
 class ChecksumCount:
-    """Checksums that are right, and that are not."""
+    """Numbers of correct and incorrect checksums."""
 
     good: int
     bad: int
@@ -2169,7 +2168,7 @@ class ChecksumCount:
 
 @dataclass(frozen=True, eq=False)
 class TrafficSeries(Arrays):
-    """Over time, in points of equal width from the first packet on."""
+    """Traffic over time, in intervals of equal width from the first packet."""
 
     width_s: float
     packets: Counts = field(repr=False)
@@ -2179,7 +2178,7 @@ class TrafficSeries(Arrays):
 
 @dataclass(frozen=True)
 class Edited:
-    """What an edit did. Octets are captured ones, without FCS.
+    """Results of an edit. Octets are captured ones, without FCS.
 
     Attributes
     ----------
@@ -2188,21 +2187,21 @@ class Edited:
     command : str
         The command line, or ``python``.
     squall_version : str
-        Of the program that edited them.
+        Version of the program that edited them.
     more_outputs : int
         Files written beyond those in ``outputs``, which has the first 1000.
     packets_read, packets_written : int
-        In all files.
+        Packets in all files.
     packets_changed : int
-        Read, of which something else was written: octets, length or time.
+        Packets that were written with other octets, length or time.
     packets_dropped : int
-        Read, of which nothing was written.
+        Packets that were read and not written.
     octets_read, octets_written : int
         Octets captured, without FCS.
     not_done : tuple of EditNotDone
-        What was asked for and could not be done to a packet.
+        Edits that could not be applied to packets.
     stopped : bool
-        The user stopped it: what was read until then is written.
+        The user stopped the edit; packets read before are written.
     """
 
     schema: str
@@ -2233,7 +2232,7 @@ class EditedInput:
     path : str
         ``-`` is the standard input.
     fault : FileFault or None
-        What ended the reading before the end of the file; all before it is written.
+        Fault that ended reading before the end of the file; all packets before it are written.
     """
 
     path: str
@@ -2256,7 +2255,7 @@ class EditDone:
     Attributes
     ----------
     operation : str
-        ``ttl``, ``portmap`` ...; ``macs`` and ``addresses`` stand for several options.
+        ``ttl``, ``portmap`` ...; ``macs`` and ``addresses`` cover several options.
     """
 
     operation: str

@@ -12,7 +12,7 @@ __all__ = ["CaptureOptions", "RunOptions"]
 
 
 class RunOptions(TypedDict, total=False):
-    """How a run goes. What is left out is as the profile says, or the default.
+    """Options of a run. An option that is left out has the profile's value, or else its default.
 
     Attributes
     ----------
@@ -23,40 +23,42 @@ class RunOptions(TypedDict, total=False):
     octets : int | str
         Stop after this many octets of frames with FCS, counted over all ports: 1500, 1GB
     abort_if : str | Sequence[str]
-        Stop as soon as EXPR holds, and end with exit status 1: 'failed_ratio > 5 % and attempted >
-        100'; also where it holds at the end; repeatable
+        Stop as soon as EXPR holds, and end with exit status 1 (also if EXPR holds only at the end):
+        'failed_ratio > 5 % and attempted > 100'; repeatable
     mult : float | str
-        Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%,
+        Multiply all rates (2, 0.5), or scale the streams of each port to a total rate (1mpps, 50%,
         2gbps)
     cores : int
-        Workers [default: one for each sending port, and one to receive if there is a CPU left]
+        Use N workers [default: one for each sending port, and one to receive if a CPU is left]
     cpus : Sequence[int] | str
-        CPUs to bind the workers to, one each: 2-5, 0,2,4; without cores as many workers [default:
-        CPUs to which no other run has bound a worker]
+        Bind the workers to these CPUs, one each: 2-5, 0,2,4; without cores, start one worker for
+        each CPU [default: CPUs to which no other run has bound a worker]
     part : str
-        Send one part of the whole, 2/3 for the second of three: the runs of all parts, each on a
-        machine of its own, together send what one run would
+        Send part I of N (2/3: the second of three): the runs of all N parts, on separate machines,
+        together send what one run would
     seed : int
-        Feeds every random choice: same profile and seed, same octets
+        Seed all random choices: the same profile and seed send the same octets
     clock : Literal["real", "virtual"]
-        Time that passes (real), or that leaps from departure to departure (virtual: files, tests)
-        [default: virtual if every port is a file, else real]
+        Use the real clock, or a virtual one that jumps from departure to departure (for files and
+        tests) [default: virtual if every port is a file, else real]
     receive : bool
-        Receive on ports that send, too; false: they only send [default: true]
+        Receive on ports that send, too; with false, only send on them [default: true]
     linger : float | str | datetime.timedelta
-        How long to receive when everything is sent [default: 200ms]
+        Keep receiving for this time after everything is sent [default: 200ms]
     filter : str
-        Receive only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
+        Receive only frames that match EXPR (tcpdump's language): 'udp and port 5001'
     received_flows : bool
         Measure each received flow separately
     fingerprint : bool
-        Add a hash of all frames to the report, the same for the same frames in any order
+        Add a hash of all frames to the report; their order does not change it
     gap_bins : tuple[int, int] | str
-        Count the gaps between the frames of each port in so many bins of so much each: 100:10us
+        Add a histogram of the gaps between the frames of each port: BINS bins of WIDTH each:
+        100:10us
     capture : str | os.PathLike[str] | CaptureOptions
-        Write what is received to FILE, too: pcapng, or pcap by its name
+        Also write received frames to FILE: pcap if its name ends in .pcap, else pcapng
     labels : str | os.PathLike[str]
-        Write the ground truth of the profile's attacks to FILE: as JSONL if it ends so, else as CSV
+        Write the ground truth of the profile's attacks to FILE: JSONL if its name ends in .jsonl or
+        .json, else CSV
     """
 
     duration: float | str | datetime.timedelta | None
@@ -80,20 +82,20 @@ class RunOptions(TypedDict, total=False):
 
 
 class CaptureOptions(TypedDict, total=False):
-    """What is written of the frames that a run receives.
+    """Options of the capture of a run's received frames.
 
     Attributes
     ----------
     file : str | os.PathLike[str]
-        Where to write [default: capture-TIME.pcapng]
+        File to write [default: capture-TIME.pcapng]
     snaplen : int
-        Octets of a packet to keep [default: 262144]
+        Keep at most this many octets of each packet [default: 262144]
     packets : int
         Stop after this many packets
     octets : int
-        Stop after this many octets of file
+        Stop before the files have more bytes than this
     rotate_octets : int
-        Start a new file after this many octets
+        Start a new file before one has more bytes than this
     rotate_s : float
         Start a new file after this many seconds, by the time of the packets
     rotate_packets : int

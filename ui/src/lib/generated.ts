@@ -6,21 +6,21 @@ export interface Refused {
   error: Refusal;
 }
 
-/** A request that is not done, and why: `{"error": {...}}`. */
+/** A refused request, with the reason: `{"error": {...}}`. */
 export interface Refusal {
-  /** As the status of the reply. */
+  /** Status of the reply. */
   status: number;
   /** One word for programs. */
   code: string;
-  /** For people: what was found, what was expected, what to try. */
+  /** Text for people: the value found, the value expected, a remedy to try. */
   message: string;
-  /** Each mistake and its place, if there are several or it has one. */
+  /** Each error with its position, if there are several or if it has a position. */
   details: Detail[];
 }
 
-/** A mistake and its place. */
+/** An error and its position. */
 export interface Detail {
-  /** From 1; 0: there is no line. */
+  /** Line number, from 1; 0: no line. */
   line: number;
   column: number;
   /** `streams[0].rate`, a port, a file. */
@@ -35,24 +35,24 @@ export interface Info {
   /** RFC 3339. */
   started: string;
   uptime_s: number;
-  /** Of who asks this. */
+  /** Whether this client needs the token. */
   token_required: boolean;
-  /** Whether this request may do more than this. */
+  /** Whether this request is allowed to use the rest of the API. */
   authorized: boolean;
-  /** Where it listens. */
+  /** Address of HTTPS. */
   https: string | null;
   grpc: string | null;
   /** Whether gRPC has TLS. */
   grpc_tls: boolean;
-  /** How long a dead client keeps a port. */
+  /** Time for which a dead client keeps a port. */
   lease_s: number;
   otg: Otg;
-  /** Other daemons that its page may ask (`--peer`); only for who may ask this one. */
+  /** Other daemons that its web page may access (`--peer`); only for authorized clients. */
   peers: string[];
 }
 
 export interface Otg {
-  /** As clients compare it: a constraint on versions. */
+  /** Version constraint, as clients compare it. */
   api_spec_version: string;
 }
 
@@ -60,21 +60,21 @@ export interface AuditList {
   entries: AuditRow[];
 }
 
-/** Something that was done, or refused. */
+/** An action that was done or refused. */
 export interface AuditRow {
-  /** From 1; numbers do not come again. */
+  /** Number, from 1; numbers are never used again. */
   n: number;
   /** RFC 3339. */
   t: string;
-  /** Who asked: what they showed, or `daemon` for what it did by itself. */
+  /** Client, by its credentials; `daemon` for actions of the daemon itself. */
   who: string;
-  /** Address and port they asked from. */
+  /** Address and TCP port of the client. */
   source: string;
   /** `POST /squall/v1/runs`, `lease expired`. */
   action: string;
-  /** Status of the reply; `null` for what was no request. */
+  /** Status of the reply; `null` without a request. */
   status: number | null;
-  /** What it did: runs, leases, ports, files. */
+  /** Affected runs, leases, ports or files. */
   detail: string;
 }
 
@@ -82,11 +82,11 @@ export interface PortList {
   ports: PortRow[];
 }
 
-/** A port, and who has it. */
+/** A port and its users. */
 export interface PortRow {
-  /** As runs name it. */
+  /** Address, as runs name it. */
   address: string;
-  /** `null`: it is none of the kernel's. */
+  /** `null`: not an interface of the kernel. */
   interface: string | null;
   kind: string;
   /** `up`, `down` or `unknown`. */
@@ -97,13 +97,13 @@ export interface PortRow {
   /** Kinds of ports that work on it, the most general first. */
   backends: string[];
   /**
-   * What the interface has counted since it is there, whoever used it; `null` where there is none.
+   * The interface's own counters since it exists, for all programs; `null` without an interface.
    */
   counters: PortCounters | null;
   lease: PortLease | null;
   /** The run that uses it. */
   run: string | null;
-  /** What else is to be known: why nothing works there. */
+  /** Remark: why nothing works there. */
   note: string;
 }
 
@@ -130,7 +130,7 @@ export interface LeaseList {
   leases: LeaseRow[];
 }
 
-/** A lease, as requests are answered. */
+/** A lease. */
 export interface LeaseRow {
   id: string;
   owner: string;
@@ -139,9 +139,9 @@ export interface LeaseRow {
   ttl_s: number;
   /** Seconds from now; `null`: until its run ends, or its connection closes. */
   expires_s: number | null;
-  /** Always false: a lease that is taken away is no more. */
+  /** Always false: a lease that was taken away no longer exists. */
   force: boolean;
-  /** Over; its runs are being stopped. */
+  /** The lease is over; its runs are being stopped. */
   ending: boolean;
   runs: string[];
 }
@@ -150,7 +150,7 @@ export interface RunList {
   runs: RunRow[];
 }
 
-/** A run, as requests are answered. */
+/** A run. */
 export interface RunRow {
   /** `r-20261122-0001`: the day (UTC) and a number. */
   id: string;
@@ -158,9 +158,9 @@ export interface RunRow {
   note: string;
   kind: Kind;
   state: State;
-  /** Whether the generator did as it was told; `null` before the end. */
+  /** Verdict on the generator; `null` before the end. */
   verdict: RunVerdict | null;
-  /** Whether nothing of `fail_if` and `abort_if` holds; `null` without such. */
+  /** Whether no criterion of `fail_if` and `abort_if` holds; `null` without criteria. */
   passed: boolean | null;
   error: string | null;
   owner: string;
@@ -169,15 +169,12 @@ export interface RunRow {
   started: string;
   ended: string | null;
   elapsed_s: number;
-  /** As it was asked for; `null`: until it is stopped, or all is sent. */
+  /** Requested duration; `null`: until it is stopped, or all is sent. */
   duration_s: number | null;
   ports: RunPort[];
-  /** How many. */
+  /** Number of streams. */
   streams: number;
-  /**
-   * All rates are so many times those of the profile; `null`: they come to a total that was asked
-   * for.
-   */
+  /** Factor between all rates and those of the profile; `null`: a total was requested. */
   mult: number | null;
 }
 
@@ -187,12 +184,12 @@ export type State =
   "starting" | "running" | "paused" | "stopping" | "done" | "failed" | "interrupted";
 
 export interface RunVerdict {
-  /** As of the report. */
+  /** As in the report. */
   status: VerdictStatus;
   valid: boolean;
-  /** What ended the run. */
+  /** Cause of the run's end. */
   ended_by: EndedBy;
-  /** Why it is not; what of `fail_if` and `abort_if` holds. */
+  /** Reasons why it is not valid; criteria of `fail_if` and `abort_if` that hold. */
   reasons: string[];
 }
 
@@ -222,29 +219,31 @@ export interface Started {
 
 export interface Stats {
   run: RunRow;
-  /** Since the start; `null` before the first sample. */
+  /** Seconds since the start; `null` before the first sample. */
   t_s: number | null;
   sample: Sample | null;
-  /** So far. */
+  /** The report so far. */
   report: Report | null;
 }
 
 /**
- * One instant of the series; counters since the instant before. Of a run of many hours every
- * second, fourth, ... instant is there.
+ * One sample of the series; counters since the previous sample. In a run of many hours, only every
+ * second, fourth, ... sample is kept.
  */
 export interface Sample {
-  /** Since the first frame was due; 0 on virtual time. */
+  /** Seconds since the first frame was due; 0 in virtual time. */
   t_s: number;
   ports: PortSample[];
   streams: StreamSample[];
   /** Only of a capture. */
   capture: CaptureSample | null;
-  /** Only of flows: each template and side, and behind several their sum (`all templates`). */
+  /**
+   * Only of flows: each template and side, then, if there are several, their sum (`all templates`).
+   */
   flows: TemplateSample[];
 }
 
-/** Rates of a port since the sample before. */
+/** Rates of a port since the previous sample. */
 export interface PortSample {
   name: string;
   tx_pps: number;
@@ -255,22 +254,22 @@ export interface PortSample {
   rx_bps_l2: number;
 }
 
-/** Rates and percentiles of a stream since the sample before. */
+/** Rates and percentiles of a stream since the previous sample. */
 export interface StreamSample {
   name: string;
   tx_pps: number;
   rx_pps: number;
-  /** Gaps in the sequence so far; what is on its way is not lost. */
+  /** Gaps in the sequence so far; frames in flight do not count as lost. */
   lost: number;
-  /** `null` where nothing was measured, and with more than 64 streams. */
+  /** `null` if nothing was measured, and with more than 64 streams. */
   latency_p50_ns: number | null;
   latency_p99_ns: number | null;
   late_p99_ns: number | null;
 }
 
-/** What a capture wrote, and what it lost. */
+/** Packets that a capture wrote and lost. */
 export interface CaptureSample {
-  /** Since the sample before; bits of the packets as captured, without FCS. */
+  /** Rates since the previous sample; bits of the packets as captured, without FCS. */
   written_pps: number;
   written_bps: number;
   /** So far, files that the ring has removed included. */
@@ -283,22 +282,25 @@ export interface CaptureSample {
 
 /** Flows of one template at one end. */
 export interface TemplateSample {
-  /** The template's; `all templates` for their sum, after several. */
+  /** Name of the template; `all templates` for the sum. */
   name: string;
   /** `client` or `server`. */
   side: string;
-  /** Open. */
+  /** Open flows. */
   active: number;
-  /** Begun, and ended as they should, a second, since the sample before. */
+  /** Flows per second that started, and that completed, since the previous sample. */
   attempted_cps: number;
   completed_cps: number;
-  /** So far: ended otherwise; due and not begun; of these, because the generator was late. */
+  /**
+   * So far: flows that failed; flows that were due and not started; of these, those for which the
+   * generator was late.
+   */
   failed: number;
   not_begun: number;
   late: number;
-  /** Application data received, bits a second, since the sample before. */
+  /** Application data received, bits per second, since the previous sample. */
   goodput_bps: number;
-  /** Since the sample before. */
+  /** Percentiles since the previous sample. */
   setup_p99_ns: number | null;
   transaction_p99_ns: number | null;
 }
@@ -309,51 +311,51 @@ export interface Report {
   schema: string;
   /** The command line, or `python`. */
   command: string;
-  /** Of the program that made the run. */
+  /** Version of the program that made the run. */
   squall_version: string;
   /** RFC 3339, UTC. */
   started: string;
-  /** First departure due to last frame out, at the engine's clock. */
+  /** From the first due departure to the last frame that left, by the engine's clock. */
   duration_s: number;
   seed: number;
-  /** Which frames were received, in the language of tcpdump; `null`: all that came. */
+  /** Filter of received frames, in tcpdump's syntax; `null`: all frames. */
   filter: string | null;
   host: Host;
-  /** Whether the figures can be trusted, and if not, why. */
+  /** Whether the figures can be trusted, and the reasons if not. */
   verdict: Verdict;
-  /** The end that was asked for. */
+  /** The requested end. */
   asked: Asked;
-  /** It was stopped before the end that was asked for. */
+  /** The run was stopped before the requested end. */
   cut_short: boolean;
-  /** What was asked of each source of traffic, and what it did. */
+  /** Requested and achieved traffic of each source. */
   sources: SourceRecord[];
   ports: PortReport[];
-  /** Streams that the run sent, and those sent elsewhere that it received. */
+  /** Streams that the run sent, and streams of other senders that it received. */
   streams: StreamReport[];
-  /** What was written to capture files, and what was not; only of a capture. */
+  /** Packets that were written to capture files, and packets that were not; only of a capture. */
   capture: CaptureReport | null;
   /**
-   * What was read of captures and sent again, replay by replay; attacks that left as frames, too.
+   * Packets of captures that were read and sent, by replay, and attacks that were sent as frames.
    */
   replays: ReplayReport[];
-  /** Flows that were begun and served; only of a profile with templates. */
+  /** Flows of clients and servers; only of a profile with templates. */
   flows: FlowsReport | null;
-  /** What was attacked with, one for each `[[attack]]` of the profile. */
+  /** One entry for each `[[attack]]` of the profile. */
   attacks: AttackReport[];
-  /** The threads that sent and received. */
+  /** Threads that sent and received. */
   workers: WorkerReport[];
-  /** What was received flow by flow; only of commands that look at that (`squall recv`). */
+  /** Received flows; only of commands that count them (`squall recv`). */
   received_flows: ReceivedFlowsReport | null;
   /** Samples taken during the run. */
   series: Sample[];
   cpu: Cpu;
   contention: Contention;
   memory: Memory;
-  /** What the user should know: a fallback taken, a rate clamped. */
+  /** Notes for the user: a fallback that was taken, a rate that was limited. */
   notes: string[];
 }
 
-/** The machine that the run was on. */
+/** The machine on which the run took place. */
 export interface Host {
   name: string;
   os: string;
@@ -367,12 +369,12 @@ export interface Verdict {
   status: VerdictStatus;
   /** Whether `status` is `valid`. */
   valid: boolean;
-  /** What ended the run. */
+  /** The cause of the run's end. */
   ended_by: EndedBy;
-  /** Why it is not valid. */
+  /** Reasons why the run is not valid. */
   reasons: Reason[];
   /**
-   * What of `abort_if` holds, with figures: the criterion that ended the run, or all that hold at
+   * Criteria of `abort_if` that hold, with figures: the one that ended the run, or all that hold at
    * its end.
    */
   failed: string[];
@@ -381,13 +383,13 @@ export interface Verdict {
 /** Why a run is not valid: `generator-bound: port A: ...` */
 export interface Reason {
   code: ReasonCode;
-  /** What it is about, with figures. */
+  /** The reason, with figures. */
   text: string;
-  /** What to try; empty where nothing is known. */
+  /** A remedy to try; empty if none is known. */
   hint: string;
 }
 
-/** Who is to blame, for programs. */
+/** The part that caused it, for programs. */
 export type ReasonCode =
   | "generator-bound"
   | "starved"
@@ -402,7 +404,7 @@ export type ReasonCode =
   | "counters-differ"
   | "clocks-differ";
 
-/** The end of a run as it was asked for; `null`: none was. */
+/** The requested end of a run; `null`: none was requested. */
 export interface Asked {
   /** Seconds. */
   duration_s: number | null;
@@ -414,91 +416,89 @@ export interface Asked {
 /** One source: the streams of a port, the captures that a port replays, the flows of a template. */
 export interface SourceRecord {
   /**
-   * The port's, or the template's; where a port has several sources, `streams by PORT`, and of a
-   * replay its own name, `NAME by PORT`.
+   * Name of the port or of the template. If a port has several sources: `streams by PORT`, and for
+   * a replay `NAME by PORT`.
    */
   name: string;
   kind: SourceKind;
-  /** The ports that it sends by. */
+  /** Ports that it sends on. */
   ports: string[];
-  /** What its counts are of: `packets` or `flows`. */
+  /** Unit of the counts: `packets` or `flows`. */
   unit: string;
-  /** Due until the run ended: `sent` and all of `not_sent`. */
+  /** Number due until the run ended: `sent` plus all of `not_sent`. */
   asked: number;
-  /** Taken by the port for good; of flows, begun. */
+  /** Frames that the port accepted; of flows, those that started. */
   sent: number;
-  /** Due and not sent, by reason. */
+  /** Number due and not sent, by reason. */
   not_sent: Record<string, number>;
-  /** Of those that were due, 0 to 1. */
+  /** Share of the number due, 0 to 1. */
   not_sent_ratio: number;
   /**
-   * Mean rate that was asked for, a second; `null` where the port, a capture or a closed loop
-   * decides.
+   * Requested mean rate, per second; `null` if the port, a capture or a closed loop determines it.
    */
   asked_rate: number | null;
-  /** It sends as fast as the port goes. */
+  /** It sends as fast as the port allows. */
   unpaced: boolean;
-  /** Sent a second, over the run. */
+  /** Number sent per second, over the run. */
   rate: number;
-  /** Flows that ended as they should; `null` of frames. */
+  /** Flows that completed; `null` for frames. */
   completed: number | null;
-  /** Flows that did not end as they should, by reason. */
+  /** Flows that failed, by reason. */
   failed: Record<string, number>;
-  /** Actual minus due instant of departure; `null` where nothing had an instant. */
+  /** 99th percentile of actual minus due time of departure; `null` if nothing had a due time. */
   late_p99_ns: number | null;
   late_max_ns: number | null;
-  /** Where most left beyond what the profile asked for; `null` where there is no schedule. */
+  /** Window with the largest excess over the profile; `null` without a schedule. */
   excess: Excess | null;
   /**
-   * By how much the schedule was behind in the end, and all that it was moved by stalls, regained
-   * or not.
+   * Time by which the source was late at the end, and total delay by stalls, made up for or not.
    */
   lag_s: number;
   moved_s: number;
   /**
-   * Time in which the sending thread wanted to run and did not; of several, the one that had least
-   * of its CPU.
+   * Time in which the sending thread was ready to run and had no CPU; of several threads, the
+   * longest.
    */
   starved_s: number;
   longest_stall_s: number;
   /**
-   * The port took no frames though some were due, or was taking them: what is left of the run is
-   * the sender's.
+   * Time in which the port accepted no frames although some were due, and time that the port spent
+   * accepting frames; the rest of the run is the sender's.
    */
   blocked_s: number;
   sending_s: number;
-  /** For so long before the end captures had not been read in time, so that nothing could leave. */
+  /** Time before the end in which nothing could be sent because captures were not read in time. */
   unread_s: number;
-  /** Why a capture could not be read to its end. */
+  /** Reason why a capture could not be read to its end. */
   fault: string | null;
-  /** Conversations of a capture that is played, of which it has one direction only. */
+  /** Conversations of a replayed capture that has one direction of them only. */
   one_sided: number;
-  /** As of the verdict, or `port-lost`. */
+  /** As in the verdict, or `port-lost`. */
   ended_by: string;
 }
 
 export type SourceKind = "streams" | "replay" | "flows" | "attacks";
 
 /**
- * The window in which most was offered beyond the profile's own law, among all windows of
- * `window_s` to twice that.
+ * The window with the largest excess over the profile, among all windows of `window_s` to twice
+ * that.
  */
 export interface Excess {
-  /** 10 ms, or 10 gaps of a slower source. */
+  /** Shortest window: 10 ms, or 10 gaps of a slower source. */
   window_s: number;
-  /** When it begins, since the start, and how long it is. */
+  /** Start of the window, since the start of the run, and its length. */
   at_s: number;
   over_s: number;
-  /** What left in it, and how much of that is beyond what was due in such a time. */
+  /** Number that left in the window, and how many of these exceed the number due in such a time. */
   packets: number;
   surplus_packets: number;
   /**
-   * Schedule that left in it, less its own length; and how much of that is allowed: 1 ms or two
-   * gaps, and 1 % of it.
+   * Time on the schedule of the frames that left in the window, minus its length; and the allowed
+   * value of that: 1 ms or two gaps, plus 1 % of the length.
    */
   beyond_s: number;
   allowed_s: number;
-  /** The largest burst: what left within a millisecond beyond what was due in it. */
+  /** The largest burst: number that left within a millisecond beyond the number due in it. */
   largest_burst_packets: number;
 }
 
@@ -506,17 +506,17 @@ export interface Excess {
 export interface PortReport {
   name: string;
   address: string;
-  /** `none`, `process`, `kernel`, `hardware`, `virtual`: where receive instants come from. */
+  /** Source of receive timestamps: `none`, `process`, `kernel`, `hardware`, `virtual`. */
   timestamps: string;
   tx: TxReport;
   rx: RxReport;
-  /** What the interface counted during the run, where there is one. */
+  /** Counters of the interface over the run; `null` without an interface. */
   interface: InterfaceReport | null;
-  /** When the link went down, and when it came up again; the first 10,000 changes. */
+  /** Times when the link went down or came up; the first 10,000 changes. */
   link_events: LinkEvent[];
 }
 
-/** Frames that the port took for good. Octets are L2, FCS included. */
+/** Frames that the port accepted. Octets are L2, FCS included. */
 export interface TxReport {
   packets: number;
   octets: number;
@@ -525,8 +525,8 @@ export interface TxReport {
   bps_l1: number;
   bps_l2: number;
   /**
-   * GSO frames that were handed over whole, to be cut on the way, and the frames that became of
-   * them, which are among `packets`.
+   * GSO frames that were handed over, and the frames that they were cut into, which are included in
+   * `packets`.
    */
   gso_frames: number;
   segments: number;
@@ -534,29 +534,29 @@ export interface TxReport {
   errors: number;
   /** Frames that were due and did not leave, by reason. */
   not_sent: Record<string, number>;
-  /** Time during which the port took no frames though some were due. */
+  /** Time during which the port accepted no frames although some were due. */
   blocked_s: number;
   /**
-   * Time in which the port was taking frames: copies and system calls. Of several workers, that of
-   * the busiest.
+   * Time that the port spent accepting frames: copies and system calls. With several workers, that
+   * of the busiest.
    */
   sending_s: number;
-  /** Actual minus due instant of departure, over all streams. */
+  /** Actual minus due time of departure, over all streams. */
   departure_error_ns: Distribution | null;
-  /** Hash over all frames' octets, whatever their order, hexadecimal; only when asked for. */
+  /** Hash of all frames' octets, independent of their order, hexadecimal; only on request. */
   fingerprint: string | null;
 }
 
-/** Summary and histogram, of nanoseconds where its name says nothing else. */
+/** Summary and histogram, in nanoseconds unless the name says otherwise. */
 export interface Distribution {
-  /** Values seen. */
+  /** Number of values. */
   count: number;
   /** The smallest value. */
   min: number;
-  /** Exact; the deviation is that of the population. */
+  /** Exact mean and standard deviation (of the population). */
   mean: number;
   stddev: number;
-  /** Percentiles are those of the histogram: at most 0.8 % above the exact value. */
+  /** Percentiles are computed from the histogram: at most 0.8 % above the exact value. */
   p50: number;
   p90: number;
   p95: number;
@@ -580,28 +580,26 @@ export interface RxReport {
   bps_l1: number;
   bps_l2: number;
   /**
-   * GSO frames that came whole, because the kernel or the NIC had joined frames or not cut them
-   * yet, and the frames in them, which are among `packets`.
+   * GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them yet,
+   * and the frames in them, which are included in `packets`.
    */
   gso_frames: number;
   segments: number;
-  /** Frames without our signature (of streams without `latency`, or foreign). */
+  /** Frames without Squall's signature: of streams without `latency`, or of other senders. */
   unsigned_packets: number;
   /** Frames lost between the interface and the process, by reason. */
   drops: Record<string, number>;
-  /** As that of `TxReport`. */
+  /** The same as in `TxReport`. */
   fingerprint: string | null;
-  /** Gaps between consecutive frames; `null` if there are not two. */
+  /** Gaps between consecutive frames; `null` with fewer than two frames. */
   arrival_gap_ns: Distribution | null;
-  /** The same gaps in equal bins; only when asked for. */
+  /** The same gaps in equal bins; only on request. */
   arrival_gap_bins: EqualBins | null;
-  /**
-   * What the arrival instants are multiples of, as far as they show it; where flows are looked at.
-   */
+  /** Resolution of the arrival timestamps, as far as they show it; only if flows are counted. */
   timestamp_resolution_ns: number | null;
   /**
-   * Of the busiest interval (`ReceivedFlowsReport.interval_ns`); where flows are looked at and one
-   * queue receives.
+   * Rate of the busiest interval (`ReceivedFlowsReport.interval_ns`); only if flows are counted and
+   * one queue receives.
    */
   peak_pps: number | null;
   peak_bps_l2: number | null;
@@ -611,15 +609,15 @@ export interface RxReport {
 /** Counts in equal bins from 0 on. */
 export interface EqualBins {
   width_ns: number;
-  /** Count i is that of the values from i times the width to below the next. */
+  /** Count i is the number of values from i times the width up to, excluding, the next bin. */
   counts: number[];
   /** Values above the last bin. */
   beyond: number;
 }
 
 /**
- * A burst: two frames or more, each at most `ReceivedFlowsReport.burst_gap_ns` behind the one
- * before it.
+ * A burst: two frames or more, each at most `ReceivedFlowsReport.burst_gap_ns` after the previous
+ * one.
  */
 export interface Bursts {
   count: number;
@@ -631,7 +629,7 @@ export interface Bursts {
   max_ns: number;
 }
 
-/** Counters of the interface itself, without FCS, difference over the run. */
+/** The interface's own counters, without FCS, as differences over the run. */
 export interface InterfaceReport {
   tx_packets: number;
   tx_octets: number;
@@ -642,17 +640,17 @@ export interface InterfaceReport {
   rx_dropped: number;
   rx_errors: number;
   /**
-   * Not received by the device for want of room; some drivers count these among `rx_dropped` or
-   * `rx_errors`, too.
+   * Frames that the device could not receive because its buffers were full; some drivers count
+   * these in `rx_dropped` or `rx_errors`, too.
    */
   rx_missed: number;
-  /** The device's queue overran; as for `rx_missed`. */
+  /** Overruns of the device's queue; some drivers count these elsewhere, too, as `rx_missed`. */
   rx_fifo: number;
 }
 
 /** A port's link went down, or came up. */
 export interface LinkEvent {
-  /** Seconds since the first departure was due, when it was seen; 0 before. */
+  /** When the change was seen: seconds since the first departure was due; 0 before that. */
   t_s: number;
   up: boolean;
 }
@@ -667,24 +665,24 @@ export interface StreamReport {
   tx_octets: number;
   /** Mean over the stream's own active time. */
   tx_pps: number;
-  /** The rate that was asked for, frames a second; `null` for `max`. */
+  /** The requested rate, frames per second; `null` for `max`. */
   asked_pps: number | null;
   /** Frames that were due and did not leave, by reason. */
   not_sent: Record<string, number>;
-  /** Actual minus due instant of departure; early frames do not exist. */
+  /** Actual minus due time of departure; no frame leaves early. */
   departure_error_ns: Distribution | null;
-  /** The receiver's view; only of streams with `latency`. */
+  /** Figures of the receivers; only of streams with `latency`. */
   rx: StreamRx | null;
 }
 
-/** A stream as its receivers saw it, from signatures. */
+/** Figures of a stream at its receivers, from signatures. */
 export interface StreamRx {
-  /** Ports it was seen on. */
+  /** Ports that received it. */
   ports: string[];
-  /** Duplicates included. */
+  /** Received packets, duplicates included. */
   packets: number;
   octets: number;
-  /** Sent and never seen, duplicates not counted as seen (RFC 7680). */
+  /** Frames that were sent and never received; duplicates do not count as received (RFC 7680). */
   lost: number;
   /** lost / sent, 0 to 1. */
   loss_ratio: number;
@@ -704,104 +702,100 @@ export interface StreamRx {
   jitter_ns: number | null;
   /** reordered / received, duplicates left out (RFC 4737 §3.4). */
   reordering_ratio: number;
-  /** How often the sender began to count anew; only of streams that are sent elsewhere. */
+  /** Number of times that the sender restarted its sequence; only of streams of other senders. */
   restarts: number;
-  /** How losses are spread, and how late frames are late; where there are any. */
+  /** Patterns of lost and late frames, if there are any. */
   patterns: Patterns | null;
 }
 
-/** How losses are spread, and how late frames are late: distributions of frames, not of times. */
+/** Patterns of lost and late frames: distributions of frames, not of times. */
 export interface Patterns {
-  /** Loss periods (RFC 3357 §4), and the frames lost in each. */
+  /** Frames lost in each loss period (RFC 3357 §4). */
   loss_period_packets: Distribution | null;
   /**
-   * Loss distance (RFC 3357 §3): of each lost frame to the lost one before it, in sequence numbers;
-   * 1 within a period.
+   * Loss distance (RFC 3357 §3): from each lost frame to the previous lost one, in sequence
+   * numbers; 1 within a period.
    */
   loss_distance_packets: Distribution | null;
-  /** Reordering extent (RFC 4737 §4.2.1) of each frame that came late. */
+  /** Reordering extent (RFC 4737 §4.2.1) of each late frame. */
   reordering_extent_packets: Distribution | null;
   /**
-   * The largest n for which each frame that came late is n-reordered (RFC 4737 §5); TCP takes 3 for
-   * a loss.
+   * The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a loss.
    */
   n_reordering_packets: Distribution | null;
 }
 
 /**
- * A capture: every packet that the filter took is `received`, and is either written, lost
- * (`dropped_by_kernel`, `dropped`) or not wanted.
+ * A capture: every packet that the filter accepted is `received`, and is either written, lost
+ * (`dropped_by_kernel`, `dropped`) or `unwanted`.
  */
 export interface CaptureReport {
   /** `pcapng`; `pcap, nanoseconds`; `pcap, microseconds`. */
   format: string;
-  /** Octets of a packet that are kept at most. */
+  /** Maximum number of octets of a packet that are kept. */
   snaplen: number;
   /**
-   * Frames that came to the interfaces, wanted or not, by their own counters; `null` where no port
-   * has an interface.
+   * Frames that arrived at the interfaces, with those that the filter rejects, by the interfaces'
+   * own counters; `null` if no port has an interface.
    */
   arrived: number | null;
   /**
-   * Frames that the filter took, as the ports count them, lost ones included; a GSO frame is one.
-   * `null` where a port does not count.
+   * Frames that the filter accepted, by the ports' counters, lost frames included; a GSO frame
+   * counts as one. `null` if a port does not count them.
    */
   accepted: number | null;
   /**
-   * Packets that the filter took on all interfaces, lost ones included; the frames that were cut
-   * out of GSO frames each.
+   * Packets that the filter accepted on all interfaces, lost packets included; each frame that was
+   * cut out of a GSO frame counts.
    */
   received: number;
   /**
-   * What the interfaces counted as lost, by counter. Not among the lost: they may have been lost to
-   * others, and what a port counts itself (`dropped_by_kernel`) may be there, too.
+   * Frames that the interfaces counted as lost, by counter. Not included in `lost`: other programs
+   * may have lost them, and frames in `dropped_by_kernel` may be counted here, too.
    */
   dropped_by_interface: Record<string, number>;
   /** Lost between the interface and the process, by reason. */
   dropped_by_kernel: Record<string, number>;
   /** Lost in the process, by reason. */
   dropped: Record<string, number>;
-  /** Came before or after what was asked for (a trigger, a count), by reason; not lost. */
+  /** Packets before or after the requested part (a trigger, a count), by reason; not lost. */
   unwanted: Record<string, number>;
-  /** All that were lost. */
+  /** All lost packets. */
   lost: number;
   /** Packet loss ratio: lost / (received - unwanted), 0 to 1. */
   loss_ratio: number;
-  /**
-   * Written packets of which octets were cut off because the buffer was filling, not by the
-   * snaplen.
-   */
+  /** Written packets that were shortened because the buffer was filling, not by the snap length. */
   truncated: number;
-  /** In files, or printed where there are none. */
+  /** Packets written to files, or printed if there are none. */
   written_packets: number;
   /** Octets of these packets, as captured, without FCS. */
   written_octets: number;
   /** Octets of all files. */
   file_octets: number;
-  /** The newest, at most 1000. */
+  /** The newest files, at most 1000. */
   files: CaptureFile[];
-  /** All of them. */
+  /** Number of all files. */
   files_written: number;
-  /** Files that the ring has removed; their packets are among the written. */
+  /** Files that the ring has removed; their packets are included in the written ones. */
   removed_files: number;
   removed_packets: number;
   removed_octets: number;
-  /** GSO frames that came joined, and the frames in them. */
+  /** GSO frames that arrived, and the frames in them. */
   gso_frames: number;
   segments: number;
-  /** Stretches of packets that stand in a file behind a later packet of another queue. */
+  /** Sequences of packets that come in a file after a later packet of another queue. */
   out_of_order: number;
-  /** Memory between the wire and the file, and how much of it waited to be written at most. */
+  /** Buffer memory between the wire and the file, and the most of it that waited to be written. */
   buffer_octets: number;
   buffer_peak_octets: number;
   /** When the trigger came; RFC 3339, UTC. */
   triggered: string | null;
   /**
-   * What ended the capture before it was stopped: `packets`, `octets`, `files`, `after the
+   * The cause if the capture ended before it was stopped: `packets`, `octets`, `files`, `after the
    * trigger`, `reader gone`, `write error`.
    */
   ended_by: string | null;
-  /** Why not everything could be written. */
+  /** Error that prevented writing. */
   error: string | null;
 }
 
@@ -811,14 +805,14 @@ export interface CaptureFile {
   packets: number;
   /** Its size. */
   octets: number;
-  /** Of the first and the last packet; RFC 3339, UTC; `null` if it has none. */
+  /** Times of the first and the last packet; RFC 3339, UTC; `null` without packets. */
   first: string | null;
   last: string | null;
 }
 
-/** Captures that were sent again. Octets are those of the captures, without FCS. */
+/** A replay of captures. Octets are those of the captures, without FCS. */
 export interface ReplayReport {
-  /** Of `[[replay]]`; `attacks` of attacks that left as frames. */
+  /** Name of the `[[replay]]`; `attacks` for attacks that were sent as frames. */
   name: string;
   files: string[];
   /** Loops that were sent to their end. */
@@ -826,83 +820,83 @@ export interface ReplayReport {
   /** Frames that left, on all ports, and their octets without FCS. */
   packets: number;
   octets: number;
-  /** What was read, each loop anew unless it was preloaded. */
+  /** Packets that were read. Each loop counts again unless the captures were preloaded. */
   read: ReplayRead;
   ports: ReplayPort[];
-  /** What flows left, in tcpreplay's words; `null` if they were not counted. */
+  /** Flows that were sent, by tcpreplay's definitions; `null` if they were not counted. */
   flows: ReplayFlows | null;
-  /** What the edits did; `null` without edits. */
+  /** Packets that were edited; `null` without edits. */
   edited: ReplayEdits | null;
-  /** How long the sender had nothing to send, because reading was behind. */
+  /** Time in which the sender waited for the captures to be read. */
   starved_s: number;
-  /** Captures could not be read to their end: what is before the fault was sent. */
+  /** Why captures could not be read to their end. Packets before the fault were sent. */
   fault: string | null;
 }
 
-/** Packets of captures by what became of them before they were sent; octets as captured. */
+/** Packets of captures before they were sent, by outcome; octets as captured. */
 export interface ReplayRead {
   packets: number;
   octets: number;
-  /** Were left out: not wanted by the filter, or by their numbers. */
+  /** Left out by the filter, or by their packet numbers. */
   unwanted: number;
-  /** Were left out: what tells sides told none. */
+  /** Left out because neither side (client or server) could be determined. */
   sideless: number;
-  /** Were left out: the edits dropped them. */
+  /** Dropped by the edits. */
   edited_out: number;
-  /** Were left out: longer than their port takes. */
+  /** Left out because they are longer than their port can send. */
   too_long: number;
-  /** Were left out: no Ethernet frames, and nothing that could be made such. */
+  /** Left out because they are not Ethernet frames and cannot be converted to any. */
   not_ethernet: number;
-  /** Have fewer octets in the capture than they had on the wire. */
+  /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
-  /** Were captured earlier than one before them, which they follow at once. */
+  /** Packets with a time stamp earlier than that of a previous packet; they follow it at once. */
   backward: number;
 }
 
-/** Frames of one port of a replay, in tcpreplay's words. */
+/** Frames of one port of a replay, by tcpreplay's definitions. */
 export interface ReplayPort {
   port: string;
   /** Handed to the port: `successful` and `failed` together. */
   attempted: number;
-  /** Taken by the port for good. */
+  /** Frames that the port accepted. */
   successful: number;
-  /** Refused by the port, or at hand when it was lost. */
+  /** Frames that the port refused, or that were waiting when the port was lost. */
   failed: number;
-  /** Sent without their end: longer than the port takes. */
+  /** Frames that were sent without their end because they are longer than the port can send. */
   truncated: number;
-  /** Handed over once more because the port was full. */
+  /** Frames that were handed over again because the port was full. */
   retried: number;
 }
 
 /**
- * A flow is what goes one way: addresses, protocol and ports. Where each loop has its own
- * addresses, each has its flows.
+ * A flow is one direction: addresses, protocol and ports. If each loop has its own addresses, it
+ * has its own flows.
  */
 export interface ReplayFlows {
-  /** Begun: the unique ones, and those that began anew after they had expired. */
+  /** Flows that started: unique flows, and flows that started again after they had expired. */
   flows: number;
-  /** Of different addresses, protocols or ports. */
+  /** Flows with different addresses, protocols or ports. */
   unique: number;
-  /** Were idle for longer than `--flow-expiry` when their next packet left. */
+  /** Flows that were idle for longer than `--flow-expiry` before their next packet left. */
   expired: number;
   /** Flows a second, over the replay's duration. */
   flows_per_second: number;
   flow_packets: number;
-  /** No IP, fragments without ports, cut or contradictory headers. */
+  /** Packets without IP, fragments without ports, packets with cut or contradictory headers. */
   non_flow_packets: number;
   /** Of the non-flow packets, those with cut or contradictory headers. */
   invalid_packets: number;
-  /** Of the flow packets, those of flows that there was no room to count. */
+  /** Of the flow packets, those of flows beyond the limit of counted flows. */
   overflow_packets: number;
-  /** By IP version and protocol, the busiest first. */
+  /** Shares by IP version and protocol, busiest first. */
   protocols: ReplayShare[];
-  /** Who sent most octets; by the captures' addresses. */
+  /** Hosts that sent the most octets, by their addresses in the captures. */
   talkers: ReplayShare[];
-  /** Those with most octets; by the captures' addresses. */
+  /** Flows with the most octets, by their addresses in the captures. */
   top_flows: ReplayShare[];
 }
 
-/** What left of one protocol, host or flow. Octets are those of the captures, without FCS. */
+/** Sent packets of one protocol, host or flow. Octets are those of the captures, without FCS. */
 export interface ReplayShare {
   name: string;
   packets: number;
@@ -910,38 +904,38 @@ export interface ReplayShare {
 }
 
 /**
- * Packets that were edited as they were read, which is ahead of sending; a loop counts anew what it
- * edits anew.
+ * Packets that were edited while they were read, which is ahead of sending. Each loop that edits
+ * packets again counts them again.
  */
 export interface ReplayEdits {
   changed: number;
   dropped: number;
-  /** More packets than there were: fragments. */
+  /** Packets that the edits added: fragments. */
   added: number;
 }
 
-/** Flows of all templates, by who did what: clients began them, servers accepted them. */
+/** Flows of all templates, by role: clients open flows, servers accept them. */
 export interface FlowsReport {
-  /** From the beginning of the load until the last flow was gone. */
+  /** From the start of the load until the last flow ended. */
   duration_s: number;
   /**
-   * Of these, until the last flow was due (one gap behind it): what is left is the drain. Where no
-   * clients are ours, all.
+   * Of this, the time until one gap after the last flow was due; the rest is the drain. All of it
+   * if the run has no clients.
    */
   arrivals_s: number;
-  /** In the order of the profile. */
+  /** Templates in the order of the profile. */
   templates: TemplateReport[];
-  /** All templates together. */
+  /** Sum of all templates. */
   total: RolesReport;
-  /** Frames of each side that were no flow's, or got lost on the way to one; by port. */
+  /** Frames of each port that belonged to no flow, or were lost before they reached one. */
   links: LinkReport[];
-  /** Pools of clients of which an address had all its ports busy at some time. */
+  /** Pools of clients with an address whose ports were all in use at some time. */
   exhausted: ExhaustedReport[];
-  /** Of conversations of a capture that were played: `templates` are their kinds. */
+  /** Replayed conversations of a capture; `templates` are their kinds. */
   conversations: ConversationsReport | null;
 }
 
-/** Flows of one template, at both ends as far as they were ours. */
+/** Flows of one template, at the ends that Squall played. */
 export interface TemplateReport {
   name: string;
   client: RoleReport | null;
@@ -949,91 +943,95 @@ export interface TemplateReport {
 }
 
 /**
- * Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is those
- * and `not_begun`, and while the run goes on those that are due and wait.
+ * Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is that
+ * plus `not_begun` and, during the run, flows that are due and wait.
  */
 export interface RoleReport {
-  /** Due so far, by the schedule alone; of clients. */
+  /** Flows due so far, by the schedule; only of clients. */
   asked: number | null;
-  /** Begun: a SYN or first datagram left (client), or came and was accepted (server). */
+  /**
+   * Flows that started: a SYN or first datagram was sent (client), or received and accepted
+   * (server).
+   */
   attempted: number;
-  /** The handshake was done; of UDP, at once. */
+  /** Flows whose handshake completed; over UDP, all flows. */
   established: number;
-  /** Ended as they should: both sides closed, the program came to its end. */
+  /** Flows that ended normally: both sides closed, and the flow program reached its end. */
   completed: number;
   /**
-   * Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was
+   * Flows that failed, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was
    * over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
    */
   failed: Record<string, number>;
   /**
-   * What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`,
+   * Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
    * `bad_http`; of TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
    * `tls_closed`, `tls_timeout`.
    */
   protocol_errors: Record<string, number>;
   /**
-   * Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`,
-   * `unresolved`, `limit`, `full`.
+   * Flows that were due and not started, by reason: `late` (the generator was the limit),
+   * `ports_exhausted`, `unresolved`, `limit`, `full`.
    */
   not_begun: Record<string, number>;
-  /** Open when the run ended, and at once at most. */
+  /** Flows open when the run ended, and the most that were open at one time. */
   active: number;
   peak_active: number;
-  /** Begun a second, over `FlowsReport.arrivals_s`. */
+  /** Flows started per second, over `FlowsReport.arrivals_s`. */
   cps: number;
   /**
-   * Flows a second that were asked for, as it was last; `null` where others decide, as in a closed
+   * Requested flows per second, last value; `null` if the load does not set it, as in a closed
    * loop.
    */
   asked_cps: number | null;
-  /** While all of the load was asked for; of clients. */
+  /** Figures of the time at full load; only of clients. */
   steady: SteadyReport | null;
   /**
-   * Of all templates together: the second in which most began, and the one in which most completed.
+   * Of all templates together: the second in which the most flows started, and the one in which the
+   * most completed.
    */
   busiest_second: BusiestSecond | null;
   /** From the SYN to the end of the handshake. */
   setup_ns: Distribution | null;
-  /** From a request to the first octet of its answer, and to its last. */
+  /** From a request to the first octet of its answer, and to the last. */
   first_byte_ns: Distribution | null;
   transaction_ns: Distribution | null;
-  /** From the beginning of a flow to its end, of those that completed. */
+  /** From the start of a flow to its end, of completed flows. */
   duration_ns: Distribution | null;
   /**
-   * The same from the instant at which the flow was due: with the time it waited to begin
+   * The same from the time when the flow was due, so that the time it waited to start is included
    * (coordinated omission).
    */
   duration_from_due_ns: Distribution | null;
-  /** Of application data. */
+  /** Octets of application data. */
   received_octets: number;
   sent_octets: number;
-  /** Application data received, bits a second. */
+  /** Application data received, bits per second. */
   goodput_bps: number;
-  /** Responses by class of their status: `1xx` to `5xx`. */
+  /** HTTP responses by class of status: `1xx` to `5xx`. */
   http: Record<string, number>;
-  /** What the stack counted; TRex's names are in the guide. */
+  /** Counters of the TCP stack; the guide has TRex's names. */
   tcp: Record<string, number>;
-  /** Of templates with TLS. */
+  /** TLS sessions; only of templates with TLS. */
   tls: TlsReport | null;
 }
 
 /**
- * The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it:
- * what a device carries.
+ * The part of a run at full load: after the ramp up, before the ramp down, the drain and the end.
+ * It shows the load that a device sustains.
  */
 export interface SteadyReport {
   duration_s: number;
-  /** Flows that began, and that ended as they should, a second. */
+  /** Flows per second that started, and that completed. */
   attempted_cps: number;
   completed_cps: number;
-  /** Application data received, bits a second. */
+  /** Application data received, bits per second. */
   goodput_bps: number;
 }
 
 /**
- * Most flows that began, and most that completed, in a second of the run. Seconds count from the
- * beginning of the load; one that the run ended in does not count.
+ * Highest numbers of flows that started, and that completed, in one second of the run. Seconds
+ * count from the start of the load; the one in which the run ended is excluded.
  */
 export interface BusiestSecond {
   attempted: number;
@@ -1042,90 +1040,90 @@ export interface BusiestSecond {
 
 /** TLS sessions of flows. */
 export interface TlsReport {
-  /** That were completed. */
+  /** Completed handshakes. */
   handshakes: number;
-  /** Of these, those that went on with an earlier session. */
+  /** Of these, handshakes that resumed an earlier session. */
   resumed: number;
   handshakes_per_second: number;
-  /** From the end of TCP's handshake to that of TLS. */
+  /** From the end of the TCP handshake to the end of the TLS handshake. */
   handshake_ns: Distribution | null;
-  /** Sessions that failed, in the handshake or later, by what was wrong. */
+  /** Sessions that failed, in the handshake or later, by reason. */
   failed: Record<string, number>;
-  /** The peer closed the flow without closing the session. */
+  /** Sessions whose peer closed the flow without closing the session. */
   truncated: number;
   /** Handshakes by cipher suite: `TLS13_AES_256_GCM_SHA384`. */
   ciphers: Record<string, number>;
 }
 
-/** Both ends of flows, as far as they were ours. */
+/** Ends of flows that Squall played. */
 export interface RolesReport {
   client: RoleReport | null;
   server: RoleReport | null;
 }
 
-/** Frames of a side that were no flow's, or got lost on the way to one. */
+/** Frames of a port that belonged to no flow, or were lost before they reached one. */
 export interface LinkReport {
   port: string;
   /** `frames_received`, `not_ours`, `malformed`, `arp_requests_answered`, `unresolved` ... */
   counters: Record<string, number>;
 }
 
-/** A pool of clients of which an address had all its ports busy at some time. */
+/** A pool of clients with an address whose ports were all in use at some time. */
 export interface ExhaustedReport {
   pool: string;
-  /** Addresses of which all ports were busy at some time. */
+  /** Addresses whose ports were all in use at some time. */
   addresses: number;
-  /** Flows that were not begun for it. */
+  /** Flows that were not started because of that. */
   flows: number;
 }
 
-/** A capture whose conversations were played. */
+/** A capture whose conversations were replayed. */
 export interface ConversationsReport {
   capture: string;
-  /** Packets of it, of those that the filter took. */
+  /** Packets of the capture that the filter accepted. */
   packets: number;
   /**
    * Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`,
    * `fragments`, `multicast`, `silent`, `port_zero`.
    */
   packets_left_out: Record<string, number>;
-  /** Conversations that there are, and those of them that are played. */
+  /** Conversations in the capture, and those that are replayed. */
   found: number;
   playable: number;
   /**
-   * Conversations of which the capture has one direction only: what the other side said is not
-   * known, and is not played. Of UDP, where one side may say all, only if no conversation of the
-   * capture has both.
+   * Conversations of which the capture has one direction only: the data of the other side is
+   * unknown and not replayed. Conversations over UDP count only if no conversation of the capture
+   * has both directions, because one side may be silent.
    */
   one_sided: number;
-  /** Each this number of times; `null`: until the run ended. */
+  /** Number of times that each was replayed; `null`: until the run ended. */
   loops: number | null;
   /**
-   * Conversations that are not played, by reason: `mid_stream` (the capture lacks their beginning),
+   * Conversations that are not replayed, by reason: `mid_stream` (the capture lacks their start),
    * `holes` (it lacks octets), `no_free_port`, `no_client_address`, `other_family` (client and
-   * server are of different families).
+   * server have different address families).
    */
   not_played: Record<string, number>;
-  /** The first of them. */
+  /** The first of these conversations. */
   not_played_first: ConversationNote[];
-  /** What is played, by kind, in the order of `templates`. */
+  /** Replayed conversations by kind, in the order of `templates`. */
   kinds: KindReport[];
-  /** The first that failed, by what their clients (or else servers) say. */
+  /** The first conversations that failed, with the failure at the client, or else at the server. */
   failed_first: ConversationNote[];
   /**
-   * Each side of ours received as many octets as it did in the capture; `null`: not all
-   * conversations were played to their ends.
+   * Each side that Squall played received as many octets as in the capture; `null`: not all
+   * conversations were replayed to their end.
    */
   octets_as_captured: boolean | null;
 }
 
-/** A conversation of a capture, and what is to be said of it. */
+/** A conversation of a capture, with a remark. */
 export interface ConversationNote {
-  /** In the capture, from 1, in the order of their first packets. */
+  /** Number in the capture, from 1, in the order of first packets. */
   number: number;
   /** Transport, client and server. */
   flow: string;
-  /** Why it is not played, or how it failed. */
+  /** Why it is not replayed, or how it failed. */
   reason: string;
 }
 
@@ -1133,7 +1131,7 @@ export interface ConversationNote {
 export interface KindReport {
   name: string;
   conversations: number;
-  /** Of application data. */
+  /** Octets of application data. */
   octets_to_server: number;
   octets_to_client: number;
 }
@@ -1141,48 +1139,48 @@ export interface KindReport {
 /** One `[[attack]]` of a profile. */
 export interface AttackReport {
   name: string;
-  /** Rules of the files. */
+  /** Rules in the files. */
   rules: number;
-  /** Lines that gave no rule, by reason. */
+  /** Lines that are not a valid rule, by reason. */
   problems: Record<string, number>;
-  /** The first of them. */
+  /** The first of these lines. */
   problems_first: string[];
-  /** Rules that were asked for. */
+  /** Rules that were selected. */
   chosen: number;
   /** Of these, rules for which an attack was found and verified by the evaluator. */
   solved: number;
-  /** And rules for which none was, by reason; `silent` are those that never alert. */
+  /** Rules for which no attack was found, by reason; `silent` rules never alert. */
   unsolved: Record<string, number>;
-  /** Each of them. */
+  /** Each unsolved rule. */
   unsolved_rules: UnsolvedRule[];
-  /** Attacks of the run, and twins that are one octet off. */
+  /** Attacks of the run, and near misses. */
   attacks: number;
   near_misses: number;
   /**
-   * Of these attacks, those whose rule the evaluator does not see in the frames as they are sent
-   * (evasions, tunnels, addresses): no alert is owed for them.
+   * Of these attacks, those whose rule does not match the frames as they are sent (evasions,
+   * tunnels, addresses), by the evaluator: no alert is expected for them.
    */
   unseen: number;
-  /** Rules without a twin that does not match, of those for which one was wanted. */
+  /** Rules without a near miss, of those for which one was requested. */
   without_twin: number;
-  /** Rules whose attacks are said otherwise, as evasions of messages ask for, and still match. */
+  /** Rules whose attacks were reworded by evasions of messages, and still match. */
   varied: number;
   /**
-   * Attacks that are not part of the run, by reason: `no_address` (the addresses given leave no
-   * room), `not_written` (headers cannot hold what is asked for), `near_miss_seen` (a twin that the
-   * evaluator does match as it is sent), `defect` (Squall itself has failed at it).
+   * Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
+   * suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
+   * miss that matches as it is sent, by the evaluator), `defect` (an error in Squall).
    */
   left_out: Record<string, number>;
   /** All frames of attacks, and their octets without FCS. */
   frames: number;
   octets: number;
-  /** From the beginning of the run to the last frame of an attack, as planned. */
+  /** From the start of the run to the last frame of an attack, as planned. */
   duration_s: number;
-  /** What reached the other end; of a run with two ports that receive. */
+  /** Attacks that reached the other port; only of a run with two ports that receive. */
   passage: PassageReport | null;
 }
 
-/** A rule for which no attack was found, and why. */
+/** A rule for which no attack was found, and the reason. */
 export interface UnsolvedRule {
   gid: number;
   sid: number;
@@ -1192,30 +1190,30 @@ export interface UnsolvedRule {
 }
 
 /**
- * Attacks between two ports of ours, with a device between: whether it let them pass. Octets that
- * arrived decide.
+ * Attacks between two of Squall's ports through a device: whether it let them pass, by the octets
+ * that arrived.
  */
 export interface PassageReport {
-  /** Conversations that both ends spoke, and attacks that left as prepared frames. */
+  /** Conversations between both ends, and attacks that were sent as prepared frames. */
   conversations: number;
-  /** Of these, what left as prepared frames. */
+  /** Of these, attacks that were sent as prepared frames. */
   as_frames: number;
   /**
-   * Conversations that were spoken to their ends, at both; of prepared frames, those of which all
-   * octets of payload arrived at the other port.
+   * Conversations that completed at both ends; of prepared frames, attacks of which all octets of
+   * payload arrived at the other port.
    */
   passed: number;
-  /** Of those that passed as frames, with as many octets and others. */
+  /** Of those that passed as frames, attacks whose octets were changed, not their number. */
   altered: number;
   /**
-   * All others: conversations by what the client, or else the server, says of them; `not_received`,
+   * All others: conversations by the failure at the client, or else at the server; `not_received`,
    * `partly_received`: none or some of the octets arrived.
    */
   blocked: Record<string, number>;
-  /** Near misses among them, and those of them that passed. */
+  /** Near misses among the conversations, and those that passed. */
   near_misses: number;
   near_misses_passed: number;
-  /** By rule. */
+  /** Figures by rule. */
   rules: RulePassage[];
 }
 
@@ -1231,32 +1229,34 @@ export interface RulePassage {
   near_misses_passed: number;
 }
 
-/** What one thread did. */
+/** One thread. */
 export interface WorkerReport {
-  /** The CPU that it was bound to; `null` where the system moved it as it liked. */
+  /** The CPU that it was bound to; `null` if it was not bound. */
   cpu: number | null;
   cpu_s: number;
   tx_packets: number;
   rx_packets: number;
 }
 
-/** What was received, flow by flow or source by source. */
+/** Received frames, by flow or by source. */
 export interface ReceivedFlowsReport {
-  /** `flow`, `source`, or `none`: what has an entry in `flows`. */
+  /** Kind of the entries in `flows`: `flow`, `source`, or `none`. */
   by: string;
-  /** So many entries at most in each receive queue; the frames of others are counted in `rest`. */
+  /**
+   * Maximum number of entries of each receive queue; frames of other flows are counted in `rest`.
+   */
   limit: number;
-  /** Peak rates are those of the busiest interval of this length. */
+  /** Length of the interval of which peak rates are the busiest. */
   interval_ns: number;
-  /** Frames of a burst are no further apart. */
+  /** Largest gap between frames of a burst. */
   burst_gap_ns: number;
-  /** Most octets first. */
+  /** Entries, most octets first. */
   flows: ReceivedFlowReport[];
-  /** The flows of each source together, most octets first; where `by` is `flow`. */
+  /** Sums of the flows of each source, most octets first; only if `by` is `flow`. */
   sources: ReceivedSourceReport[];
-  /** Frames of flows that were too many. */
+  /** Frames of flows beyond the limit. */
   rest: RestReport | null;
-  /** Memory of the flows; those in it that many frames came of have histograms. */
+  /** Memory used for flows; flows with many frames have histograms. */
   memory_octets: number;
 }
 
@@ -1264,11 +1264,11 @@ export interface ReceivedFlowsReport {
 export interface ReceivedFlowReport {
   /** `10.0.0.1:5000 > 10.0.0.2:6000 UDP`, or an address. */
   name: string;
-  /** The port that it was received on. */
+  /** The port that received it. */
   port: string;
   /** Addresses: IP, or MAC where there is no IP. */
   src: string;
-  /** Empty, and the ports `null`, where sources have the entries. */
+  /** Empty, and the ports `null`, if `by` is `source`. */
   dst: string;
   src_port: number | null;
   dst_port: number | null;
@@ -1277,44 +1277,46 @@ export interface ReceivedFlowReport {
   packets: number;
   /** L2, FCS included. */
   octets: number;
-  /** Instants of the first and the last frame, since the first frame of all. */
+  /** Times of the first and the last frame, since the first frame of the run. */
   first_s: number;
   last_s: number;
-  /** Mean from the first to the last frame; 0 of one frame. */
+  /** Mean from the first to the last frame; 0 with one frame. */
   pps: number;
   bps_l2: number;
-  /** Of the busiest interval. */
+  /** Rate in the busiest interval. */
   peak_pps: number;
   peak_bps_l2: number;
   bursts: Bursts;
   arrival_gap_ns: Distribution | null;
-  /** The same gaps in equal bins; only when asked for. */
+  /** The same gaps in equal bins; only on request. */
   arrival_gap_bins: EqualBins | null;
   /**
-   * Standard deviation of gaps that is the receiver's own at such a rate, where that was measured
-   * (`squall recv --self-test`, `--floor`), and what remains without it: sqrt(stddev² - floor²); 0
-   * where nothing does, that is below the floor.
+   * Standard deviation of gaps that the receiver itself causes at such a rate, if that was measured
+   * (`squall recv --self-test`, `--floor`), and the rest: sqrt(stddev² - floor²); 0 if below the
+   * floor.
    */
   gap_floor_ns: number | null;
   gap_stddev_corrected_ns: number | null;
-  /** Where its packets are numbered in a way that is known. */
+  /** Figures from sequence numbers, if its packets have any of a known kind. */
   sequence: SequenceReport | null;
 }
 
-/** What the numbers in a flow's packets tell. */
+/** Figures from the sequence numbers in a flow's packets. */
 export interface SequenceReport {
   /** `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`. */
   kind: string;
   /**
-   * Of frames of ours: the stream, whose figures are among the report's streams, and none here.
-   * `null`: of several.
+   * Of Squall's own frames: the stream. Its figures are among the report's streams, not here.
+   * `null`: several streams.
    */
   stream: number | null;
-  /** Packets that have no such number. */
+  /** Packets without a sequence number. */
   unnumbered_packets: number;
   /** First copies. */
   unique_packets: number;
-  /** Missing between the first and the last number, duplicates not counted as seen (RFC 7680). */
+  /**
+   * Numbers missing between the first and the last; duplicates do not count as received (RFC 7680).
+   */
   lost: number;
   /** lost / (lost + received), 0 to 1. */
   loss_ratio: number;
@@ -1326,18 +1328,18 @@ export interface SequenceReport {
   reordering_ratio: number;
   /** Largest reordering extent (RFC 4737 §4.2.1), packets. */
   max_reordering_extent: number;
-  /** Older than what is remembered (4096 numbers): late or duplicates. They count as lost. */
+  /** Packets older than the 4096 remembered numbers: late or duplicates. They count as lost. */
   too_old: number;
-  /** How often the sender began to count anew. */
+  /** Number of times that the sender restarted its sequence. */
   restarts: number;
   /**
-   * Whose clock the send times are of: `wall` or `receiver`, within two seconds of ours, so that
-   * there is a one-way delay; `other`; `none` where there is no send time in a known unit.
+   * Clock of the send times: `wall` or `receiver`, within two seconds of this machine's, so that
+   * there is a one-way delay; `other`; `none` without send times in a known unit.
    */
   clock: string;
   /** One-way delay (RFC 7679). */
   latency_ns: Distribution | null;
-  /** Packets that came before they were sent, by the clocks; they are in no latency. */
+  /** Packets that arrived before they were sent, by the clocks; excluded from latency. */
   negative_latency: number;
   /** Selection function: consecutive sequence numbers (RFC 3393); magnitude. */
   ipdv_ns: Distribution | null;
@@ -1355,11 +1357,11 @@ export interface ReceivedSourceReport {
   /** Mean from the first to the last frame. */
   pps: number;
   bps_l2: number;
-  /** Of the flows whose packets are numbered. */
+  /** Lost packets of flows with sequence numbers. */
   lost: number | null;
 }
 
-/** Frames that have no entry of their own. */
+/** Frames without an entry. */
 export interface RestReport {
   packets: number;
   octets: number;
@@ -1369,18 +1371,21 @@ export interface RestReport {
 export interface Cpu {
   user_s: number;
   system_s: number;
-  /** CPU seconds for a million frames sent and received. */
+  /** CPU seconds per million frames sent and received. */
   per_mpkt_s: number | null;
 }
 
-/** What the kernel says of CPU time that was wanted during the run and not had. */
+/** CPU time that was needed during the run and not available, by the kernel's figures. */
 export interface Contention {
-  /** Times that a sending or receiving thread was taken off its CPU though it wanted to go on. */
+  /**
+   * Number of times that a sending or receiving thread was taken off its CPU while it was ready to
+   * run.
+   */
   involuntary_switches: number;
-  /** Time for which the control group of the process had used up its quota. */
+  /** Time during which the control group of the process had used up its quota. */
   throttled_s: number;
   /**
-   * Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the
+   * Of the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
    * hypervisor took.
    */
   pressure_s: number;
@@ -1389,86 +1394,82 @@ export interface Contention {
 
 /** Memory of the process. */
 export interface Memory {
-  /** The most that the process ever had. */
+  /** Peak of the process. */
   peak_rss_octets: number;
 }
 
-/** Rows, and of how many. Octets are L2, FCS included. */
+/** Some of the rows, and totals. Octets are L2, FCS included. */
 export interface ConversationPage {
-  /** Flows of the run; those beyond its limit have none of their own. */
+  /** Flows of the run, up to its limit. */
   flows: number;
-  /**
-   * Flows that were looked at: of a run that goes on at most some 100,000 of each receive queue.
-   */
+  /** Flows that were read: during a run, at most about 100,000 of each receive queue. */
   flows_read: number;
   /** Rows without a filter. */
   total: number;
   /** Rows that match the filter. */
   matching: number;
-  /** All matching rows together. */
+  /** Sums of all matching rows. */
   packets: number;
   octets: number;
-  /** Frames of flows beyond the run's limit; they are in no row. */
+  /** Frames of flows beyond the run's limit, which have no row. */
   rest: RestReport | null;
   rows: Conversation[];
 }
 
-/** A conversation: frames between A and B. A sent the first frame that was received. */
+/** A conversation: frames between A and B. A is the sender of the first received frame. */
 export interface Conversation {
-  /** IP address, or MAC address where there is no IP. */
+  /** IP address, or MAC address without IP. */
   a: string;
-  /** `null` where the protocol has no ports, or rows are address pairs. */
+  /** `null` if the protocol has no ports, or rows are address pairs. */
   a_port: number | null;
   b: string;
   b_port: number | null;
-  /** `UDP`, `TCP`, ...; the EtherType's name or number without IP; empty of address pairs. */
+  /** `UDP`, `TCP`, ...; without IP the EtherType's name or number; empty for address pairs. */
   protocol: string;
   /** Ports of the run that received it. */
   received_on: string[];
-  /** Directions of 5-tuples. */
+  /** Number of flows: each direction of a 5-tuple counts. */
   flows: number;
   packets: number;
   octets: number;
-  /** From A to B. */
+  /** Frames from A to B. */
   packets_ab: number;
   octets_ab: number;
   packets_ba: number;
   octets_ba: number;
-  /** First frame, since the first frame that the run received. */
+  /** Time of the first frame, since the first frame that the run received. */
   start_s: number;
   /** From the first to the last frame. */
   duration_s: number;
-  /** Mean of each direction from its first to its last frame, L2; 0 of one frame. */
+  /** Mean of each direction from its first to its last frame, L2; 0 with one frame. */
   bps_ab: number;
   bps_ba: number;
-  /** Sequence numbers that are missing; `null` where packets have none that is known. */
+  /** Missing sequence numbers; `null` if packets have none of a known kind. */
   lost: number | null;
 }
 
-/** Rows, and of how many. Octets are L2, FCS included. */
+/** Some of the rows, and totals. Octets are L2, FCS included. */
 export interface EndpointPage {
-  /** Flows of the run; those beyond its limit have none of their own. */
+  /** Flows of the run, up to its limit. */
   flows: number;
-  /**
-   * Flows that were looked at: of a run that goes on at most some 100,000 of each receive queue.
-   */
+  /** Flows that were read: during a run, at most about 100,000 of each receive queue. */
   flows_read: number;
   /** Rows without a filter. */
   total: number;
   /** Rows that match the filter. */
   matching: number;
-  /** All matching rows together. */
+  /** Sums of all matching rows. */
   packets: number;
   octets: number;
-  /** Frames of flows beyond the run's limit; they are in no row. */
+  /** Frames of flows beyond the run's limit, which have no row. */
   rest: RestReport | null;
   rows: Endpoint[];
 }
 
-/** What one address sent and received. */
+/** Frames that one address sent and received. */
 export interface Endpoint {
   address: string;
-  /** Directions of 5-tuples. */
+  /** Number of flows: each direction of a 5-tuple counts. */
   flows: number;
   packets: number;
   octets: number;
@@ -1480,7 +1481,7 @@ export interface Endpoint {
   rx_octets: number;
   start_s: number;
   duration_s: number;
-  /** Of what it sent; `null` where packets have no number that is known. */
+  /** Lost frames of those it sent; `null` if packets have no sequence numbers of a known kind. */
   lost: number | null;
 }
 
@@ -1503,19 +1504,19 @@ export interface Requests {
 }
 
 export interface Entry {
-  /** From 1, since the daemon started. */
+  /** Number, from 1 since the daemon started. */
   n: number;
-  /** When it came, RFC 3339. */
+  /** Time of the request, RFC 3339. */
   t: string;
   method: string;
-  /** Without the query. */
+  /** Path without the query. */
   path: string;
   status: number;
-  /** Until the reply began. */
+  /** Milliseconds until the reply began. */
   ms: number;
   peer: string;
   user_agent: string;
-  /** Of the bodies, where they were announced. */
+  /** Octets of the bodies, if announced. */
   octets_in: number | null;
   octets_out: number | null;
 }
@@ -1526,19 +1527,19 @@ export interface Headers {
 
 /** A header, or a layer of payload. */
 export interface HeaderInfo {
-  /** As packet text has it: `ipv4`. */
+  /** Its name in packet text: `ipv4`. */
   name: string;
   aliases: string[];
-  /** `Internet Protocol version 4 (RFC 791)`; of payload, how it is written. */
+  /** `Internet Protocol version 4 (RFC 791)`; for payload, how it is written. */
   title: string;
-  /** Of the OSI model, 2 to 7. */
+  /** Layer of the OSI model, 2 to 7. */
   layer: number;
-  /** Makes payload: what it holds stands in parentheses, and there are no fields. */
+  /** Makes payload: its content is in parentheses, and it has no fields. */
   payload: boolean;
-  /** May be the first layer. */
+  /** Can be the first layer. */
   first: boolean;
   fields: FieldInfo[];
-  /** Layers that may stand behind it. */
+  /** Layers that can follow it. */
   follows: string[];
 }
 
@@ -1546,72 +1547,73 @@ export interface HeaderInfo {
 export interface FieldInfo {
   name: string;
   aliases: string[];
-  /** A few words. */
+  /** A short description. */
   title: string;
-  /** Width; 0: it varies (options). */
+  /** Width in bits; 0 if it varies (options). */
   bits: number;
-  /** From the start of the header; absent for what has no fixed place. */
+  /** Offset from the start of the header; absent if it is not fixed. */
   bit_offset: number | null;
   /** `int`, `mac`, `ipv4`, `ipv6`, `flags`, `hex` or `options`. */
   kind: string;
-  /**
-   * What it holds unless it is set, as packet text has it; empty: it is filled in, or not there.
-   */
+  /** Default value, as in packet text; empty if the field is filled in, or optional. */
   default: string;
   min: Number;
   max: Number;
-  /** What its number counts; empty: nothing that has a name. */
+  /** Unit of the number; empty if it has none. */
   unit: string;
   help: string;
-  /** Lengths, checksums, numbers of what follows: filled in unless set; the text `auto` says so. */
+  /**
+   * Lengths, checksums, numbers of the next header: filled in unless set. The text `auto` stands
+   * for this.
+   */
   auto: boolean;
-  /** Not there unless it is set. */
+  /** Absent unless it is set. */
   optional: boolean;
   /**
-   * Words that may stand for numbers; of flags each a bit, joined by `|`; of options what may stand
-   * in the list.
+   * Names for numbers; for flags, one per bit, joined by `|`; for options, the possible elements of
+   * the list.
    */
   names: NameInfo[];
-  /** Fields that are the same bits, or some of them: not both can be set. */
+  /** Fields that share bits with this one: only one of them can be set. */
   shares: string[];
 }
 
 /** A number of up to 128 bits. */
 export type Number = number | string;
 
-/** A word for a number. */
+/** A name for a number. */
 export interface NameInfo {
   name: string;
   value: number;
-  /** Of an option, what it is. */
+  /** For an option, its description. */
   help: string;
 }
 
 /** A packet, and the frame that it makes. */
 export interface PacketView {
-  /** As packet text; `raw(...)` where there are no words for it. */
+  /** The packet as packet text; `raw(...)` if it has no other form. */
   packet: string;
   /** Octets with FCS. */
   length: number;
   /** Octets without FCS. */
   hex: string;
-  /** Every octet is in one of them. */
+  /** Each octet is in one of these. */
   layers: LayerView[];
-  /** Why there is no frame, or not what was asked for. */
+  /** Why there is no frame, or not the requested one. */
   problems: Problem[];
   notes: string[];
 }
 
 export interface LayerView {
   /**
-   * `ipv4`; `payload` for octets that no layer of the packet speaks of, `padding` for those behind
+   * `ipv4`; `payload` for octets that belong to no layer of the packet, `padding` for those after
    * its end.
    */
   name: string;
   title: string;
-  /** As packet text has it; empty if it does not. */
+  /** The layer as packet text; empty if it has none. */
   text: string;
-  /** Has no fields. */
+  /** The layer has no fields. */
   payload: boolean;
   /** Octets from the start of the frame. */
   offset: number;
@@ -1622,38 +1624,38 @@ export interface LayerView {
 
 export interface FieldView {
   name: string;
-  /** As a variation names it: `ipv4.src`, `vlan[1].id`. */
+  /** The name in field programs: `ipv4.src`, `vlan[1].id`. */
   path: string;
   title: string;
-  /** Absent of options. */
+  /** Absent for options. */
   value: Number | null;
-  /** As packet text has it. */
+  /** The value as in packet text. */
   text: string;
-  /** From the start of the frame. */
+  /** Offset from the start of the frame. */
   bit_offset: number;
   bits: number;
   /** `int`, `mac`, `ipv4`, `ipv6`, `flags`, `hex` or `options`. */
   kind: string;
-  /** It is filled in. */
+  /** The value is filled in. */
   auto: boolean;
-  /** The packet text says what it holds. */
+  /** The packet text sets the value. */
   set: boolean;
   unit: string;
   help: string;
 }
 
-/** A mistake, and where it is. */
+/** A mistake, and its place. */
 export interface Problem {
-  /** Of the text, from 1; 0: there is no text, or no place in it. */
+  /** Line of the text, from 1; 0 if there is no text, or no place in it. */
   line: number;
-  /** In characters, from 1; 0 as for `line`. */
+  /** Column in characters, from 1; 0 as for `line`. */
   column: number;
-  /** What it is about, as JSON has it: `stream[3].rate`; empty where that is not known. */
+  /** The key, as in JSON: `stream[3].rate`; empty if it is not known. */
   path: string;
   message: string;
-  /** What was expected, what to try; a line each. */
+  /** What was expected, what to try; one line each. */
   details: string[];
-  /** Characters of a text of one line that are wrong, from 0, the end not among them. */
+  /** Wrong characters of a one-line text, from 0; the end is exclusive. */
   span: [number, number] | null;
 }
 
@@ -1662,29 +1664,29 @@ export interface VariationsView {
   /** Octets without FCS, in the order of the stream. */
   frames: string[];
   /**
-   * `[bit offset, bits]` of what is not the same in all of them, checksums included; in their
+   * `[bit offset, bits]` of the bits that are not the same in all frames, including checksums, in
    * order.
    */
   changed: [number, number][];
   /**
-   * `[bit offset, bits]` of the field that each entry of `vary` names; absent where it has no name.
+   * `[bit offset, bits]` of the field that each entry of `vary` names; absent if it has no name.
    */
   fields: ([number, number] | null)[];
 }
 
-/** What was found. */
+/** The result of a check. */
 export interface Checked {
   ok: boolean;
   /** In the order of the text. */
   problems: Problem[];
   /**
-   * As the schema of profiles describes it, each value as a person would write it; absent if it
+   * The profile as in the schema of profiles, each value as a person would write it; absent if it
    * cannot be read.
    */
   profile: unknown;
-  /** What it is, in a line. */
+  /** A summary in one line. */
   summary: string;
-  /** What the user should know. */
+  /** Notes for the user. */
   notes: string[];
 }
 
@@ -1693,9 +1695,9 @@ export interface Text {
 }
 
 export interface Plan {
-  /** As `squall plan` says it. */
+  /** Output of `squall plan`. */
   text: string;
-  /** What the user should know. */
+  /** Notes for the user. */
   notes: string[];
 }
 
@@ -1703,71 +1705,71 @@ export interface Applications {
   applications: ApplicationInfo[];
 }
 
-/** An application that is built in. */
+/** A built-in application. */
 export interface ApplicationInfo {
   name: string;
-  /** One line. */
+  /** Description in one line. */
   about: string;
-  /** What `options` of a template may say of it. */
+  /** Keys that `options` of a template can have. */
   options: string[];
 }
 
 /** Some packets of a capture. */
 export interface PacketPage {
-  /** Packets that the filter takes. */
+  /** Number of packets that match the filter. */
   total: number;
-  /** Packets of the file. */
+  /** Number of packets in the file. */
   packets_in_file: number;
-  /** Of the file's first packet, seconds since 1970. */
+  /** Time of the file's first packet, seconds since 1970. */
   start_s: number;
   packets: PacketRow[];
-  /** What ended the reading before the end of the file. */
+  /** Why reading ended before the end of the file. */
   fault: string | null;
 }
 
-/** A packet in a line. */
+/** One packet as a row of a list. */
 export interface PacketRow {
-  /** From 1, as in Wireshark. */
+  /** Number of the packet, from 1, as in Wireshark. */
   n: number;
-  /** Since the first packet of the file. */
+  /** Seconds since the first packet of the file. */
   t_s: number;
   /** Octets on the wire, without FCS. */
   len: number;
   source: string;
   destination: string;
   protocol: string;
-  /** As `tcpdump -n` would say it. */
+  /** A summary like that of `tcpdump -n`. */
   info: string;
 }
 
-/** A packet field by field. */
+/** A packet, field by field. */
 export interface OnePacket {
-  /** From 1, as in Wireshark. */
+  /** Number of the packet, from 1, as in Wireshark. */
   n: number;
-  /** Since the first packet of the file. */
+  /** Seconds since the first packet of the file. */
   t_s: number;
   /** Octets on the wire, without FCS. */
   len: number;
   source: string;
   destination: string;
   protocol: string;
-  /** As `tcpdump -n` would say it. */
+  /** A summary like that of `tcpdump -n`. */
   info: string;
-  /** Of them in the file. */
+  /** Number of octets of it in the file. */
   captured: number;
   /** Octets without FCS. */
   hex: string;
-  /** Every octet is in one of them. */
+  /** Each octet is in one of these. */
   layers: LayerView[];
-  /** As packet text; absent for what is no Ethernet frame, or what it has no words for. */
+  /** The packet as packet text; absent if it is not an Ethernet frame or has no such form. */
   packet: string | null;
 }
 
-/** A profile of what was found. */
+/** A profile made from the imported packets. */
 export interface Imported {
-  /** As TOML. */
+  /** The profile as TOML. */
   profile: string;
-  /** Its streams, as the schema of profiles describes them. */
+  /** Its streams, as in the schema of profiles. */
   streams: unknown[];
   notes: string[];
 }
@@ -1779,10 +1781,10 @@ export interface Begun {
 export interface JobView {
   /** `running`, `done` or `failed`. */
   state: string;
-  /** Rules that are solved, or found not to be, of `total`. */
+  /** Rules that are solved, or found to be unsolvable, of `total`. */
   done: number;
   total: number;
-  /** Empty until all are done. */
+  /** Outcomes of rules; empty until all are done. */
   rules: RuleOutcome[];
   counts: Counts;
   /** Why it failed. */
@@ -1811,10 +1813,10 @@ export interface RuleOutcome {
 
 export interface Counts {
   solved: number;
-  /** By reason. */
+  /** Unsolved rules by reason. */
   unsolved: Record<string, number>;
-  /** Lines that gave no rule, by reason. */
+  /** Lines that are not a valid rule, by reason. */
   problems: Record<string, number>;
-  /** The first of them. */
+  /** The first of these lines. */
   problems_first: string[];
 }
