@@ -122,8 +122,8 @@ pub const EVASIONS: [Help; 18] = [
         name: "ttl-decoy",
         argument: Some(Argument { name: "hops", least: 1, most: 255, step: 1 }),
         does: "sends a decoy with other octets and this TTL before each segment",
-        assumes: "the decoy does not reach the receiver: at least this many routers are between the \
-                  detector and the receiver",
+        assumes: "the decoy does not reach the receiver: at least this many routers are between \
+                  detector and receiver",
         usual: Evasion::TtlDecoy(1),
     },
     Help {
