@@ -131,7 +131,7 @@ const steps = {
     // The layer stack: a VLAN tag comes in between, and goes again.
     const stack = page.getByRole("listbox", { name: "Headers" });
     await stack.getByRole("option").nth(2).waitFor();
-    await page.getByLabel("Add a header behind eth").selectOption("vlan");
+    await page.getByLabel("Add a header after eth").selectOption("vlan");
     await stack.getByRole("option", { name: /vlan/ }).click();
     await page.getByRole("button", { name: "Remove vlan" }).click();
     await until(async () => (await stack.getByRole("option", { name: /vlan/ }).count()) === 0, "the tag is gone");
@@ -266,7 +266,7 @@ const steps = {
 
   async "rules are solved, and those that are not say why"(page) {
     await page.goto(`${url}/#/attacks`);
-    await page.getByLabel("Or rules themselves").fill(
+    await page.getByLabel("Or paste rules").fill(
       'alert tcp any any -> any 80 (msg:"a needle"; content:"needle"; sid:1001;)\nalert tcp any any -> any 80 (msg:"too long"; content:"needle"; dsize:2; sid:1002;)',
     );
     await page.getByRole("button", { name: "Solve" }).click();
@@ -283,9 +283,9 @@ const steps = {
         'alert udp any any -> any 99 (msg:"one"; content:"first"; sid:1;)\nalert udp any any -> any 99 (msg:"two"; content:"second"; sid:2;)\n',
       ),
     });
-    await until(async () => (await page.getByLabel("File of rules").inputValue()) === "two.rules", "the file is chosen");
+    await until(async () => (await page.getByLabel("Rules file").inputValue()) === "two.rules", "the file is chosen");
     await page.getByRole("button", { name: "Solve", exact: true }).click();
-    await page.getByRole("button", { name: "Run them" }).click();
+    await page.getByRole("button", { name: "Run attacks" }).click();
     await page.getByLabel("Port", { exact: true }).fill("veth-a");
     await page.getByLabel("Near misses").selectOption("also");
     const before = counted("veth-a").tx;
@@ -333,10 +333,10 @@ const steps = {
     await page.getByLabel("Upload", { exact: true }).setInputFiles({ name: "hundred.pcap", mimeType: "application/octet-stream", buffer: pcap(100) });
     await until(async () => (await page.getByLabel("Capture", { exact: true }).inputValue()) === "hundred.pcap", "the capture is chosen");
     await page.getByLabel("Port", { exact: true }).fill("veth-a");
-    await page.getByLabel("Second port, for the servers' side").fill("veth-b");
+    await page.getByLabel("Second port, for the server side").fill("veth-b");
     await page.getByLabel("Speed").selectOption("pps");
-    await page.getByLabel("Frames a second", { exact: true }).fill("100");
-    await page.getByLabel("How often").fill("3");
+    await page.getByLabel("Frames per second", { exact: true }).fill("100");
+    await page.getByLabel("Repeat").fill("3");
     const before = counted("veth-b").rx;
     await page.getByRole("button", { name: "Replay", exact: true }).click();
     await page.waitForURL(/#\/run\?id=/);
@@ -381,7 +381,7 @@ const steps = {
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Import" }).click();
     await text.fill('ports = { A = "veth-a" }\n[[stream]]\nname = "imported"\npacket = "eth/ipv4/tcp"\nrate = "1 kpps"\n');
-    await page.getByLabel("In place of them").check();
+    await page.getByLabel("Replace the streams").check();
     await dialog.getByRole("button", { name: "Import", exact: true }).click();
     await until(async () => (await list.count()) === 1, "it is in place of all others");
   },
@@ -394,7 +394,7 @@ const steps = {
     if (!(await page.getByLabel("Address of port B").count())) await page.getByRole("button", { name: "Add a port" }).click();
     await page.getByLabel("Address of port B").fill("veth-b");
     await page.getByLabel("Address of port B").press("Tab");
-    await page.getByRole("button", { name: "An example" }).click();
+    await page.getByRole("button", { name: "Load example" }).click();
     const list = page.getByRole("listbox", { name: "Templates" }).getByRole("option");
     await until(async () => (await list.count()) === 2, "the two of the example");
     await list.nth(0).click();
@@ -402,7 +402,7 @@ const steps = {
     for (const [label, wrong, right] of [
       ["Servers", "48.0.0.4-48.0.0.1", "48.0.0.1-48.0.0.4"],
       ["Requests", "none", "2"],
-      ["Flows a second (CPS)", "fast", "80"],
+      ["Flows per second (CPS)", "fast", "80"],
     ]) {
       const field = page.getByLabel(label, { exact: true });
       await field.fill(wrong);
@@ -419,8 +419,8 @@ const steps = {
     await page.goto(`${url}/#/streams`);
     while (await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count()) await page.getByRole("button", { name: "Remove the stream" }).click();
     await page.goto(`${url}/#/flows`);
-    await page.getByLabel("Ends after").fill("");
-    await page.getByLabel("Ends after").press("Tab");
+    await page.getByLabel("Stop after").fill("");
+    await page.getByLabel("Stop after").press("Tab");
     await page.getByText("ready", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Export" }).click();
     await until(async () => /\[\[template\]\][\s\S]*exchange/.test((await page.locator("dialog pre").textContent()) ?? ""), "they are in the profile");
@@ -543,12 +543,12 @@ const steps = {
     await filter.fill("proto tcp and host 10.2.0.2");
     await until(async () => (await lines.count()) === 1 && `${await column("b_port")}` === "80", "the one of TCP");
     assert.equal(await page.locator(".bar .problem").count(), 0);
-    assert.match((await shown.textContent()).replace(/\s+/g, " "), /1 of 1 matching conversations shown, \d+ in all/);
+    assert.match((await shown.textContent()).replace(/\s+/g, " "), /1 of 1 matching conversations shown, \d+ in total/);
     // By a link, as by typing: nothing was shown before that could stay.
     await page.goto(`${url}/#/ports`);
     await page.goto(`${url}/#/conversations?id=${run.id}&q=port+x`);
     await page.locator(".bar .problem", { hasText: "column 6: expected a port" }).waitFor();
-    assert.equal(await page.getByText("Asking the daemon").count(), 0, "nothing more is waited for");
+    assert.equal(await page.getByText("Loading").count(), 0, "nothing more is waited for");
     await page.goto(`${url}/#/conversations?id=${run.id}&q=port+53`);
     await until(async () => (await filter.inputValue()) === "port 53" && (await lines.count()) === 3, "a link brings its filter");
     await filter.fill("net 10.0.0.0/8");
@@ -617,7 +617,7 @@ const steps = {
     const form = page.getByRole("form", { name: "Add a server" });
     const add = async (address, secret) => {
       await form.getByLabel("Address").fill(address);
-      await form.getByLabel("Its token").fill(secret);
+      await form.getByLabel("Token").fill(secret);
       await form.getByLabel("Name").fill("the other");
       await form.getByRole("button", { name: "Add" }).click();
     };
@@ -640,7 +640,7 @@ const steps = {
     await form.locator(".problem", { hasText: "--peer" }).waitFor();
     await page.unroute(info);
     await add(other, token);
-    await form.locator(".problem", { hasText: "does not take this token" }).waitFor();
+    await form.locator(".problem", { hasText: "does not accept this token" }).waitFor();
     await add(other, otherToken);
     const card = page.getByRole("region", { name: "the other" });
     await card.getByText("Nothing is running").waitFor();
@@ -699,7 +699,7 @@ const steps = {
     await row.getByText("free").waitFor();
     const received = row.locator('[data-label="Received"]');
     await until(async () => /[1-9].*pps/.test((await received.textContent()) ?? ""), "frames come, and are shown");
-    const total = async () => Number((await row.getByTestId("rx-total").getAttribute("title")).match(/is there: ([\d\u202f]+) frames/)[1].replace(/\u202f/g, ""));
+    const total = async () => Number((await row.getByTestId("rx-total").getAttribute("title")).match(/it exists: ([\d\u202f]+) frames/)[1].replace(/\u202f/g, ""));
     const before = await total();
     assert.ok(before > 0 && before <= counted("veth-b").rx, `${before} frames are shown`);
     await until(async () => (await total()) > before, "the figure is live");
@@ -742,8 +742,8 @@ const steps = {
     await page.getByText("The capture has no packets").waitFor();
     await page.goto(`${url}/#/capture?file=hundred.pcap`);
     await page.getByRole("table", { name: "Packets" }).or(page.getByLabel("Packets", { exact: true })).first().waitFor();
-    await page.getByLabel("Filter of packets").fill("ether proto 0x4242");
-    await page.getByLabel("Filter of packets").press("Enter");
+    await page.getByLabel("Packet filter").fill("ether proto 0x4242");
+    await page.getByLabel("Packet filter").press("Enter");
     await page.getByText("No packet matches the filter").waitFor();
   },
 
@@ -781,9 +781,9 @@ const steps = {
     await page.goto(`${url}/#/ports`);
     await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
     await page.keyboard.press("?");
-    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
     await page.keyboard.press("Escape");
-    await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
+    await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor({ state: "hidden" });
     // On a machine that is busy more than the 2.5 s may lie between the two.
     await until(async () => {
       await page.keyboard.press("g");

@@ -206,7 +206,7 @@ impl<O: Observer> Apps<O> {
     /// If the program is a client's.
     pub fn listen(&mut self, listener: Listener) {
         let info = &self.code.programs[usize::from(listener.program.0)];
-        assert!(info.traits.role == Role::Server, "{:?} is no server's program", info.name);
+        assert!(info.traits.role == Role::Server, "{:?} is not a server's program", info.name);
         self.listeners.add(listener, info.traits.transport);
     }
 
@@ -216,7 +216,11 @@ impl<O: Observer> Apps<O> {
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
         let info = &self.code.programs[usize::from(program.0)];
-        debug_assert!(info.traits.role == Role::Client, "{:?} is no client's program", info.name);
+        debug_assert!(
+            info.traits.role == Role::Client,
+            "{:?} is not a client's program",
+            info.name
+        );
         State { flow: number, began: ticks(due), at: info.traits.start, ..State::default() }
     }
 

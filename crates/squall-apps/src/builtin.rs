@@ -409,7 +409,7 @@ fn http_browse() -> Application {
     };
     http(
         "http",
-        "HTTP/1.1: three GETs of 16 KiB over a connection, thinking in between",
+        "HTTP/1.1: three GETs of 16 KiB over one connection, with think time",
         &client,
         16 << 10,
     )
@@ -417,7 +417,7 @@ fn http_browse() -> Application {
 
 fn http_get() -> Application {
     let client = HttpClient { close: true, ..HttpClient::default() };
-    http("http-get", "HTTP/1.1: a GET of 4 KiB, and close", &client, 4 << 10)
+    http("http-get", "HTTP/1.1: a GET of 4 KiB, then close", &client, 4 << 10)
 }
 
 fn http_post() -> Application {
@@ -426,7 +426,7 @@ fn http_post() -> Application {
         post: Some(10_000),
         ..HttpClient::default()
     };
-    http("http-post", "HTTP/1.1: a POST of 10 kB, answered by 200 octets", &client, 200)
+    http("http-post", "HTTP/1.1: a POST of 10 kB, answered with 200 octets", &client, 200)
 }
 
 /// Chunks of a film: each is fetched, then watched for a while.
@@ -495,7 +495,7 @@ pub fn https_like(body: u32) -> Application {
         .build();
     application_of(
         "https-like",
-        "records as TLS 1.3 has them, a request and an answer of 32 KiB",
+        "records in the form of TLS 1.3, a request and an answer of 32 KiB",
         443,
         client,
         server,
@@ -577,7 +577,7 @@ pub fn smtp(letter: u32) -> Application {
         .send(r"221 2.0.0 Bye\r\n")
         .close()
         .build();
-    application_of("smtp", "SMTP: one letter of 20 KiB", 25, client, server)
+    application_of("smtp", "SMTP: one mail of 20 KiB", 25, client, server)
 }
 
 /// A call that lasts so long.
@@ -662,7 +662,7 @@ pub fn rtp(packets: u32) -> Application {
     let server = speak(Program::udp_server("rtp").recv_packets(1, None)).delay("200 ms").build();
     application_of(
         "rtp",
-        "RTP: 5 s of speech both ways, 50 packets a second",
+        "RTP: 5 s of speech in both directions, 50 packets per second",
         16_384,
         client,
         server,
@@ -700,7 +700,7 @@ pub fn smb_like(blocks: u32) -> Application {
         .build();
     application_of(
         "smb-like",
-        "a file share: some chatter, then blocks of 64 KiB",
+        "a file share: some short messages, then blocks of 64 KiB",
         445,
         client,
         server,
@@ -731,7 +731,7 @@ pub fn citrix_like(keys: u32) -> Application {
     let plan = [(6, 6), (120, 400), (700, 2_400)];
     chatter(
         "citrix-like",
-        "a remote screen: keys of 30 octets and pictures of 340, ten a second",
+        "a remote screen: keys of 30 octets and pictures of 340, ten per second",
         1494,
         &plan,
         &Rounds {

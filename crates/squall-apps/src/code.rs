@@ -338,7 +338,7 @@ impl<'a> Compiler<'a> {
                 if pattern.is_empty() || pattern.len() > 255 {
                     let found = pattern.len() as u64;
                     return Err(Mistake::OutOfRange {
-                        what: "the pattern's length",
+                        what: "the length of the pattern",
                         found,
                         expected: "1..=255",
                     });
@@ -356,7 +356,7 @@ impl<'a> Compiler<'a> {
                         Op::SetRandom { register, low, high }
                     }
                     Value::Random(low, _) => {
-                        let expected = "the lower bound first";
+                        let expected = "at most the upper bound";
                         return Err(Mistake::OutOfRange {
                             what: "the lower bound",
                             found: low.into(),
@@ -368,7 +368,7 @@ impl<'a> Compiler<'a> {
             Instruction::Add { variable, value } => {
                 let register = self.variable(variable)?;
                 let value = i32::try_from(*value).map_err(|_| Mistake::OutOfRange {
-                    what: "what is added, without its sign,",
+                    what: "the absolute value of the addend",
                     found: value.unsigned_abs(),
                     expected: "-2,147,483,648..=2,147,483,647",
                 })?;
@@ -409,7 +409,7 @@ impl<'a> Compiler<'a> {
                     return Err(Mistake::OutOfRange {
                         what: "the rate",
                         found,
-                        expected: "at most 2^40 octets a second",
+                        expected: "at most 2^40 octets per second",
                     });
                 }
                 self.rate = Some((*octets_per_second, *tick));
@@ -555,9 +555,9 @@ impl<'a> Compiler<'a> {
             (u128::from(rate) * u128::from(tick.0) / 1_000_000_000).clamp(1, len.into()) as u32;
         let slices = len.div_ceil(slice);
         if u64::from(slices) > MOST_SLICES {
-            let expected = "at most 1,048,576 ticks a message; try a longer tick";
+            let expected = "at most 1,048,576 ticks per message; try a longer tick";
             return Err(Mistake::OutOfRange {
-                what: "what the rate cuts the message into",
+                what: "the number of ticks of a message at this rate",
                 found: slices.into(),
                 expected,
             });
@@ -632,7 +632,7 @@ impl<'a> Compiler<'a> {
             return Err(Mistake::OutOfRange {
                 what: "the shortest delay",
                 found: low.0,
-                expected: "the shortest first",
+                expected: "at most the longest",
             });
         }
         if delay.longest() > Nanos::ZERO {
@@ -732,7 +732,7 @@ impl<'a> Compiler<'a> {
 
     fn serve(&mut self, status: u16, content_type: &str, body: u32) -> Result<(), Mistake> {
         if !(200..=599).contains(&status) || status == 204 || status == 304 {
-            let expected = "200..=599, but 204 and 304, which have no body";
+            let expected = "200..=599 except 204 and 304, which have no body";
             return Err(Mistake::OutOfRange { what: "the status", found: status.into(), expected });
         }
         if content_type.is_empty() || !content_type.bytes().all(|octet| octet.is_ascii_graphic()) {
@@ -973,7 +973,7 @@ fn index<T>(table: &mut Vec<T>, value: T) -> u32 {
 
 fn at_least_1(what: &'static str, found: u32) -> Result<u32, Mistake> {
     if found == 0 {
-        Err(Mistake::OutOfRange { what, found: 0, expected: "1 at least" })
+        Err(Mistake::OutOfRange { what, found: 0, expected: "at least 1" })
     } else {
         Ok(found)
     }

@@ -37,15 +37,15 @@ pub enum DataOrder {
 pub enum DataError {
     #[error("{0}")]
     Csv(#[from] csv::Error),
-    #[error("column {column} has no name; the first line has to name all columns: user,password")]
+    #[error("column {column} has no name; the first line must name all columns: user,password")]
     NoName { column: usize },
     #[error("two columns are named {name:?}")]
     NameTwice { name: String },
     #[error("there is no record after line 1, which names the columns")]
     NoRecords,
-    #[error("line {line}: {found} cells; expected {expected}, as line 1 names so many columns")]
+    #[error("line {line}: {found} cells; expected {expected}, one for each column of line 1")]
     Cells { line: u64, found: u64, expected: u64 },
-    #[error("there are {found} octets in the cells; expected 4 GiB at most")]
+    #[error("there are {found} octets in the cells; expected at most 4 GiB")]
     TooLong { found: u64 },
 }
 

@@ -120,30 +120,33 @@ pub enum NumberForm {
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MessageError {
-    #[error("message: {found:?} is no escape; expected one of \\r \\n \\t \\0 \\\\ \\\" \\$ \\xHH")]
+    #[error(
+        "message: {found:?} is not an escape; expected one of \\r \\n \\t \\0 \\\\ \\\" \\$ \\xHH"
+    )]
     Escape { found: String },
     #[error("message: \"${{\" is not closed; expected \"}}\", or \"\\$\" for a dollar")]
     Open,
-    #[error("message: ${{{found}}} is no mark; expected {expected}")]
+    #[error("message: ${{{found}}} is not a mark; expected {expected}")]
     Mark { found: String, expected: &'static str },
     #[error("message: {what} is {found}; expected {expected}")]
     OutOfRange { what: &'static str, found: u64, expected: &'static str },
     #[error(
-        "message: two variables, {first:?} and {second:?}; expected one at most, for sent octets \
-         are made again from it alone"
+        "message: two variables, {first:?} and {second:?}; expected at most one, because octets \
+         are sent again from its value alone"
     )]
     TwoVariables { first: String, second: String },
     #[error("message: ${{template:{name}}} has no value; {hint}")]
     NoValue { name: String, hint: String },
-    #[error("message: ${{data:{name}}} is no column of the data; {hint}")]
+    #[error("message: ${{data:{name}}}: the data has no such column; {hint}")]
     NoColumn { name: String, hint: String },
     #[error(
-        "message: ${{data:{name}}} without data; try data = {{ file = \"users.csv\" }} in the template"
+        "message: ${{data:{name}}} needs data; try data = {{ file = \"users.csv\" }} in its \
+         template"
     )]
     NoData { name: String },
     #[error(
-        "message: ${{data:{name}}} is sent by a server, which does not know the number of the \
-         client's flow; try order = \"random\""
+        "message: ${{data:{name}}} is sent by a server, which does not know the client's flow \
+         number; try order = \"random\""
     )]
     DataOfServer { name: String },
     #[error(
@@ -152,7 +155,7 @@ pub enum MessageError {
     )]
     NotExtracted { name: String, hint: String },
     #[error(
-        "message: ${{content_length}} has no empty line behind it; end the head by \\r\\n\\r\\n"
+        "message: ${{content_length}} has no empty line after it; end the head with \\r\\n\\r\\n"
     )]
     NoBody,
 }
@@ -497,9 +500,9 @@ const MOST_OCTETS: u32 = (1 << 30) - (1 << 20);
 fn unroll(pattern: &Arc<[u8]>) -> Result<Arc<[u8]>, MessageError> {
     match pattern.len() {
         0 => Err(MessageError::OutOfRange {
-            what: "the pattern's length",
+            what: "the length of the pattern",
             found: 0,
-            expected: "1 at least",
+            expected: "at least 1",
         }),
         n if n >= UNROLLED => Ok(pattern.clone()),
         n => Ok(pattern.repeat(UNROLLED.div_ceil(n)).into()),
@@ -510,7 +513,7 @@ fn mark_of(mark: &Mark, place: u64, slots: &[&str]) -> Result<What, MessageError
     let digits = |width: u8| match width {
         1..=20 => Ok(width),
         _ => Err(MessageError::OutOfRange {
-            what: "a mark's digits",
+            what: "the number of digits of a mark",
             found: width.into(),
             expected: "1..=20",
         }),
@@ -862,9 +865,11 @@ fn mark(text: &str) -> Result<Part, MessageError> {
     let number = |field: &str| field.parse::<u64>().map_err(|_| wrong("a whole number"));
     let width = |field: &str| match number(field)? {
         width @ 1..=20 => Ok(width as u8),
-        found => {
-            Err(MessageError::OutOfRange { what: "a mark's digits", found, expected: "1..=20" })
-        }
+        found => Err(MessageError::OutOfRange {
+            what: "the number of digits of a mark",
+            found,
+            expected: "1..=20",
+        }),
     };
     let form = |field: &str| match field {
         "be16" => Ok(NumberForm::Be16),
@@ -880,12 +885,12 @@ fn mark(text: &str) -> Result<Part, MessageError> {
             let alphabet = [Alphabet::Hex, Alphabet::Alnum, Alphabet::Digits, Alphabet::Octets]
                 .into_iter()
                 .find(|known| known.name() == *alphabet)
-                .ok_or_else(|| wrong("one of hex, alnum, digits, octets behind random"))?;
+                .ok_or_else(|| wrong("one of hex, alnum, digits, octets after random"))?;
             let width = match number(width)? {
                 width @ 1..=1_000_000 => width as u32,
                 found => {
                     return Err(MessageError::OutOfRange {
-                        what: "a mark's width",
+                        what: "the width of a mark",
                         found,
                         expected: "1..=1,000,000",
                     });
@@ -894,7 +899,7 @@ fn mark(text: &str) -> Result<Part, MessageError> {
             let scope_of = match scope.first() {
                 None | Some(&"sending") => Scope::Sending,
                 Some(&"flow") => Scope::Flow,
-                Some(_) => return Err(wrong("flow or sending behind the width")),
+                Some(_) => return Err(wrong("flow or sending after the width")),
             };
             Mark::Random {
                 alphabet,
@@ -932,7 +937,7 @@ fn mark(text: &str) -> Result<Part, MessageError> {
             })?;
             let pattern = unescape(rest.split_once(':').map_or("", |(_, pattern)| pattern))?;
             if pattern.is_empty() {
-                return Err(wrong("a pattern behind the length"));
+                return Err(wrong("a pattern after the length"));
             }
             return Ok(Part::Repeat { pattern: pattern.into(), len });
         }

@@ -225,29 +225,29 @@ fn place(instruction: usize) -> String {
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Mistake {
-    #[error("{found:?} is no instruction; expected {expected}; try {hint}")]
+    #[error("{found:?} is not an instruction; expected {expected}; try {hint}")]
     Syntax { found: String, expected: &'static str, hint: &'static str },
     #[error("`{found}` can only be the first instruction")]
     NotFirst { found: &'static str },
-    #[error("`{found}` is of a {expected}'s program")]
+    #[error("`{found}` is only for the program of a {expected}")]
     WrongRole { found: &'static str, expected: &'static str },
     #[error("`{found}` is for {expected} flows; try `{hint}`")]
     WrongTransport { found: &'static str, expected: &'static str, hint: &'static str },
     #[error("no message is named {found:?}; {hint}")]
     NoSuchMessage { found: String, hint: String },
-    #[error("the message has no octets; expected 1 at least")]
+    #[error("the message has no octets; expected at least 1")]
     EmptyMessage,
-    #[error("the message has {found} octets; expected {most} at most")]
+    #[error("the message has {found} octets; expected at most {most}")]
     LongMessage { found: u64, most: u64 },
     #[error("{what} is {found}; expected {expected}")]
     OutOfRange { what: &'static str, found: u64, expected: &'static str },
-    #[error("label {found:?} is nowhere; {hint}")]
+    #[error("label {found:?} does not exist; {hint}")]
     NoSuchLabel { found: String, hint: String },
-    #[error("label {found:?} stands at instruction {first} already")]
+    #[error("label {found:?} is already at instruction {first}")]
     LabelTwice { found: String, first: usize },
     #[error(
-        "a jump into the loop of instruction {into}: its count would not be known; expected a \
-         label outside of it"
+        "a jump into the loop of instruction {into}: its count would be unknown; expected a \
+         label outside the loop"
     )]
     IntoLoop { into: usize },
     #[error("`end` without `loop`")]
@@ -259,35 +259,34 @@ pub enum Mistake {
          ... take` before; {hint}"
     )]
     NoSuchVariable { found: String, hint: String },
-    #[error("{found} variables and counted loops inside each other; expected {most} at most")]
+    #[error("{found} variables and nested counted loops; expected at most {most}")]
     TooManyVariables { found: usize, most: usize },
-    #[error("this goes round without ever waiting; put a `delay`, a `recv` or a `send` inside")]
+    #[error("this loop never waits; put a `delay`, a `recv` or a `send` inside")]
     NeverWaits,
-    #[error("{found} instructions in all programs together; expected {most} at most")]
+    #[error("{found} instructions in all programs together; expected at most {most}")]
     TooLong { found: usize, most: usize },
-    #[error(
-        "a message behind `close`, which says that no more is sent; expected only what receives"
-    )]
+    #[error("a message after `close`, which ends sending; expected only instructions that receive")]
     SendAfterClose,
     #[error(
-        "under a rate each message needs one length for all flows; expected no mark of address, \
-         port, data or variable in decimal"
+        "with a rate, each message needs the same length in all flows; expected no mark of \
+         address, port, data or decimal variable"
     )]
     RateNeedsLength,
     #[error(
-        "datagrams are counted by `recv_packets` and by `recv_packet_octets`; expected one of \
-         them in a program"
+        "the program has both `recv_packets` and `recv_packet_octets`; expected only one of \
+         them"
     )]
     TwoCounts,
-    #[error("the program has no instruction")]
+    #[error("the program has no instructions")]
     NoInstructions,
-    #[error("{found:?} is no regular expression: {why}")]
+    #[error("{found:?} is not a regular expression: {why}")]
     Regex { found: String, why: String },
     #[error(
-        "`{found}` is about an answer of HTTP, and the program receives none; add `http_response` before it"
+        "`{found}` needs an HTTP answer, but the program receives none; add `http_response` \
+         before it"
     )]
     NoAnswer { found: &'static str },
-    #[error("{found} values in a program; expected {most} at most")]
+    #[error("{found} values in a program; expected at most {most}")]
     TooManyValues { found: usize, most: usize },
     #[error(transparent)]
     Message(#[from] MessageError),

@@ -13,8 +13,8 @@ impl Tls {
     /// # Errors
     /// Always.
     pub fn new(_: &TlsSettings) -> Result<Self, TlsSettingsError> {
-        let text = "this build has no TLS for flows\n  try one with the feature: cargo build \
-                    --release -p squall-cli --features tls";
+        let text = "this build does not support TLS for flows\n  try a build with the feature: \
+                    cargo build --release -p squall-cli --features tls";
         Err(TlsSettingsError { setting: "", text: text.into() })
     }
 }

@@ -111,7 +111,7 @@ impl FromStr for Instruction {
                         variable: line.name(variable, HINT)?,
                         value: value.parse().map_err(|_| line.wrong("a whole number", HINT))?,
                     }),
-                    _ => Err(line.wrong("a variable and what to add", HINT)),
+                    _ => Err(line.wrong("a variable and a number to add", HINT)),
                 }
             }
             "label" => Ok(Self::Label(line.name(rest, "label again")?)),
@@ -122,7 +122,7 @@ impl FromStr for Instruction {
                     Some((label, condition)) => {
                         let condition = condition.trim().strip_prefix("if ");
                         let condition =
-                            condition.ok_or_else(|| line.wrong("`if` behind the label", HINT))?;
+                            condition.ok_or_else(|| line.wrong("`if` after the label", HINT))?;
                         (label, Some(line.condition(condition, HINT)?))
                     }
                 };
@@ -134,18 +134,18 @@ impl FromStr for Instruction {
                     None if rest == "forever" => Times::Forever,
                     None => Times::Count(line.number(rest, HINT)?),
                     Some(("until", condition)) => Times::Until(line.condition(condition, HINT)?),
-                    Some(_) => return Err(line.wrong("how often", HINT)),
+                    Some(_) => return Err(line.wrong("the number of repetitions", HINT)),
                 };
                 Ok(Self::Loop(times))
             }
             "rate" => {
-                const HINT: &str = "rate 125 kB every 10 ms (octets a second), rate 0";
+                const HINT: &str = "rate 125 kB every 10 ms (octets per second), rate 0";
                 let (rate, tick) = match rest.split_once(" every ") {
                     Some((rate, tick)) => (rate, line.time(tick, HINT)?),
                     None => (rest, DEFAULT_TICK),
                 };
                 let octets_per_second =
-                    parse_octets(rate.trim()).map_err(|_| line.wrong("octets a second", HINT))?;
+                    parse_octets(rate.trim()).map_err(|_| line.wrong("octets per second", HINT))?;
                 // Without a rate there is no tick.
                 let tick = if octets_per_second == 0 { DEFAULT_TICK } else { tick };
                 Ok(Self::Rate { octets_per_second, tick })
@@ -210,7 +210,7 @@ impl FromStr for Instruction {
                 if rest.trim() == "no_redirect" {
                     return Ok(Self::Check(Check::NoRedirect));
                 }
-                let wrong = || line.wrong("what is to be checked, and how it should be", HINT);
+                let wrong = || line.wrong("a property and its expected value", HINT);
                 let (kind, what) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
                 let what = what.trim();
                 Ok(Self::Check(match kind {
@@ -273,7 +273,7 @@ impl<'a> Line<'a> {
         if rest.is_empty() {
             Ok(instruction)
         } else {
-            Err(self.wrong("nothing behind the word", hint))
+            Err(self.wrong("nothing after the word", hint))
         }
     }
 

@@ -39,10 +39,10 @@ struct Seen {
 pub fn survey(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
     let told = match Survey::of(Path::new(&said.text)) {
         Ok(survey) if survey.frames > 0 => return Some(survey),
-        Ok(_) => format!("{} has no frame that could be sent", said.text),
+        Ok(_) => format!("{} has no frame to send", said.text),
         Err(error) => error,
     };
-    mistakes.note(said, &told, "squall info tells what is in a capture");
+    mistakes.note(said, &told, "`squall info` shows what is in a capture");
     None
 }
 

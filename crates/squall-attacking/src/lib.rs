@@ -152,20 +152,19 @@ pub fn prepare(
         .iter()
         .filter(|other| (other.port, other.port2) != (first.port, first.port2))
     {
-        let text =
-            format!("attack {:?} goes by other ports than attack {:?}", other.name, first.name);
-        mistakes.at(other.at, &text, "all attacks of a run go by the same ports: try two runs");
+        let text = format!("attack {:?} uses other ports than attack {:?}", other.name, first.name);
+        mistakes.at(other.at, &text, "all attacks of a run use the same ports: try two runs");
     }
     let address = |port: usize| profile.ports.get(port).map_or("", |port| port.address.as_str());
     if let Some(port2) = first.port2
         && address(first.port) == address(port2)
         && !["loop:", "null:"].iter().any(|both| address(port2).starts_with(both))
     {
-        let text = format!("clients and servers stand at one interface, {}", address(port2));
+        let text = format!("clients and servers are on the same interface, {}", address(port2));
         mistakes.at(
             first.at,
             &text,
-            "leave port2 out, and frames of both sides leave by port; or name another interface",
+            "leave port2 out to send frames of both sides on port, or name another interface",
         );
     }
     let mut prepared = Prepared {
@@ -292,12 +291,12 @@ fn from_rules(
             (0, Some(first)) => {
                 let first = rules::told(&rules, first);
                 format!(
-                    "there is no rule: {} lines are not understood\n    {first}",
+                    "there is no rule: {} lines cannot be read\n    {first}",
                     rules.problems.len()
                 )
             }
             (0, None) => "there is no rule".into(),
-            (n, _) => format!("none of {n} rules is chosen"),
+            (n, _) => format!("none of {n} rules is selected"),
         };
         mistakes.at(
             said.at,
@@ -305,7 +304,7 @@ fn from_rules(
             if rules.rules.is_empty() {
                 "expected rules of Snort 2, Snort 3 or Suricata in files, or in folders of *.rules"
             } else {
-                "squall attack RULES --list shows what there is"
+                "`squall attack RULES --list` shows all rules"
             },
         );
         return Ok(None);
@@ -484,10 +483,8 @@ fn solve_all(
 }
 
 fn defect(rules: &RuleSet, rule: usize) -> Outcome {
-    let text = format!(
-        "sid {} brings a defect of Squall to light: please report it",
-        rules.rules[rule].sid
-    );
+    let text =
+        format!("sid {} triggers a defect of Squall: please report it", rules.rules[rule].sid);
     Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved::defect(rule, text)) }
 }
 
@@ -549,16 +546,14 @@ pub fn list_evasions() -> String {
         let argument = help
             .argument
             .map_or_else(String::new, |of| format!("={} ({} to {})", of.name, of.least, of.most));
-        text += &format!(
-            "{}{argument}\n    {}\n    takes for granted: {}\n",
-            help.name, help.does, help.assumes
-        );
+        text +=
+            &format!("{}{argument}\n    {}\n    assumes: {}\n", help.name, help.does, help.assumes);
     }
     for variant in rules::all_variants() {
         let (name, does) = (variant.name(), variant.does());
         text += &format!(
-            "{name}\n    of HTTP: {does}\n    where the rule would not match any more, its attack \
-             stays as it is\n"
+            "{name}\n    HTTP: {does}\n    assumes: nothing; if the rule no longer matches, its \
+             attack is sent unchanged\n"
         );
     }
     text
@@ -764,7 +759,7 @@ impl Prepared {
     }
 }
 
-/// A rule, and what became of it.
+/// The outcome of a rule.
 #[derive(
     Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
@@ -774,16 +769,16 @@ pub struct RuleOutcome {
     pub rev: u32,
     pub msg: String,
     pub classtype: Option<String>,
-    /// An attack was found and verified by the evaluator.
+    /// An attack was made and verified by the evaluator.
     pub solved: bool,
-    /// Where not: a word that reports group by, and why.
+    /// If not solved: the reason as a word by which reports group, and in `why` as text.
     pub reason: Option<String>,
     pub why: Option<String>,
-    /// As the rule says it: `tcp`, `http`.
+    /// Protocol of the rule: `tcp`, `http`.
     pub protocol: String,
-    /// Of an attack; 0: it is not part of the run.
+    /// Frames of an attack; 0 if it is not part of the run.
     pub frames: u64,
-    /// What its contents are looked for in, by Suricata's names.
+    /// Buffers in which its contents are searched, by Suricata's names.
     pub buffers: Vec<String>,
 }
 
@@ -838,7 +833,7 @@ pub struct LabelFile {
 pub fn create(path: &Path) -> Result<LabelFile, Error> {
     let name = path.display().to_string();
     let file = File::create(path)
-        .map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))?;
+        .map_err(|error| Error::Environment(format!("cannot write {name}: {error}")))?;
     Ok(LabelFile { name, file })
 }
 
@@ -856,8 +851,7 @@ impl LabelFile {
             }
             writer.into_inner().flush()
         };
-        written().map_err(|error| {
-            Error::Environment(format!("{} cannot be written: {error}", self.name))
-        })
+        written()
+            .map_err(|error| Error::Environment(format!("cannot write {}: {error}", self.name)))
     }
 }

@@ -71,7 +71,7 @@ impl Live {
     pub fn of(lines: Vec<Line>, labels: &[Label]) -> Result<Self, Error> {
         let capture = Capture::new(Merged::new(lines.iter().map(|line| line()).collect()));
         let told = |error: &dyn std::fmt::Display| {
-            Error::Usage(format!("attacks cannot be played live: {error}"))
+            Error::Usage(format!("cannot play attacks live: {error}"))
         };
         let mut reader = CaptureReader::from_read(capture).map_err(|error| told(&error))?;
         let import = import(&mut reader, "attack", &ImportOptions::default())

@@ -64,7 +64,7 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
                 _ => {
                     mistakes.note(
                         said,
-                        &format!("{text:?} is no sid"),
+                        &format!("{text:?} is not a sid"),
                         "try \"1234\", or \"1000-2000\"",
                     );
                     understood = false;
@@ -158,7 +158,7 @@ pub fn wire(
             Err(error) => mistakes.note(
                 evasion,
                 &format!("evasion: {error}"),
-                "squall attack --evasions tells what each does",
+                "`squall attack --evasions` describes each",
             ),
         }
     }
@@ -171,35 +171,37 @@ pub fn wire(
             }
             ["vlan" | "qinq", ..] if settings.gre.is_some() => mistakes.note(
                 wrap,
-                "a VLAN tag inside of GRE is not made",
+                "a VLAN tag inside GRE is not supported",
                 "expected tags first: \"vlan 7\", \"gre FROM TO\"",
             ),
             ["vlan" | "qinq", _] => mistakes.note(
                 wrap,
-                &format!("{:?} names no VLAN", wrap.text),
-                "expected an identifier of 0 to 4095",
+                &format!("{:?} is not a VLAN", wrap.text),
+                "expected an identifier from 0 to 4095",
             ),
-            ["gre", ..] if settings.gre.is_some() => {
-                mistakes.note(wrap, "GRE around GRE is not made", "expected one \"gre FROM TO\"")
-            }
+            ["gre", ..] if settings.gre.is_some() => mistakes.note(
+                wrap,
+                "GRE inside GRE is not supported",
+                "expected one \"gre FROM TO\"",
+            ),
             ["gre", from, to] => match (from.parse::<IpAddr>(), to.parse::<IpAddr>()) {
                 (Ok(source), Ok(destination)) if source.is_ipv4() == destination.is_ipv4() => {
                     settings.gre = Some(wire::Gre { source, destination });
                 }
                 (Ok(_), Ok(_)) => mistakes.note(
                     wrap,
-                    &format!("{:?} names addresses of two families", wrap.text),
-                    "expected both of IPv4, or both of IPv6",
+                    &format!("{:?} has addresses of two families", wrap.text),
+                    "expected two IPv4 or two IPv6 addresses",
                 ),
                 _ => mistakes.note(
                     wrap,
-                    &format!("{:?} names no two addresses", wrap.text),
+                    &format!("{:?} does not have two addresses", wrap.text),
                     "try \"gre 192.0.2.1 192.0.2.2\"",
                 ),
             },
             _ => mistakes.note(
                 wrap,
-                &format!("{:?} is not known around frames of attacks", wrap.text),
+                &format!("{:?} is not supported around frames of attacks", wrap.text),
                 "expected \"vlan 7\" or \"gre FROM TO\"",
             ),
         }

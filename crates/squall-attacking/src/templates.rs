@@ -26,7 +26,7 @@ pub(crate) fn section(
     let template = match named(&name.text) {
         Ok(template) => template,
         Err(error) => {
-            mistakes.note(name, &error.to_string(), "squall attack --templates tells what they do");
+            mistakes.note(name, &error.to_string(), "`squall attack --templates` describes them");
             return None;
         }
     };
@@ -40,7 +40,7 @@ pub(crate) fn section(
     if let Some((option, _)) = of_rules.iter().find(|(_, is_said)| *is_said) {
         mistakes.note(
             name,
-            &format!("{option} is of rules, and {} is a template", template.name),
+            &format!("{option} applies to rules, but {} is a template", template.name),
             "leave it out",
         );
         return None;
@@ -132,11 +132,7 @@ fn parameters(
             "gap" => parameters.gap = mistakes.parsed(value, "a time", "10ms")?,
             other => {
                 let hint = squall_units::suggest(other, OPTIONS.map(|(name, _)| name));
-                mistakes.note(
-                    value,
-                    &format!("{other:?} is no option of {}", template.name),
-                    &hint,
-                );
+                mistakes.note(value, &format!("{} has no option {other:?}", template.name), &hint);
                 return None;
             }
         }
@@ -155,15 +151,18 @@ fn parameters(
 const OPTIONS: [(&str, &str); 7] = [
     (
         "clients",
-        "who does it, in turn: 198.18.0.1-198.18.0.9 (default: one outside; of beacons, tunnels \
-         and amplification: inside)",
+        "addresses of clients, in turn: 198.18.0.1-198.18.0.9 (default: one outside; for \
+         beacons, tunnels and amplification inside)",
     ),
-    ("servers", "to whom, in turn: 10.0.0.0/24 (default: one on the other side)"),
-    ("ports", "22,80,8000-8100"),
-    ("count", "conversations (default: of scans each port of each server once, of others 100)"),
-    ("gap", "from one to the next: 10ms; or --rate"),
-    ("jitter", "percent of the gap by which they come earlier or later"),
-    ("payload", "octets of a flood's payload"),
+    ("servers", "addresses of servers, in turn: 10.0.0.0/24 (default: one on the other side)"),
+    ("ports", "TCP or UDP ports of servers: 22,80,8000-8100"),
+    (
+        "count",
+        "number of conversations (default: for scans each port of each server once, else 100)",
+    ),
+    ("gap", "time from one conversation to the next: 10ms; or use --rate"),
+    ("jitter", "percentage of the gap by which they begin earlier or later"),
+    ("payload", "octets of payload of a flood"),
 ];
 
 /// What `--templates` prints.
@@ -213,7 +212,7 @@ fn ports(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
         match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
             (Ok(first), Ok(last)) if first <= last => all.extend(first..=last),
             _ => {
-                mistakes.note(said, &format!("{text:?} is no port"), "try \"22,80,8000-8100\"");
+                mistakes.note(said, &format!("{text:?} is not a port"), "try \"22,80,8000-8100\"");
                 return None;
             }
         }

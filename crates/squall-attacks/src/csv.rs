@@ -41,13 +41,13 @@ pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken
                     Some((_, '"')) => break,
                     Some((_, c)) => text.push(c),
                     None => {
-                        return Err(Broken { column, text: "a quote that is not closed".into() });
+                        return Err(Broken { column, text: "a quote is not closed".into() });
                     }
                 }
             }
             if let Some((at, c)) = characters.peek().filter(|(_, c)| *c != separator) {
                 let text = format!(
-                    "found {c:?} behind a closing quote, expected {separator:?} or the end of the \
+                    "found {c:?} after a closing quote, expected {separator:?} or the end of the \
                      line"
                 );
                 return Err(Broken { column: at + 1, text });
@@ -157,7 +157,7 @@ impl<R: BufRead> Lines<R> {
             self.octets.pop();
         }
         std::str::from_utf8(&self.octets)
-            .map_err(|_| NoLine::Unreadable("found octets that are no UTF-8"))
+            .map_err(|_| NoLine::Unreadable("found octets that are not UTF-8"))
     }
 
     /// Adds the next line; says whether there was one.
@@ -183,7 +183,8 @@ impl<R: BufRead> Lines<R> {
             }
             skipped += taken;
             if skipped > NO_TEXT {
-                let text = format!("no line ends within {} MiB: this is no text", NO_TEXT >> 20);
+                let text =
+                    format!("no line ends within {} MiB: this is not a text file", NO_TEXT >> 20);
                 return Err(NoLine::Input(io::Error::new(io::ErrorKind::InvalidData, text)));
             }
             self.input.consume(taken + usize::from(end.is_some()));
@@ -227,7 +228,7 @@ mod tests {
         let Broken { column, text } = fields("a,\"b\"c", ',').unwrap_err();
         assert_eq!(
             (column, text.as_str()),
-            (6, "found 'c' behind a closing quote, expected ',' or the end of the line")
+            (6, "found 'c' after a closing quote, expected ',' or the end of the line")
         );
     }
 

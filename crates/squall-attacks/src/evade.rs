@@ -69,139 +69,135 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "segments",
         argument: octets(1),
-        does: "TCP payload leaves in segments of so many octets",
-        assumes: "nothing: it is TCP",
+        does: "sends TCP payload in segments of this many octets",
+        assumes: "nothing: it is plain TCP",
         usual: Evasion::Segments(8),
     },
     Help {
         name: "window",
         argument: octets(1),
-        does: "both ends offer a window of so many octets, unscaled, and acknowledge each segment",
-        assumes: "nothing: it is TCP",
+        does: "both ends offer an unscaled window of this many octets and acknowledge each segment",
+        assumes: "nothing: it is plain TCP",
         usual: Evasion::Window(16),
     },
     Help {
         name: "reorder",
         argument: None,
-        does: "of the segments between two acknowledgments, at least two, the last leaves first",
-        assumes: "the receiver keeps segments that come early (RFC 9293 §3.10.7.4)",
+        does: "sends the last of two or more segments between two acknowledgments first",
+        assumes: "the receiver keeps early segments (RFC 9293 §3.10.7.4)",
         usual: Evasion::Reorder,
     },
     Help {
         name: "duplicate",
         argument: None,
-        does: "each segment with data leaves twice",
-        assumes: "nothing: it is TCP",
+        does: "sends each segment with data twice",
+        assumes: "nothing: it is plain TCP",
         usual: Evasion::Duplicate,
     },
     Help {
         name: "overlap",
         argument: octets(1),
-        does: "each segment but the first begins with the last so many octets of the one before, \
-               which are the same",
-        assumes: "nothing: it is TCP",
+        does: "begins each segment but the first with a copy of this many last octets of the \
+               previous one",
+        assumes: "nothing: it is plain TCP",
         usual: Evasion::Overlap(4),
     },
     Help {
         name: "overlap-first",
         argument: None,
-        does: "the second half of each segment leaves first, then other octets in its place, then \
+        does: "sends the second half of each segment first, then other octets in its place, then \
                the first half",
-        assumes: "of octets that came early twice the first count: Linux, BSD, Windows",
+        assumes: "the first copy of early octets counts: Linux, BSD, Windows",
         usual: Evasion::OverlapFirst,
     },
     Help {
         name: "overlap-last",
         argument: None,
-        does: "other octets leave in the place of all but the first of a segment, then the segment",
-        assumes: "a segment that begins before one that came early, and covers it, counts: Linux, \
-                  BSD; not Windows",
+        does: "sends other octets in place of all but the first of a segment, then the segment",
+        assumes: "a segment that begins before an early one and covers it replaces it: Linux, BSD; \
+                  not Windows",
         usual: Evasion::OverlapLast,
     },
     Help {
         name: "ttl-decoy",
         argument: Some(Argument { name: "hops", least: 1, most: 255, step: 1 }),
-        does: "in front of each segment one with other octets in its place leaves, whose TTL is \
-               so small",
-        assumes: "it does not reach the receiver: behind who listens there are at least so many \
-                  routers",
+        does: "sends a decoy with other octets and this TTL before each segment",
+        assumes: "the decoy does not reach the receiver: at least this many routers are between \
+                  detector and receiver",
         usual: Evasion::TtlDecoy(1),
     },
     Help {
         name: "checksum-decoy",
         argument: None,
-        does: "in front of each segment one with other octets in its place leaves, whose TCP \
-               checksum is wrong",
-        assumes: "the receiver checks checksums, itself or by its NIC",
+        does: "sends a decoy with other octets and a wrong TCP checksum before each segment",
+        assumes: "the receiver or its NIC verifies checksums",
         usual: Evasion::ChecksumDecoy,
     },
     Help {
         name: "rst-decoy",
         argument: None,
-        does: "in front of each segment a RST leaves whose sequence number is far outside of the \
-               window",
-        assumes: "the receiver takes a RST only inside of the window (RFC 5961 §3)",
+        does: "sends a RST with a sequence number far outside the window before each segment",
+        assumes: "the receiver accepts a RST only inside the window (RFC 5961 §3)",
         usual: Evasion::RstDecoy,
     },
     Help {
         name: "fin-decoy",
         argument: None,
-        does: "in front of each segment a FIN leaves whose sequence number is far outside of the \
-               window",
-        assumes: "the receiver takes a FIN only inside of the window (RFC 9293 §3.10.7.4)",
+        does: "sends a FIN with a sequence number far outside the window before each segment",
+        assumes: "the receiver accepts a FIN only inside the window (RFC 9293 §3.10.7.4)",
         usual: Evasion::FinDecoy,
     },
     Help {
         name: "paws-decoy",
         argument: None,
-        does: "in front of each segment one with other octets in its place leaves, whose time \
-               stamp is old; all segments have time stamps",
-        assumes: "the receiver drops old time stamps (RFC 7323 §5)",
+        does: "sends a decoy with other octets and an old timestamp before each segment; all \
+               segments have timestamps",
+        assumes: "the receiver drops old timestamps (RFC 7323 §5)",
         usual: Evasion::PawsDecoy,
     },
     Help {
         name: "fragments",
         argument: PIECES,
-        does: "each IP packet with data leaves in fragments that carry so many octets",
-        assumes: "fragments are put together and reach the receiver: no filter in between drops \
+        does: "sends each IP packet with data in fragments that carry this many octets",
+        assumes: "fragments reach the receiver and are reassembled: no filter in between drops \
                   small ones (RFC 1858)",
         usual: Evasion::Fragments(24),
     },
     Help {
         name: "fragments-reversed",
         argument: PIECES,
-        does: "as fragments, and the last fragment leaves first",
-        assumes: "as fragments",
+        does: "like fragments, but sends the last fragment first",
+        assumes: "the same as fragments",
         usual: Evasion::FragmentsReversed(24),
     },
     Help {
         name: "fragments-duplicate",
         argument: PIECES,
-        does: "as fragments, and each but the last leaves twice",
-        assumes: "as fragments; that an exact copy of a fragment does no harm: Linux but for 4.19 \
-                  to 4.20",
+        does: "like fragments, but sends each one except the last twice",
+        assumes: "the same as fragments; exact copies of fragments are accepted: Linux except \
+                  4.19 to 4.20",
         usual: Evasion::FragmentsDuplicate(24),
     },
     Help {
         name: "fragments-overlap",
         argument: PIECES,
-        does: "as fragments, and each but the last carries the first eight octets of the next as \
-               well, which are the same",
-        assumes: "as fragments; that fragments may overlap: not Linux from 4.19 on, and nobody's \
-                  IPv6 (RFC 5722)",
+        does: "like fragments, but each one except the last also carries a copy of the first eight \
+               octets of the next",
+        assumes: "the same as fragments; fragments may overlap: not Linux 4.19 or later, and never \
+                  with IPv6 (RFC 5722)",
         usual: Evasion::FragmentsOverlap(24),
     },
     Help {
         name: "ipv4-options",
         argument: None,
-        does: "each IPv4 header has four options more, each of which is no operation",
+        does: "adds four no-operation options to each IPv4 header",
         assumes: "packets with options reach the receiver: many routers drop them (RFC 7126)",
         usual: Evasion::Ipv4Options,
     },
     Help {
         name: "ipv6-extensions",
         argument: None,
-        does: "each IPv6 packet has a hop-by-hop and a destination options header that say nothing",
+        does: "adds an empty hop-by-hop and destination options header to each IPv6 packet",
         assumes: "packets with extension headers reach the receiver: many routers drop them (RFC \
                   7872)",
         usual: Evasion::Ipv6Extensions,

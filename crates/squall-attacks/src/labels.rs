@@ -90,24 +90,24 @@ pub const COLUMNS: [(&str, &str); 18] = [
     ("attack", "Number of the attack in its run, from 0"),
     (
         "begin",
-        "Time of its first frame, seconds with nine decimals, of the epoch or of the run's beginning",
+        "Time of its first frame: seconds with nine decimals, since the epoch or the run's start",
     ),
-    ("end", "Time of its last frame, as begin"),
+    ("end", "Time of its last frame, in the form of begin"),
     ("protocol", "Protocol of the IP header: 6 TCP, 17 UDP, 1 ICMP, 58 ICMPv6"),
     ("source", "The client's address"),
-    ("source_port", "The client's port; 0 where there is none"),
+    ("source_port", "The client's port, 0 if there is none"),
     ("destination", "The server's address"),
-    ("destination_port", "The server's port; 0 where there is none"),
-    ("kind", "attack, near_miss (one octet off, its rule must not alert) or benign"),
-    ("gid", "Generator of the rule; 0 of what was made from no rule"),
-    ("sid", "The rule; 0 of what was made from no rule"),
+    ("destination_port", "The server's port, 0 if there is none"),
+    ("kind", "attack, near_miss (differs in one octet, its rule must not alert) or benign"),
+    ("gid", "Generator of the rule, 0 if it was made without a rule"),
+    ("sid", "The rule, 0 if it was made without a rule"),
     ("rev", "Revision of the rule"),
     ("msg", "Message of the rule"),
     ("also", "Other sids whose alerts are expected in it, separated by blanks"),
-    ("alerts", "Alerts of the rule that an engine owes"),
-    ("frames", "Frames of the conversation, of both ends"),
-    ("name", "The scenario that it belongs to"),
-    ("note", "Of a near miss: the option that was broken, and how"),
+    ("alerts", "Alerts of the rule that an engine must raise"),
+    ("frames", "Frames of the conversation, in both directions"),
+    ("name", "The scenario to which it belongs"),
+    ("note", "For a near miss: the option that was broken, and how"),
 ];
 
 /// Writes labels one by one.
@@ -273,11 +273,11 @@ fn header(text: &str) -> Result<Vec<usize>, (usize, String)> {
             let names = COLUMNS.map(|(name, _)| name).join(",");
             return Err((
                 *column,
-                format!("found a column {text:?}, expected a header line of {names}"),
+                format!("found column {text:?}, expected a header line of {names}"),
             ));
         };
         if columns.contains(&at) {
-            return Err((*column, format!("found the column {:?} twice", text.trim())));
+            return Err((*column, format!("found column {:?} twice", text.trim())));
         }
         columns.push(at);
     }
@@ -287,7 +287,7 @@ fn header(text: &str) -> Result<Vec<usize>, (usize, String)> {
         }
     });
     match needed {
-        Some(at) => Err((1, format!("the header lacks the column {:?}", COLUMNS[at].0))),
+        Some(at) => Err((1, format!("the header has no column {:?}", COLUMNS[at].0))),
         None => Ok(columns),
     }
 }
@@ -298,7 +298,7 @@ fn record(text: &str, columns: &[usize]) -> Result<Label, (usize, String)> {
         let column = fields.get(columns.len()).or(fields.last()).map_or(1, |f| f.column);
         return Err((
             column,
-            format!("found {} fields, expected {} as the header has", fields.len(), columns.len()),
+            format!("found {} fields, expected {} as in the header", fields.len(), columns.len()),
         ));
     }
     let nobody = IpAddr::from([0; 4]);
@@ -359,7 +359,11 @@ fn expected(field: &Field, what: &str) -> (usize, String) {
 }
 
 fn number<T: std::str::FromStr + Bounded>(field: &Field) -> Result<T, (usize, String)> {
-    field.text.trim().parse().map_err(|_| expected(field, &format!("a number of 0 to {}", T::MOST)))
+    field
+        .text
+        .trim()
+        .parse()
+        .map_err(|_| expected(field, &format!("a number from 0 to {}", T::MOST)))
 }
 
 /// The largest number of a type, for messages.
@@ -381,8 +385,9 @@ impl Bounded for u64 {
 }
 
 fn time(field: &Field) -> Result<Nanos, (usize, String)> {
-    log_time::instant(&field.text, None)
-        .ok_or_else(|| expected(field, "seconds as 1700000000.123456789, or 2023-11-14T22:13:20Z"))
+    log_time::instant(&field.text, None).ok_or_else(|| {
+        expected(field, "seconds such as 1700000000.123456789, or 2023-11-14T22:13:20Z")
+    })
 }
 
 fn address(field: &Field) -> Result<IpAddr, (usize, String)> {
@@ -485,9 +490,9 @@ mod tests {
     #[test]
     fn a_header_that_is_none_is_told_once() {
         for (text, says) in [
-            ("sid,src\n1,2\n", "1:5: found a column \"src\""),
-            ("sid,sid\n", "1:5: found the column \"sid\" twice"),
-            ("sid\n", "1:1: the header lacks the column \"attack\""),
+            ("sid,src\n1,2\n", "1:5: found column \"src\""),
+            ("sid,sid\n", "1:5: found column \"sid\" twice"),
+            ("sid\n", "1:1: the header has no column \"attack\""),
         ] {
             let read: Vec<_> = Reader::new(text.as_bytes()).collect();
             assert_eq!(read.len(), 1);

@@ -126,10 +126,10 @@ impl Change {
             }
             What::Longer => format!("{option}: message {} is one octet longer", self.turn + 1),
             What::Shorter => format!("{option}: message {} is one octet shorter", self.turn + 1),
-            What::Shape { field, .. } => format!("{option}: another {field}"),
+            What::Shape { field, .. } => format!("{option}: different {field}"),
             What::Transport(Transport::Ip(protocol)) => format!("{option}: protocol {protocol}"),
-            What::Transport(_) => format!("{option}: another protocol"),
-            What::TwoAddresses => format!("{option}: two addresses"),
+            What::Transport(_) => format!("{option}: different protocol"),
+            What::TwoAddresses => format!("{option}: two different addresses"),
             What::ServerPort(port) => format!("{option}: the server's port is {port}"),
             What::ClientPort(port) => format!("{option}: the client's port is {port}"),
         }

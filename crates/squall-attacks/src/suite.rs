@@ -240,7 +240,7 @@ impl<'a> Examiner<'a> {
 }
 
 /// What a label notes of an attack whose rule is not seen in its frames.
-pub const NOT_SEEN: &str = "not seen by the evaluator as it is sent";
+pub const NOT_SEEN: &str = "not matched by the evaluator in this form";
 
 /// A rule's attack, or its twin, with addresses and a beginning.
 #[derive(Clone, Debug)]

@@ -100,20 +100,20 @@ const MS: u64 = 1_000_000;
 
 /// All templates, in the order of their documentation.
 pub static TEMPLATES: [Template; 15] = [
-    scan("syn-scan", "a SYN to each port of each server; a RST comes back", syn_scan),
-    scan("fin-scan", "a FIN to each port of each server; a RST comes back", |_, _| probe(FIN)),
+    scan("syn-scan", "a SYN to each port of each server; answered by a RST", syn_scan),
+    scan("fin-scan", "a FIN to each port of each server; answered by a RST", |_, _| probe(FIN)),
     scan(
         "null-scan",
-        "a segment without flags to each port of each server; a RST comes back",
+        "a segment without flags to each port of each server; answered by a RST",
         |_, _| probe(0),
     ),
-    scan("xmas-scan", "FIN, PSH and URG to each port of each server; a RST comes back", |_, _| {
+    scan("xmas-scan", "FIN, PSH and URG to each port of each server; answered by a RST", |_, _| {
         probe(FIN | PSH | URG)
     }),
     Template {
         name: "udp-scan",
         class: Class::Scan,
-        does: "an empty datagram to each port of each server; nothing comes back",
+        does: "an empty datagram to each port of each server, unanswered",
         ports: &[53, 69, 123, 137, 161, 500, 514, 1434, 1900, 5353],
         gap: Nanos(10 * MS),
         make: |_, _| vec![Turn::new(End::Client, Octets::new())],
@@ -138,21 +138,21 @@ pub static TEMPLATES: [Template; 15] = [
     },
     flood(
         "syn-flood",
-        "SYNs of ever other client ports, unanswered",
+        "SYNs from changing client ports, unanswered",
         &[80],
         Transport::Segments,
         |p, n| vec![segment(End::Client, SYN, p.seed, n)],
     ),
     flood(
         "ack-flood",
-        "ACKs of no connection, of ever other client ports",
+        "ACKs without a connection, from changing client ports",
         &[80],
         Transport::Segments,
         |p, n| vec![segment(End::Client, ACK, p.seed, n)],
     ),
     flood(
         "udp-flood",
-        "datagrams of ever other client ports, unanswered",
+        "datagrams from changing client ports, unanswered",
         &[9],
         Transport::Udp,
         |p, n| vec![turn(End::Client, &noise(p, n))],
@@ -163,7 +163,7 @@ pub static TEMPLATES: [Template; 15] = [
     }),
     flood(
         "dns-amplification",
-        "long answers of DNS servers to questions that the client has not asked",
+        "long answers from DNS servers to questions that the client did not ask",
         &[53],
         Transport::Udp,
         |p, n| vec![turn(End::Server, &dns_answer(mix(p.seed, n)))],
@@ -171,8 +171,8 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "ssh-brute-force",
         class: Class::BruteForce,
-        does: "connections of SSH that exchange versions and key methods, and end: a password is \
-               not seen",
+        does: "SSH connections that exchange versions and key methods, and end; no password is \
+               visible",
         ports: &[22],
         gap: Nanos(500 * MS),
         make: ssh,
@@ -181,7 +181,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "ftp-brute-force",
         class: Class::BruteForce,
-        does: "FTP sessions, each with another password, which is refused",
+        does: "FTP sessions, each with a different password, which is refused",
         ports: &[21],
         gap: Nanos(500 * MS),
         make: |p, n| {
@@ -201,8 +201,8 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "http-brute-force",
         class: Class::BruteForce,
-        does: "HTTP requests with basic authentication, each with another password, answered by \
-               401",
+        does: "HTTP requests with basic authentication, each with a different password, answered \
+               by 401",
         ports: &[80],
         gap: Nanos(200 * MS),
         make: |p, n| {
@@ -231,7 +231,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "telnet-brute-force",
         class: Class::BruteForce,
-        does: "telnet sessions, each with another password, which is refused",
+        does: "telnet sessions, each with a different password, which is refused",
         ports: &[23],
         gap: Nanos(500 * MS),
         make: |p, n| {
@@ -259,8 +259,7 @@ pub static BEACONS: [Template; 2] = [
     Template {
         name: "http-beacon",
         class: Class::Beacon,
-        does: "short HTTP requests of one client at intervals, which are answered with next to \
-               nothing",
+        does: "short HTTP requests from one client at intervals, with very short answers",
         ports: &[80],
         gap: Nanos(60_000 * MS),
         make: |p, n| {
@@ -288,7 +287,7 @@ pub static BEACONS: [Template; 2] = [
     Template {
         name: "dns-tunnel",
         class: Class::Beacon,
-        does: "questions for long random names of one domain, with answers of type TXT",
+        does: "DNS questions for long random names in one domain, with TXT answers",
         ports: &[53],
         gap: Nanos(1_000 * MS),
         make: |p, n| {
@@ -316,7 +315,7 @@ pub fn templates() -> impl Iterator<Item = &'static Template> {
 pub fn named(name: &str) -> Result<&'static Template, Error> {
     templates().find(|template| template.name == name).ok_or_else(|| {
         let names: Vec<&str> = templates().map(|template| template.name).collect();
-        Error(format!("found the template {name:?}, expected one of {}", names.join(", ")))
+        Error(format!("found template {name:?}, expected one of {}", names.join(", ")))
     })
 }
 
@@ -343,7 +342,7 @@ impl Template {
     pub fn events<'a>(&self, parameters: &'a Parameters) -> Result<Events<'a>, Error> {
         let p = parameters;
         let lacks =
-            |what: &str| Err(Error(format!("{}: no {what}, expected one at least", self.name)));
+            |what: &str| Err(Error(format!("{}: no {what}, expected at least one", self.name)));
         if p.clients.is_empty() || p.servers.is_empty() {
             return lacks(if p.clients.is_empty() { "clients" } else { "servers" });
         }
@@ -355,7 +354,7 @@ impl Template {
             p.clients.iter().chain(&p.servers).find(|address| address.is_ipv4() != first)
         {
             let text = format!(
-                "{}: {} and {other} are of different families, expected one",
+                "{}: {} and {other} are of different families, expected one family",
                 self.name, p.clients[0]
             );
             return Err(Error(text));
@@ -781,10 +780,10 @@ mod tests {
         let scan = named("syn-scan").unwrap();
         let good = parameters(scan, 4);
         let error = |p: Parameters| scan.events(&p).unwrap_err().to_string();
-        assert_eq!(error(scan.usual()), "syn-scan: no clients, expected one at least");
+        assert_eq!(error(scan.usual()), "syn-scan: no clients, expected at least one");
         assert_eq!(
             error(Parameters { ports: vec![], ..good.clone() }),
-            "syn-scan: no ports, expected one at least"
+            "syn-scan: no ports, expected at least one"
         );
         let mixed = Parameters { clients: vec!["::1".parse().unwrap()], ..good.clone() };
         assert!(error(mixed).contains("different families"));

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((wrong[0].line, wrong[0].column), (3, 1));
         assert_eq!(
             import(Import::Hex(&format!("{udp}\n\n{udp}\n")), "loop:0", 1).unwrap().notes,
-            ["the first 1 frames"]
+            ["only the first 1 frames"]
         );
     }
 

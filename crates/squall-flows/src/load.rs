@@ -176,42 +176,42 @@ impl Default for Load {
 pub enum LoadError {
     #[error(transparent)]
     Pool(#[from] PoolError),
-    #[error("template {template:?}: there is no pool of {role} with number {number}")]
+    #[error("template {template:?}: there is no pool {number} of {role}")]
     NoPool { template: String, role: &'static str, number: usize },
     #[error(
-        "template {0:?}: its clients have addresses of one family, its servers of the other\n  \
-         try pools of one family for it"
+        "template {0:?}: its clients and its servers have addresses of different families\n  \
+         try pools of one family"
     )]
     Families(String),
     #[error(
-        "template {0:?} has a weight, and the load no target\n  try a total of CPS, active flows \
-         or bandwidth, or cps"
+        "template {0:?} has a weight, but the load has no target\n  try a total of CPS, active \
+         flows or bandwidth, or cps"
     )]
     NoTarget(String),
-    #[error("the load has a target, and no template a weight\n  try weight = 1")]
+    #[error("the load has a target, but no template has a weight\n  try weight = 1")]
     NoWeight,
     #[error(
-        "template {template:?}: servers at port {port} are those of template {first:?}, too, and \
-         do something else there for the same clients, who are not ours: nothing tells them whom \
-         they serve\n  try another port or other servers for one of them, or say clients and \
-         rates as they are where these are begun"
+        "template {template:?}: template {first:?} has the same servers at port {port} with a \
+         different program for the same external clients, so servers cannot know which one to \
+         run\n  try another port or other servers for one of them, or the clients and rates with \
+         which the other side begins the flows"
     )]
     SharedByOthers { template: String, first: String, port: u16 },
     #[error(
-        "template {template:?}: servers at port {port} are those of template {first:?}, too, and \
-         tell them apart by the clients' ports, of which pool {pool:?} has too few\n  try at \
+        "template {template:?}: template {first:?} has the same servers at port {port}; they \
+         are distinguished by the clients' ports, and pool {pool:?} has too few\n  try at \
          least {of} ports, or another port of the servers"
     )]
     SharedPorts { template: String, first: String, port: u16, pool: String, of: u16 },
-    #[error("template {0:?}: a rate of 0, expected more")]
+    #[error("template {0:?}: the rate is 0, expected more")]
     NoRate(String),
     #[error(
-        "template {0:?}: TLS is over TCP, and its programs are over UDP\n  try without tls: there \
-         is no DTLS here"
+        "template {0:?}: TLS needs TCP, but its programs use UDP\n  try without tls: DTLS is \
+         not supported"
     )]
     NoTls(String),
     #[error(
-        "template {template:?}: its client's program is over {client}, its server's over {server}"
+        "template {template:?}: its client's program uses {client}, its server's uses {server}"
     )]
     Transports { template: String, client: &'static str, server: &'static str },
     /// A program or tunable of a template.
@@ -462,10 +462,7 @@ impl Load {
             }
             let as_old = Template { arrival: old.arrival.clone(), ..new.clone() };
             if as_old != *old {
-                return Err(format!(
-                    "more of template {:?} than how often it begins flows",
-                    old.name
-                ));
+                return Err(format!("template {:?} (other than its rate of flows)", old.name));
             }
         }
         let alike = |(old, new): (&Template, &Template)| match (&old.shape, &new.shape) {
@@ -473,7 +470,7 @@ impl Load {
             (old, new) => old == new,
         };
         if !self.templates.iter().zip(&new.templates).all(alike) {
-            return Err("stages, but for all levels by the same factor".into());
+            return Err("stages (other than all levels by the same factor)".into());
         }
         let script = |load: &Self| load.script.as_ref().map(Arc::as_ptr);
         if script(self) != script(new) {
@@ -481,7 +478,7 @@ impl Load {
         }
         let kind = |load: &Self| load.target.map(|target| std::mem::discriminant(&target));
         if kind(self) != kind(new) {
-            return Err("what is aimed at: a total of CPS, of open flows, or a bandwidth".into());
+            return Err("the kind of target (total CPS, open flows or bandwidth)".into());
         }
         let fixed = |load: &Self| {
             (load.shape.clone(), load.limits.flows, load.drain, load.patience, load.seed)

@@ -86,15 +86,15 @@ impl Network {
         }
         let tunnels = self.wraps.iter().filter(|w| w.is_tunnel()).count();
         if tunnels > 1 || tunnels == 1 && !self.wraps.last().is_some_and(Wrap::is_tunnel) {
-            return Err("a tunnel is the innermost layer, and there is at most one\n  try \
-                        another order"
+            return Err("a tunnel must be the innermost layer, and the only one\n  try another \
+                        order"
                 .into());
         }
         let mut labels = self.wraps.iter().skip_while(|w| !matches!(w, Wrap::Mpls { .. }));
         if labels.any(|w| matches!(w, Wrap::Vlan { .. })) {
-            return Err("a VLAN tag inside of MPLS labels, expected tags outside\n  try another \
-                        order"
-                .into());
+            return Err(
+                "a VLAN tag inside MPLS labels, expected tags outside\n  try another order".into(),
+            );
         }
         for wrap in &self.wraps {
             let (what, value, most) = match *wrap {
@@ -114,7 +114,7 @@ impl Network {
         }
         match self.wraps.last().and_then(Wrap::ends) {
             Some((local, remote)) if local.is_ipv4() != remote.is_ipv4() => {
-                Err(format!("a tunnel from {local} to {remote}: addresses of one family expected"))
+                Err(format!("a tunnel from {local} to {remote}: expected addresses of one family"))
             }
             _ => Ok(()),
         }

@@ -46,21 +46,19 @@ pub const MOST_ADDRESSES: u64 = 1 << 24;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     #[error(
-        "{text:?} is no range of addresses\n  expected \"16.0.0.1-16.0.0.255\", \"16.0.0.0/24\", \
-         \"fd00::1-fd00::ffff\" or a single address"
+        "{text:?} is not a range of addresses\n  expected \"16.0.0.1-16.0.0.255\", \
+         \"16.0.0.0/24\", \"fd00::1-fd00::ffff\" or a single address"
     )]
     Range { text: String },
     #[error("pool {0:?} has no addresses\n  expected at least one range")]
     Empty(String),
-    #[error(
-        "pool {0:?} has addresses of IPv4 and of IPv6\n  try two pools, and a template for each"
-    )]
+    #[error("pool {0:?} has IPv4 and IPv6 addresses\n  try two pools, and a template for each")]
     Families(String),
     #[error("pool {name:?}: {range} overlaps another of its ranges")]
     Overlap { name: String, range: AddrRange },
     #[error("pool {name:?} has {addresses} addresses, expected at most {MOST_ADDRESSES}")]
     TooMany { name: String, addresses: u128 },
-    #[error("pool {0:?} has no ports\n  expected a range as 1024-65535")]
+    #[error("pool {0:?} has no ports\n  expected a range such as 1024-65535")]
     Ports(String),
 }
 

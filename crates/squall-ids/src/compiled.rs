@@ -32,7 +32,7 @@ impl<'a> Compiled<'a> {
         let Some((rule, made)) = self.rules.rules.get(index).zip(self.made.get(index)) else {
             return Err(Refused {
                 rule: index,
-                text: format!("there is no rule {index}: the set has {}", self.made.len()),
+                text: format!("there is no rule {index}: the set has {} rules", self.made.len()),
             });
         };
         let made = made.get_or_init(|| {
@@ -135,7 +135,7 @@ impl<'a> Prepared<'a> {
                 .map(|transform| &transform.is)
                 .find(|is| matches!(is, Transform::Lua(_)))
             {
-                return Err(format!("luaxform {script}: scripts are not run here"));
+                return Err(format!("luaxform {script}: scripts are not supported"));
             }
             let steps: Vec<&Step> = inspection.steps.iter().collect();
             let look = Look {
@@ -307,13 +307,11 @@ pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
             ApplicationTest::SslState { any_of, negated: false }
                 if any_of.iter().all(|state| state == "server_hello") =>
             {
-                return Some(
-                    "Suricata 8 never sees the state server_hello where it looks at ssl_state",
-                );
+                return Some("Suricata 8 never finds server_hello when it tests ssl_state");
             }
             ApplicationTest::FtpBounce if rule.inspections.iter().any(of_payload) => {
                 return Some(
-                    "Suricata 8 never matches ftpbounce together with contents of the payload",
+                    "Suricata 8 never matches ftpbounce combined with contents of the payload",
                 );
             }
             _ => {}
@@ -326,7 +324,7 @@ pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
         _ => false,
     };
     let refused = rule.inspections.iter().flat_map(|inspection| &inspection.steps).any(before);
-    refused.then_some("Suricata 8 does not load a content whose offset is negative")
+    refused.then_some("Suricata 8 does not load a content with a negative offset")
 }
 
 /// Whether who speaks `spoken` speaks what a rule calls `asked`.

@@ -8,8 +8,8 @@ use squall_rules::Pcre;
 // not read for a build from another folder.
 const _: () = assert!(
     matches!(option_env!("PCRE2_SYS_STATIC"), Some(value) if matches!(value.as_bytes(), b"1")),
-    "PCRE2 would be the system's: build in the repository's folder, or with PCRE2_SYS_STATIC=1 in \
-     the environment"
+    "this would use the PCRE2 of the system: build in the repository's folder, or set \
+     PCRE2_SYS_STATIC=1 in the environment"
 );
 
 /// Suricata's `pcre.match-limit` and `pcre.match-limit-recursion`.
@@ -41,7 +41,7 @@ pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
         .extended(pcre.extended)
         .jit_if_available(true)
         .build(&pattern)
-        .map_err(|error| format!("PCRE2 refuses /{}/: {error}", pcre.pattern))
+        .map_err(|error| format!("PCRE2 rejects /{}/: {error}", pcre.pattern))
 }
 
 /// How many octets of `pattern` are verbs, `(*UTF)`.

@@ -164,7 +164,7 @@ impl<'v> Reading<'v> {
         let refuse = |reason, at, text: String| Refused { reason, at, sid: None, text };
         let Some(open) = line.find('(') else {
             let text = format!(
-                "{} is no rule: expected an action, a header and options in parentheses",
+                "{} is not a rule: expected an action, a header and options in parentheses",
                 quoted(line)
             );
             return Err(refuse(Reason::Syntax, None, text));
@@ -172,7 +172,7 @@ impl<'v> Reading<'v> {
         let Some(close) =
             line.rfind(')').filter(|&close| close > open && is_end(&line[close + 1..]))
         else {
-            let text = "the options do not end with ): is a line cut off?".to_owned();
+            let text = "the options do not end with `)`: is the line cut off?".to_owned();
             return Err(refuse(Reason::Syntax, Some(line.len()), text));
         };
         let options = options(line, open + 1..close);
@@ -190,7 +190,7 @@ impl<'v> Reading<'v> {
             return Err(refuse(
                 Reason::BadValue,
                 None,
-                format!("{} options: at most 65535 are read", options.len()),
+                format!("{} options: expected at most 65535", options.len()),
             ));
         }
         let parts: Vec<(&str, &str)> =
@@ -221,21 +221,21 @@ impl<'v> Reading<'v> {
         let word = |index: usize| &text[words[index].clone()];
         let syntax = |at, text| (at, Refusal(Reason::Syntax, text));
         if words.is_empty() {
-            return Err(syntax(0, "an action is missing, such as alert".into()));
+            return Err(syntax(0, "expected an action, such as alert".into()));
         }
         let Some(action) = action(word(0)) else {
             return Err(syntax(
                 0,
                 format!(
-                    "{} is no action: expected alert, drop, pass, log, reject ...",
+                    "unknown action {}: expected alert, drop, pass, log, reject ...",
                     quoted(word(0))
                 ),
             ));
         };
         if words.len() != 7 && words.len() > 2 {
             let text = format!(
-                "a header of {} words: expected `action protocol addresses ports -> addresses \
-                 ports`, or of Snort 3 `alert http`",
+                "the header has {} words: expected `action protocol addresses ports -> addresses \
+                 ports`, or in Snort 3 `alert http`",
                 words.len()
             );
             return Err(syntax(words[words.len() - 1].start, text));
@@ -243,7 +243,7 @@ impl<'v> Reading<'v> {
         let protocol = match words.get(1) {
             None => Protocol::Ip,
             Some(range) => protocol(&text[range.clone()]).ok_or_else(|| {
-                let text = format!("{} is no protocol that we know", quoted(&text[range.clone()]));
+                let text = format!("unknown protocol {}", quoted(&text[range.clone()]));
                 (range.start, Refusal(Reason::UnsupportedKeyword, text))
             })?,
         };
@@ -278,7 +278,7 @@ impl<'v> Reading<'v> {
             "<>" => Direction::Both,
             "=>" => Direction::Transaction,
             other => {
-                let text = format!("{} is no direction: expected ->, <> or =>", quoted(other));
+                let text = format!("unknown direction {}: expected ->, <> or =>", quoted(other));
                 return Err(syntax(words[4].start, text));
             }
         };
@@ -509,10 +509,7 @@ impl Building {
             let nearest = keywords::nearest(name)
                 .map(|nearest| format!(", did you mean {nearest}?"))
                 .unwrap_or_default();
-            return Err(Refusal(
-                Reason::UnknownKeyword,
-                format!("no engine that we know has such an option{nearest}"),
-            ));
+            return Err(Refusal(Reason::UnknownKeyword, format!("unknown option{nearest}")));
         };
         match &keyword.what {
             What::Ignored => Ok(()),
@@ -565,7 +562,7 @@ impl Building {
                 }
                 _ => {
                     return bad(format!(
-                        "{} is not understood behind a buffer's name",
+                        "{} is not understood after the name of a buffer",
                         quoted(part)
                     ));
                 }
@@ -602,7 +599,7 @@ impl Building {
                 transforms.push(Sourced { option, is: transform });
                 Ok(())
             }
-            Some(_) => contradiction("a transform stands right behind a buffer's name"),
+            Some(_) => contradiction("a transform must directly follow the name of a buffer"),
             None => contradiction("a transform needs a sticky buffer before it"),
         }
     }
@@ -700,12 +697,12 @@ impl Building {
     /// The content that modifiers belong to.
     pub fn content(&mut self) -> Parsed<&mut Content> {
         let Some((inspection, step)) = self.content else {
-            return contradiction("a content must stand before it");
+            return contradiction("it needs a content before it");
         };
         match self.rule.inspections[inspection].steps.get_mut(step).map(|step| &mut step.operation)
         {
             Some(Operation::Content(content)) => Ok(content),
-            _ => contradiction("a content must stand before it"),
+            _ => contradiction("it needs a content before it"),
         }
     }
 
@@ -713,12 +710,12 @@ impl Building {
     pub fn modify_buffer(&mut self, buffer: Buffer) -> Parsed {
         let Some((from, at)) = self.content else {
             return contradiction(
-                "a content must stand before it; as a sticky buffer it is written with dots",
+                "it needs a content before it; as a sticky buffer it is written with dots",
             );
         };
         let own = self.sticky.as_ref().and_then(|sticky| sticky.inspection);
         if self.rule.inspections[from].buffer != Buffer::Payload && own != Some(from) {
-            return contradiction("the content before it has a buffer already");
+            return contradiction("the content before it already has a buffer");
         }
         // Contents are moved as soon as their buffer is said, so that this one is the last of its
         // list.
@@ -739,7 +736,7 @@ impl Building {
     pub fn define(&mut self, name: &str) -> Parsed<u16> {
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
         {
-            return bad(format!("{} is no name of a variable", quoted(name)));
+            return bad(format!("{} is not a name of a variable", quoted(name)));
         }
         if let Some(known) = self.rule.variables.iter().position(|known| known == name) {
             return Ok(known as u16);
@@ -765,7 +762,7 @@ impl Building {
         match self.rule.variables.iter().position(|known| known == text) {
             Some(known) => Ok(Number::Variable(known as u16)),
             None => bad(format!(
-                "{} is neither a number nor set by byte_extract or byte_math before",
+                "{} is neither a number nor a variable set earlier by byte_extract or byte_math",
                 quoted(text)
             )),
         }
@@ -778,7 +775,7 @@ impl Building {
                 None,
                 Refusal(
                     Reason::NoSid,
-                    "a rule needs `sid:`, a number by which alerts name it".into(),
+                    "a rule needs `sid:`, the number that identifies it in alerts".into(),
                 ),
             ));
         }
@@ -812,8 +809,7 @@ const MOST_OCTETS: usize = 65_535;
 fn check(content: &Content) -> Parsed {
     if content.pattern.len() > MOST_OCTETS {
         return bad(format!(
-            "a content of {} octets: expected at most {MOST_OCTETS}, which is as long as a packet \
-             can be",
+            "a content of {} octets: expected at most {MOST_OCTETS}, the longest packet",
             content.pattern.len()
         ));
     }
@@ -827,7 +823,7 @@ fn check(content: &Content) -> Parsed {
         return contradiction(format!("within is smaller than the content's {length} octets"));
     }
     if content.is_relative() && (content.offset.is_some() || content.depth.is_some()) {
-        return contradiction("offset and depth do not go together with distance and within");
+        return contradiction("offset and depth cannot be combined with distance and within");
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ impl Reader {
                 gathering.refuse(
                     place,
                     Reason::Include,
-                    format!("include {target}: only files include others, this is a text"),
+                    format!("include {target}: only rules in files can include others"),
                 );
             },
         );
@@ -90,10 +90,10 @@ impl Reader {
     ) {
         let known = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let refusal = if above.contains(&known) {
-            Some(format!("{}: includes itself", path.display()))
+            Some(format!("{}: it includes itself", path.display()))
         } else if above.len() >= DEEPEST_INCLUDE {
             Some(format!(
-                "{}: more than {DEEPEST_INCLUDE} files that include each other",
+                "{}: includes are nested more than {DEEPEST_INCLUDE} deep",
                 path.display()
             ))
         } else {
@@ -146,7 +146,7 @@ fn octets(path: &Path) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
     File::open(path)?.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
     match octets.len() as u64 > MOST_OCTETS {
-        true => Err(io::Error::other(format!("it has more than {} MiB", MOST_OCTETS >> 20))),
+        true => Err(io::Error::other(format!("it is larger than {} MiB", MOST_OCTETS >> 20))),
         false => Ok(octets),
     }
 }
@@ -274,7 +274,7 @@ impl Gathering {
             let old = &self.set.rules[before];
             if rule.rev <= old.rev {
                 let text = format!(
-                    "sid {} rev {}: line {} of {} has rev {}, and is kept",
+                    "sid {} rev {}: line {} of {} has rev {} and is used instead",
                     rule.sid,
                     rule.rev,
                     old.place.line,
@@ -292,8 +292,10 @@ impl Gathering {
                 self.set.problems.push(problem);
                 return;
             }
-            let text =
-                format!("sid {} rev {}: rev {} follows and is taken", old.sid, old.rev, rule.rev);
+            let text = format!(
+                "sid {} rev {}: rev {} comes later and is used instead",
+                old.sid, old.rev, rule.rev
+            );
             let sid = Some(old.sid);
             let problem =
                 Problem { place: old.place, column: None, sid, reason: Reason::Duplicate, text };

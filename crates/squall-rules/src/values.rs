@@ -31,7 +31,7 @@ pub(crate) fn numbers(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
     let text = match text.split_once(',') {
         Some((text, "any")) => text.trim(),
         Some((text, index)) if index.trim() == "any" => text.trim(),
-        Some(_) => return unsupported("which of several numbers is meant: only `any` is read"),
+        Some(_) => return unsupported("only `any` can select one of several numbers"),
         None => text,
     };
     one_set(text, most, names, 1)
@@ -68,7 +68,7 @@ fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
         match found {
             Some(number) if number <= most => Ok(number),
             Some(number) => bad(format!("{number} is out of range: at most {most}")),
-            None => bad(format!("{} is no number", quoted(text))),
+            None => bad(format!("{} is not a number", quoted(text))),
         }
     };
     if let Some(rest) = text.strip_prefix('&') {
@@ -79,10 +79,10 @@ fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
             mask.trim().strip_suffix('!').map_or((mask, false), |mask| (mask, true));
         let (mask, value) = (number(mask)?, number(value)?);
         if value & !mask != 0 {
-            return bad("it can never be: the value has bits that the mask has not");
+            return bad("impossible: the value has bits outside the mask");
         }
         if most > u64::from(u16::MAX) {
-            return unsupported("a mask of a number of more than 16 bits");
+            return unsupported("a mask of more than 16 bits");
         }
         let found: Numbers =
             (0..=most).filter(|n| (n & mask == value) != negated).map(|n| n..=n).collect();
@@ -102,20 +102,20 @@ fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
         return if above < most {
             Ok(Numbers::range(above + 1..=most))
         } else {
-            bad(format!("nothing is above {above}"))
+            bad(format!("no number is above {above}"))
         };
     }
     if let Some(rest) = text.strip_prefix('<') {
         return match number(rest)?.checked_sub(1) {
             Some(last) => Ok(Numbers::range(0..=last)),
-            None => bad("nothing is below 0"),
+            None => bad("no number is below 0"),
         };
     }
     let range = |first: &str, last: &str, gap: u64| -> Parsed<Numbers> {
         let (first, last) = (number(first)?, number(last)?);
         match (first.checked_add(gap), last.checked_sub(gap)) {
             (Some(first), Some(last)) if first <= last => Ok(Numbers::range(first..=last)),
-            _ => bad(format!("nothing is between {first} and {last}")),
+            _ => bad(format!("no number is between {first} and {last}")),
         }
     };
     if let Some((first, last)) = text.split_once("<=>") {
@@ -183,7 +183,7 @@ pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
     let text = text.trim();
     let (text, negated) =
         text.strip_prefix('!').map_or((text, false), |rest| (rest.trim_start(), true));
-    let Some(inside) = text.strip_prefix('"') else { return bad("a content stands in quotes") };
+    let Some(inside) = text.strip_prefix('"') else { return bad("expected a content in quotes") };
     let mut pattern = vec![];
     let mut bytes = inside.bytes().enumerate();
     let mut hex: Option<Option<u8>> = None;
@@ -191,10 +191,10 @@ pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
         match (&mut hex, byte) {
             (None, b'|') => hex = Some(None),
             (Some(None), b'|') => hex = None,
-            (Some(Some(_)), b'|') => return bad("an octet in hexadecimal has two digits"),
+            (Some(Some(_)), b'|') => return bad("expected two digits per hexadecimal octet"),
             (None, b'"') => {
                 if pattern.is_empty() {
-                    return bad("a content of no octet");
+                    return bad("the content is empty");
                 }
                 pattern.shrink_to_fit();
                 return Ok((pattern, negated, inside[at + 1..].trim()));
@@ -210,13 +210,13 @@ pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
                 (None, None) if byte.is_ascii_whitespace() => {}
                 _ => {
                     return bad(
-                        "between bars stand octets in hexadecimal, each of two digits: |0D 0A|",
+                        "expected hexadecimal octets between bars, each with two digits: |0D 0A|",
                     );
                 }
             },
         }
     }
-    bad(if hex.is_some() { "a bar | that is not closed" } else { "a quote that is not closed" })
+    bad(if hex.is_some() { "a bar `|` is not closed" } else { "a quote is not closed" })
 }
 
 #[cfg(test)]
@@ -281,7 +281,11 @@ mod tests {
             assert_eq!(set(&format!("{}7", "! ".repeat(marks))), is);
         }
         let refused = numbers(&format!("{}[[a]]", "!".repeat(1_000_000)), 255, &[]).unwrap_err();
-        assert!(refused.1.contains("[[a]]") && refused.1.contains("is no number"), "{}", refused.1);
+        assert!(
+            refused.1.contains("[[a]]") && refused.1.contains("is not a number"),
+            "{}",
+            refused.1
+        );
         assert_eq!(set("!!=7"), [(7, 7)]);
     }
 

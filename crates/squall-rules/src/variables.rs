@@ -209,15 +209,15 @@ impl<'a> Resolver<'a> {
         if *elements > MOST_ELEMENTS {
             return Err((
                 Reason::BadValue,
-                format!("a list of more than {MOST_ELEMENTS} elements"),
+                format!("the list has more than {MOST_ELEMENTS} elements"),
             ));
         }
         let Some(depth) = depth.checked_sub(1) else {
             return Err((
                 Reason::BadValue,
                 format!(
-                    "{}: lists or variables more than {DEEPEST} deep, perhaps a variable that \
-                     names itself",
+                    "{}: lists or variables are nested more than {DEEPEST} deep; does a \
+                     variable refer to itself?",
                     shortened(text)
                 ),
             ));
@@ -232,7 +232,7 @@ impl<'a> Resolver<'a> {
             let Some(value) = self.variables.get(name) else {
                 return Err((
                     Reason::UndefinedVariable,
-                    format!("${name} is not defined: set it, or read the file that does"),
+                    format!("${name} is not defined: set it, or read the file that defines it"),
                 ));
             };
             let value: &'a str = value;
@@ -244,7 +244,7 @@ impl<'a> Resolver<'a> {
             let Some(inside) = inside.strip_suffix(']') else {
                 return Err((
                     Reason::Syntax,
-                    format!("{}: a list that begins with [ ends with ]", shortened(text)),
+                    format!("{}: a list that begins with `[` must end with `]`", shortened(text)),
                 ));
             };
             let (mut with, mut without) = (vec![], vec![]);
@@ -261,8 +261,9 @@ impl<'a> Resolver<'a> {
         if text.eq_ignore_ascii_case("any") {
             return Ok(S::any());
         }
-        S::one(text)
-            .ok_or_else(|| (Reason::BadValue, format!("{:?} is no {}", shortened(text), S::WHAT)))
+        S::one(text).ok_or_else(|| {
+            (Reason::BadValue, format!("{:?} is not a valid {}", shortened(text), S::WHAT))
+        })
     }
 }
 

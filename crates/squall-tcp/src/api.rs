@@ -151,7 +151,7 @@ impl Reason {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    #[error("a flow with these addresses and ports exists already")]
+    #[error("a flow with these addresses and ports already exists")]
     InUse,
     #[error("the stack has no room for more flows")]
     Full,
@@ -161,13 +161,13 @@ pub enum ConnectError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    #[error("the flow was closed or aborted before")]
+    #[error("the flow is already closed or aborted")]
     Closed,
-    #[error("a piece has at least one octet")]
+    #[error("a piece must have at least one octet")]
     Empty,
     #[error("more than 1 GiB would be outstanding")]
     Full,
-    #[error("the datagram is longer than a packet may be")]
+    #[error("the datagram does not fit into a packet")]
     TooLong,
 }
 

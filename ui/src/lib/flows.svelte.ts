@@ -112,9 +112,9 @@ export function addExample(): void {
 
 /** How many flows there are: which of the ways, and the amount. */
 export const LOADS = {
-  cps: "flows a second (CPS)",
-  users: "users, one flow each at a time",
-  weight: "share of the load of all",
+  cps: "flows per second (CPS)",
+  users: "users, each with one flow at a time",
+  weight: "share of the total load",
 } as const;
 export type LoadKind = keyof typeof LOADS;
 

@@ -161,12 +161,12 @@ pub enum ImportError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     #[error(
-        "packet {packet} begins a conversation more than the {most} that are kept; try a filter, \
-         or a higher limit of conversations"
+        "packet {packet} begins a conversation beyond the limit of {most}; try a filter, or a \
+         higher limit of conversations"
     )]
     Conversations { packet: u64, most: usize },
     #[error(
-        "at packet {packet} what was said needs more than {most} octets of memory; try a filter, \
+        "at packet {packet} the payload needs more than {most} octets of memory; try a filter, \
          or a higher limit of octets"
     )]
     Octets { packet: u64, most: u64 },

@@ -59,7 +59,7 @@ impl Tls {
         let server_name = server_name.map_err(|_| {
             let found = settings.server_name.as_deref().unwrap_or_default();
             wrong("server_name")(format!(
-                "{found:?} is no name of a host; expected www.example.net, or an address"
+                "{found:?} is not a host name; expected www.example.net, or an address"
             ))
         })?;
         let alpn: Vec<Vec<u8>> =
@@ -165,10 +165,10 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(chain) if chain.is_empty() => {
-            Err("there is no certificate in it; expected PEM: BEGIN CERTIFICATE".into())
+            Err("it contains no certificate; expected PEM: BEGIN CERTIFICATE".into())
         }
         Ok(chain) => Ok(chain),
-        Err(error) => Err(format!("it is no PEM file: {error}; expected BEGIN CERTIFICATE")),
+        Err(error) => Err(format!("it is not a PEM file: {error}; expected BEGIN CERTIFICATE")),
     }
 }
 
@@ -176,7 +176,7 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let expected = "expected PEM: BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE \
                     KEY, not encrypted";
     PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|error| format!("there is no key in it: {error}; {expected}"))
+        .map_err(|error| format!("it contains no key: {error}; {expected}"))
 }
 
 fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
@@ -184,7 +184,7 @@ fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
     for certificate in certificates(pem)? {
         roots
             .add(certificate)
-            .map_err(|error| format!("a certificate in it cannot be used: {error}"))?;
+            .map_err(|error| format!("cannot use a certificate in it: {error}"))?;
     }
     Ok(Arc::new(roots))
 }
@@ -194,7 +194,7 @@ fn self_signed(
     name: Option<&str>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
     let made = rcgen::generate_simple_self_signed([name.unwrap_or("squall.test").to_owned()]);
-    let made = made.map_err(|error| format!("none could be made: {error}"))?;
+    let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     Ok((vec![made.cert.der().clone()], key.into()))
 }

@@ -294,7 +294,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             if self.session.open {
                 self.program(Event::PeerClosed);
             } else {
-                self.fail(ProtocolError::TlsClosed, &"the peer closed in the handshake");
+                self.fail(ProtocolError::TlsClosed, &"the peer closed during the handshake");
             }
         }
         if let Err(error) = result {
@@ -326,7 +326,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         }
         self.session.peer_closed = true;
         if !self.session.open {
-            self.fail(ProtocolError::TlsClosed, &"the peer closed in the handshake");
+            self.fail(ProtocolError::TlsClosed, &"the peer closed during the handshake");
         } else {
             if !self.session.closing {
                 self.apps.observer_mut().truncated(self.program);
@@ -347,7 +347,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
 
     fn gone(&mut self, event: Event<'_>) {
         if !self.session.open && !self.session.over {
-            self.apps.observer_mut().insecure(self.program, &"the flow ended in the handshake");
+            self.apps.observer_mut().insecure(self.program, &"the flow ended during the handshake");
         }
         // A peer that closes first does not read our close_notify any more: its host resets the
         // flow for it, after both sides have heard all of the other.

@@ -259,7 +259,7 @@ fn what_cannot_be_looked_at_is_a_mistake() {
     };
     for (found, expected) in [
         (client(&["check status 200"]), "add `http_response` before it"),
-        (client(&["http_response", "check regex \"(\""]), "\"(\" is no regular expression"),
+        (client(&["http_response", "check regex \"(\""]), "\"(\" is not a regular expression"),
         (client(&["http_response", "check sha256 12"]), "64 hexadecimal digits"),
         (client(&["http_response", "extract x = xml a"]), "and json, regex or header"),
         (
@@ -297,7 +297,8 @@ fn what_cannot_be_looked_at_is_a_mistake() {
     );
     let error = raw("${data:usr}").expect_err("no column").to_string();
     assert!(
-        error.contains("${data:usr} is no column") && error.contains("user, password"),
+        error.contains("${data:usr}: the data has no such column")
+            && error.contains("user, password"),
         "{error}"
     );
     assert!(raw("${usr}").expect_err("no mark").to_string().contains("data:COLUMN"));

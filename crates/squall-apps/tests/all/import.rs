@@ -253,9 +253,9 @@ fn what_is_no_conversation_is_counted() {
         squall_apps::import(&mut reader, "x", &options).expect_err("a limit").to_string()
     };
     let error = limit(ImportOptions { most_conversations: 4, ..options() });
-    assert!(error.starts_with("packet 5 begins a conversation more than the 4"), "{error}");
+    assert!(error.starts_with("packet 5 begins a conversation beyond the limit of 4"), "{error}");
     let error = limit(ImportOptions { most_octets: 2000, ..options() });
-    assert!(error.starts_with("at packet 4 what was said needs more than 2000 octets"), "{error}");
+    assert!(error.starts_with("at packet 4 the payload needs more than 2000 octets"), "{error}");
 }
 
 /// One side says something; the other may follow after a pause.

@@ -20,17 +20,17 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
     let server = |lines: &[&str]| error(Role::Server, Transport::Tcp, lines);
     let udp = |lines: &[&str]| error(Role::Client, Transport::Udp, lines);
     for (found, expected) in [
-        (client(&[]), r#"program "p": the program has no instruction"#),
+        (client(&[]), r#"program "p": the program has no instructions"#),
         (
             client(&["recv 1", "reciv 1"]),
-            r#"program "p", instruction 2: "reciv 1" is no instruction; expected connect, accept, send, recv"#,
+            r#"program "p", instruction 2: "reciv 1" is not an instruction; expected connect,"#,
         ),
-        (client(&["recv 0"]), "instruction 1: octets to receive is 0; expected 1 at least"),
+        (client(&["recv 0"]), "instruction 1: octets to receive is 0; expected at least 1"),
         (client(&["recv ten"]), "expected octets, less than 4 GiB; try recv 1460"),
         (client(&["recv 1 within soon"]), "expected a duration; try within 2 s"),
         (
             client(&["delay uniform 5 ms 1 ms"]),
-            "the shortest delay is 5000000; expected the shortest first",
+            "the shortest delay is 5000000; expected at most the longest",
         ),
         (client(&["delay 3 days"]), "expected a duration; try delay 10 ms"),
         (client(&["delay 25 h"]), "the delay is 90000000000000; expected at most 24 h"),
@@ -38,28 +38,34 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
             client(&["recv 1", "connect"]),
             "instruction 2: `connect` can only be the first instruction",
         ),
-        (client(&["accept"]), "`accept` is of a server's program"),
-        (server(&["http_response"]), "`http_response` is of a client's program"),
+        (client(&["accept"]), "`accept` is only for the program of a server"),
+        (server(&["http_response"]), "`http_response` is only for the program of a client"),
         (udp(&["send hello"]), "`send` is for TCP flows; try `send_packet`"),
         (client(&["recv_packets 1"]), "`recv_packets` is for UDP flows; try `recv`"),
         (client(&["send bye"]), r#"no message is named "bye"; there are hello"#),
         (client(&["send \"\""]), "the message has no octets"),
         (client(&["send \"a"]), "expected a closing quote"),
-        (client(&[r#"send "\q""#]), r#"message: "\\q" is no escape"#),
-        (client(&[r#"send "${x}""#]), "message: ${x} is no mark; expected random:ALPHABET:WIDTH"),
+        (client(&[r#"send "\q""#]), r#"message: "\\q" is not an escape"#),
+        (
+            client(&[r#"send "${x}""#]),
+            "message: ${x} is not a mark; expected random:ALPHABET:WIDTH",
+        ),
         (client(&[r#"send "${client""#]), r#"message: "${" is not closed"#),
-        (client(&[r#"send "${random:hex:0}""#]), "a mark's width is 0; expected 1..=1,000,000"),
+        (
+            client(&[r#"send "${random:hex:0}""#]),
+            "the width of a mark is 0; expected 1..=1,000,000",
+        ),
         (client(&[r#"send "${template:host}""#]), "${template:host} has no value"),
         (client(&[r#"send "${variable:x}""#]), r#"variable "x" is never given a value"#),
         (
             client(&["set x 1", "set y 1", r#"send "${variable:x}${variable:y}""#]),
-            r#"instruction 3: message: two variables, "x" and "y"; expected one at most"#,
+            r#"instruction 3: message: two variables, "x" and "y"; expected at most one"#,
         ),
-        (client(&["recv_until \"\""]), "the pattern's length is 0; expected 1..=255"),
-        (client(&["jump there"]), r#"label "there" is nowhere; there are none"#),
+        (client(&["recv_until \"\""]), "the length of the pattern is 0; expected 1..=255"),
+        (client(&["jump there"]), r#"label "there" does not exist; there are none"#),
         (
             client(&["label a", "recv 1", "label a"]),
-            r#"instruction 3: label "a" stands at instruction 1 already"#,
+            r#"instruction 3: label "a" is already at instruction 1"#,
         ),
         (
             client(&["jump in", "loop 3", "label in", "recv 1", "end"]),
@@ -67,23 +73,17 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
         ),
         (client(&["recv 1", "end"]), "instruction 2: `end` without `loop`"),
         (client(&["loop 3", "recv 1"]), "instruction 1: the loop has no `end`"),
-        (
-            client(&["loop 3", "set x 1", "end"]),
-            "instruction 2: this goes round without ever waiting",
-        ),
-        (client(&["label a", "close", "jump a"]), "this goes round without ever waiting"),
-        (
-            udp(&["loop forever", "send_packet hello", "end"]),
-            "this goes round without ever waiting",
-        ),
-        (client(&["close", "send hello"]), "instruction 2: a message behind `close`"),
+        (client(&["loop 3", "set x 1", "end"]), "instruction 2: this loop never waits"),
+        (client(&["label a", "close", "jump a"]), "this loop never waits"),
+        (udp(&["loop forever", "send_packet hello", "end"]), "this loop never waits"),
+        (client(&["close", "send hello"]), "instruction 2: a message after `close`"),
         (
             client(&["rate 1 kB", r#"send "${client}""#]),
-            "under a rate each message needs one length for all flows",
+            "with a rate, each message needs the same length in all flows",
         ),
         (
             client(&["rate 1 B every 1 us", r#"send "${repeat:99999999:x}""#]),
-            "at most 1,048,576 ticks a message",
+            "at most 1,048,576 ticks per message",
         ),
         (client(&["rate 1 kB every 2 s"]), "the tick is 2000000000; expected 1 ns to 1 s"),
         (
@@ -91,16 +91,16 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
                 "set a 1", "set b 1", "set c 1", "set d 1", "set e 1", "set f 1", "set g 1",
                 "set h 1", "set i 1",
             ]),
-            "9 variables and counted loops inside each other; expected 8 at most",
+            "9 variables and nested counted loops; expected at most 8",
         ),
         (server(&["http_serve 204 a/b 10"]), "the status is 204; expected 200..=599"),
         (
             udp(&["recv_packets 1", "recv_packet_octets 5"]),
-            "datagrams are counted by `recv_packets` and by `recv_packet_octets`",
+            "the program has both `recv_packets` and `recv_packet_octets`",
         ),
         (
             udp(&[r#"send_packet "${repeat:65528:x}""#]),
-            "the message has 65528 octets; expected 65527 at most",
+            "the message has 65528 octets; expected at most 65527",
         ),
         (
             client(&[r#"send "${repeat:2000000000:x}""#]),
@@ -203,7 +203,7 @@ fn templates_fill_what_they_have_values_for() {
 }
 
 #[test]
-#[should_panic(expected = "is no server's program")]
+#[should_panic(expected = "is not a server's program")]
 fn a_client_does_not_listen() {
     let mut apps = Apps::new(1, ());
     let program = apps.add(&Program::client("c").recv(1).build().expect("right")).expect("right");

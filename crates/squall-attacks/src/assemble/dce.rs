@@ -54,7 +54,7 @@ impl Call {
                 (
                     uuid,
                     version.ok_or_else(|| {
-                        Impossible("an interface has no such version, at most 65535".into())
+                        Impossible("the version of an interface is at most 65535".into())
                     })?,
                 )
             }

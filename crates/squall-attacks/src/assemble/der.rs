@@ -59,9 +59,9 @@ impl Certificate {
         let all = sequence([sequence(fields), algorithm, node(3, [signed])]);
         match all.len() {
             ..=65_000 => Ok(all),
-            long => {
-                Err(Impossible(format!("a certificate has at most 65000 octets here, not {long}")))
-            }
+            long => Err(Impossible(format!(
+                "the certificate would have {long} octets, more than 65000"
+            ))),
         }
     }
 }
@@ -139,7 +139,7 @@ fn name(text: &Octets) -> Result<Octets, Impossible> {
         let tag = if tag != 0x0c && !value.bytes().is_ascii() { 0x0c } else { tag };
         if std::str::from_utf8(value.bytes()).is_err() {
             return Err(Impossible(format!(
-                "{:?} is no text of a certificate's name",
+                "{:?} is not valid text for a name in a certificate",
                 String::from_utf8_lossy(value.bytes())
             )));
         }

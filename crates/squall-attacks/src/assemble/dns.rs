@@ -51,7 +51,7 @@ impl Wanted {
             };
             usual
                 .or_else(other)
-                .ok_or_else(|| Impossible(format!("no such {what} of DNS: at most {most}")))
+                .ok_or_else(|| Impossible(format!("no allowed {what} of DNS is at most {most}")))
         };
         for test in &parts.tests {
             match test {
@@ -111,7 +111,7 @@ impl Message<'_> {
         }
         for section in [&questions, &answers, &authorities, &additionals] {
             let count = u16::try_from(section.len())
-                .map_err(|_| Impossible("a message has 65535 names at most".into()))?;
+                .map_err(|_| Impossible("a DNS message has at most 65535 names".into()))?;
             all.append(&number16(count));
         }
         for name in &questions {
@@ -129,7 +129,7 @@ impl Message<'_> {
             record(&mut all, name, A);
         }
         if all.len() > 65_535 {
-            return Err(Impossible("a message has at most 65535 octets".into()));
+            return Err(Impossible("a DNS message has at most 65535 octets".into()));
         }
         if self.over_tcp && !self.multicast {
             let mut framed = number16(all.len() as u16);
@@ -207,7 +207,7 @@ fn labels(name: &Octets) -> Result<Octets, Impossible> {
     for label in whole.bytes().split(|&octet| octet == b'.') {
         match label.len() {
             0 if whole.is_empty() => break,
-            0 => return impossible("a label of a name is not empty"),
+            0 => return impossible("a label of a name must not be empty"),
             1..=63 => {}
             _ => return impossible("a label of a name has at most 63 octets"),
         }

@@ -94,9 +94,7 @@ const LONGEST: usize = 1 << 20;
 /// `length` if it is not above `most`.
 pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     if length > most {
-        return Err(Impossible(format!(
-            "the protocol has room for {most} octets there, not for {length}"
-        )));
+        return Err(Impossible(format!("{length} octets do not fit into a field of {most}")));
     }
     Ok(length)
 }
@@ -127,7 +125,7 @@ pub(super) fn number(
     let usual = usual.iter().copied().find(|number| allowed.contains(*number));
     match usual.or_else(|| allowed.first()) {
         Some(number) if number <= most => Ok(Some(number)),
-        _ => Err(Impossible(format!("no number up to {most} is allowed there"))),
+        _ => Err(Impossible(format!("no number up to {most} is allowed"))),
     }
 }
 

@@ -145,7 +145,7 @@ impl Request {
             .find(|octet| octet.is_ascii_whitespace())
         {
             return Err(Impossible(format!(
-                "octet {space:#04x} ends a method and a URI, and cannot stand in them"
+                "octet {space:#04x} ends a method or URI and cannot be part of it"
             )));
         }
         request.lines = blocks.lines(
@@ -164,7 +164,7 @@ impl Request {
     fn first_line(&mut self, line: &Octets) -> Result<bool, Impossible> {
         let octets = line.bytes();
         if contains(octets, b"\n") {
-            return Err(Impossible("a request line is one line".into()));
+            return Err(Impossible("a request line cannot contain a line feed".into()));
         }
         let words: Vec<_> = words(line);
         let is_method = |word: &Octets| {
@@ -181,7 +181,7 @@ impl Request {
         };
         if let [_, extra, ..] = uri {
             return Err(Impossible(format!(
-                "a request line has three words, {:?} is a fourth",
+                "a request line has three words, but {:?} would be a fourth",
                 String::from_utf8_lossy(extra.bytes())
             )));
         }
@@ -291,8 +291,8 @@ impl Response {
                     .find(|&code| codes.contains(code))
                     .or(codes.at_least(100));
                 let code = code.filter(|&code| code < 1000);
-                let code = code
-                    .ok_or_else(|| Impossible("no status of three digits is asked for".into()))?;
+                let code =
+                    code.ok_or_else(|| Impossible("no status of three digits is allowed".into()))?;
                 response.status = Octets::framing(code.to_string());
             }
         }
@@ -315,7 +315,7 @@ impl Response {
         let bodyless = matches!(response.status.bytes(), [b'1', _, _] | b"204" | b"304");
         if bodyless && !response.body.is_empty() {
             return Err(Impossible(format!(
-                "a response of status {} has no body",
+                "a response with status {} has no body",
                 String::from_utf8_lossy(response.status.bytes())
             )));
         }
@@ -328,7 +328,7 @@ impl Response {
 
     fn first_line(&mut self, line: &Octets) -> Result<(), Impossible> {
         if contains(line.bytes(), b"\n") {
-            return Err(Impossible("a status line is one line".into()));
+            return Err(Impossible("a status line cannot contain a line feed".into()));
         }
         let words = words(line);
         let is_status =
@@ -475,13 +475,13 @@ impl<'p> Blocks<'p> {
                     }
                     _ if one && normalised => {
                         return Err(Impossible(
-                            "the empty line behind the header is not seen in http.header".into(),
+                            "http.header does not contain the empty line after the header".into(),
                         ));
                     }
                     _ if at + 1 == count => {}
                     _ if one => {
                         return Err(Impossible(
-                            "an empty line ends the header, and cannot stand in it".into(),
+                            "an empty line ends the header and cannot be part of it".into(),
                         ));
                     }
                     // Between two patterns there is room for a line.
@@ -502,7 +502,7 @@ impl<'p> Blocks<'p> {
                 line.is(b"Cookie") && self.from == End::Client || line.is(b"Set-Cookie");
             if seen == Seen::WithoutCookies && is_cookie {
                 if asked_before.is_some() {
-                    return Err(Impossible("cookies are not seen in http.header".into()));
+                    return Err(Impossible("http.header does not contain cookies".into()));
                 }
                 // A line whose name ends like theirs is seen.
                 let mut octets = Octets::from("X-");
@@ -575,7 +575,7 @@ impl<'p> Blocks<'p> {
         }
         // Lines of one name become one whose values have commas between them (RFC 9110 §5.3).
         Err(Impossible(format!(
-            "{} cannot stand twice in a header",
+            "{} cannot occur twice in a header",
             String::from_utf8_lossy(&name)
         )))
     }
@@ -593,7 +593,7 @@ impl<'p> Blocks<'p> {
             let bytes = piece.bytes();
             if bytes.contains(&b':') || bytes.trim_ascii() != bytes {
                 return Err(Impossible(format!(
-                    "{:?} is no name of a header",
+                    "{:?} is not a name of a header",
                     String::from_utf8_lossy(bytes)
                 )));
             }
@@ -855,7 +855,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
         }
         octets.append(piece);
     } else if normalised {
-        return impossible("no header line is seen like that");
+        return impossible("a header line never has this form");
     } else {
         octets = piece.clone();
     }
@@ -870,7 +870,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
         && !empty
         && octets.bytes().last().is_some_and(|octet| b" \t".contains(octet))
     {
-        return impossible("blanks at the end of a header line are not seen");
+        return impossible("blanks at the end of a header line are removed");
     }
     Ok(Line { open, ..Line::whole(octets) })
 }
@@ -903,10 +903,10 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
 fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     let bytes = value.bytes();
     if bytes.iter().any(|octet| b"\r\n".contains(octet)) {
-        return Err(Impossible(format!("{} has no ends of lines", buffer.name())));
+        return Err(Impossible(format!("{} contains no line ends", buffer.name())));
     }
     if buffer == Buffer::HttpHost && bytes.iter().any(u8::is_ascii_uppercase) {
-        return Err(Impossible("http.host is in lower case".into()));
+        return Err(Impossible("http.host is lower case".into()));
     }
     let blank = |octet: Option<&u8>| octet.is_some_and(|octet| octet.is_ascii_whitespace());
     let mut padded = Octets::new();

@@ -261,7 +261,7 @@ fn cip(parts: &Parts, command: u16) -> Result<(Fields, Fields), Impossible> {
     let of = |at: usize, most: u64| -> Result<Option<u64>, Impossible> {
         let Some(numbers) = asked.and_then(|asked| asked.get(at)) else { return Ok(None) };
         let found = numbers.first().filter(|number| *number <= most);
-        found.map(Some).ok_or_else(|| Impossible(format!("CIP has numbers up to {most} there")))
+        found.map(Some).ok_or_else(|| Impossible(format!("the number of CIP is at most {most}")))
     };
     let named = |names: &[&str], most: u64| -> Result<Option<u64>, Impossible> {
         names.iter().try_fold(None, |found, name| Ok(found.or(other(parts, name, &[], most)?)))

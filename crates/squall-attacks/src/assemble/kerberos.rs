@@ -39,7 +39,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         TGS_REQ | 13 => (asks.request(TGS_REQ), asks.reply(13)),
         AP_REQ | 15 => (asks.use_of_ticket(), asks.answer_to_use()),
         ERROR => (asks.request(AS_REQ), asks.error(code.unwrap_or(6) as u8)),
-        other => return Err(Impossible(format!("no message of Kerberos is of the type {other}"))),
+        other => return Err(Impossible(format!("no Kerberos message has type {other}"))),
     };
     let framed = |octets: Octets| -> Result<Octets, Impossible> {
         if parts.style.over_tcp {

@@ -133,6 +133,6 @@ fn ask(operation: u8, dn: &Octets, said: Octets) -> Result<Octets, Impossible> {
         14 => node(tag, [name(), sequence([plain(4, b"description"), node(4, [said])])]),
         ABANDON => plain(0x50, &[1]),
         EXTENDED => node(tag, [plain(0x80, b"1.3.6.1.4.1.4203.1.11.3"), node(0x81, [said])]),
-        other => return Err(Impossible(format!("no request of LDAP is the operation {other}"))),
+        other => return Err(Impossible(format!("no LDAP request has operation {other}"))),
     })
 }

@@ -208,7 +208,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
 fn file_name(parts: &Parts, from: End) -> Result<Option<Octets>, Impossible> {
     if let Some(name) = parts.get(Buffer::FileName, from) {
         if name.bytes().contains(&b'"') {
-            return Err(Impossible("a file's name has no quotation marks here".into()));
+            return Err(Impossible("a file name with quotation marks is not supported".into()));
         }
         return one_line(Buffer::FileName, name).cloned().map(Some);
     }
@@ -239,7 +239,7 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
             let dotted =
                 lines.into_iter().any(|line| line.starts_with(b".") || line.starts_with(b"--"));
             match bare || long || dotted {
-                true => Err(Impossible("this file cannot be sent as it is in a mail".into())),
+                true => Err(Impossible("this file cannot be sent unencoded in a mail".into())),
                 false => Ok(("7bit", data.clone())),
             }
         }

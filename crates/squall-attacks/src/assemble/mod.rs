@@ -188,7 +188,7 @@ pub fn assemble_all(application: Application, parts: &Parts) -> Result<Assembled
         BitTorrentDht => small::dht(parts),
         WebSocket => websocket::conversation(parts),
         Http2 => websocket::http2(parts),
-        _ => Err(Impossible(format!("no messages of {application:?} are made yet"))),
+        _ => Err(Impossible(format!("messages of {application:?} are not supported yet"))),
     };
     Ok(Assembled { turns: turns?, beside: None })
 }

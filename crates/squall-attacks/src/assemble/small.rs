@@ -12,7 +12,7 @@ pub(super) fn tftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let mode = part_or(parts, Buffer::TftpMode, End::Client, "octet");
     for text in [&file, &mode] {
         if text.bytes().contains(&0) {
-            return Err(Impossible("names of TFTP end with their first zero octet".into()));
+            return Err(Impossible("names in TFTP end at their first zero octet".into()));
         }
     }
     let said = payload(parts, End::Client).unwrap_or_default();
@@ -75,7 +75,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let Some(text) = either(buffer) else { return Ok(Octets::framing(usual)) };
         let octets = from_hexadecimal(text)?;
         if octets.len() != 8 {
-            return Err(Impossible("an index of IKE has eight octets, sixteen digits".into()));
+            return Err(Impossible("an IKE SPI has eight octets, sixteen digits".into()));
         }
         Ok(octets)
     };
@@ -175,9 +175,7 @@ fn from_hexadecimal(text: &Octets) -> Result<Octets, Impossible> {
     for at in (0..text.len()).step_by(2) {
         let low = text.bytes().get(at + 1).copied().unwrap_or(b'0');
         let (Some(high), Some(low)) = (digit(text.bytes()[at]), digit(low)) else {
-            return Err(Impossible(
-                "what engines show as hexadecimal digits is made of such".into(),
-            ));
+            return Err(Impossible("expected hexadecimal digits".into()));
         };
         all.push(high << 4 | low, text.origins()[at]);
     }

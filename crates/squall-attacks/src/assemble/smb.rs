@@ -56,7 +56,7 @@ impl Wanted {
         let pipe = client(Buffer::SmbNamedPipe);
         let share = client(Buffer::SmbShare);
         if pipe.is_some() && share.is_some() {
-            return Err(Impossible("one tree is connected to, a pipe's or a disk's".into()));
+            return Err(Impossible("a conversation uses one tree: a pipe or a disk".into()));
         }
         let calls = parts.tests.iter().any(|test| {
             matches!(test, ApplicationTest::DceInterface { .. } | ApplicationTest::DceOpnum(_))
@@ -73,7 +73,7 @@ impl Wanted {
             || share.is_some()
             || client(Buffer::FileName).is_some();
         if is_file && (calls || stub || pipe.is_some()) {
-            return Err(Impossible("calls are made through pipes, files are on disks".into()));
+            return Err(Impossible("calls need a pipe, files need a disk".into()));
         }
         let is_pipe = !is_file;
         let usual = if is_pipe { "\\\\SERVER\\IPC$" } else { "\\\\SERVER\\data" };

@@ -34,7 +34,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let user = either(Buffer::SnmpUser);
     let community = either(Buffer::SnmpCommunity);
     if user.is_some() && community.is_some() {
-        return Err(Impossible("SNMP 3 has users, the others have communities".into()));
+        return Err(Impossible("SNMP 3 has users, other versions have communities".into()));
     }
     let kind = kind.map_or(if trap.is_some() { TRAP } else { 0 }, |kind| kind as u8);
     let usual = match (user.is_some(), kind == TRAP) {

@@ -18,7 +18,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     for part in &parts.buffers {
         if matches!(part.0, Buffer::SshHassh | Buffer::SshHasshServer) {
             return Err(Impossible(format!(
-                "{} is a hash: nothing is known that has it",
+                "{} is a hash, and no input with this hash is known",
                 part.0.name()
             )));
         }
@@ -67,7 +67,7 @@ fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let software =
         one_line(Buffer::SshSoftware, parts.get(Buffer::SshSoftware, from).unwrap_or(&software))?;
     if protocol.bytes().contains(&b'-') {
-        return Err(Impossible("a version of SSH ends at a hyphen".into()));
+        return Err(Impossible("an SSH version ends at a hyphen".into()));
     }
     let mut all = Octets::from("SSH-");
     all.append(protocol);
@@ -75,7 +75,7 @@ fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     all.append(software);
     // With its end (RFC 4253 §4.2).
     if all.len() > 253 {
-        return Err(Impossible("a banner of SSH has at most 255 octets".into()));
+        return Err(Impossible("an SSH banner has at most 255 octets".into()));
     }
     all.append(&"\r\n".into());
     Ok(all)
@@ -146,7 +146,7 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     all.append(&Octets::from(&[0; 5]));
     match all.len() {
         ..=32_000 => Ok(packet(&all)),
-        _ => Err(Impossible("an offer has at most 32000 octets".into())),
+        _ => Err(Impossible("an SSH offer has at most 32000 octets".into())),
     }
 }
 

@@ -147,7 +147,7 @@ pub(super) fn joined(pieces: &[&Octets]) -> Octets {
 /// What stands in one line has no end of one.
 pub(super) fn one_line(buffer: Buffer, octets: &Octets) -> Result<&Octets, Impossible> {
     match octets.bytes().iter().any(|octet| b"\r\n".contains(octet)) {
-        true => Err(Impossible(format!("{} has no ends of lines", buffer.name()))),
+        true => Err(Impossible(format!("{} contains no line ends", buffer.name()))),
         false => Ok(octets),
     }
 }

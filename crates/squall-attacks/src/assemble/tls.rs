@@ -17,7 +17,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             Buffer::TlsFingerprint | Buffer::Ja3Hash | Buffer::Ja3sHash | Buffer::Ja4Hash
         ) {
             return Err(Impossible(format!(
-                "{} is a hash: nothing is known that has it",
+                "{} is a hash, and no input with this hash is known",
                 part.0.name()
             )));
         }
@@ -32,7 +32,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let mut server = server_hello(parts, version)?;
     if version == TLS_1_3 {
         if parts.buffers.iter().any(|part| is_of_certificate(part.0)) {
-            return Err(Impossible("certificates of TLS 1.3 are encrypted".into()));
+            return Err(Impossible("certificates are encrypted in TLS 1.3".into()));
         }
         server.append(&record(20, legacy, &Octets::from(&[1])));
         server.append(&sealed(23, legacy, 1_200));
@@ -71,7 +71,7 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
         let fits = usual.iter().copied().find(|version| any_of.contains(version) != *negated);
         asked = Some(
             fits.or(any_of.first().copied().filter(|_| !negated))
-                .ok_or_else(|| Impossible("no version of TLS is left".into()))?,
+                .ok_or_else(|| Impossible("no TLS version is allowed".into()))?,
         );
     }
     let text = parts.buffers.iter().find(|part| part.0 == Buffer::TlsVersionText);
@@ -84,7 +84,7 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
             b"1.3" | b"TLSv1.3" | b"TLS 1.3" => TLS_1_3,
             other => {
                 return Err(Impossible(format!(
-                    "{:?} is no version of TLS",
+                    "{:?} is not a TLS version",
                     String::from_utf8_lossy(other)
                 )));
             }
@@ -92,7 +92,7 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
         asked = Some(named);
     }
     match asked {
-        Some(2) => Err(Impossible("hellos of SSL 2 are not made".into())),
+        Some(2) => Err(Impossible("SSL 2 is not supported".into())),
         Some(version) => Ok(version),
         None => Ok(TLS_1_2),
     }
@@ -101,7 +101,7 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
 /// Numbers of a JA3 text: `771,49195-49199,0-23,29-23,0`.
 fn ja3(text: &Octets, fields: usize) -> Result<Vec<Vec<u16>>, Impossible> {
     let impossible =
-        || Impossible(format!("{:?} is no JA3 text", String::from_utf8_lossy(text.bytes())));
+        || Impossible(format!("{:?} is not a JA3 text", String::from_utf8_lossy(text.bytes())));
     let text = std::str::from_utf8(text.bytes()).map_err(|_| impossible())?;
     let lists = text.split(',').map(|list| match list {
         "" => Ok(vec![]),
@@ -145,7 +145,7 @@ fn client_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
         formats = lists.next().unwrap_or_default();
         if sni.is_some() && !kinds.contains(&0) || !alpn.is_empty() && !kinds.contains(&16) {
             return Err(Impossible(
-                "the JA3 text has no extension for the name that is asked for".into(),
+                "the JA3 text has no extension for the required server name or protocol".into(),
             ));
         }
     }
@@ -223,7 +223,7 @@ fn server_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
         let mut lists = ja3(text, 3)?;
         legacy = lists[0][0];
         cipher =
-            *lists[1].first().ok_or_else(|| Impossible("a server's hello has a cipher".into()))?;
+            *lists[1].first().ok_or_else(|| Impossible("a ServerHello needs a cipher".into()))?;
         kinds = lists.swap_remove(2);
     }
     let mut hello = Octets::framing(legacy.to_be_bytes());
@@ -260,7 +260,7 @@ fn protocols(names: &[Octets]) -> Result<Octets, Impossible> {
     let default = ["h2".into(), "http/1.1".into()];
     for name in if names.is_empty() { &default[..] } else { names } {
         if name.is_empty() || name.len() > 255 {
-            return Err(Impossible("a protocol's name has 1 to 255 octets".into()));
+            return Err(Impossible("a protocol name has 1 to 255 octets".into()));
         }
         list.append(&counted8(name));
     }
@@ -292,8 +292,9 @@ fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     for test in &parts.tests {
         if let ApplicationTest::TlsCertCount(counts) = test {
             let least = counts.at_least(1).or(counts.first()).filter(|&least| least <= 100);
-            count = least
-                .ok_or_else(|| Impossible("a chain has at most 100 certificates here".into()))?;
+            count = least.ok_or_else(|| {
+                Impossible("chains of more than 100 certificates are not supported".into())
+            })?;
         }
     }
     let mut certificate = Certificate {
@@ -332,7 +333,7 @@ fn is_certificate(octets: &[u8]) -> bool {
 fn serial(text: &Octets) -> Result<Octets, Impossible> {
     let impossible = || {
         Impossible(format!(
-            "{:?} is no serial number like 0A:1B",
+            "{:?} is not a serial number such as 0A:1B",
             String::from_utf8_lossy(text.bytes())
         ))
     };
@@ -393,7 +394,7 @@ fn noise(octets: usize, seed: u8) -> Octets {
 fn short(hello: &Octets) -> Result<(), Impossible> {
     match hello.len() {
         ..=16_000 => Ok(()),
-        long => Err(Impossible(format!("a hello has at most 16000 octets, not {long}"))),
+        long => Err(Impossible(format!("the hello would have {long} octets, more than 16000"))),
     }
 }
 

@@ -38,7 +38,7 @@ pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
     match read(raw.bytes()) == octets {
         true => Ok(raw),
         false => Err(Impossible(format!(
-            "no URI is normalised to {:?}: dot segments of a path do not stay",
+            "no URI normalizes to {:?}: dot segments of a path are removed",
             String::from_utf8_lossy(octets)
         ))),
     }
@@ -67,7 +67,7 @@ pub fn escaped(raw: &Octets) -> Octets {
 pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
     let (wanted, given) = (normalised.bytes(), raw.bytes());
     if given.iter().any(|octet| octet.is_ascii_whitespace()) {
-        return Err(Impossible("a URI ends at white space".into()));
+        return Err(Impossible("a URI cannot contain white space".into()));
     }
     let plain = written(normalised);
     let mut tries = vec![raw.clone()];
@@ -114,7 +114,7 @@ pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     match exact.or_else(|| tries.iter().position(one)).or_else(|| tries.iter().position(some)) {
         Some(found) => Ok(tries.swap_remove(found)),
         None => Err(Impossible(format!(
-            "no URI was found that has {:?} and is normalised to {:?}",
+            "found no URI that contains {:?} and normalizes to {:?}",
             String::from_utf8_lossy(given),
             String::from_utf8_lossy(wanted)
         ))),

@@ -69,18 +69,18 @@ impl Variant {
     /// In a sentence.
     pub fn does(self) -> &'static str {
         match self {
-            Variant::EscapedUri => "letters, digits and dots of the URI are escaped: %41",
-            Variant::EscapedUriUnicode => "letters of the URI's path are escaped as %u0041",
-            Variant::DotSegments => "/./ stands for each slash of the path",
-            Variant::ParentSegments => "/x/../ stands for the first slash of the path",
-            Variant::DoubleSlashes => "two slashes stand for each of the path",
-            Variant::Backslashes => "backslashes stand for slashes of the path",
+            Variant::EscapedUri => "escapes letters, digits and dots of the URI: %41",
+            Variant::EscapedUriUnicode => "escapes letters of the URI's path as %u0041",
+            Variant::DotSegments => "writes each slash of the path as /./",
+            Variant::ParentSegments => "writes the first slash of the path as /x/../",
+            Variant::DoubleSlashes => "writes each slash of the path twice",
+            Variant::Backslashes => "writes slashes of the path as backslashes",
             Variant::MixedCase => {
-                "names of headers are in mixed case; a rule that asks for their case is not matched"
+                "writes header names in mixed case; rules that depend on their case do not match"
             }
-            Variant::FoldedHeaders => "values of headers begin on a line of their own",
-            Variant::ChunkedBody => "bodies leave in chunks of three octets",
-            Variant::GzipBody => "bodies of responses are compressed",
+            Variant::FoldedHeaders => "begins header values on a new line",
+            Variant::ChunkedBody => "sends bodies in chunks of three octets",
+            Variant::GzipBody => "compresses bodies of responses",
         }
     }
 }

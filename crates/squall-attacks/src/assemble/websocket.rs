@@ -161,7 +161,7 @@ fn named_lines(
             let behind = line.bytes()[colon + 1..].iter().take_while(|byte| **byte == b' ').count();
             let name = line.slice(0..colon);
             if name.bytes().iter().any(u8::is_ascii_uppercase) {
-                return Err(Impossible("names of header lines are in lower case in HTTP/2".into()));
+                return Err(Impossible("header names are lower case in HTTP/2".into()));
             }
             lines.push((name, line.slice(colon + 1 + behind..line.len())));
         }

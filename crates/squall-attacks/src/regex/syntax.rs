@@ -173,7 +173,7 @@ pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionEr
         if group > groups {
             return Err(ExpressionError {
                 at,
-                text: format!("refers to group {group}, but there are only {groups}"),
+                text: format!("refers to group {group}, but has only {groups}"),
             });
         }
     }
@@ -190,7 +190,7 @@ fn resolve(node: &mut Node, names: &BTreeMap<Vec<u8>, Vec<u32>>) -> Result<(), E
     let find = |name: &Vec<u8>, at: usize| {
         names.get(name).cloned().ok_or_else(|| ExpressionError {
             at,
-            text: format!("refers to a group `{}`, which there is not", name.escape_ascii()),
+            text: format!("refers to group `{}`, which does not exist", name.escape_ascii()),
         })
     };
     match node {
@@ -301,7 +301,7 @@ impl Parser<'_> {
     fn until(&mut self, end: u8) -> Result<Vec<u8>, ExpressionError> {
         let rest = &self.text[self.at..];
         let Some(length) = rest.iter().position(|byte| *byte == end) else {
-            return Err(self.error(format!("expected a `{}` further on", char::from(end))));
+            return Err(self.error(format!("has no closing `{}`", char::from(end))));
         };
         self.at += length + 1;
         Ok(rest[..length].to_vec())
@@ -350,7 +350,7 @@ impl Parser<'_> {
     fn alternatives(&mut self, reset: bool) -> Result<Node, ExpressionError> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(self.error(format!("has more than {DEEPEST} parentheses in each other")));
+            return Err(self.error(format!("nests parentheses more than {DEEPEST} deep")));
         }
         let first_group = self.groups;
         let mut most = self.groups;
@@ -469,9 +469,10 @@ impl Parser<'_> {
         let kind = self.kind().unwrap_or(usual);
         let Some(node) = nodes.pop() else { return Ok(false) };
         if max.is_some_and(|max| max < min) {
-            return Err(
-                self.error(format!("repeats at least {min} and at most {}", max.unwrap_or(0)))
-            );
+            return Err(self.error(format!(
+                "has a repetition of at least {min} and at most {}",
+                max.unwrap_or(0)
+            )));
         }
         nodes.push(Node::Repeat { node: Box::new(node), min, max, kind });
         Ok(true)
@@ -611,14 +612,13 @@ impl Parser<'_> {
                     match escaped {
                         Escape::Byte(byte) => next = byte,
                         _ => {
-                            return Err(self.error(
-                                "has a range in a class that ends with what is not one octet",
-                            ));
+                            return Err(self
+                                .error("has a range in a class that does not end with one octet"));
                         }
                     }
                     if next < from {
                         return Err(self.error(format!(
-                            "has a range from `{}` down to `{}`",
+                            "has a descending range from `{}` to `{}`",
                             from.escape_ascii(),
                             next.escape_ascii()
                         )));
@@ -628,9 +628,9 @@ impl Parser<'_> {
                     continue;
                 }
                 b'-' if after_set && self.peek().is_some_and(|byte| byte != b']') => {
-                    return Err(
-                        self.error("has a `-` in a class behind what is not one octet; try `\\-`")
-                    );
+                    return Err(self.error(
+                        "has a `-` in a class after something that is not one octet; try `\\-`",
+                    ));
                 }
                 byte => Escape::Byte(byte),
             };
@@ -651,7 +651,7 @@ impl Parser<'_> {
                 Escape::Quote => quoted = true,
                 Escape::Nothing => {}
                 Escape::Node(_) => {
-                    return Err(self.error("has an escape in a class that is none there"));
+                    return Err(self.error("has an escape that is not allowed in a class"));
                 }
             }
         }
@@ -678,7 +678,7 @@ impl Parser<'_> {
             return Ok(None);
         }
         if kind != b':' {
-            return Err(self.error("has a collating element, which PCRE2 has not"));
+            return Err(self.error("has a collating element, which PCRE2 does not support"));
         }
         let (negated, name) = name.strip_prefix(b"^").map_or((false, name), |name| (true, name));
         let letters = ByteSet::range(b'a', b'z').or(ByteSet::range(b'A', b'Z'));
@@ -704,7 +704,11 @@ impl Parser<'_> {
             b"space" => SPACE,
             b"word" => WORD,
             b"xdigit" => DIGIT.or(ByteSet::range(b'a', b'f')).or(ByteSet::range(b'A', b'F')),
-            _ => return Err(self.error(format!("has no class `[:{}:]`", name.escape_ascii()))),
+            _ => {
+                return Err(
+                    self.error(format!("has the unknown class `[:{}:]`", name.escape_ascii()))
+                );
+            }
         };
         self.at += end + 2;
         Ok(Some(if negated { set.not() } else { set }))
@@ -738,7 +742,7 @@ impl Parser<'_> {
             b'E' => Ok(Escape::Nothing),
             b'c' => match self.take() {
                 Some(next @ 32..=126) => Ok(Escape::Byte(next.to_ascii_uppercase() ^ 0x40)),
-                _ => Err(self.error("has a `\\c` without a printable character behind it")),
+                _ => Err(self.error("has a `\\c` without a printable character after it")),
             },
             b'x' => self.hexadecimal(),
             b'o' => {
@@ -750,10 +754,8 @@ impl Parser<'_> {
             b'1'..=b'9' => self.digits(byte, in_class),
             b'p' | b'P' => self.property(byte == b'P'),
             b'b' if in_class => Ok(Escape::Byte(8)),
-            b'B' | b'R' | b'X' | b'N' if in_class => {
-                Err(self
-                    .error(format!("has `\\{}` in a class, where it is nothing", char::from(byte))))
-            }
+            b'B' | b'R' | b'X' | b'N' if in_class => Err(self
+                .error(format!("has `\\{}`, which is not allowed in a class", char::from(byte)))),
             b'b' => assertion(Assertion::WordEdge),
             b'B' => assertion(Assertion::NoWordEdge),
             // A match is looked for once, so that the place where it began looking is the
@@ -793,7 +795,8 @@ impl Parser<'_> {
             }
             byte if byte.is_ascii_alphanumeric() => {
                 self.at -= 1;
-                Err(self.error(format!("has `\\{}`, which PCRE2 does not know", char::from(byte))))
+                Err(self
+                    .error(format!("has `\\{}`, which PCRE2 does not support", char::from(byte))))
             }
             byte => Ok(Escape::Byte(byte)),
         }
@@ -830,7 +833,7 @@ impl Parser<'_> {
         let text = std::str::from_utf8(digits).unwrap_or_default().trim();
         match u32::from_str_radix(text, radix).map(u8::try_from) {
             Ok(Ok(byte)) => Ok(Escape::Byte(byte)),
-            _ => Err(self.error(format!("has the character `{text}`, which is no octet"))),
+            _ => Err(self.error(format!("has the character `{text}`, which is not an octet"))),
         }
     }
 
@@ -923,10 +926,10 @@ impl Parser<'_> {
         match sign {
             None => Ok(Some(value)),
             Some(b'+') => Ok(Some(self.groups.saturating_add(value))),
-            _ if value == 0 || value > self.groups => {
-                Err(self
-                    .error(format!("refers {value} groups back, where there are {}", self.groups)))
-            }
+            _ if value == 0 || value > self.groups => Err(self.error(format!(
+                "refers {value} groups back, but only {} are before it",
+                self.groups
+            ))),
             _ => Ok(Some(self.groups - value + 1)),
         }
     }
@@ -980,10 +983,9 @@ impl Parser<'_> {
             b"xsp" | b"xps" => SPACE.with(0x85).with(0xa0),
             b"latin" => category(char::is_alphabetic),
             _ => {
-                return Err(self.error(format!(
-                    "has the property `{}`, which is not known",
-                    name.escape_ascii()
-                )));
+                return Err(
+                    self.error(format!("has the unknown property `{}`", name.escape_ascii()))
+                );
             }
         };
         Ok(Escape::Set(if negated { set.not() } else { set }, None))
@@ -1026,8 +1028,9 @@ impl Parser<'_> {
 
     fn named_group(&mut self, name: Vec<u8>) -> Result<Node, ExpressionError> {
         if name.is_empty() || !name.iter().all(|byte| WORD.has(*byte)) || name[0].is_ascii_digit() {
-            return Err(self
-                .error(format!("has a group named `{}`, which is no name", name.escape_ascii())));
+            return Err(
+                self.error(format!("has a group with the invalid name `{}`", name.escape_ascii()))
+            );
         }
         let group = self.new_group()?;
         let groups = self.names.entry(name).or_default();
@@ -1104,7 +1107,7 @@ impl Parser<'_> {
                 }
                 match self.group_number(&self.text[begin..self.at])? {
                     Some(group) => self.call(group),
-                    None => return Err(self.error("has no number of a group there")),
+                    None => return Err(self.error("has no group number")),
                 }
             }
             [b'(', ..] => self.condition()?,
@@ -1170,7 +1173,7 @@ impl Parser<'_> {
                 byte => {
                     self.at -= 1;
                     return Err(self.error(format!(
-                        "has `(?{}`, which PCRE2 does not know",
+                        "has `(?{}`, which PCRE2 does not support",
                         byte.escape_ascii()
                     )));
                 }
@@ -1186,7 +1189,7 @@ impl Parser<'_> {
         ) {
             self.at += 1;
             let Some(Node::Look { ahead, negative, node }) = self.group()? else {
-                return Err(self.error("has a condition that is no assertion"));
+                return Err(self.error("has a condition that is not an assertion"));
             };
             let (yes, no) = self.both_ways()?;
             let held = Node::Look { ahead, negative, node: node.clone() };
@@ -1226,7 +1229,7 @@ impl Parser<'_> {
         let yes = self.sequence()?;
         let no = if self.eat(b"|") { self.sequence()? } else { Node::Empty };
         if self.peek() == Some(b'|') {
-            return Err(self.error("has a condition with more than two ways"));
+            return Err(self.error("has a condition with more than two alternatives"));
         }
         Ok((yes, no))
     }
@@ -1252,8 +1255,10 @@ impl Parser<'_> {
                 b"atomic" => Ok(Node::Atomic(Box::new(self.alternation()?))),
                 b"sr" | b"script_run" => self.alternation(),
                 b"asr" | b"atomic_script_run" => Ok(Node::Atomic(Box::new(self.alternation()?))),
-                _ => Err(self
-                    .error(format!("has `(*{}:`, which PCRE2 does not know", name.escape_ascii()))),
+                _ => Err(self.error(format!(
+                    "has `(*{}:`, which PCRE2 does not support",
+                    name.escape_ascii()
+                ))),
             };
         }
         let node = match name {
@@ -1262,7 +1267,7 @@ impl Parser<'_> {
             b"COMMIT" | b"PRUNE" | b"SKIP" | b"THEN" | b"MARK" | b"" => Node::Empty,
             _ => {
                 return Err(self.error(format!(
-                    "has the verb `(*{})`, which PCRE2 does not know",
+                    "has the verb `(*{})`, which PCRE2 does not support",
                     name.escape_ascii()
                 )));
             }

@@ -198,11 +198,11 @@ impl<R: BufRead> Iterator for Reader<R> {
                         self.form = Form::End;
                         let text = if is_label(&text) {
                             "found labels of attacks, expected alerts: are --labels and --alerts \
-                             the wrong way round?"
+                             swapped?"
                         } else {
-                            "found no alerts that are known, expected eve.json, fast.log, \
-                             alert_csv, JSON of Snort 3, u2spewfoo's, or a header line such as \
-                             sid,proto,src,sport,dst,dport"
+                            "found no alerts in a known format, expected eve.json, fast.log, \
+                             alert_csv, JSON of Snort 3, output of u2spewfoo, or a header line \
+                             such as sid,proto,src,sport,dst,dport"
                         };
                         let text = text.to_string();
                         return Some(Err(Error { line: self.lines.line, column: 1, text }));
@@ -384,9 +384,9 @@ impl Draft {
 
     fn alert(self) -> Result<Alert, String> {
         let lacks = match &self {
-            d if !d.has_sid => "a sid",
-            d if !d.has_source => "a source",
-            d if !d.has_destination => "a destination",
+            d if !d.has_sid => "sid",
+            d if !d.has_source => "source",
+            d if !d.has_destination => "destination",
             Draft { alert: Some(alert), .. } => {
                 let whole = self
                     .seconds
@@ -394,9 +394,9 @@ impl Draft {
                 let at = whole.and_then(|us| us.checked_mul(1000)).map(Nanos);
                 return Ok(Alert { at: at.or(alert.at), ..alert.clone() });
             }
-            Draft { .. } => "everything",
+            Draft { .. } => "fields",
         };
-        Err(format!("the alert lacks {lacks}"))
+        Err(format!("the alert has no {lacks}"))
     }
 }
 
@@ -424,7 +424,7 @@ fn record(
         let column = fields[columns.len()].column;
         return Err((
             column,
-            format!("found {} fields, expected {} at most", fields.len(), columns.len()),
+            format!("found {} fields, expected at most {}", fields.len(), columns.len()),
         ));
     }
     let mut draft = Draft::default();
@@ -491,7 +491,7 @@ fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
         return Ok(None);
     }
     let Some(alert) = eve.alert else {
-        return Err((1, "an alert without the object \"alert\"".into()));
+        return Err((1, "an alert has no object \"alert\"".into()));
     };
     let at = match &eve.timestamp {
         Some(text) => time(text, year).map_err(|text| (1, text))?,

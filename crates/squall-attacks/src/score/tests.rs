@@ -189,7 +189,7 @@ fn lines_that_are_no_alerts_are_counted_and_told() {
     let read: Vec<_> = self::read(log);
     assert_eq!(read[0].as_ref().unwrap_err(), "2:15: found \"x\", expected a port");
     assert!(read[1].is_ok());
-    assert_eq!(read[2].as_ref().unwrap_err(), "4:1: the alert lacks a destination");
+    assert_eq!(read[2].as_ref().unwrap_err(), "4:1: the alert has no destination");
 
     let read = self::read("hello\nworld\n");
     assert!(read.len() == 1 && read[0].as_ref().unwrap_err().contains("eve.json"), "{read:?}");

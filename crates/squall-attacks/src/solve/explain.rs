@@ -242,7 +242,7 @@ fn as_content(bytes: &[u8]) -> String {
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}:{}  {}", self.gid, self.sid, self.msg)?;
-        writeln!(f, "  {}, found at attempt {}", self.strategy, self.attempts)?;
+        writeln!(f, "  {}, solved at attempt {}", self.strategy, self.attempts)?;
         if !self.setters.is_empty() {
             let sids: Vec<String> = self.setters.iter().map(u32::to_string).collect();
             writeln!(f, "  played before: {}", sids.join(", "))?;

@@ -28,7 +28,7 @@ impl Expressions {
         match self.0.iter().find(|(of, _)| *of == option) {
             Some((_, Ok(expression))) => Ok(expression),
             Some((_, Err(text))) => Err(text),
-            None => Err("the rule has no such expression"),
+            None => Err("the rule does not have this expression"),
         }
     }
 

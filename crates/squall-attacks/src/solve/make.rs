@@ -193,7 +193,7 @@ impl Maker<'_> {
                     reason: Reason::UnsupportedBuffer,
                     option: inspection.steps.first().map(|step| step.option),
                     text: format!(
-                        "no message is made that has the buffer {}",
+                        "messages with buffer {} are not supported",
                         inspection.buffer.name()
                     ),
                 });
@@ -203,7 +203,7 @@ impl Maker<'_> {
             let size = sizes.first().filter(|&size| size <= 65_000).ok_or(NotMade {
                 reason: Reason::Contradiction,
                 option: None,
-                text: "no payload is of that size".into(),
+                text: "no payload can have this size".into(),
             })?;
             octets = Octets::of(self.dice.letters(size as usize), Origin::Free);
         }
@@ -438,17 +438,17 @@ impl Maker<'_> {
             Failed::NoRoom { option } => NotMade {
                 reason: Reason::Contradiction,
                 option: Some(option),
-                text: format!("no place was found for {}", text_of(option)),
+                text: format!("found no place for {}", text_of(option)),
             },
             Failed::TooLong => NotMade {
                 reason: Reason::TooLong,
                 option: None,
-                text: "too many places were tried; give the rule more steps".into(),
+                text: "tried too many places; allow more steps per rule".into(),
             },
             Failed::Expression { option, text } => NotMade {
                 reason: Reason::Expression,
                 option: Some(option),
-                text: format!("no text was found for {}: {text}", text_of(option)),
+                text: format!("found no text for {}: {text}", text_of(option)),
             },
         }
     }
@@ -548,7 +548,7 @@ fn not_formed(spoken: Spoken) -> NotMade {
     NotMade {
         reason: Reason::NotVerified,
         option: None,
-        text: format!("no well-formed message of {spoken:?} was found for it"),
+        text: format!("found no well-formed {spoken:?} message for it"),
     }
 }
 

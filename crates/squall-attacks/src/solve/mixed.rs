@@ -160,7 +160,7 @@ impl Mixing {
                 Err(NotMade {
                     reason: Reason::Contradiction,
                     option: payload[0].1.steps.first().map(|step| step.option),
-                    text: "what is asked of the payload has no room in the message".into(),
+                    text: "the required payload does not fit into the message".into(),
                 })
             }
         }

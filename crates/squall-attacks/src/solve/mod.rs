@@ -170,13 +170,13 @@ impl<'a> Solver<'a> {
         if of.action == squall_rules::Action::Pass {
             return unsolved(
                 Reason::Silent,
-                "the rule lets pass what it matches, and says nothing".into(),
+                "the rule passes the traffic that it matches, and never alerts".into(),
             );
         }
         if of.silent {
             return unsolved(
                 Reason::Silent,
-                "the rule says `noalert`: others may ask for what it sets".into(),
+                "the rule has `noalert`: it only sets state for other rules".into(),
             );
         }
         if let Some(why) = self.settings.dialect.never(of) {
@@ -188,8 +188,8 @@ impl<'a> Solver<'a> {
                 return unsolved(
                     Reason::NoSetter,
                     format!(
-                        "no rule of the set can set {name:?} in the same flow; add the file that \
-                         has one"
+                        "no rule of the set can set {name:?} in the same flow; add the file with \
+                         the rule that does"
                     ),
                 );
             }
@@ -197,7 +197,7 @@ impl<'a> Solver<'a> {
         if events(of).is_none() {
             return unsolved(
                 Reason::UnsupportedOption,
-                format!("it counts to more than {MOST_EVENTS} events"),
+                format!("it counts more than {MOST_EVENTS} events"),
             );
         }
         let ways = make::ways(of);
@@ -274,11 +274,12 @@ impl<'a> Solver<'a> {
                 ..Unsolved::new(rule, failed.reason, failed.text)
             },
             (_, best) if asks_for_a_defect(of) => {
-                let text = "it asks for a defect of packets, streams or messages that is not made";
+                let text =
+                    "it requires malformed packets, streams or messages that are not supported";
                 Unsolved { best, ..Unsolved::new(rule, Reason::UnsupportedOption, text) }
             }
             (_, best) => {
-                let text = "what was made does not match, by the examiner's word";
+                let text = "the evaluator does not match the traffic that was made";
                 Unsolved { best, ..Unsolved::new(rule, Reason::NotVerified, text) }
             }
         })
@@ -366,7 +367,7 @@ impl<'a> Solver<'a> {
             ends::ports(&together, application, mix(seed, 7) % 100_000).ok_or(NotMade {
                 reason: Reason::NoAddress,
                 option: None,
-                text: "no port is in all the sets that rules of one flow have".into(),
+                text: "no port is in the port sets of all rules of this flow".into(),
             })?;
         let events = events(of).unwrap_or(1);
         let in_one = match made.transport {
@@ -472,7 +473,7 @@ impl<'a> Solver<'a> {
         let ipv6 = exchanges.iter().any(|exchange| exchange.ip_version == Some(6));
         let hosts = Hosts { family: ipv6.then_some(6), ..Hosts::default() };
         let Some(ends) = endpoints_of(&together, rule as u64, &hosts) else {
-            let text = "no address is in all the sets of the rules of this flow";
+            let text = "no address is in the address sets of all rules of this flow";
             return Err(Unsolved::new(rule, Reason::NoAddress, text));
         };
         let settings = squall_ids::Settings::of(self.settings.dialect);

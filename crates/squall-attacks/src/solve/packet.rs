@@ -31,7 +31,7 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
     let mut taken: Vec<(usize, Numbers)> = vec![];
     for test in &rule.packet {
         let option = test.option;
-        let nothing = || (option, "no number is left by what the rule says of it".to_string());
+        let nothing = || (option, "the rule allows no number".to_string());
         // Two tests of one field are met together.
         let mut choose = |field: usize,
                           numbers: &Numbers,

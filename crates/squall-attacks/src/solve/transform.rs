@@ -27,7 +27,7 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
         | Transform::Tld => wanted,
         Transform::DotPrefix => match wanted.bytes().first() {
             Some(b'.') => wanted.slice(1..wanted.len()),
-            _ => return Err("a text with a dot put before it begins with a dot".into()),
+            _ => return Err("a text after dotprefix begins with a dot".into()),
         },
         Transform::UrlDecode => {
             let mut encoded = Octets::new();
@@ -62,10 +62,10 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
             &wanted,
         )?,
         Transform::ToMd5 | Transform::ToSha1 | Transform::ToSha256 => {
-            return Err("no text is known whose digest it would be".into());
+            return Err("no text with this digest is known".into());
         }
         Transform::PcreXform(pattern) => around_group(pattern, &wanted)?,
-        Transform::Lua(_) => return Err("what a script makes of a text is not known".into()),
+        Transform::Lua(_) => return Err("the effect of a script on a text is unknown".into()),
     })
 }
 
@@ -73,13 +73,12 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
 fn around_group(pattern: &str, wanted: &Octets) -> Result<Octets, String> {
     let expression =
         Expression::parse(pattern, Flags::default()).map_err(|error| error.to_string())?;
-    let asked = expression
-        .with_group(1, wanted.bytes())
-        .ok_or("the expression has no group that takes something out")?;
+    let asked =
+        expression.with_group(1, wanted.bytes()).ok_or("the expression has no group to extract")?;
     let sampled = asked.sample(&Choices::plain(), &Constraints::default());
-    let sampled = sampled.ok_or("the expression's group does not take these octets")?;
+    let sampled = sampled.ok_or("the group of the expression does not match these octets")?;
     let Some(Some(taken)) = sampled.captures.get(1).cloned() else {
-        return Err("the expression's group takes nothing".into());
+        return Err("the group of the expression matches nothing".into());
     };
     let mut text =
         Octets::of(sampled.bytes(), wanted.origins().iter().copied().max().unwrap_or(Origin::Free));

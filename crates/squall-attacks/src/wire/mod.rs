@@ -90,29 +90,30 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
-        "{one} and {other} are of different families; both ends of a conversation, and of a \
-         tunnel, are IPv4 or IPv6"
+        "{one} and {other} are of different families; both ends of a conversation or tunnel \
+         must be IPv4, or both IPv6"
     )]
     Families { one: IpAddr, other: IpAddr },
     #[error(
-        "the conversation is of IPv{needed} only, and its ends are {client} and {server}; try \
-         others"
+        "the conversation needs IPv{needed}, but its ends are {client} and {server}; try other \
+         addresses"
     )]
     Version { needed: u8, client: IpAddr, server: IpAddr },
-    #[error("{what} is of IPv4 only, and the ends are IPv6; try addresses of IPv4")]
+    #[error("{what} needs IPv4, but the ends are IPv6; try IPv4 addresses")]
     OnlyIpv4 { what: &'static str },
     #[error("IP options of {octets} octets, expected a multiple of 4, at most 40")]
     Options { octets: usize },
     #[error(
-        "a packet of {octets} octets behind its Ethernet header, at most 65535; try shorter turns"
+        "a packet has {octets} octets after its Ethernet header, expected at most 65535; try \
+         shorter turns"
     )]
     TooLong { octets: usize },
     #[error(
-        "the {field} {asked} of a turn contradicts that of a turn before, after which it would be \
+        "the {field} {asked} of a turn contradicts an earlier turn, after which it would be \
          {follows}"
     )]
     Sequence { field: &'static str, asked: u32, follows: u32 },
-    #[error("{what} are of IPv6 only, and the ends are IPv4; try addresses of IPv6")]
+    #[error("{what} need IPv6, but the ends are IPv4; try IPv6 addresses")]
     OnlyIpv6 { what: &'static str },
     #[error("settings: {0}")]
     Settings(String),

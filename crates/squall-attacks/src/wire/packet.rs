@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
         }
         if settings.vlans.len() > 2 {
             return Err(Error::Settings(format!(
-                "{} VLAN tags, expected 2 at most",
+                "{} VLAN tags, expected at most 2",
                 settings.vlans.len()
             )));
         }
@@ -131,10 +131,10 @@ impl<'a> Writer<'a> {
             return Err(Error::Settings(format!("VLAN {vlan}, expected 0 to 4095")));
         }
         if let Some(evasion) = settings.evasions.iter().find(|e| !e.is_possible()) {
-            return Err(Error::Settings(format!("{evasion} has a number that cannot be")));
+            return Err(Error::Settings(format!("{evasion} has a number out of range")));
         }
         if let Some((one, other)) = evade::conflict(&settings.evasions) {
-            return Err(Error::Settings(format!("{one} and {other} do not go together")));
+            return Err(Error::Settings(format!("{one} and {other} cannot be combined")));
         }
         if settings.evasions.contains(&Evasion::Ipv6Extensions) && version == 4 {
             return Err(Error::OnlyIpv6 { what: "extension headers" });

@@ -188,7 +188,7 @@ fn what_cannot_be_is_an_error() {
         |talk: &Exchange, version| frames(talk, &ends(version), &settings).unwrap_err().to_string();
     assert_eq!(
         error(&talk(Shape { ip_options: vec![1; 4], ..Shape::default() }), 6),
-        "a header with options is of IPv4 only, and the ends are IPv6; try addresses of IPv4"
+        "a header with options needs IPv4, but the ends are IPv6; try IPv4 addresses"
     );
     assert_eq!(
         error(&talk(Shape { ip_options: vec![1; 3], ..Shape::default() }), 4),
@@ -225,8 +225,7 @@ fn what_cannot_be_is_an_error() {
     twice.turns.push(twice.turns[0].clone());
     assert_eq!(
         error(&twice, 4),
-        "the sequence number 5 of a turn contradicts that of a turn before, after which it would \
-         be 8"
+        "the sequence number 5 of a turn contradicts an earlier turn, after which it would be 8"
     );
 }
 

@@ -106,32 +106,26 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/referen
 const PREFACE: &str = "\
 # Rules
 
-What rule files of Snort 2, Snort 3 and Suricata may say, keyword by keyword, and what becomes of \
-                       it. Whatever a rule was written
-in, it gets one form; semantics are those of Suricata 8 with its usual configuration, and Snort's \
-                       where Suricata has no such thing.
-A line that is no rule never stops its file: it is told of with file, line, column, a reason and \
-                       what to try.
+Keywords of the rules of Snort 2, Snort 3 and Suricata, and what Squall does with them. All rules
+are converted to one form. Its semantics are those of Suricata 8 with default settings, or Snort's
+where Suricata has no equivalent. A line that is not a rule never stops its file: it is reported
+with file, line, column, a reason and a hint.
 
-- *who*: 2 is Snort 2, 3 is Snort 3, S is Suricata (also by the names that it had in older \
-                       versions).
-- *read*: `yes`; `ignored` where it asks nothing of the traffic; `problem` where a rule that has \
-                       it is refused
-  (UnsupportedKeyword). Any other word is refused as UnknownKeyword, with the keyword that is most \
-                       like it.
-- *solved*: a rule of `crates/squall-attacks/tests/rules` that has it, for which traffic was made \
-                       in which the examiner, which
-  shares no code with what makes it, found the rule. Empty: none yet.
+- *engine*: 2 is Snort 2, 3 is Snort 3, S is Suricata (also with the names of older versions).
+- *read*: `yes`; `ignored` if the keyword has no effect on the traffic; `problem` if rules with it
+  are refused (UnsupportedKeyword). Any other word is refused as UnknownKeyword, with the most
+  similar keyword.
+- *solved*: a rule of `crates/squall-attacks/tests/rules` with this keyword for which Squall made
+  traffic, and in which the evaluator found the rule (it shares no code with the solver). Empty:
+  none yet.
 
-Beside rules, files may hold `include FILE` (from the directory of the file that says it), `var`, \
-                       `ipvar` and `portvar`. Rules go on
-behind a backslash at a line's end, and those of Snort 3 until their parenthesis closes. Of two \
-                       rules with one gid and sid the newer
-revision is taken. Variables that nobody sets are as in suricata.yaml; those of a suricata.yaml, a \
-                       snort.conf or a
-snort_defaults.lua can be read.
+Files can also contain `include FILE` (relative to the folder of the including file), `var`, `ipvar`
+and `portvar`. A backslash at the end of a line continues a rule; rules of Snort 3 end when their
+parenthesis closes. Of two rules with the same gid and sid, the newer revision counts. Variables
+that are not set have the values of suricata.yaml; a suricata.yaml, a snort.conf or a
+snort_defaults.lua can set them.
 
-| keyword | who | read | solved |
+| keyword | engine | read | solved |
 |---|---|---|---|
 ";
 
@@ -169,7 +163,7 @@ fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
     let text = std::fs::read_to_string(REFERENCE).unwrap();
     let rows = text
         .strip_prefix(PREFACE)
-        .expect("what stands above the table is another: BLESS=1 writes it anew");
+        .expect("the text above the table differs: BLESS=1 writes it anew");
     let keywords = squall_rules::keywords();
     assert_eq!(
         rows.lines().count(),

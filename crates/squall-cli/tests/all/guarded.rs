@@ -97,7 +97,7 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
     let refused = serve(&of_root, &["--user", "nobody"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("chown"), "{refused:?}");
-    for (user, why) in [("no-such-user", "not known"), ("root", "is root")] {
+    for (user, why) in [("no-such-user", "does not exist"), ("root", "is root")] {
         let refused = serve(&data, &["--user", user]).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{user}");
         assert!(String::from_utf8_lossy(&refused.stderr).contains(why), "{refused:?}");

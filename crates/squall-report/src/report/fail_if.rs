@@ -1356,7 +1356,7 @@ mod tests {
             check("loss > 0", &none)[0]
                 .starts_with("cannot evaluate loss > 0: no stream measured it")
         );
-        assert!(check("total.loss > 0", &none)[0].starts_with("cannot tell"));
+        assert!(check("total.loss > 0", &none)[0].starts_with("cannot evaluate"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
         // One that measures is enough, the other did not ask for it.
         none.streams[1] = stream("dns", 10, 0, 5);
@@ -1383,7 +1383,7 @@ mod tests {
         assert_eq!(check("loss>0"), ["loss = 5 (fail if loss>0)"]);
         assert_eq!(check("drops > 5 or plr > 0.5 %"), [""; 0]);
         assert_eq!(check("plr >= 0.5 %").len(), 1);
-        assert!(check("latency.p99 > 1s")[0].starts_with("cannot tell"));
+        assert!(check("latency.p99 > 1s")[0].starts_with("cannot evaluate"));
     }
 
     #[test]
@@ -1646,7 +1646,7 @@ mod tests {
         let mut old = old;
         old.streams[0].rx.as_mut().unwrap().latency_ns.as_mut().unwrap().p95 = 0;
         assert!(
-            FailIf::parse("latency.p95 > 50us").unwrap().check(&old)[0].starts_with("cannot tell")
+            FailIf::parse("latency.p95 > 50us").unwrap().check(&old)[0].starts_with("cannot evaluate")
         );
     }
 
@@ -1668,7 +1668,7 @@ mod tests {
         );
         assert!(
             FailIf::parse("total.failed > 0").unwrap().check(&Report::default())[0]
-                .starts_with("cannot tell")
+                .starts_with("cannot evaluate")
         );
     }
 

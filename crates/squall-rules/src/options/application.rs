@@ -298,7 +298,7 @@ pub(crate) fn event(building: &mut Building, prefix: &str, value: &str) -> Parse
     // A count may follow the name.
     let name = parts(value).next().unwrap_or("");
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return bad("the name of an event is expected");
+        return bad("expected the name of an event");
     }
     // `applayer_...`, `http.too_many_encoding_layers`: the engine's own names.
     let name = if name.starts_with(prefix) { name.to_owned() } else { format!("{prefix}{name}") };
@@ -312,14 +312,14 @@ pub(crate) fn protocol(building: &mut Building, value: &str) -> Parsed {
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let (name, mode) = value.split_once(',').unwrap_or((value, ""));
     if !matches!(mode.trim(), "" | "either" | "to_server" | "to_client" | "final" | "original") {
-        return bad(format!("{} is not understood behind the protocol", quoted(mode)));
+        return bad(format!("{} is not understood after the protocol", quoted(mode)));
     }
     let name = name.trim().to_ascii_lowercase();
     let is = match name.as_str() {
         "unknown" | "failed" => None,
         name => match crate::rule::application(name) {
             Some(application) => Some(application),
-            None => return unsupported(format!("{} is no protocol that we know", quoted(name))),
+            None => return unsupported(format!("unknown protocol {}", quoted(name))),
         },
     };
     building.application(A::Protocol { is, negated });
@@ -342,7 +342,7 @@ pub(crate) fn tls_version(building: &mut Building, value: &str) -> Parsed {
         "1.3" => 0x0304,
         other => match unsigned(other).and_then(|number| u16::try_from(number).ok()) {
             Some(number) if other.starts_with("0x") => number,
-            _ => return bad(format!("{} is no version: expected 1.0 to 1.3", quoted(other))),
+            _ => return bad(format!("unknown version {}: expected 1.0 to 1.3", quoted(other))),
         },
     };
     building.application(A::TlsVersion { any_of: vec![version], negated });
@@ -365,14 +365,14 @@ pub(crate) fn ssl_version(building: &mut Building, value: &str) -> Parsed {
             "tls1.3" => 0x0304,
             _ => {
                 return bad(format!(
-                    "{} is no version: expected sslv2, sslv3, tls1.0 to tls1.3",
+                    "unknown version {}: expected sslv2, sslv3, tls1.0 to tls1.3",
                     quoted(name)
                 ));
             }
         });
     }
     if negations != 0 && negations != any_of.len() {
-        return unsupported("versions that may be and such that may not, in one option");
+        return unsupported("allowed and excluded versions in one option");
     }
     building.application(A::TlsVersion { any_of, negated: negations > 0 });
     Ok(())
@@ -394,7 +394,7 @@ pub(crate) fn ssl_state(building: &mut Building, value: &str) -> Parsed {
             .contains(&name.as_str())
         {
             return bad(format!(
-                "{} is no state: expected client_hello, server_hello, client_keyx, server_keyx or \
+                "unknown state {}: expected client_hello, server_hello, client_keyx, server_keyx or \
                  unknown",
                 quoted(&name)
             ));
@@ -402,7 +402,7 @@ pub(crate) fn ssl_state(building: &mut Building, value: &str) -> Parsed {
         any_of.push(name);
     }
     if negations != 0 && negations != any_of.len() {
-        return unsupported("states that may be and such that may not, in one option");
+        return unsupported("allowed and excluded states in one option");
     }
     building.application(A::SslState { any_of, negated: negations > 0 });
     Ok(())
@@ -411,7 +411,7 @@ pub(crate) fn ssl_state(building: &mut Building, value: &str) -> Parsed {
 pub(crate) fn ssh_version(building: &mut Building, value: &str) -> Parsed {
     let version = plain(value);
     if version.is_empty() {
-        return bad("a version is expected, such as 2.0");
+        return bad("expected a version, such as 2.0");
     }
     building.application(A::SshVersion(version));
     Ok(())
@@ -433,7 +433,7 @@ fn text(value: &str) -> Parsed<(String, bool)> {
     let value = value.trim();
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let text = plain(value);
-    if text.is_empty() { bad("a text is expected") } else { Ok((text, negated)) }
+    if text.is_empty() { bad("expected a text") } else { Ok((text, negated)) }
 }
 
 pub(crate) fn filename(building: &mut Building, value: &str) -> Parsed {
@@ -463,7 +463,7 @@ pub(crate) fn dce_iface(building: &mut Building, value: &str) -> Parsed {
     let digits: String = groups.concat();
     let shaped = matches!(groups[..], [a, b, c, d, e] if [a.len(), b.len(), c.len(), d.len(), e.len()] == [8, 4, 4, 4, 12]);
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| shaped && !digits.contains('+'));
-    let Some(number) = number else { return bad(format!("{} is no UUID", quoted(text))) };
+    let Some(number) = number else { return bad(format!("{} is not a UUID", quoted(text))) };
     let (mut version, mut any_fragment) = (Numbers::any(), false);
     for part in parts {
         match part {
@@ -532,7 +532,7 @@ pub(crate) fn mqtt_flags(
         let (name, negated) = part.strip_prefix('!').map_or((part, false), |rest| (rest, true));
         let Some(&(_, bit)) = names.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))
         else {
-            return bad(format!("{} is no flag that we know", quoted(name)));
+            return bad(format!("unknown flag {}", quoted(name)));
         };
         if negated {
             unset |= bit;
@@ -561,14 +561,14 @@ pub(crate) fn modbus(building: &mut Building, value: &str) -> Parsed {
             ("function", of) => {
                 let (of, negated) = of.strip_prefix('!').map_or((of, false), |rest| (rest, true));
                 if unsigned(of).is_none() {
-                    return unsupported("a category of functions: name their numbers");
+                    return unsupported("a function category: give function numbers instead");
                 }
                 let one = numbers(of, u8::MAX.into(), &[])?;
                 let set = if negated { Numbers::range(0..=255).without(&one) } else { one };
                 building.application(A::ModbusFunction(set));
             }
             ("subfunction" | "access" | "address" | "value", _) => {
-                return unsupported("subfunctions and accesses of Modbus");
+                return unsupported("Modbus subfunctions and accesses");
             }
             _ => {
                 return bad(format!(
@@ -586,7 +586,7 @@ pub(crate) fn cip_service(building: &mut Building, value: &str) -> Parsed {
     let mut all = vec![];
     for (index, part) in parts(value).enumerate() {
         if index > 2 {
-            return bad("at most service, class and attribute");
+            return bad("expected at most service, class and attribute");
         }
         all.push(numbers(part, u16::MAX.into(), &[])?);
     }

@@ -40,7 +40,7 @@ pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
         "^" => Comparison::Xor,
         other => {
             return bad(format!(
-                "{} is no operator: expected <, <=, =, >=, >, & or ^",
+                "unknown operator {}: expected <, <=, =, >=, >, & or ^",
                 quoted(other)
             ));
         }
@@ -147,7 +147,7 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
                     ">>" => Arithmetic::ShiftRight,
                     _ => {
                         return bad(format!(
-                            "{} is no operator: expected +, -, *, /, << or >>",
+                            "unknown operator {}: expected +, -, *, /, << or >>",
                             quoted(of)
                         ));
                     }
@@ -161,10 +161,10 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
     let (Some(count), Some(offset), Some(operator), Some(value), Some(result)) =
         (count, offset, operator, right, result)
     else {
-        return bad("expected all of bytes, offset, oper, rvalue and result");
+        return bad("expected bytes, offset, oper, rvalue and result");
     };
     if matches!((operator, value), (Arithmetic::Divide, Number::Is(0))) {
-        return bad("a division by 0");
+        return bad("division by 0");
     }
     let reading = reader.finished(count)?;
     let result = building.define(result)?;
@@ -204,7 +204,7 @@ impl Reader {
                     Some(mask) if mask > 0 => reading.bitmask = Some(mask),
                     _ => {
                         return bad(format!(
-                            "{} is no mask: expected such as 0xff00",
+                            "{} is not a mask: expected a number such as 0xff00",
                             quoted(mask)
                         ));
                     }
@@ -218,9 +218,9 @@ impl Reader {
     fn finished(mut self, count: Number) -> Parsed<Reading> {
         match (self.string, self.reading.digits) {
             (true, None) => self.reading.digits = Some(0),
-            (false, Some(_)) => return contradiction("hex, dec and oct stand behind string"),
+            (false, Some(_)) => return contradiction("hex, dec and oct need string before them"),
             (false, None) if matches!(count, Number::Is(count) if count > 8) => {
-                return bad("more than 8 octets are a number only with string");
+                return bad("a number of more than 8 octets needs string");
             }
             _ => {}
         }
@@ -233,7 +233,7 @@ fn base(name: &str) -> Parsed<u8> {
         "hex" => Ok(16),
         "dec" => Ok(10),
         "oct" => Ok(8),
-        _ => bad(format!("{} is no base: expected hex, dec or oct", quoted(name))),
+        _ => bad(format!("unknown base {}: expected hex, dec or oct", quoted(name))),
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
         return if rest.is_empty() {
             Ok(())
         } else {
-            bad(format!("{} stands behind the content", quoted(rest)))
+            bad(format!("unexpected {} after the content", quoted(rest)))
         };
     };
     for parameter in parts(parameters) {
@@ -33,7 +33,7 @@ pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
             }
             // A hint for Snort's own search.
             "width" | "endian" | "" => {}
-            _ => return bad(format!("{} is no parameter of a content", quoted(name))),
+            _ => return bad(format!("unknown parameter {} of a content", quoted(name))),
         }
     }
     Ok(())
@@ -63,7 +63,7 @@ pub(crate) fn quoted_content(
         value.trim().strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let pattern = plain(value).into_bytes();
     if pattern.is_empty() {
-        return bad("nothing to look for");
+        return bad("the content is empty");
     }
     let here = building.inspection(buffer);
     let depth = whole.then_some(Number::Is(pattern.len() as i64));
@@ -116,7 +116,7 @@ pub(crate) fn startswith(building: &mut Building, _: &str) -> Parsed {
     let content = building.content()?;
     if content.depth.is_some() || content.offset.is_some() || content.is_relative() {
         return contradiction(
-            "startswith does not go together with offset, depth, distance and within",
+            "startswith cannot be combined with offset, depth, distance or within",
         );
     }
     content.offset = Some(Number::Is(0));
@@ -135,10 +135,10 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
     let (value, negated) =
         value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
     let Some(inside) = value.strip_prefix('"') else {
-        return bad("an expression stands in quotes and slashes");
+        return bad("expected an expression in quotes and slashes");
     };
     let Some((inside, behind)) = inside.rsplit_once('"') else {
-        return bad("a quote that is not closed");
+        return bad("a quote is not closed");
     };
     let behind = behind.trim();
     let (begun, delimiter) =
@@ -149,13 +149,13 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
             _ => (inside, '/'),
         };
     let Some(begun) = begun.strip_prefix(delimiter) else {
-        return bad("an expression stands between slashes");
+        return bad("expected an expression between slashes");
     };
     let Some((text, flags)) = begun.rsplit_once(delimiter) else {
-        return bad("the slash behind the expression is missing");
+        return bad("the slash after the expression is missing");
     };
     if text.is_empty() {
-        return bad("an expression of nothing");
+        return bad("the expression is empty");
     }
     let mut pcre = Pcre { pattern: text.to_owned(), negated, ..Pcre::default() };
     let mut buffer = None;
@@ -211,24 +211,24 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
             'W' => Some(Buffer::HttpHost),
             'Z' => Some(Buffer::HttpRawHost),
             c if c.is_whitespace() => None,
-            c => return bad(format!("{c:?} is no flag of an expression")),
+            c => return bad(format!("unknown flag {c:?} of an expression")),
         };
         if of.is_some() && buffer.is_some() && of != buffer {
-            return contradiction("flags of two buffers");
+            return contradiction("flags for two buffers");
         }
         buffer = buffer.or(of);
     }
     for capture in flags.filter(|capture| !capture.is_empty()) {
         match capture.split_once(':') {
             Some(("flow" | "pkt" | "alert", name)) => pcre.captures.push(name.trim().to_owned()),
-            _ => return bad(format!("{} is not understood behind the flags", quoted(capture))),
+            _ => return bad(format!("{} is not understood after the flags", quoted(capture))),
         }
     }
     for parameter in parts(behind).filter(|parameter| !parameter.is_empty()) {
         match parameter {
             "fast_pattern" => {}
             "nocase" => pcre.caseless = true,
-            _ => return bad(format!("{} stands behind the expression", quoted(parameter))),
+            _ => return bad(format!("unexpected {} after the expression", quoted(parameter))),
         }
     }
     let relative = pcre.relative;
@@ -240,7 +240,7 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
         && building.rule.inspections[here].steps.is_empty()
         && building.sticky_buffer().is_none()
     {
-        return contradiction("R asks for a match before it, in the same buffer");
+        return contradiction("R needs a match before it in the same buffer");
     }
     building.step(here, Operation::Pcre(pcre));
     Ok(())
@@ -278,7 +278,7 @@ pub(crate) fn isdataat(building: &mut Building, value: &str) -> Parsed {
 pub(crate) fn bsize(building: &mut Building, value: &str) -> Parsed {
     let size = numbers(value, u64::MAX, &[])?;
     if building.sticky_buffer().is_none() {
-        return contradiction("bsize needs a sticky buffer before it; of a payload it is dsize");
+        return contradiction("bsize needs a sticky buffer before it; for a payload use dsize");
     }
     let here = building.here();
     building.step(here, Operation::Size(size));
@@ -294,10 +294,10 @@ pub(crate) fn bufferlen(building: &mut Building, value: &str) -> Parsed {
         "" => building.step(here, Operation::Size(size)),
         "relative" => {
             let (Some(least), Some(most)) = (size.first(), size.last()) else {
-                return bad("no size at all");
+                return bad("no size is possible");
             };
             if size.ranges().count() > 1 {
-                return unsupported("bufferlen relative with more than one range");
+                return unsupported("relative bufferlen with more than one range");
             }
             if least > 0 {
                 let at = IsDataAt { at: Number::Is(least as i64), relative: true, negated: false };
@@ -347,7 +347,7 @@ pub(crate) fn absent(building: &mut Building, value: &str) -> Parsed {
     }
     let here = building.here();
     if !building.rule.inspections[here].steps.is_empty() {
-        return contradiction("absent stands first behind its buffer");
+        return contradiction("absent must come first after its buffer");
     }
     building.step(here, Operation::Absent { or_else });
     Ok(())
@@ -385,7 +385,7 @@ pub(crate) fn entropy(building: &mut Building, value: &str) -> Parsed {
 fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
     let number = |text: &str| match text.trim().parse::<f64>() {
         Ok(number) if (0.0..=8.0).contains(&number) => Ok(number),
-        _ => bad(format!("{} is no entropy: expected 0.0 to 8.0 bits an octet", quoted(text))),
+        _ => bad(format!("{} is not an entropy: expected 0.0 to 8.0 bits per octet", quoted(text))),
     };
     // As near as two numbers can be told apart: `<` and `>` leave their end out.
     const NEAR: f64 = 1e-9;
@@ -398,7 +398,7 @@ fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
     } else if let Some(rest) = text.strip_prefix('<') {
         Ok((0.0, number(rest)? - NEAR))
     } else if text.starts_with('!') {
-        unsupported("an entropy that is another than one")
+        unsupported("an entropy that differs from a value")
     } else if let Some((least, most)) = text.split_once('-') {
         Ok((number(least)? + NEAR, number(most)? - NEAR))
     } else {
@@ -410,7 +410,7 @@ fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
 fn small(text: &str) -> Parsed<u32> {
     match unsigned(text).and_then(|number| u32::try_from(number).ok()) {
         Some(number) => Ok(number),
-        None => bad(format!("{} is no number", quoted(text))),
+        None => bad(format!("{} is not a number", quoted(text))),
     }
 }
 
@@ -422,7 +422,7 @@ pub(crate) fn dataset(building: &mut Building, value: &str) -> Parsed {
         "isset" | "isnotset" => {
             // `isset,name,type ip` of nothing that was loaded is what another rule has set.
             let _ = building;
-            unsupported("a set of values outside of the rule")
+            unsupported("a set of values outside the rule")
         }
         _ => bad(format!(
             "{} is not understood: expected set, unset, isset or isnotset",
@@ -439,7 +439,7 @@ pub(crate) fn xor(building: &mut Building, value: &str) -> Parsed {
         digits.chunks(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(*pair.get(1)?)?)).collect();
     match key {
         Some(key) if !key.is_empty() => building.transform(Transform::Xor(key)),
-        _ => bad("a key in hexadecimal, of two digits each octet, is expected"),
+        _ => bad("expected a hexadecimal key with two digits per octet"),
     }
 }
 
@@ -469,7 +469,7 @@ pub(crate) fn pcrexform(building: &mut Building, value: &str) -> Parsed {
     let value = value.trim();
     let inside = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
     if inside.is_empty() {
-        return bad("an expression with a group is expected");
+        return bad("expected an expression with a group");
     }
     building.transform(Transform::PcreXform(inside.to_owned()))
 }
@@ -496,7 +496,7 @@ pub(crate) fn http_param(building: &mut Building, value: &str) -> Parsed {
     if name.trim().is_empty()
         || !matches!(rest.trim().trim_start_matches(',').trim(), "" | "nocase")
     {
-        return bad("a parameter's name in quotes is expected, and perhaps nocase");
+        return bad("expected a parameter name in quotes, optionally followed by nocase");
     }
     building.stick_part(Buffer::HttpParameter, name.to_owned());
     Ok(())
@@ -513,7 +513,7 @@ pub(crate) fn sip_method(building: &mut Building, value: &str) -> Parsed {
         .iter()
         .any(|method| method.is_empty() || !method.chars().all(|c| c.is_ascii_alphanumeric()))
     {
-        return bad("names of methods are expected, such as invite");
+        return bad("expected names of methods, such as invite");
     }
     let pattern = format!("^(?:{})$", methods.join("|"));
     let here = building.inspection(Buffer::SipMethod);
@@ -529,6 +529,6 @@ pub(crate) fn whole_number(text: &str, least: i64, most: i64) -> Parsed<i64> {
     match signed(text) {
         Some(number) if (least..=most).contains(&number) => Ok(number),
         Some(number) => bad(format!("{number} is out of range: expected {least} to {most}")),
-        None => bad(format!("{} is no number", quoted(text))),
+        None => bad(format!("{} is not a number", quoted(text))),
     }
 }

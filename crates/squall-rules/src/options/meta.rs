@@ -14,13 +14,13 @@ fn number(value: &str) -> Parsed<u32> {
     value
         .trim()
         .parse()
-        .or_else(|_| bad(format!("{} is no number up to 4294967295", quoted(value))))
+        .or_else(|_| bad(format!("{} is not a number up to 4294967295", quoted(value))))
 }
 
 pub(crate) fn sid(building: &mut Building, value: &str) -> Parsed {
     let sid = number(value)?;
     if sid == 0 {
-        return bad("0 is no sid: they begin at 1");
+        return bad("0 is not a sid: sids begin at 1");
     }
     building.set_sid(sid);
     Ok(())
@@ -113,7 +113,7 @@ pub(crate) fn requires(_: &mut Building, value: &str) -> Parsed {
         };
         if !kept {
             return unsupported(format!(
-                "{} does not hold of Suricata 8 as it usually is",
+                "{} is not met by Suricata 8 in its usual build",
                 quoted(part)
             ));
         }

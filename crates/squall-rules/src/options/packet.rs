@@ -49,7 +49,7 @@ pub(crate) fn fragbits(building: &mut Building, value: &str) -> Parsed {
 fn bits(text: &str, bit: fn(char) -> Option<u8>) -> Parsed<(u8, Which)> {
     let (bits, which) = bits_of(text, bit)?;
     if text.trim().is_empty() {
-        return bad("letters of bits are expected");
+        return bad("expected letters of bits");
     }
     Ok((bits, which))
 }
@@ -66,7 +66,7 @@ fn bits_of(text: &str, bit: fn(char) -> Option<u8>) -> Parsed<(u8, Which)> {
             '=' => {}
             letter => match bit(letter) {
                 Some(bit) => bits |= bit,
-                None => return bad(format!("{letter:?} is no letter of a bit")),
+                None => return bad(format!("unknown bit {letter:?}")),
             },
         }
     }
@@ -90,7 +90,7 @@ pub(crate) fn ipopts(building: &mut Building, value: &str) -> Parsed {
         "satid" => Some(136),
         "ssrr" => Some(137),
         "rtralt" => Some(148),
-        _ => return bad(format!("{} is no option of IP that we know", quoted(value))),
+        _ => return bad(format!("unknown IP option {}", quoted(value))),
     };
     building.packet(PacketTest::IpOption { kind, negated });
     Ok(())
@@ -152,7 +152,12 @@ pub(crate) fn l3_proto(building: &mut Building, value: &str) -> Parsed {
     let version = match value.trim().to_ascii_lowercase().as_str() {
         "ip4" | "ipv4" => 4,
         "ip6" | "ipv6" => 6,
-        _ => return unsupported(format!("{}: ipv4 and ipv6 are read", quoted(value))),
+        _ => {
+            return unsupported(format!(
+                "{} is not supported: expected ipv4 or ipv6",
+                quoted(value)
+            ));
+        }
     };
     building.packet(PacketTest::IpVersion(version));
     Ok(())
@@ -164,12 +169,12 @@ pub(crate) fn rpc(building: &mut Building, value: &str) -> Parsed {
         "*" | "" => Ok(None),
         part => match unsigned(part).and_then(|number| u32::try_from(number).ok()) {
             Some(number) => Ok(Some(number)),
-            None => bad(format!("{} is no number", quoted(part))),
+            None => bad(format!("{} is not a number", quoted(part))),
         },
     });
     let mut next = || numbers.next().unwrap_or(Ok(None));
     let (program, version, procedure) = (next()?, next()?, next()?);
-    let Some(program) = program else { return bad("a program's number is expected") };
+    let Some(program) = program else { return bad("expected the number of a program") };
     building.packet(PacketTest::Rpc { program, version, procedure });
     Ok(())
 }

@@ -69,7 +69,7 @@ pub(crate) fn flowbits(building: &mut Building, value: &str) -> Parsed {
         }
     };
     if names.is_empty() || names.contains(char::is_whitespace) && !names.contains(['|', '&']) {
-        return bad("a name without blanks is expected");
+        return bad("expected a name without blanks");
     }
     let all = !names.contains('|');
     let names: Vec<String> = names.split(['|', '&']).map(|name| name.trim().to_owned()).collect();
@@ -106,7 +106,7 @@ pub(crate) fn xbits(building: &mut Building, value: &str) -> Parsed {
     }
     let verb = verb(first)?;
     let Some(name) = parts.next().filter(|name| !name.is_empty()) else {
-        return bad("a name is expected");
+        return bad("expected a name");
     };
     let (mut track, mut seconds) = (None, None);
     for part in parts {
@@ -141,7 +141,7 @@ pub(crate) fn hostbits(building: &mut Building, value: &str) -> Parsed {
     }
     let verb = verb(first)?;
     let Some(name) = parts.next().filter(|name| !name.is_empty()) else {
-        return bad("a name is expected");
+        return bad("expected a name");
     };
     let track = match parts.next().unwrap_or("src") {
         "src" => Track::BySource,
@@ -160,7 +160,7 @@ pub(crate) fn flowint(building: &mut Building, value: &str) -> Parsed {
     let mut parts = parts(value);
     let name = parts.next().unwrap_or("").to_owned();
     if name.is_empty() {
-        return bad("a name is expected");
+        return bad("expected a name");
     }
     let operator = parts.next().unwrap_or("");
     let verb = match operator {
@@ -177,17 +177,17 @@ pub(crate) fn flowint(building: &mut Building, value: &str) -> Parsed {
         "notset" | "isnotset" => IntVerb::NotSet,
         _ => {
             return bad(format!(
-                "{} is no operator: expected +, -, =, <, <=, ==, >=, >, !=, isset or notset",
+                "unknown operator {}: expected +, -, =, <, <=, ==, >=, >, !=, isset or notset",
                 quoted(operator)
             ));
         }
     };
     let value = match (parts.next(), verb) {
         (None | Some(""), IntVerb::IsSet | IntVerb::NotSet) => IntValue::None,
-        (None | Some(""), _) => return bad("a number or another's name is missing"),
+        (None | Some(""), _) => return bad("expected a number or the name of another variable"),
         (Some(text), _) => match unsigned(text).map(u32::try_from) {
             Some(Ok(number)) => IntValue::Is(number),
-            Some(Err(_)) => return bad(format!("{} is more than 32 bits hold", quoted(text))),
+            Some(Err(_)) => return bad(format!("{} does not fit into 32 bits", quoted(text))),
             None => IntValue::Of(text.to_owned()),
         },
     };
@@ -198,7 +198,7 @@ pub(crate) fn flowint(building: &mut Building, value: &str) -> Parsed {
 fn number(text: &str) -> Parsed<u32> {
     match unsigned(text).and_then(|number| u32::try_from(number).ok()) {
         Some(number) => Ok(number),
-        None => bad(format!("{} is no number", quoted(text))),
+        None => bad(format!("{} is not a number", quoted(text))),
     }
 }
 
@@ -242,7 +242,7 @@ fn count(building: &mut Building, value: &str, kind: Option<CountKind>) -> Parse
             ("seconds", of) => seconds = Some(number(of)?),
             ("multiplier", of) => multiplier = Some(number(of)?),
             // Suricata 8: what is counted as one.
-            ("unique_on", _) => return unsupported("counts of different ports"),
+            ("unique_on", _) => return unsupported("counts of distinct ports"),
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
     }
@@ -258,7 +258,7 @@ fn count(building: &mut Building, value: &str, kind: Option<CountKind>) -> Parse
         (kind, Some(seconds)) => (kind, seconds),
     };
     if count == 0 {
-        return bad("a count of 0");
+        return bad("count must not be 0");
     }
     building
         .rule
@@ -301,7 +301,7 @@ fn of_end(value: &str) -> Parsed<(Option<End>, crate::Numbers)> {
         "toserver" => Some(End::Client),
         "toclient" => Some(End::Server),
         "both" => None,
-        "either" => return unsupported("either of both ends"),
+        "either" => return unsupported("either end"),
         other => return bad(format!("{} is not understood", quoted(other))),
     };
     Ok((of, numbers(count, u64::MAX, &[])?))

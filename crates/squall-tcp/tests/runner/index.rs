@@ -31,12 +31,12 @@ fn write(scripts: &[Script]) -> String {
     let on_linux = scripts.iter().filter(|script| script.linux == Linux::Yes).count();
     let differences = scripts.iter().map(|script| script.differences.len()).sum::<usize>();
     let mut text = format!(
-        "# What is tested of TCP\n\nGenerated from the heads of the scripts in \
+        "# Tests of TCP\n\nGenerated from the heads of the scripts in \
          crates/squall-tcp/tests/scripts by\n`BLESS=1 cargo test -p squall-tcp --test scripts -- \
          docs`. [Their README](../../crates/squall-tcp/tests/scripts/README.md)\ndescribes the \
-         language.\n\n{} scripts, each played against our stack in virtual time; {on_linux} of \
-         them against Linux's TCP, too, which in\n{differences} points does otherwise.\n\n## \
-         Where Linux differs\n\n| Script | Linux | Verdict |\n|---|---|---|\n",
+         language.\n\n{} scripts, each run against Squall's stack in virtual time; {on_linux} of \
+         them also against Linux's TCP, which\ndiffers in {differences} points.\n\n## Where \
+         Linux differs\n\n| Script | Linux | Verdict |\n|---|---|---|\n",
         scripts.len(),
     );
     for script in scripts {
@@ -60,7 +60,7 @@ fn write(scripts: &[Script]) -> String {
             let linux = match &script.linux {
                 Linux::Yes if script.differences.is_empty() => "agrees",
                 Linux::Yes => "differs",
-                Linux::No(why) => &format!("not played: {why}"),
+                Linux::No(why) => &format!("not run: {why}"),
             };
             let _ = writeln!(text, "| {} | {} | {linux} |", link(script), script.rule);
         }

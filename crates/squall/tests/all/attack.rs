@@ -364,8 +364,8 @@ fn mistakes_are_told_with_their_places() {
         Ok(_) => panic!("{more} was taken"),
     };
     for (more, says) in [
-        ("sid = \"x\"\n", "\"x\" is no sid"),
-        ("sid = 99\n", "none of 5 rules is chosen"),
+        ("sid = \"x\"\n", "\"x\" is not a sid"),
+        ("sid = 99\n", "none of 5 rules is selected"),
         ("msg = \"(\"\n", "msg:"),
         ("evasion = \"segment=8\"\n", "segments"),
         ("evasion = \"segments=0\"\n", "1 to 1460"),

@@ -67,7 +67,7 @@ fn a_rate_above_the_port_says_what_the_port_can_carry() {
         &["load.toml:8:8", "12 Gbps", "10 Gb/s link: at most 14.8810 Mpps", "try rate = \"100 %\""],
     );
     let message = mistake("A = \"loop:0\"", &stream("rate = \"10 %\""));
-    says(&message, &["load.toml:7:8", "does not have", "speed=10Gbps"]);
+    says(&message, &["load.toml:7:8", "port A has none", "speed=10Gbps"]);
     // What the hint says is right.
     let taken = Profile::parse(
         &format!(
@@ -84,7 +84,7 @@ fn a_rate_above_the_port_says_what_the_port_can_carry() {
 fn sizes_and_fields_are_checked_against_the_packet() {
     let one = |more: &str| mistake("A = \"loop:of-sizes\"", &stream(more));
     says(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
-    says(&one("size = 60\nlatency = true"), &["latency = true needs 16 octets", "larger by 2"]);
+    says(&one("size = 60\nlatency = true"), &["latency = true needs 16 octets", "at least 2 larger"]);
     let vary = |field: &str, more: &str| {
         one(&format!("[[stream.vary]]\nfield = \"{field}\"\nop = \"increment\"\n{more}"))
     };
@@ -145,7 +145,7 @@ fn what_never_ends_is_refused_on_virtual_time_and_what_ends_is_not() {
 fn an_address_is_told_with_its_line() {
     says(
         &mistake("A = \"af_paket:eth0\"", &stream("")),
-        &["load.toml:2:1", "no kind \"af_paket\"", "af_packet:IFACE"],
+        &["load.toml:2:1", "unknown kind \"af_paket\"", "af_packet:IFACE"],
     );
     says(
         &mistake("A = \"loop:0,drpo=1\"", &stream("")),
