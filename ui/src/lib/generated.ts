@@ -1791,23 +1791,23 @@ export interface JobView {
   error: string | null;
 }
 
-/** A rule, and what became of it. */
+/** The outcome of a rule. */
 export interface RuleOutcome {
   gid: number;
   sid: number;
   rev: number;
   msg: string;
   classtype: string | null;
-  /** An attack was found and verified by the evaluator. */
+  /** An attack was made and verified by the evaluator. */
   solved: boolean;
-  /** Where not: a word that reports group by, and why. */
+  /** If not solved: the reason as a word by which reports group, and in `why` as text. */
   reason: string | null;
   why: string | null;
-  /** As the rule says it: `tcp`, `http`. */
+  /** Protocol of the rule: `tcp`, `http`. */
   protocol: string;
-  /** Of an attack; 0: it is not part of the run. */
+  /** Frames of an attack; 0 if it is not part of the run. */
   frames: number;
-  /** What its contents are looked for in, by Suricata's names. */
+  /** Buffers in which its contents are searched, by Suricata's names. */
   buffers: string[];
 }
 
