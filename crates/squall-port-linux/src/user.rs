@@ -129,7 +129,8 @@ mod tests {
     fn users_are_found_by_name_and_root_is_none() {
         let nobody = User::find("nobody").unwrap();
         assert!(nobody.uid > 0 && nobody.name == "nobody");
-        for (name, why) in [("root", "is root"), ("no such user", "does not exist"), ("a\0b", "name")]
+        for (name, why) in
+            [("root", "is root"), ("no such user", "does not exist"), ("a\0b", "name")]
         {
             assert!(User::find(name).unwrap_err().to_string().contains(why), "{name}");
         }

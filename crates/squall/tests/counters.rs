@@ -641,7 +641,7 @@ fn live_shared_rate() -> Outcome {
     let refused = run
         .change(parsed(&text.replace("2 kpps", "2 Mbps"))?)
         .map_err(|e| (e.exit_status(), e.to_string()));
-    let told = matches!(&refused, Err((2, text)) if text.contains("frames a second"));
+    let told = matches!(&refused, Err((2, text)) if text.contains("frames per second"));
     same("two workers", "told what to try", told, true)?;
     run.change(parsed(&text.replace("2 kpps", "1 kpps"))?)?;
     std::thread::sleep(Duration::from_millis(300));

@@ -267,7 +267,7 @@ fn what_cannot_be_looked_at_is_a_mistake() {
             "${value:x} is never extracted; expected an `extract x = ...` in the program; there \
              are y",
         ),
-        (client(&[r#"send "${content_length}\r\n""#]), "no empty line behind it"),
+        (client(&[r#"send "${content_length}\r\n""#]), "no empty line after it"),
     ] {
         assert!(found.contains(expected), "{found}");
     }

@@ -320,7 +320,7 @@ fn a_load_that_cannot_be_does_not_start() {
     let mut of = load(open(1000), 100);
     of.templates[0].servers = 7;
     let error = check(&flows_of(of)).expect_err("there is no pool 7");
-    assert_eq!((error.0, error.1.to_string().contains("number 7")), (0, true));
+    assert_eq!((error.0, error.1.to_string().contains("pool 7")), (0, true));
 }
 
 #[test]

@@ -1646,7 +1646,8 @@ mod tests {
         let mut old = old;
         old.streams[0].rx.as_mut().unwrap().latency_ns.as_mut().unwrap().p95 = 0;
         assert!(
-            FailIf::parse("latency.p95 > 50us").unwrap().check(&old)[0].starts_with("cannot evaluate")
+            FailIf::parse("latency.p95 > 50us").unwrap().check(&old)[0]
+                .starts_with("cannot evaluate")
         );
     }
 

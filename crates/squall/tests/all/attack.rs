@@ -304,7 +304,7 @@ alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookab
     let owed = |more: &str| -> (u64, Vec<(String, String)>) {
         let (report, rows) = run(&folder, "p.pcap", more).unwrap();
         for row in &rows {
-            assert_eq!(row["alerts"] == "0", row["note"].contains("not seen"), "{row:?}");
+            assert_eq!(row["alerts"] == "0", row["note"].contains("not matched"), "{row:?}");
         }
         (
             report.attacks[0].unseen,
@@ -383,7 +383,7 @@ fn mistakes_are_told_with_their_places() {
         .plan_only()
         .map(|_| ())
         .unwrap_err();
-    assert!(error.to_string().contains("at one interface"), "{error}");
+    assert!(error.to_string().contains("on the same interface"), "{error}");
     let error = run(&Folder(folder.file("none")), "m.pcap", "").unwrap_err();
     assert!(matches!(error, Error::Environment(_)), "{error}");
 }

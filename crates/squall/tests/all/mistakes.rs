@@ -84,7 +84,10 @@ fn a_rate_above_the_port_says_what_the_port_can_carry() {
 fn sizes_and_fields_are_checked_against_the_packet() {
     let one = |more: &str| mistake("A = \"loop:of-sizes\"", &stream(more));
     says(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
-    says(&one("size = 60\nlatency = true"), &["latency = true needs 16 octets", "at least 2 larger"]);
+    says(
+        &one("size = 60\nlatency = true"),
+        &["latency = true needs 16 octets", "at least 2 larger"],
+    );
     let vary = |field: &str, more: &str| {
         one(&format!("[[stream.vary]]\nfield = \"{field}\"\nop = \"increment\"\n{more}"))
     };
@@ -250,7 +253,7 @@ fn templates_that_servers_cannot_tell_apart_are_named_with_their_place() {
         &[
             "load.toml:18:1",
             "template \"http-get\"",
-            "those of template \"http\"",
+            "template \"http\" has the same servers",
             "try at least 3 ports",
         ],
     );
