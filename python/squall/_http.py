@@ -1,5 +1,4 @@
-"""Requests to a daemon: kept connections, known certificates, and finding the token.
-"""
+"""Requests to a daemon: kept connections, known certificates, and finding the token."""
 
 from __future__ import annotations
 

@@ -643,8 +643,7 @@ class Client:
 
 
 class Lease:
-    """Leased ports: `Client.acquire` returns it. As a context manager, it releases them on exit.
-    """
+    """Leased ports: `Client.acquire` returns it. As a context manager, it releases them on exit."""
 
     def __init__(self, client: Client, info: LeaseInfo) -> None:
         self._client = client

@@ -256,8 +256,7 @@ class Traffic:
         return self._kept((self.client or package).send(port, packet, **options))
 
     def loop(self, *flags: str, **options: object) -> str:
-        """The address of an unused link in memory: ``squall.loop("virtual", drop="1/10")``.
-        """
+        """The address of an unused link in memory: ``squall.loop("virtual", drop="1/10")``."""
         name = f"loop:{self.name}-{next(self._number)}"
         return ",".join([name, *flags, *(f"{key}={value}" for key, value in options.items())])
 
@@ -344,9 +343,7 @@ class VethPair:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("squall", "traffic (squall)")
-    group.addoption(
-        "--squall-url", metavar="URL", help="run on this daemon: https://host:8443"
-    )
+    group.addoption("--squall-url", metavar="URL", help="run on this daemon: https://host:8443")
     group.addoption(
         "--squall-token", metavar="TOKEN", help="the daemon's token (default: $SQUALL_TOKEN)"
     )
