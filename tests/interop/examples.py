@@ -14,12 +14,16 @@ run in order, so that later ones use the files of earlier ones. Two pages run at
   certificates, rules, labels, alerts. A toml block whose first line is `# NAME` is the file NAME.
 - A block is shell if its first line begins with a program; lines after a prompt (`$ `) are commands
   and the other lines of such a block are output.
+- A run of a daemon has the number of today. An interface has the speed of 1 Gb/s where a command
+  asks for a share of it: a veth has none.
 - `sudo` runs its arguments; curl fails on HTTP errors.
 - `--duration TIME` of more than a second becomes one second. A command that has not ended after
   1.5 s, or 5 s if it has a duration or a count, gets SIGINT, as by Ctrl-C. It must then end and
   print something.
 - `squall serve` runs until the next `squall serve`, or the end of its block. For other commands
   that address a daemon, one is started.
+- SQUALL_ALLOW_INVALID is set: the verdict does not count. (A bridge translates no tags: flows
+  between VLAN 7 and VLAN 8 do not begin.)
 
 A command fails if one of its processes of Squall has an exit status other than 0, or 130 after
 SIGINT; if it leaves the message of a defect; or if its shell fails. EXPECTED lists the commands that
@@ -54,7 +58,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
 LANES = 2
-ENDLESS_S, ENDING_S, COMPUTING_S = 1.5, 5, 60
+ENDLESS_S, ENDING_S, COMPUTING_S, PAGE_S = 1.5, 5, 60, 600
 SERVER = "10.0.0.2"
 HOSTS = f"127.0.0.1 localhost lab7.example lab2.example lab1.example\n{SERVER} www.example.net\n"
 
@@ -66,10 +70,20 @@ NOT_RUN = [
     (r"^export PATH=", "sets the path of the reader's shell"),
 ]
 # Commands that may end with another status: expression, statuses, reason.
-EXPECTED = []
+EXPECTED = [
+    (r"'latency\.p99 > ", [1], "delays of a busy machine"),
+    (r"'not_sent > 0'", [1], "50 % of the link, by an unoptimized build"),
+    (r"'loss_ratio > 0\.1 % or gap", [1], "datagrams of a Python process"),
+    (r"'detection < 0\.97'", [1], "alerts of no engine, but of this script"),
+    (r"--self-test", [1], "NOT VALID on a busy machine"),
+    (r"-w - \| tshark", [2], "tshark, which SIGINT ends in the middle of a block"),
+]
 # Values that depend on the day or the machine: expression, replacement.
 TODAY = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d")
-REPLACED = [(r"\br-2026\d{4}-", f"r-{TODAY}-")]
+REPLACED = [
+    (r"\br-2026\d{4}-", f"r-{TODAY}-"),
+    (r"(?s)\b(eth\d)\b(?=.*\b50%)", r"\1,speed=1Gbps"),
+]
 # Subcommands that compute something and end by themselves.
 COMPUTE = "attack score info edit prep import plan completions man lab doctor ports".split()
 DEFECT = re.compile(r"this is a defect in Squall|panicked at")
@@ -103,7 +117,9 @@ class Page:
 def estimate(text):
     if not_run(text):
         return 0
-    return 0.3 if computes(text) else 2.2
+    if "--self-test" in text:
+        return 15
+    return 0.2 if computes(text) else 1.7
 
 
 def not_run(text):
@@ -116,6 +132,8 @@ def computes(text):
     if found is None:
         return True
     sends = re.search(r" (-i eth|-i loop|--port |--probe)", text)
+    if "--self-test" in text:
+        return True
     return found[1] in COMPUTE and not sends and " -- squall send" not in text
 
 
@@ -230,7 +248,7 @@ def sample(pages, seconds, seed):
     """Pages in random order, as many as two lanes run in that time."""
     left, chosen = seconds * LANES, []
     for page in random.Random(seed).sample(pages, len(pages)):
-        if page.seconds() <= left:
+        if page.seconds() <= min(left, seconds):
             left -= page.seconds()
             chosen.append(page)
     return chosen
@@ -253,9 +271,13 @@ def store(folder, pages):
         for name in names:
             shutil.copy(files / source, files / name)
 
-    flows = "flows app http --port loop:x,virtual --port2 loop:x,virtual --clients 10.1.0.1-10.1.0.9"
-    flows += " --servers 10.2.0.1 --cps 20 -d 1s --quiet --capture capture.pcap"
-    squall(*flows.split())
+    for number, app in enumerate(["http", "https-like", "dns"]):
+        flows = (
+            f"flows app {app} --port loop:x,virtual --port2 loop:x,virtual --cps 7 -d 1s --quiet"
+        )
+        ends = f"--clients 10.{number}.1.1-10.{number}.1.9 --servers 10.9.0.{number}"
+        squall(*flows.split(), *ends.split(), "--capture", f"{app}.pcap")
+    squall("edit", "http.pcap", "https-like.pcap", "dns.pcap", "capture.pcap", "--merge")
     squall("edit", "capture.pcap", "capture.pcapng")
     for name in ["capture.pcap", "capture.pcapng"]:
         subprocess.run(["gzip", "-k", name], cwd=files, check=True)
@@ -282,7 +304,8 @@ def store(folder, pages):
     )
     certificates(files)
     (files / "lab7.pem").symlink_to("/var/lib/squall/cert.pem")
-    shutil.copy(ROOT / "examples/profiles/imix-both-ways.toml", files / "load.toml")
+    load = (ROOT / "examples/profiles/imix-both-ways.toml").read_text()
+    (files / "load.toml").write_text(load.replace('"loop:0"', '"loop:0,speed=1Gbps"'))
     shutil.copytree(ROOT / "examples", files / "examples")
     for page in pages:
         for item in page.items:
@@ -363,7 +386,7 @@ def network(labs, folder):
         ip("-n", "peer", "link", "set", theirs, "master", "device", "up", "mtu", "9000")
         ip("link", "set", ours, "up")
         # A veth takes the frames of xdp_live if its peer polls.
-        subprocess.run(["ip", "netns", "exec", "peer", "ethtool", "-K", theirs, "gro", "on"])
+        ip("netns", "exec", "peer", "ethtool", "-K", theirs, "gro", "on")
     ip("-n", "peer", "link", "set", "device", "up")
     ip("-n", "peer", "addr", "add", f"{SERVER}/16", "brd", "+", "dev", "device")
     if labs:
@@ -462,7 +485,7 @@ class Runner:
         self.environment = programs(folder)
         self.statuses = folder / "statuses"
         self.daemon = None
-        self.failures, self.skipped, self.run = [], [], 0
+        self.failures, self.skipped, self.run, self.log = [], [], 0, []
 
     def all(self, deadline):
         block = None
@@ -494,31 +517,36 @@ class Runner:
 
     def provide(self, text):
         """Files that are named, and that no command made."""
-        for name in {*re.findall(r"[\w./-]+", text), *("old.pcap.gz" for _ in [0] if "*" in text)}:
-            top = pathlib.PurePath(name).parts[:1]
-            for name in {name.rstrip("/"), *top}:
-                ours, theirs = self.work / name, self.files / name
-                if name in ("", ".", "..", "/") or name.startswith(("/", "..")) or ours.exists():
-                    continue
-                if theirs.is_symlink():
-                    ours.symlink_to(theirs.readlink())
-                elif theirs.is_dir():
-                    shutil.copytree(theirs, ours)
-                elif theirs.exists() and "/" not in name:
-                    shutil.copy(theirs, ours)
+        paths = {path.rstrip("/") for path in re.findall(r"[\w./-]+", text)}
+        # A folder for a file in it; a file for a pattern of the shell.
+        names = paths | {path.partition("/")[0] for path in paths}
+        if "*.pcap.gz" in text:
+            names.add("old.pcap.gz")
+        for name in sorted(names - {"", ".", ".."}):
+            ours, theirs = self.work / name, self.files / name
+            if "/" in name or ours.exists() or ours.is_symlink():
+                continue
+            if theirs.is_symlink():
+                ours.symlink_to(theirs.readlink())
+            elif theirs.is_dir():
+                shutil.copytree(theirs, ours)
+            elif theirs.exists():
+                shutil.copy(theirs, ours)
+                if name.endswith(".toml"):
+                    self.provide(theirs.read_text())
 
     def start(self, text):
         self.statuses.unlink(missing_ok=True)
-        self.out, self.err = (open(self.folder / name, "wb+") for name in ["out", "err"])
-        return subprocess.Popen(
-            ["bash", "-o", "pipefail", "-c", text],
-            cwd=self.work,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.out,
-            stderr=self.err,
-            start_new_session=True,
-        )
+        with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
+            return subprocess.Popen(
+                ["bash", "-o", "pipefail", "-c", text],
+                cwd=self.work,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
 
     def said(self):
         return [
@@ -527,6 +555,7 @@ class Runner:
 
     def command(self, place, text, again=True):
         text, patience = self.limited(text)
+        patience = patience if again else ENDING_S
         process = self.start(text)
         interrupted = False
         try:
@@ -536,10 +565,12 @@ class Runner:
             if self.interrupt(process):
                 return self.fail(place, text, "did not end within 20 s of SIGINT")
         out, err = self.said()
-        if interrupted and not out + err and again and " -w " not in text and "--quiet" not in text:
-            if patience < ENDING_S:
+        quiet = re.search(r"--quiet| -w |\| jq", text)
+        if interrupted and not quiet and not out + err:
+            if again and patience < ENDING_S:
                 # It had not begun yet, on a busy machine.
                 return self.command(place, text, again=False)
+            return self.fail(place, text, "printed nothing before it was ended by SIGINT")
         self.judge(place, text, process.returncode, interrupted, out + err)
 
     def limited(self, text):
@@ -572,13 +603,12 @@ class Runner:
             if re.search(expression, text):
                 good |= set(statuses)
         ours = self.statuses.read_text().split() if self.statuses.exists() else []
+        self.log.append(f"$ {text}\n{said}{ours} {status}")
         bad = [s for s in [*map(int, ours), status] if s not in good]
         if bad:
             self.fail(place, text, f"exit status {bad[0]}")
         elif DEFECT.search(said):
             self.fail(place, text, "a defect")
-        elif interrupted and not said and not re.search(r"--quiet| -w |\| jq", text):
-            self.fail(place, text, "printed nothing")
 
     def fail(self, place, text, what):
         out, err = self.said()
@@ -586,6 +616,8 @@ class Runner:
         self.failures.append({"place": place, "text": text, "what": what, "last": last})
 
     def start_daemon(self, place, text):
+        for state in pathlib.Path("/var/lib").glob("squall"):
+            shutil.rmtree(state)
         process = self.start(text)
         deadline = time.monotonic() + 20
         # What it prints first, as text or as JSON.
@@ -595,14 +627,14 @@ class Runner:
                     self.interrupt(process)
                 return self.fail(place, text, f"no daemon, exit status {process.returncode}")
             time.sleep(0.05)
-        self.daemon = (place, text, process, self.folder / "out", self.folder / "err")
+        self.daemon = (place, text, process)
         for name in ["out", "err"]:
             (self.folder / name).rename(self.folder / f"daemon-{name}")
 
     def end_daemon(self):
         if self.daemon is None:
             return
-        place, text, process, *_ = self.daemon
+        place, text, process = self.daemon
         self.daemon = None
         stuck = self.interrupt(process)
         for name in ["out", "err"]:
@@ -627,6 +659,7 @@ def inside(files, folder, name, left):
         runner = Runner(pages[name], folder, files)
         runner.all(begun + left if left else None)
         serving.kill()
+    (folder / "log").write_text("\n".join(runner.log))
     result = {"run": runner.run, "skipped": runner.skipped, "failures": runner.failures}
     print(json.dumps(result | {"seconds": time.monotonic() - begun}))
 
@@ -638,20 +671,29 @@ def json_pages(files):
     ]
 
 
+def as_name(page):
+    return re.sub(r"\W+", "-", page.name)
+
+
 def outside(page, folder, files, deadline):
     """A page in namespaces of its own, which end with it and all their processes."""
-    place = folder / re.sub(r"\W+", "-", page.name)
+    place = folder / as_name(page)
     place.mkdir()
     left = max(1, deadline - time.monotonic()) if deadline else 0
     unshare = ["unshare", "-n", "-m", "-p", "--fork", "--kill-child", "--mount-proc"]
     argv = [__file__, "--inside", files, place, page.name, str(left)]
-    done = subprocess.run(
-        [*unshare, sys.executable, *argv], capture_output=True, text=True, timeout=900
-    )
+    failure = {"place": page.name, "text": "", "what": "the test itself failed", "last": []}
+    nothing = {"run": 0, "skipped": [], "failures": [failure], "seconds": 0}
+    try:
+        done = subprocess.run(
+            [*unshare, sys.executable, *argv], capture_output=True, text=True, timeout=PAGE_S
+        )
+    except subprocess.TimeoutExpired:
+        failure["what"] = f"did not end within {PAGE_S} s"
+        return nothing
     if done.returncode:
-        failure = {"place": page.name, "text": "", "what": "the test's own namespaces"}
-        last = done.stderr.strip().splitlines()[-5:]
-        return {"run": 0, "skipped": [], "failures": [failure | {"last": last}], "seconds": 0}
+        failure["last"] = done.stderr.strip().splitlines()[-5:]
+        return nothing
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -667,6 +709,7 @@ def main():
     parser.add_argument("--full", action="store_true", help="all pages")
     parser.add_argument("--list", action="store_true", help="print the commands, run none")
     parser.add_argument("--only", metavar="EXPR", help="pages whose name has this expression")
+    parser.add_argument("--verbose", action="store_true", help="print what the commands print")
     given = parser.parse_args()
     if os.geteuid() != 0 and not given.list:
         return print("SKIPPED: needs root to make namespaces (as nobody)")
@@ -692,12 +735,12 @@ def main():
         folder = pathlib.Path(name)
         files = store(folder, every)
         (folder / "pages.json").write_text(json.dumps([dataclasses.asdict(p) for p in every]))
-        good = tell(pages, folder, files, deadline)
+        good = tell(pages, folder, files, deadline, given.verbose)
     print(f"{len(pages)} of {len(every)} pages in {time.monotonic() - begun:.0f} s")
     return 0 if good else 1
 
 
-def tell(pages, folder, files, deadline):
+def tell(pages, folder, files, deadline, verbose):
     """Runs the pages, the longest first, and prints what came of each."""
     run, skipped, failed = 0, collections.Counter(), 0
     order = sorted(pages, key=Page.seconds, reverse=True)
@@ -705,6 +748,8 @@ def tell(pages, folder, files, deadline):
         results = [lanes.submit(outside, page, folder, files, deadline) for page in order]
         for page, result in zip(order, results):
             result = result.result()
+            if verbose and result["run"]:
+                print((folder / as_name(page) / "log").read_text())
             run += result["run"]
             skipped.update(result["skipped"])
             failed += len(result["failures"])

@@ -25,7 +25,7 @@ Examples:
   squall ports --probe               # how fast each kind is, in a private lab
   sudo squall ports --probe eth1     # how fast each kind is on eth1: sends frames that nobody \
                         takes
-  squall lab exec -- squall ports")]
+  squall lab up && squall lab exec -- squall ports")]
 pub struct Args {
     /// Shows all that is known of this interface alone
     #[arg(value_name = "IFACE")]
