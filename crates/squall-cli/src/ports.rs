@@ -25,7 +25,7 @@ Examples:
   squall ports --probe               # the speed of each kind, in a private lab
   sudo squall ports --probe eth1     # the speed of each kind on eth1: sends frames that no host \
                         accepts
-  squall lab exec -- squall ports")]
+  squall lab up && squall lab exec -- squall ports")]
 pub struct Args {
     /// Show all details of this interface only
     #[arg(value_name = "IFACE")]
