@@ -504,9 +504,7 @@ def test_a_ping_that_cannot_be_sent_is_refused_with_its_place(otg):
     config.ports.add(name="memory", location="loop:otg-ping")
     device(config, "memory", 3)
     otg.api.set_config(config)
-    wrong = (
-        'protocol.ipv4.ping.requests[1].src_name: cannot find IPv4 address "nobody"'
-    )
+    wrong = 'protocol.ipv4.ping.requests[1].src_name: cannot find IPv4 address "nobody"'
     assert refused(lambda: ping(otg, 4, ("ip1", "10.1.0.2"), ("nobody", "10.1.0.2"))).errors == [
         wrong
     ]
