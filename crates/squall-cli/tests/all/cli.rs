@@ -886,9 +886,9 @@ fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() 
         (&format!("capture -w {kept}"), "b0", "link del a0", "b0: the interface is gone"),
     ] {
         let script = format!(
-            "{VETH} && (while [ $(wc -l < /proc/net/packet) -lt 2 ]; do sleep 0.1; done; sleep 1; \
-             squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip {lost}) & sleep 0.3; \
-             squall {command} --port {port} -q --json - -d 50s"
+            "{VETH} || exit; (for _ in $(seq 300); do sleep 0.1; [ $(wc -l < /proc/net/packet) -lt 2 ] \
+             || break; done; sleep 1; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip \
+             {lost}) & squall {command} --port {port} -q --json - -d 50s"
         );
         let Some((status, out, err)) = in_a_namespace(&script) else { return };
         assert_eq!(status, 3, "{err}");
