@@ -254,7 +254,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 6,
         // What a run is to OTG, and the translation of its messages; what carries them is above.
-        crates: &["squall-otg"],
+        crates: &["squall-otg", "squall-trex"],
         may_use: &[],
         rows_below: 6,
         must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
@@ -289,7 +289,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 7,
         crates: &["squall-server"],
-        may_use: &["squall", "squall-editor", "squall-otg"],
+        may_use: &["squall", "squall-editor", "squall-otg", "squall-trex"],
         rows_below: 0,
         must_not: &[PYTHON, COMMAND_LINE],
         must_not_call: &[],
@@ -306,7 +306,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 8,
         crates: &["squall-cli"],
-        may_use: &["squall", "squall-compare", "squall-server", "squall-options"],
+        may_use: &["squall", "squall-compare", "squall-server", "squall-options", "squall-trex"],
         rows_below: 0,
         must_not: &[HTTP, PYTHON, TOML],
         must_not_call: &[],

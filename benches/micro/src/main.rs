@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use squall::{Format, Profile, Session};
 use squall_measure::{Measure, Receiver};
 use squall_port::{FastClock, monotonic};
-use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, VarSpec};
+use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, Turn, VarSpec};
 use squall_units::{Nanos, TxMeta};
 use squall_wire::{Frame, Packet};
 
@@ -145,7 +145,14 @@ fn program(vars: usize, signed: bool) -> Result<Program, Box<dyn std::error::Err
     let mut specs = Vec::new();
     for (name, law) in fields.into_iter().take(vars) {
         let at = frame.field(name)?;
-        specs.push(VarSpec { bit: at.bit, bits: at.bits, law, every: 1, phase: 0 });
+        specs.push(VarSpec {
+            bit: at.bit,
+            bits: at.bits,
+            law,
+            turn: Turn::default(),
+            every: 1,
+            phase: 0,
+        });
     }
     let sizes = Sizes::fixed(60);
     Program::build(Spec { frame, sizes, vars: specs, signature: signed.then_some(1) })
@@ -172,7 +179,14 @@ fn fill_made_ahead(frames: u64) -> Cost {
     for (name, count) in fields {
         let at = frame.field(name)?;
         let law = Law::Step { first: 1024, step: 1, count, start: 0 };
-        vars.push(VarSpec { bit: at.bit, bits: at.bits, law, every: 1, phase: 0 });
+        vars.push(VarSpec {
+            bit: at.bit,
+            bits: at.bits,
+            law,
+            turn: Turn::default(),
+            every: 1,
+            phase: 0,
+        });
     }
     let spec = Spec { frame, sizes: Sizes::fixed(60), vars, signature: None };
     let program = Program::build(spec).map_err(|e| format!("{e:?}"))?;

@@ -1,6 +1,7 @@
 //! Arguments that several commands have.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     marker::PhantomData,
     path::{Path, PathBuf},
@@ -200,11 +201,33 @@ pub struct ProfileFile {
     /// Use ADDR for the profile's port NAME: A=af_packet:eth1, A=loop:0; repeatable
     #[arg(short, long, value_name = "NAME=ADDR")]
     pub port: Vec<String>,
+    /// The profile is one of TRex's stateless profiles, a program in Python; its ports 0, 1, ... are
+    /// those of -i
+    #[arg(long, help_heading = "TRex")]
+    pub trex: bool,
+    /// Address of the TRex profile's next port: eth1, pcap:out.pcap; repeatable
+    #[arg(short, long, value_name = "ADDR", requires = "trex", help_heading = "TRex")]
+    pub interface: Vec<String>,
+    /// Pass NAME=VALUE to the TRex profile; repeatable, or several with commas
+    #[arg(
+        short,
+        long,
+        value_name = "NAME=VALUE",
+        requires = "trex",
+        value_delimiter = ',',
+        help_heading = "TRex"
+    )]
+    pub tunable: Vec<String>,
+    /// Folder with the package `trex` of TRex's client; default: where Python finds it
+    #[arg(long, value_name = "FOLDER", requires = "trex", help_heading = "TRex")]
+    pub trex_lib: Option<PathBuf>,
 }
 
 impl ProfileFile {
     pub fn load(&self) -> Result<Profile, Error> {
-        let mut profile = if self.profile == Path::new("-") {
+        let mut profile = if self.trex {
+            self.load_trex()?
+        } else if self.profile == Path::new("-") {
             let text = squall::read_open(std::io::stdin())
                 .map_err(|e| Error::Usage(format!("cannot read standard input: {e}")))?;
             Profile::parse(&text, "<stdin>", Format::Toml)?
@@ -215,6 +238,32 @@ impl ProfileFile {
             put_port(&mut profile, text)?;
         }
         Ok(profile)
+    }
+}
+
+impl ProfileFile {
+    fn load_trex(&self) -> Result<Profile, Error> {
+        let mut tunables = BTreeMap::new();
+        for text in &self.tunable {
+            let (name, value) = text.split_once('=').ok_or_else(|| {
+                Error::Usage(format!("--tunable {text}: expected NAME=VALUE, such as size=64"))
+            })?;
+            // Numbers and true or false as they are, all else as text.
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            tunables.insert(name.to_owned(), value);
+        }
+        if self.interface.is_empty() {
+            return Err(Error::Usage(
+                "--trex: the profile has no ports\n  try -i eth1, or -i pcap:out.pcap".into(),
+            ));
+        }
+        let file = squall_trex::File {
+            path: &self.profile,
+            library: self.trex_lib.as_deref(),
+            tunables: &tunables,
+            ports: &self.interface,
+        };
+        file.load()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use squall_profile::{At, Departures, Late, Mode, PacketSource, SizeLaw, Stream};
+use squall_profile::{
+    At, BurstEnd, Departures, Late, Mode, PacketSource, Recompute, SizeLaw, Stream,
+};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
 use squall_wire::Frame;
 
@@ -262,6 +264,8 @@ impl<'a> Flows<'a> {
                 latency: signed,
                 late: Late::default(),
                 vary,
+                recompute: Recompute::All,
+                burst_end: BurstEnd::Gap,
                 at: At::default(),
                 packet_at: At::default(),
                 size_at: At::default(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use squall_profile::{
-    At, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource, Profile,
-    SizeLaw, Stop, Stream, Vary,
+    At, BurstEnd, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource,
+    Profile, Recompute, SizeLaw, Stop, Stream, Turn, Vary,
 };
 use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, mix, signature,
@@ -380,7 +380,10 @@ fn program(
         ));
     }
     let seeds = |purpose| seed_of(seed, name, purpose);
-    let (frame, sizes) = frame(stream, limits, seeds(SIZE_SEED), seeds(PAYLOAD_SEED), assets)?;
+    let (mut frame, sizes) = frame(stream, limits, seeds(SIZE_SEED), seeds(PAYLOAD_SEED), assets)?;
+    if let Recompute::Only(fields) = &stream.recompute {
+        keep(fields, stream, &mut frame)?;
+    }
     let longest = sizes.range().1;
     if longest > limits.max_frame && stream.segment.is_none() {
         return Err(Diagnostic::at(
@@ -516,6 +519,36 @@ fn frame(
     Ok((frame, sizes))
 }
 
+/// Lengths, checksums and CRCs but those of `fields` stay as they are in the packet.
+fn keep(fields: &[String], stream: &Stream, frame: &mut Frame) -> Result<(), Diagnostic> {
+    let mut places = Vec::new();
+    for name in fields {
+        let wrong = |message: String, hints| {
+            let message = format!("stream {:?}: recompute: {message}", stream.name);
+            Diagnostic::at(stream.at, message, hints)
+        };
+        let field = frame.field(name).map_err(|error| wrong(error.to_string(), vec![]))?;
+        let at = field.bit / 8;
+        let known = frame.lengths.iter().any(|length| length.at == at)
+            || frame.checksums.iter().any(|sum| sum.at == at)
+            || frame.crcs.iter().any(|crc| {
+                crc.place(crc.to.unwrap_or(frame.bytes.len() - frame.trailer)).start == at
+            });
+        if !known {
+            return Err(wrong(
+                format!("{name} is no length or checksum that is right in the packet"),
+                vec!["try a field such as \"ipv4.checksum\" or \"udp.length\"".into()],
+            ));
+        }
+        places.push(at);
+    }
+    let end = frame.bytes.len() - frame.trailer;
+    frame.lengths.retain(|length| places.contains(&length.at));
+    frame.checksums.retain(|sum| places.contains(&sum.at));
+    frame.crcs.retain(|crc| places.contains(&crc.place(crc.to.unwrap_or(end)).start));
+    Ok(())
+}
+
 fn vars(
     stream: &Stream,
     frame: &Frame,
@@ -555,7 +588,14 @@ fn vars(
             }
             _ => (1, 0),
         };
-        specs.push(VarSpec { bit, bits, law, every, phase });
+        let Turn { add, shift, little_endian } = vary.turn;
+        let turn = squall_program::Turn {
+            // Modulo 2^64, as its sum.
+            add: add.cast_unsigned(),
+            shift,
+            reversed: little_endian,
+        };
+        specs.push(VarSpec { bit, bits, law, turn, every, phase });
     }
     Ok(specs)
 }
@@ -776,10 +816,13 @@ fn schedule(
     };
     let seconds = gap.seconds(program.sizes().mean());
     let segments = f64::from(program.segments());
+    let tight = stream.burst_end == BurstEnd::Frame;
     let pattern = match stream.mode {
         Mode::Continuous => Pattern::CONTINUOUS,
-        Mode::Burst(packets) => Pattern { bursts: 1, packets, gap: Picos(0) },
-        Mode::Bursts { bursts, packets, gap } => Pattern { bursts, packets, gap: Picos::from(gap) },
+        Mode::Burst(packets) => Pattern { bursts: 1, packets, gap: Picos(0), tight },
+        Mode::Bursts { bursts, packets, gap } => {
+            Pattern { bursts, packets, gap: Picos::from(gap), tight }
+        }
     };
     let duty = match &law {
         GapLaw::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),

@@ -8,8 +8,8 @@ use squall_units::{MacAddr, Nanos};
 use squall_wire::{FieldKind, to_hex};
 
 use crate::{
-    Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary,
-    source::SCHEMA, stage,
+    BurstEnd, Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Recompute, Said,
+    SizeLaw, Stream, Turn, Vary, source::SCHEMA, stage,
 };
 
 impl Profile {
@@ -129,6 +129,15 @@ impl Profile {
         );
         set("latency", stream.latency.then_some(json!(true)));
         set("late", (stream.late != Late::default()).then(|| json!(stream.late.to_string())));
+        set(
+            "recompute",
+            match &stream.recompute {
+                Recompute::All => None,
+                Recompute::Only(fields) if fields.is_empty() => Some(json!(false)),
+                Recompute::Only(fields) => Some(json!(fields)),
+            },
+        );
+        set("burst_end", (stream.burst_end == BurstEnd::Frame).then(|| json!("frame")));
         set("vary", (!stream.vary.is_empty()).then(|| varies(&stream.vary)));
         Json::Object(table)
     }
@@ -237,6 +246,16 @@ fn varies(all: &[Vary]) -> Json {
                 op = then;
             }
             operation(op, &vary.field, &mut set);
+            let Turn { add, shift, little_endian } = vary.turn;
+            if add != 0 {
+                set("add", json!(add));
+            }
+            if shift != 0 {
+                set("shift", json!(shift));
+            }
+            if little_endian {
+                set("little_endian", json!(true));
+            }
             Json::Object(table)
         })
         .collect()

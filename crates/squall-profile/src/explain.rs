@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, SizeLaw, Vary, emit::value_text};
+use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, SizeLaw, Turn, Vary, emit::value_text};
 
 impl fmt::Display for SizeLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,16 @@ impl fmt::Display for Vary {
         write!(f, "{}: ", self.field)?;
         operation(f, &self.op, &|value| {
             value_text(&self.field, value).unwrap_or_else(|| value.to_string())
-        })
+        })?;
+        let Turn { add, shift, little_endian } = self.turn;
+        if add != 0 {
+            write!(f, ", {add:+}")?;
+        }
+        if shift != 0 {
+            let side = if shift < 0 { "right" } else { "left" };
+            write!(f, ", {} bits to the {side}", shift.unsigned_abs())?;
+        }
+        if little_endian { f.write_str(", little-endian") } else { Ok(()) }
     }
 }
 

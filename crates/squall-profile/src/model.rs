@@ -77,6 +77,8 @@ pub struct Stream {
     pub latency: bool,
     pub late: Late,
     pub vary: Vec<Vary>,
+    pub recompute: Recompute,
+    pub burst_end: BurstEnd,
     pub at: At,
     /// Places of `packet`, `size`, `segment`, `rate`.
     pub packet_at: At,
@@ -140,6 +142,25 @@ pub enum Mode {
         packets: u64,
         gap: Nanos,
     },
+}
+
+/// Which lengths and checksums follow what changes from frame to frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    #[default]
+    All,
+    /// Those of these fields; all others stay as the packet has them.
+    Only(Vec<String>),
+}
+
+/// When a burst has ended: what `gap` and the `next` stream's delay are counted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BurstEnd {
+    /// One inter-departure gap after its last frame.
+    #[default]
+    Gap,
+    /// When its last frame departs.
+    Frame,
 }
 
 /// What starts when this stream has ended.
@@ -207,7 +228,20 @@ pub enum Late {
 pub struct Vary {
     pub field: FieldRef,
     pub op: Op,
+    pub turn: Turn,
     pub at: At,
+}
+
+/// What is done to a value before it is written: `add` is added, the sum is shifted left by `shift`
+/// bits (right where that is negative), its octets are reversed if it is little-endian. Bits that
+/// the field has no room for are cut off, modulo 2^64. The default changes nothing, and then a value
+/// without room is a mistake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    pub add: i64,
+    /// -63 to 63.
+    pub shift: i8,
+    pub little_endian: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -27,12 +27,39 @@ pub struct VarSpec {
     /// 1 to 64, or 65 to 128 and then whole octets.
     pub bits: usize,
     pub law: Law,
+    pub turn: Turn,
     /// The law advances once in so many frames: 1, or the period of the variable that this one
     /// depends on.
     pub every: u64,
     /// Frames by which that variable was ahead of its cycle at frame 0, so that this one advances
     /// when it wraps.
     pub phase: u64,
+}
+
+/// What is done to a value of a law before it is written into a field of up to 64 bits: it grows by
+/// `add`, is shifted left by `shift` (right where negative), cut to the field's bits, and its octets
+/// are reversed. The default changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    pub add: u64,
+    pub shift: i8,
+    pub reversed: bool,
+}
+
+impl Turn {
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// For a field of `bits`.
+    #[inline]
+    pub fn apply(self, value: u64, bits: usize) -> u64 {
+        let sum = value.wrapping_add(self.add);
+        let far = u32::from(self.shift.unsigned_abs());
+        let moved = if self.shift < 0 { sum.checked_shr(far) } else { sum.checked_shl(far) };
+        let cut = moved.unwrap_or(0) & (u64::MAX >> (64 - bits));
+        if self.reversed { cut.swap_bytes() >> (64 - bits) } else { cut }
+    }
 }
 
 /// Why there is no such program.
@@ -83,6 +110,8 @@ pub struct Program {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Var {
     pub law: Law,
+    /// With the bits of the field.
+    pub turn: Option<(Turn, usize)>,
     /// At most 32.
     pub small: bool,
     pub every: u64,
@@ -204,10 +233,12 @@ impl Program {
                 }
             }
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
-            let VarSpec { bits, law, every, phase, .. } = v;
+            let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
-                small: bits <= 32,
+                // A turn needs the bits that it shifts away.
+                small: bits <= 32 && turn.is_none(),
                 law,
+                turn: (!turn.is_none()).then_some((turn, bits)),
                 every: every.max(1),
                 phase,
                 place,
@@ -349,8 +380,12 @@ fn check(
         {
             return Err(ProgramError::Overlap { first, second: index });
         }
+        // Octets change places by whole octets; wide values are written as they are.
+        if !v.turn.is_none() && (v.bits > 64 || v.turn.reversed && !v.bits.is_multiple_of(8)) {
+            return Err(ProgramError::Unaligned { index });
+        }
         let value = v.law.max();
-        if v.bits < 128 && value >> v.bits != 0 {
+        if v.turn.is_none() && v.bits < 128 && value >> v.bits != 0 {
             return Err(ProgramError::TooWide { index, bits: v.bits, value });
         }
     }

@@ -67,10 +67,12 @@ pub struct Pattern {
     pub bursts: u64,
     pub packets: u64,
     pub gap: Picos,
+    /// A burst is over when its last frame is due, not one gap after that.
+    pub tight: bool,
 }
 
 impl Pattern {
-    pub const CONTINUOUS: Self = Self { bursts: 1, packets: u64::MAX, gap: Picos(0) };
+    pub const CONTINUOUS: Self = Self { bursts: 1, packets: u64::MAX, gap: Picos(0), tight: false };
 
     /// Frames in all; `None` without end.
     pub fn total(&self) -> Option<u64> {
@@ -327,7 +329,7 @@ impl Timeline {
         if self.left != u64::MAX {
             self.left -= n;
             if self.left == 0 {
-                self.next_burst();
+                self.next_burst(self.due.saturating_sub(whole));
             }
         }
         Some(n)
@@ -340,7 +342,7 @@ impl Timeline {
         (self.left != 0).then_some(Picos(self.due))
     }
 
-    /// One gap behind the last frame.
+    /// One gap behind the last frame, or its own instant where the pattern is tight.
     #[inline]
     pub fn end(&self) -> Picos {
         Picos(self.due)
@@ -403,7 +405,7 @@ impl Timeline {
         if self.left != u64::MAX {
             self.left -= n as u64;
             if self.left == 0 {
-                self.next_burst();
+                self.next_burst(last);
             }
         }
         Some((n, last))
@@ -433,7 +435,7 @@ impl Timeline {
         if self.left != u64::MAX {
             self.left -= n as u64;
             if self.left == 0 {
-                self.next_burst();
+                self.next_burst(now.0);
             }
         }
         n
@@ -442,6 +444,7 @@ impl Timeline {
     /// Goes on to the frame behind the one that was due, which had `len` octets without FCS.
     #[inline]
     pub fn advance(&mut self, len: u32) {
+        let last = self.due;
         if self.even.den != 0 {
             let Even { whole, rest, den } = self.even;
             self.add_parts(whole, rest, den);
@@ -457,7 +460,7 @@ impl Timeline {
         }
         self.left = self.left.wrapping_sub(u64::from(self.left != u64::MAX));
         if self.left == 0 {
-            self.next_burst();
+            self.next_burst(last);
         }
     }
 
@@ -486,8 +489,12 @@ impl Timeline {
         }
     }
 
-    fn next_burst(&mut self) {
+    /// The frame that was due at `last` was the last of its burst.
+    fn next_burst(&mut self, last: u64) {
         let rest = &mut *self.rest;
+        if rest.pattern.tight && rest.bent.is_none() {
+            (self.due, self.fraction) = (last, 0);
+        }
         rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
         if rest.bursts_left != 0 {
             self.left = rest.pattern.packets;
@@ -698,7 +705,7 @@ mod tests {
             let mut whole = Timeline::new(
                 Gap::from_pps(777, 2),
                 shaped(law.clone()),
-                Pattern { bursts: 1, packets: 900, gap: Picos(0) },
+                Pattern { bursts: 1, packets: 900, gap: Picos(0), tight: false },
                 5,
                 Picos(3),
             );
@@ -792,8 +799,31 @@ mod tests {
     }
 
     #[test]
+    fn tight_bursts_are_spaced_from_their_last_frames() {
+        let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(1_000), tight: true };
+        let gap = Gap::PerFrame { num: 700, den: 3 };
+        let new = || Timeline::new(gap, GapLaw::Constant, pattern, 0, Picos(50));
+        let (mut line, mut dues) = (new(), Vec::new());
+        while let Some(due) = line.due() {
+            dues.push(due.0);
+            line.advance(60);
+        }
+        assert_eq!(dues, [50, 283, 516, 1516, 1749, 1982]);
+        assert_eq!(line.end(), Picos(1982));
+        let (mut line, mut ran, mut out) = (new(), Vec::new(), [0; 8]);
+        while line.due().is_some() {
+            let (n, _) = line.run(u64::MAX, &mut out, |to, due| *to = due).expect("even gaps");
+            ran.extend_from_slice(&out[..n]);
+        }
+        assert_eq!(ran, dues);
+        let mut line = new();
+        line.skip_before(Picos(u64::MAX / 2));
+        assert_eq!(line.due(), Some(Picos(1516)));
+    }
+
+    #[test]
     fn bursts_are_spaced_by_their_gap_and_end() {
-        let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(1_000) };
+        let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(1_000), tight: false };
         let mut t = Timeline::new(
             Gap::PerFrame { num: 10, den: 1 },
             GapLaw::Constant,
@@ -833,7 +863,7 @@ mod tests {
 
     #[test]
     fn the_shares_of_workers_make_up_the_whole() {
-        let pattern = Pattern { bursts: 1, packets: 1000, gap: Picos(0) };
+        let pattern = Pattern { bursts: 1, packets: 1000, gap: Picos(0), tight: false };
         let whole =
             Timeline::new(Gap::from_pps(7_000_000, 3), GapLaw::Constant, pattern, 0, Picos(11));
         let dues = |mut t: Timeline| {
@@ -900,7 +930,7 @@ mod tests {
 
     #[test]
     fn a_gap_beyond_the_end_of_time_is_for_ever_and_not_over_at_once() {
-        let pattern = Pattern { bursts: 2, packets: 1, gap: Picos(u64::MAX) };
+        let pattern = Pattern { bursts: 2, packets: 1, gap: Picos(u64::MAX), tight: false };
         let mut t = Timeline::new(
             Gap::PerFrame { num: 10, den: 1 },
             GapLaw::Constant,
@@ -914,7 +944,9 @@ mod tests {
 
     #[test]
     fn frames_skipped_at_once_are_those_skipped_one_by_one() {
-        for pattern in [Pattern::CONTINUOUS, Pattern { bursts: 3, packets: 50, gap: Picos(777) }] {
+        for pattern in
+            [Pattern::CONTINUOUS, Pattern { bursts: 3, packets: 50, gap: Picos(777), tight: false }]
+        {
             let mut quick = Timeline::new(
                 Gap::from_pps(7_000_000_000, 3),
                 GapLaw::Constant,

@@ -248,6 +248,9 @@ impl Program {
             } else {
                 let values = &mut large[..n];
                 var.values(place, cursor.by, values);
+                if let Some((turn, bits)) = var.turn {
+                    values.iter_mut().for_each(|v| *v = turn.apply(*v, bits));
+                }
                 for (part, v) in parts.iter_mut().zip(&*values) {
                     *part = fold_to_17_bits(*v);
                 }

@@ -18,7 +18,7 @@ mod shape;
 pub mod signature;
 mod sizes;
 
-pub use build::{Program, ProgramError, Spec, VarSpec};
+pub use build::{Program, ProgramError, Spec, Turn, VarSpec};
 pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};
 pub use fill::{Cursor, Places, Run, Scratch};
 pub use law::Law;

@@ -11,12 +11,12 @@ use squall_units::{Nanos, Rate, RateUnit, suggest};
 use super::{
     law::Number,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
-    read::{Count, Given, Place, Placed, Reader},
+    read::{Count, Given, Place, Placed, Reader, Whole},
     stages::{Levels, Row},
 };
 use crate::{
-    At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stage,
-    Stop, Stream, Vary,
+    At, BurstEnd, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile,
+    Recompute, SizeLaw, Stage, Stop, Stream, Turn, Vary,
 };
 
 /// The version of profiles that is read and written.
@@ -234,6 +234,8 @@ fn stream(
         latency: table.latency.is_some_and(|latency| latency.value),
         late: table.late.map_or(Late::default(), |late| late.value),
         vary: table.vary.map_or_else(Vec::new, |vary| varies(vary.value, cx)),
+        recompute: table.recompute.map_or(Recompute::All, |recompute| recompute.value),
+        burst_end: table.burst_end.map_or(BurstEnd::Gap, |end| end.value),
         at,
         packet_at,
         size_at,
@@ -373,7 +375,8 @@ fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
         // After a mistake something must stand here, or `after` would count wrong.
         while varies.done.len() < first + expected {
             let op = Op::Step { min: 0, max: 0, init: 0, step: 1 };
-            varies.done.push(Vary { field: FieldRef::Name(String::new()), op, at });
+            let field = FieldRef::Name(String::new());
+            varies.done.push(Vary { field, op, turn: Turn::default(), at });
         }
         let last = varies.done.len() - 1;
         varies.names.extend(name.map(|name| (name, last)));
@@ -406,7 +409,8 @@ fn vary(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> O
         Some(of) => Op::After { of, then: Box::new(op) },
         None => op,
     };
-    varies.done.push(Vary { field: field?, op, at });
+    let turn = turn(&table, cx)?;
+    varies.done.push(Vary { field: field?, op, turn, at });
     Some(())
 }
 
@@ -422,7 +426,18 @@ fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
     };
     let of_field: &[&str] = match op {
         OpName::Tuple => &["name", "op"],
-        _ => &["name", "op", "field", "offset", "octets", "mask", "after"],
+        _ => &[
+            "name",
+            "op",
+            "field",
+            "offset",
+            "octets",
+            "mask",
+            "after",
+            "add",
+            "shift",
+            "little_endian",
+        ],
     };
     cx.only(
         &table.place,
@@ -430,6 +445,26 @@ fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
         &format!("op = {:?}", op.word()),
         &[of_op, of_field].concat(),
     );
+}
+
+fn turn(table: &VaryTable, cx: &mut Reader<'_>) -> Option<Turn> {
+    let number = |key: &str, placed: &Option<Placed<Whole>>| match placed {
+        Some(placed) => Some(placed.value.0),
+        None => (!table.given.has(key)).then_some(0),
+    };
+    let (add, shift) = (number("add", &table.add)?, number("shift", &table.shift)?);
+    let within = i8::try_from(shift).ok().filter(|shift| (-63..=63).contains(shift));
+    let shift = match &table.shift {
+        Some(placed) => cx.must(
+            &placed.place,
+            within,
+            &format!("= {shift} is out of bounds"),
+            "expected -63 to 63",
+        )?,
+        None => 0,
+    };
+    let little_endian = table.little_endian.as_ref().is_some_and(|little| little.value);
+    Some(Turn { add, shift, little_endian })
 }
 
 fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
@@ -719,10 +754,12 @@ fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> 
         init: min.value,
         step: 1,
     };
-    varies.done.push(Vary { field: address, op: up(ip_min, ip_max), at });
+    let turn = Turn::default();
+    varies.done.push(Vary { field: address, op: up(ip_min, ip_max), turn, at });
     varies.done.push(Vary {
         field: port,
         op: Op::After { of, then: Box::new(up(port_min, port_max)) },
+        turn,
         at,
     });
     Some(())

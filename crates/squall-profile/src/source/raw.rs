@@ -11,10 +11,10 @@ use super::{
     flows::{FlowsTable, PoolTable, TemplateTable},
     law::{NextText, Number},
     node::{Node, Value},
-    read::{Count, Octets, Place, Placed, Read, Reader, table},
+    read::{Count, Octets, Place, Placed, Read, Reader, Whole, table},
     replay::ReplayTable,
 };
-use crate::{Departures, Late, Mode, Said, SizeLaw};
+use crate::{BurstEnd, Departures, Late, Mode, Recompute, Said, SizeLaw};
 
 table! {
     /// A Squall profile: the traffic to send, its ports and its times.
@@ -142,12 +142,19 @@ table! {
         next: NextText,
         /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
         latency: bool,
-        /// The policy for late frames. Default "catch-up".
+        /// The policy for late frames. Default "smooth".
         late: Late,
         /// false: the stream is ignored. Default true.
         enabled: bool,
         /// Fields that change from frame to frame.
         vary: Vec<VaryTable>,
+        /// Which length and checksum fields follow what changes from frame to frame: true, all of
+        /// them; false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the
+        /// packet. Default true.
+        recompute: Recompute,
+        /// When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame,
+        /// as in TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
+        burst_end: BurstEnd,
     }
 }
 
@@ -178,6 +185,14 @@ table! {
         mask: Number,
         /// The order of the values.
         op: OpName,
+        /// Added to each value before it is written; bits that the field has no room for are cut
+        /// off. Default 0.
+        add: Whole,
+        /// Bits by which the sum is shifted to the left, to the right if negative: -63 to 63.
+        /// Default 0.
+        shift: Whole,
+        /// true: the octets are written in little-endian order. Default false.
+        little_endian: bool,
         /// Smallest value: a number, an address, a MAC. For increment, decrement, random; default
         /// 0.
         min: Number,
@@ -440,6 +455,33 @@ pub(super) fn word<T: Copy>(
     let hint = squall_units::suggest(text, words.iter().map(|(word, _)| *word));
     cx.wrong(node, &format!("is not {what}"), &[hint]);
     None
+}
+
+impl Read for BurstEnd {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        word(node, cx, "the end of a burst", &[("gap", Self::Gap), ("frame", Self::Frame)])
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["gap", "frame"] })
+    }
+}
+
+impl Read for Recompute {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Bool(true) => Some(Self::All),
+            Value::Bool(false) => Some(Self::Only(Vec::new())),
+            Value::List(_) => {
+                let names = Vec::<String>::read(node, cx)?;
+                Some(Self::Only(names.into_iter().map(|name| name.trim().into()).collect()))
+            }
+            _ => cx.wrong_type(node, "true, false or a list of fields", r#"["ipv4.checksum"]"#),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "boolean" }, { "type": "array", "items": { "type": "string" } }],
+            "examples": [false, ["ipv4.checksum", "udp.checksum"]] })
+    }
 }
 
 impl Read for Late {

@@ -346,6 +346,10 @@ fn prose(doc: &[&str]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub u64);
 
+/// A number that may be negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whole(pub i64);
+
 /// Octets, also as `"10 MB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Octets(pub u64);
@@ -393,6 +397,20 @@ impl Read for Count {
     }
     fn schema() -> Json {
         json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1000, "10k", "1.5M"] })
+    }
+}
+
+impl Read for Whole {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Integer(number) => i64::try_from(*number).ok().map(Self),
+            Value::Text(text) => text.trim().parse().ok().map(Self),
+            _ => None,
+        }
+        .or_else(|| cx.wrong_type(node, "a whole number below 2^63", "-2"))
+    }
+    fn schema() -> Json {
+        json!({ "type": ["integer", "string"], "examples": [1, -2] })
     }
 }
 

@@ -417,18 +417,30 @@ fn field() -> impl Strategy<Value = FieldRef> {
     ]
 }
 
+fn turn() -> impl Strategy<Value = Turn> {
+    let whole = (any::<i64>(), -63i8..=63, any::<bool>());
+    prop::option::of(whole).prop_map(|turn| {
+        turn.map_or(Turn::default(), |(add, shift, little_endian)| Turn {
+            add,
+            shift,
+            little_endian,
+        })
+    })
+}
+
 fn vary() -> impl Strategy<Value = Vec<Vary>> {
     let at = At::default();
     let free = prop::collection::vec(
-        (field(), op()).prop_map(move |(field, op)| Vary { field, op, at }),
+        (field(), op(), turn()).prop_map(move |(field, op, turn)| Vary { field, op, turn, at }),
         0..3,
     );
-    let dependent = (field(), turning_op(), field(), turning_op());
+    let dependent = (field(), turning_op(), field(), turning_op(), turn());
     (free, prop::option::of(dependent)).prop_map(move |(mut all, dependent)| {
-        if let Some((first, of, second, then)) = dependent {
-            all.push(Vary { field: first, op: of, at });
+        if let Some((first, of, second, then, turn)) = dependent {
+            all.push(Vary { field: first, op: of, turn, at });
             let of = all.len() - 1;
-            all.push(Vary { field: second, op: Op::After { of, then: Box::new(then) }, at });
+            let op = Op::After { of, then: Box::new(then) };
+            all.push(Vary { field: second, op, turn: Turn::default(), at });
         }
         all
     })
@@ -472,6 +484,7 @@ prop_compose! {
         late in prop::sample::select(vec![Late::Smooth, Late::CatchUp, Late::Drop, Late::Stretch]),
         next in prop::option::of((any::<prop::sample::Index>(), prop::option::of(1u64..))),
         vary in vary(),
+        recompute in prop::sample::select(vec![Recompute::All, Recompute::Only(Vec::new()), Recompute::Only(vec!["ipv4.checksum".into()])]),
         port in 0usize..2,
         stages in prop::collection::vec((1u64..1 << 40, 0u64..3), 0..3),
     ) -> (Stream, Option<(prop::sample::Index, Option<u64>)>) {
@@ -485,7 +498,7 @@ prop_compose! {
         }
         let stream = Stream {
             name: String::new(), port, group, packet, size, rate, stages, departures, mode, start_delay: Nanos(delay), latency,
-            self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, at, packet_at: at, size_at: at, segment_at: at,
+            self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, recompute, burst_end: BurstEnd::Gap, at, packet_at: at, size_at: at, segment_at: at,
             rate_at: at, segment,
         };
         (stream, next)

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use squall_bpf::{interpret::Machine, xdp_action};
 use squall_program::{
-    BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, VarSpec,
+    BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, Turn,
+    VarSpec,
     kernel::{self, Stream},
     mix, signature,
 };
@@ -18,7 +19,7 @@ fn frame(text: &str, len: u32) -> Frame {
 
 fn var(frame: &Frame, name: &str, law: Law, every: u64) -> VarSpec {
     let at = frame.field(name).unwrap();
-    VarSpec { bit: at.bit, bits: at.bits, law, every, phase: 0 }
+    VarSpec { bit: at.bit, bits: at.bits, law, turn: Turn::default(), every, phase: 0 }
 }
 
 fn step(first: u128, count: u64) -> Law {
@@ -247,7 +248,8 @@ fn frames_that_do_not_soon_repeat_or_differ_far_apart_are_not_made_ahead() {
     let primes = vec![("udp.sport", step(1, 251)), ("udp.dport", step(1, 257))];
     assert!(!made_ahead(Sizes::fixed(60), primes, None));
     let f = frame("eth/ipv4/udp", 200);
-    let far = |bit| VarSpec { bit, bits: 16, law: step(1, 2), every: 1, phase: 0 };
+    let far =
+        |bit| VarSpec { bit, bits: 16, law: step(1, 2), turn: Turn::default(), every: 1, phase: 0 };
     let vars = vec![far(26 * 8), far(150 * 8)];
     let spec = Spec { frame: f, sizes: Sizes::fixed(200), vars, signature: None };
     assert!(Program::build(spec).unwrap().with_ring(1 << 20).is_none());
@@ -423,12 +425,27 @@ fn a_udp_checksum_of_zero_is_sent_as_ffff() {
 fn a_field_of_our_own_choice_is_found_by_offset() {
     let f = frame("eth/ipv4/udp/inc", 100);
     let vars = vec![
-        VarSpec { bit: 50 * 8 + 3, bits: 9, law: random(500), every: 1, phase: 0 },
-        VarSpec { bit: 61 * 8, bits: 24, law: random((1 << 24) - 1), every: 1, phase: 0 },
+        VarSpec {
+            bit: 50 * 8 + 3,
+            bits: 9,
+            law: random(500),
+            turn: Turn::default(),
+            every: 1,
+            phase: 0,
+        },
+        VarSpec {
+            bit: 61 * 8,
+            bits: 24,
+            law: random((1 << 24) - 1),
+            turn: Turn::default(),
+            every: 1,
+            phase: 0,
+        },
         VarSpec {
             bit: 71 * 8,
             bits: 64,
             law: Law::Random { min: 0, count: 0, limit: Some(7), seed: 4 },
+            turn: Turn::default(),
             every: 1,
             phase: 0,
         },
@@ -441,7 +458,7 @@ fn what_cannot_be_is_refused() {
     let f = frame("eth/ipv4/udp", 60);
     let spec =
         |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };
-    let v = |bit, bits, law| VarSpec { bit, bits, law, every: 1, phase: 0 };
+    let v = |bit, bits, law| VarSpec { bit, bits, law, turn: Turn::default(), every: 1, phase: 0 };
     let refused = |s: Spec| Program::build(s).unwrap_err();
     assert_eq!(
         refused(spec(vec![v(59 * 8, 16, step(0, 2))], None)),

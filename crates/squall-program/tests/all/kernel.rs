@@ -98,7 +98,7 @@ fn witness(machine: &mut Machine<'_>, image: &Image, which: usize, arguments: &[
 #[test]
 fn departures_are_those_of_the_timeline() {
     let p = program(60);
-    let bursts = Pattern { bursts: 3, packets: 4, gap: Picos(50_000_000) };
+    let bursts = Pattern { bursts: 3, packets: 4, gap: Picos(50_000_000), tight: false };
     let sevenths = Gap::from_pps(7_000_000, 9);
     for (gap, pattern, start, share) in [
         (sevenths, Pattern::CONTINUOUS, Picos(0), (0, 1)),
@@ -153,7 +153,7 @@ fn of_several_streams_the_one_that_is_due_first_is_next() {
 #[test]
 fn streams_start_each_other_as_often_as_they_may() {
     let p = [program(60), program(64)];
-    let pattern = Pattern { bursts: 1, packets: 2, gap: Picos(0) };
+    let pattern = Pattern { bursts: 1, packets: 2, gap: Picos(0), tight: false };
     let gap = Gap::PerFrame { num: 10_000_000, den: 1 };
     let first = Stream { next: Some((1, None)), ..stream(&p[0], gap, pattern) };
     let second = Stream {
@@ -283,7 +283,7 @@ fn a_stream_is_paused_resumed_and_changed_while_the_program_rests() {
 #[test]
 fn no_frame_waits_for_the_next_burst_to_be_handed_over() {
     let p = program(60);
-    let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(100_000_000) };
+    let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(100_000_000), tight: false };
     let s = stream(&p, Gap::Zero, pattern);
     let image = compile(&[s]).unwrap();
     let mut machine = machine(&image);

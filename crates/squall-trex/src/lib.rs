@@ -1,0 +1,17 @@
+//! TRex: what its clients and profiles say, as values of ours.
+//!
+//! [`Stream`] is a stream as TRex's clients send it; [`translate`] makes the streams of a profile of
+//! those of a port, octet for octet what TRex sends. That is pure, and opens no port.
+#![forbid(unsafe_code)]
+
+mod load;
+mod problem;
+mod random;
+mod stream;
+mod translate;
+mod vm;
+
+pub use load::{File, MACS};
+pub use problem::Problem;
+pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
+pub use translate::{Load, Macs, Setting, Statistics, Translated, translate};

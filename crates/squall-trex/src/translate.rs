@@ -1,0 +1,304 @@
+//! The streams of a port as streams of a profile.
+
+use std::collections::{BTreeMap, HashMap};
+
+use squall_profile::{
+    At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Recompute, SizeLaw,
+    Stream as ProfileStream,
+};
+use squall_units::{FCS_LEN, L1_OVERHEAD, MacAddr, Nanos, Rate, RateUnit};
+
+use crate::{
+    Problem,
+    stream::{Kind, Mac, Rate as OwnRate, Stream, Unit},
+    vm::{self, Made},
+};
+
+/// MAC addresses of packets whose stream does not give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Macs {
+    pub source: MacAddr,
+    pub destination: MacAddr,
+}
+
+/// The rates of a port's streams.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// As many times their own.
+    Factor(f64),
+    /// So much of all of them together.
+    Total(Unit, f64),
+}
+
+/// What streams are sent with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Index of the port in the profile.
+    pub port: usize,
+    pub macs: Macs,
+    pub load: Load,
+    /// Speed of the port in bits per second, if known.
+    pub speed: Option<f64>,
+    pub statistics: Statistics,
+}
+
+/// How streams with statistics are known where they arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistics {
+    /// By a signature of ours, which measures each of them.
+    Signature,
+    /// As TRex marks them: by the IPv4 identification and the lowest bit of the type of service.
+    Marks,
+}
+
+/// A stream of a profile, and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translated {
+    /// As TRex's client numbers it.
+    pub number: u32,
+    /// It is named `name(number)`; its `next` is an index into the list it is in.
+    pub stream: ProfileStream,
+}
+
+/// Translates the streams of a port. Streams that send nothing are left out: their times are in the
+/// delays of those that follow.
+///
+/// # Errors
+/// The first stream that cannot be sent as it is, and why.
+pub fn translate(
+    streams: &BTreeMap<u32, Stream>,
+    setting: &Setting,
+    name: impl Fn(u32) -> String,
+) -> Result<Vec<Translated>, Problem> {
+    let mut chain = Chain { streams, made: BTreeMap::new(), factor: 1.0, speed: setting.speed };
+    let mut groups: Vec<u32> = streams
+        .values()
+        .filter(|stream| stream.flow_stats.enabled && !stream.has_latency())
+        .map(|stream| stream.flow_stats.stream_id)
+        .collect();
+    groups.dedup();
+    for (number, stream) in streams.iter().filter(|(_, stream)| stream.enabled) {
+        let mut packet = stream.packet.binary.clone();
+        let Macs { source, destination } = setting.macs;
+        if stream.destination_mac() == Mac::Port {
+            packet[..6].copy_from_slice(&destination.0);
+        }
+        if stream.source_mac() == Mac::Port {
+            packet[6..12].copy_from_slice(&source.0);
+        }
+        if stream.flow_stats.enabled && setting.statistics == Statistics::Marks {
+            let group = groups.iter().position(|group| *group == stream.flow_stats.stream_id);
+            vm::mark(&mut packet, if stream.has_latency() { None } else { group });
+        }
+        let signed = stream.flow_stats.enabled && setting.statistics == Statistics::Signature;
+        let made = vm::make(stream, packet, signed)
+            .map_err(|problem| problem.of(label(*number, stream)))?;
+        chain.made.insert(*number, made);
+    }
+    chain.factor = match setting.load {
+        Load::Factor(factor) => factor,
+        Load::Total(unit, total) => {
+            let rates = chain.made.iter().map(|(number, made)| {
+                in_unit(unit, streams[number].mode.rate, made.mean_len, setting.speed)
+            });
+            total / rates.sum::<Result<f64, Problem>>()?
+        }
+    };
+    if !(chain.factor.is_finite() && chain.factor > 0.0) {
+        return Err(Problem::new("the rate must be above 0"));
+    }
+    // Each with its delay, and whether it starts by itself.
+    let mut reached: BTreeMap<u32, (f64, bool)> = BTreeMap::new();
+    let mut reach = |from: u32, by_itself: bool| {
+        let Some((first, delay)) = chain.first_sent(from)? else { return Ok(None) };
+        let (before, starts) = reached.entry(first).or_insert((delay, by_itself));
+        if *before != delay {
+            return Err(Problem::new("follows others after different times without packets")
+                .of(label(first, &streams[&first])));
+        }
+        *starts |= by_itself;
+        Ok(Some(first))
+    };
+    for (number, stream) in streams.iter().filter(|(_, stream)| stream.enabled) {
+        if stream.self_start {
+            reach(*number, true)?;
+        }
+    }
+    let mut nexts: HashMap<u32, u32> = HashMap::new();
+    let sending = || streams.iter().filter(|(_, stream)| stream.enabled && !stream.is_null());
+    for (number, _) in sending() {
+        if let Some(next) = chain.next_of(*number)
+            && let Some(first) = reach(next, false)?
+        {
+            nexts.insert(*number, first);
+        }
+    }
+    // What nothing starts is not sent.
+    let numbers: Vec<u32> =
+        sending().map(|(number, _)| *number).filter(|n| reached.contains_key(n)).collect();
+    let index = |number: u32| numbers.iter().position(|other| *other == number);
+    let one = |number: &u32| {
+        let (stream, made) = (&streams[number], &chain.made[number]);
+        let (delay, self_start) = reached[number];
+        let times = (stream.action_count > 1).then(|| stream.action_count - 1);
+        let next =
+            nexts.get(number).and_then(|next| index(*next)).map(|stream| Next { stream, times });
+        let stream = ProfileStream {
+            name: name(*number),
+            port: setting.port,
+            group: None,
+            packet: PacketSource::Octets(made.packet.clone().into()),
+            size: made.sizes.clone(),
+            segment: None,
+            rate: rate(even(stream.mode.rate, made, setting.speed), chain.factor),
+            stages: Vec::new(),
+            departures: Departures::Constant,
+            mode: match stream.mode.kind {
+                Kind::Continuous => Mode::Continuous,
+                Kind::SingleBurst { total_pkts } => Mode::Burst(total_pkts),
+                Kind::MultiBurst { pkts_per_burst, ibg, count } => Mode::Bursts {
+                    bursts: if count == 0 { u64::MAX } else { count },
+                    packets: pkts_per_burst,
+                    gap: micros(ibg),
+                },
+            },
+            start_delay: micros(delay),
+            duration: None,
+            after: None,
+            self_start,
+            next,
+            latency: stream.flow_stats.enabled && setting.statistics == Statistics::Signature,
+            late: Late::default(),
+            vary: made.vary.clone(),
+            recompute: Recompute::Only(made.recompute.clone()),
+            burst_end: BurstEnd::Frame,
+            at: At::default(),
+            packet_at: At::default(),
+            size_at: At::default(),
+            segment_at: At::default(),
+            rate_at: At::default(),
+        };
+        Translated { number: *number, stream }
+    };
+    Ok(numbers.iter().map(one).collect())
+}
+
+fn label(number: u32, stream: &Stream) -> String {
+    stream
+        .name
+        .as_ref()
+        .map_or_else(|| format!("stream {number}"), |name| format!("stream {name:?}"))
+}
+
+/// How streams follow each other.
+struct Chain<'a> {
+    streams: &'a BTreeMap<u32, Stream>,
+    made: BTreeMap<u32, Made>,
+    factor: f64,
+    speed: Option<f64>,
+}
+
+impl Chain<'_> {
+    fn next_of(&self, number: u32) -> Option<u32> {
+        let stream = &self.streams[&number];
+        // One that may run once never comes to what follows it.
+        if stream.packets().is_none() || stream.action_count == 1 {
+            return None;
+        }
+        let next = u32::try_from(stream.next_stream_id).ok()?;
+        self.streams.get(&next).filter(|next| next.enabled).map(|_| next)
+    }
+
+    /// The stream that sends when `number` starts, and how many microseconds later; `None` where
+    /// nothing does.
+    fn first_sent(&self, mut number: u32) -> Result<Option<(u32, f64)>, Problem> {
+        let mut delay = 0.0;
+        for _ in 0..=self.streams.len() {
+            let stream = &self.streams[&number];
+            delay += stream.isg;
+            if !stream.is_null() {
+                return Ok(Some((number, delay)));
+            }
+            let Some(next) = self.next_of(number) else { return Ok(None) };
+            delay += self.lasts(number)?;
+            number = next;
+        }
+        Err(Problem::new("streams that send nothing follow each other without end"))
+    }
+
+    /// Microseconds from the first packet to the last.
+    fn lasts(&self, number: u32) -> Result<f64, Problem> {
+        let stream = &self.streams[&number];
+        let pps = in_unit(Unit::Pps, stream.mode.rate, self.made[&number].mean_len, self.speed)?;
+        let gap = 1e6 / (pps * self.factor);
+        Ok(match stream.mode.kind {
+            Kind::Continuous => 0.0,
+            Kind::SingleBurst { total_pkts } => (total_pkts - 1) as f64 * gap,
+            Kind::MultiBurst { pkts_per_burst, ibg, count } => {
+                (pkts_per_burst - 1) as f64 * gap * count as f64
+                    + count.saturating_sub(1) as f64 * ibg
+            }
+        })
+    }
+}
+
+/// A stream's own rate in `unit`; `len` is its mean length without FCS.
+pub(crate) fn in_unit(
+    unit: Unit,
+    rate: OwnRate,
+    len: f64,
+    speed: Option<f64>,
+) -> Result<f64, Problem> {
+    let bits = |unit: Unit| match unit {
+        Unit::Pps => Ok(1.0),
+        Unit::BpsL2 => Ok((len + f64::from(FCS_LEN)) * 8.0),
+        Unit::BpsL1 => Ok((len + f64::from(FCS_LEN) + f64::from(L1_OVERHEAD)) * 8.0),
+        Unit::Percent => {
+            let speed = speed.ok_or_else(|| {
+                Problem::new("the port has no known speed: expected pps or bps, not %")
+            })?;
+            Ok((len + f64::from(FCS_LEN) + f64::from(L1_OVERHEAD)) * 800.0 / speed)
+        }
+    };
+    if unit == rate.unit {
+        return Ok(rate.value);
+    }
+    Ok(rate.value / bits(rate.unit)? * bits(unit)?)
+}
+
+/// Frames of several lengths depart at even gaps, which a rate in bits is a mean of.
+fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
+    if made.sizes == SizeLaw::Natural {
+        return own;
+    }
+    match in_unit(Unit::Pps, own, made.mean_len, speed) {
+        Ok(value) => OwnRate { unit: Unit::Pps, value },
+        // Without a speed, so many per cent of it: gaps then follow the lengths.
+        Err(_) => own,
+    }
+}
+
+fn micros(micros: f64) -> Nanos {
+    Nanos((micros * 1000.0).round() as u64)
+}
+
+fn rate(own: OwnRate, factor: f64) -> Rate {
+    let value = own.value * factor;
+    let unit = match own.unit {
+        Unit::Pps => RateUnit::Pps,
+        Unit::BpsL1 => RateUnit::BpsL1,
+        Unit::BpsL2 => RateUnit::BpsL2,
+        Unit::Percent => RateUnit::Percent,
+    };
+    // As many digits as a f64 has, whatever its size.
+    let mut den = 1u64;
+    while den < 1_000_000_000_000
+        && (value * den as f64).fract() != 0.0
+        && value * (den as f64) < 1e15
+    {
+        den *= 10;
+    }
+    let num = (value * den as f64).round().max(1.0) as u64;
+    let rate = Rate { num, den, unit };
+    rate.scaled(1, 1).unwrap_or(rate)
+}

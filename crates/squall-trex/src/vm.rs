@@ -1,0 +1,675 @@
+//! A stream's instructions as fields that vary, lengths, and checksums that are kept right.
+//!
+//! Each variable becomes a law of the packet's index, so that any worker can make any packet. The
+//! meaning of each instruction, with its corner cases, is that of TRex v3.08.
+
+use squall_profile::{At, FieldRef, Op, SizeLaw, Turn, Vary};
+use squall_units::FCS_LEN;
+use squall_wire::{Frame, checksum};
+
+use crate::{
+    Problem,
+    random::{Congruence, REPEATS},
+    stream::{Instruction, SHORTEST, Stream, VarOp},
+};
+
+/// Values that a list made of a variable may have.
+const LONGEST_LIST: u64 = 1 << 20;
+
+/// What a stream's packets are.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub packet: Vec<u8>,
+    pub vary: Vec<Vary>,
+    pub sizes: SizeLaw,
+    /// Names of checksums that follow what varies.
+    pub recompute: Vec<String>,
+    /// Mean length without FCS.
+    pub mean_len: f64,
+}
+
+/// A variable.
+struct Var {
+    name: String,
+    octets: u8,
+    op: Op,
+    /// The variable of this number wraps before this one advances.
+    after: Option<usize>,
+}
+
+/// A value of a variable put into the packet.
+struct Write {
+    var: usize,
+    field: FieldRef,
+    turn: Turn,
+}
+
+/// Makes `stream`'s packets of `packet`, which has its MAC addresses already.
+pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Made, Problem> {
+    let instructions = clamped(stream, packet.len())?;
+    let vars = variables(&instructions, stream.random_seed)?;
+    let find = |name: &str| {
+        vars.iter()
+            .position(|var| var.name == name)
+            .ok_or_else(|| Problem::new(format!("there is no variable {name:?}")))
+    };
+    let mut made = Made {
+        mean_len: packet.len() as f64,
+        packet,
+        vary: Vec::new(),
+        sizes: SizeLaw::Natural,
+        recompute: Vec::new(),
+    };
+    let mut writes = Vec::new();
+    let mut fixes = Vec::new();
+    for instruction in &instructions {
+        match instruction {
+            Instruction::WriteFlowVar { name, pkt_offset, add_value, is_big_endian } => {
+                let var = find(name)?;
+                let octets = usize::from(vars[var].octets);
+                let mask = u64::MAX >> (64 - 8 * octets);
+                let field = FieldRef::Offset { offset: *pkt_offset, octets, mask };
+                let little_endian = !is_big_endian && octets > 1;
+                writes.push(Write {
+                    var,
+                    field,
+                    turn: Turn { add: *add_value, shift: 0, little_endian },
+                });
+            }
+            Instruction::WriteMaskFlowVar {
+                name,
+                pkt_offset,
+                pkt_cast_size,
+                mask,
+                shift,
+                add_value,
+                is_big_endian,
+            } => {
+                let var = find(name)?;
+                let octets = usize::from(*pkt_cast_size);
+                if !matches!(octets, 1 | 2 | 4) {
+                    return Err(Problem::new(format!(
+                        "pkt_cast_size = {octets}: expected 1, 2 or 4"
+                    )));
+                }
+                let mask = u64::from(*mask) & (u64::MAX >> (64 - 8 * octets));
+                let whole = mask.count_ones() as usize == 8 * octets;
+                let little_endian = !is_big_endian && octets > 1;
+                if little_endian && !whole {
+                    return Err(Problem::new(
+                        "a mask in little-endian order cannot be written: use is_big = True",
+                    ));
+                }
+                for run in runs(mask) {
+                    let low = run.trailing_zeros() as i8;
+                    let field = FieldRef::Offset { offset: *pkt_offset, octets, mask: run };
+                    let shift = shift.saturating_sub(low).clamp(-63, 63);
+                    writes.push(Write {
+                        var,
+                        field,
+                        turn: Turn { add: *add_value, shift, little_endian },
+                    });
+                }
+            }
+            Instruction::TrimPktSize { name } => {
+                let lengths = lengths(&vars[find(name)?])?;
+                made.mean_len =
+                    lengths.iter().map(|len| f64::from(*len)).sum::<f64>() / lengths.len() as f64;
+                made.sizes = SizeLaw::List(lengths.iter().map(|len| len + FCS_LEN).collect());
+            }
+            Instruction::FixChecksumIpv4 { pkt_offset } => {
+                fixes.push(fix_ipv4(&mut made.packet, *pkt_offset)?);
+            }
+            Instruction::FixChecksumHw { l2_len, l3_len, .. } => {
+                fixes.extend(fix_below(&mut made.packet, *l2_len, *l3_len)?);
+            }
+            Instruction::FixChecksumIcmpv6 { l2_len, l3_len } => {
+                fixes.extend(fix_below(&mut made.packet, *l2_len, *l3_len)?);
+            }
+            Instruction::FlowVar { .. }
+            | Instruction::FlowVarRandLimit { .. }
+            | Instruction::TupleFlowVar { .. } => {}
+        }
+    }
+    made.vary = varies(&vars, writes)?;
+    let frame = Frame::dissect(made.packet.clone());
+    if signed {
+        // The signature at the end varies, too.
+        fixes.extend(frame.checksums.iter().map(|sum| sum.at));
+    }
+    fixes.sort_unstable();
+    fixes.dedup();
+    made.recompute = fixes.into_iter().map(|at| name_of(&frame, at)).collect::<Result<_, _>>()?;
+    Ok(made)
+}
+
+/// The first identification of groups, and that of packets with latency.
+const FIRST_GROUP: u16 = 0xff00;
+const WITH_LATENCY: u16 = 0xffff;
+
+/// Marks an IPv4 packet as one of a group, or as one whose latency is measured.
+pub(crate) fn mark(packet: &mut [u8], group: Option<usize>) {
+    let frame = Frame::dissect(packet.to_vec());
+    let Some(layer) = frame.layers.iter().find(|layer| layer.header.name == "ipv4") else { return };
+    let id = group.map_or(WITH_LATENCY, |group| FIRST_GROUP.saturating_add(group as u16));
+    let at = layer.offset;
+    packet[at + 1] |= 1;
+    packet[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
+    // It was an IPv4 header a line above.
+    _ = fix_ipv4(packet, at);
+}
+
+/// The instructions, with variables that are lengths kept within 60 octets and the packet's length.
+fn clamped(stream: &Stream, len: usize) -> Result<Vec<Instruction>, Problem> {
+    let mut instructions = stream.vm.instructions.clone();
+    let trims: Vec<String> = instructions
+        .iter()
+        .filter_map(|instruction| match instruction {
+            Instruction::TrimPktSize { name } => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
+    let (least, most) = (SHORTEST as u64, len as u64);
+    for instruction in &mut instructions {
+        match instruction {
+            Instruction::FlowVar {
+                name,
+                size,
+                init_value,
+                min_value,
+                max_value,
+                value_list,
+                ..
+            } if trims.contains(name) => {
+                if *size != 2 {
+                    return Err(Problem::new(format!(
+                        "{name:?} is a length and has {size} octets: expected 2"
+                    )));
+                }
+                match value_list {
+                    Some(values) => {
+                        if let Some(wrong) = values.iter().find(|len| !(least..=most).contains(len))
+                        {
+                            return Err(Problem::new(format!(
+                                "{name:?} has a length of {wrong}: expected {least} to {most}, the \
+                                 length of the packet"
+                            )));
+                        }
+                    }
+                    None => {
+                        (*min_value, *max_value) = ((*min_value).min(most), (*max_value).min(most));
+                        if min_value >= max_value {
+                            return Err(Problem::new(format!(
+                                "{name:?} has lengths from {min_value} to {max_value}: the packet is \
+                                 shorter"
+                            )));
+                        }
+                        *min_value = (*min_value).max(least);
+                        *init_value = (*init_value).clamp(*min_value, *max_value);
+                    }
+                }
+            }
+            Instruction::FlowVarRandLimit { name, .. } | Instruction::TupleFlowVar { name, .. }
+                if trims.iter().any(|trim| trim.split('.').next() == Some(name)) =>
+            {
+                return Err(Problem::new(format!(
+                    "{name:?} cannot be a length: only a flow_var can"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(instructions)
+}
+
+fn variables(instructions: &[Instruction], seed: u32) -> Result<Vec<Var>, Problem> {
+    let mut vars: Vec<Var> = Vec::new();
+    // Of the variable before: its `next_var`, and whether that stands still at first.
+    let mut chain: Option<(String, bool)> = None;
+    let mut drawn = drawn(instructions, seed).into_iter();
+    for instruction in instructions {
+        let (name, octets, mut op, next, wraps_first) = match instruction {
+            Instruction::FlowVar {
+                name,
+                size,
+                op,
+                init_value,
+                min_value,
+                max_value,
+                value_list,
+                step,
+                next_var,
+            } => {
+                octets_of(name, *size)?;
+                let random = *op == VarOp::Random;
+                if random {
+                    let op = drawn.next().expect("one for each random variable");
+                    (name.clone(), *size, op, None, true)
+                } else {
+                    let next = next_var.clone().filter(|next| !next.is_empty());
+                    if *step == 0 {
+                        return Err(Problem::new(format!("{name:?}: step cannot be 0")));
+                    }
+                    let (law, wraps) = match value_list {
+                        Some(values) => (listed(name, *op, values, *step, next.is_some())?, true),
+                        None => stepped(name, *op, (*init_value, *min_value, *max_value), *step)?,
+                    };
+                    (name.clone(), *size, law, next, wraps)
+                }
+            }
+            Instruction::FlowVarRandLimit {
+                name,
+                size,
+                seed,
+                limit,
+                min_value,
+                max_value,
+                next_var,
+            } => {
+                octets_of(name, *size)?;
+                ordered(name, *min_value, *max_value)?;
+                if !(1..=LONGEST_LIST).contains(limit) {
+                    return Err(Problem::new(format!(
+                        "{name:?}: limit = {limit}: expected 1 to {LONGEST_LIST}"
+                    )));
+                }
+                let mut random = Congruence::new(*seed);
+                let values = (0..*limit)
+                    .map(|_| u128::from(random.within(*size, *min_value, *max_value)))
+                    .collect();
+                let next = next_var.clone().filter(|next| !next.is_empty());
+                (name.clone(), *size, Op::List { values, init: 0 }, next, false)
+            }
+            Instruction::TupleFlowVar {
+                name,
+                ip_min,
+                ip_max,
+                port_min,
+                port_max,
+                limit_flows,
+                flags,
+            } => {
+                let ports = if flags & 1 == 1 { (1025, u16::MAX) } else { (*port_min, *port_max) };
+                let limit = if flags & 1 == 1 { 0 } else { *limit_flows };
+                tuple(name, (*ip_min, *ip_max), ports, limit, &mut vars)?;
+                chain = None;
+                continue;
+            }
+            _ => {
+                chain = None;
+                continue;
+            }
+        };
+        if vars.iter().any(|var| var.name == name) {
+            return Err(Problem::new(format!("there are two variables {name:?}")));
+        }
+        let mut after = None;
+        let mut still = false;
+        if let Some((expected, stands)) = chain.take() {
+            if expected != name {
+                return Err(Problem::new(format!(
+                    "next_var = {expected:?}, but the next instruction is {name:?}"
+                )));
+            }
+            after = Some(vars.len() - 1);
+            still = stands;
+            if still {
+                one_back(&mut op);
+            }
+        }
+        chain = next.map(|next| (next, still || !wraps_first));
+        vars.push(Var { name, octets, op, after });
+    }
+    match chain {
+        Some((next, _)) => {
+            Err(Problem::new(format!("next_var = {next:?} is not the next instruction")))
+        }
+        None => Ok(vars),
+    }
+}
+
+fn octets_of(name: &str, octets: u8) -> Result<(), Problem> {
+    match matches!(octets, 1 | 2 | 4 | 8) {
+        true => Ok(()),
+        false => Err(Problem::new(format!("{name:?} has {octets} octets: expected 1, 2, 4 or 8"))),
+    }
+}
+
+fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
+    match min <= max {
+        true => Ok(()),
+        false => {
+            Err(Problem::new(format!("{name:?} goes from {min} to {max}: expected min <= max")))
+        }
+    }
+}
+
+/// Increments or decrements over a range that is widened to whole steps; and whether the first value
+/// is one that follows a wrap.
+fn stepped(
+    name: &str,
+    op: VarOp,
+    (init, min, max): (u64, u64, u64),
+    step: u64,
+) -> Result<(Op, bool), Problem> {
+    ordered(name, min, max)?;
+    if !(min..=max).contains(&init) {
+        return Err(Problem::new(format!("{name:?} begins with {init}: expected {min} to {max}")));
+    }
+    let (init, mut min, mut max) = (u128::from(init), u128::from(min), u128::from(max));
+    let step = u128::from(step);
+    let left = (max - min + 1) % step;
+    if left != 0 {
+        let wider = step - left;
+        match op {
+            VarOp::Dec if wider > min => {
+                return Err(Problem::new(format!(
+                    "{name:?} cannot be widened to whole steps of {step}: it would begin below 0"
+                )));
+            }
+            VarOp::Dec => min -= wider,
+            _ => max += wider,
+        }
+    }
+    let (wraps, step) = match op {
+        VarOp::Dec => (max - init < step, -(step as i128)),
+        _ => (init - min < step, step as i128),
+    };
+    Ok((Op::Step { min, max, init, step }, wraps))
+}
+
+fn listed(name: &str, op: VarOp, values: &[u64], step: u64, leads: bool) -> Result<Op, Problem> {
+    let len = values.len();
+    if len == 0 || len > usize::from(u16::MAX) {
+        return Err(Problem::new(format!("{name:?} has {len} values: expected 1 to 65535")));
+    }
+    if step > len as u64 || (leads && step != 1) {
+        return Err(Problem::new(format!("{name:?}: step = {step} is too large for {len} values")));
+    }
+    let step = step as usize % len;
+    let mut place = if op == VarOp::Dec { len - 1 } else { 0 };
+    let mut in_order = Vec::with_capacity(len);
+    for _ in 0..len {
+        in_order.push(u128::from(values[place]));
+        place = if op == VarOp::Dec { (place + len - step) % len } else { (place + step) % len };
+    }
+    Ok(Op::List { values: in_order, init: 0 })
+}
+
+/// What random variables give: all of a stream draw from one sequence, packet by packet.
+fn drawn(instructions: &[Instruction], seed: u32) -> Vec<Op> {
+    let trimmed = |name: &str| {
+        let trims =
+            |i: &Instruction| matches!(i, Instruction::TrimPktSize { name: by } if by == name);
+        instructions.iter().any(trims)
+    };
+    let random: Vec<_> = instructions
+        .iter()
+        .filter_map(|instruction| match instruction {
+            Instruction::FlowVar {
+                name,
+                size,
+                op: VarOp::Random,
+                min_value,
+                max_value,
+                value_list,
+                ..
+            } => Some((name, *size, *min_value, (*max_value).max(*min_value), value_list)),
+            _ => None,
+        })
+        .collect();
+    let listed = seed != 0 || random.iter().any(|(name, .., list)| list.is_some() || trimmed(name));
+    if !listed {
+        let number = |(i, (_, _, min, max, _)): (usize, &(_, u8, u64, u64, _))| Op::Random {
+            min: u128::from(*min),
+            max: u128::from(*max),
+            limit: None,
+            seed: Some(i as u64 + 1),
+        };
+        return random.iter().enumerate().map(number).collect();
+    }
+    let mut sequence = Congruence::of_stream(if seed == 0 { 0x5ca1_ab1e } else { seed });
+    let mut values = vec![Vec::with_capacity(REPEATS); random.len()];
+    for _ in 0..REPEATS {
+        for ((_, size, min, max, list), values) in random.iter().zip(&mut values) {
+            values.push(u128::from(match list {
+                Some(list) if !list.is_empty() => list[sequence.below(list.len())],
+                _ => sequence.within(*size, *min, *max),
+            }));
+        }
+    }
+    values.into_iter().map(|values| Op::List { values, init: 0 }).collect()
+}
+
+/// Addresses that go round, and ports that advance with each round, for at most `limit` flows.
+fn tuple(
+    name: &str,
+    (ip_min, mut ip_max): (u32, u32),
+    (port_min, mut port_max): (u16, u16),
+    limit: u64,
+    vars: &mut Vec<Var>,
+) -> Result<(), Problem> {
+    ordered(name, ip_min.into(), ip_max.into())?;
+    ordered(name, port_min.into(), port_max.into())?;
+    let addresses = u64::from(ip_max - ip_min) + 1;
+    let ports = u64::from(port_max - port_min) + 1;
+    let up = |min: u64, max: u64| Op::Step {
+        min: min.into(),
+        max: max.into(),
+        init: min.into(),
+        step: 1,
+    };
+    let named = |part: &str| format!("{name}.{part}");
+    let mut put = |ip, port, after: bool| {
+        let leader = vars.len();
+        vars.push(Var { name: named("ip"), octets: 4, op: ip, after: None });
+        let after = after.then_some(leader);
+        vars.push(Var { name: named("port"), octets: 2, op: port, after });
+    };
+    if limit == 0 || limit >= addresses * ports || limit % addresses == 0 || limit < addresses {
+        if limit != 0 && limit < addresses {
+            (ip_max, port_max) = (ip_min + (limit - 1) as u32, port_min);
+        } else if limit != 0 && limit < addresses * ports {
+            port_max = port_min + (limit / addresses - 1) as u16;
+        }
+        put(
+            up(ip_min.into(), ip_max.into()),
+            up(port_min.into(), port_max.into()),
+            port_min != port_max,
+        );
+        return Ok(());
+    }
+    if limit > LONGEST_LIST {
+        return Err(Problem::new(format!(
+            "{name:?}: limit_flows = {limit} is no multiple of {addresses} addresses and above \
+             {LONGEST_LIST}"
+        )));
+    }
+    let list = |value: &dyn Fn(u64) -> u64| Op::List {
+        values: (0..limit).map(|k| u128::from(value(k))).collect(),
+        init: 0,
+    };
+    let ip = list(&|k| u64::from(ip_min) + k % addresses);
+    let port = list(&|k| u64::from(port_min) + k / addresses % ports);
+    put(ip, port, false);
+    Ok(())
+}
+
+/// As one packet before it was first advanced.
+fn one_back(op: &mut Op) {
+    match op {
+        Op::Step { min, max, init, step } => {
+            let (far, range) = (step.unsigned_abs(), *max - *min + 1);
+            let off = *init - *min;
+            let back =
+                if *step < 0 { (off + far) % range } else { (off + range - far % range) % range };
+            *init = *min + back;
+        }
+        Op::List { values, init } => *init = (*init + values.len() - 1) % values.len(),
+        _ => {}
+    }
+}
+
+/// Lengths without FCS, in the order of packets.
+fn lengths(var: &Var) -> Result<Vec<u32>, Problem> {
+    if var.after.is_some() {
+        return Err(Problem::new(format!(
+            "{:?} is a length and the next_var of another",
+            var.name
+        )));
+    }
+    match &var.op {
+        Op::List { values, .. } => Ok(values.iter().map(|value| *value as u32).collect()),
+        Op::Step { min, max, init, step } => {
+            let (far, range) = (step.unsigned_abs(), *max - *min + 1);
+            let count = range / far;
+            let place = |k: u128| {
+                let off = *init - *min;
+                let gone = k * far % range;
+                let at =
+                    if *step < 0 { (off + range - gone) % range } else { (off + gone) % range };
+                (*min + at) as u32
+            };
+            Ok((0..count).map(place).collect())
+        }
+        _ => Err(Problem::new(format!("{:?} cannot be a length", var.name))),
+    }
+}
+
+/// Stretches of ones.
+fn runs(mut mask: u64) -> Vec<u64> {
+    let mut runs = Vec::new();
+    while mask != 0 {
+        let low = mask.trailing_zeros();
+        let ones = (mask >> low).trailing_ones();
+        let run = (u64::MAX >> (64 - ones)) << low;
+        runs.push(run);
+        mask &= !run;
+    }
+    runs
+}
+
+/// In an order in which each follows what it depends on.
+fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
+    // What is written later replaces what was written there before.
+    let replaced = |i: usize, writes: &[Write]| {
+        writes[i + 1..].iter().any(|later| later.field == writes[i].field)
+    };
+    let kept: Vec<bool> = (0..writes.len()).map(|i| !replaced(i, &writes)).collect();
+    let mut kept = kept.into_iter();
+    writes.retain(|_| kept.next() == Some(true));
+    writes.sort_by_key(|write| write.var);
+    let mut done: Vec<Vary> = Vec::new();
+    let mut places = vec![None; vars.len()];
+    for write in writes {
+        let var = &vars[write.var];
+        let op = match var.after {
+            None => var.op.clone(),
+            Some(leader) => {
+                let of = places[leader].ok_or_else(|| {
+                    Problem::new(format!(
+                        "{:?} follows {:?}, which is not written into the packet",
+                        var.name, vars[leader].name
+                    ))
+                })?;
+                Op::After { of, then: Box::new(var.op.clone()) }
+            }
+        };
+        places[write.var].get_or_insert(done.len());
+        // What always fits is checked by the plan; a range that was widened is cut.
+        let octets = usize::from(var.octets);
+        let beyond =
+            octets < 8 && matches!(var.op, Op::Step { max, .. } if max >> (8 * octets) != 0);
+        let turn = match beyond && write.turn == Turn::default() {
+            // What the field has no room for changes nothing but that values are cut to the field.
+            true => Turn { add: 1 << 62, ..Turn::default() },
+            false => write.turn,
+        };
+        done.push(Vary { field: write.field, op, turn, at: At::default() });
+    }
+    Ok(done)
+}
+
+/// Sets an IPv4 header's checksum; where it is.
+fn fix_ipv4(packet: &mut [u8], offset: usize) -> Result<usize, Problem> {
+    let wrong =
+        || Problem::new(format!("fix_checksum_ipv4: there is no IPv4 header at octet {offset}"));
+    let first = *packet.get(offset).ok_or_else(wrong)?;
+    let len = usize::from(first & 15) * 4;
+    if first >> 4 != 4 || len < 20 || packet.len() < offset + len {
+        return Err(wrong());
+    }
+    let at = offset + 10;
+    packet[at..at + 2].fill(0);
+    let sum = !checksum::fold(checksum::sum(&packet[offset..offset + len]));
+    packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    Ok(at)
+}
+
+/// Sets the checksums of an IP header and of the TCP, UDP or ICMPv6 header behind it; where they are.
+fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) -> Result<Vec<usize>, Problem> {
+    let wrong =
+        |what: &str| Problem::new(format!("fix_checksum: there is no {what} at octet {l3}"));
+    let version = *packet.get(l3).ok_or_else(|| wrong("IP header"))? >> 4;
+    let mut places = Vec::new();
+    let (pseudo, protocol, l3_len, end) = match version {
+        4 => {
+            places.push(fix_ipv4(packet, l3)?);
+            let len = usize::from(packet[l3] & 15) * 4;
+            let total = usize::from(u16::from_be_bytes([packet[l3 + 2], packet[l3 + 3]]));
+            (l3 + 12..l3 + 20, packet[l3 + 9], len, l3 + total)
+        }
+        6 if packet.len() >= l3 + 40 => {
+            let payload = usize::from(u16::from_be_bytes([packet[l3 + 4], packet[l3 + 5]]));
+            let next =
+                if l3_len == 40 { packet[l3 + 6] } else { behind_extensions(packet, l3, l3_len) };
+            (l3 + 8..l3 + 40, next, l3_len, l3 + 40 + payload)
+        }
+        _ => return Err(wrong("IP header")),
+    };
+    let l4 = l3 + l3_len;
+    let at = l4
+        + match protocol {
+            6 => 16,
+            17 => 6,
+            58 => 2,
+            _ => return Ok(places),
+        };
+    let end = end.min(packet.len());
+    if at + 2 > end {
+        return Err(wrong("whole TCP, UDP or ICMPv6 header"));
+    }
+    packet[at..at + 2].fill(0);
+    let whole = checksum::sum(&packet[pseudo])
+        + u64::from(protocol)
+        + (end - l4) as u64
+        + checksum::sum(&packet[l4..end]);
+    let sum = match !checksum::fold(whole) {
+        0 if protocol == 17 => 0xffff,
+        sum => sum,
+    };
+    packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    places.push(at);
+    Ok(places)
+}
+
+/// The protocol that the last of the extension headers names.
+fn behind_extensions(packet: &[u8], l3: usize, l3_len: usize) -> u8 {
+    let (mut next, mut at) = (packet[l3 + 6], l3 + 40);
+    while at + 2 <= packet.len() && at < l3 + l3_len {
+        next = packet[at];
+        at += 8 + 8 * usize::from(packet[at + 1]);
+    }
+    next
+}
+
+/// The name of the checksum at octet `at`.
+fn name_of(frame: &Frame, at: usize) -> Result<String, Problem> {
+    let of = |layer: &squall_wire::LayerAt| (layer.offset..layer.offset + layer.len).contains(&at);
+    let layer = frame.layers.iter().find(|layer| of(layer)).ok_or_else(|| {
+        Problem::new(format!("the checksum at octet {at} is in no header that is known"))
+    })?;
+    let same = frame.layers.iter().filter(|other| other.header.name == layer.header.name);
+    let index = same.take_while(|other| other.offset != layer.offset).count();
+    Ok(format!("{}[{index}].checksum", layer.header.name))
+}
