@@ -781,10 +781,7 @@ fn schedule(
         Mode::Burst(packets) => Pattern { bursts: 1, packets, gap: Picos(0) },
         Mode::Bursts { bursts, packets, gap } => Pattern { bursts, packets, gap: Picos::from(gap) },
     };
-    let duty = match &law {
-        GapLaw::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),
-        _ => 1.0,
-    };
+    let duty = law.duty();
     Ok(PlanStream {
         name: stream.name.clone(),
         port: stream.port,
