@@ -252,6 +252,10 @@ impl Port for FaultPort {
         self.port.serve(hosts)
     }
 
+    fn cannot_receive(&self) -> Option<&str> {
+        self.port.cannot_receive()
+    }
+
     fn notes(&self) -> Vec<String> {
         let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = path.notes().map(|note| format!("{}: {note}", self.port.facts().address));

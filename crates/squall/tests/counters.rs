@@ -41,10 +41,7 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("a_peer_that_does_not_poll_is_told_with_what_to_do", live_without_napi),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
-    (
-        "what_af_packet_loses_on_purpose_is_no_difference_of_counters",
-        faults_on_an_interface,
-    ),
+    ("what_af_packet_loses_on_purpose_is_no_difference_of_counters", faults_on_an_interface),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
     ("a_run_stops_at_its_packets_octets_or_duration", stops),
     ("two_ports_share_a_count_in_the_order_of_time", two_ports_share_a_count_in_the_order_of_time),
