@@ -262,8 +262,8 @@ impl Port for FaultPort {
         let [(came, given), _] = self.passage.counts();
         let corrected = (came != given && self.port.interface_counters().is_some()).then(|| {
             format!(
-                "{}: simulated faults made {given} of {came} received frames; the counters of the \
-                 interface are reported with them",
+                "{}: simulated faults turned {came} received frames into {given}; the interface's \
+                 counters are reported as after the faults",
                 self.port.facts().address
             )
         });
@@ -681,7 +681,7 @@ mod tests {
             let counters = b.interface_counters().unwrap();
             assert_eq!((counters.rx_packets, counters.rx_octets), (expected, 60 * expected));
             let notes = b.notes();
-            let note = format!("simulated faults made {expected} of 60 received frames");
+            let note = format!("faults turned 60 received frames into {expected}");
             assert!(notes.last().unwrap().contains(&note), "{notes:?}");
         }
     }
