@@ -1947,6 +1947,8 @@ class Traffic:
         Packets that were not captured completely.
     first_ns, last_ns : int or None
         Times of the earliest and the latest packet, nanoseconds since 1970 and RFC 3339.
+    duration_s : float
+        Of several files together: the time that at least one of them covers.
     mean_pps : float
         Mean over the duration; 0 without a duration.
     mean_bps : float

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use squall::{
     Error,
     import::{conversations, profile},
-    importing::{ConversationReport, Delays, Holes, ImportOptions, Transport},
+    importing::{ConversationReport, Delays, Holes, ImportOptions, Imported, Transport},
     render::human,
     units::Nanos,
 };
@@ -46,10 +46,17 @@ pub struct Args {
     /// Import at most N conversations
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     most: u32,
-    /// Do not list the conversations
+    /// List each conversation, however many there are; without this option, only up to 20
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+    /// Print no summary and no conversations
     #[arg(short, long)]
     quiet: bool,
 }
+
+/// More conversations are listed only if that is asked for: a line for each of thousands hides
+/// what matters.
+const LISTED: usize = 20;
 
 fn delays(text: &str) -> Result<Delays, String> {
     match (text, text.parse::<f64>()) {
@@ -88,13 +95,21 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
         output::write(&name, file, &text)?;
     }
     if !args.quiet {
-        for (number, one) in (1..).zip(&found.conversations) {
+        let listed = args.verbose || found.conversations.len() <= LISTED;
+        for (number, one) in (1..).zip(&found.conversations).filter(|_| listed) {
             let kind = if one.client.transport == Transport::Tcp { "TCP" } else { "UDP" };
             let ((client, from), (server, to)) = (one.client_end, one.server_end);
             eprintln!(
                 "{number}: {kind} {client} port {from} to {server} port {to}: {}",
-                told(&one.report)
+                described(&one.report)
             );
+        }
+        let is_tcp = |one: &&Imported| one.client.transport == Transport::Tcp;
+        let tcp = found.conversations.iter().filter(is_tcp).count();
+        let reports = found.conversations.iter().map(|one| &one.report);
+        eprintln!("{}", summary(tcp, &reports.collect::<Vec<_>>()));
+        if !listed {
+            eprintln!("try --verbose to list the conversations");
         }
         let left = found.left_out;
         for (n, what) in [
@@ -113,7 +128,32 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(report: &ConversationReport) -> String {
+/// Of all conversations together, `tcp` of them over TCP.
+fn summary(tcp: usize, reports: &[&ConversationReport]) -> String {
+    let udp = reports.len() - tcp;
+    let of = |n: fn(&ConversationReport) -> u64| reports.iter().map(|report| n(report)).sum();
+    let mut text = format!(
+        "{} conversation{} ({} TCP, {} UDP): {} octets from clients, {} from servers",
+        human::count(reports.len() as u64),
+        if reports.len() == 1 { "" } else { "s" },
+        human::count(tcp as u64),
+        human::count(udp as u64),
+        human::count(of(|r| r.of_client.octets)),
+        human::count(of(|r| r.of_server.octets)),
+    );
+    text += &irregular(
+        of(|r| r.of_client.again + r.of_server.again),
+        of(|r| r.of_client.out_of_order + r.of_server.out_of_order),
+        of(|r| r.cut),
+    );
+    let holed = reports.iter().filter(|report| !report.holes.is_empty()).count();
+    if holed > 0 {
+        text += &format!("; octets are missing in {} of them", human::count(holed as u64));
+    }
+    text
+}
+
+fn described(report: &ConversationReport) -> String {
     let (client, server) = (report.of_client, report.of_server);
     let mut text = format!(
         "{} octets from the client, {} from the server, {}",
@@ -121,15 +161,42 @@ fn told(report: &ConversationReport) -> String {
         human::count(server.octets),
         human::seconds(report.duration.as_secs_f64())
     );
+    text += &irregular(
+        client.again + server.again,
+        client.out_of_order + server.out_of_order,
+        report.cut,
+    );
+    report.holes.iter().for_each(|hole| text += &format!("; {hole}"));
+    text
+}
+
+fn irregular(again: u64, out_of_order: u64, cut: u64) -> String {
+    let mut text = String::new();
     for (n, what) in [
-        (client.again + server.again, "octets were sent again"),
-        (client.out_of_order + server.out_of_order, "segments were out of order"),
-        (report.cut, "octets after a hole are left out"),
+        (again, "octets were sent again"),
+        (out_of_order, "segments were out of order"),
+        (cut, "octets after a hole are left out"),
     ] {
         if n > 0 {
             text += &format!(", {} {what}", human::count(n));
         }
     }
-    report.holes.iter().for_each(|hole| text += &format!("; {hole}"));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_has_the_sums_and_what_is_missing() {
+        let mut one = ConversationReport::default();
+        (one.of_client.octets, one.of_server.octets, one.of_server.again) = (1000, 20, 5);
+        let two = ConversationReport { cut: 7, ..one.clone() };
+        assert_eq!(
+            summary(1, &[&one, &two]),
+            "2 conversations (1 TCP, 1 UDP): 2,000 octets from clients, 40 from servers, 10 octets \
+             were sent again, 7 octets after a hole are left out"
+        );
+    }
 }

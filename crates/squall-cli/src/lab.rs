@@ -66,11 +66,14 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
         Action::Up { name, mtu, queues } => {
             let lab = Lab::up(name, &LabOptions { mtu: *mtu, queues: *queues }).map_err(error)?;
             let [a, b] = INTERFACES;
-            let named = if lab.name == "lab" { String::new() } else { format!(" {}", lab.name) };
+            // That of the default name is the lab, without a name to remember.
+            let (lab, named) = match lab.name.as_str() {
+                "lab" => ("the lab".to_owned(), String::new()),
+                name => (format!("lab {name:?}"), format!(" {name}")),
+            };
             output::print(&format!(
-                "lab {} is up: {a} and {b} are each other's peer\n  use it:     squall lab \
-                 exec{named} -- squall ports\n  remove it:  squall lab down{named}\n",
-                lab.name
+                "{lab} is up: {a} and {b} are each other's peer\n  use it:     squall lab \
+                 exec{named} -- squall ports\n  remove it:  squall lab down{named}\n"
             ));
         }
         Action::Exec { name, command } => return Err(error(Lab::exec(name, command))),
@@ -79,7 +82,7 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
             let labs = Lab::list().map_err(error)?;
             let rows: Vec<_> =
                 labs.iter().map(|lab| vec![lab.name.clone(), lab.pid.to_string()]).collect();
-            output::print(&table(&[("LAB", Side::Left), ("PROCESS", Side::Right)], &rows));
+            output::print(&table(&[("LAB", Side::Left), ("PROCESS", Side::Left)], &rows));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -101,7 +101,7 @@ pub struct Args {
     #[arg(short = 't', long, group = "speed", help_heading = "Speed")]
     pub topspeed: bool,
     /// Send N frames each time you press Enter; type another number to change N, q to quit
-    #[arg(short = 'o', long, value_name = "N", num_args = 0..=1, default_missing_value = "1", group = "speed", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Speed")]
+    #[arg(short = 'o', long, value_name = "N", num_args = 0..=1, default_missing_value = "1", group = "speed", value_parser = at_once, help_heading = "Speed")]
     oneatatime: Option<u64>,
     /// With --oneatatime, show each frame in tcpdump's format before it leaves
     #[arg(short = 'v', long, requires = "oneatatime", help_heading = "Speed")]
@@ -249,6 +249,14 @@ enum Long {
 /// The text as it was given, which reads as a `T`.
 fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
     text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn at_once(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| {
+        "-o is tcpreplay's --oneatatime and takes a number of frames; to write a capture instead \
+         of sending, try -i pcap:FILE"
+            .into()
+    })
 }
 
 fn no_debugging(_: &str) -> Result<String, String> {

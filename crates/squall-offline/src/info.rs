@@ -177,7 +177,9 @@ pub fn read(
             break;
         }
     }
-    info.total = total.map(|census| traffic(&census, settings));
+    let spans = info.files.iter().filter_map(|f| f.traffic.first_ns.zip(f.traffic.last_ns));
+    let covered = covered_ns(spans.collect());
+    info.total = total.map(|census| traffic_over(&census, covered, settings));
     for traffic in info.total.iter().chain(info.files.iter().map(|f| &f.traffic)) {
         if traffic.flows.overflow_packets > 0 {
             let n = traffic.flows.overflow_packets;
@@ -381,8 +383,26 @@ fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
 // ---------------------------------------------------------------------------------------
 
 fn traffic(census: &Census, settings: &Settings) -> Traffic {
+    traffic_over(census, census.times().duration_ns(), settings)
+}
+
+/// The time that is in at least one of `spans`. Files can be years apart, and times of a run on
+/// virtual time begin in 1970: from the first packet of all to the last would be no duration of
+/// anything.
+fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let mut end = 0;
+    let mut covered = 0;
+    for (first, last) in spans {
+        covered += last.saturating_sub(first.max(end));
+        end = end.max(last);
+    }
+    covered
+}
+
+fn traffic_over(census: &Census, duration_ns: u64, settings: &Settings) -> Traffic {
     let times = census.times();
-    let duration_s = times.duration_ns() as f64 / 1e9;
+    let duration_s = duration_ns as f64 / 1e9;
     let per_second = |n: u64| if duration_s > 0.0 { n as f64 / duration_s } else { 0.0 };
     let (peak_second_packets, peak_second_octets) = times.peak_second();
     let span = times.span();
@@ -629,5 +649,19 @@ mod tests {
             assert!(text.parse::<Bins>().is_err(), "{text}");
         }
         assert_eq!(Bins::Width(500).edges(1514), [500, 1000, 1500]);
+    }
+
+    #[test]
+    fn files_years_apart_last_as_long_as_each_of_them_and_overlaps_count_once() {
+        const YEAR: u64 = 31_536_000_000_000_000;
+        for (spans, expected) in [
+            (&[][..], 0),
+            (&[(5, 9)], 4),
+            (&[(56 * YEAR, 56 * YEAR + 30), (0, 10)], 40),
+            (&[(0, 10), (5, 15), (6, 7)], 15),
+            (&[(0, 10), (10, 20)], 20),
+        ] {
+            assert_eq!(covered_ns(spans.to_vec()), expected, "{spans:?}");
+        }
     }
 }

@@ -824,10 +824,7 @@ fn schedule(
             Pattern { bursts, packets, gap: Picos::from(gap), tight }
         }
     };
-    let duty = match &law {
-        GapLaw::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),
-        _ => 1.0,
-    };
+    let duty = law.duty();
     Ok(PlanStream {
         name: stream.name.clone(),
         port: stream.port,

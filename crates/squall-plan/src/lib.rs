@@ -229,14 +229,25 @@ impl PlanStream {
         Some(self.asked_pps? * 8.0 * (self.mean_len + f64::from(L1_OVERHEAD)))
     }
 
-    /// Frames a second that are asked for on average from the first frame on, for so long; in stages
-    /// that is less than the highest rate.
+    /// Frames a second that are asked for on average from the first frame on, within `span`. In
+    /// stages that is less than the highest rate. With on and off times it is more than the mean
+    /// over all time until the first silence is over: five seconds of `on = "5 s", off = "5 s"` have
+    /// no silence at all.
     pub fn asked_within(&self, span: Nanos) -> Option<f64> {
         let asked = self.asked_pps?;
-        let GapLaw::Shaped { shape, .. } = &self.law else { return Some(asked) };
-        let first = shape.instant(Picos(0))?.as_nanos();
-        let passed = shape.passed(first + span).0 as f64 / 1e12;
-        Some(if span == Nanos::ZERO { asked } else { asked * passed / span.as_secs_f64() })
+        // Gaps between bursts are not in the span, and shift the times of sending.
+        if span == Nanos::ZERO || self.pattern.bursts > 1 {
+            return Some(asked);
+        }
+        let passed = match &self.law {
+            GapLaw::Shaped { shape, .. } => {
+                let first = shape.instant(Picos(0))?.as_nanos();
+                shape.passed(first + span)
+            }
+            _ => Picos::from(span),
+        };
+        let active = self.law.active_within(passed).0 as f64 / 1e12;
+        Some(asked / self.law.duty() * active / span.as_secs_f64())
     }
 
     /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends

@@ -57,6 +57,7 @@ use crate::{
     counted::Counted,
     filter::{self, SLL2, Sight},
     interface::{Ethtool, InterfaceInfo, describe},
+    lab::{INTERFACES, Lab},
     link::{PortLink, Watched},
     netlink::{Link, Netlink},
     refused::Refused,
@@ -287,11 +288,38 @@ fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
         .filter(|(d, _)| *d <= 2);
     let near = near.map(|(_, name)| format!("\n  did you mean {name}?")).unwrap_or_default();
     let text = format!(
-        "{address}: no interface {:?}{near}\n  there are {}",
+        "{address}: no interface {:?}{near}\n  there are {}{}",
         address.name(),
-        names.join(", ")
+        names.join(", "),
+        lab_hint(address.name(), &names)
     );
     Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// An interface that is not here can be in a lab that is up: how to enter it.
+fn lab_hint(wanted: &str, here: &[&str]) -> String {
+    // This process is in one.
+    if here.iter().any(|name| INTERFACES.contains(name)) {
+        return String::new();
+    }
+    let labs = Lab::list().unwrap_or_default();
+    let names: Vec<_> = labs.iter().map(|lab| lab.name.as_str()).collect();
+    hint_of(wanted, &names)
+}
+
+fn hint_of(wanted: &str, labs: &[&str]) -> String {
+    match labs {
+        [] if INTERFACES.contains(&wanted) => "\n  it is an interface of a lab, and no lab is up; \
+                                               try squall lab up, then squall lab exec -- squall ..."
+            .into(),
+        [] => String::new(),
+        ["lab"] => "\n  if it is in the lab, try squall lab exec -- squall ...".into(),
+        [name] => format!("\n  if it is in lab {name:?}, try squall lab exec {name} -- squall ..."),
+        names => format!(
+            "\n  if it is in a lab ({}), try squall lab exec LAB -- squall ...",
+            names.join(", ")
+        ),
+    }
 }
 
 /// Levenshtein's.
@@ -1272,6 +1300,20 @@ mod tests {
     use squall_wire::Segments;
 
     use super::*;
+
+    #[test]
+    fn a_missing_interface_is_looked_for_in_labs() {
+        for (wanted, labs, expected) in [
+            ("eth7", &[][..], ""),
+            ("veth-a", &[], "squall lab up"),
+            ("veth-c", &["lab"], "squall lab exec --"),
+            ("veth-c", &["test"], "squall lab exec test --"),
+            ("veth-c", &["lab", "test"], "(lab, test)"),
+        ] {
+            let hint = hint_of(wanted, labs);
+            assert!(hint.contains(expected) && (hint.is_empty() == expected.is_empty()), "{hint}");
+        }
+    }
 
     #[test]
     fn whatever_a_received_gso_frame_says_of_itself_can_be_cut_as_it_is_understood() {

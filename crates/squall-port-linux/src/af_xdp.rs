@@ -318,6 +318,10 @@ impl Port for XdpPort {
         Some(self.watched.link().clone())
     }
 
+    fn cannot_receive(&self) -> Option<&str> {
+        self.deaf.as_deref()
+    }
+
     fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         let passed = self.counters.as_ref().map_or(0, |counters| counters.for_host());

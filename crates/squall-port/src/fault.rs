@@ -13,7 +13,10 @@
 use std::{
     io,
     str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use squall_units::Rate;
@@ -95,7 +98,12 @@ impl Faults {
         }
         let path =
             Path { policer: self.police.map(Policer::new), buffer: self.buffer.map(Buffer::new) };
-        Box::new(FaultPort { port, faults: self, path: Arc::new(Mutex::new(path)) })
+        Box::new(FaultPort {
+            port,
+            faults: self,
+            path: Arc::new(Mutex::new(path)),
+            passage: Arc::default(),
+        })
     }
 
     fn on_rx(&self) -> bool {
@@ -159,11 +167,33 @@ impl Path {
     }
 }
 
+/// Frames and octets before and after the faults of reception, a GSO frame as one.
+#[derive(Debug, Default)]
+struct Passage {
+    came: [AtomicU64; 2],
+    given: [AtomicU64; 2],
+}
+
+impl Passage {
+    fn add(&self, came: &[RxFrame], given: &[RxFrame]) {
+        for (counters, frames) in [(&self.came, came), (&self.given, given)] {
+            counters[0].fetch_add(frames.len() as u64, Relaxed);
+            counters[1].fetch_add(frames.iter().map(|f| u64::from(f.wire_len)).sum(), Relaxed);
+        }
+    }
+
+    /// Frames, then octets: before and after.
+    fn counts(&self) -> [(u64, u64); 2] {
+        [0, 1].map(|i| (self.came[i].load(Relaxed), self.given[i].load(Relaxed)))
+    }
+}
+
 struct FaultPort {
     port: Box<dyn Port>,
     faults: Faults,
     /// Of all receiving queues together.
     path: Arc<Mutex<Path>>,
+    passage: Arc<Passage>,
 }
 
 impl Port for FaultPort {
@@ -203,6 +233,7 @@ impl Port for FaultPort {
                 corrupt: die(6).of(f.corrupt),
                 delay: f.delay,
                 path: ((f.police, f.buffer) != Default::default()).then(|| self.path.clone()),
+                passage: self.passage.clone(),
                 held: None,
                 empty_calls: 0,
                 octets: Vec::new(),
@@ -221,14 +252,37 @@ impl Port for FaultPort {
         self.port.serve(hosts)
     }
 
+    fn cannot_receive(&self) -> Option<&str> {
+        self.port.cannot_receive()
+    }
+
     fn notes(&self) -> Vec<String> {
         let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = path.notes().map(|note| format!("{}: {note}", self.port.facts().address));
-        self.port.notes().into_iter().chain(counted).collect()
+        let [(came, given), _] = self.passage.counts();
+        let corrected = (came != given && self.port.interface_counters().is_some()).then(|| {
+            format!(
+                "{}: simulated faults turned {came} received frames into {given}; the interface's \
+                 counters are reported as after the faults",
+                self.port.facts().address
+            )
+        });
+        self.port.notes().into_iter().chain(counted).chain(corrected).collect()
     }
 
+    /// As an interface after the faults would count: the audit compares with the frames that this
+    /// port gave, and the faults are none of the interface's.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        self.port.interface_counters()
+        let counters = self.port.interface_counters()?;
+        let [frames, octets] = self.passage.counts();
+        let after = |counted: u64, (came, given): (u64, u64)| {
+            counted.wrapping_sub(came).wrapping_add(given)
+        };
+        Some(InterfaceCounters {
+            rx_packets: after(counters.rx_packets, frames),
+            rx_octets: after(counters.rx_octets, octets),
+            ..counters
+        })
     }
 
     fn link(&self) -> Option<Arc<Link>> {
@@ -321,6 +375,7 @@ struct FaultRx {
     corrupt: Die,
     delay: Nanos,
     path: Option<Arc<Mutex<Path>>>,
+    passage: Arc<Passage>,
     /// Comes after the next frame.
     held: Option<(Vec<u8>, RxFrame)>,
     empty_calls: u32,
@@ -334,6 +389,7 @@ const PATIENCE: u32 = 1000;
 impl FaultRx {
     /// What becomes of the next batch; false when there was none.
     fn pass_on(&mut self) -> io::Result<bool> {
+        let before = self.frames.len();
         let mut deliver = |octets: &[u8], frame: RxFrame| {
             self.frames.push(RxFrame { offset: self.octets.len(), ..frame });
             self.octets.extend_from_slice(octets);
@@ -379,6 +435,7 @@ impl FaultRx {
         {
             deliver(&late, frame);
         }
+        self.passage.add(batch.frames, &self.frames[before..]);
         Ok(any)
     }
 }
@@ -584,6 +641,49 @@ mod tests {
             received += rx.receive().unwrap().frames.len();
         }
         assert_eq!(received, 10);
+    }
+
+    /// A port whose interface has counted what came.
+    struct Counting(Box<dyn Port>);
+
+    impl Port for Counting {
+        fn facts(&self) -> &PortFacts {
+            self.0.facts()
+        }
+        fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+            self.0.open_tx(queue, max_frame)
+        }
+        fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+            self.0.open_rx(queue)
+        }
+        fn interface_counters(&self) -> Option<InterfaceCounters> {
+            Some(InterfaceCounters { rx_packets: 60, rx_octets: 3600, ..Default::default() })
+        }
+    }
+
+    #[test]
+    fn the_interface_counters_agree_with_what_the_faults_left() {
+        for (faults, expected) in [("drop=1/10", 54), ("dup=1/10", 66), ("police=1pps,burst=7", 7)]
+        {
+            let mut address: Address =
+                format!("loop:fault-counted,virtual,{faults}").parse().unwrap();
+            let faults = Faults::take(&mut address).unwrap();
+            let open = || crate::loopback::open(&address).unwrap();
+            let (mut a, b) = (open(), open());
+            let mut b = faults.wrap(Box::new(Counting(b)));
+            let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
+            (0..60).for_each(|i| tx.lend(60).frame(i, 60, Nanos(5)).fill(0));
+            assert_eq!(tx.send(60).unwrap(), 60);
+            let mut received = 0;
+            while received < expected {
+                received += rx.receive().unwrap().frames.len() as u64;
+            }
+            let counters = b.interface_counters().unwrap();
+            assert_eq!((counters.rx_packets, counters.rx_octets), (expected, 60 * expected));
+            let notes = b.notes();
+            let note = format!("faults turned 60 received frames into {expected}");
+            assert!(notes.last().unwrap().contains(&note), "{notes:?}");
+        }
     }
 
     #[test]

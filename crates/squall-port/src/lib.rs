@@ -161,6 +161,11 @@ pub trait Port: Send {
     /// where the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
+    /// Why the port receives nothing although it was asked to; `None` where it receives, or was
+    /// asked not to.
+    fn cannot_receive(&self) -> Option<&str> {
+        None
+    }
     /// What the user should know of how the port works, a line each: what was fallen back to and
     /// why. Asked for when it is open, and again at the end of a run.
     fn notes(&self) -> Vec<String> {

@@ -60,6 +60,31 @@ pub enum GapLaw {
     },
 }
 
+impl GapLaw {
+    /// Share of the time in which frames are due; below 1 where times of silence are part of the law.
+    pub fn duty(&self) -> f64 {
+        match self {
+            Self::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),
+            Self::Shaped { law, .. } => law.duty(),
+            _ => 1.0,
+        }
+    }
+
+    /// The part of the first `span` in which frames are due, in picoseconds: `duty` of it on average,
+    /// more while a time of sending is not over. A shape is left to the caller.
+    pub fn active_within(&self, span: Picos) -> Picos {
+        match self {
+            Self::OnOff { on, off } => {
+                let (on, span) = (on.0.max(1), span.0);
+                let period = on.saturating_add(off.0);
+                Picos((span / period) * on + (span % period).min(on))
+            }
+            Self::Shaped { law, .. } => law.active_within(span),
+            _ => span,
+        }
+    }
+}
+
 /// Bursts: `bursts` times `packets` frames, `gap` behind each burst beside the frames' own gap.
 /// Continuous sending is one burst of `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -908,6 +933,19 @@ mod tests {
             })
             .collect();
         assert_eq!(dues, [0, 10, 20, 130, 140, 150, 260]);
+    }
+
+    #[test]
+    fn of_any_span_that_ends_with_a_frame_the_active_part_is_that_of_its_gaps() {
+        let law = GapLaw::OnOff { on: Picos(30), off: Picos(100) };
+        let mut t = line(Gap::PerFrame { num: 10, den: 1 }, law.clone());
+        for gaps in 0..100 {
+            assert_eq!(law.active_within(Picos(t.due)), Picos(10 * gaps), "at {}", t.due);
+            t.advance(60);
+        }
+        let long = law.active_within(Picos(130_000_000)).0 as f64 / 130e6;
+        assert!((long - law.duty()).abs() < 1e-6, "{long}");
+        assert_eq!(GapLaw::Exponential.active_within(Picos(7)), Picos(7));
     }
 
     #[test]

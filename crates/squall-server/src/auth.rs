@@ -31,6 +31,19 @@ pub struct Auth {
     sessions: Mutex<VecDeque<String>>,
 }
 
+/// All users but `own` and root need the token. In a user namespace, all users without a number
+/// there have the same one, root too, and nobody is known by it.
+fn except(own: u32, user_namespace: bool) -> Needs {
+    match own {
+        OVERFLOW_UID if user_namespace => Needs::Everybody,
+        OVERFLOW_UID => Needs::Others(ROOT),
+        _ => Needs::Others(own),
+    }
+}
+
+/// linux/highuid.h
+const OVERFLOW_UID: u32 = 65_534;
+
 impl Auth {
     /// Reads the token, or makes one.
     ///
@@ -52,7 +65,10 @@ impl Auth {
         }
         let needs = match settings.token {
             Token::None => Needs::Nobody,
-            Token::Auto if !settings.plain => Needs::Others(rustix::process::geteuid().as_raw()),
+            Token::Auto if !settings.plain => {
+                let own = squall::Permissions::of_this_process();
+                except(own.uid, own.user_namespace)
+            }
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
         // Who listens for others is asked through tunnels and forwarded ports as well, whose ends
@@ -229,4 +245,16 @@ fn check<'a>(token: &'a str, file: &Path) -> Result<&'a str, Error> {
 
 fn unusable(file: &Path, error: &io::Error) -> Error {
     Error::Environment(format!("cannot use the token in {}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_number_is_not_known_by_it() {
+        assert_eq!(except(1000, true), Needs::Others(1000));
+        assert_eq!(except(OVERFLOW_UID, true), Needs::Everybody);
+        assert_eq!(except(OVERFLOW_UID, false), Needs::Others(ROOT), "nobody, for example");
+    }
 }

@@ -64,7 +64,7 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
     /// Everybody but the daemon's own user and root, who are known on a unix socket and, where only
-    /// loopback is listened on, on TCP.
+    /// loopback is listened on, on TCP. Everybody if its user has no number in this user namespace.
     Auto,
     /// Everybody.
     Always,

@@ -98,7 +98,7 @@ fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
             "{address} only sends\n  try af_xdp:{name} or af_packet:{name} to receive"
         )));
     }
-    match port.notes().iter().find(|note| note.contains("sends only")) {
+    match port.cannot_receive() {
         Some(why) => Err(Error::Environment(format!(
             "{address} cannot receive: {why}\n  or try af_packet:{name}"
         ))),

@@ -41,6 +41,7 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("a_peer_that_does_not_poll_is_told_with_what_to_do", live_without_napi),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
+    ("what_af_packet_loses_on_purpose_is_no_difference_of_counters", faults_on_an_interface),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
     ("a_run_stops_at_its_packets_octets_or_duration", stops),
     ("two_ports_share_a_count_in_the_order_of_time", two_ports_share_a_count_in_the_order_of_time),
@@ -784,6 +785,22 @@ fn gso_frames_refused_in_their_midst() -> Outcome {
             same(&address, "some in their midst", refused > 0 && refused % 4 != 0, true)?;
             same(&address, "of the stream, not sent", &stream.not_sent, &port.tx.not_sent)?;
         }
+    }
+    Ok(())
+}
+
+/// What the kernel counted, and faults took away or added, is no fault of the receiver's.
+fn faults_on_an_interface() -> Outcome {
+    squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    for fault in ["drop=1/10", "dup=1/10", "drain=1kpps,buffer=8"] {
+        let receiver = format!("af_packet:veth-b,{fault}");
+        let text = profile("burst", "10 kpps", 1000, "af_packet:veth-a", Some(&receiver));
+        let report = run(&text, 1)?;
+        let port = &report.ports[1];
+        same(fault, "frames changed in number", port.rx.packets != 1000, true)?;
+        same(fault, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
+        let differ = report.verdict.reasons.iter().any(|r| r.code == ReasonCode::CountersDiffer);
+        same(fault, "counters differ", differ, false)?;
     }
     Ok(())
 }

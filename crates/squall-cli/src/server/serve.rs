@@ -156,10 +156,13 @@ fn tell(args: &Args, bound: &Bound) {
         let names: Vec<_> = bound.withheld.iter().map(|(name, _)| name.as_str()).collect();
         text += &format!("not allowed: {}; --allow NAME allows one\n", names.join(", "));
     }
+    // Of TCP connections the daemon knows the users only if it listens nowhere but on loopback.
+    let loopback = bound.grpc.iter().chain([&bound.https]).all(|at| at.ip().is_loopback());
+    let place = if loopback { "on this machine" } else { "on the unix socket" };
     let needed = match bound.needs {
-        Needs::Everybody => "needed".to_owned(),
-        Needs::Others(0) => "not needed by root on this machine".to_owned(),
-        Needs::Others(own) => format!("not needed by user {own} and root on this machine"),
+        Needs::Everybody => "needed by everyone".to_owned(),
+        Needs::Others(0) => format!("not needed by root {place}"),
+        Needs::Others(own) => format!("not needed by user {own} and root {place}"),
         Needs::Nobody => "not needed by anyone on this machine".to_owned(),
     };
     text += &match &bound.new_token {

@@ -333,6 +333,8 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
             send(&["-p", "null:", "-r", "1kpps", "--capture", "x.pcapng"]),
             "--capture has no effect, because nothing is received",
         ),
+        (vec!["replay", "in.pcap", "-i", "null:", "-o", "out.pcap"], "try -i pcap:FILE"),
+        (vec!["import", "in.pcap", "-q", "-v"], "cannot be used with"),
         (vec!["recv"], "--port"),
         (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
         (vec!["lab", "exec", "never-made", "--", "true"], "is not up"),

@@ -119,7 +119,8 @@ async fn upload(
 ) -> Result<(StatusCode, Json<FileRow>), Refusal> {
     // As it is listed: `a//b` is `a/b`.
     let name = service.files.plain(&name)?;
-    let path = service.files.path(&name)?;
+    // Before the body is read, which may be long.
+    service.files.path(&name)?;
     let part = service.files.unfinished();
     let kept = keep(body, &part).await;
     let renamed = match kept {
@@ -148,7 +149,7 @@ async fn upload(
     let row = blocking(move || {
         let known = service.files.list().into_iter().find(|row| row.name == name);
         known.ok_or_else(|| {
-            Refusal::not_found(format!("{name:?} was removed meanwhile: {}", path.exists()))
+            Refusal::not_found(format!("{name:?} was uploaded and then removed by someone else"))
         })
     });
     Ok((StatusCode::CREATED, Json(row.await?)))

@@ -105,6 +105,21 @@ fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
 }
 
 #[test]
+fn the_rate_of_on_and_off_times_is_as_asked_however_short_the_run() {
+    for law in ["departures = { on = \"5 s\", off = \"5 s\" }", "departures = \"constant\""] {
+        for duration in ["100 ms", "5 s", "9 s", "12 s", "1 h"] {
+            let text = format!(
+                "duration = \"{duration}\"\n[ports]\nA = \"null:virtual\"\n[[stream]]\npacket = \
+                 \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{law}\n"
+            );
+            let report = run(&text, 1);
+            let error = report.streams[0].rate_error().unwrap();
+            assert!(error.abs() < 1e-6, "{law}, {duration}: {error}");
+        }
+    }
+}
+
+#[test]
 fn bursts_with_gaps_do_not_drift() {
     let text = "[ports]\nA = \"null:virtual\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"3 \
                 kpps\"\nmode = { bursts = 20_000, packets = 7, gap = \"333 ms\" }\n";
