@@ -73,7 +73,7 @@ def compare(ours, theirs):
 
 def main():
     if not (ORACLE / "goldens").is_dir():
-        print("SKIPPED: the captures of TRex's simulator are not here (TREX_ORACLE)")
+        print("SKIPPED: TRex's client and captures (not in this project): TREX_ORACLE names no folder with them")
         return 0
     failed = done = 0
     only = sys.argv[1:]

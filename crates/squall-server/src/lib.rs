@@ -34,6 +34,7 @@ mod service;
 mod settings;
 mod threads;
 mod tls;
+mod trex;
 mod unprivileged;
 mod watch;
 
@@ -44,4 +45,5 @@ pub use peers::Origin;
 pub use runs::{Kind as RunKind, RunPort, RunRow, RunVerdict, State as RunState};
 pub use server::{serve, serve_until};
 pub use settings::{Bound, Needs, Settings, Token};
+pub use trex::Trex;
 pub use watch::{News, PortNews, StreamNews};

@@ -955,19 +955,19 @@ fn addresses(ports: &[RunPort]) -> String {
     ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs of Open Traffic Generator: ports and files as for all, a lease that is kept by the
-/// session's connections.
-pub struct OtgStart {
+/// Runs of Open Traffic Generator and of TRex: ports and files as for all, a lease that is kept by
+/// the connections of its owner.
+pub struct ManagedStart {
     service: Weak<Service>,
     /// `otg/alice`
     owner: String,
+    kind: Kind,
     lease: Option<String>,
 }
 
-impl OtgStart {
-    /// `session` is its name; that without a name is empty.
-    pub fn new(service: Weak<Service>, session: &str) -> Self {
-        Self { service, owner: otg_owner(session), lease: None }
+impl ManagedStart {
+    pub fn new(service: Weak<Service>, owner: String, kind: Kind) -> Self {
+        Self { service, owner, kind, lease: None }
     }
 
     fn service(&self) -> Result<Arc<Service>, Refusal> {
@@ -986,7 +986,7 @@ impl OtgStart {
             self.hold(&addresses)?;
         }
         let live = service.start(Wanted {
-            kind: Kind::Otg,
+            kind: self.kind,
             name: name.to_owned(),
             owner: self.owner.clone(),
             lease: self.lease.clone(),
@@ -1049,7 +1049,7 @@ impl OtgStart {
     }
 }
 
-impl Start for OtgStart {
+impl Start for ManagedStart {
     fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error> {
         self.begin(name, session).map_err(|refusal| Error::Usage(refusal.message))
     }
@@ -1064,7 +1064,7 @@ pub struct OtgHost(pub Weak<Service>);
 
 impl crate::otg::Host for OtgHost {
     fn start(&self, session: &str) -> Box<dyn Start> {
-        Box::new(OtgStart::new(self.0.clone(), session))
+        Box::new(ManagedStart::new(self.0.clone(), otg_owner(session), Kind::Otg))
     }
 
     fn used(&self, session: &str, by: &Extensions) {

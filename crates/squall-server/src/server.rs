@@ -40,7 +40,7 @@ use crate::{
     service::Service,
     threads::giving_way,
     tls::Certificate,
-    unprivileged,
+    trex, unprivileged,
 };
 
 /// Connections at once, if so many files may be open.
@@ -149,6 +149,10 @@ pub async fn serve_until(
         let app = app(&service, routes().merge(otg::grpc_calls()));
         listeners.spawn(accept_unix(socket, app, places, service.clone()));
     }
+    let mut trex = match &settings.trex {
+        Some(trex) => Some(trex::Serving::start(trex, &service)?),
+        None => None,
+    };
     tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
     service.audit(
         &Author::daemon(),
@@ -160,6 +164,7 @@ pub async fn serve_until(
         https: at,
         grpc: grpc_at,
         grpc_tls: settings.grpc_has_tls(),
+        trex: trex.as_ref().map(|trex| (trex.sync, trex.asynchronous)),
         socket: socket_at.clone(),
         token_file: service.auth.file.clone(),
         needs: service.auth.needs,
@@ -187,6 +192,10 @@ pub async fn serve_until(
         () = expiring => {}
     }
     listeners.shutdown().await;
+    // Its traffic ends first, as its client would have it.
+    if let Some(mut trex) = trex.take() {
+        _ = tokio::task::spawn_blocking(move || trex.end()).await;
+    }
     socket_at.into_iter().for_each(|path| _ = std::fs::remove_file(path));
     service.ending.send_replace(true);
     service.end().await;

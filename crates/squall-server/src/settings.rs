@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use crate::Origin;
+use crate::{Origin, trex::Trex};
 
 /// How the daemon serves.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Settings {
     pub peers: Vec<Origin>,
     /// Started as root, it becomes this user.
     pub user: Option<String>,
+    /// `None`: TRex's clients are not served.
+    pub trex: Option<Trex>,
 }
 
 impl Settings {
@@ -56,6 +58,7 @@ impl Settings {
             names: Vec::new(),
             peers: Vec::new(),
             user: None,
+            trex: None,
         }
     }
 }
@@ -89,6 +92,8 @@ pub struct Bound {
     pub https: SocketAddr,
     pub grpc: Option<SocketAddr>,
     pub grpc_tls: bool,
+    /// For TRex's clients: requests and events.
+    pub trex: Option<(SocketAddr, SocketAddr)>,
     /// A unix socket for all of it, without TLS.
     pub socket: Option<PathBuf>,
     pub token_file: PathBuf,

@@ -54,6 +54,7 @@ fn settings(data: &Path) -> Settings {
         names: Vec::new(),
         peers: Vec::new(),
         user: None,
+        trex: None,
     }
 }
 

@@ -7,11 +7,15 @@
 mod load;
 mod problem;
 mod random;
+mod rpc;
+mod stl;
 mod stream;
+mod traffic;
 mod translate;
 mod vm;
 
 pub use load::{File, MACS};
 pub use problem::Problem;
+pub use stl::{PortInfo, Stl};
 pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
 pub use translate::{Load, Macs, Setting, Statistics, Translated, translate};

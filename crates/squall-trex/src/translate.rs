@@ -269,7 +269,13 @@ pub(crate) fn in_unit(
 /// Frames of several lengths depart at even gaps, which a rate in bits is a mean of.
 fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     if made.sizes == SizeLaw::Natural {
-        return own;
+        // The port itself may not know its speed.
+        return match (own.unit, speed) {
+            (Unit::Percent, Some(speed)) => {
+                OwnRate { unit: Unit::BpsL1, value: own.value * speed / 100.0 }
+            }
+            _ => own,
+        };
     }
     match in_unit(Unit::Pps, own, made.mean_len, speed) {
         Ok(value) => OwnRate { unit: Unit::Pps, value },

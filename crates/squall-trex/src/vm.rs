@@ -576,10 +576,17 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
             }
         };
         places[write.var].get_or_insert(done.len());
-        // What always fits is checked by the plan; a range that was widened is cut.
-        let octets = usize::from(var.octets);
-        let beyond =
-            octets < 8 && matches!(var.op, Op::Step { max, .. } if max >> (8 * octets) != 0);
+        // What its field has no room for is cut, as it is in TRex.
+        let FieldRef::Offset { mask, .. } = write.field else {
+            unreachable!("fields have offsets")
+        };
+        let bits = mask.count_ones();
+        let most = match &var.op {
+            Op::Step { max, .. } | Op::Random { max, .. } => *max,
+            Op::List { values, .. } => values.iter().copied().max().unwrap_or(0),
+            Op::Weighted { .. } | Op::After { .. } => 0,
+        };
+        let beyond = most >> bits != 0;
         let turn = match beyond && write.turn == Turn::default() {
             // What the field has no room for changes nothing but that values are cut to the field.
             true => Turn { add: 1 << 62, ..Turn::default() },

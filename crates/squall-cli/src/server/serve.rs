@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use serde_json::json;
 use squall::{Error, units::Nanos};
-use squall_server::{Bound, Needs, Origin, Settings, Token};
+use squall_server::{Bound, Needs, Origin, Settings, Token, Trex};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::logging;
@@ -19,6 +19,7 @@ Examples:
   squall serve --allow 'af_packet:ens*' --allow eth2           # these interfaces as well as labs
   sudo squall serve --user squall --allow af_packet:eth1       # with CAP_NET_RAW only
   squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, printed as JSON
+  squall serve --trex eth1,eth2 --allow eth1 --allow eth2      # for TRex's client and console, at port 4501
   squall serve --peer https://lab2.example:8443                # lab2's page can use this daemon, and this one's page lab2
   curl -k https://127.0.0.1:8443/squall/v1/info
   curl --unix-socket ~/.local/state/squall/socket http://localhost/squall/v1/runs
@@ -76,6 +77,15 @@ pub struct Args {
     /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
+    /// Serve TRex's stateless clients and console: these ports, in this order, are TRex's 0, 1, ...
+    #[arg(long, value_name = "PORT[,PORT...]", num_args = 1, help_heading = "TRex")]
+    trex: Option<String>,
+    /// Listen for TRex's requests on this port, or ADDR:PORT; anyone who reaches it can send
+    #[arg(long, value_name = "[ADDR:]PORT", default_value = "4501", value_parser = zmq, help_heading = "TRex")]
+    trex_sync: SocketAddr,
+    /// Listen for those who wait for TRex's events on this port, or ADDR:PORT
+    #[arg(long, value_name = "[ADDR:]PORT", default_value = "4500", value_parser = zmq, help_heading = "TRex")]
+    trex_async: SocketAddr,
     /// When started as root, change to this user, and keep only the capabilities that the allowed
     /// kinds of ports need (not dpdk)
     #[arg(long, value_name = "NAME")]
@@ -98,6 +108,25 @@ fn grpc(text: &str) -> Result<Grpc, String> {
     }
 }
 
+fn zmq(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse::<u16>().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse())
+        .map_err(|_| format!("{text:?} is no port and no address\n  try 4501, or 0.0.0.0:4501"))
+}
+
+/// Addresses with commas: what follows one without a kind or a `=` in front of a port's option.
+fn trex_ports(text: &str) -> Vec<String> {
+    let mut ports: Vec<String> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let option = part.contains('=') || (!part.contains(':') && part == "virtual");
+        match ports.last_mut().filter(|_| option) {
+            Some(port) => *port = format!("{port},{part}"),
+            None => ports.push(part.to_owned()),
+        }
+    }
+    ports
+}
+
 pub fn serve(args: &Args) -> Result<ExitCode, Error> {
     let settings = Settings {
         listen: args.listen,
@@ -117,6 +146,11 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
         names: args.name.clone(),
         peers: args.peer.clone(),
         user: args.user.clone(),
+        trex: args.trex.as_deref().map(|ports| Trex {
+            ports: trex_ports(ports),
+            sync: args.trex_sync,
+            asynchronous: args.trex_async,
+        }),
     };
     logging::start(args.log_level);
     squall_server::serve(settings, |bound| tell(args, bound))?;
@@ -131,6 +165,9 @@ fn tell(args: &Args, bound: &Bound) {
             "https": page,
             "grpc": bound.grpc.map(|grpc| grpc.to_string()),
             "grpc_tls": bound.grpc_tls,
+            "trex": bound.trex.map(|(sync, asynchronous)| json!({
+                "sync": sync.to_string(), "async": asynchronous.to_string(),
+            })),
             "socket": bound.socket,
             "token_file": bound.token_file,
             // Who comes over TCP from elsewhere has a user that nobody knows.
@@ -157,6 +194,9 @@ fn tell(args: &Args, bound: &Bound) {
         text += &format!("not allowed: {}; --allow NAME allows one\n", names.join(", "));
     }
     // Of TCP connections the daemon knows the users only if it listens nowhere but on loopback.
+    if let Some((sync, asynchronous)) = bound.trex {
+        text += &format!("TRex's clients at {sync}, events at {asynchronous}\n");
+    }
     let loopback = bound.grpc.iter().chain([&bound.https]).all(|at| at.ip().is_loopback());
     let place = if loopback { "on this machine" } else { "on the unix socket" };
     let needed = match bound.needs {

@@ -1,0 +1,1208 @@
+//! TRex's stateless server: ports, who has them, streams and traffic, by TRex's methods.
+//!
+//! [`Stl::answer`] takes a message and gives its answer; [`Stl::look`] is to be called now and then,
+//! so that traffic that has ended is noticed. Knows nothing of what carries messages.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, Value, json};
+use squall::{Error, driving::Start};
+use squall_profile::Mode;
+use squall_units::{MacAddr, Nanos};
+
+use crate::{
+    Load, Macs, Setting, Statistics, Stream, Unit,
+    rpc::{self, Params, Refusal},
+    traffic::{Place, PortCounts, Sent, Traffic},
+    translate::{self, in_unit},
+    vm,
+};
+
+/// What this server says that it is; clients ask for its major number and at most its minor.
+const API: (u64, u64) = (5, 1);
+const VERSION: &str = "v3.08";
+/// A profile of a port where none is named.
+const DEFAULT: &str = "_";
+/// Packet groups that can be counted, and that have latency, as TRex has them.
+const GROUPS: u64 = 1023;
+/// Groups in one question.
+const MOST_GROUPS: usize = 1152;
+/// Whoever is not heard of for so long is told no events any more.
+const SILENT: Duration = Duration::from_secs(10);
+/// Whoever holds ports and is not heard of for so long loses them, unless they send.
+const GONE: Duration = Duration::from_secs(60);
+/// Events that wait for a session at most.
+const WAITING: usize = 10_000;
+/// Runs of streams of a chain that are followed to know how many packets it has.
+const FOLLOWED: usize = 100_000;
+
+/// A port of the server.
+#[derive(Clone, Debug)]
+pub struct PortInfo {
+    pub address: String,
+    /// As shown to users: the name of the interface.
+    pub description: String,
+    pub mac: MacAddr,
+    pub speed_bps: Option<f64>,
+    /// Longest frame with FCS.
+    pub longest: u32,
+}
+
+/// The server.
+pub struct Stl {
+    start: Box<dyn Start>,
+    handle: String,
+    random: RandomState,
+    drawn: u64,
+    since: Instant,
+    ports: Vec<Port>,
+    traffic: Traffic,
+    /// Starts of traffic so far: part of the names of streams.
+    starts: u64,
+    sessions: HashMap<u64, Session>,
+    /// How often each packet group was used anew.
+    versions: HashMap<u32, u64>,
+    holds: bool,
+    /// A bell is to be rung: events wait.
+    rings: bool,
+}
+
+struct Port {
+    info: PortInfo,
+    owner: Option<Owner>,
+    profiles: BTreeMap<String, Profile>,
+    destination: MacAddr,
+    l3: Option<(String, String)>,
+    promiscuous: bool,
+    multicast: bool,
+    vlan: Vec<u64>,
+    service: bool,
+}
+
+struct Owner {
+    user: String,
+    session: u64,
+    handler: String,
+    heard: Instant,
+}
+
+#[derive(Default)]
+struct Profile {
+    streams: BTreeMap<u32, Stream>,
+    /// As they came, for whoever asks.
+    texts: BTreeMap<u32, Value>,
+    active: Option<Active>,
+}
+
+/// Traffic of a profile.
+struct Active {
+    sent: Sent,
+    paused: bool,
+    load: f64,
+    /// Packets after which it is over; `None`: it has no such end.
+    packets: Option<u64>,
+    ends: Option<Instant>,
+}
+
+struct Session {
+    events: VecDeque<Value>,
+    next: u64,
+    heard: Instant,
+}
+
+type Answer = Result<Value, Refusal>;
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<crate::Problem> for Refusal {
+    fn from(problem: crate::Problem) -> Self {
+        Self::failed(problem.to_string())
+    }
+}
+
+impl Stl {
+    pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>) -> Self {
+        let places = ports
+            .iter()
+            .map(|port| Place { address: port.address.clone(), longest: port.longest })
+            .collect();
+        let destinations: Vec<MacAddr> = (0..ports.len())
+            .map(|i| ports.get(i ^ 1).map_or(MacAddr([0, 0, 0, 1, 0, 0]), |other| other.mac))
+            .collect();
+        let ports = ports.into_iter().zip(destinations).map(|(info, destination)| Port {
+            info,
+            owner: None,
+            profiles: BTreeMap::new(),
+            destination,
+            l3: None,
+            promiscuous: false,
+            multicast: false,
+            vlan: Vec::new(),
+            service: false,
+        });
+        let mut server = Self {
+            start,
+            handle: String::new(),
+            random: RandomState::new(),
+            drawn: 0,
+            since: Instant::now(),
+            ports: ports.collect(),
+            traffic: Traffic::new(places),
+            starts: 0,
+            sessions: HashMap::new(),
+            versions: HashMap::new(),
+            holds: false,
+            rings: false,
+        };
+        server.handle = server.secret();
+        server
+    }
+
+    /// The answer to a message, and whether subscribers are to be told that events wait.
+    pub fn answer(&mut self, message: &[u8]) -> (Vec<u8>, bool) {
+        let answer = rpc::answer(message, |method, params| self.does(method, params));
+        (answer, std::mem::take(&mut self.rings))
+    }
+
+    /// Notices what has ended meanwhile; whether subscribers are to be told that events wait.
+    pub fn look(&mut self) -> bool {
+        let mut ended = false;
+        match self.traffic.fold_if_over() {
+            Some(Ok(())) => ended = true,
+            Some(Err(why)) => self.lost(&why),
+            None => {}
+        }
+        let now = Instant::now();
+        let mut over = Vec::new();
+        for (number, port) in self.ports.iter().enumerate() {
+            for (id, profile) in &port.profiles {
+                let Some(active) = &profile.active else { continue };
+                let names =
+                    || active.sent.iter().map(|one| one.stream.name.clone()).collect::<Vec<_>>();
+                let late = active.ends.is_some_and(|end| now >= end);
+                if ended
+                    || late
+                    || active.packets.is_some_and(|all| self.traffic.sent(&names()) >= all)
+                {
+                    over.push((number, id.clone()));
+                }
+            }
+        }
+        for (port, id) in &over {
+            if let Some(profile) = self.ports[*port].profiles.get_mut(id) {
+                profile.active = None;
+            }
+        }
+        // Whoever hears of the end finds all counted that has arrived.
+        if !over.is_empty()
+            && let Err(error) = self.renew(HashMap::new())
+        {
+            self.lost(&error.to_string());
+        }
+        for (port, id) in over {
+            self.event(14, json!({ "port_id": port, "profile_id": id }));
+            if !self.sends(port) {
+                self.event(4, json!({ "port_id": port }));
+            }
+        }
+        let sending = (0..self.ports.len()).any(|port| self.sends(port));
+        for port in 0..self.ports.len() {
+            let gone =
+                self.ports[port].owner.as_ref().is_some_and(|owner| owner.heard + GONE < now);
+            if gone && !self.sends(port) {
+                self.released(port);
+            }
+        }
+        let owned = self.ports.iter().any(|port| port.owner.is_some());
+        if self.holds && !owned && !sending {
+            self.holds = false;
+            // Nobody else waits for them.
+            _ = self.start.take(&[]);
+        }
+        self.sessions.retain(|_, session| session.heard + SILENT > now);
+        std::mem::take(&mut self.rings)
+    }
+
+    /// All traffic stops: the server ends.
+    pub fn end(&mut self) {
+        self.traffic.end();
+        self.event(100, json!({ "cause": "the server has stopped" }));
+    }
+
+    /// The run was ended by somebody else, or by a fault.
+    fn lost(&mut self, why: &str) {
+        for port in 0..self.ports.len() {
+            let active: Vec<String> = self.ports[port]
+                .profiles
+                .iter_mut()
+                .filter_map(|(id, profile)| profile.active.take().map(|_| id.clone()))
+                .collect();
+            if active.is_empty() {
+                continue;
+            }
+            self.event(7, json!({ "port_id": port, "error": why }));
+            // Its owner waits for the end.
+            for id in &active {
+                self.event(14, json!({ "port_id": port, "profile_id": id }));
+            }
+            self.event(4, json!({ "port_id": port }));
+        }
+    }
+
+    fn sends(&self, port: usize) -> bool {
+        self.ports[port].profiles.values().any(|profile| profile.active.is_some())
+    }
+
+    fn secret(&mut self) -> String {
+        const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+        self.drawn += 1;
+        let mut bits = self.random.hash_one((self.drawn, self.since));
+        let letter = |_| {
+            let letter = LETTERS[(bits & 31) as usize];
+            bits >>= 5;
+            char::from(letter)
+        };
+        (0..8).map(letter).collect()
+    }
+
+    fn event(&mut self, kind: u64, data: Value) {
+        for session in self.sessions.values_mut() {
+            let event =
+                json!({ "name": "trex-event", "type": kind, "data": data, "seq": session.next });
+            if session.events.len() < WAITING {
+                session.events.push_back(event);
+                session.next += 1;
+            }
+        }
+        self.rings = true;
+    }
+}
+
+/// Methods by name, those that need the port's handler, and what each does.
+type Method = fn(&mut Stl, usize, &Params<'_>) -> Answer;
+
+const METHODS: &[(&str, Method)] = &[
+    ("api_sync", |s, _, p| s.api_sync(p)),
+    ("api_sync_v2", |s, _, p| s.api_sync_v2(p)),
+    ("cancel_async_task", |_, _, _| Ok(json!({}))),
+    ("capture", |_, _, p| capture(p)),
+    ("get_active_pgids", |s, _, _| Ok(s.active_groups())),
+    ("get_all_streams", |s, port, p| s.all_streams(port, p)),
+    ("get_async_events", |s, _, p| s.async_events(p)),
+    ("get_async_results", |_, _, _| {
+        Err(Refusal { code: -32003, text: "there are no results".into() })
+    }),
+    ("get_global_cfg", |_, _, _| Ok(json!({}))),
+    ("get_global_stats", |s, _, _| Ok(s.global_stats())),
+    ("get_owner", |s, port, _| Ok(json!({ "owner": s.owner(port) }))),
+    ("get_pgid_stats", |s, _, p| s.group_stats(p)),
+    ("get_port_stats", |s, port, _| Ok(s.port_stats(port))),
+    ("get_port_status", |s, port, _| Ok(s.port_status(port))),
+    ("get_port_xstats_names", |_, _, _| {
+        Ok(json!({ "xstats_names": XSTATS.map(|(name, _)| name) }))
+    }),
+    ("get_port_xstats_values", |s, port, _| Ok(s.xstats(port))),
+    ("get_profile_list", |s, port, _| Ok(json!(s.ports[port].profiles.keys().collect::<Vec<_>>()))),
+    ("get_stream", |s, port, p| s.stream(port, p)),
+    ("get_stream_list", |s, port, p| s.stream_list(port, p)),
+    ("get_supported_cmds", |_, _, _| Ok(json!(supported()))),
+    ("get_system_info", |s, _, _| Ok(s.system_info())),
+    ("get_tpg_status", |_, _, _| Ok(json!({ "enabled": false }))),
+    ("get_utilization", |_, _, _| Ok(json!({ "cpu": [], "mbuf_stats": {} }))),
+    ("get_version", |_, _, _| Ok(version())),
+    ("ping", |s, _, _| Ok(json!({ "ts": s.since.elapsed().as_secs_f64() }))),
+    ("publish_now", |s, _, _| {
+        s.rings = true;
+        Ok(json!({}))
+    }),
+    ("set_global_cfg", |_, _, _| Ok(json!({}))),
+    ("acquire", |s, port, p| s.acquire(port, p)),
+];
+
+const OWNED: &[(&str, Method)] = &[
+    ("add_stream", |s, port, p| s.add_stream(port, p)),
+    ("pause_streams", |s, port, p| s.hold(port, p, true, true)),
+    ("pause_traffic", |s, port, p| s.hold(port, p, true, false)),
+    ("release", |s, port, _| {
+        s.released(port);
+        Ok(json!({}))
+    }),
+    ("remove_all_streams", |s, port, p| s.remove_all_streams(port, p)),
+    ("remove_rx_filters", |_, _, _| Ok(json!({}))),
+    ("remove_stream", |s, port, p| s.remove_stream(port, p)),
+    ("resume_streams", |s, port, p| s.hold(port, p, false, true)),
+    ("resume_traffic", |s, port, p| s.hold(port, p, false, false)),
+    ("service", |s, port, p| s.service(port, p)),
+    ("set_l2", |s, port, p| s.set_l2(port, p)),
+    ("set_l3", |s, port, p| s.set_l3(port, p)),
+    ("set_port_attr", |s, port, p| s.set_port_attr(port, p)),
+    ("set_rx_feature", |_, _, p| rx_feature(p)),
+    ("set_vlan", |s, port, p| s.set_vlan(port, p)),
+    ("start_traffic", |s, port, p| s.start_traffic(port, p)),
+    ("stop_traffic", |s, port, p| s.stop_traffic(port, p)),
+    ("update_traffic", |s, port, p| s.update_traffic(port, p)),
+    ("validate", |s, port, p| s.validate(port, p)),
+];
+
+/// Those of TRex that are not here, and why.
+const REFUSED: &[(&str, &str)] = &[
+    ("conf_ipv6", "hosts are not emulated by this server"),
+    ("conf_ns_batch", "hosts are not emulated by this server"),
+    ("enable_tpg", "tagged packet groups are not supported"),
+    (
+        "get_rx_queue_pkts",
+        "receive queues are not read through this server yet: use squall capture",
+    ),
+    ("push_pkts", "single packets are not sent through this server yet: use squall send"),
+    ("push_remote", "captures are not sent through this server yet: use squall replay"),
+    ("shutdown", "the daemon is shared: stop squall serve itself"),
+    ("start_capture_port", "captures are not made through this server yet: use squall capture"),
+    ("update_streams", "single streams cannot change their rate yet: use update"),
+];
+
+/// Counters of a port by their names in DPDK.
+const XSTATS: [(&str, fn(&PortCounts) -> u64); 6] = [
+    ("rx_good_packets", |port| port.rx_packets),
+    ("tx_good_packets", |port| port.tx_packets),
+    ("rx_good_bytes", |port| port.rx_octets),
+    ("tx_good_bytes", |port| port.tx_octets),
+    ("rx_missed_errors", |_| 0),
+    ("tx_errors", |_| 0),
+];
+
+fn supported() -> Vec<&'static str> {
+    let mut names: Vec<_> = METHODS.iter().chain(OWNED).map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names
+}
+
+fn version() -> Value {
+    json!({
+        "version": VERSION, "build_date": "-", "build_time": "-", "built_by": "squall",
+        "mode": "STL",
+    })
+}
+
+impl Stl {
+    fn does(&mut self, method: &str, params: &Params<'_>) -> Answer {
+        let find = |table: &[(&str, Method)]| {
+            table.iter().find(|(name, _)| *name == method).map(|(_, does)| *does)
+        };
+        let (does, owned) = match (find(METHODS), find(OWNED)) {
+            (Some(does), _) => (does, false),
+            (None, Some(does)) => (does, true),
+            (None, None) => {
+                let why = REFUSED.iter().find(|(name, _)| *name == method).map(|(_, why)| *why);
+                let why = why.map_or(String::new(), |why| format!(": {why}"));
+                return Err(Refusal::unknown(format!("Method {method} not registered{why}")));
+            }
+        };
+        let free = matches!(method, "api_sync" | "api_sync_v2" | "get_version" | "ping");
+        if !free && params.get("api_h").and_then(Value::as_str) != Some(&self.handle) {
+            return Err(Refusal::failed("API verification failed - wrong handler: connect again"));
+        }
+        let port = match params.get("port_id") {
+            None if !owned && !of_port(method) => 0,
+            _ => {
+                let port = params.whole("port_id")?;
+                let count = self.ports.len();
+                usize::try_from(port).ok().filter(|port| *port < count).ok_or_else(|| {
+                    Refusal::parameters(format!("port_id = {port}: expected 0 to {}", count - 1))
+                })?
+            }
+        };
+        if owned {
+            let handler = params.text("handler")?;
+            match &mut self.ports[port].owner {
+                Some(owner) if owner.handler == handler => owner.heard = Instant::now(),
+                Some(owner) => {
+                    let text = format!("port is owned by another user: {}", owner.user);
+                    return Err(Refusal::failed(text));
+                }
+                None => return Err(Refusal::failed("port is not acquired by any user")),
+            }
+        }
+        does(self, port, params)
+    }
+
+    fn api_sync_v2(&self, params: &Params<'_>) -> Answer {
+        let (name, major, minor) =
+            (params.text("name")?, params.whole("major")?, params.whole("minor")?);
+        if name != "STL" {
+            return Err(Refusal::failed(format!(
+                "RPC configuration mismatch - server RPC configuration: 'STL', client RPC \
+                 configuration: '{name}'"
+            )));
+        }
+        if major != API.0 || minor > API.1 {
+            return Err(Refusal::failed(format!(
+                "API version of the client is {major}.{minor}, that of the server {}.{}",
+                API.0, API.1
+            )));
+        }
+        Ok(json!({ "api_h": self.handle }))
+    }
+
+    fn api_sync(&self, params: &Params<'_>) -> Answer {
+        let versions = params.list("api_vers")?;
+        let one = |version: &Value| json!({ "type": version["type"], "api_h": self.handle });
+        Ok(json!({ "api_vers": versions.iter().map(one).collect::<Vec<_>>() }))
+    }
+
+    fn async_events(&mut self, params: &Params<'_>) -> Answer {
+        let id = params.whole("session_id")?;
+        let now = Instant::now();
+        for owner in self.ports.iter_mut().filter_map(|port| port.owner.as_mut()) {
+            if owner.session == id {
+                owner.heard = now;
+            }
+        }
+        let session = self.sessions.entry(id).or_insert_with(|| Session {
+            events: VecDeque::new(),
+            next: 0,
+            heard: now,
+        });
+        session.heard = now;
+        Ok(json!({ "data": session.events.drain(..).collect::<Vec<_>>() }))
+    }
+
+    fn acquire(&mut self, number: usize, params: &Params<'_>) -> Answer {
+        let (user, session) = (params.text("user")?.to_owned(), params.whole("session_id")?);
+        let force = params.flag("force");
+        if let Some(owner) = &self.ports[number].owner
+            && !force
+            && (owner.user != user || owner.session != session)
+        {
+            return Err(Refusal::failed(format!(
+                "port is already taken by '{}' session id '{}'",
+                owner.user, owner.session
+            )));
+        }
+        if !self.holds {
+            let addresses: Vec<String> =
+                self.ports.iter().map(|port| port.info.address.clone()).collect();
+            self.start.take(&addresses)?;
+            self.holds = true;
+        }
+        let handler = self.secret();
+        self.ports[number].owner = Some(Owner {
+            user: user.clone(),
+            session,
+            handler: handler.clone(),
+            heard: Instant::now(),
+        });
+        let data = json!({ "port_id": number, "who": user, "session_id": session, "force": force });
+        self.event(5, data);
+        Ok(json!(handler))
+    }
+
+    fn released(&mut self, port: usize) {
+        if let Some(owner) = self.ports[port].owner.take() {
+            let data = json!({ "port_id": port, "who": owner.user, "session_id": owner.session });
+            self.event(6, data);
+        }
+    }
+
+    fn owner(&self, port: usize) -> &str {
+        self.ports[port].owner.as_ref().map_or("", |owner| owner.user.as_str())
+    }
+
+    fn system_info(&self) -> Value {
+        let port = |(index, port): (usize, &Port)| {
+            let speeds: Vec<f64> = port.info.speed_bps.map(|bps| bps / 1e9).into_iter().collect();
+            json!({
+                "index": index, "driver": "squall", "pci_addr": port.info.address, "numa": 0,
+                "hw_mac": port.info.mac.to_string(), "stack": "legacy",
+                "description": port.info.description,
+                "rx": { "caps": ["flow_stats", "latency", "rx_bytes"], "counters": GROUPS },
+                "is_fc_supported": false, "is_led_supported": false, "is_link_supported": false,
+                "is_prom_supported": true, "is_vxlan_supported": false,
+                "is_ieee1588_supported": false, "is_virtual": true, "supp_speeds": speeds,
+                "cores": [0],
+            })
+        };
+        let host = squall::host();
+        json!({
+            "hostname": "squall", "uptime": format!("{:?}", self.since.elapsed()),
+            "dp_core_count": 1, "dp_core_count_per_port": 1,
+            "core_type": serde_json::to_value(&host).ok().and_then(|host| host["cpu"].as_str().map(str::to_owned)).unwrap_or_default(),
+            "is_multiqueue_mode": false, "advanced_per_stream_stats": false,
+            "port_count": self.ports.len(),
+            "ports": self.ports.iter().enumerate().map(port).collect::<Vec<_>>(),
+        })
+    }
+
+    fn state(profile: &Profile) -> &'static str {
+        match &profile.active {
+            Some(active) if active.paused => "PAUSE",
+            Some(_) => "TX",
+            None if profile.streams.is_empty() => "IDLE",
+            None => "STREAMS",
+        }
+    }
+
+    fn port_status(&self, number: usize) -> Value {
+        let port = &self.ports[number];
+        let states: Map<String, Value> = port
+            .profiles
+            .iter()
+            .map(|(id, profile)| (id.clone(), json!(Self::state(profile))))
+            .collect();
+        let all: Vec<&str> = port.profiles.values().map(Self::state).collect();
+        let state = ["TX", "PAUSE", "STREAMS"].into_iter().find(|state| all.contains(state));
+        let off = json!({ "is_active": false });
+        let latency = port.profiles.values().any(|profile| {
+            profile.active.is_some() && profile.streams.values().any(Stream::has_latency)
+        });
+        let ipv4 = match &port.l3 {
+            Some((src, dst)) => json!({ "state": "unresolved", "src": src, "dst": dst }),
+            None => json!({ "state": "none" }),
+        };
+        json!({
+            "owner": self.owner(number), "state": state.unwrap_or("IDLE"), "state_profile": states,
+            "service": port.service, "service_filtered": false, "service_filtered_mask": 0,
+            "profile_count": port.profiles.len(),
+            "max_stream_id": port.profiles.values().filter_map(|p| p.streams.keys().last()).max().unwrap_or(&0),
+            "attr": {
+                "promiscuous": { "enabled": port.promiscuous },
+                "multicast": { "enabled": port.multicast },
+                "link": { "up": true },
+                "speed": port.info.speed_bps.map_or(0.0, |bps| bps / 1e9),
+                "rx_filter_mode": "hw", "vxlan_fs": [], "fc": { "mode": 0 },
+                "layer_cfg": {
+                    "ether": { "src": port.info.mac.to_string(), "dst": port.destination.to_string(), "state": "configured" },
+                    "ipv4": ipv4, "ipv6": { "enabled": false },
+                },
+                "vlan": { "tags": port.vlan },
+            },
+            "rx_info": {
+                "latency": { "is_active": latency }, "queue": off, "stack": off, "grat_arp": off,
+                "capture_port": off, "capwap_proxy": off,
+            },
+        })
+    }
+
+    fn port_stats(&self, number: usize) -> Value {
+        let port = self.traffic.ports()[number];
+        json!({
+            "opackets": port.tx_packets, "obytes": port.tx_octets,
+            "ipackets": port.rx_packets, "ibytes": port.rx_octets,
+            "ierrors": 0, "oerrors": 0,
+            "m_total_tx_bps": port.tx_bps, "m_total_tx_pps": port.tx_pps,
+            "m_total_rx_bps": port.rx_bps, "m_total_rx_pps": port.rx_pps,
+            "m_cpu_util": 0.0,
+        })
+    }
+
+    fn xstats(&self, number: usize) -> Value {
+        let port = self.traffic.ports()[number];
+        json!({ "xstats_values": XSTATS.map(|(_, of)| of(&port)) })
+    }
+
+    fn global_stats(&self) -> Value {
+        let ports = self.traffic.ports();
+        let sum = |of: fn(&PortCounts) -> f64| ports.iter().map(of).sum::<f64>();
+        let whole = |of: fn(&PortCounts) -> u64| ports.iter().map(of).sum::<u64>();
+        let (tx, rx) = (sum(|p| p.tx_bps), sum(|p| p.rx_bps));
+        json!({
+            "m_cpu_util": 0.0, "m_cpu_util_raw": 0.0, "m_bw_per_core": 0.0, "m_rx_cpu_util": 0.0,
+            "m_rx_core_pps": 0.0, "m_platform_factor": 1.0,
+            "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
+            "m_tx_cps": 0.0, "m_tx_expected_cps": 0.0, "m_tx_expected_pps": 0.0, "m_tx_expected_bps": 0.0,
+            "m_total_alloc_error": 0, "m_total_queue_full": 0, "m_total_queue_drop": 0,
+            "m_rx_drop_bps": (tx - rx).max(0.0),
+            "m_active_flows": 0, "m_open_flows": 0,
+            "m_total_tx_pkts": whole(|p| p.tx_packets), "m_total_rx_pkts": whole(|p| p.rx_packets),
+            "m_total_tx_bytes": whole(|p| p.tx_octets), "m_total_rx_bytes": whole(|p| p.rx_octets),
+            "m_total_clients": 0, "m_total_servers": 0, "m_active_sockets": 0, "m_socket_util": 0.0,
+            "m_total_nat_time_out": 0, "m_total_nat_time_out_wait_ack": 0, "m_total_nat_no_fid": 0,
+            "m_total_nat_active": 0, "m_total_nat_open": 0, "m_total_nat_learn_error": 0,
+        })
+    }
+
+    /// Streams with statistics: group, and whether its latency is measured.
+    fn grouped(&self) -> BTreeMap<u32, bool> {
+        let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
+        let streams = profiles.flat_map(|profile| profile.streams.values());
+        let grouped = streams.filter(|stream| stream.flow_stats.enabled);
+        let mut groups = BTreeMap::new();
+        for stream in grouped {
+            *groups.entry(stream.flow_stats.stream_id).or_default() |= stream.has_latency();
+        }
+        groups
+    }
+
+    fn active_groups(&self) -> Value {
+        let groups = self.grouped();
+        let of = |latency: bool| {
+            groups.iter().filter(|(_, has)| **has == latency).map(|(id, _)| *id).collect::<Vec<_>>()
+        };
+        json!({ "ids": { "flow_stats": of(false), "latency": of(true) } })
+    }
+
+    fn group_stats(&self, params: &Params<'_>) -> Answer {
+        let asked = params.list("pgids")?;
+        if asked.len() > MOST_GROUPS {
+            let text = format!("{} pgids: expected at most {MOST_GROUPS}", asked.len());
+            return Err(Refusal::parameters(text));
+        }
+        let known = self.grouped();
+        let counted = self.traffic.groups();
+        let zeros = |value: Value| -> Map<String, Value> {
+            (0..self.ports.len()).map(|port| (port.to_string(), value.clone())).collect()
+        };
+        let (mut versions, mut flows, mut latencies) = (Map::new(), Map::new(), Map::new());
+        for id in asked.iter().filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()) {
+            let Some(latency) = known.get(&id) else { continue };
+            versions.insert(id.to_string(), json!(self.versions.get(&id).copied().unwrap_or(1)));
+            let counts = counted.get(&id).cloned().unwrap_or_default();
+            let by_port = |of: &BTreeMap<usize, (u64, u64)>, second: bool| {
+                let mut all = zeros(json!(0));
+                for (port, (packets, octets)) in of {
+                    all.insert(port.to_string(), json!(if second { octets } else { packets }));
+                }
+                all
+            };
+            let rates = |of: &BTreeMap<usize, (f64, f64)>, second: bool| {
+                let mut all = zeros(json!(0.0));
+                for (port, (packets, bits)) in of {
+                    all.insert(port.to_string(), json!(if second { bits } else { packets }));
+                }
+                all
+            };
+            let flow = json!({
+                "rp": by_port(&counts.rx, false), "rb": by_port(&counts.rx, true),
+                "tp": by_port(&counts.tx, false), "tb": by_port(&counts.tx, true),
+                "rps": rates(&counts.rx_rate, false), "rbs": rates(&counts.rx_rate, true),
+                "tps": rates(&counts.tx_rate, false), "tbs": rates(&counts.tx_rate, true),
+            });
+            flows.insert(id.to_string(), flow);
+            if *latency {
+                let told = counts.latency.unwrap_or_default();
+                let histogram: Map<String, Value> =
+                    told.histogram.iter().map(|(class, n)| (class.to_string(), json!(n))).collect();
+                let lower = counts.duplicates + counts.reordered;
+                latencies.insert(
+                    id.to_string(),
+                    json!({
+                        "lat": {
+                            "average": told.mean, "total_max": told.max, "total_min": told.min,
+                            "last_max": told.max, "jit": told.jitter, "histogram": histogram,
+                        },
+                        "er": {
+                            "drp": counts.lost, "ooo": counts.reordered, "dup": counts.duplicates,
+                            "sth": 0, "stl": lower,
+                        },
+                    }),
+                );
+            }
+        }
+        flows.insert("g".into(), json!({ "rx_err": zeros(json!(0)), "tx_err": zeros(json!(0)) }));
+        latencies.insert("g".into(), json!({ "old_flow": 0, "bad_hdr": 0 }));
+        Ok(json!({ "ver_id": versions, "flow_stats": flows, "latency": latencies }))
+    }
+
+    // Streams
+
+    fn all_streams(&self, port: usize, params: &Params<'_>) -> Answer {
+        let profiles = &self.ports[port].profiles;
+        let texts = |profile: &Profile| -> Value {
+            let streams = profile.texts.iter().map(|(id, text)| (id.to_string(), text.clone()));
+            Value::Object(streams.collect())
+        };
+        match id_of(params) {
+            "*" => {
+                let all: Map<_, _> =
+                    profiles.iter().map(|(id, profile)| (id.clone(), texts(profile))).collect();
+                Ok(json!({ "profiles": all }))
+            }
+            id => Ok(json!({ "streams": profiles.get(id).map_or(json!({}), texts) })),
+        }
+    }
+
+    fn stream_list(&self, port: usize, params: &Params<'_>) -> Answer {
+        let profile = self.ports[port].profiles.get(id_of(params));
+        Ok(json!(profile.map(|p| p.streams.keys().collect::<Vec<_>>()).unwrap_or_default()))
+    }
+
+    fn stream(&self, port: usize, params: &Params<'_>) -> Answer {
+        let id = number(params, "stream_id")?;
+        let profile = self.ports[port].profiles.get(id_of(params));
+        let text = profile.and_then(|profile| profile.texts.get(&id));
+        let text = text.ok_or_else(|| Refusal::failed(format!("stream {id} does not exist")))?;
+        Ok(json!({ "stream": text }))
+    }
+
+    fn add_stream(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let id = number(params, "stream_id")?;
+        let text = Value::Object(params.object("stream")?.clone());
+        let stream =
+            Stream::read(&text).map_err(|problem| Refusal::parameters(problem.to_string()))?;
+        // What is wrong with it is told now, not when it is to start.
+        vm::make(&stream, stream.packet.binary.clone(), stream.flow_stats.enabled)?;
+        let group = stream.flow_stats.enabled.then_some(stream.flow_stats.stream_id);
+        let anew = group.filter(|group| !self.grouped_has(*group));
+        let profile = self.ports[port].profiles.entry(id_of(params).to_owned()).or_default();
+        if profile.active.is_some() {
+            return Err(Refusal::failed("streams cannot be added while the port sends"));
+        }
+        if profile.streams.contains_key(&id) {
+            return Err(Refusal::failed(format!("stream {id} already exists")));
+        }
+        profile.streams.insert(id, stream);
+        profile.texts.insert(id, text);
+        if let Some(group) = anew {
+            *self.versions.entry(group).or_insert(0) += 1;
+            self.traffic.forget(group);
+        }
+        Ok(json!({}))
+    }
+
+    fn grouped_has(&self, group: u32) -> bool {
+        let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
+        profiles
+            .flat_map(|profile| profile.streams.values())
+            .any(|stream| stream.flow_stats.enabled && stream.flow_stats.stream_id == group)
+    }
+
+    fn remove_stream(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let id = number(params, "stream_id")?;
+        let profile = self.idle(port, id_of(params))?;
+        if profile.streams.remove(&id).is_none() {
+            return Err(Refusal::failed(format!("stream {id} does not exist")));
+        }
+        profile.texts.remove(&id);
+        Ok(json!({}))
+    }
+
+    fn remove_all_streams(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        for id in self.named(port, params) {
+            let profile = self.idle(port, &id)?;
+            profile.streams.clear();
+            profile.texts.clear();
+            self.ports[port].profiles.remove(&id);
+        }
+        Ok(json!({}))
+    }
+
+    /// A profile that may be changed.
+    fn idle(&mut self, port: usize, id: &str) -> Result<&mut Profile, Refusal> {
+        let profile = self.ports[port].profiles.entry(id.to_owned()).or_default();
+        match profile.active {
+            Some(_) => Err(Refusal::failed("port is active: stop it first")),
+            None => Ok(profile),
+        }
+    }
+
+    /// The profiles that a request is for.
+    fn named(&self, port: usize, params: &Params<'_>) -> Vec<String> {
+        match id_of(params) {
+            "*" => self.ports[port].profiles.keys().cloned().collect(),
+            id => vec![id.to_owned()],
+        }
+    }
+
+    // Traffic
+
+    fn setting(&self, port: usize, load: Load) -> Setting {
+        let info = &self.ports[port].info;
+        let macs = Macs { source: info.mac, destination: self.ports[port].destination };
+        Setting { port, macs, load, speed: info.speed_bps, statistics: Statistics::Signature }
+    }
+
+    fn start_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let duration = params.get("duration").and_then(Value::as_f64).unwrap_or(-1.0);
+        let (load, _) = load_of(params)?;
+        if self.idle(port, &id)?.streams.is_empty() {
+            return Err(Refusal::failed("no streams attached to port"));
+        }
+        let setting = self.setting(port, load);
+        self.starts += 1;
+        let start = self.starts;
+        let profile = &self.ports[port].profiles[&id];
+        let name = |number: u32| {
+            let own = profile.streams[&number].name.as_deref().unwrap_or_default();
+            format!("{port}.{number} {own}").trim_end().to_owned() + &format!(" ({start})")
+        };
+        let mut sent = translate::translate(&profile.streams, &setting, name)?;
+        if sent.is_empty() {
+            return Err(Refusal::failed("no enabled stream starts by itself"));
+        }
+        let packets = packets_of(&sent);
+        let mut ends = None;
+        if duration > 0.0 && duration < 1e9 {
+            let lasts = Nanos((duration * 1e9) as u64);
+            for one in &mut sent {
+                one.stream.duration = Some(lasts);
+            }
+            // Those that follow others began later.
+            ends = Some(Instant::now() + Duration::from_secs_f64(duration));
+        }
+        let groups = groups_of(&sent, &profile.streams, port);
+        let paused: Vec<String> = sent
+            .iter()
+            .filter(|one| profile.streams[&one.number].start_paused)
+            .map(|one| one.stream.name.clone())
+            .collect();
+        let factor = factor(load, &profile.streams, setting.speed)?;
+        let profile = self.ports[port].profiles.entry(id.clone()).or_default();
+        profile.active = Some(Active { sent, paused: false, load: factor, packets, ends });
+        if let Err(error) = self.renew(groups) {
+            self.ports[port].profiles.entry(id).or_default().active = None;
+            return Err(error.into());
+        }
+        for name in paused {
+            self.traffic.pause(&name)?;
+        }
+        self.event(10, json!({ "port_id": port, "profile_id": id }));
+        self.event(0, json!({ "port_id": port }));
+        Ok(json!({ "multiplier": factor, "ts": self.since.elapsed().as_secs_f64() }))
+    }
+
+    /// The run sends what is active now.
+    fn renew(&mut self, groups: HashMap<String, (usize, u32)>) -> Result<(), Error> {
+        let active = self.ports.iter().flat_map(|port| port.profiles.values());
+        let sent: Vec<&Sent> = active
+            .filter_map(|profile| profile.active.as_ref().map(|active| &active.sent))
+            .collect();
+        if sent.is_empty() {
+            self.traffic.end();
+            return Ok(());
+        }
+        self.traffic.send(self.start.as_mut(), &sent, groups)
+    }
+
+    fn stop_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let mut stopped = Vec::new();
+        for id in self.named(port, params) {
+            if let Some(profile) = self.ports[port].profiles.get_mut(&id)
+                && profile.active.take().is_some()
+            {
+                stopped.push(id);
+            }
+        }
+        if !stopped.is_empty() {
+            self.renew(HashMap::new())?;
+        }
+        for id in stopped {
+            self.event(11, json!({ "port_id": port, "profile_id": id }));
+            if !self.sends(port) {
+                self.event(1, json!({ "port_id": port }));
+            }
+        }
+        Ok(json!({}))
+    }
+
+    fn hold(&mut self, port: usize, params: &Params<'_>, pause: bool, some: bool) -> Answer {
+        let wanted: Option<Vec<u32>> = match some {
+            true => Some(
+                params
+                    .list("stream_ids")?
+                    .iter()
+                    .filter_map(Value::as_u64)
+                    .map(|id| id as u32)
+                    .collect(),
+            ),
+            false => None,
+        };
+        for id in self.named(port, params) {
+            let Some(profile) = self.ports[port].profiles.get_mut(&id) else { continue };
+            let Some(active) = &mut profile.active else { continue };
+            let chosen = active
+                .sent
+                .iter()
+                .filter(|one| wanted.as_ref().is_none_or(|ids| ids.contains(&one.number)));
+            for one in chosen {
+                match pause {
+                    true => self.traffic.pause(&one.stream.name)?,
+                    false => self.traffic.resume(&one.stream.name)?,
+                }
+            }
+            if wanted.is_none() {
+                active.paused = pause;
+                let (one, all) = if pause { (12, 2) } else { (13, 3) };
+                self.event(one, json!({ "port_id": port, "profile_id": id }));
+                self.event(all, json!({ "port_id": port }));
+            }
+        }
+        Ok(json!({}))
+    }
+
+    fn update_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let (load, op) = load_of(params)?;
+        let mut told = 1.0;
+        for id in self.named(port, params) {
+            let setting = self.setting(port, Load::Factor(1.0));
+            let profile =
+                &self.ports[port].profiles.get(&id).filter(|profile| profile.active.is_some());
+            let Some(profile) = profile else {
+                return Err(Refusal::failed("port is not active"));
+            };
+            let now = profile.active.as_ref().map_or(1.0, |active| active.load);
+            let by = factor(load, &profile.streams, setting.speed)?;
+            let to = match op {
+                Op::Set => by,
+                Op::Add => now + by,
+                Op::Sub => now - by,
+            };
+            if to <= 0.0 {
+                return Err(Refusal::failed("the rate must be above 0"));
+            }
+            let rates = translate::translate(
+                &profile.streams,
+                &Setting { load: Load::Factor(to), ..setting },
+                |n| n.to_string(),
+            )?;
+            let profile = self.ports[port].profiles.entry(id).or_default();
+            if let Some(active) = &mut profile.active {
+                for one in &mut active.sent {
+                    if let Some(new) = rates.iter().find(|new| new.number == one.number) {
+                        one.stream.rate = new.stream.rate;
+                    }
+                }
+                active.load = to;
+            }
+            told = to;
+            self.renew(HashMap::new())?;
+        }
+        Ok(json!({ "multiplier": told }))
+    }
+
+    fn validate(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let setting = self.setting(port, Load::Factor(1.0));
+        let profile = self.ports[port].profiles.get(id_of(params));
+        let (mut pps, mut l1, mut l2) = (0.0, 0.0, 0.0);
+        let mut events = Vec::new();
+        if let Some(profile) = profile {
+            let sent = translate::translate(&profile.streams, &setting, |n| n.to_string())?;
+            for one in &sent {
+                let stream = &profile.streams[&one.number];
+                let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
+                let of = |unit| in_unit(unit, stream.mode.rate, len, setting.speed);
+                let own = (of(Unit::Pps)?, of(Unit::BpsL1)?, of(Unit::BpsL2)?);
+                (pps, l1, l2) = (pps + own.0, l1 + own.1, l2 + own.2);
+                if events.len() < 100 {
+                    events.push(json!({
+                        "time_usec": one.stream.start_delay.0 as f64 / 1e3, "diff_bps_l2": own.2,
+                        "diff_bps_l1": own.1, "diff_pps": own.0, "stream_id": one.number,
+                    }));
+                }
+            }
+        }
+        let used = setting.speed.map_or(0.0, |speed| l1 / speed * 100.0);
+        Ok(json!({
+            "rate": {
+                "max_bps_l2": l2, "max_bps_l1": l1, "max_pps": pps, "max_line_util": used,
+                "min_bps_l2": 0.0, "min_bps_l1": 0.0, "min_pps": 0.0, "min_line_util": 0.0,
+            },
+            "graph": { "expected_duration": -1, "events_count": events.len(), "events": events },
+        }))
+    }
+
+    // Attributes
+
+    fn set_port_attr(&mut self, number: usize, params: &Params<'_>) -> Answer {
+        let attributes = params.object("attr")?;
+        let port = &mut self.ports[number];
+        for (name, value) in attributes {
+            let enabled = value["enabled"].as_bool();
+            match (name.as_str(), enabled) {
+                ("promiscuous", Some(on)) => port.promiscuous = on,
+                ("multicast", Some(on)) => port.multicast = on,
+                _ => {
+                    return Err(Refusal::failed(format!(
+                        "port {number} has no attribute {name} that can be set"
+                    )));
+                }
+            }
+        }
+        self.event(8, json!({ "port_id": number, "attr": attributes }));
+        Ok(json!({}))
+    }
+
+    fn set_l2(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let text = params.text("dst_mac")?;
+        let mac = text.parse().map_err(|_| {
+            Refusal::parameters(format!("dst_mac = {text:?}: expected a MAC address"))
+        })?;
+        self.ports[port].destination = mac;
+        self.ports[port].l3 = None;
+        Ok(json!({}))
+    }
+
+    fn set_l3(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let (src, dst) = (params.text("src_addr")?.to_owned(), params.text("dst_addr")?.to_owned());
+        if let Some(text) = params.get("resolved_mac").and_then(Value::as_str) {
+            let wrong =
+                |_| Refusal::parameters(format!("resolved_mac = {text:?}: expected a MAC address"));
+            self.ports[port].destination = text.parse().map_err(wrong)?;
+        }
+        self.ports[port].l3 = Some((src, dst));
+        Ok(json!({}))
+    }
+
+    fn set_vlan(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let tags: Vec<u64> = params.list("vlan")?.iter().filter_map(Value::as_u64).collect();
+        if tags.len() > 2 || tags.iter().any(|tag| *tag > 4095) {
+            return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
+        }
+        self.ports[port].vlan = tags;
+        Ok(json!({}))
+    }
+
+    fn service(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        self.ports[port].service = params.flag("enabled");
+        Ok(json!({}))
+    }
+}
+
+/// There are no captures.
+fn capture(params: &Params<'_>) -> Answer {
+    match params.text("command")? {
+        "status" => Ok(json!([])),
+        _ => Err(Refusal::failed(
+            "captures are not made through this server yet: use squall capture",
+        )),
+    }
+}
+
+/// Receive queues are off, and stay so.
+fn rx_feature(params: &Params<'_>) -> Answer {
+    match params.flag("enabled") {
+        true => Err(Refusal::failed(
+            "receive queues are not read through this server yet: use squall capture",
+        )),
+        false => Ok(json!({})),
+    }
+}
+
+/// Whether a method is of one port.
+fn of_port(method: &str) -> bool {
+    matches!(
+        method,
+        "acquire"
+            | "get_all_streams"
+            | "get_owner"
+            | "get_port_stats"
+            | "get_port_status"
+            | "get_port_xstats_values"
+            | "get_profile_list"
+            | "get_stream"
+            | "get_stream_list"
+    )
+}
+
+fn id_of<'a>(params: &'a Params<'_>) -> &'a str {
+    params.get("profile_id").and_then(Value::as_str).filter(|id| !id.is_empty()).unwrap_or(DEFAULT)
+}
+
+fn number(params: &Params<'_>, name: &str) -> Result<u32, Refusal> {
+    let number = params.whole(name)?;
+    u32::try_from(number)
+        .map_err(|_| Refusal::parameters(format!("{name} = {number}: expected less than 2^32")))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Set,
+    Add,
+    Sub,
+}
+
+fn load_of(params: &Params<'_>) -> Result<(Load, Op), Refusal> {
+    let mul = params.object("mul")?;
+    let mul = Params(mul);
+    let value = mul.number("value")?;
+    if !(value.is_finite() && value > 0.0) {
+        return Err(Refusal::parameters(format!("mul: value = {value}: expected more than 0")));
+    }
+    let op = match mul.get("op").and_then(Value::as_str).unwrap_or("abs") {
+        "abs" => Op::Set,
+        "add" => Op::Add,
+        "sub" => Op::Sub,
+        other => {
+            return Err(Refusal::parameters(format!(
+                "mul: op = {other:?}: expected abs, add or sub"
+            )));
+        }
+    };
+    let load = match mul.text("type")? {
+        "raw" => Load::Factor(value),
+        "pps" => Load::Total(Unit::Pps, value),
+        "bps" => Load::Total(Unit::BpsL2, value),
+        "bpsl1" => Load::Total(Unit::BpsL1, value),
+        "percentage" => Load::Total(Unit::Percent, value),
+        other => {
+            return Err(Refusal::parameters(format!(
+                "mul: type = {other:?}: expected raw, pps, bps, bpsl1 or percentage"
+            )));
+        }
+    };
+    Ok((load, op))
+}
+
+/// What a load is as a factor of the streams' own rates.
+fn factor(load: Load, streams: &BTreeMap<u32, Stream>, speed: Option<f64>) -> Result<f64, Refusal> {
+    let (unit, total) = match load {
+        Load::Factor(factor) => return Ok(factor),
+        Load::Total(unit, total) => (unit, total),
+    };
+    let mut own = 0.0;
+    for stream in streams.values().filter(|stream| stream.enabled) {
+        let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
+        own += in_unit(unit, stream.mode.rate, len, speed)?;
+    }
+    Ok(total / own)
+}
+
+fn groups_of(
+    sent: &Sent,
+    streams: &BTreeMap<u32, Stream>,
+    port: usize,
+) -> HashMap<String, (usize, u32)> {
+    let grouped = sent.iter().filter(|one| streams[&one.number].flow_stats.enabled);
+    grouped
+        .map(|one| (one.stream.name.clone(), (port, streams[&one.number].flow_stats.stream_id)))
+        .collect()
+}
+
+/// Packets that streams send until all of them have ended; `None`: they do not end.
+fn packets_of(sent: &Sent) -> Option<u64> {
+    let mut all = 0u64;
+    let mut left: Vec<Option<u64>> =
+        sent.iter().map(|one| one.stream.next.map(|next| next.times.unwrap_or(u64::MAX))).collect();
+    let begun: Vec<usize> = (0..sent.len()).filter(|i| sent[*i].stream.self_start).collect();
+    for first in begun {
+        let mut at = first;
+        for step in 0.. {
+            if step > FOLLOWED {
+                return None;
+            }
+            all = all.checked_add(match sent[at].stream.mode {
+                Mode::Continuous => return None,
+                Mode::Burst(packets) => packets,
+                Mode::Bursts { bursts, packets, .. } if bursts < u64::MAX => {
+                    bursts.checked_mul(packets)?
+                }
+                Mode::Bursts { .. } => return None,
+            })?;
+            match (&mut left[at], sent[at].stream.next) {
+                (Some(times), Some(next)) if *times > 0 => {
+                    *times -= u64::from(*times != u64::MAX);
+                    at = next.stream;
+                }
+                _ => break,
+            }
+        }
+    }
+    Some(all)
+}

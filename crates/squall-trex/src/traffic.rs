@@ -1,0 +1,436 @@
+//! The run that sends for all ports of the server, and what it has counted.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use squall::{
+    Error, Profile, Session,
+    driving::{Driven, Start},
+    report::{EndedBy, Report},
+    totals::{PortTotals, StreamTotals, Totals},
+};
+use squall_measure::StreamCounters;
+use squall_profile::{
+    At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Port, Recompute, SizeLaw, Stop,
+    Stream as ProfileStream,
+};
+use squall_units::{Nanos, Rate};
+
+use crate::Translated;
+
+/// Counters as old as this are told again.
+const AGE: Duration = Duration::from_millis(50);
+/// How long a run has for its end: what is under way is received.
+const PATIENCE: Duration = Duration::from_secs(10);
+const FCS: u64 = squall_units::FCS_LEN as u64;
+
+/// A port of the server, as it is configured and named.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub address: String,
+    /// Longest frame with FCS.
+    pub longest: u32,
+}
+
+/// Counters of a port; octets without FCS, as TRex has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortCounts {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    /// A second.
+    pub tx_pps: f64,
+    pub tx_bps: f64,
+    pub rx_pps: f64,
+    pub rx_bps: f64,
+}
+
+/// Counters of a packet group, by port.
+#[derive(Clone, Debug, Default)]
+pub struct GroupCounts {
+    pub tx: BTreeMap<usize, (u64, u64)>,
+    pub rx: BTreeMap<usize, (u64, u64)>,
+    /// A second: packets and bits.
+    pub tx_rate: BTreeMap<usize, (f64, f64)>,
+    pub rx_rate: BTreeMap<usize, (f64, f64)>,
+    pub lost: u64,
+    pub duplicates: u64,
+    pub reordered: u64,
+    pub latency: Option<Latency>,
+}
+
+/// Microseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Latency {
+    pub mean: f64,
+    pub min: f64,
+    pub max: f64,
+    pub jitter: f64,
+    /// Packets by the least delay of their class.
+    pub histogram: BTreeMap<u64, u64>,
+}
+
+/// The streams that one profile of one port sends, as they are in the run.
+pub type Sent = Vec<Translated>;
+
+/// All ports at once.
+pub struct Traffic {
+    places: Vec<Place>,
+    run: Option<Running>,
+    ports_before: Vec<PortTotals>,
+    groups_before: HashMap<u32, GroupCounts>,
+}
+
+struct Running {
+    driven: Arc<Driven>,
+    longest: Vec<u32>,
+    /// Packet groups of streams by name.
+    groups: HashMap<String, (usize, u32)>,
+}
+
+impl Traffic {
+    pub fn new(places: Vec<Place>) -> Self {
+        let ports_before = vec![PortTotals::default(); places.len()];
+        Self { places, run: None, ports_before, groups_before: HashMap::new() }
+    }
+
+    /// From now on these are sent, and nothing else. `groups`: packet groups of streams by name.
+    ///
+    /// # Errors
+    /// What the run refuses; what was sent before is sent still.
+    pub fn send(
+        &mut self,
+        start: &mut dyn Start,
+        sent: &[&Sent],
+        groups: HashMap<String, (usize, u32)>,
+    ) -> Result<(), Error> {
+        self.fold_if_over();
+        let longest = self.longest(sent);
+        let joins =
+            |run: &Running| run.longest.iter().zip(&longest).all(|(has, needs)| needs <= has);
+        if let Some(run) = &mut self.run
+            && joins(run)
+        {
+            match run.driven.change(profile(&self.places, &run.longest, sent)) {
+                Ok(()) => {
+                    run.groups.extend(groups);
+                    return Ok(());
+                }
+                // It had come to its end by itself, as nothing was sent any more.
+                Err(_) if run.driven.is_over() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Or it has no room for frames as long: another one takes over.
+        let profile = profile(&self.places, &longest, sent);
+        self.end();
+        let session = Session { command: "trex".into(), ..Session::new(profile) };
+        let driven = start.start("trex", session)?;
+        self.run = Some(Running { driven, longest, groups });
+        Ok(())
+    }
+
+    fn longest(&self, sent: &[&Sent]) -> Vec<u32> {
+        let mut longest: Vec<u32> =
+            self.places.iter().map(|place| place.longest.min(1518)).collect();
+        for stream in sent.iter().flat_map(|sent| sent.iter()).map(|one| &one.stream) {
+            let PacketSource::Octets(octets) = &stream.packet else { continue };
+            let length = octets.len() as u32 + squall_units::FCS_LEN;
+            longest[stream.port] = longest[stream.port].max(length);
+        }
+        longest
+    }
+
+    /// # Errors
+    /// What the run refuses.
+    pub fn pause(&self, name: &str) -> Result<(), Error> {
+        self.run.as_ref().map_or(Ok(()), |run| run.driven.pause(Some(name)))
+    }
+
+    /// # Errors
+    /// What the run refuses.
+    pub fn resume(&self, name: &str) -> Result<(), Error> {
+        self.run.as_ref().map_or(Ok(()), |run| run.driven.resume(Some(name)))
+    }
+
+    /// A packet group is used anew: it begins at 0.
+    pub fn forget(&mut self, group: u32) {
+        self.groups_before.remove(&group);
+        if let Some(run) = &mut self.run {
+            run.groups.retain(|_, (_, other)| *other != group);
+        }
+    }
+
+    /// Nothing is sent any more, and the ports are closed.
+    pub fn end(&mut self) {
+        if let Some(run) = &self.run {
+            run.driven.stop();
+            run.driven.wait(PATIENCE);
+        }
+        self.fold();
+    }
+
+    /// Whether the run has ended, and why, unless all has been sent.
+    pub fn fold_if_over(&mut self) -> Option<Result<(), String>> {
+        let outcome = self.run.as_ref()?.driven.outcome()?;
+        self.fold();
+        Some(match outcome {
+            Ok(report) if matches!(report.verdict.ended_by, EndedBy::Done | EndedBy::Duration) => {
+                Ok(())
+            }
+            Ok(_) => Err("the run was stopped".into()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// What the run has counted is kept.
+    fn fold(&mut self) {
+        let Some(run) = self.run.take() else { return };
+        let (now, _) = run.driven.totals(AGE);
+        for (before, port) in self.ports_before.iter_mut().zip(&now.ports) {
+            add(before, port);
+        }
+        let outcome = run.driven.outcome();
+        let report = outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
+        for (group, counts) in run.groups_of(&now, None, report.map(Arc::as_ref)) {
+            merge(self.groups_before.entry(group).or_default(), &counts);
+        }
+    }
+
+    /// Packets that the streams of these names have sent in all.
+    pub fn sent(&self, names: &[String]) -> u64 {
+        let Some(run) = &self.run else { return 0 };
+        let (now, _) = run.driven.totals(AGE);
+        let ours = now.streams.iter().filter(|stream| names.contains(&stream.name));
+        ours.map(|stream| stream.tx_packets).sum()
+    }
+
+    pub fn ports(&self) -> Vec<PortCounts> {
+        let seen = self.run.as_ref().map(|run| run.driven.totals(AGE));
+        let of = |(port, before): (usize, &PortTotals)| {
+            let mut all = *before;
+            let mut counts = PortCounts::default();
+            if let Some((now, then)) = &seen
+                && let Some(port_now) = now.ports.get(port)
+            {
+                add(&mut all, port_now);
+                let then_port = then.ports.get(port).copied().unwrap_or_default();
+                let seconds = seconds(now, then);
+                let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+                counts.tx_pps = rate(port_now.tx_packets, then_port.tx_packets);
+                counts.rx_pps = rate(port_now.rx_packets, then_port.rx_packets);
+                let bits =
+                    |octets: f64, packets: f64| (octets - packets * FCS as f64).max(0.0) * 8.0;
+                counts.tx_bps = bits(rate(port_now.tx_octets, then_port.tx_octets), counts.tx_pps);
+                counts.rx_bps = bits(rate(port_now.rx_octets, then_port.rx_octets), counts.rx_pps);
+            }
+            counts.tx_packets = all.tx_packets;
+            counts.rx_packets = all.rx_packets;
+            counts.tx_octets = all.tx_octets.saturating_sub(FCS * all.tx_packets);
+            counts.rx_octets = all.rx_octets.saturating_sub(FCS * all.rx_packets);
+            counts
+        };
+        self.ports_before.iter().enumerate().map(of).collect()
+    }
+
+    pub fn groups(&self) -> HashMap<u32, GroupCounts> {
+        let mut all = self.groups_before.clone();
+        if let Some(run) = &self.run {
+            let (now, then) = run.driven.totals(AGE);
+            let latest = run.driven.latest();
+            let report = latest.as_ref().map(|latest| &latest.report);
+            for (group, counts) in run.groups_of(&now, Some(&then), report) {
+                merge(all.entry(group).or_default(), &counts);
+            }
+        }
+        all
+    }
+}
+
+impl Running {
+    fn groups_of(
+        &self,
+        now: &Totals,
+        then: Option<&Totals>,
+        report: Option<&Report>,
+    ) -> HashMap<u32, GroupCounts> {
+        let mut all: HashMap<u32, GroupCounts> = HashMap::new();
+        let nothing = StreamTotals::default();
+        for (number, stream) in now.streams.iter().enumerate() {
+            let Some(&(port, group)) = self.groups.get(&stream.name) else { continue };
+            let counts = all.entry(group).or_default();
+            let tx = counts.tx.entry(port).or_default();
+            tx.0 += stream.tx_packets;
+            tx.1 += stream.tx_octets.saturating_sub(FCS * stream.tx_packets);
+            let mut delay = squall_measure::StreamCounters::default();
+            for (port, seen) in &stream.rx {
+                let rx = counts.rx.entry(*port).or_default();
+                rx.0 += seen.packets;
+                rx.1 += seen.octets.saturating_sub(FCS * seen.packets);
+                delay.delay.merge(&seen.delay);
+                counts.duplicates += seen.packets.saturating_sub(seen.unique);
+            }
+            if let Some(then) = then {
+                let before = then.streams.get(number).unwrap_or(&nothing);
+                let seconds = seconds(now, then);
+                let rate = |now: (u64, u64), then: (u64, u64)| {
+                    let packets = now.0.saturating_sub(then.0) as f64 / seconds;
+                    let octets = now.1.saturating_sub(then.1) as f64 / seconds;
+                    (packets, (octets - packets * FCS as f64).max(0.0) * 8.0)
+                };
+                let add = |to: &mut (f64, f64), by: (f64, f64)| *to = (to.0 + by.0, to.1 + by.1);
+                let of = |s: &StreamTotals| (s.tx_packets, s.tx_octets);
+                add(counts.tx_rate.entry(port).or_default(), rate(of(stream), of(before)));
+                for (i, (port, seen)) in stream.rx.iter().enumerate() {
+                    let of = |seen: &StreamCounters| (seen.packets, seen.octets);
+                    let earlier = before.rx.get(i).map_or((0, 0), |(_, seen)| of(seen));
+                    add(counts.rx_rate.entry(*port).or_default(), rate(of(seen), earlier));
+                }
+            }
+            let told = report.and_then(|report| {
+                report.streams.iter().find(|other| other.name == stream.name)?.rx.as_ref()
+            });
+            if let Some(rx) = told {
+                counts.lost += rx.lost;
+                counts.reordered += rx.reordered;
+            }
+            if delay.delay.count > 0 {
+                let summary = delay.delay;
+                let mut histogram = BTreeMap::new();
+                let bins = told.and_then(|rx| rx.latency_ns.as_ref()).map(|delay| &delay.bins);
+                for (lower, _, count) in bins.into_iter().flatten() {
+                    *histogram.entry(class_of(lower / 1000)).or_default() += count;
+                }
+                counts.latency = Some(Latency {
+                    mean: summary.sum_ns as f64 / summary.count as f64 / 1e3,
+                    min: summary.min_ns as f64 / 1e3,
+                    max: summary.max_ns as f64 / 1e3,
+                    jitter: told.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
+                    histogram,
+                });
+            }
+        }
+        all
+    }
+}
+
+/// The class of a delay in microseconds: the first of its digits, and zeros.
+fn class_of(micros: u64) -> u64 {
+    let scale = micros.checked_ilog10().map_or(1, |digits| 10u64.pow(digits));
+    micros / scale * scale
+}
+
+fn seconds(now: &Totals, then: &Totals) -> f64 {
+    now.taken.saturating_duration_since(then.taken).as_secs_f64().max(1e-3)
+}
+
+fn add(to: &mut PortTotals, by: &PortTotals) {
+    to.tx_packets += by.tx_packets;
+    to.tx_octets += by.tx_octets;
+    to.rx_packets += by.rx_packets;
+    to.rx_octets += by.rx_octets;
+}
+
+fn merge(to: &mut GroupCounts, by: &GroupCounts) {
+    for (into, from) in [(&mut to.tx, &by.tx), (&mut to.rx, &by.rx)] {
+        for (port, (packets, octets)) in from {
+            let all = into.entry(*port).or_default();
+            *all = (all.0 + packets, all.1 + octets);
+        }
+    }
+    to.tx_rate.clone_from(&by.tx_rate);
+    to.rx_rate.clone_from(&by.rx_rate);
+    to.lost += by.lost;
+    to.duplicates += by.duplicates;
+    to.reordered += by.reordered;
+    if by.latency.is_some() {
+        to.latency.clone_from(&by.latency);
+    }
+}
+
+/// All that is sent, and on each port two streams that wait for each other for ever: for their sake
+/// it is open, for frames as long as those.
+fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
+    let mut streams = Vec::new();
+    for (port, longest) in longest.iter().enumerate() {
+        let first = streams.len();
+        for i in 0..2 {
+            streams.push(ProfileStream {
+                self_start: false,
+                size: SizeLaw::Fixed(*longest),
+                mode: Mode::Burst(1),
+                next: Some(Next { stream: first + 1 - i, times: None }),
+                ..still(port, format!("port {port} waits {i}"))
+            });
+        }
+    }
+    for sent in sent {
+        let first = streams.len();
+        streams.extend(sent.iter().map(|one| {
+            let mut stream = one.stream.clone();
+            stream.next = stream.next.map(|next| Next { stream: next.stream + first, ..next });
+            stream
+        }));
+    }
+    let port = |(i, place): (usize, &Place)| Port {
+        name: format!("port{i}"),
+        address: place.address.clone(),
+        at: At::default(),
+    };
+    Profile {
+        origin: "<trex>".into(),
+        ports: places.iter().enumerate().map(port).collect(),
+        streams,
+        replays: Vec::new(),
+        flows: None,
+        attacks: Vec::new(),
+        seed: 1,
+        stop: Stop::default(),
+        run: Default::default(),
+    }
+}
+
+fn still(port: usize, name: String) -> ProfileStream {
+    ProfileStream {
+        name,
+        port,
+        group: None,
+        packet: PacketSource::Octets([0u8; 60].into()),
+        size: SizeLaw::Natural,
+        segment: None,
+        rate: Rate::pps(1),
+        stages: Vec::new(),
+        departures: Departures::Constant,
+        mode: Mode::Continuous,
+        start_delay: Nanos::ZERO,
+        duration: None,
+        after: None,
+        self_start: true,
+        next: None,
+        latency: false,
+        late: Late::default(),
+        vary: Vec::new(),
+        recompute: Recompute::All,
+        burst_end: BurstEnd::Gap,
+        at: At::default(),
+        packet_at: At::default(),
+        size_at: At::default(),
+        segment_at: At::default(),
+        rate_at: At::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_classed_by_their_first_digit() {
+        let classes: Vec<u64> = [0, 7, 10, 19, 99, 100, 4_567].into_iter().map(class_of).collect();
+        assert_eq!(classes, [0, 7, 10, 10, 90, 100, 4_000]);
+    }
+}
