@@ -53,8 +53,24 @@ def arrived(interface):
 
 @contextlib.contextmanager
 def daemon(folder):
-    argv = [SQUALL, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data", str(folder / "data")]
-    argv += ["--trex", "af_packet:veth-a,af_packet:veth-b", "--trex-sync", str(SYNC), "--trex-async", str(ASYNC)]
+    argv = [
+        SQUALL,
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--grpc",
+        "off",
+        "--data",
+        str(folder / "data"),
+    ]
+    argv += [
+        "--trex",
+        "af_packet:veth-a,af_packet:veth-b",
+        "--trex-sync",
+        str(SYNC),
+        "--trex-async",
+        str(ASYNC),
+    ]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen([*argv, "--json"], stdout=subprocess.PIPE, stderr=log, text=True)
     try:
@@ -95,7 +111,11 @@ def one_profile(api, client, name):
     # The kernel's own, of IPv6 say, are few.
     if not sent or not sent <= came <= sent + 20 or not sent <= stats[1]["ipackets"] <= came:
         raise Failed(f"{sent} sent, {stats[1]['ipackets']} received, {came} at the interface")
-    groups = {s.fields["flow_stats"]["stream_id"] for s in streams if s.fields["flow_stats"].get("enabled")}
+    groups = {
+        s.fields["flow_stats"]["stream_id"]
+        for s in streams
+        if s.fields["flow_stats"].get("enabled")
+    }
     for group in groups:
         flow = stats["flow_stats"][group]
         if not flow["tx_pkts"][0] or flow["tx_pkts"][0] != flow["rx_pkts"][1]:
@@ -103,7 +123,9 @@ def one_profile(api, client, name):
         if group in stats["latency"]:
             told = stats["latency"][group]
             same(f"errors of group {group}", sum(told["err_cntrs"].values()), 0)
-            low, mean, high = (told["latency"][key] for key in ("total_min", "average", "total_max"))
+            low, mean, high = (
+                told["latency"][key] for key in ("total_min", "average", "total_max")
+            )
             if not 0 < low <= mean <= high:
                 raise Failed(f"latency of group {group}: {low} <= {mean} <= {high}")
     if not came:
@@ -114,7 +136,11 @@ def profiles(api, client, full, argv=()):
     names = SOME
     if full:
         names = sorted(glob.glob("stl/*.py") + glob.glob("stl/hlt/*.py"))
-        names = [name for name in names if name not in NONE and (not argv or any(a in name for a in argv))]
+        names = [
+            name
+            for name in names
+            if name not in NONE and (not argv or any(a in name for a in argv))
+        ]
     wrong = []
     for name in names:
         try:
@@ -129,7 +155,9 @@ def profiles(api, client, full, argv=()):
 def controls(api, client):
     """Pause, resume, update, stop, both ports at once, a rate as a share."""
     client.reset(ports=[0, 1])
-    packet = api.STLPktBuilder(pkt=api.Ether() / api.IP(src="16.0.0.1", dst="48.0.0.1") / api.UDP(dport=12) / (b"x" * 30))
+    packet = api.STLPktBuilder(
+        pkt=api.Ether() / api.IP(src="16.0.0.1", dst="48.0.0.1") / api.UDP(dport=12) / (b"x" * 30)
+    )
     for port in (0, 1):
         client.add_streams(api.STLStream(packet=packet, mode=api.STLTXCont(pps=1000)), ports=[port])
     client.clear_stats()
@@ -160,7 +188,9 @@ def controls(api, client):
 def two(api, client):
     """What one has, another gets by force only."""
     client.reset(ports=[0, 1])
-    other = api.STLClient(username="other", sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
+    other = api.STLClient(
+        username="other", sync_port=SYNC, async_port=ASYNC, verbose_level="critical"
+    )
     other.connect()
     try:
         try:
@@ -189,12 +219,35 @@ def many(api, client):
 
 def console(folder):
     batch = folder / "batch"
-    batch.write_text("connect\nportattr\nstart -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force\nstats\nstreams\nping\nstop -a\nquit\n")
+    batch.write_text(
+        "connect\nportattr\nstart -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force\nstats\nstreams\nping\nstop -a\nquit\n"
+    )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console", "-s", "127.0.0.1", "-p", str(SYNC),
-         "--async_port", str(ASYNC), "--batch", str(batch), "-f"],
-        capture_output=True, text=True, timeout=120, cwd=folder / "trex",
-        env={**os.environ, "PYTHONPATH": str(folder / "trex/automation/trex_control_plane/interactive"), "TERM": "xterm"},
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "trex.console.trex_console",
+            "-s",
+            "127.0.0.1",
+            "-p",
+            str(SYNC),
+            "--async_port",
+            str(ASYNC),
+            "--batch",
+            str(batch),
+            "-f",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder / "trex",
+        env={
+            **os.environ,
+            "PYTHONPATH": str(folder / "trex/automation/trex_control_plane/interactive"),
+            "TERM": "xterm",
+        },
     )
     said = done.stdout + done.stderr
     for bad in ("Traceback", "[FAILED]", "Syntax"):
@@ -207,13 +260,26 @@ def console(folder):
 
 def broken():
     """Messages that are none: each is answered, and the server goes on."""
-    sys.path.insert(0, str(next(pathlib.Path(sys.path[0]).parents[2].glob("external_libs/pyzmq-ctypes"))))
+    sys.path.insert(
+        0, str(next(pathlib.Path(sys.path[0]).parents[2].glob("external_libs/pyzmq-ctypes")))
+    )
     import zmq
 
     chance = random.Random(7)
-    whole = json.dumps({"jsonrpc": "2.0", "id": "1", "method": "get_version", "params": {}}).encode()
+    whole = json.dumps(
+        {"jsonrpc": "2.0", "id": "1", "method": "get_version", "params": {}}
+    ).encode()
     packed = b"\xab\xe8\x5c\xea" + len(whole).to_bytes(4, "big") + zlib.compress(whole)
-    messages = [b"", b"{", b"[]", b"[1,2]", b"null", b"[" * 5000, packed[:20], packed[:8] + b"\xff" * 30]
+    messages = [
+        b"",
+        b"{",
+        b"[]",
+        b"[1,2]",
+        b"null",
+        b"[" * 5000,
+        packed[:20],
+        packed[:8] + b"\xff" * 30,
+    ]
     messages += [b"\xab\xe8\x5c\xea\xff\xff\xff\xff" + zlib.compress(b"\0" * 10_000_000)]
     for _ in range(200):
         octets = bytearray(chance.choice([whole, packed]))
@@ -258,6 +324,8 @@ def inside(folder, argv):
 
 if __name__ == "__main__":
     if not (ORACLE / "goldens").is_dir():
-        print("SKIPPED: TRex's client and profiles (not in this project): TREX_ORACLE names no folder with them")
+        print(
+            "SKIPPED: TRex's client and profiles (not in this project): TREX_ORACLE names no folder with them"
+        )
         sys.exit(0)
     sys.exit(in_a_lab(SQUALL, __file__, inside))

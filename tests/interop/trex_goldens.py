@@ -30,7 +30,9 @@ def frames(path):
     nano = magic in (b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
     at, found = 24, []
     while at + 16 <= len(data):
-        sec, part, caplen, _ = (int.from_bytes(data[at + i : at + i + 4], order) for i in (0, 4, 8, 12))
+        sec, part, caplen, _ = (
+            int.from_bytes(data[at + i : at + i + 4], order) for i in (0, 4, 8, 12)
+        )
         found.append((sec * 10**9 + part * (1 if nano else 1000), data[at + 16 : at + 16 + caplen]))
         at += 16 + caplen
     return found
@@ -52,17 +54,23 @@ def compare(ours, theirs):
     if len(ours) != len(theirs):
         return f"{len(ours)} frames instead of {len(theirs)}"
     first = [min(t for t, _ in side) for side in (ours, theirs)]
-    ours, theirs = (sorted((t - zero, o) for t, o in side) for side, zero in zip((ours, theirs), first))
+    ours, theirs = (
+        sorted((t - zero, o) for t, o in side) for side, zero in zip((ours, theirs), first)
+    )
     for number, ((t, o), (u, p)) in enumerate(zip(ours, theirs), 1):
         if abs(t - u) > 5000:
             return f"frame {number} at {t / 1e3} us instead of {u / 1e3} us"
     # Frames due at one instant leave in any order.
     left = list(theirs)
     for number, (t, o) in enumerate(ours, 1):
-        match = next((one for one in left if abs(one[0] - t) <= 5000 and masked(one[1]) == masked(o)), None)
+        match = next(
+            (one for one in left if abs(one[0] - t) <= 5000 and masked(one[1]) == masked(o)), None
+        )
         if match is None:
             near = next((p for u, p in left if abs(u - t) <= 5000), left[0][1])
-            where = next((i for i, (a, b) in enumerate(zip(o, near)) if a != b), min(len(o), len(near)))
+            where = next(
+                (i for i, (a, b) in enumerate(zip(o, near)) if a != b), min(len(o), len(near))
+            )
             return (
                 f"frame {number} ({len(o)} octets, {len(near)} in TRex) differs at octet {where}: "
                 f"{o[where : where + 8].hex()} instead of {near[where : where + 8].hex()}"
@@ -73,7 +81,9 @@ def compare(ours, theirs):
 
 def main():
     if not (ORACLE / "goldens").is_dir():
-        print("SKIPPED: TRex's client and captures (not in this project): TREX_ORACLE names no folder with them")
+        print(
+            "SKIPPED: TRex's client and captures (not in this project): TREX_ORACLE names no folder with them"
+        )
         return 0
     failed = done = 0
     only = sys.argv[1:]
@@ -91,8 +101,22 @@ def main():
             options = shlex.split(golden["o"])
             given = dict(zip(options[::2], options[1::2]))
             out = folder / "out.pcap"
-            command = [SQUALL, "run", "--quiet", "--allow-invalid", str(folder / golden["prof"]), "--trex"]
-            command += ["--trex-lib", str(library), "-i", f"pcap:{out}", "--count", str(golden["pkts"])]
+            command = [
+                SQUALL,
+                "run",
+                "--quiet",
+                "--allow-invalid",
+                str(folder / golden["prof"]),
+                "--trex",
+            ]
+            command += [
+                "--trex-lib",
+                str(library),
+                "-i",
+                f"pcap:{out}",
+                "--count",
+                str(golden["pkts"]),
+            ]
             if "dependent_vars_all" in name:
                 op, size, step = name.removesuffix(".pcap").split("_")[3:]
                 command += ["-t", f"op={op},size={size},step={step}"]

@@ -7,7 +7,12 @@ import sys
 
 
 def main():
-    library, path, directions, tunables = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+    library, path, directions, tunables = (
+        sys.argv[1],
+        sys.argv[2],
+        int(sys.argv[3]),
+        json.loads(sys.argv[4]),
+    )
     if library:
         sys.path.insert(0, library)
     # What a profile prints is not for us.
@@ -23,7 +28,11 @@ def main():
             profile = api.STLProfile.load(path, direction=port % 2, port_id=port, **tunables)
             streams = [stream.to_json() for stream in profile.get_streams()]
         except BaseException as error:
-            lines = [line.strip() for line in str(getattr(error, "msg", error)).splitlines() if line.strip()]
+            lines = [
+                line.strip()
+                for line in str(getattr(error, "msg", error)).splitlines()
+                if line.strip()
+            ]
             print(json.dumps({"error": lines or [type(error).__name__]}), file=out)
             return
         for stream in streams:

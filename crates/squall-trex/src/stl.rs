@@ -368,8 +368,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("update_streams", "single streams cannot change their rate yet: use update"),
 ];
 
+type Count = fn(&PortCounts) -> u64;
+
 /// Counters of a port by their names in DPDK.
-const XSTATS: [(&str, fn(&PortCounts) -> u64); 6] = [
+const XSTATS: [(&str, Count); 6] = [
     ("rx_good_packets", |port| port.rx_packets),
     ("tx_good_packets", |port| port.tx_packets),
     ("rx_good_bytes", |port| port.rx_octets),
@@ -1205,4 +1207,138 @@ fn packets_of(sent: &Sent) -> Option<u64> {
         }
     }
     Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use squall::{Session as Run, driving::Driven};
+
+    use super::*;
+
+    struct Here;
+
+    impl Start for Here {
+        fn start(&mut self, _: &str, session: Run) -> Result<Arc<Driven>, Error> {
+            Driven::start(session, Duration::from_millis(50), |_| {})
+        }
+    }
+
+    struct Client {
+        server: Stl,
+        handle: Value,
+        owned: Value,
+    }
+
+    impl Client {
+        fn new(link: &str) -> Self {
+            let info = |number| PortInfo {
+                address: format!("loop:{link}"),
+                description: "loop".into(),
+                mac: MacAddr([2, 0, 0, 0, 0, number]),
+                speed_bps: Some(1e9),
+                longest: 1518,
+            };
+            let server = Stl::new(vec![info(0), info(1)], Box::new(Here));
+            let mut client = Self { server, handle: Value::Null, owned: Value::Null };
+            let said = json!({ "name": "STL", "major": 5, "minor": 1 });
+            client.handle =
+                client.ask("api_sync_v2", said).expect("the same version")["api_h"].clone();
+            client
+        }
+
+        fn ask(&mut self, method: &str, mut params: Value) -> Result<Value, Refusal> {
+            params["api_h"] = self.handle.clone();
+            if params.get("handler").is_none() {
+                params["handler"] = self.owned.clone();
+            }
+            let params = params.as_object().expect("an object").clone();
+            self.server.does(method, &Params(&params))
+        }
+
+        fn acquire(&mut self, user: &str, session: u64, force: bool) -> Result<Value, Refusal> {
+            let asked =
+                json!({ "port_id": 0, "user": user, "session_id": session, "force": force });
+            self.ask("acquire", asked)
+        }
+
+        fn events(&mut self) -> Vec<u64> {
+            let asked = json!({ "session_id": 1, "user": "sub" });
+            let told = self.ask("get_async_events", asked).expect("events");
+            let events = told["data"].as_array().expect("a list").clone();
+            events.iter().filter_map(|event| event["type"].as_u64()).collect()
+        }
+    }
+
+    fn burst(packets: u64) -> Value {
+        let mode = json!({ "type": "single_burst", "total_pkts": packets,
+            "rate": { "type": "pps", "value": 10_000 } });
+        json!({ "mode": mode, "packet": { "binary": "A".repeat(120) }, "vm": {},
+            "flow_stats": { "enabled": true, "stream_id": 7, "rule_type": "latency" } })
+    }
+
+    #[test]
+    fn a_burst_is_sent_counted_and_its_end_is_told() {
+        let mut client = Client::new("trex-burst");
+        assert!(client.events().is_empty());
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let stream = json!({ "port_id": 0, "stream_id": 3, "stream": burst(200) });
+        client.ask("add_stream", stream.clone()).expect("sound");
+        assert!(client.ask("add_stream", stream).expect_err("again").text.contains("exists"));
+        let mul = json!({ "type": "raw", "op": "abs", "value": 2 });
+        let start = json!({ "port_id": 0, "mul": mul, "duration": -1 });
+        client.ask("start_traffic", start).expect("it starts");
+        assert_eq!(
+            client.ask("get_port_status", json!({ "port_id": 0 })).expect("known")["state"],
+            "TX"
+        );
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut events = Vec::new();
+        while !events.contains(&4) && Instant::now() < until {
+            client.server.look();
+            events.extend(client.events());
+        }
+        assert_eq!(events, [5, 10, 0, 14, 4]);
+        let sent = client.ask("get_port_stats", json!({ "port_id": 0 })).expect("known");
+        let came = client.ask("get_port_stats", json!({ "port_id": 1 })).expect("known");
+        assert_eq!((&sent["opackets"], &came["ipackets"]), (&json!(200), &json!(200)));
+        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 90), &json!(200 * 90)));
+        let group = client.ask("get_pgid_stats", json!({ "pgids": [7, 8] })).expect("known");
+        assert_eq!(
+            (&group["flow_stats"]["7"]["tp"]["0"], &group["flow_stats"]["7"]["rp"]["1"]),
+            (&json!(200), &json!(200))
+        );
+        assert_eq!(group["latency"]["7"]["er"]["drp"], 0);
+        assert!(group["flow_stats"].get("8").is_none());
+    }
+
+    #[test]
+    fn ports_are_their_owners_and_what_is_wrong_is_refused_with_the_reason() {
+        let mut client = Client::new("trex-owners");
+        let mine = client.acquire("ann", 1, false).expect("free");
+        assert!(client.acquire("bob", 2, false).expect_err("taken").text.contains("ann"));
+        assert!(
+            client
+                .ask("release", json!({ "port_id": 0, "handler": "x" }))
+                .expect_err("whose")
+                .text
+                .contains("ann")
+        );
+        client.acquire("bob", 2, true).expect("by force");
+        assert!(client.ask("release", json!({ "port_id": 0, "handler": mine })).is_err());
+        assert_eq!(
+            client.ask("get_port_status", json!({ "port_id": 2 })).expect_err("two ports").code,
+            -32602
+        );
+        assert_eq!(client.ask("tea", json!({})).expect_err("unknown").code, -32601);
+        let why = client.ask("push_remote", json!({ "port_id": 0 })).expect_err("not here");
+        assert!(why.code == -32601 && why.text.contains("squall replay"), "{why:?}");
+        client.handle = json!("wrong");
+        assert!(
+            client.ask("get_system_info", json!({})).expect_err("no handle").text.contains("API")
+        );
+        let old = json!({ "name": "STL", "major": 4, "minor": 0 });
+        assert!(client.ask("api_sync_v2", old).is_err());
+    }
 }

@@ -227,6 +227,12 @@ fn variables(instructions: &[Instruction], seed: u32) -> Result<Vec<Var>, Proble
     // Of the variable before: its `next_var`, and whether that stands still at first.
     let mut chain: Option<(String, bool)> = None;
     let mut drawn = drawn(instructions, seed).into_iter();
+    let alone = |chain: &mut Option<(String, bool)>| match chain.take() {
+        Some((next, _)) => {
+            Err(Problem::new(format!("next_var = {next:?} is not the next instruction")))
+        }
+        None => Ok(()),
+    };
     for instruction in instructions {
         let (name, octets, mut op, next, wraps_first) = match instruction {
             Instruction::FlowVar {
@@ -292,11 +298,11 @@ fn variables(instructions: &[Instruction], seed: u32) -> Result<Vec<Var>, Proble
                 let ports = if flags & 1 == 1 { (1025, u16::MAX) } else { (*port_min, *port_max) };
                 let limit = if flags & 1 == 1 { 0 } else { *limit_flows };
                 tuple(name, (*ip_min, *ip_max), ports, limit, &mut vars)?;
-                chain = None;
+                alone(&mut chain)?;
                 continue;
             }
             _ => {
-                chain = None;
+                alone(&mut chain)?;
                 continue;
             }
         };
@@ -320,12 +326,8 @@ fn variables(instructions: &[Instruction], seed: u32) -> Result<Vec<Var>, Proble
         chain = next.map(|next| (next, still || !wraps_first));
         vars.push(Var { name, octets, op, after });
     }
-    match chain {
-        Some((next, _)) => {
-            Err(Problem::new(format!("next_var = {next:?} is not the next instruction")))
-        }
-        None => Ok(vars),
-    }
+    alone(&mut chain)?;
+    Ok(vars)
 }
 
 fn octets_of(name: &str, octets: u8) -> Result<(), Problem> {
@@ -466,7 +468,11 @@ fn tuple(
         let after = after.then_some(leader);
         vars.push(Var { name: named("port"), octets: 2, op: port, after });
     };
-    if limit == 0 || limit >= addresses * ports || limit % addresses == 0 || limit < addresses {
+    if limit == 0
+        || limit >= addresses * ports
+        || limit.is_multiple_of(addresses)
+        || limit < addresses
+    {
         if limit != 0 && limit < addresses {
             (ip_max, port_max) = (ip_min + (limit - 1) as u32, port_min);
         } else if limit != 0 && limit < addresses * ports {
@@ -679,4 +685,113 @@ fn name_of(frame: &Frame, at: usize) -> Result<String, Problem> {
     let same = frame.layers.iter().filter(|other| other.header.name == layer.header.name);
     let index = same.take_while(|other| other.offset != layer.offset).count();
     Ok(format!("{}[{index}].checksum", layer.header.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A UDP packet of 82 octets whose checksums are right.
+    const PACKET: &str = "AAAAAQAAAAAAAgAACABFAABEAAEAAEAR+qQQAAABMAAAAQQBAAwAMAAAeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4";
+
+    fn stream(instructions: Value) -> Stream {
+        Stream::read(&json!({
+            "mode": { "type": "continuous", "rate": { "type": "pps", "value": 1 } },
+            "packet": { "binary": PACKET }, "vm": { "instructions": instructions },
+        }))
+        .expect("a stream")
+    }
+
+    fn made(instructions: Value) -> Result<Made, Problem> {
+        let stream = stream(instructions);
+        make(&stream, stream.packet.binary.clone(), false)
+    }
+
+    fn var(name: &str, op: &str, range: (u64, u64, u64), step: u64, next: Option<&str>) -> Value {
+        json!({ "type": "flow_var", "name": name, "size": 2, "op": op, "init_value": range.0,
+            "min_value": range.1, "max_value": range.2, "step": step, "next_var": next })
+    }
+
+    fn write(name: &str, offset: usize) -> Value {
+        json!({ "type": "write_flow_var", "name": name, "pkt_offset": offset, "add_value": 0,
+            "is_big_endian": true })
+    }
+
+    #[test]
+    fn ranges_are_widened_to_whole_steps_and_keep_their_first_value() {
+        let up =
+            made(json!([var("v", "inc", (12, 10, 20), 4, None), write("v", 50)])).expect("sound");
+        assert_eq!(up.vary[0].op, Op::Step { min: 10, max: 21, init: 12, step: 4 });
+        let down =
+            made(json!([var("v", "dec", (20, 10, 20), 4, None), write("v", 50)])).expect("sound");
+        assert_eq!(down.vary[0].op, Op::Step { min: 9, max: 20, init: 20, step: -4 });
+        let below = made(json!([var("v", "dec", (1, 0, 1), 4, None), write("v", 50)]));
+        assert!(below.expect_err("below 0").to_string().contains("below 0"));
+    }
+
+    #[test]
+    fn what_follows_a_variable_stands_still_until_that_wraps() {
+        let chain = |init| {
+            let vars =
+                [var("a", "inc", (init, 1, 3), 1, Some("b")), var("b", "inc", (5, 5, 6), 1, None)];
+            let vm = json!([vars[0], vars[1], write("b", 52), write("a", 50)]);
+            made(vm).expect("sound").vary
+        };
+        // In the order in which they depend on each other, whatever was written first.
+        assert!(
+            matches!(&chain(1)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 5, step: 1 })
+        );
+        // Until the first wrap it is one behind.
+        assert!(
+            matches!(&chain(2)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 6, step: 1 })
+        );
+        let apart = json!([var("a", "inc", (1, 1, 3), 1, Some("b")), write("a", 50)]);
+        assert!(made(apart).expect_err("no b").to_string().contains("next"));
+    }
+
+    #[test]
+    fn lists_go_backwards_from_their_end_and_tuples_end_with_their_flows() {
+        let list = json!([{ "type": "flow_var", "name": "v", "size": 2, "op": "dec", "step": 1,
+            "value_list": [7, 8, 9] }, write("v", 50)]);
+        assert_eq!(
+            made(list).expect("sound").vary[0].op,
+            Op::List { values: vec![9, 8, 7], init: 0 }
+        );
+        let tuple = |limit: u64| {
+            let tuple = json!({ "type": "tuple_flow_var", "name": "t", "ip_min": 1, "ip_max": 2,
+                "port_min": 10, "port_max": 20, "limit_flows": limit, "flags": 0 });
+            made(json!([tuple, write("t.ip", 26), write("t.port", 34)])).expect("sound").vary
+        };
+        let up = |min, max| Op::Step { min, max, init: min, step: 1 };
+        assert_eq!(tuple(0)[1].op, Op::After { of: 0, then: Box::new(up(10, 20)) });
+        assert_eq!(tuple(8)[1].op, Op::After { of: 0, then: Box::new(up(10, 13)) });
+        assert_eq!(tuple(3)[1].op, Op::List { values: vec![10, 10, 11], init: 0 });
+    }
+
+    #[test]
+    fn masks_shift_add_and_cut_as_they_do_in_trex() {
+        let mask = |mask: u64, shift: i64| {
+            let write = json!({ "type": "write_mask_flow_var", "name": "v", "pkt_offset": 50,
+                "pkt_cast_size": 2, "mask": mask, "shift": shift, "add_value": -1, "is_big_endian": true });
+            made(json!([var("v", "inc", (1, 1, 9), 1, None), write])).expect("sound").vary
+        };
+        let high = mask(0x0ff0, 4);
+        assert_eq!(high[0].field, FieldRef::Offset { offset: 50, octets: 2, mask: 0x0ff0 });
+        assert_eq!(high[0].turn, Turn { add: -1, shift: 0, little_endian: false });
+        assert_eq!(mask(0x0f0f, 0).len(), 2, "each run of ones is a field");
+    }
+
+    #[test]
+    fn checksums_follow_where_they_are_fixed_and_lengths_within_the_packet() {
+        let vm = json!([var("len", "inc", (10, 10, 4000), 1, None), { "type": "trim_pkt_size", "name": "len" },
+            { "type": "fix_checksum_ipv4", "pkt_offset": 14 }]);
+        let made = made(vm).expect("sound");
+        assert_eq!(made.recompute, ["ipv4[0].checksum"]);
+        let SizeLaw::List(sizes) = &made.sizes else { panic!("{:?}", made.sizes) };
+        assert_eq!((sizes[0], sizes[sizes.len() - 1]), (64, 85));
+        let wrong = super::tests::made(json!([{ "type": "fix_checksum_ipv4", "pkt_offset": 15 }]));
+        assert!(wrong.expect_err("no header").to_string().contains("octet 15"));
+    }
 }

@@ -10,7 +10,7 @@ use squall::Error;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     Top(top::Args),
 }
 

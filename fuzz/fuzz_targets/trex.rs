@@ -1,0 +1,54 @@
+//! Messages of TRex's clients, a line each, to one server: each has an answer, whatever it is, and
+//! no stream panics. `HANDLE` and `OWNED` in a line stand for what the server has given out.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use squall::{
+    Error, Session,
+    driving::{Driven, Start},
+    units::MacAddr,
+};
+use squall_trex::{PortInfo, Stl};
+
+/// Nothing is sent here.
+struct Nowhere;
+
+impl Start for Nowhere {
+    fn start(&mut self, _: &str, session: Session) -> Result<Arc<Driven>, Error> {
+        session.plan_only()?;
+        Err(Error::Usage("nothing is sent".into()))
+    }
+}
+
+fn told(answer: &[u8], key: &str) -> String {
+    let text = String::from_utf8_lossy(answer);
+    let behind = text.split(key).nth(1).unwrap_or_default();
+    behind.chars().filter(char::is_ascii_alphanumeric).take(8).collect()
+}
+
+fuzz_target!(|octets: &[u8]| {
+    let info = |number| PortInfo {
+        address: "loop:fuzz".into(),
+        description: String::new(),
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        speed_bps: Some(1e10),
+        longest: 1518,
+    };
+    let mut server = Stl::new(vec![info(0), info(1)], Box::new(Nowhere));
+    let hello = br#"{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{"name":"STL","major":5,"minor":0}}"#;
+    let handle = told(&server.answer(hello).0, "api_h");
+    let acquire = format!(
+        r#"{{"jsonrpc":"2.0","id":"2","method":"acquire","params":{{"api_h":"{handle}","port_id":0,"user":"a","session_id":1,"force":true}}}}"#
+    );
+    let owned = told(&server.answer(acquire.as_bytes()).0, "result");
+    for line in octets.split(|octet| *octet == b'\n').take(50) {
+        let message = match std::str::from_utf8(line) {
+            Ok(text) => text.replace("HANDLE", &handle).replace("OWNED", &owned).into_bytes(),
+            Err(_) => line.to_vec(),
+        };
+        assert!(!server.answer(&message).0.is_empty());
+        server.look();
+    }
+});
