@@ -9,6 +9,7 @@ the folder (its README says what is in it). Without it this is skipped.
 import json
 import os
 import pathlib
+import random
 import shlex
 import subprocess
 import sys
@@ -18,8 +19,10 @@ import tempfile
 SQUALL = os.environ.get("SQUALL", "target/debug/squall")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORACLE = pathlib.Path(os.environ.get("TREX_ORACLE", ROOT.parent / "shared/oracle/trex"))
-# Their random numbers have no seed: ranges and the set of values are compared.
-RANDOM = {"stl/udp_rand_len_9k.py", "stl/hlt/hlt_udp_random_ports.py", "stl/syn_attack.py"}
+# With hardware checksums the simulator leaves the fields to a NIC, which it has not.
+HARDWARE = "fix_cs_hw"
+# Of those that are compared without --full.
+SOME, SEED = 12, 7
 
 
 def frames(path):
@@ -38,6 +41,12 @@ def frames(path):
     return found
 
 
+def unchecked(octets):
+    """An IPv4 frame without the checksums of IP and TCP or UDP."""
+    at = 14 + 4 * (octets[14] & 15) + (16 if octets[23] == 6 else 6)
+    return octets[:24] + bytes(2) + octets[26:at] + bytes(2) + octets[at + 2 :]
+
+
 def masked(octets):
     """Without padding: of a frame shorter than 60 octets what is behind its IP packet is anything."""
     if len(octets) != 60:
@@ -50,9 +59,11 @@ def masked(octets):
     return octets
 
 
-def compare(ours, theirs):
+def compare(ours, theirs, hardware):
     if len(ours) != len(theirs):
         return f"{len(ours)} frames instead of {len(theirs)}"
+    if hardware:
+        ours, theirs = ([(t, unchecked(o)) for t, o in side] for side in (ours, theirs))
     first = [min(t for t, _ in side) for side in (ours, theirs)]
     ours, theirs = (
         sorted((t - zero, o) for t, o in side) for side, zero in zip((ours, theirs), first)
@@ -86,13 +97,17 @@ def main():
         )
         return 0
     failed = done = 0
-    only = sys.argv[1:]
+    only = [word for word in sys.argv[1:] if word != "--full"]
+    cores = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         with tarfile.open(next(ORACLE.glob("*.tar.xz"))) as archive:
             archive.extractall(folder, filter="data")
         library = folder / "automation/trex_control_plane/interactive"
-        for golden in json.loads((ORACLE / "goldens/manifest.json").read_text()):
+        goldens = json.loads((ORACLE / "goldens/manifest.json").read_text())
+        if not only and "--full" not in sys.argv:
+            goldens = random.Random(SEED).sample(goldens, len(goldens))[: 2 * SOME]
+        for golden in goldens:
             if golden["k"] not in ("stl", "hlt"):
                 continue
             name = golden["golden"]
@@ -100,6 +115,9 @@ def main():
                 continue
             options = shlex.split(golden["o"])
             given = dict(zip(options[::2], options[1::2]))
+            if "-c" in given and given["-c"] == "2":
+                cores += 1
+                continue
             out = folder / "out.pcap"
             command = [
                 SQUALL,
@@ -126,12 +144,13 @@ def main():
             if ran.returncode != 0:
                 wrong = (ran.stderr or ran.stdout).strip()[:300]
             else:
-                wrong = compare(frames(out), frames(ORACLE / "goldens" / golden["k"] / name))
+                golden_file = ORACLE / "goldens" / golden["k"] / name
+                wrong = compare(frames(out), frames(golden_file), HARDWARE in name)
             done += 1
             if wrong:
                 failed += 1
                 print(f"{golden['prof']} ({name}): {wrong}")
-    print(f"{done} captures, {failed} different")
+    print(f"{done} captures, {failed} different; {cores} of two cores not compared")
     return 1 if failed else 0
 
 
