@@ -39,6 +39,9 @@ class Vary:
     offset: int | None = None
     octets: int | None = None
     mask: Number | None = None
+    add: int | None = None
+    shift: int | None = None
+    little_endian: bool | None = None
     min: Number | None = None
     max: Number | None = None
     init: Number | None = None
@@ -127,6 +130,11 @@ class Stream:
         Stop the stream this long after its start.
     after : str
         Start when this stream, replay, template or attack has ended, on any port.
+    recompute : bool or list of str
+        Which length and checksum fields follow what varies: all of them, none, or these fields
+        (``["ipv4.checksum"]``). The others stay as they are in the packet.
+    burst_end : {"gap", "frame"}
+        A burst ends one gap after its last frame, or with its last frame.
     self_start : bool
         False: wait until a stream has this one as ``next``.
     next : str or dict
@@ -169,6 +177,8 @@ class Stream:
     start_delay: Time | None = None
     duration: Time | None = None
     after: str | None = None
+    recompute: bool | Iterable[str] | None = None
+    burst_end: Literal["gap", "frame"] | None = None
     self_start: bool | None = None
     next: str | Mapping[str, Any] | None = None
     latency: bool | None = None

@@ -205,28 +205,33 @@ pub struct ProfileFile {
     /// those of -i
     #[arg(long, help_heading = "TRex")]
     pub trex: bool,
+    #[command(flatten)]
+    pub of_trex: TrexOptions,
+}
+
+/// How a profile of TRex is loaded.
+#[derive(Args, Clone, Debug)]
+pub struct TrexOptions {
     /// Address of the TRex profile's next port: eth1, pcap:out.pcap; repeatable
-    #[arg(short, long, value_name = "ADDR", requires = "trex", help_heading = "TRex")]
-    pub interface: Vec<String>,
+    #[arg(short, long, value_name = "ADDR", help_heading = "TRex")]
+    interface: Vec<String>,
     /// Pass NAME=VALUE to the TRex profile; repeatable, or several with commas
-    #[arg(
-        short,
-        long,
-        value_name = "NAME=VALUE",
-        requires = "trex",
-        value_delimiter = ',',
-        help_heading = "TRex"
-    )]
-    pub tunable: Vec<String>,
+    #[arg(short, long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "TRex")]
+    tunable: Vec<String>,
     /// Folder with the package `trex` of TRex's client; default: where Python finds it
-    #[arg(long, value_name = "FOLDER", requires = "trex", help_heading = "TRex")]
-    pub trex_lib: Option<PathBuf>,
+    #[arg(long, value_name = "FOLDER", help_heading = "TRex")]
+    trex_lib: Option<PathBuf>,
 }
 
 impl ProfileFile {
     pub fn load(&self) -> Result<Profile, Error> {
         let mut profile = if self.trex {
-            self.load_trex()?
+            self.of_trex.load(&self.profile)?
+        } else if self.of_trex.is_given() {
+            return Err(Error::Usage(
+                "-i, -t and --trex-lib are for profiles of TRex\n  try --trex, or --port NAME=ADDR"
+                    .into(),
+            ));
         } else if self.profile == Path::new("-") {
             let text = squall::read_open(std::io::stdin())
                 .map_err(|e| Error::Usage(format!("cannot read standard input: {e}")))?;
@@ -241,8 +246,12 @@ impl ProfileFile {
     }
 }
 
-impl ProfileFile {
-    fn load_trex(&self) -> Result<Profile, Error> {
+impl TrexOptions {
+    fn is_given(&self) -> bool {
+        !self.interface.is_empty() || !self.tunable.is_empty() || self.trex_lib.is_some()
+    }
+
+    pub fn load(&self, path: &Path) -> Result<Profile, Error> {
         let mut tunables = BTreeMap::new();
         for text in &self.tunable {
             let (name, value) = text.split_once('=').ok_or_else(|| {
@@ -257,13 +266,8 @@ impl ProfileFile {
                 "--trex: the profile has no ports\n  try -i eth1, or -i pcap:out.pcap".into(),
             ));
         }
-        let file = squall_trex::File {
-            path: &self.profile,
-            library: self.trex_lib.as_deref(),
-            tunables: &tunables,
-            ports: &self.interface,
-        };
-        file.load()
+        let library = self.trex_lib.as_deref();
+        squall_trex::File { path, library, tunables: &tunables, ports: &self.interface }.load()
     }
 }
 

@@ -10,23 +10,30 @@ use squall::{
     units::Nanos,
 };
 
-use crate::output;
+use crate::{args::TrexOptions, output};
 
 /// Turn the conversations of a capture into a profile of flows
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Examples:
   squall import capture.pcap > flows.toml
   squall import capture.pcapng -o flows.toml --delays drop --cps 100
   squall run flows.toml --port clients=eth1 --port servers=eth2
+  squall import trex profile.py -i eth1 -t size=128 --trex-lib FOLDER -o streams.toml
 
 Each TCP and UDP conversation becomes a template: the data that its client and its server send, \
                         with their pauses. Retransmissions, duplicates and reordering are removed; \
-                        octets that are missing in the capture are reported.")]
+                        octets that are missing in the capture are reported."
+)]
 pub struct Args {
     /// Capture to read: pcap or pcapng, compressed or not
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required = true)]
+    file: Option<PathBuf>,
+    #[command(subcommand)]
+    from: Option<From>,
     /// Write the profile to FILE; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: String,
@@ -58,6 +65,33 @@ pub struct Args {
 /// what matters.
 const LISTED: usize = 20;
 
+#[derive(Debug, clap::Subcommand)]
+enum From {
+    /// Turn a stateless profile of TRex into a profile of streams
+    Trex(Trex),
+}
+
+#[derive(Debug, clap::Args)]
+struct Trex {
+    /// The profile, a program in Python
+    #[arg(value_name = "PROFILE")]
+    profile: PathBuf,
+    /// Write the profile to FILE; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: String,
+    #[command(flatten)]
+    options: TrexOptions,
+}
+
+fn write(to: &str, text: &str) -> Result<(), Error> {
+    if to == "-" {
+        output::print(text);
+        return Ok(());
+    }
+    let (name, file) = output::create(to)?;
+    output::write(&name, file, text)
+}
+
 fn delays(text: &str) -> Result<Delays, String> {
     match (text, text.parse::<f64>()) {
         ("keep", _) => Ok(Delays::Keep),
@@ -73,6 +107,11 @@ fn a_second(text: &str) -> Result<f64, String> {
 }
 
 pub fn import(args: &Args) -> Result<ExitCode, Error> {
+    if let Some(From::Trex(trex)) = &args.from {
+        write(&trex.output, &trex.options.load(&trex.profile)?.to_toml())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(file) = &args.file else { return Err(Error::Usage("expected a capture".into())) };
     let options = ImportOptions {
         delays: args.delays,
         shortest_delay: args.shortest_delay,
@@ -80,20 +119,15 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
         most_conversations: args.most as usize,
         ..ImportOptions::default()
     };
-    let found = conversations(&args.file, &options)?;
+    let found = conversations(file, &options)?;
     if found.conversations.is_empty() {
         return Err(Error::Usage(format!(
             "{}: it has no TCP or UDP conversation\n  try squall info to see its contents",
-            args.file.display()
+            file.display()
         )));
     }
     let text = profile(&found, args.cps).to_toml();
-    if args.output == "-" {
-        output::print(&text);
-    } else {
-        let (name, file) = output::create(&args.output)?;
-        output::write(&name, file, &text)?;
-    }
+    write(&args.output, &text)?;
     if !args.quiet {
         let listed = args.verbose || found.conversations.len() <= LISTED;
         for (number, one) in (1..).zip(&found.conversations).filter(|_| listed) {

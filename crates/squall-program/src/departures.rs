@@ -349,12 +349,14 @@ impl Timeline {
             .saturating_sub(u128::from(self.fraction));
         let n = u64::try_from(span.div_ceil(gap.max(1))).unwrap_or(u64::MAX).min(self.left);
         let behind = u128::from(n) * gap + u128::from(self.fraction);
+        let of_last = behind.saturating_sub(gap) / den;
+        let last = self.due.saturating_add(u64::try_from(of_last).unwrap_or(u64::MAX));
         self.due = self.due.saturating_add(u64::try_from(behind / den).unwrap_or(u64::MAX));
         self.fraction = (behind % den) as u64;
         if self.left != u64::MAX {
             self.left -= n;
             if self.left == 0 {
-                self.next_burst(self.due.saturating_sub(whole));
+                self.next_burst(last);
             }
         }
         Some(n)

@@ -1038,7 +1038,7 @@ fn the_doctor_tries_each_kind_of_port_and_what_should_work_does() {
 
 #[test]
 fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
-    let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 50ms --json -")
+    let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 300ms --json -")
     else {
         return;
     };
