@@ -235,8 +235,9 @@ impl PlanStream {
     /// no silence at all.
     pub fn asked_within(&self, span: Nanos) -> Option<f64> {
         let asked = self.asked_pps?;
+        let even = !matches!(self.law, GapLaw::OnOff { .. } | GapLaw::Shaped { .. });
         // Gaps between bursts are not in the span, and shift the times of sending.
-        if span == Nanos::ZERO || self.pattern.bursts > 1 {
+        if even || span == Nanos::ZERO || self.pattern.bursts > 1 {
             return Some(asked);
         }
         let passed = match &self.law {

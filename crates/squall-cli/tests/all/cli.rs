@@ -889,7 +889,7 @@ fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() 
     ] {
         let script = format!(
             "{VETH} || exit; (for _ in $(seq 300); do sleep 0.1; [ $(wc -l < /proc/net/packet) -lt 2 ] \
-             || break; done; sleep 1; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip \
+             || break; done; sleep 3; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip \
              {lost}) & squall {command} --port {port} -q --json - -d 50s"
         );
         let Some((status, out, err)) = in_a_namespace(&script) else { return };
