@@ -10,7 +10,7 @@ use squall::{
     driving::{Driven, Start},
     units::MacAddr,
 };
-use squall_trex::{PortInfo, Stl};
+use squall_trex::{PortInfo, Server};
 
 /// Nothing is sent here.
 struct Nowhere;
@@ -36,7 +36,7 @@ fuzz_target!(|octets: &[u8]| {
         speed_bps: Some(1e10),
         longest: 1518,
     };
-    let mut server = Stl::new(vec![info(0), info(1)], Box::new(Nowhere));
+    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere));
     let hello = br#"{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{"name":"STL","major":5,"minor":0}}"#;
     let handle = told(&server.answer(hello).0, "api_h");
     let acquire = format!(

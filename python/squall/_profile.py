@@ -274,6 +274,8 @@ class Template:
         then.
     tcp : dict
         Options of TCP: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
+    client_tcp, server_tcp : dict
+        The same of one side alone, in addition to ``tcp``.
     tls : bool or dict
         True: its flows are TLS 1.3 sessions. A dict has options: ``{"server_name": "a.test",
         "resumption": True}``; the schema has the names.
@@ -314,6 +316,8 @@ class Template:
     duration: Time | None = None
     after: str | None = None
     tcp: Mapping[str, Any] | None = None
+    client_tcp: Mapping[str, Any] | None = None
+    server_tcp: Mapping[str, Any] | None = None
     tls: bool | Mapping[str, Any] | None = None
     enabled: bool | None = None
 

@@ -495,6 +495,10 @@ fn ticks(at: Nanos) -> u32 {
     (at.0 >> 8) as u32
 }
 
+fn millis(at: Nanos) -> u32 {
+    (at.0 / 1_000_000) as u32
+}
+
 fn since(began: u32, now: Nanos) -> Nanos {
     Nanos(u64::from(ticks(now).wrapping_sub(began)) << 8)
 }
@@ -795,9 +799,18 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 let sum = self.register(register).saturating_add_signed(value);
                 self.set_register(register, sum);
             }
+            Op::SetClock { register } => {
+                let now = millis(self.socket.now());
+                self.set_register(register, now);
+            }
             Op::Jump { to } => return self.jump(to),
-            Op::JumpIf { register, compare, value, to } => {
-                if compare.holds(self.register(register), value) {
+            Op::JumpIf { register, elapsed, compare, value, to } => {
+                let mut found = self.register(register);
+                if elapsed {
+                    found =
+                        millis(self.socket.now()).wrapping_sub(found).cast_signed().max(0) as u32;
+                }
+                if compare.holds(found, value) {
                     return self.jump(to);
                 }
             }

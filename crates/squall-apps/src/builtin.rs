@@ -261,6 +261,7 @@ impl HttpClient {
                 builder = builder.push(Instruction::Jump {
                     label: label(i + 1),
                     condition: Some(Condition {
+                        elapsed: false,
                         variable: variable(),
                         compare: Compare::GreaterOrEqual,
                         value: below,

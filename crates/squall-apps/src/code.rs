@@ -45,6 +45,9 @@ pub enum Op {
         low: u32,
         high: u32,
     },
+    SetClock {
+        register: u8,
+    },
     Add {
         register: u8,
         value: i32,
@@ -54,6 +57,8 @@ pub enum Op {
     },
     JumpIf {
         register: u8,
+        /// Compared is the time since the register was set to the clock.
+        elapsed: bool,
         compare: Compare,
         value: u32,
         to: u32,
@@ -352,6 +357,7 @@ impl<'a> Compiler<'a> {
                 let register = self.variable(variable)?;
                 self.push(match *value {
                     Value::Constant(value) => Op::Set { register, value },
+                    Value::Clock => Op::SetClock { register },
                     Value::Random(low, high) if low <= high => {
                         Op::SetRandom { register, low, high }
                     }
@@ -683,7 +689,8 @@ impl<'a> Compiler<'a> {
 
     fn jump_if(&self, condition: &Condition, to: u32) -> Result<Op, Mistake> {
         let register = self.variable(&condition.variable)?;
-        Ok(Op::JumpIf { register, compare: condition.compare, value: condition.value, to })
+        let Condition { elapsed, compare, value, .. } = *condition;
+        Ok(Op::JumpIf { register, elapsed, compare, value, to })
     }
 
     fn begin_loop(&mut self, instruction: usize, times: &'a Times) -> Result<(), Mistake> {
@@ -872,6 +879,7 @@ impl<'a> Compiler<'a> {
                 Op::Within { .. }
                 | Op::Set { .. }
                 | Op::SetRandom { .. }
+                | Op::SetClock { .. }
                 | Op::Add { .. }
                 | Op::Extract { .. }
                 | Op::Check { .. } => {}
@@ -930,6 +938,7 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             Op::Send { .. } | Op::SendSlice { .. } if transport == Transport::Udp => [ahead, None],
             Op::Set { .. }
             | Op::SetRandom { .. }
+            | Op::SetClock { .. }
             | Op::Add { .. }
             | Op::Close
             | Op::Extract { .. }

@@ -52,14 +52,14 @@ pub enum Instruction {
     RecvUntil { pattern: Arc<[u8]>, within: Option<Nanos> },
     /// Waits (`delay 10 ms`, `delay uniform 1 ms 5 ms`, `delay exponential 10 ms`).
     Delay(Delay),
-    /// Gives a variable a value (`set x 5`, `set x random 1 10`). Variables are numbers of 32 bits
-    /// and begin as 0.
+    /// Gives a variable a value (`set x 5`, `set x random 1 10`, `set x clock`). Variables are
+    /// numbers of 32 bits and begin as 0.
     Set { variable: String, value: Value },
     /// Adds to a variable, which stays in 0..=4,294,967,295 (`add x 1`, `add x -1`).
     Add { variable: String, value: i64 },
     /// A place to jump to (`label again`).
     Label(String),
-    /// Goes to a label (`jump again`, `jump again if x < 5`).
+    /// Goes to a label (`jump again`, `jump again if x < 5`, `jump again if elapsed x < 2 s`).
     Jump { label: String, condition: Option<Condition> },
     /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`,
     /// `loop forever`). A server whose endless loop begins with a `recv` or `recv_until` has come
@@ -161,6 +161,8 @@ pub enum Value {
     Constant(u32),
     /// Uniform, both ends included; drawn by the seed and the flow.
     Random(u32, u32),
+    /// Now, in milliseconds, for [`Condition::elapsed`].
+    Clock,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,10 +173,13 @@ pub enum Times {
     Forever,
 }
 
-/// `x < 5`
+/// `x < 5`, `elapsed x < 2 s`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub variable: String,
+    /// Compared are the milliseconds that have passed since the variable was set to the clock; 0 as
+    /// long as it is ahead.
+    pub elapsed: bool,
     pub compare: Compare,
     pub value: u32,
 }

@@ -91,12 +91,15 @@ impl FromStr for Instruction {
             }
             "delay" => Ok(Self::Delay(line.delay(rest)?)),
             "set" => {
-                const HINT: &str = "set x 5, set x random 1 10";
+                const HINT: &str = "set x 5, set x random 1 10, set x clock";
                 match rest.split_whitespace().collect::<Vec<_>>()[..] {
                     [variable, "random", low, high] => Ok(Self::Set {
                         variable: line.name(variable, HINT)?,
                         value: Value::Random(line.number(low, HINT)?, line.number(high, HINT)?),
                     }),
+                    [variable, "clock"] => {
+                        Ok(Self::Set { variable: line.name(variable, HINT)?, value: Value::Clock })
+                    }
                     [variable, value] => Ok(Self::Set {
                         variable: line.name(variable, HINT)?,
                         value: Value::Constant(line.number(value, HINT)?),
@@ -116,7 +119,7 @@ impl FromStr for Instruction {
             }
             "label" => Ok(Self::Label(line.name(rest, "label again")?)),
             "jump" => {
-                const HINT: &str = "jump again, jump again if x < 5";
+                const HINT: &str = "jump again, jump again if x < 5, jump again if elapsed x < 2 s";
                 let (label, condition) = match rest.split_once(char::is_whitespace) {
                     None => (rest, None),
                     Some((label, condition)) => {
@@ -357,16 +360,26 @@ impl<'a> Line<'a> {
     }
 
     fn condition(self, text: &str, hint: &'static str) -> Result<Condition, Mistake> {
-        let [variable, compare, value] = text.split_whitespace().collect::<Vec<_>>()[..] else {
-            return Err(self.wrong("a variable, a comparison and a number", hint));
+        let (elapsed, text) = match text.strip_prefix("elapsed ") {
+            Some(text) => (true, text),
+            None => (false, text),
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (variable, compare, value) = match words[..] {
+            [variable, compare, value] if !elapsed => {
+                (variable, compare, self.number(value, hint)?)
+            }
+            [variable, compare, ref value @ ..] if elapsed && !value.is_empty() => {
+                let millis = self.time(&value.join(" "), hint)?.0 / 1_000_000;
+                let millis = u32::try_from(millis).ok().filter(|millis| *millis <= LONGEST);
+                let wrong = || self.wrong("a time of at most 24 days", hint);
+                (variable, compare, millis.ok_or_else(wrong)?)
+            }
+            _ => return Err(self.wrong("a variable, a comparison and a number or time", hint)),
         };
         let compare = COMPARES.iter().find(|(_, word)| *word == compare);
         let (compare, _) = *compare.ok_or_else(|| self.wrong("one of == != < <= > >=", hint))?;
-        Ok(Condition {
-            variable: self.name(variable, hint)?,
-            compare,
-            value: self.number(value, hint)?,
-        })
+        Ok(Condition { variable: self.name(variable, hint)?, elapsed, compare, value })
     }
 
     fn take(self, text: &str, hint: &'static str) -> Result<Take, Mistake> {
@@ -380,6 +393,9 @@ impl<'a> Line<'a> {
         Ok(Take { variable: self.name(variable, hint)?, form, offset: self.number(offset, hint)? })
     }
 }
+
+/// Milliseconds that can be told from times ahead.
+const LONGEST: u32 = i32::MAX as u32;
 
 const COMPARES: &[(Compare, &str)] = &[
     (Compare::Equal, "=="),
@@ -423,6 +439,7 @@ impl fmt::Display for Instruction {
             Self::Set { variable, value: Value::Constant(value) } => {
                 write!(f, " {variable} {value}")
             }
+            Self::Set { variable, value: Value::Clock } => write!(f, " {variable} clock"),
             Self::Set { variable, value: Value::Random(low, high) } => {
                 write!(f, " {variable} random {low} {high}")
             }
@@ -486,7 +503,13 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word =
             COMPARES.iter().find(|(known, _)| *known == self.compare).map_or("", |(_, word)| word);
-        write!(f, "{} {word} {}", self.variable, self.value)
+        match self.elapsed {
+            false => write!(f, "{} {word} {}", self.variable, self.value),
+            true => {
+                let time = Nanos(u64::from(self.value) * 1_000_000);
+                write!(f, "elapsed {} {word} {time}", self.variable)
+            }
+        }
     }
 }
 

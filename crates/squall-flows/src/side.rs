@@ -920,8 +920,12 @@ impl Side {
                 let mut all = if full { recorded.clone() } else { recorded.light() };
                 let tcp = self.stack.counters(*class);
                 all.attempted = if client { tcp.attempts } else { tcp.accepts };
+                let plain = match self.stack.app().apps.transport(*program) {
+                    Transport::Tcp => tcp.acked,
+                    Transport::Udp => tcp.sent,
+                };
                 // Of sessions TCP knows the cipher text.
-                all.sent_octets = all.tls.as_ref().map_or(tcp.acked, |tls| tls.sent_octets);
+                all.sent_octets = all.tls.as_ref().map_or(plain, |tls| tls.sent_octets);
                 all.tcp = tcp.clone();
                 all
             }

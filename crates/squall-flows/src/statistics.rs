@@ -117,7 +117,7 @@ pub struct FlowStatistics {
     /// The same from the instant at which the flow was due: with the time it waited to begin, which
     /// a generator that is late would leave out ("coordinated omission").
     pub corrected: Histogram,
-    /// Octets of application data received, and those sent that were acknowledged.
+    /// Octets of application data received, and those sent, over TCP those that were acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
     /// What was counted in [`Statistics::steady`]; of clients.

@@ -100,6 +100,9 @@ pub struct Template {
     pub duration: Option<Nanos>,
     pub after: Option<Said>,
     pub tcp: Tcp,
+    /// Of one side, on top of `tcp`.
+    pub client_tcp: Tcp,
+    pub server_tcp: Tcp,
     /// Its flows are TLS sessions.
     pub tls: Option<Tls>,
     pub at: At,
@@ -301,6 +304,12 @@ pub struct Tls {
     pub resumption: bool,
     /// `1.2`, `1.3`; none: the latter.
     pub versions: Vec<Said>,
+}
+
+impl Tcp {
+    pub fn has(&self, setting: &str) -> bool {
+        self.settings.iter().any(|(name, _)| name == setting)
+    }
 }
 
 impl Flows {
@@ -536,6 +545,8 @@ impl Template {
         set("duration", self.duration.map(duration));
         set("after", self.after.as_ref().map(|after| json!(after.text)));
         set("tcp", table(&self.tcp.settings));
+        set("client_tcp", table(&self.client_tcp.settings));
+        set("server_tcp", table(&self.server_tcp.settings));
         set("tls", self.tls.as_ref().map(Tls::to_value));
         Json::Object(entries)
     }

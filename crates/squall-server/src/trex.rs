@@ -1,6 +1,6 @@
 //! TRex's clients: their messages over ZeroMQ, answered one after the other.
 //!
-//! A thread has the server ([`Stl`]) and its two sockets: requests, and a bell that tells
+//! A thread has the server ([`Server`]) and its two sockets: requests, and a bell that tells
 //! subscribers that events wait. What the ports are used for is decided as for all others, by
 //! leases.
 
@@ -17,7 +17,7 @@ use std::{
 
 use omq_tokio::{Context, Message, Options, SocketType, blocking::Socket};
 use squall::{Error, units::MacAddr};
-use squall_trex::{PortInfo, Stl};
+use squall_trex::{PortInfo, Server};
 
 use crate::{
     runs::{Kind, ManagedStart, lock},
@@ -40,6 +40,8 @@ const BELL: &[u8] = b"{}";
 pub struct Trex {
     /// Addresses of ports 0, 1, ...
     pub ports: Vec<String>,
+    /// Flows, too (TRex's ASTF mode).
+    pub flows: bool,
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
 }
@@ -71,8 +73,9 @@ impl Serving {
         let (bell, asynchronous) = open(SocketType::Pub, trex.asynchronous, "--trex-async")?;
         // As long as the server is there, its ports are held.
         lock(&service.leases).connect(OWNER);
-        let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), Kind::Streams);
-        let server = Stl::new(ports, Box::new(start));
+        let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
+        let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
+        let server = Server::new(ports, Box::new(start), trex.flows);
         let ends = Arc::new(AtomicBool::new(false));
         let stops = ends.clone();
         let service = Arc::downgrade(service);
@@ -107,7 +110,7 @@ fn address_of(endpoint: &str) -> Option<SocketAddr> {
     endpoint.strip_prefix("tcp://")?.parse().ok()
 }
 
-fn serve(mut server: Stl, requests: &Socket, bell: &Socket, ends: &AtomicBool) {
+fn serve(mut server: Server, requests: &Socket, bell: &Socket, ends: &AtomicBool) {
     let ring = |rings: bool| {
         if rings {
             _ = bell.send(Message::single(BELL));

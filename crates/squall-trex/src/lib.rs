@@ -4,18 +4,20 @@
 //! those of a port, octet for octet what TRex sends. That is pure, and opens no port.
 #![forbid(unsafe_code)]
 
+mod astf;
 mod load;
 mod problem;
 mod random;
 mod rpc;
-mod stl;
+mod server;
 mod stream;
 mod traffic;
 mod translate;
 mod vm;
 
+pub use astf::{Astf, FlowSetting};
 pub use load::{File, MACS};
 pub use problem::Problem;
-pub use stl::{PortInfo, Stl};
+pub use server::{PortInfo, Server};
 pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
 pub use translate::{Load, Macs, Setting, Statistics, Translated, translate};

@@ -1,4 +1,4 @@
-"""Loads a stateless profile with the library of TRex's client, and prints what it compiles to."""
+"""Loads a profile with the library of TRex's client, and prints what it compiles to."""
 
 import importlib
 import json
@@ -17,29 +17,38 @@ def main():
         sys.path.insert(0, library)
     # What a profile prints is not for us.
     out, sys.stdout = sys.stdout, sys.stderr
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    flows = "ASTFProfile" in text or "trex.astf" in text
     try:
-        api = importlib.import_module("trex.stl.api")
+        api = importlib.import_module("trex.astf.api" if flows else "trex.stl.api")
     except ImportError as error:
         print(json.dumps({"library": str(error)}), file=out)
         return
-    ports = []
-    for port in range(directions):
-        try:
-            profile = api.STLProfile.load(path, direction=port % 2, port_id=port, **tunables)
-            streams = [stream.to_json() for stream in profile.get_streams()]
-        except BaseException as error:
-            lines = [
-                line.strip()
-                for line in str(getattr(error, "msg", error)).splitlines()
-                if line.strip()
-            ]
-            print(json.dumps({"error": lines or [type(error).__name__]}), file=out)
-            return
-        for stream in streams:
-            # Older clients number a stream that is named only.
-            stream.setdefault("name", None)
-        ports.append(streams)
-    print(json.dumps({"ports": ports}), file=out)
+    try:
+        loaded = of_flows(api, path, tunables) if flows else {"ports": []}
+        for port in range(0 if flows else directions):
+            loaded["ports"].append(of_streams(api, path, port, tunables))
+    except BaseException as error:
+        lines = [
+            line.strip() for line in str(getattr(error, "msg", error)).splitlines() if line.strip()
+        ]
+        loaded = {"error": lines or [type(error).__name__]}
+    print(json.dumps(loaded), file=out)
+
+
+def of_flows(api, path, tunables):
+    profile = api.ASTFProfile.load(path, **tunables)
+    return {"flows": json.loads(profile.to_json_str(pretty=False, sort_keys=True))}
+
+
+def of_streams(api, path, port, tunables):
+    profile = api.STLProfile.load(path, direction=port % 2, port_id=port, **tunables)
+    streams = [stream.to_json() for stream in profile.get_streams()]
+    for stream in streams:
+        # Older clients number a stream that is named only.
+        stream.setdefault("name", None)
+    return streams
 
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[2])))

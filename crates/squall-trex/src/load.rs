@@ -11,7 +11,7 @@ use serde_json::Value;
 use squall::{Error, Profile};
 use squall_profile::{Port, Stop};
 
-use crate::{Load, Macs, Setting, Statistics, Stream, translate};
+use crate::{Astf, FlowSetting, Load, Macs, Setting, Statistics, Stream, translate};
 
 /// Reads a profile with the client's library in the Python that runs there.
 const LOADER: &str = include_str!("load.py");
@@ -32,6 +32,8 @@ pub struct File<'a> {
 struct Loaded {
     #[serde(default)]
     ports: Vec<Vec<Value>>,
+    /// A profile of flows, in place of streams.
+    flows: Option<Value>,
     library: Option<String>,
     error: Option<Vec<String>>,
 }
@@ -58,6 +60,9 @@ impl File<'_> {
         }
         if let Some(lines) = loaded.error {
             return Err(Error::Usage(format!("cannot load {shown}: {}", lines.join("\n  "))));
+        }
+        if let Some(value) = &loaded.flows {
+            return self.of_flows(value);
         }
         // Files have the speed of the simulator's, and nobody who reads our signature.
         let file = |address: &String| address.starts_with("pcap:");
@@ -112,6 +117,34 @@ impl File<'_> {
             seed: 1,
             stop: Stop::default(),
             run: Default::default(),
+        })
+    }
+
+    /// Clients on the first port, servers on the second; or both on one.
+    fn of_flows(&self, value: &Value) -> Result<Profile, Error> {
+        let shown = self.path.display();
+        let wrong = |problem: crate::Problem| Error::Usage(format!("{shown}: {problem}"));
+        if let Some(file) = self.ports.iter().find(|address| address.starts_with("pcap:")) {
+            return Err(Error::Usage(format!(
+                "{shown}: flows need somebody who answers, and {file} is a file\n  try -i \
+                 loop:x,virtual --capture FILE: both sides in virtual time"
+            )));
+        }
+        let mut flows = Astf::read(value)
+            .and_then(|astf| astf.flows(&FlowSetting::default()))
+            .map_err(wrong)?;
+        flows.servers = Some(self.ports.len().min(2) - 1);
+        let name = |(i, address): (usize, &String)| Port {
+            name: i.to_string(),
+            address: address.clone(),
+            at: Default::default(),
+        };
+        Ok(Profile {
+            origin: shown.to_string(),
+            ports: self.ports.iter().take(2).enumerate().map(name).collect(),
+            flows: Some(flows),
+            seed: 1,
+            ..Profile::default()
         })
     }
 

@@ -14,8 +14,8 @@ use squall::{
 };
 use squall_measure::StreamCounters;
 use squall_profile::{
-    At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Port, Recompute, SizeLaw, Stop,
-    Stream as ProfileStream,
+    At, BurstEnd, Departures, Flows, Late, Mode, Next, PacketSource, Port, Recompute, SizeLaw,
+    Stop, Stream as ProfileStream,
 };
 use squall_units::{Nanos, Rate};
 
@@ -132,6 +132,55 @@ impl Traffic {
         let driven = start.start("trex", session)?;
         self.run = Some(Running { driven, longest, groups });
         Ok(())
+    }
+
+    /// From now on this is played, and nothing else.
+    ///
+    /// # Errors
+    /// What the run refuses; nothing is sent then.
+    pub fn play(&mut self, start: &mut dyn Start, profile: Profile) -> Result<(), Error> {
+        self.end();
+        let longest = self.places.iter().map(|place| place.longest).collect();
+        let session = Session { command: "trex".into(), ..Session::new(profile) };
+        let driven = start.start("trex", session)?;
+        self.run = Some(Running { driven, longest, groups: HashMap::new() });
+        Ok(())
+    }
+
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Nothing more begins; the outcome comes when what is under way has ended.
+    pub fn stop(&self) {
+        if let Some(run) = &self.run {
+            run.driven.stop();
+        }
+    }
+
+    /// What came of the run, when it is over and not yet folded.
+    pub fn outcome(&self) -> Option<Result<Arc<Report>, Arc<Error>>> {
+        self.run.as_ref()?.driven.outcome()
+    }
+
+    /// The report of a run that goes on, or that is over and not yet folded.
+    pub fn latest_report(&self) -> Option<Arc<Report>> {
+        let run = self.run.as_ref()?;
+        match run.driven.outcome() {
+            Some(outcome) => outcome.ok(),
+            None => run.driven.latest().map(|latest| Arc::new(latest.report.clone())),
+        }
+    }
+
+    /// Does something to the run.
+    ///
+    /// # Errors
+    /// What it says; there is no run.
+    pub fn with(
+        &self,
+        what: impl FnOnce(&mut squall::Run) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.run.as_ref().map_or(Ok(()), |run| run.driven.with(what))
     }
 
     fn longest(&self, sent: &[&Sent]) -> Vec<u32> {
@@ -376,6 +425,22 @@ fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
             stream
         }));
     }
+    Profile { streams, ..nothing(places) }
+}
+
+/// Flows, and streams beside them.
+pub fn flow_profile(
+    places: &[Place],
+    flows: Option<Flows>,
+    streams: Vec<ProfileStream>,
+    lasts: Option<Nanos>,
+) -> Profile {
+    let stop = Stop { duration: lasts, ..Stop::default() };
+    Profile { streams, flows, stop, ..nothing(places) }
+}
+
+/// The ports alone.
+fn nothing(places: &[Place]) -> Profile {
     let port = |(i, place): (usize, &Place)| Port {
         name: format!("port{i}"),
         address: place.address.clone(),
@@ -384,7 +449,7 @@ fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
     Profile {
         origin: "<trex>".into(),
         ports: places.iter().enumerate().map(port).collect(),
-        streams,
+        streams: Vec::new(),
         replays: Vec::new(),
         flows: None,
         attacks: Vec::new(),
@@ -394,7 +459,8 @@ fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
     }
 }
 
-fn still(port: usize, name: String) -> ProfileStream {
+/// A stream that sends one frame of zeros a second.
+pub fn still(port: usize, name: String) -> ProfileStream {
     ProfileStream {
         name,
         port,

@@ -92,6 +92,8 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             duration: None,
             after: None,
             tcp: Tcp::default(),
+            client_tcp: Tcp::default(),
+            server_tcp: Tcp::default(),
             tls: None,
             at: Default::default(),
         });

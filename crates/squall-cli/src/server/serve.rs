@@ -77,9 +77,13 @@ pub struct Args {
     /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
-    /// Serve TRex's stateless clients and console: these ports, in this order, are TRex's 0, 1, ...
+    /// Serve TRex's clients and console: these ports, in this order, are TRex's 0, 1, ...
     #[arg(long, value_name = "PORT[,PORT...]", num_args = 1, help_heading = "TRex")]
     trex: Option<String>,
+    /// Serve stateless clients (stl), or clients of flows on two ports, the first for the clients of
+    /// the flows (astf)
+    #[arg(long, value_name = "MODE", default_value = "stl", value_parser = ["stl", "astf"], help_heading = "TRex")]
+    trex_mode: String,
     /// Listen for TRex's requests on this port, or ADDR:PORT; anyone who reaches it can send
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "4501", value_parser = zmq, help_heading = "TRex")]
     trex_sync: SocketAddr,
@@ -148,6 +152,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
         user: args.user.clone(),
         trex: args.trex.as_deref().map(|ports| Trex {
             ports: trex_ports(ports),
+            flows: args.trex_mode == "astf",
             sync: args.trex_sync,
             asynchronous: args.trex_async,
         }),

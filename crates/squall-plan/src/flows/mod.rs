@@ -23,7 +23,6 @@ use squall_flows::{
 use squall_profile::{At, Flows, Mistakes, Profile, Said, Says};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
-use squall_tcp::Tunables;
 use squall_units::{MacAddr, Nanos, Segmentation};
 
 use crate::{Assets, PortLimits};
@@ -338,7 +337,8 @@ fn templates(
         ));
     }
     let limit = said.limit.into_iter().chain(most).min();
-    let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
+    let client_tunables = tunables::of_side(&said.tcp, &said.client_tcp, mistakes);
+    let server_tunables = tunables::of_side(&said.tcp, &said.server_tcp, mistakes);
     let tls = tls::tls(said, said.plays_servers(flows), captures.assets, mistakes);
     let shape = stages(said, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
@@ -352,8 +352,8 @@ fn templates(
         client: ends.client,
         server: ends.server,
         tls: tls.clone(),
-        client_tunables: tunables.clone(),
-        server_tunables: tunables.clone(),
+        client_tunables: client_tunables.clone(),
+        server_tunables: server_tunables.clone(),
         ends: match said.play {
             squall_profile::Play::Both => PlayedEnds::Both,
             squall_profile::Play::Clients => PlayedEnds::Clients,
@@ -399,7 +399,8 @@ fn no_effect(
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
         mistakes.at(said.at, &text, "applications and captures have their own transport");
     }
-    for (setting, value) in &said.tcp.settings {
+    let sides = [&said.tcp, &said.client_tcp, &said.server_tcp];
+    for (setting, value) in sides.into_iter().flat_map(|tcp| &tcp.settings) {
         let stray = match setting.as_str() {
             "udp_idle" => over(Transport::Tcp),
             "mss" | "tos" | "ttl" => false,

@@ -27,11 +27,18 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     all
 }
 
+/// Of one side: what is said of both, and of it alone.
+pub fn of_side(both: &Tcp, own: &Tcp, mistakes: &mut Mistakes<'_>) -> Tunables {
+    let others = both.settings.iter().filter(|(name, _)| !own.has(name));
+    let settings = others.chain(&own.settings).cloned().collect();
+    tunables(&Tcp { settings }, Tunables::default(), mistakes)
+}
+
 /// What was not said follows what was: a smaller window holds fewer segments out of order, a larger
 /// one needs a larger scale.
 fn follow(all: &mut Tunables, tcp: &Tcp) {
     const MOST: u32 = u16::MAX as u32;
-    let said = |name: &str| tcp.settings.iter().any(|(known, _)| known == name);
+    let said = |name: &str| tcp.has(name);
     if !said("wscale")
         && let Some(scale) = all.wscale
     {

@@ -204,6 +204,10 @@ table! {
         /// rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
         /// time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
         tcp: TextTable,
+        /// The same of the clients alone, in addition to `tcp`.
+        client_tcp: TextTable,
+        /// The same of the servers alone, in addition to `tcp`.
+        server_tcp: TextTable,
         /// true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with
         /// settings. Default false.
         tls: TlsSaid,
@@ -678,7 +682,7 @@ fn conversations(
         incomplete: table.incomplete.map_or(Incomplete::default(), |incomplete| incomplete.value),
         filter: table.filter.map(|filter| filter.value),
         within: table.within.map(|within| within.value),
-        tcp: Tcp { settings: table.tcp.map_or_else(Vec::new, |tcp| tcp.value.0) },
+        tcp: tcp(table.tcp),
         at: cx.at(place.start),
     })
 }
@@ -896,10 +900,16 @@ fn a_template(
         start: table.start.map_or(Nanos::ZERO, |start| start.value),
         duration: table.duration.map(|duration| duration.value),
         after: table.after.map(|after| after.value),
-        tcp: Tcp { settings: table.tcp.map_or_else(Vec::new, |tcp| tcp.value.0) },
+        tcp: tcp(table.tcp),
+        client_tcp: tcp(table.client_tcp),
+        server_tcp: tcp(table.server_tcp),
         tls: table.tls.and_then(|said| tls(said.value, cx)),
         at,
     })
+}
+
+fn tcp(said: Option<Placed<TextTable>>) -> Tcp {
+    Tcp { settings: said.map_or_else(Vec::new, |said| said.value.0) }
 }
 
 fn data(said: DataSaid, cx: &mut Reader<'_>) -> Option<Data> {

@@ -1,7 +1,11 @@
-//! TRex's stateless server: ports, who has them, streams and traffic, by TRex's methods.
+//! TRex's server: ports, who has them, streams and traffic, by TRex's methods; those of flows are in
+//! [`flows`].
 //!
-//! [`Stl::answer`] takes a message and gives its answer; [`Stl::look`] is to be called now and then,
+//! [`Server::answer`] takes a message and gives its answer; [`Server::look`] is to be called now and then,
 //! so that traffic that has ended is noticed. Knows nothing of what carries messages.
+
+mod counters;
+mod flows;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -13,6 +17,8 @@ use serde_json::{Map, Value, json};
 use squall::{Error, driving::Start};
 use squall_profile::Mode;
 use squall_units::{MacAddr, Nanos};
+
+use flows::{FlowServer, State};
 
 use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
@@ -53,7 +59,7 @@ pub struct PortInfo {
 }
 
 /// The server.
-pub struct Stl {
+pub struct Server {
     start: Box<dyn Start>,
     handle: String,
     random: RandomState,
@@ -67,6 +73,8 @@ pub struct Stl {
     /// How often each packet group was used anew.
     versions: HashMap<u32, u64>,
     holds: bool,
+    /// Flows are played too (TRex's ASTF mode); `None`: streams alone.
+    flows: Option<FlowServer>,
     /// A bell is to be rung: events wait.
     rings: bool,
 }
@@ -128,8 +136,9 @@ impl From<crate::Problem> for Refusal {
     }
 }
 
-impl Stl {
-    pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>) -> Self {
+impl Server {
+    /// `flows`: in TRex's ASTF mode.
+    pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>, flows: bool) -> Self {
         let places = ports
             .iter()
             .map(|port| Place { address: port.address.clone(), longest: port.longest })
@@ -160,6 +169,7 @@ impl Stl {
             sessions: HashMap::new(),
             versions: HashMap::new(),
             holds: false,
+            flows: flows.then(FlowServer::default),
             rings: false,
         };
         server.handle = server.secret();
@@ -174,6 +184,7 @@ impl Stl {
 
     /// Notices what has ended meanwhile; whether subscribers are to be told that events wait.
     pub fn look(&mut self) -> bool {
+        self.look_at_flows();
         let mut ended = false;
         match self.traffic.fold_if_over() {
             Some(Ok(())) => ended = true,
@@ -213,7 +224,8 @@ impl Stl {
                 self.event(4, json!({ "port_id": port }));
             }
         }
-        let sending = (0..self.ports.len()).any(|port| self.sends(port));
+        let sending = (0..self.ports.len()).any(|port| self.sends(port))
+            || self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8);
         for port in 0..self.ports.len() {
             let gone =
                 self.ports[port].owner.as_ref().is_some_and(|owner| owner.heard + GONE < now);
@@ -287,7 +299,7 @@ impl Stl {
 }
 
 /// Methods by name, those that need the port's handler, and what each does.
-type Method = fn(&mut Stl, usize, &Params<'_>) -> Answer;
+type Method = fn(&mut Server, usize, &Params<'_>) -> Answer;
 
 const METHODS: &[(&str, Method)] = &[
     ("api_sync", |s, _, p| s.api_sync(p)),
@@ -313,11 +325,11 @@ const METHODS: &[(&str, Method)] = &[
     ("get_profile_list", |s, port, _| Ok(json!(s.ports[port].profiles.keys().collect::<Vec<_>>()))),
     ("get_stream", |s, port, p| s.stream(port, p)),
     ("get_stream_list", |s, port, p| s.stream_list(port, p)),
-    ("get_supported_cmds", |_, _, _| Ok(json!(supported()))),
+    ("get_supported_cmds", |s, _, _| Ok(json!(s.supported()))),
     ("get_system_info", |s, _, _| Ok(s.system_info())),
     ("get_tpg_status", |_, _, _| Ok(json!({ "enabled": false }))),
     ("get_utilization", |_, _, _| Ok(json!({ "cpu": [], "mbuf_stats": {} }))),
-    ("get_version", |_, _, _| Ok(version())),
+    ("get_version", |s, _, _| Ok(s.version())),
     ("ping", |s, _, _| Ok(json!({ "ts": s.since.elapsed().as_secs_f64() }))),
     ("publish_now", |s, _, _| {
         s.rings = true;
@@ -380,36 +392,55 @@ const XSTATS: [(&str, Count); 6] = [
     ("tx_errors", |_| 0),
 ];
 
-fn supported() -> Vec<&'static str> {
-    let mut names: Vec<_> = METHODS.iter().chain(OWNED).map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    names
-}
+impl Server {
+    fn supported(&self) -> Vec<&'static str> {
+        let flows = self.flows.iter().flat_map(|_| flows::METHODS.iter().chain(flows::OWNED));
+        let all = METHODS.iter().chain(OWNED).chain(flows);
+        let mut names: Vec<_> = all.map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 
-fn version() -> Value {
-    json!({
-        "version": VERSION, "build_date": "-", "build_time": "-", "built_by": "squall",
-        "mode": "STL",
-    })
-}
+    fn version(&self) -> Value {
+        let mode = if self.flows.is_some() { "ASTF" } else { "STL" };
+        json!({
+            "version": VERSION, "build_date": "-", "build_time": "-", "built_by": "squall",
+            "mode": mode,
+        })
+    }
 
-impl Stl {
     fn does(&mut self, method: &str, params: &Params<'_>) -> Answer {
         let find = |table: &[(&str, Method)]| {
             table.iter().find(|(name, _)| *name == method).map(|(_, does)| *does)
         };
-        let (does, owned) = match (find(METHODS), find(OWNED)) {
+        // Methods of all ports name none.
+        let of_all = self.flows.is_some()
+            && (params.get("port_id").is_none() || find(OWNED).or(find(METHODS)).is_none());
+        let of_flows = |table| of_all.then(|| find(table)).flatten();
+        if of_all && method == "acquire" {
+            self.known(params)?;
+            return self.flow_acquire(params);
+        }
+        if let Some(does) = of_flows(flows::OWNED) {
+            self.known(params)?;
+            self.flow_owned(params)?;
+            return does(self, 0, params);
+        }
+        let (does, owned) = match (of_flows(flows::METHODS).or(find(METHODS)), find(OWNED)) {
             (Some(does), _) => (does, false),
             (None, Some(does)) => (does, true),
             (None, None) => {
-                let why = REFUSED.iter().find(|(name, _)| *name == method).map(|(_, why)| *why);
+                let flows = self.flows.iter().flat_map(|_| flows::REFUSED);
+                let mut refused = REFUSED.iter().chain(flows);
+                let why = refused.find(|(name, _)| *name == method).map(|(_, why)| *why);
                 let why = why.map_or(String::new(), |why| format!(": {why}"));
                 return Err(Refusal::unknown(format!("Method {method} not registered{why}")));
             }
         };
         let free = matches!(method, "api_sync" | "api_sync_v2" | "get_version" | "ping");
-        if !free && params.get("api_h").and_then(Value::as_str) != Some(&self.handle) {
-            return Err(Refusal::failed("API verification failed - wrong handler: connect again"));
+        if !free {
+            self.known(params)?;
         }
         let port = match params.get("port_id") {
             None if !owned && !of_port(method) => 0,
@@ -435,9 +466,21 @@ impl Stl {
         does(self, port, params)
     }
 
+    /// Whether a request is of a client that has asked for this server's interface.
+    fn known(&self, params: &Params<'_>) -> Result<(), Refusal> {
+        match params.get("api_h").and_then(Value::as_str) == Some(&self.handle) {
+            true => Ok(()),
+            false => Err(Refusal::failed("API verification failed - wrong handler: connect again")),
+        }
+    }
+
     fn api_sync_v2(&self, params: &Params<'_>) -> Answer {
         let (name, major, minor) =
             (params.text("name")?, params.whole("major")?, params.whole("minor")?);
+        if self.flows.is_some() {
+            Self::flow_api(name, major, minor).map_err(Refusal::failed)?;
+            return Ok(json!({ "api_h": self.handle }));
+        }
         if name != "STL" {
             return Err(Refusal::failed(format!(
                 "RPC configuration mismatch - server RPC configuration: 'STL', client RPC \
@@ -488,12 +531,7 @@ impl Stl {
                 owner.user, owner.session
             )));
         }
-        if !self.holds {
-            let addresses: Vec<String> =
-                self.ports.iter().map(|port| port.info.address.clone()).collect();
-            self.start.take(&addresses)?;
-            self.holds = true;
-        }
+        self.hold_ports()?;
         let handler = self.secret();
         self.ports[number].owner = Some(Owner {
             user: user.clone(),
@@ -504,6 +542,16 @@ impl Stl {
         let data = json!({ "port_id": number, "who": user, "session_id": session, "force": force });
         self.event(5, data);
         Ok(json!(handler))
+    }
+
+    fn hold_ports(&mut self) -> Result<(), Refusal> {
+        if !self.holds {
+            let addresses: Vec<String> =
+                self.ports.iter().map(|port| port.info.address.clone()).collect();
+            self.start.take(&addresses)?;
+            self.holds = true;
+        }
+        Ok(())
     }
 
     fn released(&mut self, port: usize) {
@@ -560,6 +608,7 @@ impl Stl {
             .collect();
         let all: Vec<&str> = port.profiles.values().map(Self::state).collect();
         let state = ["TX", "PAUSE", "STREAMS"].into_iter().find(|state| all.contains(state));
+        let state = state.or_else(|| self.flow_state_name()).unwrap_or("IDLE");
         let off = json!({ "is_active": false });
         let latency = port.profiles.values().any(|profile| {
             profile.active.is_some() && profile.streams.values().any(Stream::has_latency)
@@ -569,7 +618,7 @@ impl Stl {
             None => json!({ "state": "none" }),
         };
         json!({
-            "owner": self.owner(number), "state": state.unwrap_or("IDLE"), "state_profile": states,
+            "owner": self.owner(number), "state": state, "state_profile": states,
             "service": port.service, "service_filtered": false, "service_filtered_mask": 0,
             "profile_count": port.profiles.len(),
             "max_stream_id": port.profiles.values().filter_map(|p| p.streams.keys().last()).max().unwrap_or(&0),
@@ -614,14 +663,15 @@ impl Stl {
         let sum = |of: fn(&PortCounts) -> f64| ports.iter().map(of).sum::<f64>();
         let whole = |of: fn(&PortCounts) -> u64| ports.iter().map(of).sum::<u64>();
         let (tx, rx) = (sum(|p| p.tx_bps), sum(|p| p.rx_bps));
+        let (active, begun, cps) = self.flow_global().unwrap_or_default();
         json!({
             "m_cpu_util": 0.0, "m_cpu_util_raw": 0.0, "m_bw_per_core": 0.0, "m_rx_cpu_util": 0.0,
             "m_rx_core_pps": 0.0, "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
-            "m_tx_cps": 0.0, "m_tx_expected_cps": 0.0, "m_tx_expected_pps": 0.0, "m_tx_expected_bps": 0.0,
+            "m_tx_cps": cps, "m_tx_expected_cps": 0.0, "m_tx_expected_pps": 0.0, "m_tx_expected_bps": 0.0,
             "m_total_alloc_error": 0, "m_total_queue_full": 0, "m_total_queue_drop": 0,
             "m_rx_drop_bps": (tx - rx).max(0.0),
-            "m_active_flows": 0, "m_open_flows": 0,
+            "m_active_flows": active, "m_open_flows": begun,
             "m_total_tx_pkts": whole(|p| p.tx_packets), "m_total_rx_pkts": whole(|p| p.rx_packets),
             "m_total_tx_bytes": whole(|p| p.tx_octets), "m_total_rx_bytes": whole(|p| p.rx_octets),
             "m_total_clients": 0, "m_total_servers": 0, "m_active_sockets": 0, "m_socket_util": 0.0,
@@ -824,6 +874,9 @@ impl Stl {
         let id = id_of(params).to_owned();
         let duration = params.get("duration").and_then(Value::as_f64).unwrap_or(-1.0);
         let (load, _) = load_of(params)?;
+        if self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8) {
+            return Err(Refusal::failed("the ports play flows: stop them first"));
+        }
         if self.idle(port, &id)?.streams.is_empty() {
             return Err(Refusal::failed("no streams attached to port"));
         }
@@ -1226,7 +1279,7 @@ mod tests {
     }
 
     struct Client {
-        server: Stl,
+        server: Server,
         handle: Value,
         owned: Value,
     }
@@ -1240,7 +1293,7 @@ mod tests {
                 speed_bps: Some(1e9),
                 longest: 1518,
             };
-            let server = Stl::new(vec![info(0), info(1)], Box::new(Here));
+            let server = Server::new(vec![info(0), info(1)], Box::new(Here), false);
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };
             let said = json!({ "name": "STL", "major": 5, "minor": 1 });
             client.handle =
