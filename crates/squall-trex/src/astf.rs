@@ -1,0 +1,766 @@
+//! A profile of flows as TRex's clients send it, and as flows of ours.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use squall::importing::{
+    Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
+};
+use squall_profile::{
+    Arrival, At, Flows, Network, Order, Play, Pool, Ramp, Said, Says, Tcp, Template,
+};
+use squall_units::{MacAddr, Nanos};
+
+use crate::Problem;
+
+/// Flows by templates: programs of both sides, addresses, and how often they begin.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Astf {
+    #[serde(default)]
+    buf_list: Vec<Buffer>,
+    ip_gen_dist_list: Vec<Distribution>,
+    program_list: Vec<Program>,
+    templates: Vec<AstfTemplate>,
+    /// Names of groups 1, 2, ... of templates.
+    #[serde(default)]
+    pub tg_names: Vec<String>,
+    #[serde(default)]
+    c_glob_info: Map<String, Value>,
+    #[serde(default)]
+    s_glob_info: Map<String, Value>,
+}
+
+/// Octets in base 64, or those and what follows them up to a size.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Buffer {
+    Whole(String),
+    Filled { base: String, size: u32, fill: Option<String> },
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Distribution {
+    ip_start: Ipv4Addr,
+    ip_end: Ipv4Addr,
+    #[serde(default)]
+    distribution: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Program {
+    commands: Vec<Value>,
+    /// TCP; else UDP.
+    #[serde(default = "yes")]
+    stream: bool,
+    addon: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct AstfTemplate {
+    client_template: ClientTemplate,
+    server_template: ServerTemplate,
+    #[serde(default)]
+    tg_id: usize,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ClientTemplate {
+    program_index: usize,
+    ip_gen: IpGen,
+    port: u16,
+    cps: Option<f64>,
+    limit: Option<u64>,
+    /// Flows that end are followed by others, up to the limit.
+    #[serde(default, deserialize_with = "truth")]
+    cont: bool,
+    #[serde(default)]
+    glob_info: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct IpGen {
+    dist_client: Index,
+    dist_server: Index,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Index {
+    index: usize,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ServerTemplate {
+    program_index: usize,
+    #[serde(default)]
+    glob_info: Map<String, Value>,
+}
+
+fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Ok(match Value::deserialize(from)? {
+        Value::Bool(is) => is,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        _ => false,
+    })
+}
+
+/// A command of a program.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case")]
+enum Command {
+    Tx {
+        buf_index: usize,
+    },
+    TxMsg {
+        buf_index: usize,
+    },
+    Rx {
+        min_bytes: u64,
+        #[serde(default, deserialize_with = "truth")]
+        clear: bool,
+    },
+    RxMsg {
+        min_pkts: u64,
+        #[serde(default, deserialize_with = "truth")]
+        clear: bool,
+    },
+    Keepalive {
+        msec: f64,
+    },
+    CloseMsg,
+    Delay {
+        usec: f64,
+    },
+    DelayRnd {
+        min_usec: f64,
+        max_usec: f64,
+    },
+    Connect,
+    Reset,
+    /// The peer closes first.
+    Nc,
+    /// Whether what is sent is waited for: how fast a program goes on, not what it says.
+    TxMode {},
+    SetVar {
+        id: u32,
+        val: u64,
+    },
+    AddVar {
+        id: u32,
+        val: i64,
+    },
+    SetTickVar {
+        id: u32,
+    },
+    AddTickVar {
+        id: u32,
+        duration: f64,
+    },
+    /// Counters of the user's own: nothing on the wire.
+    AddStats {},
+    AddTickStats {},
+    JmpNz {
+        id: u32,
+        offset: i64,
+    },
+    JmpDp {
+        id: u32,
+        offset: i64,
+        duration: f64,
+    },
+    JmpCmp {
+        id: Option<u32>,
+        offset: i64,
+        cmp_op: Option<String>,
+        #[serde(default)]
+        cmp_val: u64,
+    },
+    SetTemplate {},
+    ExecTemplate,
+}
+
+/// What a start says beside the profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowSetting {
+    /// Times the flows a second of each template.
+    pub mult: f64,
+    /// Packets are of IPv6, whatever the profile says.
+    pub ipv6: bool,
+    /// Clients' and servers' own MAC addresses.
+    pub macs: Option<[MacAddr; 2]>,
+    /// What their packets go to.
+    pub next_hops: Option<[MacAddr; 2]>,
+}
+
+impl Default for FlowSetting {
+    fn default() -> Self {
+        Self { mult: 1.0, ipv6: false, macs: None, next_hops: None }
+    }
+}
+
+/// What TRex does where nothing is said; of both sides.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("window", "32768"),
+    ("wscale", "0"),
+    ("reassembly", "32768"),
+    ("no_delay", "false"),
+    ("congestion", "newreno"),
+    ("ttl", "127"),
+];
+/// Seconds of silence, and between probes, at most.
+const LONGEST_IDLE: u64 = 3600;
+/// Hops of IPv6.
+const HOPS: &str = "64";
+
+impl Astf {
+    /// # Errors
+    /// What is no profile.
+    pub fn read(value: &Value) -> Result<Self, Problem> {
+        Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))
+    }
+
+    /// Whether it is one, and not streams.
+    pub fn is_one(value: &Value) -> bool {
+        value.get("templates").is_some() && value.get("program_list").is_some()
+    }
+
+    /// Groups of templates, by their numbers in the profile; 0: none.
+    pub fn groups(&self) -> impl Iterator<Item = (String, usize, bool)> {
+        self.templates.iter().enumerate().map(|(number, template)| {
+            let program = self.program_list.get(template.client_template.program_index);
+            let udp = program.is_some_and(|program| !program.stream);
+            (name_of(number), template.tg_id, udp)
+        })
+    }
+
+    /// Clients on the first port, servers on the second.
+    ///
+    /// # Errors
+    /// Commands that there are no instructions for, and what does not fit.
+    pub fn flows(&self, setting: &FlowSetting) -> Result<Flows, Problem> {
+        if self.templates.is_empty() {
+            return Err(Problem::new("the profile has no templates"));
+        }
+        let family = self.family(setting)?;
+        let mut flows = Flows {
+            clients: Some(0),
+            servers: Some(1),
+            client_network: network(setting, 0),
+            server_network: network(setting, 1),
+            ramp: self.ramp()?,
+            ..Flows::default()
+        };
+        for (number, template) in self.templates.iter().enumerate() {
+            let of = |problem: Problem| problem.of(format!("template {number}"));
+            let template =
+                self.template(number, template, setting, &family, &mut flows).map_err(of)?;
+            flows.templates.push(template);
+        }
+        Ok(flows)
+    }
+
+    fn template(
+        &self,
+        number: usize,
+        template: &AstfTemplate,
+        setting: &FlowSetting,
+        family: &Family,
+        flows: &mut Flows,
+    ) -> Result<Template, Problem> {
+        let (client, server) = (&template.client_template, &template.server_template);
+        let (clients, servers) = (
+            self.pool(client.ip_gen.dist_client.index, &family.client, flows)?,
+            self.pool(client.ip_gen.dist_server.index, &family.server, flows)?,
+        );
+        let of = |index: usize| {
+            let program = self.program_list.get(index);
+            program.ok_or_else(|| Problem::new(format!("there is no program {index}")))
+        };
+        let (client_program, server_program) =
+            (of(client.program_index)?, of(server.program_index)?);
+        if client_program.stream != server_program.stream {
+            return Err(Problem::new("one of its programs is of TCP, the other of UDP"));
+        }
+        let mut messages = BTreeMap::new();
+        let client_lines = self
+            .program(client_program, true, &mut messages)
+            .map_err(|problem| problem.of(format!("program {}", client.program_index)))?;
+        let server_lines = self
+            .program(server_program, false, &mut messages)
+            .map_err(|problem| problem.of(format!("program {}", server.program_index)))?;
+        let cps = client.cps.ok_or_else(|| {
+            Problem::new("it has no cps: flows that other flows begin are not supported")
+        })?;
+        let cps = cps * setting.mult;
+        if !(cps.is_finite() && cps > 0.0) {
+            return Err(Problem::new(format!("cps = {cps}: expected more than 0")));
+        }
+        let arrival = match client.limit {
+            Some(limit) if client.cont => {
+                let users = u32::try_from(limit).map_err(|_| {
+                    Problem::new(format!("limit = {limit}: expected less than 2^32"))
+                })?;
+                Arrival::Users { users, think: Nanos::ZERO, exponential: false }
+            }
+            _ => Arrival::Cps { cps, poisson: false },
+        };
+        Ok(Template {
+            name: name_of(number),
+            clients,
+            servers,
+            port: Some(client.port),
+            udp: !client_program.stream,
+            says: Says::Programs {
+                client: client_lines,
+                server: server_lines,
+                messages: messages.into_iter().collect(),
+            },
+            data: None,
+            play: Play::default(),
+            arrival,
+            stages: Vec::new(),
+            limit: client.limit.filter(|_| !client.cont),
+            start: Nanos::ZERO,
+            duration: None,
+            after: None,
+            tcp: Tcp::default(),
+            client_tcp: tcp(client_program.stream, family, &self.c_glob_info, &client.glob_info)?,
+            server_tcp: tcp(client_program.stream, family, &self.s_glob_info, &server.glob_info)?,
+            tls: None,
+            at: At::default(),
+        })
+    }
+
+    /// The pool of a distribution; it is added where it is not there.
+    fn pool(
+        &self,
+        index: usize,
+        high: &Option<Ipv6Addr>,
+        flows: &mut Flows,
+    ) -> Result<usize, Problem> {
+        let from = self
+            .ip_gen_dist_list
+            .get(index)
+            .ok_or_else(|| Problem::new(format!("there is no distribution {index}")))?;
+        let address = |low: Ipv4Addr| match high {
+            None => IpAddr::V4(low),
+            Some(high) => {
+                let high = u128::from(*high) >> 32 << 32;
+                IpAddr::V6(Ipv6Addr::from(high | u128::from(u32::from(low))))
+            }
+        };
+        let text = format!("{}-{}", address(from.ip_start), address(from.ip_end));
+        let order = match from.distribution.as_str() {
+            "" | "seq" => Order::Sequential,
+            "rand" => Order::Random,
+            "normal" => Order::Hash,
+            other => {
+                return Err(Problem::new(format!(
+                    "distribution {other:?}: expected seq, rand or normal"
+                )));
+            }
+        };
+        let name = format!("addresses {index}");
+        if let Some(known) = flows.pools.iter().position(|pool| pool.name == name) {
+            return Ok(known);
+        }
+        flows.pools.push(Pool {
+            name,
+            addresses: vec![Said::from(text.as_str())],
+            ports: None,
+            order,
+            at: At::default(),
+        });
+        Ok(flows.pools.len() - 1)
+    }
+
+    fn family(&self, setting: &FlowSetting) -> Result<Family, Problem> {
+        let ipv6 = object(&self.c_glob_info, "ipv6")?;
+        let enabled = ipv6.get("enable").and_then(Value::as_u64).is_some_and(|on| on != 0);
+        if !enabled && !setting.ipv6 {
+            return Ok(Family { client: None, server: None });
+        }
+        let high = |key: &str| -> Result<Option<Ipv6Addr>, Problem> {
+            let Some(value) = ipv6.get(key) else { return Ok(Some(Ipv6Addr::UNSPECIFIED)) };
+            <[u8; 16]>::deserialize(value)
+                .map(|octets| Some(Ipv6Addr::from(octets)))
+                .map_err(|error| Problem::new(format!("ipv6.{key}: {error}")))
+        };
+        Ok(Family { client: high("src_msb")?, server: high("dst_msb")? })
+    }
+
+    fn ramp(&self) -> Result<Ramp, Problem> {
+        let scheduler = object(&self.c_glob_info, "scheduler")?;
+        let seconds = scheduler.get("rampup_sec").and_then(Value::as_u64).unwrap_or(0);
+        let up = seconds.checked_mul(1_000_000_000).map(Nanos);
+        let up = up.ok_or_else(|| Problem::new(format!("rampup_sec = {seconds}: too long")))?;
+        Ok(Ramp { up, ..Ramp::default() })
+    }
+
+    /// Lines of a program; messages that it sends are added by name.
+    fn program(
+        &self,
+        program: &Program,
+        client: bool,
+        messages: &mut BTreeMap<String, Said>,
+    ) -> Result<Vec<Said>, Problem> {
+        // What the add-on for latency measures, reports have for all flows.
+        match program.addon.as_deref() {
+            None | Some("latency") => {}
+            Some(other) => {
+                return Err(Problem::new(format!("addon = {other:?}: not supported")));
+            }
+        }
+        let mut commands = Vec::new();
+        for (number, value) in program.commands.iter().enumerate() {
+            let wrong = |error: serde_json::Error| {
+                Problem::new(error.to_string()).of(format!("command {number}"))
+            };
+            commands.push(Command::deserialize(value).map_err(wrong)?);
+        }
+        let mut lines =
+            Lines { buffers: &self.buf_list, tcp: program.stream, messages, all: vec![] };
+        lines.push(if client { Instruction::Connect } else { Instruction::Accept });
+        let targets: Vec<usize> = commands
+            .iter()
+            .enumerate()
+            .filter_map(|(at, command)| target(at, command))
+            .map(|to| {
+                let to = usize::try_from(to).ok().filter(|to| *to <= commands.len());
+                to.ok_or_else(|| Problem::new("a jump out of the program"))
+            })
+            .collect::<Result<_, _>>()?;
+        // Octets that were waited for, as TRex counts them: from the last time they were cleared.
+        let mut have = 0;
+        for (at, command) in commands.iter().enumerate() {
+            if targets.contains(&at) {
+                lines.push(Instruction::Label(label(at)));
+            }
+            lines
+                .command(at, command, &mut have)
+                .map_err(|problem| problem.of(format!("command {at}")))?;
+        }
+        if targets.contains(&commands.len()) {
+            lines.push(Instruction::Label(label(commands.len())));
+        }
+        let ends = matches!(commands.last(), Some(Command::Reset | Command::Nc));
+        if program.stream && !ends {
+            // What still comes is passed over, as TRex does.
+            lines.push(Instruction::Close);
+            lines.push(Instruction::WaitPeerClose);
+        }
+        Ok(lines.all)
+    }
+}
+
+/// Upper parts of addresses; `None`: of IPv4.
+struct Family {
+    client: Option<Ipv6Addr>,
+    server: Option<Ipv6Addr>,
+}
+
+fn name_of(number: usize) -> String {
+    format!("template {number}")
+}
+
+fn label(at: usize) -> String {
+    format!("at{at}")
+}
+
+fn object<'a>(of: &'a Map<String, Value>, key: &str) -> Result<&'a Map<String, Value>, Problem> {
+    static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+    match of.get(key) {
+        None | Some(Value::Null) => Ok(&NOTHING),
+        Some(Value::Object(object)) => Ok(object),
+        Some(_) => Err(Problem::new(format!("{key}: expected an object"))),
+    }
+}
+
+fn network(setting: &FlowSetting, side: usize) -> Network {
+    let said = |mac: [MacAddr; 2]| Said::from(mac[side].to_string().as_str());
+    Network {
+        mac: setting.macs.map(said),
+        next_hop: setting.next_hops.map(said),
+        ..Network::default()
+    }
+}
+
+/// Where a command may jump to.
+fn target(at: usize, command: &Command) -> Option<i64> {
+    match command {
+        Command::JmpNz { offset, .. }
+        | Command::JmpDp { offset, .. }
+        | Command::JmpCmp { offset, .. } => Some((at as i64).saturating_add(*offset)),
+        _ => None,
+    }
+}
+
+struct Lines<'a> {
+    buffers: &'a [Buffer],
+    tcp: bool,
+    messages: &'a mut BTreeMap<String, Said>,
+    all: Vec<Said>,
+}
+
+impl Lines<'_> {
+    fn push(&mut self, instruction: Instruction) {
+        self.all.push(Said::from(instruction.to_string().as_str()));
+    }
+
+    fn command(&mut self, at: usize, command: &Command, have: &mut u64) -> Result<(), Problem> {
+        let jump = |condition: Option<Condition>| {
+            let to = target(at, command).unwrap_or(0);
+            Instruction::Jump { label: format!("at{to}"), condition }
+        };
+        let variable = |id: &u32| format!("v{id}");
+        let clock = |id: &u32| format!("t{id}");
+        match command {
+            Command::Tx { buf_index } | Command::TxMsg { buf_index } => {
+                let message = MessageRef::Named(self.message(*buf_index)?);
+                self.push(match self.tcp {
+                    true => Instruction::Send(message),
+                    false => Instruction::SendPacket(message),
+                });
+            }
+            Command::Rx { min_bytes: until, clear } | Command::RxMsg { min_pkts: until, clear } => {
+                let more = until.saturating_sub(*have);
+                let more = u32::try_from(more)
+                    .map_err(|_| Problem::new(format!("{more}: expected less than 2^32")))?;
+                *have = if *clear { 0 } else { *until };
+                match (more, self.tcp) {
+                    (0, _) => {}
+                    (octets, true) => self.push(Instruction::Recv { octets, within: None }),
+                    (packets, false) => {
+                        self.push(Instruction::RecvPackets { packets, take: None, within: None });
+                    }
+                }
+            }
+            Command::Keepalive { msec } => self.push(Instruction::Keepalive(time(*msec, 1e6)?)),
+            Command::CloseMsg => self.push(Instruction::Close),
+            Command::Delay { usec } => {
+                self.push(Instruction::Delay(Delay::Fixed(time(*usec, 1e3)?)))
+            }
+            Command::DelayRnd { min_usec, max_usec } => {
+                let delay = Delay::Uniform(time(*min_usec, 1e3)?, time(*max_usec, 1e3)?);
+                self.push(Instruction::Delay(delay));
+            }
+            Command::Connect if at == 0 => {}
+            Command::Connect => {
+                return Err(Problem::new("connect is supported as the first command only"));
+            }
+            Command::Reset => self.push(Instruction::Reset),
+            Command::Nc => self.push(Instruction::WaitPeerClose),
+            Command::TxMode {} | Command::AddStats {} | Command::AddTickStats {} => {}
+            Command::SetVar { id, val } => {
+                let value = u32::try_from(*val)
+                    .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
+                let value = Number::Constant(value);
+                self.push(Instruction::Set { variable: variable(id), value });
+            }
+            Command::AddVar { id, val } => {
+                self.push(Instruction::Add { variable: variable(id), value: *val });
+            }
+            Command::SetTickVar { id } => {
+                self.push(Instruction::Set { variable: clock(id), value: Number::Clock });
+            }
+            Command::AddTickVar { id, duration } => {
+                let value = (time(*duration, 1e9)?.0 / 1_000_000) as i64;
+                self.push(Instruction::Add { variable: clock(id), value });
+            }
+            Command::JmpNz { id, .. } => {
+                self.push(Instruction::Add { variable: variable(id), value: -1 });
+                self.push(jump(Some(Condition {
+                    variable: variable(id),
+                    elapsed: false,
+                    compare: Compare::Unequal,
+                    value: 0,
+                })));
+            }
+            Command::JmpDp { id, duration, .. } => {
+                let millis = time(*duration, 1e9)?.0 / 1_000_000;
+                let value = u32::try_from(millis).ok().filter(|millis| *millis <= i32::MAX as u32);
+                let value = value.ok_or_else(|| {
+                    Problem::new(format!("duration = {duration}: expected at most 24 days"))
+                })?;
+                self.push(jump(Some(Condition {
+                    variable: clock(id),
+                    elapsed: true,
+                    compare: Compare::Less,
+                    value,
+                })));
+            }
+            Command::JmpCmp { id: Some(id), cmp_op: Some(op), cmp_val, .. } => {
+                let compare = match op.as_str() {
+                    "lt" => Compare::Less,
+                    "le" => Compare::LessOrEqual,
+                    "gt" => Compare::Greater,
+                    "ge" => Compare::GreaterOrEqual,
+                    "eq" => Compare::Equal,
+                    "ne" => Compare::Unequal,
+                    other => {
+                        return Err(Problem::new(format!(
+                            "cmp_op = {other:?}: expected lt, le, gt, ge, eq or ne"
+                        )));
+                    }
+                };
+                let value = u32::try_from(*cmp_val).map_err(|_| {
+                    Problem::new(format!("cmp_val = {cmp_val}: expected less than 2^32"))
+                })?;
+                self.push(jump(Some(Condition {
+                    variable: variable(id),
+                    elapsed: false,
+                    compare,
+                    value,
+                })));
+            }
+            Command::JmpCmp { .. } => self.push(jump(None)),
+            Command::SetTemplate {} | Command::ExecTemplate => {
+                return Err(Problem::new("templates that other flows begin are not supported"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a buffer's message.
+    fn message(&mut self, index: usize) -> Result<String, Problem> {
+        let name = format!("b{index}");
+        if self.messages.contains_key(&name) {
+            return Ok(name);
+        }
+        let buffer = self
+            .buffers
+            .get(index)
+            .ok_or_else(|| Problem::new(format!("there is no buffer {index}")))?;
+        let decoded = |text: &String| {
+            STANDARD
+                .decode(text)
+                .map_err(|error| Problem::new(error.to_string()).of(format!("buffer {index}")))
+        };
+        let message = match buffer {
+            Buffer::Whole(text) => Message::octets(decoded(text)?),
+            Buffer::Filled { base, size, fill } => {
+                let base = decoded(base)?;
+                let rest = size.saturating_sub(base.len() as u32);
+                // Without a filling, the base is repeated.
+                let pattern = match fill {
+                    Some(fill) => decoded(fill)?,
+                    None => base.clone(),
+                };
+                match rest {
+                    0 => Message::octets(base),
+                    _ if pattern.is_empty() => {
+                        let text = format!("buffer {index} has a size and nothing to fill it with");
+                        return Err(Problem::new(text));
+                    }
+                    rest => Message::octets(base).then(Message::repeat(pattern, rest)),
+                }
+            }
+        };
+        self.messages.insert(name.clone(), Said::from(message.to_string().as_str()));
+        Ok(name)
+    }
+}
+
+/// So many of a unit of `nanos`.
+fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
+    let time = amount * nanos;
+    match time.is_finite() && (0.0..=86_400e9).contains(&time) {
+        true => Ok(Nanos(time as u64)),
+        false => Err(Problem::new(format!("a time of {amount}: expected 0 to a day"))),
+    }
+}
+
+/// Tunables of a side: TRex's own, those of the profile, those of the template.
+fn tcp(
+    tcp: bool,
+    family: &Family,
+    global: &Map<String, Value>,
+    own: &Map<String, Value>,
+) -> Result<Tcp, Problem> {
+    let mut all: BTreeMap<&str, String> = BTreeMap::new();
+    for (name, value) in DEFAULTS {
+        all.insert(name, (*value).to_owned());
+    }
+    if family.client.is_some() {
+        all.insert("ttl", HOPS.to_owned());
+    }
+    for info in [global, own] {
+        for (section, values) in info {
+            let values = values
+                .as_object()
+                .ok_or_else(|| Problem::new(format!("{section}: expected an object")))?;
+            match section.as_str() {
+                "tcp" => values.iter().try_for_each(|(name, value)| of_tcp(name, value, &mut all)),
+                "ip" => values.iter().try_for_each(|(name, value)| of_ip(name, value, &mut all)),
+                "ipv6" | "scheduler" => Ok(()),
+                other => Err(Problem::new(format!("{other}: not known"))),
+            }?;
+        }
+    }
+    if !tcp {
+        all.retain(|name, _| matches!(*name, "ttl" | "tos"));
+    }
+    let settings = all.into_iter().map(|(name, text)| (name.to_owned(), Said::from(text.as_str())));
+    Ok(Tcp { settings: settings.collect() })
+}
+
+fn of_tcp<'a>(
+    name: &'a str,
+    value: &Value,
+    all: &mut BTreeMap<&'a str, String>,
+) -> Result<(), Problem> {
+    let number = value.as_u64().or_else(|| value.as_bool().map(u64::from));
+    let number = number.ok_or_else(|| Problem::new(format!("tcp.{name}: expected a number")))?;
+    let truth = |on: bool| on.to_string();
+    match name {
+        "mss" | "initwnd" => _ = all.insert(name, number.to_string()),
+        "rxbufsize" => {
+            let scale = (0..14).find(|scale| number <= 65_535 << scale).unwrap_or(14);
+            all.insert("window", number.to_string());
+            all.insert("reassembly", number.to_string());
+            all.entry("wscale").and_modify(|text| {
+                if text != "false" {
+                    *text = scale.to_string();
+                }
+            });
+        }
+        "do_rfc1323" if number == 0 => {
+            all.insert("timestamps", truth(false));
+            all.insert("wscale", truth(false));
+        }
+        "do_sack" => _ = all.insert("sack", truth(number != 0)),
+        "do_ecn" => _ = all.insert("ecn", truth(number != 0)),
+        "cc_algo" => {
+            let name = if number == 1 { "cubic" } else { "newreno" };
+            all.insert("congestion", name.to_owned());
+        }
+        "keepidle" | "keepintvl" => _ = all.insert(name, format!("{} s", number.min(LONGEST_IDLE))),
+        "delay_ack_msec" => _ = all.insert("delayed_ack", format!("{} ms", number.min(500))),
+        "no_delay" => _ = all.insert("no_delay", truth(number & 1 != 0)),
+        // Of the buffers and timers that are there, none is set by these.
+        "do_rfc1323" | "txbufsize" | "rexmtthresh" | "keepinit" | "blackhole" | "reass_maxqlen"
+        | "no_delay_counter" => {}
+        other => return Err(Problem::new(format!("tcp.{other}: not known"))),
+    }
+    Ok(())
+}
+
+fn of_ip(name: &str, value: &Value, all: &mut BTreeMap<&str, String>) -> Result<(), Problem> {
+    let number = value.as_u64();
+    let number = number.ok_or_else(|| Problem::new(format!("ip.{name}: expected a number")))?;
+    match name {
+        "tos" => _ = all.insert("tos", number.to_string()),
+        "ttl" => _ = all.insert("ttl", number.to_string()),
+        "dont_use_inbound_mac" => {}
+        other => return Err(Problem::new(format!("ip.{other}: not known"))),
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! Counters of flows by TRex's names, from those of a report.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Value, json};
+use squall::report::flows::{FlowsReport, RoleReport};
+
+/// What a counter is made of.
+enum From {
+    /// The sum of these, of flows over TCP.
+    Tcp(&'static [&'static str]),
+    /// ... over UDP.
+    Udp(&'static [&'static str]),
+    /// Arrivals that did not begin for this reason.
+    NotBegun(&'static str),
+    /// A figure of now, or of the last second.
+    Now(fn(&Rates) -> f64),
+}
+
+pub struct Counter {
+    pub name: &'static str,
+    help: &'static str,
+    units: &'static str,
+    /// It is shown where it is 0, too.
+    zero: bool,
+    error: bool,
+    from: From,
+}
+
+/// Of one side.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    active: f64,
+    tx_bps: f64,
+    rx_bps: f64,
+    tx_pps: f64,
+    rx_pps: f64,
+}
+
+const ENDED: &[&str] = &[
+    "closed",
+    "aborted",
+    "reset",
+    "refused",
+    "unreachable",
+    "connect_timeout",
+    "timeout",
+    "keepalive_timeout",
+    "idle",
+];
+const RESENT: &[&str] = &["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
+
+const fn now(
+    name: &'static str,
+    help: &'static str,
+    units: &'static str,
+    of: fn(&Rates) -> f64,
+) -> Counter {
+    Counter { name, help, units, zero: true, error: false, from: From::Now(of) }
+}
+
+const fn tcp(name: &'static str, help: &'static str, of: &'static [&'static str]) -> Counter {
+    Counter { name, help, units: "", zero: false, error: false, from: From::Tcp(of) }
+}
+
+const fn udp(name: &'static str, help: &'static str, of: &'static [&'static str]) -> Counter {
+    Counter { name, help, units: "", zero: false, error: false, from: From::Udp(of) }
+}
+
+const fn error(mut counter: Counter) -> Counter {
+    counter.error = true;
+    counter
+}
+
+const fn octets(mut counter: Counter) -> Counter {
+    counter.units = "bytes";
+    counter
+}
+
+/// In the order in which clients show them.
+pub const COUNTERS: &[Counter] = &[
+    now("m_active_flows", "active open flows", "", |r| r.active),
+    now("m_est_flows", "active established flows", "", |r| r.active),
+    now("m_tx_bw_l7_r", "tx L7 bandwidth, acknowledged", "bps", |r| r.tx_bps),
+    now("m_rx_bw_l7_r", "rx L7 bandwidth, acknowledged", "bps", |r| r.rx_bps),
+    now("m_tx_pps_r", "tx packets per second", "pps", |r| r.tx_pps),
+    now("m_rx_pps_r", "rx packets per second", "pps", |r| r.rx_pps),
+    now("m_avg_size", "average packet size", "B", |r| {
+        let packets = r.tx_pps + r.rx_pps;
+        if packets > 0.0 { (r.tx_bps + r.rx_bps) / packets / 8.0 } else { 0.0 }
+    }),
+    tcp("tcps_connattempt", "connections initiated", &["attempts"]),
+    tcp("tcps_accepts", "connections accepted", &["accepts"]),
+    tcp("tcps_connects", "connections established", &["established"]),
+    tcp("tcps_closed", "connections closed, drops included", ENDED),
+    tcp("tcps_delack", "delayed ACKs sent", &["acks_delayed"]),
+    tcp("tcps_sndtotal", "total packets sent", &["segments_out"]),
+    octets(tcp("tcps_sndbyte", "data bytes sent by the application", &["sent"])),
+    octets(tcp("tcps_sndbyte_ok", "data bytes sent and acknowledged", &["acked"])),
+    tcp("tcps_sndacks", "ack-only packets sent", &["acks_out"]),
+    tcp("tcps_rcvtotal", "total packets received", &["segments_in"]),
+    octets(tcp("tcps_rcvbyte", "bytes received in sequence", &["delivered"])),
+    octets(tcp("tcps_rcvackbyte", "bytes acknowledged by received ACKs", &["acked"])),
+    tcp("tcps_drops", "connections dropped", &["reset"]),
+    error(tcp(
+        "tcps_conndrops",
+        "embryonic connections dropped",
+        &["refused", "unreachable", "connect_timeout"],
+    )),
+    error(tcp("tcps_timeoutdrop", "connections dropped in retransmission timeout", &["timeout"])),
+    error(tcp("tcps_rexmttimeo", "retransmission timeouts", &["rto_timeouts"])),
+    error(tcp("tcps_rexmttimeo_syn", "retransmission timeouts of SYNs", &["retransmit_syn"])),
+    error(tcp("tcps_keepdrops", "connections dropped by keepalive", &["keepalive_timeout"])),
+    tcp("tcps_keepprobe", "keepalive probes sent", &["keepalive_probes"]),
+    error(tcp("tcps_sndrexmitpack", "data packets retransmitted", RESENT)),
+    error(octets(tcp("tcps_sndrexmitbyte", "data bytes retransmitted", &["retransmit_octets"]))),
+    error(tcp("tcps_sndprobe", "window probes sent", &["window_probes"])),
+    error(tcp("tcps_rcvduppack", "packets that were all duplicate", &["duplicate_segments"])),
+    error(tcp("tcps_rcvoopack", "out-of-order packets received", &["out_of_order"])),
+    error(octets(tcp("tcps_rcvoobyte", "out-of-order bytes received", &["out_of_order_octets"]))),
+    error(tcp("tcps_rcvdupack", "duplicate ACKs received", &["duplicate_acks"])),
+    error(tcp("tcps_rcvacktoomuch", "ACKs of data that was not sent", &["acks_too_far"])),
+    error(tcp("tcps_rcvpackafterwin", "packets with data after the window", &["out_of_window"])),
+    error(tcp("tcps_pawsdrop", "segments dropped by PAWS", &["paws_drops"])),
+    udp("udps_accepts", "connections accepted", &["accepts"]),
+    udp("udps_connects", "connections established", &["attempts"]),
+    udp("udps_closed", "connections closed, drops included", ENDED),
+    octets(udp("udps_sndbyte", "data bytes transmitted", &["sent"])),
+    udp("udps_sndpkt", "data packets transmitted", &["segments_out"]),
+    octets(udp("udps_rcvbyte", "data bytes received", &["delivered"])),
+    udp("udps_rcvpkt", "data packets received", &["segments_in"]),
+    error(udp("udps_keepdrops", "connections dropped by keepalive", &["idle"])),
+    error(Counter {
+        name: "err_c_tuple_err",
+        help: "flows not started: all addresses and ports of the clients in use",
+        units: "",
+        zero: false,
+        error: true,
+        from: From::NotBegun("ports_exhausted"),
+    }),
+    error(Counter {
+        name: "err_c_nf_throttled",
+        help: "flows not started: the generator was too slow",
+        units: "",
+        zero: false,
+        error: true,
+        from: From::NotBegun("late"),
+    }),
+    error(Counter {
+        name: "err_flow_overflow",
+        help: "flows not started: too many open flows",
+        units: "",
+        zero: false,
+        error: true,
+        from: From::NotBegun("full"),
+    }),
+    error(Counter {
+        name: "err_redirect_rx",
+        help: "flows not started: the next hop does not answer",
+        units: "",
+        zero: false,
+        error: true,
+        from: From::NotBegun("unresolved"),
+    }),
+];
+
+/// As `get_counter_desc` tells them.
+pub fn described() -> Vec<Value> {
+    let one = |(id, counter): (usize, &Counter)| {
+        let current = matches!(counter.from, From::Now(_));
+        json!({
+            "id": id, "name": counter.name, "help": counter.help, "units": counter.units,
+            "zero": counter.zero, "info": if counter.error { "error" } else { "info" },
+            "abs": current, "real": current,
+        })
+    };
+    COUNTERS.iter().enumerate().map(one).collect()
+}
+
+/// What one side has counted.
+#[derive(Clone, Debug, Default)]
+pub struct Side {
+    tcp: BTreeMap<String, u64>,
+    udp: BTreeMap<String, u64>,
+    not_begun: BTreeMap<String, u64>,
+    active: u64,
+}
+
+impl Side {
+    fn add(&mut self, role: &RoleReport, over_udp: bool) {
+        let counts = if over_udp { &mut self.udp } else { &mut self.tcp };
+        for (from, to) in [(&role.tcp, counts), (&role.not_begun, &mut self.not_begun)] {
+            for (name, n) in from {
+                *to.entry(name.clone()).or_default() += n;
+            }
+        }
+        self.active += role.active;
+    }
+
+    fn of(&self, name: &str) -> u64 {
+        [&self.tcp, &self.udp].iter().filter_map(|counts| counts.get(name)).sum()
+    }
+
+    /// Since `then`, which was so many seconds ago.
+    pub fn rates(&self, then: &Self, seconds: f64) -> Rates {
+        let rate = |name: &str| self.of(name).saturating_sub(then.of(name)) as f64 / seconds;
+        Rates {
+            active: self.active as f64,
+            tx_bps: rate("sent") * 8.0,
+            rx_bps: rate("delivered") * 8.0,
+            tx_pps: rate("segments_out"),
+            rx_pps: rate("segments_in"),
+        }
+    }
+
+    /// By number; zeros are left out.
+    pub fn values(&self, rates: &Rates) -> Map<String, Value> {
+        let sum = |counts: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
+            names.iter().filter_map(|name| counts.get(*name)).sum()
+        };
+        let value = |counter: &Counter| match counter.from {
+            From::Tcp(names) => json!(sum(&self.tcp, names)),
+            From::Udp(names) => json!(sum(&self.udp, names)),
+            From::NotBegun(why) => json!(sum(&self.not_begun, &[why])),
+            From::Now(of) => json!(of(rates)),
+        };
+        let all = COUNTERS.iter().map(value).enumerate();
+        all.filter(|(_, value)| value.as_f64() != Some(0.0))
+            .map(|(id, value)| (id.to_string(), value))
+            .collect()
+    }
+
+    /// Flows that began, of either side.
+    pub fn begun(&self) -> u64 {
+        self.of("attempts") + self.of("accepts")
+    }
+
+    pub fn active(&self) -> u64 {
+        self.active
+    }
+}
+
+/// Both sides of those templates that `chosen` says; over UDP those of which `udp` says so.
+pub fn sides(
+    report: &FlowsReport,
+    udp: &HashMap<String, bool>,
+    chosen: impl Fn(&str) -> bool,
+) -> [Side; 2] {
+    let mut sides = [Side::default(), Side::default()];
+    for template in report.templates.iter().filter(|template| chosen(&template.name)) {
+        let over_udp = udp.get(&template.name).copied().unwrap_or(false);
+        for (side, role) in sides.iter_mut().zip([&template.roles.client, &template.roles.server]) {
+            if let Some(role) = role {
+                side.add(role, over_udp);
+            }
+        }
+    }
+    sides
+}

@@ -1,0 +1,869 @@
+//! TRex's stateful server: profiles of flows, by TRex's methods.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, Value, json};
+use squall::report::Report;
+use squall_profile::{Flows, PacketSource, Stream};
+use squall_units::{Nanos, Rate, RateUnit};
+
+use super::{
+    Answer, DEFAULT, Method, Owner, Refusal, Server, counters,
+    counters::{Rates, Side},
+    id_of,
+};
+use crate::{
+    Astf, FlowSetting,
+    rpc::Params,
+    traffic::{flow_profile, still},
+};
+
+/// What a client asks for at most.
+const API: (u64, u64) = (2, 3);
+/// Octets of a profile's text.
+const LARGEST: usize = 64 << 20;
+/// What open flows have to end once no more begin, unless the start says otherwise.
+const DRAIN: Nanos = Nanos(5_000_000_000);
+/// Rates are over so long at least.
+const WINDOW: Duration = Duration::from_millis(400);
+/// Clients look at a profile's state so often at least, and miss one that is shorter.
+const NOTICED: Duration = Duration::from_millis(100);
+/// Of frames that measure latency, without FCS.
+const PROBE: usize = 78;
+
+/// What the state of flows is called in `port_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Idle,
+    Loaded,
+    Parse,
+    Build,
+    Tx,
+    Cleanup,
+    Delete,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Idle | Self::Delete => "IDLE",
+            Self::Loaded => "ASTF_LOADED",
+            Self::Parse => "ASTF_PARSE",
+            Self::Build => "ASTF_BUILD",
+            Self::Tx => "TX",
+            Self::Cleanup => "ASTF_CLEANUP",
+        }
+    }
+}
+
+/// All there is of flows.
+#[derive(Default)]
+pub struct FlowServer {
+    /// Of whoever has all ports.
+    handler: Option<String>,
+    profiles: BTreeMap<String, Loaded>,
+    /// Starts and changes so far: counters are those of the last.
+    epoch: u64,
+    /// The profile whose flows there are now.
+    active: Option<Active>,
+    latency: Option<Latency>,
+}
+
+struct Loaded {
+    state: State,
+    /// Pieces so far.
+    text: String,
+    /// Of the whole text, as its client says.
+    md5: Option<String>,
+    astf: Option<Astf>,
+    /// When it is no more.
+    gone: Option<Instant>,
+    epoch: u64,
+    /// Of the last start: what had been counted when it ended.
+    last: Option<Arc<Report>>,
+    /// Earlier figures, for rates.
+    before: Option<(Instant, [Side; 2])>,
+    now: Option<(Instant, [Side; 2])>,
+}
+
+impl Default for Loaded {
+    fn default() -> Self {
+        Self {
+            state: State::Idle,
+            text: String::new(),
+            md5: None,
+            astf: None,
+            gone: None,
+            epoch: 0,
+            last: None,
+            before: None,
+            now: None,
+        }
+    }
+}
+
+struct Active {
+    id: String,
+    flows: Flows,
+    /// Templates' flows a second for a multiplier of 1.
+    mult: f64,
+    duration: Option<Nanos>,
+}
+
+/// Streams beside the flows, one from each port.
+#[derive(Clone, Debug)]
+struct Latency {
+    pps: f64,
+    /// Addresses of the first client and the first server.
+    ends: [std::net::Ipv4Addr; 2],
+    /// They begin and end with flows.
+    with_flows: bool,
+}
+
+pub const METHODS: &[(&str, Method)] = &[
+    ("sync", |s, _, _| Ok(s.flow_sync())),
+    ("get_counter_desc", |s, _, p| {
+        let epoch = s.flow_epoch(id_of(p));
+        Ok(json!({ "data": counters::described(), "name": "flows", "epoch": epoch }))
+    }),
+    ("get_counter_values", |s, _, p| Ok(s.flow_counters(id_of(p)))),
+    ("get_total_counter_values", |s, _, _| Ok(s.flow_totals())),
+    ("get_dynamic_counter_desc", |s, _, p| {
+        Ok(json!({ "data": [], "name": "dynamic", "epoch": s.flow_epoch(id_of(p)) }))
+    }),
+    ("get_dynamic_counter_values", |s, _, p| Ok(s.no_dynamic(id_of(p)))),
+    ("get_total_dynamic_counter_values", |s, _, p| Ok(s.no_dynamic(id_of(p)))),
+    ("get_tg_names", |s, _, p| s.flow_groups(p)),
+    ("get_tg_id_stats", |s, _, p| s.flow_group_stats(p)),
+    ("get_flow_info", |_, _, _| Ok(json!([]))),
+    ("get_latency_stats", |s, _, _| Ok(s.latency_stats())),
+    ("topo_get", |_, _, _| Ok(json!({ "topo_data": {} }))),
+    ("tunnel_topo_get", |_, _, _| Ok(json!({ "tunnel_topo_data": "{}" }))),
+    ("get_ignored_macs", |_, _, _| Ok(json!([]))),
+    ("get_ignored_ips", |_, _, _| Ok(json!([]))),
+    ("is_tunnel_supported", |_, _, _| {
+        Ok(
+            json!({ "is_tunnel_supported": false, "error_msg": "tunnels are not supported: use wrap in a profile of Squall's" }),
+        )
+    }),
+];
+
+/// Those that need the handler of all ports; of `acquire` only when it names no port.
+pub const OWNED: &[(&str, Method)] = &[
+    ("release", |s, _, _| s.flow_release()),
+    ("inc_epoch", |s, _, _| {
+        if let Some(flows) = &mut s.flows {
+            flows.epoch += 1;
+        }
+        Ok(json!({}))
+    }),
+    ("profile_fragment", |s, _, p| s.fragment(p)),
+    ("profile_clear", |s, _, p| s.flow_clear(p)),
+    ("start", |s, _, p| s.flow_start(p)),
+    ("stop", |s, _, p| s.flow_stop(p)),
+    ("update", |s, _, p| s.flow_update(p)),
+    ("get_profile_list", |s, _, _| Ok(json!(s.flow_profiles()))),
+    ("service", |_, _, _| Ok(json!({}))),
+    ("start_latency", |s, _, p| s.start_latency(p)),
+    ("stop_latency", |s, _, _| s.stop_latency()),
+    ("update_latency", |s, _, p| s.update_latency(p)),
+    ("topo_clear", |_, _, _| Ok(json!({}))),
+    ("tunnel_topo_clear", |_, _, _| Ok(json!({}))),
+];
+
+/// Those of TRex that are not here, and why.
+pub const REFUSED: &[(&str, &str)] = &[
+    (
+        "topo_fragment",
+        "topologies are not supported: use wrap and gateway in a profile of Squall's",
+    ),
+    ("tunnel_topo_fragment", "tunnels are not supported: use wrap in a profile of Squall's"),
+    ("activate_tunnel_mode", "tunnels are not supported: use wrap in a profile of Squall's"),
+    ("update_tunnel_client", "tunnels are not supported: use wrap in a profile of Squall's"),
+    ("set_ignored_macs", "no frames are ignored by address"),
+    ("set_ignored_ips", "no frames are ignored by address"),
+    ("enable_disable_client", "single clients are not switched off"),
+    ("get_clients_info_start", "there is no list of clients"),
+    ("get_clients_info_pull", "there is no list of clients"),
+    ("get_traffic_dist", "addresses are not distributed over cores"),
+];
+
+impl Server {
+    pub(super) fn flow_api(name: &str, major: u64, minor: u64) -> Result<(), String> {
+        if name != "ASTF" {
+            return Err(format!(
+                "RPC configuration mismatch - server RPC configuration: 'ASTF', client RPC \
+                 configuration: '{name}'"
+            ));
+        }
+        match major == API.0 && minor <= API.1 {
+            true => Ok(()),
+            false => Err(format!(
+                "API version of the client is {major}.{minor}, that of the server {}.{}",
+                API.0, API.1
+            )),
+        }
+    }
+
+    /// Whether a request is of whoever has all ports.
+    pub(super) fn flow_owned(&mut self, params: &Params<'_>) -> Result<(), Refusal> {
+        let handler = params.text("handler")?;
+        let known = self.flows.as_ref().and_then(|flows| flows.handler.as_deref());
+        if known != Some(handler) {
+            let owner = self.owner(0);
+            return Err(Refusal::failed(match owner {
+                "" => "the ports are not acquired by any user".to_owned(),
+                owner => format!("the ports are owned by another user: {owner}"),
+            }));
+        }
+        let now = Instant::now();
+        for owner in self.ports.iter_mut().filter_map(|port| port.owner.as_mut()) {
+            owner.heard = now;
+        }
+        Ok(())
+    }
+
+    pub(super) fn flow_acquire(&mut self, params: &Params<'_>) -> Answer {
+        let (user, session) = (params.text("user")?.to_owned(), params.whole("session_id")?);
+        let force = params.flag("force");
+        let other = self.ports.iter().filter_map(|port| port.owner.as_ref());
+        if let Some(owner) =
+            other.into_iter().find(|owner| owner.user != user || owner.session != session)
+            && !force
+        {
+            return Err(Refusal::failed(format!(
+                "the ports are already taken by '{}' session id '{}'",
+                owner.user, owner.session
+            )));
+        }
+        self.hold_ports()?;
+        let handler = self.secret();
+        let mut ports = Map::new();
+        for number in 0..self.ports.len() {
+            let own = self.secret();
+            ports.insert(number.to_string(), json!(own));
+            self.ports[number].owner =
+                Some(Owner { user: user.clone(), session, handler: own, heard: Instant::now() });
+            self.event(
+                5,
+                json!({ "port_id": number, "who": user, "session_id": session, "force": force }),
+            );
+        }
+        if let Some(flows) = &mut self.flows {
+            flows.handler = Some(handler.clone());
+        }
+        Ok(json!({ "handler": handler, "ports": ports }))
+    }
+
+    fn flow_release(&mut self) -> Answer {
+        for number in 0..self.ports.len() {
+            self.released(number);
+        }
+        if let Some(flows) = &mut self.flows {
+            flows.handler = None;
+        }
+        Ok(json!({}))
+    }
+
+    /// The state of all flows together.
+    pub(super) fn flow_state(&self) -> Option<State> {
+        let flows = self.flows.as_ref()?;
+        let states: Vec<State> = flows.profiles.values().map(|profile| profile.state).collect();
+        let order =
+            [State::Tx, State::Cleanup, State::Delete, State::Build, State::Parse, State::Loaded];
+        Some(order.into_iter().find(|state| states.contains(state)).unwrap_or(State::Idle))
+    }
+
+    pub(super) fn flow_state_name(&self) -> Option<&'static str> {
+        self.flow_state().map(State::name)
+    }
+
+    fn flow_sync(&self) -> Value {
+        let Some(flows) = &self.flows else { return json!({}) };
+        let state = self.flow_state().unwrap_or(State::Idle) as u8;
+        let mut states: Map<String, Value> = flows
+            .profiles
+            .iter()
+            .map(|(id, profile)| (id.clone(), json!(profile.state as u8)))
+            .collect();
+        if states.is_empty() {
+            states.insert("_".into(), json!(0));
+        }
+        json!({ "epoch": flows.epoch, "state": state, "state_profile": states })
+    }
+
+    fn flow_profiles(&self) -> Vec<String> {
+        self.flows.iter().flat_map(|flows| flows.profiles.keys().cloned()).collect()
+    }
+
+    fn loaded(&mut self, id: &str) -> Result<&mut Loaded, Refusal> {
+        let flows = self.flows.as_mut();
+        flows
+            .and_then(|flows| flows.profiles.get_mut(id))
+            .ok_or_else(|| Refusal::failed(format!("profile {id} does not exist")))
+    }
+
+    /// A profile goes from state to state, and all are told.
+    fn goes_to(&mut self, id: &str, state: State, error: Option<&str>) {
+        let Ok(profile) = self.loaded(id) else { return };
+        profile.state = state;
+        let epoch = self.flows.as_ref().map_or(0, |flows| flows.epoch);
+        let mut data = json!({ "profile_id": id, "state": state as u8, "epoch": epoch });
+        if let Some(error) = error {
+            data["error"] = json!(error);
+        }
+        self.event(60, data);
+        let all = self.flow_state().unwrap_or(State::Idle) as u8;
+        let mut data = json!({ "state": all, "epoch": epoch });
+        if let Some(error) = error {
+            data["error"] = json!(error);
+        }
+        self.event(50, data);
+    }
+
+    fn fragment(&mut self, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let fragment = params.text("fragment")?.to_owned();
+        let (first, last) = (params.flag("frag_first"), params.flag("frag_last"));
+        let md5 = params.get("md5").and_then(Value::as_str).map(str::to_owned);
+        let Some(flows) = &mut self.flows else { return Ok(json!({})) };
+        let profile = flows.profiles.entry(id.clone()).or_default();
+        if profile.state == State::Delete {
+            self.cleared(&id);
+        }
+        let Some(flows) = &mut self.flows else { return Ok(json!({})) };
+        let profile = flows.profiles.entry(id.clone()).or_default();
+        if !matches!(profile.state, State::Idle | State::Loaded) {
+            return Err(Refusal::failed(format!("profile {id} is active: stop it first")));
+        }
+        if first {
+            if md5.is_some() && md5 == profile.md5 && profile.astf.is_some() {
+                return Ok(json!({ "matches_loaded": true }));
+            }
+            profile.text.clear();
+            profile.astf = None;
+            profile.md5 = md5;
+        }
+        if profile.text.len() + fragment.len() > LARGEST {
+            profile.text = String::new();
+            let text = format!("a profile of more than {LARGEST} octets");
+            return Err(Refusal::parameters(text));
+        }
+        profile.text.push_str(&fragment);
+        if !last {
+            return Ok(json!({}));
+        }
+        let text = std::mem::take(&mut profile.text);
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|error| Refusal::failed(format!("the profile is no JSON: {error}")))?;
+        let astf = Astf::read(&value)?;
+        // What it asks for in vain is told now, not when it is to start.
+        astf.flows(&FlowSetting::default())?;
+        profile.astf = Some(astf);
+        self.goes_to(&id, State::Loaded, None);
+        Ok(json!({}))
+    }
+
+    fn flow_clear(&mut self, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let Ok(profile) = self.loaded(&id) else { return Ok(json!({})) };
+        if !matches!(profile.state, State::Idle | State::Loaded) {
+            return Err(Refusal::failed(format!("profile {id} is active: stop it first")));
+        }
+        profile.astf = None;
+        profile.md5 = None;
+        profile.gone = Some(Instant::now() + NOTICED);
+        self.goes_to(&id, State::Delete, None);
+        Ok(json!({}))
+    }
+
+    /// A profile is no more.
+    fn cleared(&mut self, id: &str) {
+        self.goes_to(id, State::Idle, None);
+        let epoch = self.flow_epoch(id);
+        if let Some(flows) = &mut self.flows {
+            flows.profiles.remove(id);
+        }
+        // Clients know the one without a name always.
+        if id != DEFAULT {
+            self.event(61, json!({ "profile_id": id, "epoch": epoch }));
+        }
+    }
+
+    fn clear_those_due(&mut self) {
+        let now = Instant::now();
+        let profiles = self.flows.iter().flat_map(|flows| &flows.profiles);
+        let due: Vec<String> = profiles
+            .filter(|(_, profile)| profile.gone.is_some_and(|gone| now >= gone))
+            .map(|(id, _)| id.clone())
+            .collect();
+        due.iter().for_each(|id| self.cleared(id));
+    }
+
+    fn flow_start(&mut self, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let (mult, duration) = (params.number("mult")?, params.number("duration")?);
+        let ipv6 = params
+            .get("ipv6")
+            .is_some_and(|on| on.as_bool() == Some(true) || on.as_u64() == Some(1));
+        let pps = params.get("latency_pps").and_then(Value::as_f64).unwrap_or(0.0);
+        let drain = match params.get("t_duration").and_then(Value::as_f64).unwrap_or(0.0) {
+            given if given > 0.0 && given < 86_400.0 => Nanos((given * 1e9) as u64),
+            _ if params.flag("nc") => Nanos::ZERO,
+            _ => DRAIN,
+        };
+        if !(mult.is_finite() && mult > 0.0) {
+            return Err(Refusal::parameters(format!("mult = {mult}: expected more than 0")));
+        }
+        if (0..self.ports.len()).any(|port| self.sends(port)) {
+            return Err(Refusal::failed("the ports send streams: stop them first"));
+        }
+        let busy = self.flows.as_ref().and_then(|flows| flows.active.as_ref());
+        if let Some(active) = busy.filter(|active| active.id != id) {
+            return Err(Refusal::failed(format!(
+                "profile {} is active, and one profile of flows plays at a time: stop it first",
+                active.id
+            )));
+        }
+        if self.ports.len() != 2 {
+            return Err(Refusal::failed(format!(
+                "flows need two ports, for clients and for servers, and there are {}: start squall \
+                 serve with --trex A,B",
+                self.ports.len()
+            )));
+        }
+        let setting = self.flow_setting(mult, ipv6);
+        let profile = self.loaded(&id)?;
+        if profile.state != State::Loaded {
+            return Err(Refusal::failed(format!("profile {id} is not loaded, or active")));
+        }
+        let astf = profile.astf.as_ref();
+        let astf = astf.ok_or_else(|| Refusal::failed(format!("profile {id} is not loaded")))?;
+        let mut flows = astf.flows(&setting)?;
+        flows.drain = Some(drain);
+        let ends = ends_of(&flows);
+        if pps > 0.0 {
+            let ends = ends.ok_or_else(|| Refusal::failed("latency is measured over IPv4 only"))?;
+            self.set_latency(Some(Latency { pps, ends, with_flows: true }))?;
+        }
+        let lasts = (duration > 0.0 && duration < 1e9).then_some(Nanos((duration * 1e9) as u64));
+        if let Some(server) = &mut self.flows {
+            server.epoch += 1;
+            let epoch = server.epoch;
+            server.active = Some(Active { id: id.clone(), flows, mult, duration: lasts });
+            if let Some(profile) = server.profiles.get_mut(&id) {
+                (profile.epoch, profile.last) = (epoch, None);
+                (profile.before, profile.now) = (None, None);
+            }
+        }
+        self.goes_to(&id, State::Parse, None);
+        self.goes_to(&id, State::Build, None);
+        if let Err(error) = self.play() {
+            if let Some(server) = &mut self.flows {
+                server.active = None;
+                server.latency.take_if(|latency| latency.with_flows);
+            }
+            self.goes_to(&id, State::Loaded, Some(&error.text));
+            return Err(error);
+        }
+        self.goes_to(&id, State::Tx, None);
+        Ok(json!({}))
+    }
+
+    fn flow_setting(&self, mult: f64, ipv6: bool) -> FlowSetting {
+        let macs = [0, 1].map(|port: usize| self.ports[port].info.mac);
+        let hops = [0, 1].map(|port: usize| self.ports[port].destination);
+        FlowSetting { mult, ipv6, macs: Some(macs), next_hops: Some(hops) }
+    }
+
+    /// The flows that are active, and the streams beside them, are what is sent.
+    fn play(&mut self) -> Result<(), Refusal> {
+        let Some(server) = &self.flows else { return Ok(()) };
+        let mut streams = Vec::new();
+        if let Some(latency) = &server.latency {
+            for port in 0..2 {
+                streams.push(self.probe(port, latency));
+            }
+        }
+        let (flows, lasts) = match &server.active {
+            Some(active) => (Some(active.flows.clone()), active.duration),
+            None => (None, None),
+        };
+        if flows.is_none() && streams.is_empty() {
+            self.traffic.end();
+            return Ok(());
+        }
+        let profile = flow_profile(self.traffic.places(), flows, streams, lasts);
+        self.traffic.play(self.start.as_mut(), profile)?;
+        Ok(())
+    }
+
+    fn flow_stop(&mut self, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let profile = self.loaded(&id)?;
+        if profile.state == State::Tx {
+            self.goes_to(&id, State::Cleanup, None);
+            self.traffic.stop();
+        }
+        Ok(json!({}))
+    }
+
+    fn flow_update(&mut self, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let mult = params.number("mult")?;
+        if !(mult.is_finite() && mult > 0.0) {
+            return Err(Refusal::parameters(format!("mult = {mult}: expected more than 0")));
+        }
+        let server = self.flows.as_mut();
+        let Some(active) =
+            server.and_then(|server| server.active.as_mut()).filter(|active| active.id == id)
+        else {
+            return Err(Refusal::failed(format!("profile {id} is not active")));
+        };
+        let by = mult / active.mult;
+        let mut new = Vec::new();
+        for template in &mut active.flows.templates {
+            if let squall_profile::Arrival::Cps { cps, .. } = &mut template.arrival {
+                *cps *= by;
+                new.push((template.name.clone(), *cps));
+            }
+        }
+        active.mult = mult;
+        self.traffic.with(|run| {
+            new.iter()
+                .try_for_each(|(name, cps)| run.set_load(Some(name), squall::Amount::Cps(*cps)))
+        })?;
+        Ok(json!({}))
+    }
+
+    /// Notices the end of flows; `None`: there are none.
+    pub(super) fn look_at_flows(&mut self) -> Option<()> {
+        self.flows.as_ref()?;
+        self.clear_those_due();
+        let id = match self.flows.as_ref().and_then(|server| server.active.as_ref()) {
+            Some(active) => active.id.clone(),
+            None => return Some(()),
+        };
+        self.remember(&id);
+        let outcome = self.traffic.outcome();
+        if let Some(outcome) = outcome {
+            if self.loaded(&id).is_ok_and(|profile| profile.state == State::Tx) {
+                self.goes_to(&id, State::Cleanup, None);
+            }
+            let error = match &outcome {
+                Ok(_) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            if let (Ok(report), Ok(profile)) = (outcome, self.loaded(&id)) {
+                profile.last = Some(report);
+            }
+            self.traffic.fold_if_over();
+            if let Some(server) = &mut self.flows {
+                server.active = None;
+                server.latency.take_if(|latency| latency.with_flows);
+            }
+            self.goes_to(&id, State::Loaded, error.as_deref());
+            // Streams beside the flows go on.
+            if self.flows.as_ref().is_some_and(|server| server.latency.is_some()) {
+                _ = self.play();
+            }
+        }
+        Some(())
+    }
+
+    // Figures
+
+    fn flow_epoch(&self, id: &str) -> u64 {
+        let profile = self.flows.as_ref().and_then(|server| server.profiles.get(id));
+        profile.map_or(0, |profile| profile.epoch)
+    }
+
+    /// The latest report of a profile's flows.
+    fn flow_report(&self, id: &str) -> Option<Arc<Report>> {
+        let server = self.flows.as_ref()?;
+        if server.active.as_ref().is_some_and(|active| active.id == id) {
+            return self.traffic.latest_report();
+        }
+        server.profiles.get(id)?.last.clone()
+    }
+
+    fn udp_of(&self, id: &str) -> HashMap<String, bool> {
+        let server = self.flows.as_ref();
+        let astf = server.and_then(|server| server.profiles.get(id)?.astf.as_ref());
+        astf.into_iter()
+            .flat_map(Astf::groups)
+            .map(|(name, _, over_udp)| (name, over_udp))
+            .collect()
+    }
+
+    fn flow_sides(&self, id: &str, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
+        let report = self.flow_report(id);
+        let flows = report.as_ref().and_then(|report| report.flows.as_ref());
+        flows.map(|flows| counters::sides(flows, &self.udp_of(id), chosen)).unwrap_or_default()
+    }
+
+    /// Keeps figures of now, so that there are rates.
+    fn remember(&mut self, id: &str) {
+        let due = self
+            .loaded(id)
+            .is_ok_and(|profile| profile.now.as_ref().is_none_or(|(at, _)| at.elapsed() >= WINDOW));
+        if due {
+            let sides = self.flow_sides(id, |_| true);
+            if let Ok(profile) = self.loaded(id) {
+                profile.before = profile.now.replace((Instant::now(), sides));
+            }
+        }
+    }
+
+    fn flow_rates(&self, id: &str) -> [Rates; 2] {
+        let server = self.flows.as_ref();
+        let profile = server.and_then(|server| server.profiles.get(id));
+        let active =
+            server.and_then(|server| server.active.as_ref()).is_some_and(|active| active.id == id);
+        match profile.map(|profile| (&profile.before, &profile.now)) {
+            Some((Some((then, before)), Some((at, now)))) if active => {
+                let seconds = (*at - *then).as_secs_f64().max(1e-3);
+                [0, 1].map(|side: usize| now[side].rates(&before[side], seconds))
+            }
+            _ => Default::default(),
+        }
+    }
+
+    fn flow_counters(&self, id: &str) -> Value {
+        let (sides, rates) = (self.flow_sides(id, |_| true), self.flow_rates(id));
+        json!({
+            "name": "flows", "epoch": self.flow_epoch(id),
+            "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
+        })
+    }
+
+    fn flow_totals(&self) -> Value {
+        let server = self.flows.as_ref();
+        let active = server.and_then(|server| server.active.as_ref()).map(|active| &active.id);
+        let last = server.and_then(|server| {
+            server.profiles.iter().max_by_key(|(_, profile)| profile.epoch).map(|(id, _)| id)
+        });
+        match active.or(last) {
+            Some(id) => self.flow_counters(id),
+            None => json!({ "name": "flows", "epoch": 0, "client": {}, "server": {} }),
+        }
+    }
+
+    fn no_dynamic(&self, id: &str) -> Value {
+        json!({ "name": "dynamic", "epoch": self.flow_epoch(id), "client": {}, "server": {} })
+    }
+
+    fn flow_groups(&self, params: &Params<'_>) -> Answer {
+        let id = id_of(params);
+        let epoch = self.flow_epoch(id);
+        let server = self.flows.as_ref();
+        let astf = server.and_then(|server| server.profiles.get(id)?.astf.as_ref());
+        let names = astf.map(|astf| astf.tg_names.clone()).unwrap_or_default();
+        Ok(json!({ "epoch": epoch, "tg_names": names }))
+    }
+
+    fn flow_group_stats(&self, params: &Params<'_>) -> Answer {
+        let id = id_of(params);
+        let epoch = self.flow_epoch(id);
+        let server = self.flows.as_ref();
+        let astf = server.and_then(|server| server.profiles.get(id)?.astf.as_ref());
+        let Some(astf) = astf else {
+            return Err(Refusal::failed(format!("profile {id} is not loaded")));
+        };
+        let mut all = Map::new();
+        all.insert("epoch".into(), json!(epoch));
+        for group in params.list("tg_ids")?.iter().filter_map(Value::as_u64) {
+            let number = usize::try_from(group).unwrap_or(0);
+            let Some(name) = number.checked_sub(1).and_then(|at| astf.tg_names.get(at)) else {
+                return Err(Refusal::parameters(format!("there is no template group {group}")));
+            };
+            let of: Vec<String> = astf
+                .groups()
+                .filter(|(_, own, _)| *own == number)
+                .map(|(template, ..)| template)
+                .collect();
+            let sides = self.flow_sides(id, |template| of.iter().any(|known| known == template));
+            let rates = Rates::default();
+            all.insert(
+                group.to_string(),
+                json!({
+                    "epoch": epoch, "name": name,
+                    "client": sides[0].values(&rates), "server": sides[1].values(&rates),
+                }),
+            );
+        }
+        Ok(Value::Object(all))
+    }
+
+    /// Flows that are open, and those that began, for `get_global_stats`.
+    pub(super) fn flow_global(&self) -> Option<(u64, u64, f64)> {
+        let id = &self.flows.as_ref()?.active.as_ref()?.id;
+        let sides = self.flow_sides(id, |_| true);
+        let report = self.flow_report(id);
+        let cps = report
+            .and_then(|report| Some(report.flows.as_ref()?.total.client.as_ref()?.cps))
+            .unwrap_or(0.0);
+        Some((sides[0].active(), sides[0].begun(), cps))
+    }
+
+    // Latency
+
+    fn set_latency(&mut self, latency: Option<Latency>) -> Result<(), Refusal> {
+        if let Some(latency) = &latency
+            && !(latency.pps.is_finite() && (0.001..=1e6).contains(&latency.pps))
+        {
+            return Err(Refusal::parameters(format!(
+                "{} packets a second for latency: expected 0.001 to 1,000,000",
+                latency.pps
+            )));
+        }
+        if let Some(server) = &mut self.flows {
+            server.latency = latency;
+        }
+        Ok(())
+    }
+
+    fn flows_are_active(&self) -> bool {
+        self.flows.as_ref().is_some_and(|server| server.active.is_some())
+    }
+
+    fn start_latency(&mut self, params: &Params<'_>) -> Answer {
+        let pps = params.number("mult")?;
+        let address = |key: &str| {
+            params
+                .text(key)?
+                .parse()
+                .map_err(|_| Refusal::parameters(format!("{key}: expected an IPv4 address")))
+        };
+        let ends = [address("src_addr")?, address("dst_addr")?];
+        if self.flows_are_active() {
+            return Err(Refusal::failed(
+                "streams for latency are added when flows start: use latency_pps of start",
+            ));
+        }
+        self.set_latency(Some(Latency { pps, ends, with_flows: false }))?;
+        self.play()?;
+        Ok(json!({}))
+    }
+
+    fn stop_latency(&mut self) -> Answer {
+        let was = self.flows.as_ref().is_some_and(|server| server.latency.is_some());
+        if was && !self.flows_are_active() {
+            self.set_latency(None)?;
+            self.play()?;
+        } else if was {
+            // Those of the run are paused: what they have measured stays.
+            for port in 0..2 {
+                self.traffic.pause(&probe_name(port))?;
+            }
+            self.set_latency(None)?;
+        }
+        Ok(json!({ "stopped": was }))
+    }
+
+    fn update_latency(&mut self, params: &Params<'_>) -> Answer {
+        let pps = params.number("mult")?;
+        let latency = self.flows.as_ref().and_then(|server| server.latency.clone());
+        let Some(latency) = latency else {
+            return Err(Refusal::failed("latency is not measured now"));
+        };
+        if self.flows_are_active() {
+            return Err(Refusal::failed("the rate of streams for latency is that of the start"));
+        }
+        self.set_latency(Some(Latency { pps, ..latency }))?;
+        self.play()?;
+        Ok(json!({}))
+    }
+
+    /// An echo request that is signed.
+    fn probe(&self, port: usize, latency: &Latency) -> Stream {
+        let (from, to) = match port {
+            0 => (latency.ends[0], latency.ends[1]),
+            _ => (latency.ends[1], latency.ends[0]),
+        };
+        let mut octets = vec![0; PROBE];
+        octets[..6].copy_from_slice(&self.ports[port].destination.0);
+        octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
+        octets[12..14].copy_from_slice(&[0x08, 0x00]);
+        octets[14] = 0x45;
+        octets[16..18].copy_from_slice(&((PROBE - 14) as u16).to_be_bytes());
+        (octets[22], octets[23]) = (127, 1);
+        octets[26..30].copy_from_slice(&from.octets());
+        octets[30..34].copy_from_slice(&to.octets());
+        octets[34] = 8;
+        Stream {
+            packet: PacketSource::Octets(octets.into()),
+            rate: Rate { num: (latency.pps * 1e3).round() as u64, den: 1000, unit: RateUnit::Pps },
+            latency: true,
+            ..still(port, probe_name(port))
+        }
+    }
+
+    fn latency_stats(&self) -> Value {
+        let server = self.flows.as_ref();
+        let report = match self.traffic.latest_report() {
+            Some(report) => Some(report),
+            None => server.and_then(|server| {
+                let last = server.profiles.values().max_by_key(|profile| profile.epoch)?;
+                last.last.clone()
+            }),
+        };
+        let stream = |port: usize| {
+            let name = probe_name(port);
+            report.as_ref()?.streams.iter().find(|stream| stream.name == name)
+        };
+        let mut data = Map::new();
+        data.insert("epoch".into(), json!(server.map_or(0, |server| server.epoch)));
+        for port in 0..self.ports.len().min(2) {
+            let sent = stream(port).map_or(0, |stream| stream.tx_packets);
+            let rx = stream(1 - port).and_then(|stream| stream.rx.as_ref());
+            let delay = rx.and_then(|rx| rx.latency_ns.as_ref());
+            let micros = |of: fn(&squall::report::Distribution) -> f64| {
+                delay.map_or(0.0, |delay| of(delay) / 1e3)
+            };
+            let bins: Vec<Value> = delay
+                .into_iter()
+                .flat_map(|delay| &delay.bins)
+                .map(|(lower, _, n)| json!({ "key": lower / 1000, "val": n }))
+                .collect();
+            let (max, mean) = (micros(|d| d.max as f64), micros(|d| d.mean));
+            data.insert(
+                format!("port-{port}"),
+                json!({
+                    "hist": {
+                        "cnt": delay.map_or(0, |delay| delay.count), "high_cnt": 0,
+                        "min_usec": micros(|d| d.min as f64), "max_usec": max, "s_max": max,
+                        "s_avg": mean, "histogram": bins,
+                    },
+                    "stats": {
+                        "m_tx_pkt_ok": sent, "m_pkt_ok": rx.map_or(0, |rx| rx.packets),
+                        "m_jitter": rx.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
+                        "m_seq_error": rx.map_or(0, |rx| rx.lost + rx.reordered),
+                        "m_unsup_prot": 0, "m_no_magic": 0, "m_no_id": 0, "m_length_error": 0,
+                        "m_no_ipv4_option": 0, "m_tx_pkt_err": 0, "m_rx_check": 0,
+                        "m_l3_cs_err": 0, "m_l4_cs_err": 0,
+                    },
+                }),
+            );
+        }
+        json!({ "data": data })
+    }
+}
+
+fn probe_name(port: usize) -> String {
+    format!("latency {port}")
+}
+
+/// The first client and the first server; `None`: they have IPv6.
+fn ends_of(flows: &Flows) -> Option<[std::net::Ipv4Addr; 2]> {
+    let template = flows.templates.first()?;
+    let first = |pool: usize| {
+        let text = &flows.pools.get(pool)?.addresses.first()?.text;
+        text.split('-').next()?.parse().ok()
+    };
+    Some([first(template.clients)?, first(template.servers)?])
+}
