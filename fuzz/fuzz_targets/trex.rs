@@ -36,13 +36,19 @@ fuzz_target!(|octets: &[u8]| {
         speed_bps: Some(1e10),
         longest: 1518,
     };
-    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere));
-    let hello = br#"{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{"name":"STL","major":5,"minor":0}}"#;
-    let handle = told(&server.answer(hello).0, "api_h");
+    // Streams or flows, by the first octet.
+    let flows = octets.first().is_some_and(|first| first & 1 == 1);
+    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows);
+    let (name, major) = if flows { ("ASTF", 2) } else { ("STL", 5) };
+    let hello = format!(
+        r#"{{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{{"name":"{name}","major":{major},"minor":0}}}}"#
+    );
+    let handle = told(&server.answer(hello.as_bytes()).0, "api_h");
     let acquire = format!(
         r#"{{"jsonrpc":"2.0","id":"2","method":"acquire","params":{{"api_h":"{handle}","port_id":0,"user":"a","session_id":1,"force":true}}}}"#
     );
-    let owned = told(&server.answer(acquire.as_bytes()).0, "result");
+    let owned =
+        told(&server.answer(acquire.as_bytes()).0, if flows { "handler" } else { "result" });
     for line in octets.split(|octet| *octet == b'\n').take(50) {
         let message = match std::str::from_utf8(line) {
             Ok(text) => text.replace("HANDLE", &handle).replace("OWNED", &owned).into_bytes(),

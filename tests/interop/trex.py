@@ -4,30 +4,23 @@ reset, the shipped profiles loaded, started at 1,000 frames a second and stopped
 the receiving interface has them; two clients and a port that one takes away; pause, update,
 statistics, latency. A dozen of the profiles; all of them with --full.
 
-The client and its profiles are not part of this project: TREX_ORACLE names the folder. Without it
-this is skipped. Broken messages are sent without the client, too.
+Without the client and its profiles (trex_oracle.py) this is skipped. Broken messages are sent without the client, too.
 """
 
-import contextlib
 import glob
 import json
 import os
 import pathlib
 import random
-import subprocess
 import sys
-import tarfile
 import time
 import warnings
 import zlib
 
 from tools import Failed, in_a_lab, same
+from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, skipped, unpack
 
 warnings.simplefilter("ignore")
-SQUALL = os.environ.get("SQUALL", "target/debug/squall")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ORACLE = pathlib.Path(os.environ.get("TREX_ORACLE", ROOT.parent / "shared/oracle/trex"))
-SYNC, ASYNC = 24501, 24500
 # Of the shipped files, those that are no profiles of streams.
 NONE = {"stl/imix_wlc.py", "stl/tpg_tags_conf.py"}
 # What each shows: lengths, chains, tags, randoms, tuples, masks, statistics.
@@ -49,40 +42,6 @@ SOME = [
 
 def arrived(interface):
     return int(pathlib.Path(f"/sys/class/net/{interface}/statistics/rx_packets").read_text())
-
-
-@contextlib.contextmanager
-def daemon(folder):
-    argv = [
-        SQUALL,
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--grpc",
-        "off",
-        "--data",
-        str(folder / "data"),
-    ]
-    argv += [
-        "--trex",
-        "af_packet:veth-a,af_packet:veth-b",
-        "--trex-sync",
-        str(SYNC),
-        "--trex-async",
-        str(ASYNC),
-    ]
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen([*argv, "--json"], stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        line = process.stdout.readline()
-        if not line:
-            raise Failed(f"squall serve: {(folder / 'log').read_text()}")
-        same("where TRex is served", json.loads(line)["trex"]["sync"], f"127.0.0.1:{SYNC}")
-        yield process
-        same("the daemon goes on", process.poll(), None)
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def settle(client, port):
@@ -218,43 +177,9 @@ def many(api, client):
 
 
 def console(folder):
-    batch = folder / "batch"
-    batch.write_text(
-        "connect\nportattr\nstart -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force\nstats\nstreams\nping\nstop -a\nquit\n"
-    )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "trex.console.trex_console",
-            "-s",
-            "127.0.0.1",
-            "-p",
-            str(SYNC),
-            "--async_port",
-            str(ASYNC),
-            "--batch",
-            str(batch),
-            "-f",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder / "trex",
-        env={
-            **os.environ,
-            "PYTHONPATH": str(folder / "trex/automation/trex_control_plane/interactive"),
-            "TERM": "xterm",
-        },
-    )
-    said = done.stdout + done.stderr
-    for bad in ("Traceback", "[FAILED]", "Syntax"):
-        if bad in said:
-            raise Failed(f"console: {said[-2000:]}")
-    if done.returncode:
-        raise Failed(f"console: {done.returncode}: {said[-2000:]}")
+    lines = ["connect", "portattr"]
+    lines += ["start -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force"]
+    run_console(folder, [*lines, "stats", "streams", "ping", "stop -a"])
     print("TRex's console in batch mode")
 
 
@@ -298,10 +223,9 @@ def broken():
 
 
 def inside(folder, argv):
-    with tarfile.open(next(ORACLE.glob("*.tar.xz"))) as archive:
-        archive.extractall(folder / "trex", filter="data")
+    library = unpack(folder)
     os.chdir(folder / "trex")
-    sys.path.insert(0, str(folder / "trex/automation/trex_control_plane/interactive"))
+    sys.path.insert(0, str(library))
     from trex.stl import api
 
     try:
@@ -323,9 +247,6 @@ def inside(folder, argv):
 
 
 if __name__ == "__main__":
-    if not (ORACLE / "goldens").is_dir():
-        print(
-            "SKIPPED: TRex's client and profiles (not in this project): TREX_ORACLE names no folder with them"
-        )
+    if skipped():
         sys.exit(0)
     sys.exit(in_a_lab(SQUALL, __file__, inside))

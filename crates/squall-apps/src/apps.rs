@@ -547,6 +547,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                             | Op::HttpResponse { .. }
                             | Op::Extract { .. }
                             | Op::UnlessRedirect { .. }
+                            | Op::Flush
                     )
                 {
                     self.run(&[]);
@@ -833,6 +834,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.finished();
                 self.socket.abort();
                 return Step::Over;
+            }
+            Op::Flush => {
+                if self.waits_for_acknowledgement() {
+                    return Step::Waits;
+                }
             }
             Op::WaitPeerClose => {
                 *input = &[];

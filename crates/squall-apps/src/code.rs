@@ -76,6 +76,7 @@ pub enum Op {
     },
     Close,
     Reset,
+    Flush,
     WaitPeerClose,
     RecvPackets {
         packets: u32,
@@ -227,6 +228,8 @@ pub const MOST_REGISTERS: usize = 8;
 const MOST_VALUES: usize = 64;
 /// The value that a redirection is taken into.
 const LOCATION: &str = "location";
+/// Rounds without waiting, of all loops inside each other.
+const MOST_ROUNDS: u64 = 1 << 17;
 const MOST_SLICES: u64 = 1 << 20;
 /// What the length field of UDP allows.
 const MOST_DATAGRAM: u64 = 65_527;
@@ -397,6 +400,7 @@ impl<'a> Compiler<'a> {
                 self.push(Op::Close);
             }
             Instruction::Reset => self.push(Op::Reset),
+            Instruction::Flush => self.push(Op::Flush),
             Instruction::WaitPeerClose => {
                 self.within(None)?;
                 self.push(Op::WaitPeerClose);
@@ -493,9 +497,11 @@ impl<'a> Compiler<'a> {
             I::Send(_) => (Transport::Tcp, "TCP", "send_packet"),
             I::Recv { .. } => (Transport::Tcp, "TCP", "recv_packet_octets"),
             I::RecvUntil { .. } => (Transport::Tcp, "TCP", "recv_packets 1"),
-            I::HttpResponse { .. } | I::HttpServe { .. } | I::WaitPeerClose | I::Reset => {
-                (Transport::Tcp, "TCP", "close")
-            }
+            I::HttpResponse { .. }
+            | I::HttpServe { .. }
+            | I::WaitPeerClose
+            | I::Flush
+            | I::Reset => (Transport::Tcp, "TCP", "close"),
             I::SendPacket(_) => (Transport::Udp, "UDP", "send"),
             I::RecvPackets { .. } | I::RecvPacketOctets { .. } => (Transport::Udp, "UDP", "recv"),
             _ => return Ok(()),
@@ -931,8 +937,12 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
         Entered,
         Left,
     }
+    let bounded = bounded(ops);
     let next = |at: usize| -> [Option<usize>; 2] {
         let ahead = Some(at + 1);
+        if bounded.contains(&at) {
+            return [ahead, None];
+        }
         match ops[at] {
             // TCP holds back who sends more than the peer takes; UDP does not.
             Op::Send { .. } | Op::SendSlice { .. } if transport == Transport::Udp => [ahead, None],
@@ -973,6 +983,47 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
         }
     }
     None
+}
+
+/// Jumps back that count down to 0, from so little that all rounds of the program may be done at
+/// once.
+fn bounded(ops: &[Op]) -> Vec<usize> {
+    let most = |register: u8| {
+        ops.iter().try_fold(0u32, |most, op| match *op {
+            Op::Set { register: other, value } if other == register => Some(most.max(value)),
+            Op::SetRandom { register: other, high, .. } if other == register => {
+                Some(most.max(high))
+            }
+            Op::SetClock { register: other } | Op::Add { register: other, value: 0.. }
+                if other == register =>
+            {
+                None
+            }
+            _ => Some(most),
+        })
+    };
+    let takes = ops.iter().any(|op| matches!(op, Op::RecvPackets { take, .. } if *take != NO_TAKE));
+    let mut rounds = 1u64;
+    let mut found = Vec::new();
+    for (at, op) in ops.iter().enumerate() {
+        let register = match *op {
+            Op::Again { register, .. } => register,
+            Op::JumpIf { register, elapsed: false, compare: Compare::Unequal, value: 0, to }
+                if (to as usize) < at
+                    && matches!(ops[at - 1], Op::Add { register: down, value: ..0 } if down == register) =>
+            {
+                register
+            }
+            _ => continue,
+        };
+        let Some(most) = most(register).filter(|_| !takes) else { continue };
+        rounds = rounds.saturating_mul(u64::from(most) + 1);
+        if rounds > MOST_ROUNDS {
+            break;
+        }
+        found.push(at);
+    }
+    found
 }
 
 fn index<T>(table: &mut Vec<T>, value: T) -> u32 {

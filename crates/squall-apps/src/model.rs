@@ -71,6 +71,8 @@ pub enum Instruction {
     Close,
     /// Ends the flow at once, by a RST over TCP (`reset`).
     Reset,
+    /// Waits until all that was sent is acknowledged (`flush`).
+    Flush,
     /// Waits until the peer sends no more, and passes over what it still sends (`wait_peer_close`).
     WaitPeerClose,
     /// Sends what follows in the text of the program at this rate at most: each `tick` as many

@@ -30,6 +30,7 @@ impl Instruction {
             Self::Close => "close",
             Self::Reset => "reset",
             Self::WaitPeerClose => "wait_peer_close",
+            Self::Flush => "flush",
             Self::Rate { .. } => "rate",
             Self::SendPacket(_) => "send_packet",
             Self::RecvPackets { .. } => "recv_packets",
@@ -45,7 +46,7 @@ impl Instruction {
 }
 
 const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, label, jump, loop, \
-                     end, close, reset, wait_peer_close, rate, send_packet, recv_packets, \
+                     end, close, reset, flush, wait_peer_close, rate, send_packet, recv_packets, \
                      recv_packet_octets, keepalive, http_response, http_serve, extract, check or \
                      unless_redirect";
 
@@ -63,6 +64,7 @@ impl FromStr for Instruction {
             "end" => line.alone(rest, Self::End, "end"),
             "close" => line.alone(rest, Self::Close, "close"),
             "reset" => line.alone(rest, Self::Reset, "reset"),
+            "flush" => line.alone(rest, Self::Flush, "flush"),
             "wait_peer_close" => line.alone(rest, Self::WaitPeerClose, "wait_peer_close"),
             "send" => Ok(Self::Send(line.message(rest)?)),
             "send_packet" => Ok(Self::SendPacket(line.message(rest)?)),
@@ -423,6 +425,7 @@ impl fmt::Display for Instruction {
             | Self::End
             | Self::Close
             | Self::Reset
+            | Self::Flush
             | Self::WaitPeerClose => Ok(()),
             Self::Send(message) | Self::SendPacket(message) => write!(f, " {message}"),
             Self::Recv { octets, within } | Self::RecvPacketOctets { octets, within } => {

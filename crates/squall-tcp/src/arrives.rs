@@ -10,7 +10,7 @@ use crate::{
     congestion::initial_window,
     core::{Found, MOST_OWED, rto},
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{Bad, Ip, Key, Options, PLAIN4, STAMPED4, Segment, sack_blocks},
+    packet::{Bad, Ip, Key, Options, PLAIN4, STAMPED4, Segment, TcpHeader, sack_blocks},
     seq::{distance, le, lt, max},
     stack::{Near, Stack},
     wheel::{tick, ticks},
@@ -191,8 +191,10 @@ impl<A: Application> Stack<A> {
         f.rcv_adv = f.rcv_nxt.wrapping_add(window);
         f.snd_wnd = segment.window.into();
         let options = Options::read(segment.options);
-        let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
-        f.mss = f.mss.min(options.mss.unwrap_or(default).max(LEAST_MSS));
+        if class.tunables.peer_mss {
+            let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
+            f.mss = f.mss.min(options.mss.unwrap_or(default).max(LEAST_MSS));
+        }
         f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
         let both = |f: &crate::flow::Flow<A::State>, flag, theirs| f.bits.has(flag) && theirs;
         let (sack, stamps) = (
@@ -279,7 +281,7 @@ impl<A: Application> Stack<A> {
             if self.establish(now, flow).is_break() {
                 return Some(DONE);
             }
-            return Some(self.next_octets(now, flow, payload, fin));
+            return Some(self.next_octets(now, flow, payload, segment.has(PSH), fin));
         }
         f.bits.forgive();
         let talks = matches!(state, State::Established | State::CloseWait);
@@ -293,8 +295,10 @@ impl<A: Application> Stack<A> {
                     sample(f, (ms * 1049).max(524));
                 }
             }
-            if flight >= f.cwnd / 2 {
-                f.cwnd = f.cwnd.saturating_add(acked).min(1 << 30);
+            let limit = class.tunables.abc_limit;
+            if flight >= f.cwnd / 2 || limit != 0 && f.cwnd <= f.snd_wnd {
+                let counted = congestion::slow_start(acked, limit, f.mss.into());
+                f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
             }
             if le(f.piece_at.wrapping_add(f.piece.len), segment.ack) {
                 f.piece.len = 0;
@@ -330,17 +334,24 @@ impl<A: Application> Stack<A> {
             self.finish(now, flow, Reason::Closed);
             return Some(DONE);
         }
-        Some(self.next_octets(now, flow, payload, fin))
+        Some(self.next_octets(now, flow, payload, segment.has(PSH), fin))
     }
 
     /// The next octets of the stream, if any, and its end.
     #[inline(always)]
-    fn next_octets(&mut self, now: Nanos, flow: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
+    fn next_octets(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        payload: &[u8],
+        push: bool,
+        fin: bool,
+    ) -> ControlFlow<()> {
         if !payload.is_empty() {
             let (f, class) = self.core.parts(flow);
             f.rcv_nxt = f.rcv_nxt.wrapping_add(payload.len() as u32);
             class.counters.delivered += payload.len() as u64;
-            self.acknowledge_later(now, flow, payload.len());
+            self.acknowledge_later(now, flow, payload.len(), push);
             self.tell(now, flow, Event::Received(payload));
             self.aborted(now, flow)?;
         }
@@ -348,12 +359,23 @@ impl<A: Application> Stack<A> {
     }
 
     /// So many octets came that were next: two segments (RFC 9293 §3.8.6.3) are acknowledged at
-    /// once, one a little later.
+    /// once, one a little later; or as the tunables say.
     #[inline(always)]
-    fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize) {
+    fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let (f, class) = self.core.parts(flow);
         let delay = class.delayed_ack;
-        if delay == 0 || f.bits.has(Bits::ACK_LATER) || octets >= 2 * usize::from(f.mss) {
+        let due = match class.tunables.ack_octets {
+            0 => f.bits.has(Bits::ACK_LATER) || octets >= 2 * usize::from(f.mss),
+            most => {
+                let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
+                if class.window.saturating_sub(room) >= most || octets > usize::from(f.mss) {
+                    self.ack_apart(now, flow);
+                    return;
+                }
+                false
+            }
+        };
+        if delay == 0 || due || push && class.tunables.ack_push {
             let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
             self.core.pressed |= room.saturating_add(MOST_OWED) <= class.window;
             self.ack_now(flow);
@@ -805,7 +827,7 @@ impl<A: Application> Stack<A> {
         if fills {
             self.ack_now(flow);
         } else {
-            self.acknowledge_later(now, flow, payload.len());
+            self.acknowledge_later(now, flow, payload.len(), false);
         }
         if fin_at == Some(self.core.flows[flow].rcv_nxt) {
             return self.fin(now, flow);
@@ -939,6 +961,33 @@ impl<A: Application> Stack<A> {
     pub(crate) fn ack_now(&mut self, flow: u32) {
         self.core.flows[flow].bits.set(Bits::ACK_NOW);
         self.core.enqueue(flow);
+    }
+
+    /// An ACK of its own, however many segments come together.
+    #[cold]
+    fn ack_apart(&mut self, now: Nanos, flow: u32) {
+        let options = self.options(now, flow);
+        let (window, edge) = self.window(flow);
+        let key = self.core.key(flow);
+        let f = &self.core.flows[flow];
+        let (seq, ack, class) = (f.snd_nxt, f.rcv_nxt, ClassId(f.class));
+        let header = TcpHeader {
+            local_port: key.local_port,
+            remote_port: key.remote_port,
+            seq,
+            ack,
+            flags: ACK,
+            window,
+            options: &options,
+        };
+        if !self.core.answer_with(class, &key, &header) {
+            self.ack_now(flow);
+            return;
+        }
+        let (f, class) = self.core.parts(flow);
+        f.rcv_adv = edge;
+        f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER);
+        class.counters.acks_out += 1;
     }
 
     /// An ACK for what was not acceptable: at once for octets, else as often as is allowed.

@@ -53,6 +53,12 @@ pub(crate) fn initial_window(segments: u16, mss: u32) -> u32 {
     (segments * mss).min((segments * 1460).max(2 * mss))
 }
 
+/// What `acked` octets count for in slow start: at most `limit` segments, if that is not 0 (RFC 3465 §2.2).
+#[inline]
+pub(crate) fn slow_start(acked: u32, limit: u16, mss: u32) -> u32 {
+    if limit == 0 { acked } else { acked.min(u32::from(limit) * mss) }
+}
+
 /// Half of what is under way (RFC 5681 §3.1, equation 4).
 pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
     (flight / 2).max(2 * mss)

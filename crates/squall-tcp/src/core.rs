@@ -100,6 +100,8 @@ pub(crate) struct Class {
     pub rto_min: u32,
     pub rto_max: u32,
     pub delayed_ack: u32,
+    /// Octets; all there are for none.
+    pub send_buffer: u32,
     pub time_wait: u32,
     /// In [`Core::waits`].
     ring: usize,
@@ -116,6 +118,7 @@ impl Class {
             rto_min: ticks(tunables.rto_min),
             rto_max: ticks(tunables.rto_max),
             delayed_ack: ticks(tunables.delayed_ack),
+            send_buffer: if tunables.send_buffer == 0 { u32::MAX } else { tunables.send_buffer },
             time_wait: ticks(tunables.time_wait),
             ring: 0,
             tunables,
@@ -700,7 +703,8 @@ impl<S: Copy + Default> Core<S> {
         self.answer_with(class, key, &header);
     }
 
-    fn answer_with(&mut self, class: ClassId, key: &Key, header: &TcpHeader<'_>) {
+    /// Whether there was room for it.
+    pub fn answer_with(&mut self, class: ClassId, key: &Key, header: &TcpHeader<'_>) -> bool {
         let (tos, ttl) = self.ip_fields(class);
         let ip = ip_len(key.addresses);
         let mut octets = [0; 104];
@@ -709,12 +713,14 @@ impl<S: Copy + Default> Core<S> {
         self.ip_id = self.ip_id.wrapping_add(1);
         write_ip(packet, key.addresses, TCP, tos, ttl, self.ip_id);
         let len = packet.len();
-        if self.answer(class, key, len, octets) && header.flags & RST != 0 {
+        let queued = self.answer(class, key, len, octets);
+        if queued && header.flags & RST != 0 {
             match self.classes.get_mut(usize::from(class.0)) {
                 Some(class) => class.counters.resets_out += 1,
                 None => self.strays.resets_out += 1,
             }
         }
+        queued
     }
 
     /// Queues an ICMP port unreachable about `packet`, of which as much is quoted as is needed to

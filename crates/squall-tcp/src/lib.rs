@@ -35,4 +35,4 @@ pub use core::Socket;
 pub use counters::{Counters, Strays};
 pub use flow::State;
 pub use stack::{Near, Stack};
-pub use tunables::{Congestion, Settings, TunableError, Tunables};
+pub use tunables::{Congestion, OptionOrder, Settings, TunableError, Tunables};

@@ -26,11 +26,16 @@ impl<A: Application> Stack<A> {
         f.bits.set_dupacks(0);
         let (una, nxt) = (f.snd_una, f.snd_nxt);
         let mss = u32::from(f.mss);
+        let (window, opened) = (f.cwnd, f.snd_wnd);
+        let limit = self.core.class(flow).tunables.abc_limit;
         // What is not used does not grow (RFC 7661, 9438 §5.8).
-        let limited = flight >= f.cwnd / 2;
+        let limited = flight >= window / 2 || limit != 0 && window <= opened;
+        let f = &mut self.core.flows[flow];
         if f.extra == crate::flow::NO_EXTRA {
             // Slow start.
             if limited {
+                let acked = congestion::slow_start(acked, limit, mss);
+                let f = &mut self.core.flows[flow];
                 f.cwnd = f.cwnd.saturating_add(acked).min(1 << 30);
             }
             return;
@@ -84,7 +89,11 @@ impl<A: Application> Stack<A> {
                         // All that is acknowledged counts (RFC 3465), behind a time-out a segment
                         // an ACK; to the threshold.
                         threshold => {
-                            let counted = if after_timeout { acked.min(mss) } else { acked };
+                            let counted = if after_timeout {
+                                acked.min(mss)
+                            } else {
+                                congestion::slow_start(acked, limit, mss)
+                            };
                             cwnd.saturating_add(counted).min(threshold.unwrap_or(u32::MAX))
                         }
                     };

@@ -9,8 +9,17 @@ pub struct Tunables {
     /// less, for its longer header. What the peer's MSS allows if that is less. A datagram may have
     /// 12 octets more.
     pub mss: u16,
+    /// Segments are no longer than the peer's MSS (RFC 9293 §3.7.1); `false`: than our own.
+    pub peer_mss: bool,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
+    /// Segments by which an acknowledgment makes the congestion window grow at most in slow start
+    /// (L of RFC 3465), which it then does as long as the peer's window is no smaller, as BSD's; 0:
+    /// as many as it acknowledges, if half of the window was used.
+    pub abc_limit: u16,
+    /// Octets that are sent and not acknowledged, at most; the last of them has PSH
+    /// (tcp.txbufsize). 0: no such bound.
+    pub send_buffer: u32,
     /// Receive window, octets (tcp.rxbufsize). At most 65,535 << `wscale`.
     pub window: u32,
     /// Window scale that is offered (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not
@@ -22,11 +31,18 @@ pub struct Tunables {
     pub sack: bool,
     /// Offer and use timestamps (RFC 7323; tcp.do_rfc1323).
     pub timestamps: bool,
+    /// In which order a SYN has its options.
+    pub option_order: OptionOrder,
     /// Send short segments at once: Nagle's algorithm is off (tcp.no_delay).
     pub no_delay: bool,
     /// How long an acknowledgement may wait for company (tcp.delay_ack_msec); 0: not at all. At
     /// most 500 ms.
     pub delayed_ack: Nanos,
+    /// Octets received that are acknowledged at once (tcp.no_delay_counter); 0: two segments (RFC
+    /// 9293 §3.8.6.3).
+    pub ack_octets: u32,
+    /// A segment with PSH is acknowledged at once.
+    pub ack_push: bool,
     /// Until there is a round-trip time (RFC 6298 §2.1).
     pub rto_initial: Nanos,
     pub rto_min: Nanos,
@@ -58,6 +74,15 @@ pub struct Tunables {
     pub udp_idle: Nanos,
 }
 
+/// The order of a SYN's options, by which systems are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionOrder {
+    /// MSS, SACK, timestamps, window scale.
+    Linux,
+    /// MSS, window scale, SACK, timestamps; filled up at the end: BSD's, macOS's and TRex's.
+    Bsd,
+}
+
 /// How the congestion window grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
@@ -73,14 +98,20 @@ impl Default for Tunables {
     fn default() -> Self {
         Self {
             mss: 1460,
+            peer_mss: true,
             initwnd: 10,
+            abc_limit: 0,
+            send_buffer: 0,
             window: 256 << 10,
             wscale: Some(7),
             reassembly: 256 << 10,
             sack: true,
             timestamps: true,
+            option_order: OptionOrder::Linux,
             no_delay: true,
             delayed_ack: Nanos(40 * MS),
+            ack_octets: 0,
+            ack_push: false,
             rto_initial: Nanos::SECOND,
             rto_min: Nanos(200 * MS),
             rto_max: Nanos(60_000 * MS),

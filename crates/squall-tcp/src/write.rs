@@ -4,7 +4,7 @@ use squall_units::{Cut, Nanos};
 use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, SYN};
 
 use crate::{
-    Application, ClassId, Output, Tuple,
+    Application, ClassId, OptionOrder, Output, Tuple,
     arrives::stamp,
     congestion::initial_window,
     core::rto,
@@ -40,11 +40,12 @@ impl<A: Application> Stack<A> {
     #[inline]
     pub(crate) fn write(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Written {
         let mut packets = 0;
+        let idle = self.core.flows[flow].flight() == 0;
         loop {
             if packets >= TURN {
                 return Written { packets, left: Left::Turn };
             }
-            match self.write_one(now, flow, out) {
+            match self.write_one(now, flow, idle, out) {
                 Some(true) => packets += 1,
                 Some(false) => return Written { packets, left: Left::Nothing },
                 None => return Written { packets, left: Left::Room },
@@ -80,7 +81,7 @@ impl<A: Application> Stack<A> {
             }
             if len > 0 || fin {
                 let whole = PLAIN4 as u32 + u32::from(f.mss) - headers as u32;
-                let window = f.snd_wnd.saturating_sub(flight);
+                let window = f.snd_wnd.min(class.send_buffer).saturating_sub(flight);
                 let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
                 let idle =
@@ -178,7 +179,13 @@ impl<A: Application> Stack<A> {
 
     /// The next packet: whether there was one; `None`: there is no room.
     #[inline]
-    fn write_one(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
+    fn write_one(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        idle: bool,
+        out: &mut impl Output,
+    ) -> Option<bool> {
         let f = &self.core.flows[flow];
         let (bits, plain) = (f.bits, f.extra == NO_EXTRA);
         match bits.state() {
@@ -201,7 +208,7 @@ impl<A: Application> Stack<A> {
                     return Some(true);
                 }
                 let may = matches!(state, State::Established | State::CloseWait);
-                if may && self.write_new(now, flow, out)? {
+                if may && self.write_new(now, flow, idle, out)? {
                     return Some(true);
                 }
                 self.write_ack(now, flow, out)
@@ -360,7 +367,13 @@ impl<A: Application> Stack<A> {
 
     /// New octets, a FIN behind the last; in ESTABLISHED and CLOSE-WAIT.
     #[inline]
-    fn write_new(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
+    fn write_new(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        idle: bool,
+        out: &mut impl Output,
+    ) -> Option<bool> {
         let f = &self.core.flows[flow];
         let plain = f.extra == NO_EXTRA;
         let end = match f.piece.len {
@@ -368,8 +381,10 @@ impl<A: Application> Stack<A> {
             len if plain => f.piece_at.wrapping_add(len),
             _ => self.core.stream_end(flow),
         };
+        let buffer = self.core.class(flow).send_buffer.saturating_sub(f.flight());
         let available = end.wrapping_sub(f.snd_nxt);
-        let closes = f.bits.has(Bits::CLOSE);
+        let closes = f.bits.has(Bits::CLOSE) && available <= buffer;
+        let available = available.min(buffer);
         if available == 0 && !closes {
             return Some(false);
         }
@@ -393,10 +408,10 @@ impl<A: Application> Stack<A> {
             }
             return Some(false);
         }
-        let no_delay = self.core.class(flow).tunables.no_delay;
+        let no_delay = idle || self.core.class(flow).tunables.no_delay;
         if len < most {
             // Silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment, but the last (Nagle:
-            // if nothing is under way), or the only one.
+            // if nothing was under way before), or the only one.
             let last = len == available && (no_delay || closes);
             if !last && flight > 0 {
                 return Some(false);
@@ -508,7 +523,7 @@ impl<A: Application> Stack<A> {
 
     /// Options of a segment that is no SYN.
     #[inline]
-    fn options(&self, now: Nanos, flow: u32) -> Words {
+    pub(crate) fn options(&self, now: Nanos, flow: u32) -> Words {
         let f = &self.core.flows[flow];
         let stamps = f.bits.has(Bits::TIMESTAMPS);
         let mut options =
@@ -559,7 +574,8 @@ impl<A: Application> Stack<A> {
                 len = last;
             }
             // The last of what the application has said.
-            if len > 0 && len == last {
+            let buffer = self.core.class(flow).send_buffer;
+            if len > 0 && (len == last || seq.wrapping_sub(f.snd_una).wrapping_add(len) == buffer) {
                 flags |= PSH;
             }
         }
@@ -633,7 +649,7 @@ impl<A: Application> Stack<A> {
 
     /// The window field, and the edge that it tells.
     #[inline]
-    fn window(&self, flow: u32) -> (u16, u32) {
+    pub(crate) fn window(&self, flow: u32) -> (u16, u32) {
         let f = &self.core.flows[flow];
         let class = self.core.class(flow);
         let scale = if f.bits.wscale().is_some() { class.scale } else { 0 };
@@ -659,6 +675,14 @@ impl<A: Application> Stack<A> {
         let mss = if bits.has(Bits::V6) { mss_wanted - 20 } else { mss_wanted };
         let mut options = Words::default();
         options.push(0x0204_0000 | u32::from(mss));
+        // What the peer offered, we agree to; if we began, we offer.
+        let scale = wscale
+            .filter(|_| !answers || bits.wscale().is_some())
+            .map(|scale| 0x0103_0300 | u32::from(scale));
+        let bsd = class.tunables.option_order == OptionOrder::Bsd;
+        if let Some(scale) = scale.filter(|_| bsd) {
+            options.push(scale);
+        }
         let stamps = (stamp(now), if answers { ts_recent } else { 0 });
         match (bits.has(Bits::SACK), bits.has(Bits::TIMESTAMPS)) {
             (sack, true) => {
@@ -666,14 +690,11 @@ impl<A: Application> Stack<A> {
                 options.push(stamps.0);
                 options.push(stamps.1);
             }
-            (true, false) => options.push(0x0101_0402),
+            (true, false) => options.push(if bsd { 0x0402_0000 } else { 0x0101_0402 }),
             (false, false) => (),
         }
-        // What the peer offered, we agree to; if we began, we offer.
-        if let Some(scale) = wscale
-            && (!answers || bits.wscale().is_some())
-        {
-            options.push(0x0103_0300 | u32::from(scale));
+        if let Some(scale) = scale.filter(|_| !bsd) {
+            options.push(scale);
         }
         // A SYN that gets no answer goes without ECN the second time (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };

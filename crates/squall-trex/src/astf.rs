@@ -147,8 +147,11 @@ enum Command {
     Reset,
     /// The peer closes first.
     Nc,
-    /// Whether what is sent is waited for: how fast a program goes on, not what it says.
-    TxMode {},
+    /// Whether what is sent is waited for.
+    TxMode {
+        #[serde(default)]
+        flags: u64,
+    },
     SetVar {
         id: u32,
         val: u64,
@@ -211,12 +214,24 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("window", "32768"),
     ("wscale", "0"),
     ("reassembly", "32768"),
+    ("option_order", "bsd"),
     ("no_delay", "false"),
+    ("peer_mss", "false"),
+    ("abc_limit", "2"),
+    ("send_buffer", "32768"),
+    ("delayed_ack", "200 ms"),
+    ("ack_octets", TIMER_ONLY),
+    ("ack_push", "true"),
+    ("rto_min", "1 s"),
     ("congestion", "newreno"),
     ("ttl", "127"),
 ];
 /// Seconds of silence, and between probes, at most.
 const LONGEST_IDLE: u64 = 3600;
+/// More octets than there are without an acknowledgment.
+const TIMER_ONLY: &str = "1 GiB";
+/// Octets of a segment's payload and options.
+const MSS: u64 = 1460;
 /// Hops of IPv6.
 const HOPS: &str = "64";
 
@@ -426,8 +441,13 @@ impl Astf {
             };
             commands.push(Command::deserialize(value).map_err(wrong)?);
         }
-        let mut lines =
-            Lines { buffers: &self.buf_list, tcp: program.stream, messages, all: vec![] };
+        let mut lines = Lines {
+            buffers: &self.buf_list,
+            tcp: program.stream,
+            messages,
+            goes_on: false,
+            all: vec![],
+        };
         lines.push(if client { Instruction::Connect } else { Instruction::Accept });
         let targets: Vec<usize> = commands
             .iter()
@@ -507,6 +527,8 @@ struct Lines<'a> {
     buffers: &'a [Buffer],
     tcp: bool,
     messages: &'a mut BTreeMap<String, Said>,
+    /// What is sent is not waited for.
+    goes_on: bool,
     all: Vec<Said>,
 }
 
@@ -525,10 +547,15 @@ impl Lines<'_> {
         match command {
             Command::Tx { buf_index } | Command::TxMsg { buf_index } => {
                 let message = MessageRef::Named(self.message(*buf_index)?);
-                self.push(match self.tcp {
-                    true => Instruction::Send(message),
-                    false => Instruction::SendPacket(message),
-                });
+                match self.tcp {
+                    true => {
+                        self.push(Instruction::Send(message));
+                        if !self.goes_on {
+                            self.push(Instruction::Flush);
+                        }
+                    }
+                    false => self.push(Instruction::SendPacket(message)),
+                }
             }
             Command::Rx { min_bytes: until, clear } | Command::RxMsg { min_pkts: until, clear } => {
                 let more = until.saturating_sub(*have);
@@ -557,8 +584,13 @@ impl Lines<'_> {
                 return Err(Problem::new("connect is supported as the first command only"));
             }
             Command::Reset => self.push(Instruction::Reset),
-            Command::Nc => self.push(Instruction::WaitPeerClose),
-            Command::TxMode {} | Command::AddStats {} | Command::AddTickStats {} => {}
+            Command::Nc => {
+                self.push(Instruction::WaitPeerClose);
+                // The peer's FIN is acknowledged before the own is sent.
+                self.push(Instruction::Delay(Delay::Fixed(Nanos(1_000))));
+            }
+            Command::TxMode { flags } => self.goes_on = flags & 1 != 0,
+            Command::AddStats {} | Command::AddTickStats {} => {}
             Command::SetVar { id, val } => {
                 let value = u32::try_from(*val)
                     .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
@@ -705,6 +737,11 @@ fn tcp(
             }?;
         }
     }
+    // TRex's is the same over IPv6, ours by as much less as the header is longer.
+    if family.client.is_some() {
+        let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
+        all.insert("mss", mss.map_or(MSS, |mss: u64| mss + 20).to_string());
+    }
     if !tcp {
         all.retain(|name, _| matches!(*name, "ttl" | "tos"));
     }
@@ -744,10 +781,12 @@ fn of_tcp<'a>(
         }
         "keepidle" | "keepintvl" => _ = all.insert(name, format!("{} s", number.min(LONGEST_IDLE))),
         "delay_ack_msec" => _ = all.insert("delayed_ack", format!("{} ms", number.min(500))),
+        "no_delay_counter" if number > 0 => _ = all.insert("ack_octets", number.to_string()),
+        "no_delay_counter" => {}
+        "txbufsize" => _ = all.insert("send_buffer", number.to_string()),
         "no_delay" => _ = all.insert("no_delay", truth(number & 1 != 0)),
-        // Of the buffers and timers that are there, none is set by these.
-        "do_rfc1323" | "txbufsize" | "rexmtthresh" | "keepinit" | "blackhole" | "reass_maxqlen"
-        | "no_delay_counter" => {}
+        // Of the timers that are there, none is set by these.
+        "do_rfc1323" | "rexmtthresh" | "keepinit" | "blackhole" | "reass_maxqlen" => {}
         other => return Err(Problem::new(format!("tcp.{other}: not known"))),
     }
     Ok(())

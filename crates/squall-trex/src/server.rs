@@ -1285,7 +1285,7 @@ mod tests {
     }
 
     impl Client {
-        fn new(link: &str) -> Self {
+        fn new(link: &str, flows: bool) -> Self {
             let info = |number| PortInfo {
                 address: format!("loop:{link}"),
                 description: "loop".into(),
@@ -1293,9 +1293,13 @@ mod tests {
                 speed_bps: Some(1e9),
                 longest: 1518,
             };
-            let server = Server::new(vec![info(0), info(1)], Box::new(Here), false);
+            let server = Server::new(vec![info(0), info(1)], Box::new(Here), flows);
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };
-            let said = json!({ "name": "STL", "major": 5, "minor": 1 });
+            let said = if flows {
+                json!({ "name": "ASTF", "major": 2, "minor": 3 })
+            } else {
+                json!({ "name": "STL", "major": 5, "minor": 1 })
+            };
             client.handle =
                 client.ask("api_sync_v2", said).expect("the same version")["api_h"].clone();
             client
@@ -1333,7 +1337,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_sent_counted_and_its_end_is_told() {
-        let mut client = Client::new("trex-burst");
+        let mut client = Client::new("trex-burst", false);
         assert!(client.events().is_empty());
         client.owned = client.acquire("ann", 1, false).expect("free");
         let stream = json!({ "port_id": 0, "stream_id": 3, "stream": burst(200) });
@@ -1368,7 +1372,7 @@ mod tests {
 
     #[test]
     fn ports_are_their_owners_and_what_is_wrong_is_refused_with_the_reason() {
-        let mut client = Client::new("trex-owners");
+        let mut client = Client::new("trex-owners", false);
         let mine = client.acquire("ann", 1, false).expect("free");
         assert!(client.acquire("bob", 2, false).expect_err("taken").text.contains("ann"));
         assert!(
@@ -1393,5 +1397,107 @@ mod tests {
         );
         let old = json!({ "name": "STL", "major": 4, "minor": 0 });
         assert!(client.ask("api_sync_v2", old).is_err());
+    }
+
+    /// Clients that ask with 4 octets and are answered with 6, ten times a second.
+    fn datagrams(ask: &Value) -> Value {
+        let programs = json!([
+            { "stream": false, "commands": [ask, { "name": "rx_msg", "min_pkts": 1 }] },
+            { "stream": false, "commands": [{ "name": "rx_msg", "min_pkts": 1 },
+                { "name": "tx_msg", "buf_index": 1 }] }
+        ]);
+        let ips = |start: &str, end: &str| json!({ "ip_start": start, "ip_end": end, "distribution": "seq" });
+        json!({
+            "buf_list": ["YXNrIQ==", "YW5zd2Vy"],
+            "ip_gen_dist_list": [ips("16.0.0.1", "16.0.0.9"), ips("48.0.0.1", "48.0.0.9")],
+            "program_list": programs,
+            "templates": [{
+                "client_template": { "program_index": 0, "port": 80, "cps": 10, "cluster": {},
+                    "ip_gen": { "dist_client": { "index": 0 }, "dist_server": { "index": 1 } } },
+                "server_template": { "program_index": 1, "assoc": [{ "port": 80 }] }
+            }],
+            "tg_names": []
+        })
+    }
+
+    fn load(client: &mut Client, profile: &Value) -> Result<Value, Refusal> {
+        let text = profile.to_string();
+        let (one, other) = text.split_at(text.len() / 2);
+        let first = json!({ "profile_id": "_", "fragment": one, "frag_first": true, "md5": "sum" });
+        if client.ask("profile_fragment", first)?.get("matches_loaded").is_some() {
+            return Ok(json!("the same"));
+        }
+        let last = json!({ "profile_id": "_", "fragment": other, "frag_last": true });
+        client.ask("profile_fragment", last)
+    }
+
+    /// Of clients and servers, by their names.
+    fn counters(client: &mut Client) -> [Map<String, Value>; 2] {
+        let profile = json!({ "profile_id": "_" });
+        let described = client.ask("get_counter_desc", profile.clone()).expect("known");
+        let values = client.ask("get_counter_values", profile).expect("known");
+        ["client", "server"].map(|side| {
+            let described = described["data"].as_array().expect("a list").iter();
+            let named = |counter: &Value| {
+                let name = counter["name"].as_str().expect("a name").to_owned();
+                let value = values[side].get(counter["id"].to_string())?;
+                Some((name, value.clone()))
+            };
+            described.filter_map(named).collect()
+        })
+    }
+
+    #[test]
+    fn flows_are_loaded_in_parts_played_and_counted_at_both_ends() {
+        let mut client = Client::new("trex-flows", true);
+        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
+        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        let ask = json!({ "name": "tx_msg", "buf_index": 0 });
+        assert_eq!(load(&mut client, &datagrams(&ask)).expect("sound"), json!({}));
+        assert_eq!(load(&mut client, &datagrams(&ask)).expect("sound"), json!("the same"));
+        let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
+        client.ask("start", start.clone()).expect("it starts");
+        assert!(client.ask("start", start.clone()).is_err(), "it is active");
+        let until = Instant::now() + Duration::from_secs(30);
+        let plays = |client: &mut Client| {
+            client.server.look();
+            let known = client.ask("sync", json!({})).expect("known");
+            known["state_profile"]["_"] != json!(1)
+        };
+        while plays(&mut client) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let [clients, servers] = counters(&mut client);
+        assert_eq!(clients["udps_connects"], json!(20), "{clients:?}");
+        for (one, other) in [
+            ("udps_connects", "udps_accepts"),
+            ("udps_sndbyte", "udps_rcvbyte"),
+            ("udps_rcvbyte", "udps_sndbyte"),
+        ] {
+            assert_eq!(clients[one], servers[other], "{one}: {clients:?} {servers:?}");
+        }
+        assert_eq!(servers["udps_sndbyte"], json!(120));
+    }
+
+    #[test]
+    fn flows_that_cannot_be_are_refused_with_the_place_and_the_reason() {
+        let mut client = Client::new("trex-flows-refused", true);
+        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
+        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        for (ask, why) in [
+            (json!({ "name": "tx_msg", "buf_index": 9 }), "template 0"),
+            (json!({ "name": "dance" }), "dance"),
+            (json!({ "name": "jmp_nz", "id": 0, "offset": -99 }), "template 0"),
+        ] {
+            let refused = load(&mut client, &datagrams(&ask)).expect_err("it cannot be");
+            assert!(refused.text.contains(why), "{ask}: {refused:?}");
+        }
+        let start = json!({ "profile_id": "_", "mult": 1.0, "duration": 1.0 });
+        assert!(client.ask("start", start).expect_err("nothing is loaded").text.contains("loaded"));
+        let text =
+            json!({ "profile_id": "_", "fragment": "{", "frag_first": true, "frag_last": true });
+        assert!(client.ask("profile_fragment", text).expect_err("half").text.contains("JSON"));
+        let why = client.ask("topo_fragment", json!({})).expect_err("not here");
+        assert!(why.code == -32601 && why.text.contains("wrap"), "{why:?}");
     }
 }

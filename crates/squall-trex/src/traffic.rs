@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use squall::{
@@ -170,6 +170,11 @@ impl Traffic {
             Some(outcome) => outcome.ok(),
             None => run.driven.latest().map(|latest| Arc::new(latest.report.clone())),
         }
+    }
+
+    /// When the latest report was taken.
+    pub fn taken(&self) -> Option<Instant> {
+        self.run.as_ref()?.driven.latest().map(|latest| latest.taken)
     }
 
     /// Does something to the run.

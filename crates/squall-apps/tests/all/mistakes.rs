@@ -73,9 +73,17 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
         ),
         (client(&["recv 1", "end"]), "instruction 2: `end` without `loop`"),
         (client(&["loop 3", "recv 1"]), "instruction 1: the loop has no `end`"),
-        (client(&["loop 3", "set x 1", "end"]), "instruction 2: this loop never waits"),
+        (client(&["loop 200000", "set x 1", "end"]), "instruction 2: this loop never waits"),
         (client(&["label a", "close", "jump a"]), "this loop never waits"),
         (udp(&["loop forever", "send_packet hello", "end"]), "this loop never waits"),
+        (
+            udp(&["loop 3000", "loop 3000", "send_packet hello", "end", "end"]),
+            "this loop never waits",
+        ),
+        (
+            udp(&["label a", "send_packet hello", "add x 1", "jump a if x != 0"]),
+            "this loop never waits",
+        ),
         (client(&["close", "send hello"]), "instruction 2: a message after `close`"),
         (
             client(&["rate 1 kB", r#"send "${client}""#]),

@@ -143,6 +143,59 @@ fn variables_loops_and_jumps_say_how_often() {
 }
 
 #[test]
+fn datagrams_that_are_counted_down_need_no_wait_between_them() {
+    let client = Program::udp_client("down")
+        .lines(["set n 20", "label more", r#"send_packet "ab""#, "add n -1"])
+        .lines(["jump more if n != 0", "loop 5", r#"send_packet "c""#, "end", "recv_packets 1"])
+        .build()
+        .expect("right");
+    let server = Program::udp_server("down")
+        .lines(["recv_packets 25", r#"send_packet "k""#])
+        .build()
+        .expect("right");
+    let mut pair = Pair::new(1, &[(client, server)]);
+    let port = pair.begin(0, FlowKind::Udp);
+    pair.run(secs(10));
+    assert_eq!(pair.heard(1, port), format!("{}ccccc", "ab".repeat(20)).as_bytes());
+    assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
+    pair.nothing_is_left();
+}
+
+#[test]
+fn a_clock_says_how_long_a_loop_goes_on() {
+    let (client, server) = pair(
+        &[
+            "set t clock",
+            "label more",
+            r#"send "x""#,
+            "delay 100 ms",
+            "jump more if elapsed t < 1 s",
+            r#"send "!""#,
+            "recv 1",
+        ],
+        &["recv_until \"!\"", r#"send "k""#],
+    );
+    let mut pair = Pair::new(1, &[(client, server)]);
+    let port = pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(10));
+    assert_eq!(pair.heard(1, port), b"xxxxxxxxxx!");
+    pair.nothing_is_left();
+}
+
+#[test]
+fn flush_waits_until_all_is_acknowledged() {
+    // Far more than a window holds: without `flush` the reset would cut most of it off.
+    let big = format!("send \"{}\"", "x".repeat(900_000));
+    let (client, server) =
+        pair(&[&big, "flush", "reset"], &["recv 900000", r#"send "never read""#]);
+    let mut pair = Pair::new(1, &[(client, server)]);
+    let port = pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(20));
+    assert_eq!(pair.heard(1, port).len(), 900_000);
+    pair.nothing_is_left();
+}
+
+#[test]
 fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow() {
     let line = "${random:hex:32} ${random:alnum:20:flow} ${random:digits:9:flow:x} \
                 ${random:digits:9:flow:x} ${counter:4:7:3} ${flow:5} ${client}:${client_port} \

@@ -180,6 +180,9 @@ pub(crate) fn compile(
     };
     let begins = load.script.is_some()
         || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
+    // Ethernet's, or as much as the longest segments need that somebody asked for.
+    let mss = load.templates.iter().flat_map(|t| [t.client_tunables.mss, t.server_tunables.mss]);
+    let wanted = mss.map(|mss| u32::from(mss) + 40).fold(1500, u32::max);
     let mut sides: Vec<FlowSide> = Vec::new();
     let (first, second) = match (own, &attacks) {
         (Some(own), Some(attacks)) => (
@@ -233,7 +236,8 @@ pub(crate) fn compile(
             }
             let longest = limits[port].max_frame.saturating_sub(ETHERNET_HEADER);
             let mac = limits[port].mac.unwrap_or(fallback);
-            let network = network::network(said, mac, longest.clamp(576, 1500) as u16, mistakes);
+            let mtu = longest.clamp(576, wanted) as u16;
+            let network = network::network(said, mac, mtu, mistakes);
             let (clients, servers) = (Part::NOTHING, Part::NOTHING);
             let mut side =
                 FlowSide { port, role, clients, servers, network, flows: squall_flows::FLOWS };

@@ -1,7 +1,7 @@
 //! How TCP behaves: from the words of a profile.
 
 use squall_profile::{Mistakes, Said, Tcp};
-use squall_tcp::{Congestion, Tunables};
+use squall_tcp::{Congestion, OptionOrder, Tunables};
 use squall_units::{Nanos, parse_octets};
 
 /// What `tcp` does not name stays as in `default`.
@@ -63,16 +63,22 @@ fn follow(all: &mut Tunables, tcp: &Tcp) {
     }
 }
 
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 30] = [
     "mss",
+    "peer_mss",
     "initwnd",
+    "abc_limit",
+    "send_buffer",
     "window",
     "wscale",
     "reassembly",
     "sack",
     "timestamps",
+    "option_order",
     "no_delay",
     "delayed_ack",
+    "ack_octets",
+    "ack_push",
     "rto_initial",
     "rto_min",
     "rto_max",
@@ -94,6 +100,9 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
     match name {
         "mss" => mistakes.number(said, &mut all.mss),
         "initwnd" => mistakes.number(said, &mut all.initwnd),
+        "peer_mss" => mistakes.truth(said, &mut all.peer_mss),
+        "abc_limit" => mistakes.number(said, &mut all.abc_limit),
+        "send_buffer" => octets(said, &mut all.send_buffer, mistakes),
         "window" => octets(said, &mut all.window, mistakes),
         "wscale" if said.text == "false" => all.wscale = None,
         "wscale" => {
@@ -102,8 +111,19 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "reassembly" => octets(said, &mut all.reassembly, mistakes),
         "sack" => mistakes.truth(said, &mut all.sack),
         "timestamps" => mistakes.truth(said, &mut all.timestamps),
+        "option_order" => match said.text.as_str() {
+            "linux" => all.option_order = OptionOrder::Linux,
+            "bsd" => all.option_order = OptionOrder::Bsd,
+            other => mistakes.note(
+                said,
+                &format!("tcp.option_order = {other:?}"),
+                "expected \"linux\" or \"bsd\"",
+            ),
+        },
         "no_delay" => mistakes.truth(said, &mut all.no_delay),
         "delayed_ack" => time(said, &mut all.delayed_ack, mistakes),
+        "ack_octets" => octets(said, &mut all.ack_octets, mistakes),
+        "ack_push" => mistakes.truth(said, &mut all.ack_push),
         "rto_initial" => time(said, &mut all.rto_initial, mistakes),
         "rto_min" => time(said, &mut all.rto_min, mistakes),
         "rto_max" => time(said, &mut all.rto_max, mistakes),

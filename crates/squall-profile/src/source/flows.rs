@@ -200,9 +200,10 @@ table! {
         duration: Nanos,
         /// Flows begin when the stream, replay, template or attack of this name has ended.
         after: Said,
-        /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack,
-        /// rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
-        /// time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
+        /// How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
+        /// timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial,
+        /// rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
+        /// congestion, ecn, tos, ttl, udp_idle.
         tcp: TextTable,
         /// The same of the clients alone, in addition to `tcp`.
         client_tcp: TextTable,

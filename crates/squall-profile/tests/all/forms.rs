@@ -594,6 +594,8 @@ fn template() -> impl Strategy<Value = Template> {
             },
             arrival,
             limit,
+            client_tcp: if udp { Tcp::default() } else { tcp.clone() },
+            server_tcp: Tcp::default(),
             tcp,
             tls,
             at: At::default(),

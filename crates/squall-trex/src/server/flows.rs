@@ -28,8 +28,6 @@ const API: (u64, u64) = (2, 3);
 const LARGEST: usize = 64 << 20;
 /// What open flows have to end once no more begin, unless the start says otherwise.
 const DRAIN: Nanos = Nanos(5_000_000_000);
-/// Rates are over so long at least.
-const WINDOW: Duration = Duration::from_millis(400);
 /// Clients look at a profile's state so often at least, and miss one that is shorter.
 const NOTICED: Duration = Duration::from_millis(100);
 /// Of frames that measure latency, without FCS.
@@ -606,15 +604,14 @@ impl Server {
         flows.map(|flows| counters::sides(flows, &self.udp_of(id), chosen)).unwrap_or_default()
     }
 
-    /// Keeps figures of now, so that there are rates.
+    /// Keeps the figures of each report, so that there are rates.
     fn remember(&mut self, id: &str) {
-        let due = self
-            .loaded(id)
-            .is_ok_and(|profile| profile.now.as_ref().is_none_or(|(at, _)| at.elapsed() >= WINDOW));
-        if due {
+        let Some(taken) = self.traffic.taken() else { return };
+        let known = |profile: &mut Loaded| profile.now.as_ref().is_some_and(|(at, _)| *at == taken);
+        if self.loaded(id).is_ok_and(|profile| !known(profile)) {
             let sides = self.flow_sides(id, |_| true);
             if let Ok(profile) = self.loaded(id) {
-                profile.before = profile.now.replace((Instant::now(), sides));
+                profile.before = profile.now.replace((taken, sides));
             }
         }
     }

@@ -1,0 +1,180 @@
+"""TRex's stock client, profiles and captures, which are not part of this project, and a daemon for
+them: TREX_ORACLE names the folder (its README says what is in it).
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+
+from tools import Failed, same
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = os.environ.get("SQUALL", str(ROOT / "target/debug/squall"))
+ORACLE = pathlib.Path(os.environ.get("TREX_ORACLE", ROOT.parent / "shared/oracle/trex"))
+SYNC, ASYNC = 24501, 24500
+# Captures that profiles of flows name and the folder does not have: of which there are others of
+# the same application, or the first flow of a golden capture.
+LIKE = {
+    "citrix_0": "delay_citrix_0",
+    "dns_0": "delay_dns_0",
+    "exchange_0": "delay_exchange_0",
+    "http_get_0": "delay_http_get_0",
+    "http_post_0": "delay_http_post_0",
+    "https_0": "delay_https_0",
+    "mail_pop_0": "delay_email_pop_0",
+    "mail_pop_1": "delay_email_pop_1",
+    "mail_pop_2": "delay_email_pop_2",
+    "oracle_0": "delay_oracle_0",
+    "rtp_160k_0": "delay_rtp_160k_1_1_0",
+    "rtp_160k_1": "delay_rtp_160k_1_1_1",
+    "rtp_250k_0_0": "delay_rtp_250k_0_0",
+    "rtp_250k_1_0": "delay_rtp_250k_2_0",
+    "rtsp_0": "delay_rtsp_0",
+    "smtp_0": "delay_smtp_0",
+    "smtp_1": "delay_smtp_1",
+    "smtp_2": "delay_smtp_2",
+    "video_call_0": "delay_video_call_0",
+    "video_call_rtp_0": "delay_video_call_rtp_0",
+}
+GOLDEN = {"http_browsing_0": "sim_astf-http_simple_limit", "sip_0": "sim_astf-udp_sip"}
+
+
+def skipped():
+    """Whether the folder is not there; that is said."""
+    if (ORACLE / "goldens").is_dir():
+        return False
+    print(
+        "SKIPPED: TRex's client and profiles (not in this project): TREX_ORACLE names no folder with them"
+    )
+    return True
+
+
+def unpack(folder):
+    """The client and its profiles in `folder`/trex; returns where the package is."""
+    with tarfile.open(next(ORACLE.glob("*.tar.xz"))) as archive:
+        archive.extractall(folder / "trex", filter="data")
+    return folder / "trex/automation/trex_control_plane/interactive"
+
+
+def captures(folder, names=LIKE):
+    """Makes these captures that are missing; the client's library is found already."""
+    avl = folder / "trex/avl"
+    for name, like in LIKE.items():
+        if name in names:
+            whole(avl / f"{like}.pcap", avl / f"delay_10_{name}.pcap")
+    for name, like in GOLDEN.items():
+        whole(ORACLE / f"goldens/astf/{like}.pcap", avl / f"delay_10_{name}.pcap")
+    whole(avl / "delay_rtp_160k_1_1_0.pcap", avl / "_rtp_4_pkts.pcap", 4)
+
+
+def whole(source, target, most=None):
+    """The first flow of a capture with all of its octets in order, from a SYN to the FINs."""
+    if target.exists():
+        return
+    from scapy.all import IP, TCP, UDP, Ether, rdpcap, wrpcap
+
+    packets = [packet for packet in rdpcap(str(source)) if IP in packet]
+    opens = [p for p in packets if UDP in p or (TCP in p and p[TCP].flags == 2)]
+    kind = TCP if TCP in opens[0] else UDP
+    client = (opens[0][IP].src, opens[0][kind].sport)
+    server = (opens[0][IP].dst, opens[0][kind].dport)
+    out, now, last = [], 0.0, opens[0].time
+    following, early = {}, {client: {}, server: {}}
+
+    def put(source, to, gap, flags=0, data=b""):
+        nonlocal now
+        now += gap
+        ports = {"sport": source[1], "dport": to[1]}
+        if kind is TCP:
+            ack = following[to] if flags & 16 else 0
+            head = TCP(seq=following[source], ack=ack, flags=flags, window=32768, **ports)
+            following[source] = (following[source] + len(data) + (flags & 3 > 0)) % 2**32
+        else:
+            head = UDP(**ports)
+        macs = ["00:00:00:01:00:00", "00:00:00:02:00:00"][:: 1 if source == client else -1]
+        packet = (
+            Ether(src=macs[0], dst=macs[1]) / IP(src=source[0], dst=to[0], ttl=64) / head / data
+        )
+        packet.time = now
+        out.append(packet)
+
+    if kind is TCP:
+        answer = next(p for p in packets if TCP in p and p[TCP].flags == 18)
+        following = {client: opens[0][TCP].seq, server: answer[TCP].seq}
+        put(client, server, 0, 2)
+        put(server, client, 0.01, 18)
+        put(client, server, 0.01, 16)
+    for packet in packets[:most]:
+        if kind not in packet:
+            continue
+        ends = [(packet[IP].src, packet[kind].sport), (packet[IP].dst, packet[kind].dport)]
+        if set(ends) != {client, server}:
+            continue
+        gap, last = min(max(float(packet.time - last), 0.0), 0.2), packet.time
+        head = packet[IP].ihl * 4 + (packet[TCP].dataofs * 4 if kind is TCP else 8)
+        data = bytes(packet[kind].payload)[: packet[IP].len - head]
+        if kind is UDP:
+            put(*ends, gap, data=data)
+            continue
+        waiting = early[ends[0]]
+        if data:
+            waiting[packet[TCP].seq] = data
+        for seq in sorted(waiting, key=lambda seq: (seq - following[ends[0]] + 2**31) % 2**32):
+            over = (following[ends[0]] - seq) % 2**32
+            if over < 2**31:
+                rest = waiting.pop(seq)[over:]
+                if rest:
+                    put(*ends, gap, 24, rest)
+                    gap = 0
+    if kind is TCP:
+        put(client, server, 0.01, 17)
+        put(server, client, 0.01, 17)
+        put(client, server, 0, 16)
+    wrpcap(str(target), out)
+
+
+@contextlib.contextmanager
+def daemon(folder, mode="stl"):
+    argv = [SQUALL, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
+    argv += ["--data", str(folder / "data"), "--trex", "af_packet:veth-a,af_packet:veth-b"]
+    argv += ["--trex-mode", mode, "--trex-sync", str(SYNC), "--trex-async", str(ASYNC)]
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise Failed(f"squall serve: {(folder / 'log').read_text()}")
+        same("where TRex is served", json.loads(line)["trex"]["sync"], f"127.0.0.1:{SYNC}")
+        yield process
+        same("the daemon goes on", process.poll(), None)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def run_console(folder, lines):
+    """TRex's console with these lines."""
+    batch = folder / "batch"
+    batch.write_text("\n".join([*lines, "quit", ""]))
+    argv = [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console", "-s", "127.0.0.1"]
+    argv += ["-p", str(SYNC), "--async_port", str(ASYNC), "--batch", str(batch), "-f"]
+    library = folder / "trex/automation/trex_control_plane/interactive"
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder / "trex",
+        env={**os.environ, "PYTHONPATH": str(library), "TERM": "xterm"},
+    )
+    said = done.stdout + done.stderr
+    for bad in ("Traceback", "[FAILED]", "Syntax"):
+        if bad in said:
+            raise Failed(f"console: {said[-2000:]}")
+    if done.returncode:
+        raise Failed(f"console: {done.returncode}: {said[-2000:]}")
+    return said
