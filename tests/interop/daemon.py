@@ -133,7 +133,7 @@ class Served:
         left = [
             str(path.relative_to(self.tmp))
             for path in self.tmp.rglob("*")
-            if "squall-otg" in str(path)
+            if "squall-recordings" in str(path)
         ]
         check(not left, f"left in the folder for temporary files: {left}")
         unfinished = list((self.folder / "unfinished").iterdir())

@@ -17,7 +17,7 @@ import time
 import warnings
 import zlib
 
-from tools import Failed, in_a_lab, same
+from tools import Failed, in_a_lab, run, same
 from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, skipped, unpack
 
 warnings.simplefilter("ignore")
@@ -117,8 +117,10 @@ def controls(api, client):
     packet = api.STLPktBuilder(
         pkt=api.Ether() / api.IP(src="16.0.0.1", dst="48.0.0.1") / api.UDP(dport=12) / (b"x" * 30)
     )
+    numbers = {}
     for port in (0, 1):
-        client.add_streams(api.STLStream(packet=packet, mode=api.STLTXCont(pps=1000)), ports=[port])
+        stream = api.STLStream(packet=packet, mode=api.STLTXCont(pps=1000))
+        numbers[port] = client.add_streams(stream, ports=[port])
     client.clear_stats()
     client.start(ports=[0, 1])
     time.sleep(0.5)
@@ -133,6 +135,11 @@ def controls(api, client):
     rate = client.get_stats()[0]["tx_pps"]
     if not 1500 < rate < 2500:
         raise Failed(f"{rate} frames a second after an update to 2,000")
+    client.update_streams(port=0, mult="500pps", stream_ids=[numbers[0]])
+    time.sleep(1.2)
+    rate = client.get_stats()[0]["tx_pps"]
+    if not 350 < rate < 650:
+        raise Failed(f"{rate} frames a second after an update of the stream to 500")
     client.stop(ports=[0, 1])
     settle(client, 1)
     stats = client.get_stats()
@@ -179,7 +186,16 @@ def many(api, client):
 def console(folder):
     lines = ["connect", "portattr"]
     lines += ["start -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force"]
-    run_console(folder, [*lines, "stats", "streams", "ping", "stop -a"])
+    lines += ["stats", "streams", "ping", "stop -a", "service -p 0 1"]
+    lines += ["l3 -p 0 --src 10.99.0.1 --dst 10.99.0.2", "arp -p 0"]
+    # It has no captures in batch mode. The first two are of ARP.
+    typed = ["capture record start --tx 0 --rx 0 --limit 100 -f icmp"]
+    typed += ["ping -p 0 -d 10.99.0.2 -n 2", "capture show"]
+    typed += ["capture record stop --id 3 -o ./pings.pcap", "capture clear", "service -p 0 1 --off"]
+    said = run_console(folder, lines, typed)
+    same("pings answered", said.count("Reply from 10.99.0.2"), 2)
+    recorded = (folder / "trex/pings.pcap").read_bytes().count(b"\x0a\x63\x00\x02")
+    same("addresses in the capture", recorded, 4)
     print("TRex's console in batch mode")
 
 
@@ -222,6 +238,100 @@ def broken():
     print(f"{len(messages)} broken messages answered")
 
 
+def services(api, client, folder):
+    """What service mode is for: captures of both directions, receive queues, packets sent singly,
+    and the client's own ARP, ping and IPv6 scan by those, of this machine's host at the other end."""
+    from scapy.all import ICMP, IP, UDP, Ether, wrpcap
+
+    client.reset()
+    run("ip", "link", "set", "veth-b", "arp", "on")
+    run("ip", "addr", "add", "10.99.0.2/24", "dev", "veth-b")
+    # The server answers nobody's ARP.
+    own = pathlib.Path("/sys/class/net/veth-a/address").read_text().strip()
+    run("ip", "neigh", "add", "10.99.0.1", "lladdr", own, "dev", "veth-b")
+    pathlib.Path("/proc/sys/net/ipv6/conf/veth-b/disable_ipv6").write_text("0")
+    run("ip", "addr", "add", "fe80::b/64", "dev", "veth-b", "nodad")
+    try:
+        client.start_capture(rx_ports=[1])
+        raise Failed("a capture without service mode")
+    except api.TRexError as error:
+        same("why", "service" in str(error), True)
+    client.set_service_mode(ports=[0, 1])
+    packet = Ether() / IP(src="16.0.0.1", dst="48.0.0.1") / UDP(dport=12, sport=1025) / ("x" * 30)
+    stream = api.STLStream(
+        packet=api.STLPktBuilder(pkt=packet), mode=api.STLTXSingleBurst(total_pkts=50, pps=500)
+    )
+    client.add_streams(stream, ports=[0])
+    sent = client.start_capture(tx_ports=[0], limit=1000, bpf_filter="udp port 12")
+    came = client.start_capture(rx_ports=[1], limit=20, mode="cyclic", bpf_filter="udp")
+    client.set_rx_queue(ports=[1], size=30)
+    client.start(ports=[0], force=True)
+    client.wait_on_traffic(ports=[0], timeout=20)
+    time.sleep(0.5)
+    states = {state["id"]: state for state in client.get_capture_status().values()}
+    same("states", {state["state"] for state in states.values()}, {"ACTIVE"})
+    for capture, number, origin in ((sent, 50, "TX"), (came, 20, "RX")):
+        packets = []
+        client.stop_capture(capture["id"], packets)
+        same(f"{origin} captured", len(packets), number)
+        same("origins", {one["origin"] for one in packets}, {origin})
+        for one in packets:
+            same("octets", bytes(one["binary"])[14:], bytes(packet)[14:])
+        times = [one["ts"] for one in packets]
+        same("order", times, sorted(times))
+        gap = (times[-1] - times[0]) / (number - 1)
+        same("gaps of 2 ms", 0.0015 < gap < 0.0025, True)
+    queued = client.ports[1].get_rx_queue_pkts().data()
+    same("the queue keeps the last", len(queued), 30)
+    client.remove_rx_queue(ports=[1])
+    same("captures left", client.get_capture_status(), {})
+
+    echo = Ether(dst="ff:ff:ff:ff:ff:ff") / IP(src="16.0.0.1", dst="48.0.0.1") / ICMP()
+    capture = client.start_capture(tx_ports=[0], rx_ports=[1], limit=100, bpf_filter="icmp")
+    pushed = client.push_packets(ports=[0], pkts=[echo] * 3, ipg_usec=1000)
+    same("pushed", bool(pushed), True)
+    time.sleep(0.3)
+    packets = []
+    client.stop_capture(capture["id"], packets)
+    origins = sorted(one["origin"] for one in packets)
+    same("seen at both ends", origins, ["RX"] * 3 + ["TX"] * 3)
+
+    client.set_l3_mode(port=0, src_ipv4="10.99.0.1", dst_ipv4="10.99.0.2")
+    client.resolve(ports=[0])
+    layers = client.get_port_attr(port=0)
+    same("resolved", layers["dest"] != "unconfigured" and layers["arp"] != "unresolved", True)
+    mac = pathlib.Path("/sys/class/net/veth-b/address").read_text().strip()
+    same("the other end's", client.ports[0].get_layer_cfg()["ether"]["dst"], mac)
+    replies = client.ping_ip(src_port=0, dst_ip="10.99.0.2", count=3, interval_sec=0.1)
+    same("pings", [one.state for one in replies], [one.SUCCESS for one in replies])
+    same("round trips, ms", all(0 < one.rtt < 500 for one in replies), True)
+    found = client.scan6(ports=[0], timeout=2)
+    macs = {one["mac"] for one in found[0]}
+    same("IPv6 scan", mac in macs, True)
+    client.set_l2_mode(port=0, dst_mac=mac)
+    client.set_service_mode(ports=[0, 1], enabled=False)
+
+    # A capture in the daemon's folder, three times, a packet a millisecond; and no other.
+    wrpcap(str(folder / "data/files/remote.pcap"), [packet] * 20)
+    client.reset()
+    client.clear_stats()
+    client.push_remote("remote.pcap", ports=[0], ipg_usec=1000, count=3)
+    client.wait_on_traffic(ports=[0], timeout=20)
+    stats = client.get_stats()
+    same("frames of a capture", (stats[0]["opackets"], stats[1]["ipackets"]), (60, 60))
+    client.push_remote("remote.pcap", ports=[0], ipg_usec=1000, count=0)
+    client.stop(ports=[0])
+    try:
+        client.push_remote("/etc/hostname", ports=[0])
+        raise Failed("a file of the machine was sent")
+    except api.TRexError as error:
+        same("why", "outside" in str(error), True)
+    client.reset()
+    print(
+        "captures, queues, pushed packets, a capture sent, ARP, ping, IPv6 scan as TRex's client wants them"
+    )
+
+
 def inside(folder, argv):
     library = unpack(folder)
     os.chdir(folder / "trex")
@@ -234,12 +344,14 @@ def inside(folder, argv):
             client.connect()
             controls(api, client)
             two(api, client)
+            services(api, client, folder)
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)
             client.disconnect()
-            console(folder)
             broken()
+        with daemon(folder):
+            console(folder)
     except Failed as error:
         print(f"FAILED: {error}")
         return 1

@@ -156,15 +156,16 @@ def daemon(folder, mode="stl"):
         process.wait(30)
 
 
-def run_console(folder, lines):
-    """TRex's console with these lines."""
+def run_console(folder, lines, typed=()):
+    """TRex's console with these lines in batch mode, and those as if they were typed."""
     batch = folder / "batch"
-    batch.write_text("\n".join([*lines, "quit", ""]))
+    batch.write_text("\n".join([*lines, *([] if typed else ["quit"]), ""]))
     argv = [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console", "-s", "127.0.0.1"]
     argv += ["-p", str(SYNC), "--async_port", str(ASYNC), "--batch", str(batch), "-f"]
     library = folder / "trex/automation/trex_control_plane/interactive"
     done = subprocess.run(
         argv,
+        input="\n".join([*typed, "quit", ""]),
         capture_output=True,
         text=True,
         timeout=120,

@@ -1057,6 +1057,11 @@ impl Start for ManagedStart {
     fn take(&mut self, addresses: &[String]) -> Result<(), Error> {
         self.hold(addresses).map_err(|refusal| Error::Usage(refusal.message))
     }
+
+    fn file(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.service().and_then(|service| service.files.path(name));
+        path.map_err(|refusal| Error::Usage(refusal.message))
+    }
 }
 
 /// What sessions of Open Traffic Generator need of the daemon.

@@ -89,7 +89,7 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
-        squall_otg::sweep();
+        squall::recordings::sweep();
         let acting = Acting::new()?;
         Ok(Self {
             started: SystemTime::now(),

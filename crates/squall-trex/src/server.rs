@@ -4,8 +4,10 @@
 //! [`Server::answer`] takes a message and gives its answer; [`Server::look`] is to be called now and then,
 //! so that traffic that has ended is noticed. Knows nothing of what carries messages.
 
+mod captures;
 mod counters;
 mod flows;
+mod replays;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -18,6 +20,7 @@ use squall::{Error, driving::Start};
 use squall_profile::Mode;
 use squall_units::{MacAddr, Nanos};
 
+use captures::{Captures, now};
 use flows::{FlowServer, State};
 
 use crate::{
@@ -67,6 +70,9 @@ pub struct Server {
     since: Instant,
     ports: Vec<Port>,
     traffic: Traffic,
+    captures: Captures,
+    /// The port that sends a capture.
+    replaying: Option<usize>,
     /// Starts of traffic so far: part of the names of streams.
     starts: u64,
     sessions: HashMap<u64, Session>,
@@ -84,11 +90,19 @@ struct Port {
     owner: Option<Owner>,
     profiles: BTreeMap<String, Profile>,
     destination: MacAddr,
-    l3: Option<(String, String)>,
+    l3: Option<L3>,
     promiscuous: bool,
     multicast: bool,
     vlan: Vec<u64>,
     service: bool,
+}
+
+/// Addresses of a port, and of what it sends to.
+struct L3 {
+    source: String,
+    destination: String,
+    /// The MAC address of that is known.
+    resolved: bool,
 }
 
 struct Owner {
@@ -165,6 +179,8 @@ impl Server {
             since: Instant::now(),
             ports: ports.collect(),
             traffic: Traffic::new(places),
+            captures: Captures::default(),
+            replaying: None,
             starts: 0,
             sessions: HashMap::new(),
             versions: HashMap::new(),
@@ -187,8 +203,14 @@ impl Server {
         self.look_at_flows();
         let mut ended = false;
         match self.traffic.fold_if_over() {
-            Some(Ok(())) => ended = true,
-            Some(Err(why)) => self.lost(&why),
+            Some(Ok(())) => {
+                ended = true;
+                self.replayed(None);
+            }
+            Some(Err(why)) => {
+                self.replayed(Some(&why));
+                self.lost(&why);
+            }
             None => {}
         }
         let now = Instant::now();
@@ -270,7 +292,8 @@ impl Server {
     }
 
     fn sends(&self, port: usize) -> bool {
-        self.ports[port].profiles.values().any(|profile| profile.active.is_some())
+        self.replaying == Some(port)
+            || self.ports[port].profiles.values().any(|profile| profile.active.is_some())
     }
 
     fn secret(&mut self) -> String {
@@ -305,7 +328,7 @@ const METHODS: &[(&str, Method)] = &[
     ("api_sync", |s, _, p| s.api_sync(p)),
     ("api_sync_v2", |s, _, p| s.api_sync_v2(p)),
     ("cancel_async_task", |_, _, _| Ok(json!({}))),
-    ("capture", |_, _, p| capture(p)),
+    ("capture", |s, _, p| s.capture(p)),
     ("get_active_pgids", |s, _, _| Ok(s.active_groups())),
     ("get_all_streams", |s, port, p| s.all_streams(port, p)),
     ("get_async_events", |s, _, p| s.async_events(p)),
@@ -330,7 +353,9 @@ const METHODS: &[(&str, Method)] = &[
     ("get_tpg_status", |_, _, _| Ok(json!({ "enabled": false }))),
     ("get_utilization", |_, _, _| Ok(json!({ "cpu": [], "mbuf_stats": {} }))),
     ("get_version", |s, _, _| Ok(s.version())),
-    ("ping", |s, _, _| Ok(json!({ "ts": s.since.elapsed().as_secs_f64() }))),
+    ("ping", |_, _, _| Ok(json!({ "ts": now() }))),
+    // Without a handler in TRex, too.
+    ("push_pkts", |s, port, p| s.push_packets(port, p)),
     ("publish_now", |s, _, _| {
         s.rings = true;
         Ok(json!({}))
@@ -342,7 +367,9 @@ const METHODS: &[(&str, Method)] = &[
 const OWNED: &[(&str, Method)] = &[
     ("add_stream", |s, port, p| s.add_stream(port, p)),
     ("pause_streams", |s, port, p| s.hold(port, p, true, true)),
+    ("get_rx_queue_pkts", |s, port, _| s.queued(port)),
     ("pause_traffic", |s, port, p| s.hold(port, p, true, false)),
+    ("push_remote", |s, port, p| s.push_remote(port, p)),
     ("release", |s, port, _| {
         s.released(port);
         Ok(json!({}))
@@ -356,10 +383,11 @@ const OWNED: &[(&str, Method)] = &[
     ("set_l2", |s, port, p| s.set_l2(port, p)),
     ("set_l3", |s, port, p| s.set_l3(port, p)),
     ("set_port_attr", |s, port, p| s.set_port_attr(port, p)),
-    ("set_rx_feature", |_, _, p| rx_feature(p)),
+    ("set_rx_feature", |s, port, p| s.rx_feature(port, p)),
     ("set_vlan", |s, port, p| s.set_vlan(port, p)),
     ("start_traffic", |s, port, p| s.start_traffic(port, p)),
     ("stop_traffic", |s, port, p| s.stop_traffic(port, p)),
+    ("update_streams", |s, port, p| s.update_streams(port, p)),
     ("update_traffic", |s, port, p| s.update_traffic(port, p)),
     ("validate", |s, port, p| s.validate(port, p)),
 ];
@@ -369,15 +397,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("conf_ipv6", "hosts are not emulated by this server"),
     ("conf_ns_batch", "hosts are not emulated by this server"),
     ("enable_tpg", "tagged packet groups are not supported"),
-    (
-        "get_rx_queue_pkts",
-        "receive queues are not read through this server yet: use squall capture",
-    ),
-    ("push_pkts", "single packets are not sent through this server yet: use squall send"),
-    ("push_remote", "captures are not sent through this server yet: use squall replay"),
     ("shutdown", "the daemon is shared: stop squall serve itself"),
-    ("start_capture_port", "captures are not made through this server yet: use squall capture"),
-    ("update_streams", "single streams cannot change their rate yet: use update"),
+    ("start_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
 ];
 
 type Count = fn(&PortCounts) -> u64;
@@ -607,16 +628,21 @@ impl Server {
             .map(|(id, profile)| (id.clone(), json!(Self::state(profile))))
             .collect();
         let all: Vec<&str> = port.profiles.values().map(Self::state).collect();
+        let pcap = (self.replaying == Some(number)).then_some("PCAP_TX");
         let state = ["TX", "PAUSE", "STREAMS"].into_iter().find(|state| all.contains(state));
-        let state = state.or_else(|| self.flow_state_name()).unwrap_or("IDLE");
+        let state = pcap.or(state).or_else(|| self.flow_state_name()).unwrap_or("IDLE");
         let off = json!({ "is_active": false });
         let latency = port.profiles.values().any(|profile| {
             profile.active.is_some() && profile.streams.values().any(Stream::has_latency)
         });
         let ipv4 = match &port.l3 {
-            Some((src, dst)) => json!({ "state": "unresolved", "src": src, "dst": dst }),
+            Some(l3) => json!({
+                "state": if l3.resolved { "resolved" } else { "unresolved" },
+                "src": l3.source, "dst": l3.destination,
+            }),
             None => json!({ "state": "none" }),
         };
+        let known = port.l3.as_ref().is_none_or(|l3| l3.resolved);
         json!({
             "owner": self.owner(number), "state": state, "state_profile": states,
             "service": port.service, "service_filtered": false, "service_filtered_mask": 0,
@@ -629,13 +655,13 @@ impl Server {
                 "speed": port.info.speed_bps.map_or(0.0, |bps| bps / 1e9),
                 "rx_filter_mode": "hw", "vxlan_fs": [], "fc": { "mode": 0 },
                 "layer_cfg": {
-                    "ether": { "src": port.info.mac.to_string(), "dst": port.destination.to_string(), "state": "configured" },
+                    "ether": { "src": port.info.mac.to_string(), "dst": port.destination.to_string(), "state": if known { "configured" } else { "unconfigured" } },
                     "ipv4": ipv4, "ipv6": { "enabled": false },
                 },
                 "vlan": { "tags": port.vlan },
             },
             "rx_info": {
-                "latency": { "is_active": latency }, "queue": off, "stack": off, "grat_arp": off,
+                "latency": { "is_active": latency }, "queue": self.queue_status(number), "stack": off, "grat_arp": off,
                 "capture_port": off, "capwap_proxy": off,
             },
         })
@@ -877,6 +903,9 @@ impl Server {
         if self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8) {
             return Err(Refusal::failed("the ports play flows: stop them first"));
         }
+        if let Some(port) = self.replaying {
+            return Err(Refusal::failed(format!("port {port} sends a capture: stop it first")));
+        }
         if self.idle(port, &id)?.streams.is_empty() {
             return Err(Refusal::failed("no streams attached to port"));
         }
@@ -920,7 +949,7 @@ impl Server {
         }
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
-        Ok(json!({ "multiplier": factor, "ts": self.since.elapsed().as_secs_f64() }))
+        Ok(json!({ "multiplier": factor, "ts": now() }))
     }
 
     /// The run sends what is active now.
@@ -937,6 +966,9 @@ impl Server {
     }
 
     fn stop_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        if self.stop_replay(port) {
+            return Ok(json!({}));
+        }
         let mut stopped = Vec::new();
         for id in self.named(port, params) {
             if let Some(profile) = self.ports[port].profiles.get_mut(&id)
@@ -1032,6 +1064,36 @@ impl Server {
         Ok(json!({ "multiplier": told }))
     }
 
+    /// As [`Self::update_traffic`], of single streams, each by itself.
+    fn update_streams(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let (load, op) = load_of(params)?;
+        if op != Op::Set {
+            return Err(Refusal::parameters("mul: op: expected abs, of single streams"));
+        }
+        let setting = self.setting(port, Load::Factor(1.0));
+        let profile = self.ports[port].profiles.get_mut(id_of(params));
+        let Some((profile, active)) = profile.and_then(|profile| {
+            let Profile { streams, active, .. } = profile;
+            active.as_mut().map(|active| (streams, active))
+        }) else {
+            return Err(Refusal::failed("port is not active"));
+        };
+        for id in params.list("stream_ids")? {
+            let wanted = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            let one = active.sent.iter_mut().find(|one| Some(one.number) == wanted);
+            let one = one.ok_or_else(|| Refusal::failed(format!("stream {id} is not sent")))?;
+            let alone = BTreeMap::from([(one.number, profile[&one.number].clone())]);
+            let load = Load::Factor(factor(load, &alone, setting.speed)?);
+            let rates =
+                translate::translate(profile, &Setting { load, ..setting }, |n| n.to_string())?;
+            if let Some(new) = rates.iter().find(|new| new.number == one.number) {
+                one.stream.rate = new.stream.rate;
+            }
+        }
+        self.renew(HashMap::new())?;
+        Ok(json!({}))
+    }
+
     fn validate(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let setting = self.setting(port, Load::Factor(1.0));
         let profile = self.ports[port].profiles.get(id_of(params));
@@ -1095,13 +1157,21 @@ impl Server {
     }
 
     fn set_l3(&mut self, port: usize, params: &Params<'_>) -> Answer {
-        let (src, dst) = (params.text("src_addr")?.to_owned(), params.text("dst_addr")?.to_owned());
-        if let Some(text) = params.get("resolved_mac").and_then(Value::as_str) {
+        let (source, destination) =
+            (params.text("src_addr")?.to_owned(), params.text("dst_addr")?.to_owned());
+        for (name, text) in [("src_addr", &source), ("dst_addr", &destination)] {
+            if text.parse::<std::net::IpAddr>().is_err() {
+                let text = format!("{name} = {text:?}: expected an IP address");
+                return Err(Refusal::parameters(text));
+            }
+        }
+        let mac = params.get("resolved_mac").and_then(Value::as_str);
+        if let Some(text) = mac {
             let wrong =
                 |_| Refusal::parameters(format!("resolved_mac = {text:?}: expected a MAC address"));
             self.ports[port].destination = text.parse().map_err(wrong)?;
         }
-        self.ports[port].l3 = Some((src, dst));
+        self.ports[port].l3 = Some(L3 { source, destination, resolved: mac.is_some() });
         Ok(json!({}))
     }
 
@@ -1115,28 +1185,13 @@ impl Server {
     }
 
     fn service(&mut self, port: usize, params: &Params<'_>) -> Answer {
-        self.ports[port].service = params.flag("enabled");
+        let on = params.flag("enabled");
+        self.ports[port].service = on;
+        self.traffic.set_seen(port, on);
+        if !on {
+            self.leaves_service(port);
+        }
         Ok(json!({}))
-    }
-}
-
-/// There are no captures.
-fn capture(params: &Params<'_>) -> Answer {
-    match params.text("command")? {
-        "status" => Ok(json!([])),
-        _ => Err(Refusal::failed(
-            "captures are not made through this server yet: use squall capture",
-        )),
-    }
-}
-
-/// Receive queues are off, and stay so.
-fn rx_feature(params: &Params<'_>) -> Answer {
-    match params.flag("enabled") {
-        true => Err(Refusal::failed(
-            "receive queues are not read through this server yet: use squall capture",
-        )),
-        false => Ok(json!({})),
     }
 }
 
@@ -1153,6 +1208,7 @@ fn of_port(method: &str) -> bool {
             | "get_profile_list"
             | "get_stream"
             | "get_stream_list"
+            | "push_pkts"
     )
 }
 
@@ -1389,8 +1445,27 @@ mod tests {
             -32602
         );
         assert_eq!(client.ask("tea", json!({})).expect_err("unknown").code, -32601);
-        let why = client.ask("push_remote", json!({ "port_id": 0 })).expect_err("not here");
-        assert!(why.code == -32601 && why.text.contains("squall replay"), "{why:?}");
+        let why = client.ask("conf_ipv6", json!({ "port_id": 0 })).expect_err("not here");
+        assert!(why.code == -32601 && why.text.contains("not emulated"), "{why:?}");
+        client.owned = client.acquire("bob", 2, true).expect("bob's");
+        let capture = json!({ "command": "start", "limit": 10, "tx": [], "rx": [0] });
+        let why = client.ask("capture", capture.clone()).expect_err("no service mode");
+        assert!(why.text.contains("service mode"), "{why:?}");
+        client.ask("service", json!({ "port_id": 0, "enabled": true })).expect("its own");
+        let why = client.ask("capture", capture).expect_err("no interface");
+        assert!(why.text.contains("no network interface"), "{why:?}");
+        let pushed =
+            |binary: &str| json!({ "port_id": 0, "ipg_usec": 1, "pkts": [{ "binary": binary }] });
+        let why = client.ask("push_pkts", pushed("?")).expect_err("not base 64");
+        assert!(why.text.contains("packet 0: binary"), "{why:?}");
+        let sent = client.ask("push_pkts", pushed(&"A".repeat(80))).expect("sent");
+        assert_eq!(sent["sent"], json!(1));
+        let remote = json!({
+            "port_id": 0, "pcap_filename": "/nowhere.pcap", "ipg_usec": -1, "speedup": 1.0,
+            "count": 1, "duration": -1, "is_dual": false, "min_ipg_usec": 0,
+        });
+        let why = client.ask("push_remote", remote).expect_err("no file");
+        assert!(why.text.contains("nowhere.pcap"), "{why:?}");
         client.handle = json!("wrong");
         assert!(
             client.ask("get_system_info", json!({})).expect_err("no handle").text.contains("API")

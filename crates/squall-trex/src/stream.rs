@@ -9,7 +9,7 @@ use crate::Problem;
 /// Ethernet's shortest frame without FCS: shorter packets are padded with zeros to this.
 pub(crate) const SHORTEST: usize = 60;
 /// The longest frame without FCS.
-const LONGEST: usize = 9_238;
+pub(crate) const LONGEST: usize = 9_238;
 
 /// Packets, their rate and number, and what changes from packet to packet.
 #[derive(Clone, Debug, Deserialize)]

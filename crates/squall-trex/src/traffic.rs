@@ -80,6 +80,8 @@ pub type Sent = Vec<Translated>;
 /// All ports at once.
 pub struct Traffic {
     places: Vec<Place>,
+    /// Captures of the interface are to see what a port sends.
+    seen: Vec<bool>,
     run: Option<Running>,
     ports_before: Vec<PortTotals>,
     groups_before: HashMap<u32, GroupCounts>,
@@ -87,6 +89,8 @@ pub struct Traffic {
 
 struct Running {
     driven: Arc<Driven>,
+    /// As it has opened them.
+    places: Vec<Place>,
     longest: Vec<u32>,
     /// Packet groups of streams by name.
     groups: HashMap<String, (usize, u32)>,
@@ -95,7 +99,30 @@ struct Running {
 impl Traffic {
     pub fn new(places: Vec<Place>) -> Self {
         let ports_before = vec![PortTotals::default(); places.len()];
-        Self { places, run: None, ports_before, groups_before: HashMap::new() }
+        let seen = vec![false; places.len()];
+        Self { places, seen, run: None, ports_before, groups_before: HashMap::new() }
+    }
+
+    /// Whether captures of a port's interface are to see what runs send there that begin from now
+    /// on.
+    pub fn set_seen(&mut self, port: usize, on: bool) {
+        self.seen[port] = on;
+    }
+
+    /// Whether what a port sends now is hidden from captures of its interface.
+    pub fn hides(&self, port: usize) -> bool {
+        let places = self.run.as_ref().map(|run| &run.places);
+        let now = places.map(|places| &places[port].address);
+        let seen_now = now.is_none_or(|address| *address == seen(address));
+        !(is_af_packet(&self.places[port].address) && seen_now)
+    }
+
+    fn places_now(&self) -> Vec<Place> {
+        let of = |(place, is): (&Place, &bool)| match is {
+            true => Place { address: seen(&place.address), ..place.clone() },
+            false => place.clone(),
+        };
+        self.places.iter().zip(&self.seen).map(of).collect()
     }
 
     /// From now on these are sent, and nothing else. `groups`: packet groups of streams by name.
@@ -115,7 +142,7 @@ impl Traffic {
         if let Some(run) = &mut self.run
             && joins(run)
         {
-            match run.driven.change(profile(&self.places, &run.longest, sent)) {
+            match run.driven.change(profile(&run.places, &run.longest, sent)) {
                 Ok(()) => {
                     run.groups.extend(groups);
                     return Ok(());
@@ -126,11 +153,12 @@ impl Traffic {
             }
         }
         // Or it has no room for frames as long: another one takes over.
-        let profile = profile(&self.places, &longest, sent);
+        let places = self.places_now();
+        let profile = profile(&places, &longest, sent);
         self.end();
         let session = Session { command: "trex".into(), ..Session::new(profile) };
         let driven = start.start("trex", session)?;
-        self.run = Some(Running { driven, longest, groups });
+        self.run = Some(Running { driven, places, longest, groups });
         Ok(())
     }
 
@@ -143,7 +171,8 @@ impl Traffic {
         let longest = self.places.iter().map(|place| place.longest).collect();
         let session = Session { command: "trex".into(), ..Session::new(profile) };
         let driven = start.start("trex", session)?;
-        self.run = Some(Running { driven, longest, groups: HashMap::new() });
+        let places = self.places.clone();
+        self.run = Some(Running { driven, places, longest, groups: HashMap::new() });
         Ok(())
     }
 
@@ -442,6 +471,19 @@ pub fn flow_profile(
 ) -> Profile {
     let stop = Stop { duration: lasts, ..Stop::default() };
     Profile { streams, flows, stop, ..nothing(places) }
+}
+
+/// Whether a port at this address sends by packet sockets.
+fn is_af_packet(address: &str) -> bool {
+    address.starts_with("af_packet:") || !address.contains(':')
+}
+
+/// The address of a port whose frames captures of its interface see, where there is one.
+pub fn seen(address: &str) -> String {
+    match is_af_packet(address) && !address.contains(",bypass=") {
+        true => format!("{address},bypass=false"),
+        false => address.to_owned(),
+    }
 }
 
 /// The ports alone.

@@ -5,6 +5,7 @@ use std::{
     any::Any,
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -36,6 +37,14 @@ pub trait Start: Send {
     /// Somebody else has one of them, or it is not allowed; what was held before is held still.
     fn take(&mut self, _addresses: &[String]) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Where the file is that runs read under this name.
+    ///
+    /// # Errors
+    /// They may not read it.
+    fn file(&self, name: &str) -> Result<PathBuf, Error> {
+        Ok(name.into())
     }
 }
 

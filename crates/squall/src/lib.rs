@@ -42,6 +42,7 @@ mod offline;
 mod played;
 mod ports;
 pub mod probe;
+pub mod recordings;
 pub mod replay;
 pub mod selftest;
 mod session;

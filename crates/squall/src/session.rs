@@ -1219,6 +1219,11 @@ impl Run {
             || (!self.listening() && streams && replays && flows)
     }
 
+    /// When its first departure was due: nanoseconds since 1970-01-01 UTC.
+    pub fn started_ns(&self) -> u64 {
+        self.running.start().0.saturating_add_signed(crate::host::wall_offset())
+    }
+
     /// Totals so far, without histograms: thousands of streams cost the workers a fraction of what
     /// [`Run::sample`] does. No point of the report's series.
     pub fn totals(&self) -> Totals {
@@ -1253,9 +1258,7 @@ impl Run {
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let epoch = match self.virtual_time {
             true => crate::ports::epoch(&self.session.profile.ports),
-            false => {
-                Nanos(self.running.start().0.saturating_add_signed(crate::host::wall_offset()))
-            }
+            false => Nanos(self.started_ns()),
         };
         let ports = plan.ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };

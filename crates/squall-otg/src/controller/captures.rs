@@ -1,64 +1,45 @@
 //! What ports capture while a client wants it, and the octets of it.
 
-use std::{
-    collections::HashMap,
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf};
 
 use squall::{
-    Capture, Error, RunOptions, Session,
-    driving::{Driven, Start},
+    Capture, Error,
+    driving::Start,
     filter,
-    options::Time,
+    recordings::{self, Recording, Recordings, Wanted},
 };
-use squall_capture::{Format, Options, Rotate, Stop};
-use squall_pcap::{CaptureReader, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section};
-use squall_port_linux::shared;
+use squall_capture::{Options, Rotate, Stop};
+use squall_pcap::{
+    CaptureReader, InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section,
+};
 
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
 
 /// What is kept of a port's frames, in octets.
 const MOST: u64 = 256 << 20;
-/// A capture ends within that time.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Captures by the port's name.
 #[derive(Default)]
 pub struct Captures {
-    of: HashMap<String, Recording>,
+    of: HashMap<String, Recorded>,
     /// Files of runs that captured themselves, of all ports.
     shared: Vec<PathBuf>,
-    folder: Option<Folder>,
+    recordings: Recordings,
 }
 
 /// What one port captures, or has captured.
-struct Recording {
+struct Recorded {
     on: bool,
     by: By,
 }
 
 enum By {
     /// A second opening of its interface.
-    Itself { driven: Arc<Driven>, file: PathBuf },
+    Itself(Recording),
     /// The run, which has the port: files from this one of [`Captures::shared`] to before that one.
     Run { from: usize, to: Option<usize> },
 }
-
-/// Files that nobody else reads, for as long as the captures are there. The lock says that somebody
-/// is.
-struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
-
-/// What the folders' names begin with.
-const NAMED: &str = "squall-otg";
-const LOCK: &str = "lock";
 
 impl Captures {
     pub fn is_on(&self, port: &str) -> bool {
@@ -82,7 +63,7 @@ impl Captures {
                 before.end();
             }
             let by = self.begin(start, translated, port, info, busy)?;
-            self.of.insert(port.to_owned(), Recording { on: true, by });
+            self.of.insert(port.to_owned(), Recorded { on: true, by });
         }
         Ok(())
     }
@@ -106,29 +87,23 @@ impl Captures {
             }
             return Ok(By::Run { from: self.shared.len(), to: None });
         };
-        let file = self.file()?;
-        let mut options = options(file.clone());
-        options.snaplen = info.packet_size.filter(|&size| size > 0).unwrap_or(options.snaplen);
         // A ring keeps its last file and the one that is written.
-        (options.rotate, options.stop) = match info.overwrite {
+        let (rotate, stop) = match info.overwrite {
             true => (
                 Rotate { octets: Some(MOST / 2), ring: Some(2), ..Rotate::default() },
                 Stop::default(),
             ),
             false => (Rotate::default(), Stop { octets: Some(MOST), ..Stop::default() }),
         };
-        let capture = Capture { options, ..Capture::default() };
-        let listen = Session::listen([(port, format!("af_packet:{interface}"))]);
-        let options = RunOptions {
+        let wanted = Wanted {
+            ports: vec![(port.to_owned(), format!("af_packet:{interface}"))],
             filter: info.filter.clone(),
-            // What has come is taken from the kernel's ring at the end, and nothing of this
-            // session's is on its way.
-            linger: Some(Time::default()),
-            ..RunOptions::default()
+            snaplen: info.packet_size,
+            rotate,
+            stop,
         };
-        let session = Session { options, capture: Some(capture), command: "otg".into(), ..listen };
-        let driven = start.start(&format!("otg capture {port}"), session)?;
-        Ok(By::Itself { driven, file })
+        let name = format!("otg capture {port}");
+        Ok(By::Itself(self.recordings.start(start, &name, "otg", wanted)?))
     }
 
     /// # Errors
@@ -147,19 +122,21 @@ impl Captures {
     }
 
     pub fn stop_all(&mut self) {
-        self.of.values_mut().for_each(Recording::end);
+        self.of.values_mut().for_each(Recorded::end);
     }
 
     /// What a run that begins now is to capture for ports that only it can have.
     pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<Capture> {
-        let waits = |recording: &Recording| recording.on && matches!(recording.by, By::Run { .. });
+        let waits = |recording: &Recorded| recording.on && matches!(recording.by, By::Run { .. });
         if !self.of.values().any(waits) {
             return None;
         }
-        let file = self.file().ok()?;
+        let file = self.recordings.file().ok()?;
         self.shared.push(file.clone());
-        let options =
-            Options { stop: Stop { octets: Some(MOST), ..Stop::default() }, ..options(file) };
+        let options = Options {
+            stop: Stop { octets: Some(MOST), ..Stop::default() },
+            ..recordings::options(file)
+        };
         Some(Capture { options, beside: true, ..Capture::default() })
     }
 
@@ -191,11 +168,7 @@ impl Captures {
         let pcapng = info.is_some_and(|info| info.pcapng);
         let mut out = Out::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
         match &recording.by {
-            By::Itself { file, .. } => {
-                for file in parts(file) {
-                    out.copy(&file, |_, _, _| true)?;
-                }
-            }
+            By::Itself(recording) => recording.each(|packet| out.copy(packet)),
             By::Run { from, to } => {
                 let number =
                     translated.ports.iter().position(|p| p.name == port).unwrap_or(0) as u32;
@@ -210,35 +183,28 @@ impl Captures {
                     .unwrap_or(u32::MAX);
                 let files =
                     self.shared.get(*from..to.unwrap_or(self.shared.len())).unwrap_or_default();
-                for file in files.iter().filter(|file| file.exists()) {
-                    out.copy(file, |interface, octets, wire_len| {
-                        interface == number
-                            && wanted.as_ref().is_none_or(|f| f.keep(octets, wire_len) > 0)
-                    })?;
+                for file in files {
+                    let Ok(mut reader) = CaptureReader::open(file) else { continue };
+                    while let Ok(Some(packet)) = reader.next() {
+                        let kept = wanted
+                            .as_ref()
+                            .is_none_or(|f| f.keep(packet.data, packet.wire_len) > 0);
+                        if packet.interface == number && kept {
+                            out.copy(&packet);
+                        }
+                    }
                 }
             }
         }
-        Ok(out.octets)
-    }
-
-    /// A new name in the folder.
-    fn file(&mut self) -> Result<PathBuf, Error> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = match &mut self.folder {
-            Some(folder) => folder,
-            none => none.insert(Folder::new()?),
-        };
-        Ok(folder.0.join(format!("{number}.pcapng")))
+        out.finish()
     }
 }
 
-impl Recording {
+impl Recorded {
     fn end(&mut self) {
         self.on = false;
-        if let By::Itself { driven, .. } = &self.by {
-            driven.stop();
-            driven.wait(PATIENCE);
+        if let By::Itself(recording) = &self.by {
+            recording.end();
         }
     }
 }
@@ -246,58 +212,6 @@ impl Recording {
 impl Drop for Captures {
     fn drop(&mut self) {
         self.stop_all();
-    }
-}
-
-impl Folder {
-    fn new() -> Result<Self, Error> {
-        sweep();
-        let made = || {
-            let path = shared::own_folder(&std::env::temp_dir(), NAMED)?;
-            let lock =
-                fs::File::create(path.join(LOCK)).and_then(|file| file.lock().map(|()| file))?;
-            Ok(Self(path, lock))
-        };
-        made().map_err(|error: std::io::Error| {
-            Error::Environment(format!(
-                "cannot make a folder for captures in {}: {error}",
-                std::env::temp_dir().display()
-            ))
-        })
-    }
-}
-
-/// Removes what processes have left that were killed: nobody holds the lock of it.
-pub fn sweep() {
-    sweep_in(&std::env::temp_dir());
-}
-
-/// Only folders of this user: in those of others the lock may be anything, and the rest is not ours
-/// to remove.
-fn sweep_in(folder: &Path) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
-        let path = entry.path();
-        let Ok(about) = entry.metadata() else { continue };
-        if !shared::is_own_folder(&path) {
-            continue;
-        }
-        let left = match shared::own_file_if_any(&path.join(LOCK)) {
-            Ok(file) => file.try_lock().is_ok(),
-            // One that is being made has none yet.
-            Err(_) => about
-                .modified()
-                .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
-        };
-        if left {
-            _ = fs::remove_dir_all(path);
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -326,34 +240,14 @@ fn address<'a>(translated: &'a Translated, port: &str) -> &'a str {
     translated.ports.iter().find(|p| p.name == port).map_or("", |p| p.address.as_str())
 }
 
-fn options(file: PathBuf) -> Options {
-    // Whoever fetches while it goes on finds what has come.
-    Options { file: Some(file), format: Format::Pcapng, flush: true, ..Options::default() }
-}
-
-/// The files of a ring, in their order; the file itself where there is none.
-fn parts(file: &Path) -> Vec<PathBuf> {
-    if file.exists() {
-        return vec![file.to_owned()];
-    }
-    let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let of = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.strip_prefix(stem).is_some_and(|rest| rest.starts_with(['_', '-', '.']))
-    };
-    let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
-    let mut files: Vec<_> =
-        folder.into_iter().flatten().flatten().map(|entry| entry.path()).filter(of).collect();
-    files.sort();
-    files
-}
-
 /// What is told of a capture.
 struct Out {
     octets: Vec<u8>,
     pcapng: bool,
     left: u64,
     snaplen: u32,
+    /// Why it cannot go on.
+    wrong: Option<String>,
 }
 
 impl Out {
@@ -366,42 +260,39 @@ impl Out {
             false => pcap().write_header(&mut octets),
         };
         written.map_err(|error| Error::Environment(error.to_string()))?;
-        Ok(Self { octets, pcapng, left, snaplen: u32::MAX })
+        Ok(Self { octets, pcapng, left, snaplen: u32::MAX, wrong: None })
     }
 
-    /// The packets of a file that are `wanted` (interface, octets, octets on the wire). One that is
-    /// still written ends where it ends.
-    fn copy(&mut self, file: &Path, wanted: impl Fn(u32, &[u8], u32) -> bool) -> Result<(), Error> {
-        let Ok(mut reader) = CaptureReader::open(file) else { return Ok(()) };
-        let mut frame = Vec::new();
-        while self.left > 0
-            && let Ok(Some(packet)) = reader.next()
-        {
-            if !wanted(packet.interface, packet.data, packet.wire_len) {
-                continue;
-            }
-            frame.clear();
-            frame.extend_from_slice(packet.data);
-            if packet.data.len() == packet.wire_len as usize {
-                let _ = frame.write_all(&fcs(packet.data).to_le_bytes());
-            }
-            frame.truncate(self.snaplen as usize);
-            let wire_len = packet.wire_len.saturating_add(squall_units::FCS_LEN);
-            let written = match self.pcapng {
-                true => interface(None).write_packet(
-                    &mut self.octets,
-                    0,
-                    packet.time_ns,
-                    wire_len,
-                    &frame,
-                    &PacketNotes::default(),
-                ),
-                false => pcap().write_packet(&mut self.octets, packet.time_ns, wire_len, &frame),
-            };
-            written.map_err(|error| Error::Environment(error.to_string()))?;
-            self.left -= 1;
+    fn copy(&mut self, packet: &Packet<'_>) {
+        if self.left == 0 || self.wrong.is_some() {
+            return;
         }
-        Ok(())
+        let mut frame = packet.data.to_vec();
+        if packet.data.len() == packet.wire_len as usize {
+            frame.extend(fcs(packet.data).to_le_bytes());
+        }
+        frame.truncate(self.snaplen as usize);
+        let wire_len = packet.wire_len.saturating_add(squall_units::FCS_LEN);
+        let written = match self.pcapng {
+            true => interface(None).write_packet(
+                &mut self.octets,
+                0,
+                packet.time_ns,
+                wire_len,
+                &frame,
+                &PacketNotes::default(),
+            ),
+            false => pcap().write_packet(&mut self.octets, packet.time_ns, wire_len, &frame),
+        };
+        self.wrong = written.err().map(|error| error.to_string());
+        self.left -= 1;
+    }
+
+    fn finish(self) -> Result<Vec<u8>, Error> {
+        match self.wrong {
+            None => Ok(self.octets),
+            Some(text) => Err(Error::Environment(text)),
+        }
     }
 }
 
@@ -444,37 +335,5 @@ mod tests {
     fn the_frame_check_sequence_is_that_of_the_standard() {
         // The check value of CRC-32/ISO-HDLC.
         assert_eq!(fcs(b"123456789"), 0xcbf4_3926);
-    }
-
-    #[test]
-    fn what_is_swept_away_is_ours_and_nothing_there_is_waited_for() {
-        let tmp = shared::own_folder(&std::env::temp_dir(), "squall-sweep").unwrap();
-        let at = |name: &str| tmp.join(format!("{NAMED}-{name}"));
-        for name in ["left", "held", "fifo", "open"] {
-            fs::create_dir(at(name)).unwrap();
-            fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o700))
-                .unwrap();
-            fs::write(at(name).join("file"), "x").unwrap();
-        }
-        let lock = |name: &str| fs::File::create(at(name).join(LOCK)).unwrap();
-        drop(lock("left"));
-        drop(lock("open"));
-        // Others can change what is in it, so it is not known to be ours alone.
-        fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
-            .unwrap();
-        let held = lock("held");
-        held.lock().unwrap();
-        assert!(
-            std::process::Command::new("mkfifo")
-                .arg(at("fifo").join(LOCK))
-                .status()
-                .unwrap()
-                .success()
-        );
-        std::os::unix::fs::symlink(at("held"), at("link")).unwrap();
-        sweep_in(&tmp);
-        let there = ["left", "held", "fifo", "open", "link"].map(|name| at(name).exists());
-        assert_eq!(there, [false, true, true, true, true]);
-        fs::remove_dir_all(tmp).unwrap();
     }
 }

@@ -25,7 +25,6 @@ use squall::{
 use squall_port_linux::LinkWatch;
 
 pub use crate::replies::Error as Refusal;
-pub use captures::sweep;
 
 use crate::{
     Config, DeviceInfo, Problems, Resolved, Translated,

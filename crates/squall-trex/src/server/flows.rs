@@ -190,6 +190,13 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("get_traffic_dist", "addresses are not distributed over cores"),
 ];
 
+impl FlowServer {
+    /// Whether a profile is played now.
+    pub fn plays(&self) -> bool {
+        self.active.is_some()
+    }
+}
+
 impl Server {
     pub(super) fn flow_api(name: &str, major: u64, minor: u64) -> Result<(), String> {
         if name != "ASTF" {

@@ -1,0 +1,416 @@
+//! What ports in service mode capture, their receive queues, and packets that are sent singly.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use squall::{
+    RunOptions, Session,
+    options::Time,
+    recordings::{Recording, Recordings, Wanted},
+};
+use squall_capture::{Rotate, Stop};
+use squall_profile::{Mode, PacketSource, Recompute};
+use squall_units::Nanos;
+
+use super::{Answer, Server};
+use crate::{
+    rpc::{Params, Refusal},
+    stream::{LONGEST, SHORTEST},
+    traffic,
+};
+
+/// Captures at once, and packets of one.
+const MOST: usize = 64;
+const MOST_PACKETS: u64 = 1_000_000;
+/// Packets that are sent singly at once, and the time that they may take.
+const MOST_SENT: usize = 5_000;
+const LONGEST_SENT: Duration = Duration::from_secs(1);
+/// How long sending them may take, with opening and closing the port.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub struct Captures {
+    recordings: Recordings,
+    of: BTreeMap<u64, Capture>,
+    next: u64,
+    /// Receive queues by port.
+    queues: BTreeMap<usize, Capture>,
+}
+
+struct Capture {
+    recording: Recording,
+    /// Of each port of the recording: the server's, and whether it is what that sends.
+    ports: Vec<(usize, bool)>,
+    limit: u64,
+    /// The last packets are kept, not the first.
+    cyclic: bool,
+    filter: String,
+    began: f64,
+    active: bool,
+    /// Packets that were given out; and when the last of them came, ns.
+    fetched: u64,
+    until: u64,
+}
+
+/// A packet that was captured.
+struct Packet {
+    time_ns: u64,
+    port: usize,
+    sent: bool,
+    octets: Vec<u8>,
+}
+
+impl Capture {
+    /// All that it has now.
+    fn packets(&self) -> Vec<Packet> {
+        let mut all = Vec::new();
+        self.recording.each(|packet| {
+            if let Some(&(port, sent)) = self.ports.get(packet.interface as usize) {
+                let octets = packet.data.to_vec();
+                all.push(Packet { time_ns: packet.time_ns, port, sent, octets });
+            }
+        });
+        let more = all.len().saturating_sub(self.limit as usize);
+        if self.cyclic {
+            all.drain(..more);
+        } else {
+            all.truncate(self.limit as usize);
+        }
+        all
+    }
+
+    /// Those that were not given out yet, at most so many, and how many are left.
+    fn fetch(&mut self, most: usize) -> (Vec<Packet>, usize) {
+        let mut all = self.packets();
+        match self.cyclic {
+            // What came at the same time as the last came with it.
+            true => all.retain(|packet| packet.time_ns > self.until),
+            false => _ = all.drain(..(self.fetched as usize).min(all.len())),
+        }
+        let left = all.len().saturating_sub(most);
+        all.truncate(most);
+        self.fetched += all.len() as u64;
+        self.until = all.iter().map(|packet| packet.time_ns).fold(self.until, u64::max);
+        (all, left)
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.active) {
+            self.recording.end();
+        }
+    }
+}
+
+/// Seconds since 1970-01-01 UTC: the clock of this server.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+impl Server {
+    /// # Errors
+    /// Commands that are none; ports that cannot be captured.
+    pub(super) fn capture(&mut self, params: &Params<'_>) -> Answer {
+        match params.text("command")? {
+            "start" => self.start_capture(params),
+            "stop" => {
+                let capture = self.captured(params)?;
+                capture.end();
+                let count = capture.packets().len();
+                Ok(json!({ "pkt_count": count, "endpoint": Value::Null }))
+            }
+            "status" => {
+                let of = |(id, capture): (&u64, &Capture)| {
+                    let packets = capture.packets();
+                    json!({
+                        "id": id, "matched": packets.len(), "fetched": capture.fetched,
+                        "filter": { "tx": capture.mask(true), "rx": capture.mask(false), "bpf": capture.filter },
+                        "state": if capture.active { "ACTIVE" } else { "STOPPED" },
+                        "count": packets.len() as u64 - capture.fetched.min(packets.len() as u64),
+                        "bytes": packets.iter().map(|packet| packet.octets.len()).sum::<usize>(),
+                        "limit": capture.limit,
+                        "mode": if capture.cyclic { "CYCLIC" } else { "FIXED" },
+                    })
+                };
+                Ok(json!(self.captures.of.iter().map(of).collect::<Vec<_>>()))
+            }
+            "fetch" => {
+                let most = params.whole("pkt_limit")? as usize;
+                let snaplen = params.get("snaplen").and_then(Value::as_u64).filter(|&n| n > 0);
+                let capture = self.captured(params)?;
+                let (packets, pending) = capture.fetch(most);
+                let mut index = capture.fetched - packets.len() as u64;
+                let one = |packet: &Packet| {
+                    index += 1;
+                    let kept = snaplen
+                        .map_or(packet.octets.len(), |n| packet.octets.len().min(n as usize));
+                    json!({
+                        "ts": packet.time_ns as f64 / 1e9, "port": packet.port, "index": index,
+                        "origin": if packet.sent { "TX" } else { "RX" },
+                        "binary": STANDARD.encode(&packet.octets[..kept]),
+                    })
+                };
+                let given: Vec<Value> = packets.iter().map(one).collect();
+                Ok(json!({ "pending": pending, "start_ts": capture.began, "pkts": given }))
+            }
+            "remove" => {
+                self.captured(params)?.end();
+                self.captures.of.remove(&params.whole("capture_id")?);
+                Ok(json!({}))
+            }
+            other => Err(Refusal::parameters(format!(
+                "command = {other:?}: expected start, stop, status, fetch or remove"
+            ))),
+        }
+    }
+
+    fn captured(&mut self, params: &Params<'_>) -> Result<&mut Capture, Refusal> {
+        let id = params.whole("capture_id")?;
+        let capture = self.captures.of.get_mut(&id);
+        capture.ok_or_else(|| Refusal::failed(format!("there is no capture {id}")))
+    }
+
+    fn start_capture(&mut self, params: &Params<'_>) -> Answer {
+        let limit = params.whole("limit")?;
+        if limit == 0 || limit > MOST_PACKETS {
+            let text = format!("limit = {limit}: expected 1 to {MOST_PACKETS}");
+            return Err(Refusal::parameters(text));
+        }
+        if self.captures.of.len() >= MOST {
+            let text = format!("there are {MOST} captures already: remove one");
+            return Err(Refusal::failed(text));
+        }
+        let cyclic = match params.get("mode").and_then(Value::as_str) {
+            None | Some("fixed") => false,
+            Some("cyclic") => true,
+            Some(other) => {
+                let text = format!("mode = {other:?}: expected fixed or cyclic");
+                return Err(Refusal::parameters(text));
+            }
+        };
+        if params.get("endpoint").and_then(Value::as_str).is_some_and(|to| !to.is_empty()) {
+            return Err(Refusal::failed(
+                "captures are not sent to an endpoint: leave it out, and fetch them",
+            ));
+        }
+        let mut ports = Vec::new();
+        for (key, sent) in [("tx", true), ("rx", false)] {
+            let Some(list) = params.get(key).and_then(Value::as_array) else { continue };
+            for port in list {
+                let number = port.as_u64().and_then(|port| usize::try_from(port).ok());
+                let number = number.filter(|&port| port < self.ports.len()).ok_or_else(|| {
+                    Refusal::parameters(format!("{key}: {port}: expected a port of this server"))
+                })?;
+                ports.push((number, sent));
+            }
+        }
+        if ports.is_empty() {
+            return Err(Refusal::parameters("tx, rx: expected a port"));
+        }
+        let filter = params.get("filter").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let snaplen = params.get("snaplen").and_then(Value::as_u64).map(|n| n.min(1 << 18) as u32);
+        let capture = self.record(ports, limit, cyclic, filter, snaplen)?;
+        let began = capture.began;
+        self.captures.next += 1;
+        let id = self.captures.next;
+        self.captures.of.insert(id, capture);
+        Ok(json!({ "capture_id": id, "start_ts": began }))
+    }
+
+    fn record(
+        &mut self,
+        ports: Vec<(usize, bool)>,
+        limit: u64,
+        cyclic: bool,
+        filter: String,
+        snaplen: Option<u32>,
+    ) -> Result<Capture, Refusal> {
+        let mut wanted = Wanted { snaplen, ..Wanted::default() };
+        if !filter.is_empty() {
+            wanted.filter = Some(filter.clone());
+        }
+        match cyclic {
+            true => {
+                wanted.rotate = Rotate { packets: Some(limit), ring: Some(2), ..Rotate::default() }
+            }
+            false => wanted.stop = Stop { packets: Some(limit), ..Stop::default() },
+        }
+        for &(port, sent) in &ports {
+            if !self.ports[port].service {
+                let text = format!("port {port} is not in service mode: enable it first");
+                return Err(Refusal::failed(text));
+            }
+            let interface = self.interface(port)?;
+            if sent && self.traffic.hides(port) {
+                return Err(Refusal::failed(format!(
+                    "what port {port} sends now goes past captures: start the traffic after service \
+                     mode is enabled, on an interface without other kinds of ports"
+                )));
+            }
+            let (what, direction) = if sent { ("tx", "out") } else { ("rx", "in") };
+            let address = format!("af_packet:{interface},direction={direction}");
+            wanted.ports.push((format!("{what}{port}"), address));
+        }
+        let recording =
+            self.captures.recordings.start(self.start.as_mut(), "trex capture", "trex", wanted)?;
+        Ok(Capture {
+            recording,
+            ports,
+            limit,
+            cyclic,
+            filter,
+            began: now(),
+            active: true,
+            fetched: 0,
+            until: 0,
+        })
+    }
+
+    fn interface(&self, port: usize) -> Result<String, Refusal> {
+        let address = &self.ports[port].info.address;
+        squall::interface_of(address).ok_or_else(|| {
+            Refusal::failed(format!(
+                "port {port} ({address}) is no network interface: only squall run --capture can \
+                 record it"
+            ))
+        })
+    }
+
+    /// # Errors
+    /// It is no queue; the port is not in service mode.
+    pub(super) fn rx_feature(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let (kind, on) = (params.text("type")?, params.flag("enabled"));
+        if kind != "queue" {
+            return match on {
+                true => Err(Refusal::failed(format!("{kind} is not supported"))),
+                false => Ok(json!({})),
+            };
+        }
+        if let Some(mut queue) = self.captures.queues.remove(&port) {
+            queue.end();
+        }
+        if on {
+            let size = params.whole("size")?.clamp(1, MOST_PACKETS);
+            let queue = self.record(vec![(port, false)], size, true, String::new(), None)?;
+            self.captures.queues.insert(port, queue);
+        }
+        Ok(json!({}))
+    }
+
+    /// # Errors
+    /// There is no queue.
+    pub(super) fn queued(&mut self, port: usize) -> Answer {
+        let Some(queue) = self.captures.queues.get_mut(&port) else {
+            return Err(Refusal::failed(format!("port {port} has no receive queue")));
+        };
+        let (packets, _) = queue.fetch(usize::MAX);
+        let one = |packet: &Packet| json!({ "ts": packet.time_ns as f64 / 1e9, "binary": STANDARD.encode(&packet.octets) });
+        Ok(json!({ "pkts": packets.iter().map(one).collect::<Vec<_>>() }))
+    }
+
+    /// What a port's status says of its queue.
+    pub(super) fn queue_status(&self, port: usize) -> Value {
+        match self.captures.queues.get(&port) {
+            None => json!({ "is_active": false }),
+            Some(queue) => json!({
+                "is_active": true, "size": queue.limit, "count": queue.packets().len(),
+            }),
+        }
+    }
+
+    /// Captures and queues of a port that leaves service mode end.
+    pub(super) fn leaves_service(&mut self, port: usize) {
+        if let Some(mut queue) = self.captures.queues.remove(&port) {
+            queue.end();
+        }
+        for capture in self.captures.of.values_mut() {
+            if capture.ports.iter().any(|(other, _)| *other == port) {
+                capture.end();
+            }
+        }
+    }
+
+    /// # Errors
+    /// Packets that are none, or too many; the port is not in service mode.
+    pub(super) fn push_packets(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        if !self.ports[port].service && !params.flag("force") {
+            let text = format!("port {port} is not in service mode: enable it first");
+            return Err(Refusal::failed(text));
+        }
+        if self.ports[port].owner.is_none() {
+            return Err(Refusal::failed("port is not acquired by any user"));
+        }
+        let packets = params.list("pkts")?;
+        let gap = params.number("ipg_usec")?;
+        if packets.len() > MOST_SENT {
+            let text = format!("{} packets: expected at most {MOST_SENT}", packets.len());
+            return Err(Refusal::parameters(text));
+        }
+        if packets.is_empty() {
+            return Ok(json!({ "sent": 0, "ts": now() }));
+        }
+        let longest = LONGEST_SENT.as_secs_f64() * 1e6;
+        if !(gap.is_finite() && gap >= 0.0 && gap * packets.len() as f64 <= longest) {
+            let text = format!("ipg_usec = {gap}: expected packets within a second");
+            return Err(Refusal::parameters(text));
+        }
+        let mut streams = Vec::new();
+        let mut size = 0;
+        for (number, packet) in packets.iter().enumerate() {
+            let mut octets = packet["binary"]
+                .as_str()
+                .and_then(|text| STANDARD.decode(text.trim()).ok())
+                .filter(|octets| (12..=LONGEST).contains(&octets.len()))
+                .ok_or_else(|| {
+                    let text = "expected 12 octets or more in base 64";
+                    Refusal::parameters(format!("packet {number}: binary: {text}"))
+                })?;
+            if octets.len() < SHORTEST {
+                octets.resize(SHORTEST, 0);
+            }
+            let is = |key: &str| packet[key].as_bool() == Some(true);
+            if is("use_port_dst_mac") {
+                octets[..6].copy_from_slice(&self.ports[port].destination.0);
+            }
+            if is("use_port_src_mac") {
+                octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
+            }
+            size = size.max(octets.len());
+            let mut stream = traffic::still(0, format!("packet {number}"));
+            stream.packet = PacketSource::Octets(octets.into());
+            stream.recompute = Recompute::Only(Vec::new());
+            stream.mode = Mode::Burst(1);
+            stream.start_delay = Nanos((gap * 1e3) as u64 * number as u64);
+            streams.push(stream);
+        }
+        let mut place = self.traffic.places()[port].clone();
+        place.address = traffic::seen(&place.address);
+        let profile = traffic::flow_profile(&[place], None, streams, None);
+        let options = RunOptions { linger: Some(Time::default()), ..RunOptions::default() };
+        let session = Session { options, command: "trex".into(), ..Session::new(profile) };
+        let driven = self.start.start("trex push", session)?;
+        let mut began = None;
+        _ = driven.with(|run| {
+            began = Some(run.started_ns() as f64 / 1e9);
+            Ok(())
+        });
+        let outcome = driven.wait(PATIENCE).ok_or_else(|| {
+            driven.stop();
+            Refusal::failed("the packets were not sent in time")
+        })?;
+        let report = outcome.map_err(|error| Refusal::failed(error.to_string()))?;
+        let sent: u64 = report.ports.iter().map(|port| port.tx.packets).sum();
+        Ok(json!({ "sent": sent, "ts": began.unwrap_or_else(now) }))
+    }
+}
+
+impl Capture {
+    /// The ports whose traffic of that direction it takes, as bits.
+    fn mask(&self, sent: bool) -> u64 {
+        let of = self.ports.iter().filter(|(_, other)| *other == sent);
+        of.fold(0, |mask, (port, _)| mask | 1 << (port & 63))
+    }
+}
